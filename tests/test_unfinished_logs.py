@@ -221,17 +221,70 @@ def test_a_batch_without_slots_asks_for_fewer_requests(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("lines", "request_and_context", "option"),
     [
-        "error: the request exceeds the available context size (4096 tokens), try increasing it",
-        'source=runner.go:153 msg="truncating input prompt" limit=4096 prompt=15713 keep=4 new=4096',
-        "This model's maximum context length is 4096 tokens. However, you requested 9220 tokens",
-        "ValueError: The input (9220 tokens) is longer than the model's context length (4096 tokens).",
+        (
+            "error: the request exceeds the available context size (4096 tokens), try increasing it",
+            *("a request was longer than its 4,096 tokens", "-c N,"),
+        ),
+        # https://github.com/oobabooga/textgen/issues/7257
+        (
+            '{"error":{"code":400,"message":"the request exceeds the available context size. try increasing the '
+            'context size","type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192}}',
+            *("a request of 14,429 tokens was longer than its 8,192 tokens", "-c 16384,"),
+        ),
+        # https://github.com/llmmllab/llmmllab-api/issues/69
+        (
+            "{'code': 400, 'message': 'request (25837 tokens) exceeds the available context size (25088 tokens), try'}",
+            *("a request of 25,837 tokens was longer than its 25,088 tokens", "-c 32768,"),
+        ),
+        # https://github.com/QwenLM/qwen-code/issues/371, after another prompt
+        (
+            "slot update_slots: id 1 | task 9 | new prompt, n_ctx_slot = 131072, n_keep = 0, n_prompt_tokens = 12\n"
+            "slot update_slots: id 0 | task 2119 | new prompt, n_ctx_slot = 131072, n_keep = 0, n_prompt_tokens = "
+            "896091\nslot release: id 0 | task 2119 | stop processing: n_past = 0, truncated = 0\n"
+            "srv send_error: task id = 2119, error: the request exceeds the available context size. try increasing",
+            *("a request of 896,091 tokens was longer than its 131,072 tokens", "-c 1048576,"),
+        ),
+        ("error: the request exceeds the available context size. try", "a request was longer than its context", "-c,"),
+        (
+            'source=runner.go:153 msg="truncating input prompt" limit=4096 prompt=15713 keep=4 new=4096',
+            *(
+                "a request of 15,713 tokens was longer than its 4,096 tokens",
+                "16384 tokens of context (--max-model-len",
+            ),
+        ),
+        (
+            "This model's maximum context length is 4096 tokens. However, you requested 9220 tokens",
+            *("a request of 9,220 tokens was longer than its 4,096 tokens", "16384 tokens of context (--max-model-len"),
+        ),
+        (
+            "ValueError: The input (9220 tokens) is longer than the model's context length (4096 tokens).",
+            *("a request of 9,220 tokens was longer than its 4,096 tokens", "16384 tokens of context (--max-model-len"),
+        ),
     ],
 )
-def test_a_request_beyond_the_context_is_no_refused_start(ask: Ask, line: str) -> None:
-    answer = ask("fit", "--log", "-", stdin=line)
-    assert (answer.code, "a request was longer than its 4096 tokens of context" in answer.err) == (2, True)
+def test_a_request_beyond_the_context_is_no_refused_start(
+    ask: Ask, lines: str, request_and_context: str, option: str
+) -> None:
+    """The advised context is the next power of two above the request."""
+    answer = ask("fit", "--log", "-", stdin=lines)
+    assert answer.code == 2
+    assert request_and_context in answer.err
+    assert option in answer.err
+
+
+def test_a_runner_of_ollama_that_stopped_asks_for_the_servers_log(ask: Ask) -> None:
+    """https://github.com/continuedev/continue/issues/11241"""
+    log = (
+        'Provider: ollama\nStatus Code: 500\n\nError Output\n"model runner has unexpectedly stopped, this may be due '
+        'to resource limitations or an internal error, check ollama server logs for details"\n'
+    )
+    error = ask("fit", "--log", "-", stdin=log).error
+    assert "Ollama's runner ended, and not why" in error
+    assert "journalctl -u ollama" in error
+    failed = log + "alloc_tensor_range: failed to allocate CUDA0 buffer of size 151851674624\n"
+    assert result_of(ask, failed)["refusal"]["cause"] == "weights_too_large"
 
 
 def test_a_gpu_without_memory_for_cudas_context_is_taken(ask: Ask) -> None:

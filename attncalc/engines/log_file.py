@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import AttncalcError
-from ..units import truncate
+from ..units import count, truncate
 from . import ENGINES, find_engine
 from .engine import Engine
 from .startup_log import REFUSED, StartupLog, with_end
@@ -60,6 +60,7 @@ _OTHERS = {
     "transformers": re.compile(r"transformers/generation/|\bmodel\.generate\("),
 }
 """Engines whose logs are not read, by a sign of each."""
+_CONTEXT_OPTIONS = "--max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH"
 _WITHOUT_FIGURES = (
     (
         r"See root cause above",
@@ -67,10 +68,15 @@ _WITHOUT_FIGURES = (
         "give the lines above it too: vLLM prints it first",
     ),
     (
-        r"(?:available context size \(|truncating input prompt\" limit=|model's (?:maximum )?context length (?:is |\()"
-        r"|maximum model length of |maximum allowed length \()(\d{1,12})",
-        "is of a server that runs: a request was longer than its {} tokens of context",
-        "start it with a longer context: --max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH",
+        r"exceeds the available context size",
+        "is of a llama.cpp server that runs: a request was longer than its context",
+        "start it with a larger -c, if the model and the memory allow it, or shorten the prompt",
+    ),
+    (
+        r"runner has unexpectedly stopped",
+        "says that Ollama's runner ended, and not why",
+        "give the server's log: journalctl -u ollama, or ~/.ollama/logs/server.log. Often memory was too small, and a "
+        "smaller num_ctx or a smaller model helps",
     ),
     (
         r"retrying without pipeline parallelism",
@@ -95,6 +101,17 @@ _WITHOUT_FIGURES = (
     ),
 )
 """What lines without a figure of a cache say: (their sign, that in words, what to do), the first that is found."""
+_LONG_REQUEST = re.compile(
+    r"(?P<llamacpp>n_prompt_tokens\W{1,5}(\d{1,12})\W{1,5}n_ctx\W{1,5}(\d{1,12})"
+    r"|(?:request \((\d{1,12}) tokens\) exceeds the )?available context size \((\d{1,12})"
+    r"|n_ctx_slot = (\d{1,12}),(?:(?!n_ctx_slot)[^\0]){1,99}?n_(?:prompt_)?tokens = (\d{1,12})"
+    r"(?:(?!n_ctx_slot)[^\0]){1,2000}?exceeds the available context size)"
+    r"|truncating input prompt\" limit=(\d{1,12})(?: prompt=(\d{1,12}))?"
+    r"|(?:input \((\d{1,12}) tokens\) is longer than the )?model's (?:maximum )?context length (?:is |\()(\d{1,12})"
+    r"(?: tokens\. However, you requested (\d{1,12}))?"
+    r"|maximum model length of (\d{1,12})|maximum allowed length \((\d{1,12})"
+)
+"""A request that was longer than the context of a running server: the smaller number is the context."""
 _TRAINING = re.compile(
     r"\btrainer\.train\(|transformers/trainer\.py|loss\.backward\(|optimizer\.step\(|\{'(?:train_)?loss': "
     r"|\b(?:axolotl|llamafactory|torchtune|unsloth|trl)/|deepspeed/runtime/engine\.py"
@@ -139,9 +156,23 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     if log:
         return log
     text = "\n".join(_ends(lines))
-    sign, message, tip = next(found for found in _WITHOUT_FIGURES if re.search(found[0], text))
-    numbers = re.search(sign, text).groups()  # type: ignore[union-attr]
-    raise AttncalcError(f"{shown} {message.format(*numbers)}", tip)
+    if request := _LONG_REQUEST.search(text):
+        raise _too_long(request, shown)
+    raise AttncalcError(
+        *next((f"{shown} {message}", tip) for sign, message, tip in _WITHOUT_FIGURES if re.search(sign, text))
+    )
+
+
+def _too_long(request: re.Match[str], shown: str) -> AttncalcError:
+    """Return that a request was longer than the server's context, and the next power of two that has room for it."""
+    context, *tokens = sorted(int(number) for number in request.groups() if number and number.isdecimal())
+    longer = 1 << tokens[0].bit_length() if tokens else "N"
+    option = f"-c {longer}" if request["llamacpp"] else f"{longer} tokens of context ({_CONTEXT_OPTIONS})"
+    asked = f"a request of {count(tokens[0])} tokens" if tokens else "a request"
+    return AttncalcError(
+        f"{shown} is of a server that runs: {asked} was longer than its {count(context)} tokens of context",
+        f"start it with {option}, if the model and the memory allow it, or shorten the prompt",
+    )
 
 
 def _wrapped_once(lines: list[str]) -> Iterator[list[str]]:
