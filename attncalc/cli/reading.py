@@ -174,7 +174,8 @@ def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]]
     question = ["fit", *words]
     found = next(one for one in _read(Words(root, question), question) if one.args[0] == "fit")
     found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context
-    meant, beside = ["fit", *found.options, "--", *command], found.beside
+    own = [one for one in found.args[1:2] if "--" in args and one in words and not one.startswith("-")]  # MODEL
+    meant, beside = ["fit", *own, *found.options, "--", *command], found.beside
     if "--" in args and found.gaps and problem_of(root, meant) is None:  # '--max-power 300W -- vllm serve'
         return AttncalcError(
             f"not understood: {truncate(', '.join(found.gaps))}", f"did you mean 'attncalc {shlex.join(meant)}'?"
