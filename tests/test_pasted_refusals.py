@@ -26,6 +26,21 @@ PASTED = [
     ("vllm-v0-negative", "nothing_left", "1.05 GiB larger than the engine's share (0.70 of 8.00 GiB)", "0.95"),
     # Process 691170 is vLLM's own: it has more than the 139.21 GiB of PyTorch
     ("vllm-weights", "weights_too_large", "80 MiB were wanted, 60.69 MiB of 139.72 GiB were free", "-tp 2"),
+    # 212.81 MiB of them were free, which the paste cuts off
+    ("vllm-make-layers", "weights_too_large", "weights did not fit: 350 MiB were wanted", "-tp 2"),
+    (
+        "vllm-busy-loop",
+        "cache_too_large",
+        "server ran, and a step ran out of memory: 50 MiB were wanted, 56.88",
+        "0.85",
+    ),
+    # the reporter's smaller --max-running-requests did not help
+    (
+        "sglang-request-slots",
+        "requests_limited",
+        "2 request slots were wanted, 1 was free; 4 requests run",
+        "requests N",
+    ),
     # the message itself asks for a lower max_num_seqs: a quarter of 1,024
     ("vllm-sampler", "cache_too_large", "the warm-up of the sampler", "--max-num-seqs 256"),
     # the reporter's remedy was to leave the estimate of the graphs out
@@ -264,7 +279,7 @@ def test_the_lines_of_slots_show_that_llama_server_ran(ask: Ask) -> None:
     answer = ask(
         "fit", "--log", "-", stdin=f"{slot}CUDA error: out of memory\n  current device: 0, in function alloc\n"
     )
-    assert "STOPPED: The server started, and an allocation failed later" in answer.out
+    assert "STOPPED: The server ran, and a step ran out of memory" in answer.out
     killed = ask(
         "fit", "--log", "-", "--json", stdin=f"{slot}Failed with result 'oom-kill'.\nkilled by the OOM killer\n"
     )
@@ -431,6 +446,18 @@ def test_weights_that_were_loaded_are_never_called_too_large(ask: Ask, tmp_path:
     refusal = ask("fit", *options, "--log", str(log)).document["refusal"]
     assert refusal["cause"] == "other_model"
     assert "the weights were loaded" in refusal["reason"]
+
+
+def test_a_server_that_ran_out_of_memory_is_not_refused_for_its_weights(ask: Ask) -> None:
+    """Its checkpoint was quantized: 51 GiB in bf16 are no cause, since the server ran on 23.56."""
+    answer = ask_of(ask, "vllm-busy-loop", "qwen3.6-27b", "--gpu", "rtx-3090")
+    assert "STOPPED: The server ran, and a step ran out of memory: 50 MiB were wanted" in answer.out
+    assert "--weights-dtype may be missing" in answer.out
+
+
+def test_a_server_that_refuses_a_request_is_no_failed_start(ask: Ask) -> None:
+    answer = ask_of(ask, "vllm-long-request")
+    assert "a request of 122,946 tokens was longer than its 16,384 tokens of context" in answer.error
 
 
 def test_an_allocation_that_was_retried_is_no_refusal(ask: Ask) -> None:

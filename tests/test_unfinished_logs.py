@@ -212,11 +212,9 @@ def test_sglangs_prefills_and_its_ranks_are_signs_of_its_log(ask: Ask) -> None:
     assert result_of(ask, failed)["engine"] == "sglang"
 
 
-def test_a_batch_without_slots_asks_for_fewer_requests(ask: Ask) -> None:
-    refusal = result_of(ask, "RuntimeError: alloc_req_slots runs out of memory. Please set a smaller number")["refusal"]
-    assert (refusal["cause"], refusal["advice"][0]["option"]) == ("cache_full", "--max-running-requests 8")
-    load = "Decode batch. #running-req: 4, #token: 9071, token usage: 0.01, #queue-req: 0,\n"
-    advice = result_of(ask, load + "RuntimeError: alloc_req_slots runs out of memory.")["refusal"]["advice"]
+def test_a_batch_without_tokens_asks_for_half_of_the_requests(ask: Ask) -> None:
+    load = "Decode batch. #running-req: 4, #token: 9071, token usage: 0.98, #queue-req: 0,\n"
+    advice = result_of(ask, load + "Decode out of memory. Try to lower your batch size.")["refusal"]["advice"]
     assert advice[0]["option"] == "--max-running-requests 2"
 
 

@@ -153,10 +153,12 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
             f"{shown} is a log of {other}, which is not read: logs of vLLM, SGLang, llama.cpp and Ollama are",
             "without a log, 'attncalc fit MODEL --gpu GPU' computes what fits: --engine vllm, sglang, llamacpp",
         )
-    if log:
+    message = log.refusal.line if log and log.refusal and log.refusal.kind == "unfinished" else ""
+    request = _LONG_REQUEST.search(message)
+    if log and not request:
         return log
     text = "\n".join(_ends(lines))
-    if request := _LONG_REQUEST.search(text):
+    if request := request or _LONG_REQUEST.search(text):
         raise _too_long(request, shown)
     raise AttncalcError(
         *next((f"{shown} {message}", tip) for sign, message, tip in _WITHOUT_FIGURES if re.search(sign, text))

@@ -116,8 +116,9 @@ class LogRefusal(NamedTuple):
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
     # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
     # them, which llama.cpp only projects; 'fitting' where the log ends then), 'sampler', 'graphs', 'rest' for anything
-    # else after the cache's size was decided, 'serving' for anything after the start, 'slots' for a batch; 'host' for
-    # anything in host memory, 'killed' if the kernel or somebody killed the process, '' if the log does not say it.
+    # else after the cache's size was decided, 'serving' for anything after the start, 'requests' for a
+    # batch's request slots, 'tokens' for its tokens; 'host' for anything in host memory, 'killed' if the kernel or
+    # somebody killed the process, '' if the log does not say it.
     # Where a log ends: 'loading' the weights, 'error' within a message, 'other' after a message that is not about
     # memory
     where: str = ""
@@ -371,6 +372,13 @@ def for_the_models_context(refusal: LogRefusal, option: str, variable: str) -> t
 def in_calls(names: str) -> str:
     """Return a pattern of the line of a traceback in one of these functions, whose names are separated by '|'."""
     return rf", in (?:\w{{1,80}}\.)?(?:{names})\b"
+
+
+OF_WEIGHTS = re.compile(
+    in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|make_layers")
+    + r"|/(?:layers|models)/[\w/]{1,80}\.py['\"], line \d{1,6}, in __init__"
+)
+"""Functions of vLLM and SGLang that allocate weights."""
 
 
 def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[str]] = {}) -> LogRefusal | None:

@@ -198,7 +198,7 @@ def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
         label = "LOAD"
     elif kind == "unfinished" and where != "other":
         label = "NO RESULT"
-    elif where in ("serving", "slots", "killed") or (where == "other" and log.logged):
+    elif where in ("serving", "requests", "tokens", "killed") or (where == "other" and log.logged):
         label = "STOPPED"
     elif kind == "out_of_memory" and where in ("", "rest") and not any(printed):
         label = "OUT OF MEMORY"

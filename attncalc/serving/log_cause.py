@@ -59,8 +59,9 @@ STAGES = {
     "sampler": Stage("The cache left too little for the warm-up of the sampler", "cache_too_large", "cache"),
     "graphs": Stage("The cache left too little for the CUDA graphs", "cache_too_large", "cache"),
     "rest": Stage("The cache left too little for the rest", "cache_too_large", "cache"),
-    "serving": Stage("The server started, and an allocation failed later", "cache_too_large", "cache"),
-    "slots": Stage("The server started, and a batch got no slots or tokens of its cache", "cache_full", "cache"),
+    "serving": Stage("The server ran, and a step ran out of memory", "cache_too_large", "cache"),
+    "requests": Stage("The server ran, and a batch got no request slots", "requests_limited", "cache"),
+    "tokens": Stage("The server ran, and a batch got no tokens of its cache", "cache_full", "cache"),
     "host": Stage("Host memory is too small, not the GPU's", "host_memory"),
     "killed": Stage("The process was killed, most often since host memory is full, not the GPU's", "host_memory"),
     "other": Stage("The message is not known to be about memory", "other_error"),
@@ -236,10 +237,12 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     if needed and limit:
         sizes = f"{size(needed.bytes)} are allocated, and Metal recommends at most {size(limit.bytes)}"
         return _advised(log, cause, f"{what}: {sizes}.", needed.bytes, limit.bytes)
-    if refusal.where == "slots":
+    if refusal.where in ("requests", "tokens"):
         asked, there = map(count, refusal.counts)
-        tokens = f": {asked} tokens were wanted, {there} were free" if tried else ""
-        return _advised(log, cause, f"{what}{tokens}{f'; {requests_in_words(log.load)}' if log.load else ''}.")
+        unit = "request slots" if refusal.where == "requests" else "tokens"
+        were = "was" if there == "1" else "were"
+        sizes = f": {asked} {unit} were wanted, {there} {were} free" if tried else ""
+        return _advised(log, cause, f"{what}{sizes}{f'; {requests_in_words(log.load)}' if log.load else ''}.")
     words = [f"{size(tried.bytes)} were wanted"] if tried else []
     before = log.budget.get("free_memory")
     memory = before.bytes if before else gpu.memory if gpu else None

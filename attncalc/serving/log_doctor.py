@@ -58,7 +58,7 @@ def diagnose(
     context = request.workload.context
     if disagreement := next(filter(None, (_contradiction(check, context) for check in checks)), ""):
         return _other_model(request, log, refusal, disagreement, named)
-    if refusal.where in ("host", "killed", "slots", "other", "encoder") or refusal.one_buffer:
+    if refusal.where in ("host", "killed", "requests", "tokens", "other", "encoder") or refusal.one_buffer:
         return diagnose_alone(log, request.gpu)
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
@@ -151,6 +151,8 @@ def _with_gpu(
         estimate = fit(dataclasses.replace(request, logged_excess=logged))
     counts_layers = "n_gpu_layers" in log.settings or not find_engine(log.engine).splits_by_layer
     if counts_layers and (disagreement := _disagreement(estimate, log, refusal, available)):
+        if refusal.where == "serving":  # its settings are often not in the lines of a running server
+            return alone._replace(notes=(f"No change is computed: {disagreement}. --weights-dtype may be missing.",))
         return _other_model(request, log, refusal, disagreement, named)
     if STAGES[refusal.where].after == "cache":
         smaller = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))

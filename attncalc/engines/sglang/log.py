@@ -16,6 +16,7 @@ from ...units import GIB, count
 from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
+    OF_WEIGHTS,
     OUT_OF_MEMORY,
     SIZES,
     TOO_LONG,
@@ -69,7 +70,10 @@ _UNBALANCED = re.compile(
 """The least that is free on a GPU, and what is free on the one that says so."""
 _NO_SLOTS = re.compile(r"alloc_req_slots runs out of memory|(?:Prefill|Decode) out of memory\. Try to lower your batch")
 """A batch got no slots or no tokens, and the server ends (mem_cache/common.py)."""
-_TOKENS_OF_A_BATCH = re.compile(r"Try to allocate (\d{1,12}) tokens\.?\s{0,4}Ava\w{1,8} tokens: ?(\d{1,12})")
+_REQUESTS_OF_A_BATCH = re.compile(r"available_size\(\)=(?P<free>\d{1,12}), num_reqs=(?P<tried>\d{1,12})")
+_TOKENS_OF_A_BATCH = re.compile(
+    r"Try to allocate (?P<tried>\d{1,12}) tokens\.?\s{0,4}Ava\w{1,8} tokens: ?(?P<free>\d{1,12})"
+)
 _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
 _OUTCOME = re.compile(
     rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}|{TOO_LONG.pattern}"
@@ -77,7 +81,7 @@ _OUTCOME = re.compile(
 _STAGES = {
     "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|(?i:Capture cuda graph failed)"),
     "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
-    "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_initialize_model")),
+    "weights": OF_WEIGHTS,
 }
 """Functions of SGLang in the traceback of an allocation that failed."""
 
@@ -268,9 +272,10 @@ def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], tex
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
     if match := _NO_SLOTS.search(text):
-        batch = _TOKENS_OF_A_BATCH.search(text)
-        tried, free = (Printed(batch[i], batch[0]) for i in (1, 2)) if batch else (None, None)
-        return LogRefusal("out_of_memory", match[0], tried, free, where="slots")
+        is_of_requests = match[0].startswith("alloc_req_slots")
+        batch = (_REQUESTS_OF_A_BATCH if is_of_requests else _TOKENS_OF_A_BATCH).search(text)
+        tried, free = (Printed(batch[name], batch[0]) for name in ("tried", "free")) if batch else (None, None)
+        return LogRefusal("out_of_memory", match[0], tried, free, where="requests" if is_of_requests else "tokens")
     if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return failed
     if started:
@@ -378,9 +383,14 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")
     fewer = max(1, log.load.running // 2) if log.load else 8
+    slots = 2 * int(log.settings["max_running_requests"]) if "max_running_requests" in log.settings else "N"
     changes = {
         "killed": (),
-        "slots": (Advice("fewer requests in a batch", f"--max-running-requests {fewer}"),),
+        "tokens": (Advice("fewer requests in a batch", f"--max-running-requests {fewer}"),),
+        "requests": (
+            Advice("more request slots than it has", f"--max-running-requests {slots}"),
+            Advice("a newer SGLang, if few requests run: some versions do not release all slots"),
+        ),
         "graphs": (smaller, Advice("graphs for smaller batches", "--cuda-graph-max-bs 16")),
         "pool": (smaller,),
         "weights": (fewer_weights,),

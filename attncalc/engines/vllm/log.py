@@ -74,6 +74,7 @@ _OUTCOME = re.compile(
     rf"|{OUT_OF_MEMORY}|{_RELEASED.pattern}|{TOO_LONG.pattern}"
 )
 _STAGES = {
+    "serving": re.compile(logs.in_calls("run_busy_loop|_process_engine_step") + "|EngineDeadError"),
     "encoder": re.compile(logs.in_calls(r"get_multimodal_embeddings|embed_multimodal|vit_\w{1,40}|vision_\w{1,40}")),
     "profile": re.compile(
         logs.in_calls("profile_run|determine_available_memory|determine_num_available_blocks")
@@ -86,10 +87,7 @@ _STAGES = {
     ),
     "sampler": re.compile(logs.in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
     "pool": re.compile(logs.in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
-    "weights": re.compile(
-        logs.in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|_init_executor")
-        + r"|= executor_class\("
-    ),
+    "weights": re.compile(rf"{logs.OF_WEIGHTS.pattern}|{logs.in_calls('_init_executor')}|= executor_class\("),
 }
 """Functions of vLLM in the traceback of an allocation that failed. A profile calls the sampler too, so it is first."""
 _AVAILABLE = logs.gib(
@@ -439,6 +437,7 @@ def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ..
         "graphs": (smaller, Advice("no CUDA graphs", "--enforce-eager")),
         "pool": (smaller,),
         "rest": (smaller, *steps),
+        "serving": (smaller, *steps),
     }
     is_huge = refusal.tried is not None and refusal.tried.bytes >= _HUGE
     if refusal.where == "encoder" or (is_huge and not refusal.where):
