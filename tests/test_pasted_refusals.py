@@ -140,16 +140,16 @@ ALONE = [
         "🥲 Failed to load the model\nFailed to initialize the context: failed to allocate compute pp buffers",
         *("compute_too_large", "The compute buffer did not fit", "Evaluation Batch Size 256"),
     ),
-    ("error loading model: unable to allocate CUDA0 buffer", "weights_too_large", "The weights did not fit", "-ngl N"),
+    ("error loading model: unable to allocate CUDA0 buffer", "weights_too_large", "The weights did not fit", "-fit on"),
     # https://github.com/ollama/ollama/issues/16130
     (
         "alloc_tensor_range: failed to allocate Vulkan0 buffer of size 4697620480",
-        *("weights_too_large", "4.38 GiB were wanted", "-ngl N"),
+        *("weights_too_large", "4.38 GiB were wanted", "-fit on"),
     ),
     # https://github.com/ggml-org/llama.cpp/issues/29270
     (
         "ggml_vulkan: Device memory allocation of size 369827840 failed.",
-        *("out_of_memory", "352.70 MiB were wanted", "-ngl N"),
+        *("out_of_memory", "352.70 MiB were wanted", "-fit on"),
     ),
     # https://github.com/continuedev/continue/issues/3464, and ollama/issues/15049, which a pager cut
     (
@@ -163,7 +163,15 @@ ALONE = [
     # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1562
     (
         "Not enough resources to load the model with the current settings",
-        *("out_of_memory", "Weights, cache and buffers did not fit", "Flash Attention"),
+        *("out_of_memory", "Weights, cache and buffers did not fit", "lms load --context-length"),
+    ),
+    # 256,000 tokens in Ollama
+    (
+        "ggml_aligned_malloc: insufficient memory (attempted to allocate 36000.00 MB)\n"
+        "alloc_tensor_range: failed to allocate CPU buffer of size 37748736000\n"
+        "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache "
+        "(status code: 500)",
+        *("host_memory", "The cache did not fit in host memory: 35.16 GiB were wanted", "/set parameter num_ctx"),
     ),
     # https://github.com/vllm-project/vllm/issues/8903
     (
@@ -238,6 +246,53 @@ def test_a_message_that_a_terminal_wrapped_once_is_joined(ask: Ask, column: int)
     )
     rows = f"{message[:column]}\n{message[column:]}"
     assert "needs 4.54 GiB, 1.71 GiB are left" in ask("fit", "--log", "-", stdin=rows).out
+
+
+def advice_of(ask: Ask, log: str) -> list[str]:
+    return [each["option"] for each in ask("fit", "--log", "-", "--json", stdin=log).document["refusal"]["advice"]]
+
+
+def test_a_context_beyond_the_trained_one_is_shortened_to_it(ask: Ask) -> None:
+    """1,632,174,080 B of 1,500,160 tokens are 1,088 per token: 1,024 elements in q8_0, so that q8_0 is no change."""
+    log = (
+        "W llama_context: n_ctx_seq (1500160) > n_ctx_train (262144) -- possible training context overflow\n"
+        "alloc_tensor_range: failed to allocate Vulkan0 buffer of size {}\n"
+        "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache\n"
+    )
+    assert advice_of(ask, log.format(1_500_160 * 1088))[:2] == ["-c 262144", "-np 1"]
+    in_f16 = ["-c 262144", "-fa on -ctk q8_0 -ctv q8_0"]
+    assert advice_of(ask, log.format(1_500_160 * 2048))[:2] == in_f16
+
+
+def test_layers_that_fit_are_counted_from_what_is_free(ask: Ask) -> None:
+    """0.9 x 24,000 / 48,000 of 80 layers are 36. Without these figures llama.cpp can choose them."""
+    failed = (
+        "load_tensors: loading model tensors, this can take a while...\n"
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 48000.00 MiB on device 0: cudaMalloc failed: out of "
+        "memory\nalloc_tensor_range: failed to allocate CUDA0 buffer of size 50331648000\n"
+    )
+    assert advice_of(ask, failed)[:2] == ["-fit on", "--n-cpu-moe N"]
+    free = "llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - 24000 MiB free\n"
+    assert advice_of(ask, f"{free}print_info: n_layer = 80\n{failed}")[0] == "-ngl 36"
+
+
+def test_an_estimate_of_lm_studio_is_not_that_of_the_models_maximum(ask: Ask) -> None:
+    """273.25 GB are of a context of 1,024,000 tokens, and not of 128,000.
+
+    https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1202
+    """
+    log = (
+        "Loading model mistralai/mistral-nemo-instruct-2407 Q4_K_M shows error message: Model loading was stopped due "
+        "to insufficient system resources. Under the current settings, this model requires approximately 273.25 GB of "
+        "memory"
+    )
+    result = ask("fit", "--log", "-", "--gpu", "24GB", "--json", stdin=log).document
+    assert (result["model"]["name"], result["suggestions"]) == ("mistral-nemo-12b", [])
+    assert "273.25 GB (254.48 GiB) were wanted" in result["refusal"]["reason"]
+    assert result["refusal"]["advice"][0]["option"] == "lms load --context-length 8192"
+    assert "with --context, changes are computed" in " ".join(result["notes"])
+    given = ask("fit", "--log", "-", "--gpu", "24GB", "-c", "1000K", "--json", stdin=log).document
+    assert given["suggestions"]
 
 
 def test_the_cache_that_did_not_fit_shows_the_context(ask: Ask) -> None:

@@ -106,7 +106,7 @@ MESSAGES = [
         "Model loading was stopped due to insufficient system resources. Under the current settings, this model "
         "requires approximately 14.36 GB of memory, and continuing to load it",
         "out_of_memory",
-        "Weights, cache and buffers did not fit: 13.37 GiB were wanted",
+        "Weights, cache and buffers did not fit: 14.36 GB (13.37 GiB) were wanted",
     ),
 ]
 
@@ -281,6 +281,7 @@ def test_a_runner_of_ollama_that_stopped_asks_for_the_servers_log(ask: Ask) -> N
     error = ask("fit", "--log", "-", stdin=log).error
     assert "Ollama's runner ended, and not why" in error
     assert "journalctl -u ollama" in error
+    assert "journalctl -u ollama" in ask(log).error
     failed = log + "alloc_tensor_range: failed to allocate CUDA0 buffer of size 151851674624\n"
     assert result_of(ask, failed)["refusal"]["cause"] == "weights_too_large"
 

@@ -56,7 +56,8 @@ _OF_RELEASED = ("compare",)
 _EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
 _MESSAGE = (
     rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|too large for|not enough"
-    r"|out of (memory|resource)|(no available|insufficient|system) memory|tried to allocate|allocation of|malloc"
+    r"|out of (memory|resource)|(no available|insufficient|system) memory|insufficient system|runner has|malloc"
+    r"|tried to allocate|allocation of"
     r"|cache size: [\d,]+ tok|to serve at least|is full|retract|preempted|context length is|exit (code|status))"
 )
 """What a message may have that was pasted in the place of a question."""

@@ -116,9 +116,9 @@ class LogRefusal(NamedTuple):
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
     # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
     # them, which llama.cpp only projects; 'fitting' where the log ends then), 'sampler', 'graphs', 'rest' for anything
-    # else after the cache's size was decided, 'serving' for anything after the start, 'requests' for a
-    # batch's request slots, 'tokens' for its tokens; 'host' for anything in host memory, 'killed' if the kernel or
-    # somebody killed the process, '' if the log does not say it.
+    # else after the cache's size was decided, 'serving' for anything after the start, 'requests' for a batch's request
+    # slots, 'tokens' for its tokens; 'host' for anything in host memory, 'host_cache' for the cache in it, 'killed' if
+    # the kernel or somebody killed the process, '' if the log does not say it.
     # Where a log ends: 'loading' the weights, 'error' within a message, 'other' after a message that is not about
     # memory
     where: str = ""
@@ -228,6 +228,7 @@ class StartupLog(NamedTuple):
     is_assumed: bool = False  # whether no line shows that this engine wrote the log
     checkpoint_dtype: str | None = None  # of the model's weights by its name, as 'fp8' of Qwen3-32B-FP8; None otherwise
     architecture: str | None = None  # of the model as its file names it; None if the log does not have it
+    hyperparameters: Mapping[str, int] = {}  # of the model's file: llama.cpp's n_ctx_train and n_layer
     within: Program | None = None  # the program that contains the engine and started it
 
     @property

@@ -63,6 +63,7 @@ STAGES = {
     "requests": Stage("The server ran, and a batch got no request slots", "requests_limited", "cache"),
     "tokens": Stage("The server ran, and a batch got no tokens of its cache", "cache_full", "cache"),
     "host": Stage("Host memory is too small, not the GPU's", "host_memory"),
+    "host_cache": Stage("The cache did not fit in host memory", "host_memory"),
     "killed": Stage("The process was killed, most often since host memory is full, not the GPU's", "host_memory"),
     "other": Stage("The message is not known to be about memory", "other_error"),
     "error": Stage("The log ends within an error, before its message", "log_ends"),
@@ -244,6 +245,8 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
         sizes = f": {asked} {unit} were wanted, {there} {were} free" if tried else ""
         return _advised(log, cause, f"{what}{sizes}{f'; {requests_in_words(log.load)}' if log.load else ''}.")
     words = [f"{size(tried.bytes)} were wanted"] if tried else []
+    if tried and tried.unit == 10**9:
+        words = [f"{tried.text} GB ({size(tried.bytes)}) were wanted"]
     before = log.budget.get("free_memory")
     memory = before.bytes if before else gpu.memory if gpu else None
     if refusal.one_buffer:
@@ -258,7 +261,11 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
     reason = f"{what}{': ' if words else ''}{', '.join(words)}."
     found = _advised(log, cause, reason, tried.bytes if tried else None, available)
-    return found._replace(advice=(*_for_the_host(log, gpu), *found.advice)) if cause == "host_memory" else found
+    if cause != "host_memory":
+        return found
+    host = _for_the_host(log, gpu)
+    is_cache = refusal.where == "host_cache"  # a shorter context costs less than memory
+    return found._replace(advice=(*found.advice, *host) if is_cache else (*host, *found.advice))
 
 
 def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: str) -> list[str]:

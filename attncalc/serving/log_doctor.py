@@ -20,6 +20,8 @@ from .suggestions import Suggestion, narrower_caches, suggestions, tried
 
 _TOLERANCE = 0.05
 """The part of a logged figure by which the predicted one may differ: versions differ by a block or by padding."""
+_ALONE = ("host", "host_cache", "killed", "requests", "tokens", "other", "encoder")
+"""By `LogRefusal.where`, what the sizes of a model say nothing about."""
 _PADDING = 256
 """Tokens to which builds of llama.cpp pad a context: 256, or 32 before that, or none."""
 _OTHER_WEIGHTS = 1.4
@@ -58,8 +60,11 @@ def diagnose(
     context = request.workload.context
     if disagreement := next(filter(None, (_contradiction(check, context) for check in checks)), ""):
         return _other_model(request, log, refusal, disagreement, named)
-    if refusal.where in ("host", "killed", "requests", "tokens", "other", "encoder") or refusal.one_buffer:
-        return diagnose_alone(log, request.gpu)
+    is_assumed = "context" not in log.settings and context == request.model.max_context
+    is_estimate = refusal.where == "fit" and refusal.tried and not refusal.free  # LM Studio's, of its own context
+    if refusal.where in _ALONE or refusal.one_buffer or (is_estimate and is_assumed):
+        notes = ("The log has no context: with --context, changes are computed.",) if is_estimate else ()
+        return diagnose_alone(log, request.gpu)._replace(notes=notes)
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
     if request.gpu is None:

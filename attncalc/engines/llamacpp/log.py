@@ -63,6 +63,7 @@ _DEVICE_CACHE = re.compile(r"llama_kv_cache: +\S{1,40} KV buffer size = +(\d{1,1
 _NAME = re.compile(
     r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)"
     r'|architecture=\w{1,40} file_type=\w{1,20} name="([^"]{1,120})"'
+    r"|\bLoading model ([\w.-]{1,80}/[\w.-]{1,120})"
 )
 _FILE = re.compile(
     r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )"
@@ -94,13 +95,14 @@ _OPTIONS = {
     "kv_dtype_v": logs.option("cache-type-v|ctv"),
 }
 """The options of a pasted command, for what the engine's own lines lack."""
+_HYPERPARAMETERS = {name: re.compile(rf"\b{name}(?: += +| \()(\d{{1,12}})") for name in ("n_ctx_train", "n_layer")}
 _FLASH = {"1": "on", "enabled": "on", "on": "on", "0": "off", "disabled": "off", "off": "off", "auto": "auto"}
 _UNIFIED = re.compile(r"\bkv_unified += (?:true|1)\b")
 _WEIGHT_TYPE = re.compile(
     r"(?:file type +=|model ftype +=|file_type=) ?(?:all |mostly )?(\w{2,20}(?: - (?:Small|Medium|Large)\b)?)"
 )
-_TYPE_IN_NAME = re.compile(r"[-.](\w{2,8})(?:-\d{5}-of-\d{5})?\.gguf\b")
-"""The type at the end of a file's name, as its publishers name files: Qwen3-14B-Q4_K_M.gguf."""
+_TYPE_IN_NAME = re.compile(r"[-.](\w{2,8})(?:-\d{5}-of-\d{5})?\.gguf\b|\bLoading model \S{1,200} (I?Q\d\w{1,5})\b")
+"""The type at the end of a file's name, as its publishers name files: Qwen3-14B-Q4_K_M.gguf; LM Studio's after it."""
 _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 """Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
@@ -144,7 +146,7 @@ _KEPT = {"gptoss": 4096, "gemma4": 4096}
 """Tokens that layers with a window keep in Ollama's own engine, if not only those of the window (NewSWAMemCache)."""
 _OLLAMA_SIGN = re.compile(
     r"(?i)ollama|llama runner|source=\w{1,40}\.go:|model requires|requested model \(|memory layout cannot"
-    r"|llama-server (?:process has terminated|process no longer|startup failed|reported)"
+    r"|\(status code: \d{3}\)|llama-server (?:process has terminated|process no longer|startup failed|reported)"
 )
 _LM_STUDIO_SIGN = re.compile(rf"{_GUARDRAIL}|🥲|(?i:lm ?studio)")
 _OLLAMA_REQUEST = re.compile(
@@ -224,6 +226,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         devices=max(int(logs.first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
         starts=starts,
         architecture=logs.first(_ARCHITECTURE, text),
+        hyperparameters={name: int(value) for name, value in logs.read_settings(_HYPERPARAMETERS, text).items()},
         within=_LM_STUDIO if _LM_STUDIO_SIGN.search(text) else _OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
     )
 
@@ -377,13 +380,14 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     where = "compute" if logged else "" if is_open else "weights"
     after = text[match.start() : match.start() + 2000]
     around = text[max(0, match.start() - 200) : match.start()] + after
+    of_cache = re.search(r'(?<!")kv cache|for rs cache', after)
     if match["layout"] or match["guardrail"]:
         where = "fit"
     elif _HOST_BUFFER.search(around):
-        where = "host"
+        where = "host_cache" if of_cache else "host"
     elif ready:
         where = "serving"
-    elif re.search(r'(?<!")kv cache|for rs cache', after):
+    elif of_cache:
         where = "cache"
     else:
         where = next((name for pattern, name in _STAGES if re.search(pattern, around)), where)
@@ -452,28 +456,61 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
 
 def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     """Return what to change after a failed start, the least costly first."""
-    refusal, context, layers = log.refusal, log.settings.get("context"), log.settings.get("n_gpu_layers")
+    refusal, context, fewer_layers = log.refusal, log.settings.get("context"), _fewer_layers(log)
     smaller_file = Advice("a smaller file: fewer bits per weight")
     if refusal is None:
         return ()
     if refusal.kind == "occupied":
         return (Advice("another GPU, if there is one", "CUDA_VISIBLE_DEVICES=N"),)
-    fewer_layers = Advice(f"fewer layers on the GPU{f' than {layers}' if layers else ''}", "-ngl N")
-    is_short = context is not None and int(context) <= _SHORT
-    shorter = () if is_short else (Advice("a shorter context", f"-c {int(context) // 2 if context else 2 * _SHORT}"),)
+    trained, most = log.hyperparameters.get("n_ctx_train", 0), int(context or 0)
+    is_beyond = 0 < trained < most
+    halved = Advice("a shorter context", f"-c {most // 2 or 2 * _SHORT}")
+    own = Advice("the context that the model was trained for, or less", f"-c {trained}")
+    shorter = (own,) if is_beyond else () if 0 < most <= _SHORT else (halved,)
     one_slot = () if log.settings.get("batch") == "1" else (Advice("one slot", "-np 1"),)
-    is_narrow = log.settings.get("kv_dtype_k", "f16") not in ("f16", "bf16", "f32")
     narrow_cache = Advice("a cache of half the size, if it is in f16", "-fa on -ctk q8_0 -ctv q8_0")
-    narrow = () if is_narrow else (narrow_cache,)
+    tried, free = refusal.tried, refusal.free
+    is_too_large = tried is not None and free is not None and tried.bytes > 2 * free.bytes
+    narrow = () if is_too_large or _is_narrow(log, refusal) else (narrow_cache,)
+    is_shorter_first = is_beyond or refusal.where == "host_cache" or log.within is _LM_STUDIO
+    smaller_cache = (*shorter, *narrow) if is_shorter_first else (*narrow, *shorter)
     changes = {
-        **dict.fromkeys(("cache", "fit"), (*narrow, *shorter, *one_slot, fewer_layers)),
-        "compute": (Advice("a smaller compute buffer", "-fa on -ub 256"), *shorter, fewer_layers),
-        "weights": (fewer_layers, smaller_file),
+        **dict.fromkeys(("cache", "fit"), (*smaller_cache, *one_slot, *fewer_layers)),
+        "compute": (Advice("a smaller compute buffer", "-fa on -ub 256"), *shorter, *fewer_layers),
+        "weights": (*fewer_layers, smaller_file),
+        "host_cache": (*smaller_cache, smaller_file),
         **dict.fromkeys(("host", "killed"), (smaller_file, *shorter)),
     }
-    found = changes.get(refusal.where, (fewer_layers, *shorter))
+    found = changes.get(refusal.where, (*fewer_layers, *shorter))
     if not log.within:
         return found
     names = log.within.options
     pattern = re.compile("|".join(sorted(map(re.escape, names), key=len, reverse=True)))
     return tuple(each._replace(option=pattern.sub(lambda name: names[name[0]], each.option)) for each in found)
+
+
+def _is_narrow(log: StartupLog, refusal: LogRefusal) -> bool:
+    """Return whether the cache has fewer than 16 bits, by its type, or since its rows are of q8_0's blocks of 34 bytes.
+
+    1,024 elements of a token are 1,088 bytes in q8_0, and 2,048 in f16: a multiple of 128, as of any heads.
+    """
+    if log.settings.get("kv_dtype_k", "f16") not in ("f16", "bf16", "f32"):
+        return True
+    tokens, tried = int(log.settings.get("context", "0")), refusal.tried
+    size, rest = divmod(tried.bytes, tokens) if tried and tokens else (0, 0)
+    return refusal.where == "cache" and not rest and size % 34 == 0 and size % 128 != 0
+
+
+def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
+    """Return fewer layers on the GPU: how many, if the log shows it; otherwise what llama.cpp has that counts them."""
+    layers, refusal = log.settings.get("n_gpu_layers"), log.refusal
+    n_layer, free = log.hyperparameters.get("n_layer", 0), log.budget.get("free_memory")
+    than = f" than {layers}" if layers else ""
+    if refusal and refusal.where == "weights" and refusal.tried and free and n_layer and log.devices < 2:
+        fitting = 9 * free.bytes * min(n_layer, int(layers or n_layer)) // (10 * refusal.tried.bytes)
+        return (Advice(f"fewer layers on the GPU{than}, with a tenth left for the cache", f"-ngl {fitting}"),)
+    if log.within:
+        return (Advice(f"fewer layers on the GPU{than}", "-ngl N"),)
+    chosen = f"in place of -ngl: newer builds choose the layers that fit; older ones need -ngl with fewer layers{than}"
+    experts = Advice("of a model with experts, those of N layers in host memory", "--n-cpu-moe N")
+    return (Advice(chosen, "-fit on"), experts)
