@@ -420,6 +420,38 @@ def test_smaller_steps_and_more_gpus_are_advised_where_a_short_context_is_no_hel
     assert [each["option"] for each in advice[1:]] == ["--max-num-batched-tokens 2048", "-tp 8"]
 
 
+@pytest.mark.parametrize(
+    ("needed", "left", "options", "more"),
+    [
+        # https://jishuzhan.net/article/2002605617710694401
+        # 36 / 2 is more than 7.84 + 2 / 2, and 36 / 4 less than 7.84 + 3 / 4 x 2
+        (36.00, 7.84, (), ["-tp 4"]),
+        # https://github.com/wtdcode/vllm-backport/issues/15 runs on 8
+        (1.8, 0.35, ("--gpu", "8xrtx-3090"), ["-tp 16"]),
+        (1.8, 0.35, ("--tp", "4"), ["-tp 8"]),
+        # 36 / 8 is more than 0.18 + 7 / 8 x 2
+        (36.00, 0.18, (), []),
+    ],
+)
+def test_more_gpus_are_more_than_are_used_and_hold_one_request(
+    ask: Ask, needed: float, left: float, options: tuple[str, ...], more: list[str]
+) -> None:
+    log = f"({needed} GiB KV cache is needed, which is larger than the available KV cache memory ({left} GiB)"
+    advice = ask("fit", *options, "--log", "-", "--json", stdin=log).document["refusal"]["advice"]
+    assert [each["option"] for each in advice if each["option"].startswith("-tp")] == more
+
+
+def test_a_command_has_the_repository_that_was_typed(ask: Ask) -> None:
+    """Its preset is of Qwen2.5-32B, which has the same sizes."""
+    log = (
+        "ValueError: To serve at least one request with the models's max seq len (32768), (8.00 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (4.46 GiB)."
+    )
+    asked = ("Qwen/Qwen2.5-Coder-32B-Instruct", "--gpu", "h100-80gb", "--json")
+    result = ask("fit", *asked, "--log", "-", stdin=log).document
+    assert result["suggestions"][0]["launch_command"].startswith("vllm serve Qwen/Qwen2.5-Coder-32B-Instruct ")
+
+
 def test_python_arguments_of_vllm_are_read(ask: Ask) -> None:
     """max_model_len=30_000 and kv_cache_dtype="fp8" of LLM(...). vLLM itself estimates 13,528 tokens."""
     result = json.loads(ask_of(ask, "vllm-python-arguments", "--json").out)

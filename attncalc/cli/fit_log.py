@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..api.fit_options import FitOptions
-from ..api.fit_request import fit_request
+from ..api.fit_request import fit_request, served_fields
 from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
 from ..config.gpus import gpu, gpu_of_device, gpus_of
@@ -74,6 +74,7 @@ def read_logged_request(
             f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
+    log = _with_given_gpus(log, options)
     copy = unquantized(log.model or "")
     if copy and not find_engine(log.engine).typed_files:
         log = log._replace(checkpoint_dtype=copy[1])
@@ -89,7 +90,9 @@ def read_logged_request(
         return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", device)
     merged = _with_options_in_log(options, log, model)
     _note_others(log, merged["gpu"])
-    return log, fit_request(model, merged, {"served_model": log.served}, is_logged=True)
+    # without it in the log, the command has the repository that was typed: a preset may be of several
+    typed = served_fields(named.model, model, options) if named.model and not log.served else {}
+    return log, fit_request(model, merged, {"served_model": log.served, **typed}, is_logged=True)
 
 
 def is_log_file(path: str) -> bool:
@@ -141,10 +144,7 @@ def content(path: Path) -> bytes:
 
 
 def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:
-    """Return the options, with those in the log for what the command line leaves out.
-
-    A number of GPUs, as in '2xh100', is --tp if neither the log nor an option divides the model.
-    """
+    """Return the options, with those in the log for what the command line leaves out."""
     texts = _with_drafter(dict(log.settings), options)
     if model.stored and model.stored.kind == "GGUF":  # the file has the types of its tensors
         texts.pop("weights_dtype", None)
@@ -162,9 +162,15 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
     number, merged["gpu"] = _gpu_in_log(log, options.get("gpu"))
     if find_engine(log.engine).splits_by_layer and merged["gpu"] and (number or log.devices) > 1:
         merged["gpus"] = number or log.devices
-    elif number and merged.keys().isdisjoint(("tp", "pp", "dp")):
-        merged["tp"] = number
     return merged
+
+
+def _with_given_gpus(log: StartupLog, options: Mapping[str, Any]) -> StartupLog:
+    """Return the log with --tp, or else with the number in --gpu if neither log nor options divide the model."""
+    given = options.get("tp")
+    if not given and {*log.settings, *options}.isdisjoint(("tp", "pp", "dp")) and options.get("gpu"):
+        given = None if find_engine(log.engine).splits_by_layer else gpus_of(options["gpu"])[0]
+    return log._replace(settings={**log.settings, "tp": str(given)}) if given else log
 
 
 def _with_drafter(texts: dict[str, str], options: Mapping[str, Any]) -> dict[str, str]:

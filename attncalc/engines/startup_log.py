@@ -460,9 +460,22 @@ def share_below(refusal: LogRefusal, share: Fraction, total: int) -> int:
     return min(99, int(100 * (share - part)))
 
 
+_LEAST_WEIGHTS = 2 * GIB
+"""Bytes of weights that are assumed on a GPU if the log does not have them: a small model's in bf16."""
+
+
 def more_gpus(log: StartupLog, option: str) -> str:
-    """Return the option for twice as many tensor-parallel GPUs as the log has: '--tp 2'."""
-    return f"{option} {2 * int(log.settings.get('tp', '1'))}"
+    """Return the option for twice as many tensor-parallel GPUs as the log has, or for as many as hold one request.
+
+    Example: one request needs 36 GiB, and 7.84 are left. Four GPUs hold 9 GiB each where 3/4 of 2 GiB of weights are
+    gone: '--tp 4'. '' if not even eight times as many do.
+    """
+    needed, left, weights = log.logged.get("kv_bytes_per_sequence"), least(log.available), log.budget.get("weights")
+    held = weights.bytes if weights else _LEAST_WEIGHTS
+    for factor in (2, 4, 8):
+        if not (needed and left) or needed.bytes <= factor * left.bytes + (factor - 1) * held:
+            return f"{option} {factor * int(log.settings.get('tp', '1'))}"
+    return ""
 
 
 def larger_share(
