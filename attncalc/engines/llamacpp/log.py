@@ -511,6 +511,8 @@ def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
         return (Advice(f"fewer layers on the GPU{than}, with a tenth left for the cache", f"-ngl {fitting}"),)
     if log.within:
         return (Advice(f"fewer layers on the GPU{than}", "-ngl N"),)
-    chosen = f"in place of -ngl: newer builds choose the layers that fit; older ones need -ngl with fewer layers{than}"
+    chosen = (
+        f"newer builds choose the layers that fit if -ngl is left out; older ones need -ngl with fewer layers{than}"
+    )
     experts = Advice("of a model with experts, those of N layers in host memory", "--n-cpu-moe N")
     return (Advice(chosen, "-fit on"), experts)
