@@ -452,6 +452,22 @@ def test_a_command_has_the_repository_that_was_typed(ask: Ask) -> None:
     assert result["suggestions"][0]["launch_command"].startswith("vllm serve Qwen/Qwen2.5-Coder-32B-Instruct ")
 
 
+@pytest.mark.parametrize(
+    ("model", "needed", "newest"),
+    # 0.13 prints two decimals, 0.14 none that are 0; 0.22 corrects "models's"
+    [("models's", "8.00", "0.13.0"), ("models's", "8.0", "0.21.0"), ("models's", "8.25", "0.21.0")],
+)
+def test_the_words_of_a_refusal_show_how_old_vllm_is(ask: Ask, model: str, needed: str, newest: str) -> None:
+    log = (
+        f"ValueError: To serve at least one request with the {model} max seq len (32768), ({needed} GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (4.46 GiB)."
+    )
+    result = ask("fit", "qwen2.5-32b", "--log", "-", "--json", stdin=log).document
+    assert result["engine_version"] == newest
+    corrected = log.replace("models's", "model's").replace(f"({needed} ", "(8.0 ")
+    assert ask("fit", "qwen2.5-32b", "--log", "-", "--json", stdin=corrected).document["engine_version"] == "0.33.0"
+
+
 def test_python_arguments_of_vllm_are_read(ask: Ask) -> None:
     """max_model_len=30_000 and kv_cache_dtype="fp8" of LLM(...). vLLM itself estimates 13,528 tokens."""
     result = json.loads(ask_of(ask, "vllm-python-arguments", "--json").out)

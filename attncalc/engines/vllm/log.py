@@ -21,6 +21,7 @@ from .. import startup_log as logs
 from ..base import CacheLayout
 from ..startup_log import COUNT, OUT_OF_MEMORY, TOO_LONG, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
 from .options import DRAFTER_KEYS, DRAFTER_LAYERS, VllmArgs, json_object
+from .versions import releases_of
 
 _LABELS = {
     "kv_block_size": "tokens per block",
@@ -264,6 +265,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget=logs.read_budget(_BUDGET, text),
         refusal=refusal,
         starts=starts,
+        releases=() if version else releases_of(text),
         load=load,
         is_assumed=load is None and _OWN.search(text) is None,
     )

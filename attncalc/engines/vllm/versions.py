@@ -211,6 +211,10 @@ class VllmVersion(Version):
     """The logged concurrency is blocks / blocks of a request; before, it was tokens / context."""
     tokens_from_concurrency = since((0, 20, 1), "_report_kv_cache_config in v1/core/kv_cache_utils.py")
     """'GPU KV cache size' is concurrency times the context; before, it was blocks / groups times block size."""
+    trims_refused_sizes = since((0, 14), "_check_enough_kv_cache_memory in v1/core/kv_cache_utils.py")
+    """A refusal has '8.0 GiB KV cache is needed'; before, it was '8.00 GiB'."""
+    refuses_the_models_length = since((0, 22), "_check_enough_kv_cache_memory in v1/core/kv_cache_utils.py")
+    """A refusal has "the model's max seq len"; before, it was "the models's"."""
     logs_one_line = since((0, 28), "update_kv_cache_capacity in v1/core/kv_cache_utils.py")
     """The log has tokens and concurrency on one line."""
     always_announces_block = until((0, 18), "HybridAttentionMambaModelConfig in models/config.py")
@@ -405,6 +409,22 @@ class VllmVersion(Version):
     def counts_sampler_states(self, v2_runner: bool) -> bool:
         """Return whether the memory that the second runner allocates before the profile is counted."""
         return v2_runner and self._counts_states
+
+
+_REFUSED_SIZE = re.compile(r"\.(\d{1,2})(?= GiB KV cache is needed)|KV cache memory \(\d{1,9}\.(\d{1,2})(?= GiB)")
+
+
+def releases_of(text: str) -> tuple[str, ...]:
+    """Return the releases that may have refused a cache in these words, the newest first; () if they do not show it."""
+    model = re.search(r"request with the (models?)'s max seq len", text)
+    decimals = [size[1] or size[2] for size in _REFUSED_SIZE.finditer(text)]
+    is_trimmed = {len(digits) == 1 for digits in decimals if len(digits) == 1 or digits[1] == "0"}  # "8.25" is either
+    versions = [vllm_version(name) for name in RELEASES]
+    if model:
+        versions = [version for version in versions if version.refuses_the_models_length is (model[1] == "model")]
+    if len(is_trimmed) == 1:
+        versions = [version for version in versions if version.trims_refused_sizes in is_trimmed]
+    return tuple(version.name for version in versions) if model or is_trimmed else ()
 
 
 def vllm_version(text: str | None) -> VllmVersion:
