@@ -60,7 +60,6 @@ _OTHERS = {
     "transformers": re.compile(r"transformers/generation/|\bmodel\.generate\("),
 }
 """Engines whose logs are not read, by a sign of each."""
-_CONTEXT_OPTIONS = "--max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH"
 _WITHOUT_FIGURES = (
     (
         r"See root cause above",
@@ -169,7 +168,8 @@ def _too_long(request: re.Match[str], shown: str) -> AttncalcError:
     """Return that a request was longer than the server's context, and the next power of two that has room for it."""
     context, *tokens = sorted(int(number) for number in request.groups() if number and number.isdecimal())
     longer = 1 << tokens[0].bit_length() if tokens else "N"
-    option = f"-c {longer}" if request["llamacpp"] else f"{longer} tokens of context ({_CONTEXT_OPTIONS})"
+    of_any = f"{longer} tokens of context (--max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH)"
+    option = f"-c {longer}" if request["llamacpp"] else of_any
     asked = f"a request of {count(tokens[0])} tokens" if tokens else "a request"
     return AttncalcError(
         f"{shown} is of a server that runs: {asked} was longer than its {count(context)} tokens of context",

@@ -261,9 +261,7 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
     reason = f"{what}{': ' if words else ''}{', '.join(words)}."
     found = _advised(log, cause, reason, tried.bytes if tried else None, available)
-    if cause != "host_memory":
-        return found
-    host = _for_the_host(log, gpu)
+    host = _for_the_host(log, gpu) if cause == "host_memory" else ()
     is_cache = refusal.where == "host_cache"  # a shorter context costs less than memory
     return found._replace(advice=(*found.advice, *host) if is_cache else (*host, *found.advice))
 

@@ -464,9 +464,9 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return (Advice("another GPU, if there is one", "CUDA_VISIBLE_DEVICES=N"),)
     trained, most = log.hyperparameters.get("n_ctx_train", 0), int(context or 0)
     is_beyond = 0 < trained < most
-    halved = Advice("a shorter context", f"-c {most // 2 or 2 * _SHORT}")
-    own = Advice("the context that the model was trained for, or less", f"-c {trained}")
-    shorter = (own,) if is_beyond else () if 0 < most <= _SHORT else (halved,)
+    shorter = () if 0 < most <= _SHORT else (Advice("a shorter context", f"-c {most // 2 or 2 * _SHORT}"),)
+    if is_beyond:
+        shorter = (Advice("the context that the model was trained for, or less", f"-c {trained}"),)
     one_slot = () if log.settings.get("batch") == "1" else (Advice("one slot", "-np 1"),)
     narrow_cache = Advice("a cache of half the size, if it is in f16", "-fa on -ctk q8_0 -ctv q8_0")
     tried, free = refusal.tried, refusal.free
@@ -490,14 +490,12 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
 
 
 def _is_narrow(log: StartupLog, refusal: LogRefusal) -> bool:
-    """Return whether the cache has fewer than 16 bits, by its type, or since its rows are of q8_0's blocks of 34 bytes.
-
-    1,024 elements of a token are 1,088 bytes in q8_0, and 2,048 in f16: a multiple of 128, as of any heads.
-    """
+    """Return whether the cache has fewer than 16 bits: 1,024 elements are 1,088 bytes in q8_0, and 2,048 in f16."""
     if log.settings.get("kv_dtype_k", "f16") not in ("f16", "bf16", "f32"):
         return True
     tokens, tried = int(log.settings.get("context", "0")), refusal.tried
     size, rest = divmod(tried.bytes, tokens) if tried and tokens else (0, 0)
+    # blocks of q8_0 have 34 bytes; in f16 the sizes of heads are multiples of 128
     return refusal.where == "cache" and not rest and size % 34 == 0 and size % 128 != 0
 
 
@@ -511,8 +509,6 @@ def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
         return (Advice(f"fewer layers on the GPU{than}, with a tenth left for the cache", f"-ngl {fitting}"),)
     if log.within:
         return (Advice(f"fewer layers on the GPU{than}", "-ngl N"),)
-    chosen = (
-        f"newer builds choose the layers that fit if -ngl is left out; older ones need -ngl with fewer layers{than}"
-    )
+    chosen = f"newer builds choose the layers if -ngl is left out; older ones need -ngl with fewer layers{than}"
     experts = Advice("of a model with experts, those of N layers in host memory", "--n-cpu-moe N")
     return (Advice(chosen, "-fit on"), experts)
