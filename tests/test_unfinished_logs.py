@@ -244,12 +244,34 @@ def test_a_batch_without_tokens_asks_for_half_of_the_requests(ask: Ask) -> None:
             "srv send_error: task id = 2119, error: the request exceeds the available context size. try increasing",
             *("a request of 896,091 tokens was longer than its 131,072 tokens", "-c 1048576,"),
         ),
+        (  # 128,000 + 134,145 tokens: OpenCowork issue 82
+            "This model's maximum context length is 262144 tokens. However, you requested 128000 output tokens and "
+            "your prompt contains at least 134145 input tokens",
+            *("a request of 262,145 tokens was longer than its 262,144 tokens", "524288 tokens of context"),
+        ),
+        (
+            "This model's maximum context length is 40960 tokens. However, your request has 91714 input tokens.",
+            *("a request of 91,714 tokens was longer than its 40,960 tokens", "131072 tokens of context"),
+        ),
+        (
+            r'{"message":"The input (61709 tokens) is longer than the model\'s context length (40960 tokens)."}',
+            *("a request of 61,709 tokens was longer than its 40,960 tokens", "65536 tokens of context"),
+        ),
+        (
+            "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)",
+            *("a request of 160,062 tokens was longer than its 59,862 tokens", "262144 tokens of context"),
+        ),
+        (
+            "[ERROR] Trying to keep the first 10136 tokens when context the overflows. However, the model is loaded "
+            "with context length of only 7866 tokens, which is not enough.",
+            *("a request of 10,136 tokens was longer than its 7,866 tokens", "a context length of 16384,"),
+        ),
         ("error: the request exceeds the available context size. try", "a request was longer than its context", "-c,"),
         (
             'source=runner.go:153 msg="truncating input prompt" limit=4096 prompt=15713 keep=4 new=4096',
             *(
                 "a request of 15,713 tokens was longer than its 4,096 tokens",
-                "16384 tokens of context (--max-model-len",
+                "num_ctx 16384,",
             ),
         ),
         (

@@ -100,17 +100,38 @@ _WITHOUT_FIGURES = (
     ),
 )
 """What lines without a figure of a cache say: (their sign, that in words, what to do), the first that is found."""
-_LONG_REQUEST = re.compile(
-    r"(?P<llamacpp>n_prompt_tokens\W{1,5}(\d{1,12})\W{1,5}n_ctx\W{1,5}(\d{1,12})"
-    r"|(?:request \((\d{1,12}) tokens\) exceeds the )?available context size \((\d{1,12})"
-    r"|n_ctx_slot = (\d{1,12}),(?:(?!n_ctx_slot)[^\0]){1,99}?n_(?:prompt_)?tokens = (\d{1,12})"
-    r"(?:(?!n_ctx_slot)[^\0]){1,2000}?exceeds the available context size)"
-    r"|truncating input prompt\" limit=(\d{1,12})(?: prompt=(\d{1,12}))?"
-    r"|(?:input \((\d{1,12}) tokens\) is longer than the )?model's (?:maximum )?context length (?:is |\()(\d{1,12})"
-    r"(?: tokens\. However, you requested (\d{1,12}))?"
-    r"|maximum model length of (\d{1,12})|maximum allowed length \((\d{1,12})"
+_OF_ANY = "{} tokens of context (--max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH)"
+_N = r"\d{1,12}"
+_LONG_REQUEST = tuple(
+    (option, re.compile(pattern))
+    for option, pattern in (
+        ("-c {}", rf"n_prompt_tokens\W{{1,5}}(?P<tokens>{_N})\W{{1,5}}n_ctx\W{{1,5}}(?P<context>{_N})"),
+        ("-c {}", rf"(?:request \((?P<tokens>{_N}) tokens\) exceeds the )?available context size \((?P<context>{_N})"),
+        (
+            "-c {}",
+            rf"n_ctx_slot = (?P<context>{_N}),(?:(?!n_ctx_slot)[^\0]){{1,99}}?n_(?:prompt_)?tokens = (?P<tokens>{_N})"
+            r"(?:(?!n_ctx_slot)[^\0]){1,2000}?exceeds the available context size",
+        ),
+        ("num_ctx {}", rf"truncating input prompt\" limit=(?P<context>{_N})(?: prompt=(?P<tokens>{_N}))?"),
+        (
+            "a context length of {}",
+            rf"keep the first (?P<tokens>{_N}) tokens.{{1,80}}context length of only (?P<context>{_N})",
+        ),
+        (
+            _OF_ANY,
+            rf"(?:input \((?P<tokens>{_N}) tokens\) is longer than the )?model\W{{1,3}}s (?:maximum )?context length "
+            rf"(?:is |of |\()(?P<context>{_N})(?: tokens\. (?:However, you requested|However, your request has"
+            rf"|You requested a total of) (?P<total>{_N})"
+            rf"(?: output tokens and your prompt contains at least (?P<prompt>{_N}))?)?",
+        ),
+        (_OF_ANY, rf"maximum model length of (?P<context>{_N})"),
+        (
+            _OF_ANY,
+            rf"(?:Input length \((?P<tokens>{_N}) tokens\) exceeds the )?maximum allowed length \((?P<context>{_N})",
+        ),
+    )
 )
-"""A request that was longer than the context of a running server: the smaller number is the context."""
+"""A request that was longer than the context of a running server: what sets the context, and the message."""
 _TRAINING = re.compile(
     r"\btrainer\.train\(|transformers/trainer\.py|loss\.backward\(|optimizer\.step\(|\{'(?:train_)?loss': "
     r"|\b(?:axolotl|llamafactory|torchtune|unsloth|trl)/|deepspeed/runtime/engine\.py"
@@ -153,27 +174,30 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
             "without a log, 'attncalc fit MODEL --gpu GPU' computes what fits: --engine vllm, sglang, llamacpp",
         )
     message = log.refusal.line if log and log.refusal and log.refusal.kind == "unfinished" else ""
-    request = _LONG_REQUEST.search(message)
-    if log and not request:
+    too_long = _too_long(message, shown)
+    if log and not too_long:
         return log
     text = "\n".join(_ends(lines))
-    if request := request or _LONG_REQUEST.search(text):
-        raise _too_long(request, shown)
+    if too_long := too_long or _too_long(text, shown):
+        raise too_long
     raise AttncalcError(
         *next((f"{shown} {message}", tip) for sign, message, tip in _WITHOUT_FIGURES if re.search(sign, text))
     )
 
 
-def _too_long(request: re.Match[str], shown: str) -> AttncalcError:
+def _too_long(text: str, shown: str) -> AttncalcError | None:
     """Return that a request was longer than the server's context, and the next power of two that has room for it."""
-    context, *tokens = sorted(int(number) for number in request.groups() if number and number.isdecimal())
-    longer = 1 << tokens[0].bit_length() if tokens else "N"
-    of_any = f"{longer} tokens of context (--max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH)"
-    option = f"-c {longer}" if request["llamacpp"] else of_any
-    asked = f"a request of {count(tokens[0])} tokens" if tokens else "a request"
+    found = ((option, pattern.search(text)) for option, pattern in _LONG_REQUEST)
+    option, request = next((each for each in found if each[1]), ("", None))
+    if request is None:
+        return None
+    figures = request.groupdict()
+    context = int(figures.pop("context"))
+    tokens = sum(map(int, filter(None, figures.values())))
+    longer, asked = (1 << tokens.bit_length(), f"a request of {count(tokens)} tokens") if tokens else ("N", "a request")
     return AttncalcError(
         f"{shown} is of a server that runs: {asked} was longer than its {count(context)} tokens of context",
-        f"start it with {option}, if the model and the memory allow it, or shorten the prompt",
+        f"start it with {option.format(longer)}, if the model and the memory allow it, or shorten the prompt",
     )
 
 
