@@ -148,7 +148,9 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
         for name, (_, than) in _OVERTAKEN.items()
     }
     own, types = attention_layer_complexity(model, workload), layer_types(model, workload)
-    tables = [_main_table(counted), *([_group_table(counted)] if is_hybrid(model) else [])]
+    tables = [_main_table(counted)]
+    if is_hybrid(model):
+        tables.append(_group_table(counted))
     growth_figures = GROWTH.filled(growth_total=grown.total, growth_attention_scores=grown.scores, **overtaken)
     tables += [*([_layer_table(model, workload, own, types)] if full else []), _growth_table(grown, overtaken)]
     return Report(

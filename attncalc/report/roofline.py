@@ -251,7 +251,8 @@ def _per_second(step: Step, tokens: int) -> str:
 
 def bounds_text(bounds: Roofline) -> str:
     """Return the answer: 'Decode step at context 8,192: at least 14.7 ms, memory-bound (58.1 FLOP/byte).'."""
-    steps = ((f"Decode step at context {count(bounds.workload.context)}", bounds.decode), ("Prefill", bounds.prefill))
+    at_context = f"Decode step at context {count(bounds.workload.context)}"
+    steps = ((at_context, bounds.decode), ("Prefill", bounds.prefill))
     return " ".join(
         f"{name}: at least {_time(step.seconds)}, {step.bound_by}-bound ({number(float(step.intensity))} FLOP/byte)."
         for name, step in steps
