@@ -173,7 +173,8 @@ def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]]
     declared = root.get_command(None, "fit").callback.declared.values()
     command, words = split_launch(args, by_name(declared))
     question = ["fit", *words]
-    found = next(one for one in _read(Words(root, question), question) if one.args[0] == "fit")
+    of_question = Words(root, question)
+    found = next(one for one in _read(of_question, question) if one.args[0] == "fit")
     found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context
     own = [one for one in found.args[1:2] if "--" in args and one in words and not one.startswith("-")]  # MODEL
     meant, beside = ["fit", *own, *found.options, "--", *command], found.beside
@@ -181,7 +182,7 @@ def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]]
         return AttncalcError(
             f"not understood: {truncate(', '.join(found.gaps))}", f"did you mean 'attncalc {shlex.join(meant)}'?"
         )
-    if any(item.idea and "--rate" in item.idea.means for item in Words(root, question).items(words)):
+    if any(item.idea and "--rate" in item.idea.means for item in of_question.items(words)):
         model = next(filter(preset_of, command), "MODEL")
         plan = next(one for one in _read(Words(root, []), ["plan", model, *words]) if one.args[0] == "plan")
         beside.append(f"note: {plan.command} finds the GPUs for a rate")

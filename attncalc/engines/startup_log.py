@@ -559,7 +559,8 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
             found["step"] = match
     killed, message, step = map(found.get, ("killed", "message", "step"))
     # what a shell says after an error: the engine killed its own processes
-    follows = killed and killed.string == "Killed" and [*found].index("killed") > [*found, "message"].index("message")
+    order = [*found]
+    follows = killed and message and killed.string == "Killed" and order.index("killed") > order.index("message")
     if killed and not (follows and step and step.groupdict().get("error")):
         held = Printed(found["held"][1], found["held"][0], 1024) if "held" in found else None
         return LogRefusal("out_of_memory", killed.string, held, where="killed")
@@ -578,8 +579,8 @@ def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
     """Return a log of a cache with its size, with why the process ended after that, if its last lines say it."""
     sizes = [figure.line for figure in log.logged.values()]
     last = [*lines[-200:]]
-    while at := next((i for i, line in enumerate(last) if READY.search(line) or any(s in line for s in sizes)), -1) + 1:
-        last = last[at:]
+    before = [i for i, line in enumerate(last) if READY.search(line) or any(size in line for size in sizes)]
+    last = last[before[-1] + 1 if before else 0 :]
     end = unfinished(last, _STEP)
     is_end = end and (end.where == "killed" or (end.where == "other" and any(map(_FATAL.search, last))))
     return log._replace(refusal=end) if is_end else log
