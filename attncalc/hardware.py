@@ -134,6 +134,14 @@ class Gpu:
         return self.unified and self.vendor != "Apple"
 
     @property
+    def machine_memory(self) -> int | None:
+        """Bytes of the machine's memory, of which this GPU uses a part; None if the GPU has memory of its own.
+
+        Macs show programs as many GiB as Apple says GB. Fewer are counted, as macOS needs some.
+        """
+        return max(self.memory, self.memory_gb * 10**9) if self.unified else None
+
+    @property
     def counts_host_memory(self) -> bool:
         """Whether engines take the host's free memory for the GPU's, as on NVIDIA's integrated GPUs.
 

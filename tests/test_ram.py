@@ -1,5 +1,6 @@
 """Host memory as a limit: `--ram` for what llama.cpp does not put on GPUs."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from attncalc.config.gpus import gpu
 from attncalc.serving.fit import fit
 from attncalc.serving.offload import least_offload
 from attncalc.serving.request import FitRequest
+from attncalc.serving.suggestions import suggestions
 from attncalc.workload import Workload
 
 MIB, GIB = 2**20, 2**30
@@ -44,6 +46,46 @@ def test_what_is_on_the_host_must_fit_there(args: dict[str, Any], needed: int) -
 def test_without_ram_the_host_limits_nothing() -> None:
     result = fit(request("mixtral-8x7b", n_cpu_moe=32))
     assert (result.verdict, result.host, result.host_needed) == ("fits", None, None)
+
+
+@pytest.mark.parametrize("layers", [57, 28, 0])
+def test_layers_on_the_host_save_nothing_where_the_gpu_shares_its_memory(layers: int) -> None:
+    # Mixtral 8x22B in q8_0 has 140.6e9 parameters x 34/32 B = 139 GiB, and a DGX Spark 121.6 GiB in all
+    asked = dataclasses.replace(request("mixtral-8x22b", "gb10", n_gpu_layers=layers), weights_dtype="q8_0")
+    result = fit(asked)
+    assert result.verdict == "does_not_fit"
+    assert not any("layers on the host" in change.change for change in suggestions(result))
+    assert fit(dataclasses.replace(asked, gpu=gpu("h100-80gb"))).verdict == ("does_not_fit" if layers > 28 else "fits")
+
+
+def test_a_file_that_metal_maps_is_in_memory_once(ask: Ask) -> None:
+    # 39.0 GiB are mapped for 39 layers of 80, and those of the host, 20 GiB, lie within: 59.6 GiB would not hold both
+    assert ask("fit", "llama3.3-70b:q4_k_m", "--gpu", "m4-max-64gb", "-ngl", "40", "-c", "4096").code == 0
+
+
+def test_a_cache_that_is_all_on_the_host_has_no_tokens_on_the_gpu(ask: Ask) -> None:
+    asked = ("fit", "llama3.1-8b:q8_0", "--gpu", "rtx-4090", "-ngl", "0", "-b", "100", "-c", "8192")
+    figures = results(ask(*asked, "--json"))
+    assert not any(figures[name] for name in ("kv_tokens", "kv_tokens_low", "kv_tokens_high"))
+    screen = " ".join(ask(*asked).out.split())
+    assert "100 requests of 8,192 tokens need no KV cache on the GPU" in screen
+    assert "tokens in the cache" not in screen
+
+
+def test_narrower_weights_and_layers_on_the_host_are_tried_together(ask: Ask) -> None:
+    # 70B in q4_k_m are 39.6 GiB; the card and the host have 23.5 and 14.9 GiB
+    asked = ("fit", "llama3.1-70b:q4_k_m", "--gpu", "rtx-4090", "--ram", "16GB", "-c", "8192")
+    first = ask(*asked, "--json").document["suggestions"][0]["flag"]
+    assert first.startswith("--weights-dtype q3_k_m --n-gpu-layers ")
+    assert ask("fit", "llama3.1-70b", *first.split(), *asked[2:]).code == 0
+
+
+def test_a_higher_limit_of_metal_is_named_where_it_is_enough(ask: Ask) -> None:
+    # q4_k_m of 39.0 GiB with 1 to 2 GiB beside it: above Metal's 37.4 of 48 GiB, and within seven eighths, 42
+    asked = ("fit", "llama3.3-70b:q4_k_m", "-c", "2048", "--gpu")
+    assert "--gpu m4-pro-48gb:42GiB fits: 'sudo sysctl iogpu.wired_limit_mb=43008'" in ask(*asked, "m4-pro-48gb").out
+    assert ask(*asked, "m4-pro-48gb:42GiB").code == 0
+    assert "wired_limit" not in ask(*asked, "m4-max-36gb").out  # 31.5 GiB are too few
 
 
 def test_a_cache_on_the_host_is_as_long_as_its_memory() -> None:

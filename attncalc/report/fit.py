@@ -256,7 +256,8 @@ def verdict(found: Answer) -> str:
     if result.verdict == "does_not_fit" and not budget.kv_memory_high and held:
         each = " on each GPU" if resolved.devices > 1 else ""
         return f"{start} needs {held}{each} without any cache.{more}"
-    needed = human(result.needed, BYTES) if result.needed else "no KV cache"
+    no_cache = f"no KV cache{' on the GPU' if _on_gpus(result) or resolved.engine.cache_on_host(resolved.args) else ''}"
+    needed = human(result.needed, BYTES) if result.needed else no_cache
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
     free = f"{_free(budget, '' if ' GiB' in needed else ' GiB')} free"
     each = f"{per_replica}," if per_replica else ""
@@ -315,10 +316,13 @@ def _speed(answer: Answer, on_gpus: str) -> str:
 
 def _beside_the_cache(result: FitResult) -> str:
     """Return what else than the memory for the cache is too small, and by how much; '' if nothing is."""
-    if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
-        return f"the host needs {human(result.host_needed, BYTES)} and has {human(result.host.limit, BYTES)}"
+    host, batch, context = result.host, result.resolved.workload.batch, int(result.resolved.workload.context)
+    if host and result.host_needed is not None and result.host_needed > host.limit:
+        if not host.is_shared:
+            return f"the host needs {human(result.host_needed, BYTES)} and has {human(host.limit, BYTES)}"
+        if host.device.has_room(batch, context, "high"):
+            return f"GPU and host together need {gib(result.host_needed)} of the machine's {gib(host.limit)} GiB"
     budget, least = result.budget, result.resolved.engine.least_blocks(result.layout)
-    batch, context = result.resolved.workload.batch, int(result.resolved.workload.context)
     if not result.resolved.engine.admits(result.layout, batch, context):
         more = f"{plural(batch, 'request')} of {count(context)} tokens"
         return f"the pool has at most {count(result.pool.tokens)} tokens, for {more}"

@@ -10,7 +10,7 @@ from ..hardware import DESKTOP, Gpu
 from ..model import plural
 from ..quantity import Quantity
 from ..serving.answer import Answer
-from ..serving.fit import Deployment, FitResult
+from ..serving.fit import Deployment, FitResult, possible_verdict
 from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest, resolve
 from ..serving.suggestions import narrower_weights
@@ -53,6 +53,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "
             "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
         )
+        notes += _wired_limit_notes(result, resolved.gpu)
     has_types = resolved.engine.typed_files and model.stored is None and resolved.request.weights_dtype is None
     if has_types and result.verdict != "fits":
         notes.append("--quants lists types of GGUF files by the context that they hold.")
@@ -66,12 +67,23 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
 
 
+def _wired_limit_notes(result: FitResult, mac: Gpu) -> Iterator[str]:
+    """Yield the limit of Metal with which it fits, if that leaves macOS an eighth of the memory."""
+    limit = mac.memory_gb * GIB * 7 // 8
+    if result.verdict == "fits" or limit <= mac.memory:
+        return
+    raised = dataclasses.replace(result.request, gpu=dataclasses.replace(mac, memory=limit, is_own=True))
+    if possible_verdict(raised) == "fits":
+        size = f"{limit / GIB:g}GiB"
+        yield f"--gpu {mac.name}:{size} fits: 'sudo sysctl iogpu.wired_limit_mb={limit // 2**20}' gives the GPU {size}."
+
+
 def _host_memory_notes(result: FitResult) -> Iterator[str]:
     """Yield how much of the host's memory is used. If that is this machine's, the note is on the default screen."""
     gpu, source = result.resolved.gpu, "" if result.request.ram_is_given else ", this machine's,"
     if gpu and gpu.is_cpu:
         yield f"--ram {human(gpu.memory, BYTES)}{source} is for llama.cpp alone: other programs are not counted."
-    if result.host and result.host_needed is not None:
+    if result.host and result.host_needed is not None and not result.host.is_shared:
         used, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
         what = f"{there} of host memory" if result.request.ram_is_given else f"--ram {there}{source}"
         yield f"{what} is the limit of what is not on GPUs, {used} here. Other programs are not counted."

@@ -78,6 +78,8 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
     cells[1] = (*cells[1][:2], _about_tokens(answer, figures))
     if traffic:
         cells[2] = (*cells[2][:2], shared(traffic))
+    if low.kv_tokens is None:  # the caches that grow are in host memory
+        del cells[1]
     rows_below = (_longest_context(answer, figures), *_fewest_gpus(answer, figures))
     return Table((LABEL, Column(), LABEL), (*cells, *rows_below))
 

@@ -30,6 +30,11 @@ class Device(NamedTuple):
         """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
         return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.needed(batch, context)
 
+    def taken(self, batch: int, context: int) -> int:
+        """Return the least bytes that weights, runtime memory and the sequences take; 0 if the memory was given."""
+        usable = self.budget.usable
+        return int(usable) - self.slack(batch, context, "high") if usable is not None else 0
+
     def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
         """Return whether there is room for the sequences, and the engine can run that many."""
         admitted = self.resolved.engine.admits(self.layout, batch, context)
@@ -68,18 +73,23 @@ class Device(NamedTuple):
 
 
 class HostMemory(NamedTuple):
-    """What llama.cpp has in host memory, whose size is known: layers, experts, the embedding, caches and inputs."""
+    """What llama.cpp has in host memory, whose size is known: layers, experts, the embedding, caches and inputs.
+
+    If a GPU uses the same memory, what is on the GPU counts too: layers on the host save nothing on a Mac.
+    """
 
     limit: int  # bytes of host memory
     weights: int  # bytes of the weights there
     layout: CacheLayout | None  # how the caches there are stored; None if all are on GPUs
     device: Device  # the first GPU, whose runtime memory has the buffer for inputs in host memory
+    is_shared: bool = False  # whether the GPU's memory is a part of the limit
 
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes that `batch` sequences of `context` tokens need on the host."""
         cache = int(self.layout.needed(batch, context)) if self.layout else 0
         reserve_for = self.device.budget.reserve_for
-        return self.weights + cache + (_inputs(reserve_for(batch, context)) if reserve_for else 0)
+        inputs = _inputs(reserve_for(batch, context)) if reserve_for else 0
+        return self.weights + cache + inputs + (self.device.taken(batch, context) if self.is_shared else 0)
 
     def has_room(self, batch: int, context: int) -> bool:
         """Return whether the host has room for them."""
@@ -91,12 +101,25 @@ def _inputs(reserve: Reserve) -> int:
     return next((int(d.quantity) for d in reserve.runtime.details if d.name == "host_compute_buffer"), 0)
 
 
+def host_limit(resolved: ResolvedRequest) -> tuple[int, bool] | None:
+    """Return the bytes of host memory, and whether the GPU's are among them; None if no size of it is known."""
+    limit = resolved.engine.host_limit(resolved.args)
+    if not resolved.whole_layers or resolved.share is None:
+        return None
+    if limit is None and resolved.gpus == 1 and resolved.gpu and (machine := resolved.gpu.machine_memory):
+        return machine, True
+    return None if limit is None else (limit, False)
+
+
 def host_memory(resolved: ResolvedRequest, first: Device) -> HostMemory | None:
     """Return what is in host memory beside the `first` GPU; None if no size of it is known."""
-    limit = resolved.engine.host_limit(resolved.args)
-    if limit is None or not resolved.whole_layers or resolved.share is None:
+    if not (limit := host_limit(resolved)):
         return None
-    return HostMemory(limit, _weights_on_host(resolved), _host_layout(resolved), first)
+    weights = _weights_on_host(resolved)
+    if limit[1] and first.budget.weights:  # Metal maps the file for the GPU too: its bytes are in memory once
+        both = int(weights_on_gpu(resolved, resolved.model).total)
+        weights = min(weights, max(0, both - int(first.budget.weights.total)))
+    return HostMemory(limit[0], weights, _host_layout(resolved), first, limit[1])
 
 
 def _host_layout(resolved: ResolvedRequest) -> CacheLayout | None:

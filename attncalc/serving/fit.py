@@ -16,7 +16,16 @@ from ..quantity import Quantity, Ratio, least, most, named, quantity, symbol
 from ..records import NamedTuple
 from ..search import first_true
 from ..units import count
-from .devices import Device, HostMemory, device_memory, devices_of, each_device, host_memory, layout_per_device
+from .devices import (
+    Device,
+    HostMemory,
+    device_memory,
+    devices_of,
+    each_device,
+    host_limit,
+    host_memory,
+    layout_per_device,
+)
 from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
 
@@ -260,7 +269,7 @@ class Deployment:
         tokens = min(int(pool.tokens) for pool in pools)
         most, longest = self.max_batch(context, 0, end), self.max_context(batch, 0, end)
         return Limits(
-            None if tokens == NO_LIMIT else tokens,
+            None if tokens >= NO_LIMIT else tokens,
             min((pool.concurrency for pool in pools), key=float),
             None if longest is None else int(longest),
             None if most is None else int(most),
@@ -317,7 +326,7 @@ def _possible_verdict(request: FitRequest) -> Verdict | None:
             return None
         batch, context = resolved.workload.batch, resolved.workload.context
         verdict = _verdict(each_device(resolved, most_layers_first=True), batch, context)
-        if verdict != "does_not_fit" and resolved.engine.host_limit(resolved.args) is not None:
+        if verdict != "does_not_fit" and host_limit(resolved):
             return Deployment(resolved).verdict(batch, context)
         return verdict
     except AttncalcError:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from heapq import heappop, heappush
-from itertools import combinations, islice, product
+from itertools import chain, combinations, islice, product
 from typing import Any
 
 from ..errors import AttncalcError
@@ -114,7 +114,7 @@ def _on_the_same_gpus(
 ) -> tuple[list[_Change], Sequence[Sequence[_Change]]]:
     """Return the changes that make the request fit on the same GPUs, and by kind those that are not enough alone."""
     request = resolved.request
-    offload: Iterator[_Kind] = (partial(_on_host, option=option) for option in resolved.engine.offload_options)
+    offload: list[_Kind] = [partial(_on_host, option=option) for option in resolved.engine.offload_options]
     too_small: dict[_Kind, list[_Change]] = {}
     enough: dict[_Kind, _Change] = {}
     kinds = _kinds(with_share=with_share)
@@ -133,7 +133,8 @@ def _on_the_same_gpus(
         free = list(_together([too_small[kind] for kind in too_small if kind in _FREE], request, most=2))[:1]
     pairs = []
     if not (single or free):
-        pairs = list(_together(all_kinds, request))
+        with_weights = (_with(kind, list(_narrow_weights(resolved)), request) for kind in offload)
+        pairs = list(_together(all_kinds, request)) or list(islice(chain.from_iterable(with_weights), 1))
     elif len(single) + len(free) < MAX_PAIRS:
         pairs = [pair for pair in _together(all_kinds, request, most=2) if pair not in free]
     elif _narrow_cache in enough and _narrow_weights in enough:
@@ -175,7 +176,8 @@ def tried(resolved: ResolvedRequest, *, with_share: bool = True) -> str:
     """Return what `suggestions` tries for a request, in words."""
     words = [_ON_THE_SAME_GPUS[kind] for kind in _kinds(with_share=with_share) if any(True for _ in kind(resolved))]
     if resolved.share and resolved.gpu:
-        words += ["layers on the host"] if resolved.engine.offload_options and not resolved.gpu.is_cpu else []
+        has_host = resolved.engine.offload_options and not (resolved.gpu.is_cpu or resolved.gpu.unified)
+        words += ["layers on the host"] if has_host else []
         words += ["more GPUs"] if any(True for _ in with_other_gpus(resolved)) else []
     words += ["a shorter context", *(["a smaller batch"] if resolved.workload.batch > 1 else [])]
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
@@ -351,7 +353,8 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
     """Yield the fewest layers on the host, or the fewest whose experts are."""
-    if option in resolved.engine.offload_options and resolved.share:
+    is_shared = resolved.gpu is not None and resolved.gpu.unified  # then the host's memory is the GPU's too
+    if option in resolved.engine.offload_options and resolved.share and not is_shared:
         changed = with_least_offload(resolved.request, option)
         if changed:
             layers = changed.engine_args[option]
