@@ -197,14 +197,28 @@ def test_models_without_rotary_positions_have_no_table() -> None:
     assert "rope tables" not in extra(held(load("gpt2")))
 
 
-@pytest.mark.parametrize(("name", "tables", "streams", "picked"), [("flash", 2, 16384, 512), ("pro", 1, 28672, 1024)])
-def test_deepseek_v4_keeps_tables_in_fp32_and_buffers_of_a_step(
-    name: str, tables: int, streams: int, picked: int
-) -> None:
-    """models/deepseek_v4: Flash has layers without pools, whose base of rotary positions is another."""
-    parts = extra(held(load(f"deepseek-v4-{name}")))
-    assert parts["rope tables"] == tables * 1048576 * 64 * 4
-    assert parts["buffers of streams and picked tokens"] == 8192 * (streams * 2 + picked * 4)
+@pytest.mark.parametrize(("name", "tables"), [("flash", 2), ("pro", 1)])
+def test_deepseek_v4_keeps_tables_in_fp32(name: str, tables: int) -> None:
+    """Flash has layers without pools, whose base of rotary positions is another."""
+    assert extra(held(load(f"deepseek-v4-{name}")))["rope tables"] == tables * 1048576 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "per_token"),
+    [
+        # 512 or 1,024 picked tokens of 4 bytes; 4 residual streams, also without a drafter up to 0.26
+        ("flash", {"version": "0.26.0"}, 512 * 4 + 4 * 4096 * 2),
+        ("pro", {"version": "0.26.0"}, 1024 * 4 + 4 * 7168 * 2),
+        # queries of 512, 64 also where a GPU has 32, and 64 heads of the indexer: 128 values in 4 bits, a scale for
+        # each 32 and a weight in fp32
+        ("flash", {"version": "0.28.0", "tp": 2}, 512 * 4 + 64 * 512 * 2 + 64 * (64 + 4 + 4)),
+        ("flash", {"version": "0.28.0", "tp": 4, "on": "rtx-pro-6000"}, 512 * 4 + 16 * 512 * 2 + 64 * (64 + 4 + 4)),
+        ("flash", {"version": "0.29.0"}, 512 * 4),
+    ],
+)
+def test_deepseek_v4_has_buffers_for_the_tokens_of_a_step(name: str, options: dict[str, Any], per_token: int) -> None:
+    parts = extra(held(load(f"deepseek-v4-{name}"), **options))
+    assert parts["buffers of streams and picked tokens"] == 8192 * per_token
 
 
 def test_sglang_keeps_rope_tables_in_fp32() -> None:

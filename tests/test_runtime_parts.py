@@ -7,6 +7,8 @@ import pytest
 from tables import each
 
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
+from attncalc.attention import Matrix
+from attncalc.attention.compressed import Compressed
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.engines.estimate import estimated_runtime, largest_tensors
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
@@ -300,6 +302,57 @@ def forward(widest: int, workspace: int = SMALL) -> int:
 )
 def test_vllms_forward_pass(whole: ModelSpec, changes: dict[str, Any], expected: int) -> None:
     assert terms(vllm(whole, **changes))["forward_bytes"] == expected
+
+
+COMPRESSED = Compressed(HEADS, 16, 20, 2, 10, compress_rate=4, index_topk=7, index_n_heads=2, index_head_dim=5)
+WITH_STREAMS = Layers(
+    "layers", L, attention=COMPRESSED, mlp=MIXTURE, extra=(Matrix("stream_mixer_attention", 4 * D, 24),)
+)
+STREAMS = 2 * (4 * D + D)  # bytes of 4 residual streams and a layer's input, per token
+BESIDE = 2 * 2 * (20 + 16) + 4 * 4 * (16 + 5)  # latents twice, and what pools are averaged from in fp32
+QUERIES, PADDED = 2 * HEADS * 16, 2 * 64 * 16
+
+
+@each(
+    ("changes", "per_token"),
+    [
+        # output and queries in 64 heads, the queries before that, and the streams of the layer before
+        ({"device": "NVIDIA H200"}, 2 * STREAMS + BESIDE + 2 * PADDED + QUERIES),
+        ({"device": "NVIDIA H200", "engine_version": "0.22.0"}, STREAMS + BESIDE + 2 * PADDED + QUERIES),
+        ({"device": "NVIDIA RTX PRO 6000"}, 2 * STREAMS + BESIDE + 2 * 2 * 16 * 16 + QUERIES),
+        ({"device": "AMD Instinct MI355X"}, 2 * STREAMS + BESIDE + 2 * QUERIES),
+    ],
+)
+def test_vllms_forward_pass_of_deepseek_v4(changes: dict[str, Any], per_token: int) -> None:
+    whole = dataclasses.replace(model(), stacks=(Stack("decoder", (WITH_STREAMS,), D),))
+    tokens = 10**7  # with fewer the indexer's logits decide
+    memory = vllm(whole, **{"engine_version": "0.25.0", "limits": Limits(tokens, S), **changes})
+    assert terms(memory)["forward_bytes"] == tokens * per_token + SMALL
+    assert "compiler_bytes" not in terms(memory) or changes.get("engine_version") == "0.22.0"
+
+
+def test_the_indexer_of_deepseek_v4_has_its_logits() -> None:
+    """512 MiB, beside the indexer's queries of 2 x 5 bytes; from 0.29 on beside the padded queries too."""
+    whole = dataclasses.replace(model(), stacks=(Stack("decoder", (WITH_STREAMS,), D),))
+    for version, queries in (("0.28.0", 0), ("0.29.0", PADDED)):
+        found = terms(vllm(whole, engine_version=version, device="NVIDIA H200"))["forward_bytes"]
+        assert found == N * (2 * STREAMS + BESIDE + PADDED + 2 * 5 + queries) + 512 * MIB + SMALL
+
+
+@each(
+    ("changes", "size"),
+    [
+        # 40 contexts in pools of 4, of 5 bytes and a scale of 4, and the top k's 1 MiB
+        ({}, 40 * 10**5 // 4 * 9 + MIB),
+        ({"context": 10**6, "engine_version": "0.32.0"}, 16 * 10**6 // 4 * 9 + MIB),
+        ({"context": 10**6, "engine_version": "0.31.0"}, 40 * 10**6 // 4 * 9 + MIB),
+        # FlashMLA: the pools of 4 contexts and the tokens of a step, of 16 values
+        ({"device": "NVIDIA H200", "limits": Limits(10**6, S)}, 4 * (10**5 // 4 + 10**6) * 16 * 2),
+    ],
+)
+def test_deepseek_v4_gathers_its_pools(changes: dict[str, Any], size: int) -> None:
+    whole = dataclasses.replace(model(), stacks=(Stack("decoder", (dataclasses.replace(WITH_STREAMS, mlp=None),), D),))
+    assert parts(vllm(whole, **{"context": 10**5, **changes}))["gathered_latents"][1] == size
 
 
 def sampler(per_logit: int, *, rows: int = S, buffer: int = 0, workspace: int = SMALL) -> int:

@@ -3,6 +3,7 @@
 from statistics import mean, median
 from typing import Any
 
+import pytest
 from startups import GIB, Prediction, logged_size, predict, result_of, startups
 from tables import each
 
@@ -260,6 +261,17 @@ def test_a_twelfth_set_is_predicted() -> None:
     assert len(rows) == 34
     assert [row["id"] for row in rows if not _is_in(predict(row), logged_size(row))] == []
     assert median(abs(predict(row).kv_memory - logged_size(row)) for row in rows) < 0.09
+
+
+def test_long_steps_of_deepseek_v4_take_what_was_logged() -> None:
+    """From 8,192 to 65,536 tokens per step two H200 had 27.1 GiB less: padded queries, streams, buffers and experts."""
+    short, long = (row for row in ROWS if row["id"].startswith("twelfth-07") and "2xh200" in row["id"])
+    assert logged_size(short) - logged_size(long) == pytest.approx(27.14)
+    assert predict(short).kv_memory - predict(long).kv_memory == pytest.approx(27.14, rel=0.16)
+    assert _is_in(predict(short), logged_size(short))
+    assert _is_in(predict(long), logged_size(long))
+    # "To serve at least one request with the model's max seq len (131072), 52.66 GiB KV cache is needed"
+    assert round(int(result_of(long).needed) / GIB, 2) == 52.66
 
 
 def test_the_range_has_what_blind_predictions_missed() -> None:

@@ -18,6 +18,7 @@ from .span import FULL, Chunked, Full, Sliding, Span, check_mask, pairs
 from .variant import Variant
 
 if TYPE_CHECKING:
+    from .compressed import Compressed
     from .latent import Latent
 
 _CLASSES = {
@@ -49,6 +50,12 @@ def as_latent(kind: Attention) -> Latent | None:
     """Return the attention if it is MLA, else None; without an import, since its module is loaded if a model has it."""
     module = sys.modules.get(f"{__name__}.latent")
     return kind if module and isinstance(kind, module.Latent) else None
+
+
+def as_compressed(kind: Attention) -> Compressed | None:
+    """Return the attention if it is DeepSeek-V4's, else None, as `as_latent` does."""
+    module = sys.modules.get(f"{__name__}.compressed")
+    return kind if module and isinstance(kind, module.Compressed) else None
 
 
 class _Kinds(Mapping[str, type[Kind]]):
@@ -84,6 +91,7 @@ __all__ = [
     "Span",
     "Variant",
     "Widths",
+    "as_compressed",
     "as_latent",
     "check_mask",
     "matrices_from_shapes",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ...attention import Matrix, as_latent
+from ...attention import Matrix, as_compressed, as_latent
 from ...mlp import Mlp
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, symbol, total
@@ -91,17 +91,43 @@ def _layer_inputs(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quanti
 def _streams(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     """Return the buffers of DeepSeek-V4's class for the tokens of one step (models/deepseek_v4/nvidia/model.py).
 
-    They hold the residual streams for the layer of multi-token prediction, whether it is used or not, and the tokens
-    that the indexers pick.
+    They hold the tokens that the indexers pick, and the residual streams for a drafter, up to 0.26 without one too.
+    0.27 and 0.28 have a pool of padded queries and of what an indexer in MXFP4 writes (eager_scratch.py): two H200
+    load 74.08 GiB in 0.23 and 74.34 in 0.27, as 0.54 GiB of the pool replace 0.25 of the streams.
     """
     streams = next((int(matrix.rows) for matrix in model.extra if matrix.name == "stream_mixer"), 0)
     if model.model_type != "deepseek_v4" or not streams:
         return Quantity(0)
-    tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
-    picked = max(int(getattr(layers.attention, "index_topk", None) or 0) for _, layers in model.plain().groups())
-    width = symbol("d_streams", streams, "elements of all streams of a token")
-    indices = symbol("bytes_index", 4, "bytes of an index") * symbol("k", picked, "tokens that an indexer picks")
-    return quantity(tokens * (width * held.element_bytes + indices))
+    kinds = filter(None, (as_compressed(layers.attention) for _, layers in model.plain().groups()))
+    indexed = max(kinds, key=lambda kind: int(kind.index_topk or 0))
+    per_token = symbol("bytes_index", 4, "bytes of an index") * symbol(
+        "k", int(indexed.index_topk or 0), "picked tokens"
+    )
+    if args.version.keeps_streams or args.speculative_tokens:
+        width = symbol("d_streams", streams, "elements of all streams of a token")
+        per_token = per_token + width * held.element_bytes
+    if args.version.pools_queries:
+        queries = padded_heads(int(indexed.n_heads), args.capability) * int(indexed.d_head)
+        per_token = (
+            per_token + symbol("queries", queries, "elements of all padded queries of a token") * held.element_bytes
+        )
+        dim = int(
+            indexed.index_head_dim or 0
+        )  # MXFP4 values, a scale for each 32 of them and a weight in fp32 per head
+        per_token = per_token + int(indexed.index_n_heads or 0) * symbol(
+            "indexer", dim // 2 + dim // 32 + 4, "bytes of an indexer's query head"
+        )
+    return quantity(symbol("N", args.step_tokens, "max_num_batched_tokens") * per_token)
+
+
+def padded_heads(heads: int, capability: int) -> int:
+    """Return how many heads DeepSeek-V4's kernels have for `heads` on one GPU (get_padded_num_q_heads).
+
+    FlashMLA has 64 or 128, and FlashInfer's kernels on compute capability 12 have 16, 32, 64 or 128. AMD's pad nothing.
+    """
+    if capability < 9:
+        return heads
+    return next(size for size in ((16, 32, 64, 128) if capability == 12 else (64, 128)) if heads <= size)
 
 
 def _lora(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:

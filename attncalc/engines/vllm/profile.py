@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ...attention import as_latent
+from ...attention import as_compressed, as_latent
 from ...mlp import Mlp
 from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
 from ...units import BYTES, GIB, MIB, human
 from ..estimate import attention_width
 from ..runtime import RuntimeFacts, RuntimePart, Term
+from .held_weights import padded_heads
 from .options import VllmArgs
+
+if TYPE_CHECKING:
+    from ...attention.compressed import Compressed
 
 HOPPER, BLACKWELL = (9, 0), (12, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
 UNQUANTIZED = ("bf16", "fp16", "fp32")
+_MIXER = "stream_mixer_attention"
 VERIFIED = 24
 """Bytes per logit that verifying drafts takes in fp32: the last token's logits 4, the draft's 4, a copy to process 4,
 their probabilities 4, random numbers 4 and their reciprocals 4 (rejection_sample in v1/sample/rejection_sampler.py)."""
@@ -190,6 +196,9 @@ class Profile:
         weights the product is quantized, 1 byte each; where the compiler fuses SiLU and the quantization to fp8, it is
         never written in the model's dtype.
         """
+        kinds = [kind for layers in self.layers if (kind := as_compressed(layers.attention))]
+        if kinds:
+            return self._compressed_attention(max(kinds, key=lambda kind: int(kind.index_n_heads or 0)))
         mlp_width = max(map(_dense_width, self.layers))
         heads_width = max(int(attention_width(layers)) for layers in self.layers)
         gated = 3 if any(layers.mlp and layers.mlp.gated for layers in self.layers) else 2
@@ -212,6 +221,37 @@ class Profile:
             result = result + named(self._copies_for_cutlass, "copies", "bytes of the copies of experts' inputs")
         return quantity(result + expanded if expanded else result)
 
+    def _compressed_attention(self, kind: Compressed) -> Quantity:
+        """Return the forward pass of DeepSeek-V4, whose attention is its widest part.
+
+        From 0.23 on it is not compiled, so that the residual streams and the input of the layer before live on beside
+        the layer's own. Attention holds its output and the queries, both padded to the kernel's heads, the queries
+        before that, the latents before and after their norm, and in fp32 what the pools and the indexer's pools are
+        made from. The indexer runs before the queries up to 0.28, with its own in fp8 and its logits. Two H200 with
+        8,192 tokens have 256 KiB of each: 2 GiB. Source: models/deepseek_v4/attention.py and nvidia/model.py.
+        """
+        heads, d_head = int(kind.n_heads), int(kind.d_head)
+        padded = padded_heads(heads, self._args.capability)
+        mixers = [int(matrix.rows) for layers in self.layers for matrix in layers.extra if matrix.name == _MIXER]
+        beside = symbol("d_streams", max(mixers, default=0), "elements of all streams of a token") + self.d_model
+        latents = symbol("latents", int(kind.q_lora_rank or 0) + d_head, "elements of the latents of queries and keys")
+        output = symbol("output", padded * d_head, "elements of attention's output, in padded heads")
+        indexer = int(kind.index_head_dim or 0)
+        scores = 16 * symbol("d_pools", d_head + indexer, "elements that a token gives to the pools")
+        copies = 1 if self._version.compiles_streams else 2
+        held = (copies * beside + 2 * latents + output) * self.width + scores
+        unpadded = symbol(
+            "heads", heads * d_head if heads < padded else 0, "elements of queries before they are padded"
+        )
+        queries = held + (output + unpadded) * self.width
+        picks = held + symbol(
+            "d_index", int(kind.index_n_heads or 0) * indexer, "bytes of the indexer's queries in fp8"
+        )
+        if self._version.indexes_beside_queries:
+            picks = picks + output * self.width
+        steps = maximum(self.tokens * queries, self.tokens * picks + self._indexer_logits())
+        return quantity(steps + self._matmul_workspace)
+
     @cached_property
     def compiler(self) -> Quantity:
         """A copy of the embedding, with which Inductor benchmarks the kernel that looks tokens up.
@@ -223,7 +263,8 @@ class Profile:
         models has 0.91, 0.95 and 1.13 less. A model with towers looks tokens up outside its graph.
         """
         facts, vocab = self.facts, self.facts.whole.vocab_size
-        is_outside = not facts.first or bool(facts.whole.towers) or self._args.enforce_eager
+        is_compiled = self._version.compiles_streams or not any(as_compressed(layer.attention) for layer in self.layers)
+        is_outside = not facts.first or bool(facts.whole.towers) or self._args.enforce_eager or not is_compiled
         if not vocab or is_outside or self._args.warm_start or not self._version.benchmarks_kernels:
             return quantity(0)
         rows = symbol("V_device", -(-vocab // self._args.tp), "tokens of the embedding on one device")
@@ -253,7 +294,8 @@ class Profile:
 
     def _indexer_logits(self) -> int:
         """Return the bytes of an indexer's logits (sparse_attn_indexer.py); 0 without an indexer."""
-        if not self._version.profiles_indexer_logits or not self._has_indexer:
+        is_indexed = self._has_indexer or any(as_compressed(layers.attention) for layers in self.layers)
+        if not self._version.profiles_indexer_logits or not is_indexed:
             return 0
         size = (self._args.sparse_indexer_max_logits_mb or 512) * MIB
         return symbol("indexer_logits", size, "bytes of the indexer's logits")
@@ -277,15 +319,43 @@ class Profile:
     def _gathered_latents(self) -> int:
         """Return the workspace into which sparse MLA gathers latents, as many as 5 contexts; 0 without an indexer.
 
-        It lives on in the workspace that the experts use too. Source: get_prefill_workspace_size (flashmla_sparse.py);
-        the indexer's own buffer (indexer.py) is sized to fit in it.
+        It lives on in the workspace that the experts use too. From 0.32 on it has 2 contexts of more than 262,144
+        tokens. Source: get_prefill_workspace_size (flashmla_sparse.py); the indexer's own buffer (indexer.py) is sized
+        to fit in it.
         """
         if not self._version.keeps_experts_workspace or not self._has_indexer:
             return 0
         caches = [layers.attention.cache() for layers in self.whole if layers.attention.label == "MLA"]
         latent = max((int(spec.width) for cache in caches for spec in cache if spec.role == "latent"), default=576)
         context = symbol("T", self.facts.context, "tokens of the context")
-        return 5 * context * symbol("latent", latent, "elements of a latent") * 2
+        return self._gathered_contexts * context * symbol("latent", latent, "elements of a latent") * 2
+
+    @property
+    def _gathered_contexts(self) -> int:
+        return 2 if self._version.gathers_two_long_contexts and self.facts.context > 256 * 1024 else 5
+
+    def _gathered_pools(self) -> int:
+        """Return the workspace into which DeepSeek-V4's attention gathers its keys, of 4 requests; 0 for other models.
+
+        An indexer gathers the pools of 40 contexts, in fp8 with a scale of 4 bytes, beside 1 MiB for its top k; from
+        0.32 on 16 contexts of more than 262,144 tokens. FlashMLA gathers those of 4 contexts in 16 bits, with their
+        windows and the tokens of the step. DeepSeek-V4.1 has pools of single tokens. 1,048,576 tokens take 1.29 GiB of
+        Flash in 0.31, and 5.16 of V4.1. Source: forward_mqa in models/deepseek_v4/nvidia/flashmla.py;
+        get_max_prefill_buffer_size in v1/attention/backends/mla/indexer.py.
+        """
+        kinds = [kind for layers in self.layers if (kind := as_compressed(layers.attention)) and kind.index_n_heads]
+        if not kinds:
+            return 0
+        kind = min(kinds, key=lambda kind: int(kind.compress_rate or 1))
+        rate = symbol("rate", int(kind.compress_rate or 1), "tokens of a pool")
+        pools = -(-symbol("T", self.facts.context, "tokens of the context") // rate)
+        keys = (
+            8 * self._gathered_contexts * pools * (symbol("d_index", int(kind.index_head_dim or 0), "width") + 4) + MIB
+        )
+        if self._args.capability not in (9, 10):
+            return keys
+        d_head = symbol("d_head", int(kind.d_head), "width of a key")
+        return maximum(keys, 4 * (pools + self.tokens) * d_head * 2)
 
     # Experts
 
@@ -332,10 +402,10 @@ class Profile:
         return quantity(rows * (activation + maximum(2 * d_expert, d_model)) * self.width)
 
     def workspace(self) -> RuntimePart | None:
-        """Return the workspace that lives on after the pass: that of the experts, or of sparse MLA if it is larger."""
-        gathered, name = quantity(self._gathered_latents()), self._version.name
+        """Return the workspace that lives on after the pass: that of the experts, or of sparse attention if larger."""
+        gathered, name = quantity(maximum(self._gathered_latents(), self._gathered_pools())), self._version.name
         if gathered > self.experts:
-            size, source = int(gathered), f"vLLM {name}, v1/attention/backends/mla/flashmla_sparse.py"
+            size, source = int(gathered), f"vLLM {name}, v1/attention/backends/mla/ (flashmla_sparse.py, indexer.py)"
             return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
         if not self._version.keeps_experts_workspace or not self.experts:
             return None

@@ -351,8 +351,19 @@ class VllmVersion(Version):
     _subtracts_graphs_of_second_runner = since((0, 29), "profile_cudagraph_memory in v1/worker/gpu/model_runner.py")
     """Before, it returned 0 for them."""
 
+    gathers_two_long_contexts = since((0, 32), "sparse_mla_prefill_workspace_factor in config/vllm.py")
+    """Sparse attention gathers 2 contexts of more than 262,144 tokens, and not 5."""
+    compiles_streams = until((0, 23), "support_torch_compile in models/deepseek_v4/nvidia/model.py")
+    """DeepSeek-V4's class is compiled."""
+    indexes_beside_queries = since((0, 29), "_prepare_and_attn in models/deepseek_v4/attention.py")
+    """DeepSeek-V4's indexer runs when the queries are there; before, it ran first."""
+
     # Weights beside the checkpoint's
 
+    keeps_streams = until((0, 27), "_mtp_hidden_buffer in models/deepseek_v4/nvidia/model.py")
+    """DeepSeek-V4 keeps its residual streams without a drafter too."""
+    pools_queries = between((0, 27), (0, 29), "models/deepseek_v4/eager_scratch.py")
+    """DeepSeek-V4 has a buffer for the padded queries of a step."""
     plain_mrope_of_qwen3 = since((0, 32), "mrope_positions_factor in models/qwen3_vl.py")
     """The Qwen3 families have a larger table only if tokens of videos are pruned."""
     mxfp4_value_alignment = by_version(
