@@ -227,7 +227,7 @@ class Profile:
         From 0.23 on it is not compiled, so that the residual streams and the input of the layer before live on beside
         the layer's own. Attention holds its output and the queries, both padded to the kernel's heads, the queries
         before that, the latents before and after their norm, and in fp32 what the pools and the indexer's pools are
-        made from. The indexer runs before the queries up to 0.28, with its own in fp8 and its logits. Two H200 with
+        made from. The indexer runs before the queries up to 0.27, with its own in fp8 and its logits. Two H200 with
         8,192 tokens have 256 KiB of each: 2 GiB. Source: models/deepseek_v4/attention.py and nvidia/model.py.
         """
         heads, d_head = int(kind.n_heads), int(kind.d_head)

@@ -355,7 +355,7 @@ class VllmVersion(Version):
     """Sparse attention gathers 2 contexts of more than 262,144 tokens, and not 5."""
     compiles_streams = until((0, 23), "support_torch_compile in models/deepseek_v4/nvidia/model.py")
     """DeepSeek-V4's class is compiled."""
-    indexes_beside_queries = since((0, 29), "_prepare_and_attn in models/deepseek_v4/attention.py")
+    indexes_beside_queries = since((0, 28), "_prepare_and_attn in models/deepseek_v4/attention.py")
     """DeepSeek-V4's indexer runs when the queries are there; before, it ran first."""
 
     # Weights beside the checkpoint's
