@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -69,6 +69,16 @@ def tries() -> Iterator[None]:
         yield
     finally:
         _TRIES.reset(token)
+
+
+def is_valid(parse: Callable[..., object], *values: str) -> bool:
+    """Return whether a function takes the values, and raises no AttncalcError."""
+    try:
+        with tries():
+            parse(*values)
+    except AttncalcError:
+        return False
+    return True
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -53,6 +53,12 @@ def count_or_zero(text: str, name: str) -> int:
     return 0 if text.strip() == "0" else parse_count(text, name)
 
 
+def _gibibytes(text: str, name: str) -> int:
+    """Return a size in bytes; a bare number is in GiB, as in vLLM's --swap-space, unless it has 7 digits."""
+    is_bytes = text[-1:].isalpha() or (text.strip().isdecimal() and len(text.strip()) > 6)
+    return parse_bytes(text if is_bytes else f"{text}GiB", name)
+
+
 def _dtype(text: str, name: str) -> str:
     return dtype(dtype_name(text)).name
 
@@ -109,6 +115,10 @@ TEXT = Parser(lambda text, name: text)
 COUNT, COUNT_OR_ZERO = Parser(parse_count, "N", is_number=True), Parser(count_or_zero, "N", is_number=True)
 BYTES = Parser(parse_bytes, "SIZE", is_number=True)
 BYTES_OR_ZERO = BYTES._replace(parse=lambda text, name: 0 if text.strip() == "0" else parse_bytes(text, name))
+GIBIBYTES = Parser(_gibibytes, "GIB")
+GIBIBYTES_OR_ZERO = GIBIBYTES._replace(
+    parse=lambda text, name: 0 if text.strip() in ("0", "0.0") else _gibibytes(text, name)
+)
 DTYPE = Parser(_dtype, "DTYPE")
 DTYPE_OR_AUTO = DTYPE._replace(parse=lambda text, name: None if text == "auto" else _dtype(text, name))
 """'auto' is the engine's default, as None."""

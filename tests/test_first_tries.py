@@ -170,7 +170,6 @@ llama3-8b rtx-2050
 kv llama3-8b twice
 kv llama3-8b 7
 kv llama3-8b --pool 3
-train llama3-8b --gradient-checkpointing false
 gpus --memory 80
 kv mistral-7b --block-size 16
 fit llama3-8b --kv-size 8

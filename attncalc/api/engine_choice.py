@@ -17,11 +17,11 @@ from ..engines.pasted import LaunchWords
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..options import options_of
+from ..options import GIBIBYTES, options_of
 from ..records import NamedTuple
 from ..serving.weight_format import released_dtype
 from ..serving.weights import weights as weights_of
-from ..units import GIB, is_auto, long_option, parse_bytes
+from ..units import GIB, is_auto, long_option
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
@@ -137,7 +137,7 @@ def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[
     size = int(weights_of(model, weights_dtype=released).total)
     memory = (number or 1) * gpu.memory
     if gpu.is_cpu and "ram" in given:
-        memory = parse_bytes(str(options["ram"]), "--ram")
+        memory = GIBIBYTES.parse(str(options["ram"]), "--ram")
     names = {"engine": engine} if "engine" not in given and gpu.vendor != "Apple" and not gpu.is_cpu else {}
     found = names if released else {**names, "weights_dtype": "q4_k_m"}
     if (number or 1) > 2 or not (found and gpu.runs_files) or 4 * size <= 3 * memory:  # more cards are a server's

@@ -235,8 +235,8 @@ class FrozenOptions(TypedDict, total=False):
 
     weights_dtype: Annotated[
         str | None,
-        choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
-        "Frozen matrices in nf4 (QLoRA) or int8. Default: --dtype.",
+        choice(*QUANTIZED, "auto", metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
+        "Frozen matrices in nf4 (QLoRA) or int8. Default: auto, the same as --dtype.",
         With(also="--quantization", common=True),
     ]
 

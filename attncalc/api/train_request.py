@@ -54,6 +54,8 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     Raises AttncalcError if there is no such model, or an option is not valid or cannot be combined with another.
     """
     values = parsed(options, TrainOptions)
+    if values.get("weights_dtype") == "auto":
+        del values["weights_dtype"]
     spec = read_model(model, options, ModelOptions)
     all_gpus = values.get("gpu") == "all"
     auto = _auto(values, all_gpus)

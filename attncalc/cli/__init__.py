@@ -195,8 +195,7 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
     if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and any(map(os.path.isfile, args)):
         from .launch_files import with_command
 
-        root: Any = typer.main.get_command(app)
-        if command := with_command(args, names_of(root.get_command(None, "fit"))):
+        if command := with_command(args, names_of(_built("fit", COMPLETE in os.environ))):
             return _run_as(command)
     try:
         return app(args, standalone_mode=False, prog_name="attncalc")
@@ -207,13 +206,14 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
             raise
     from .reading import answer, with_built_in
 
-    found = with_built_in(args, error) if isinstance(error, NetworkError | NoSuchModelError) else error
+    root: Any = typer.main.get_command(app)
+    found = with_built_in(args, root, error) if isinstance(error, NetworkError | NoSuchModelError) else error
     if isinstance(found, AttncalcError) and not isinstance(error, NetworkError):
         name, *rest = args
         if name in _OTHER_NAMES and len(rest) == (name in ("completion", "log")):
             found = [*_OTHER_NAMES[name].split(), *rest], []
         else:
-            found = answer(args, typer.main.get_command(app), error)
+            found = answer(args, root, error)
     if isinstance(found, AttncalcError):
         raise found
     return _run_as(*found)

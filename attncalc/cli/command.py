@@ -183,6 +183,10 @@ class Command(_Narrow, typer.core.TyperCommand):
         args = ["--quiet" if word == "-q" and [*args, "-"][i + 1][:1] == "-" else word for i, word in enumerate(args)]
         words = [part for word in args[:end] for part in _without_equals(_own_name(word, known, also), known)]
         words = self._known_words(words)
+        if self.name == "fit":
+            from .pasted import with_engine_values
+
+            words = with_engine_values(words, by_name(declared.values()))
         if "--format" in known:  # '-o csv' names no file
             asks = (name in ("-o", "--output") and value in FORMATS for name, value in pairwise([*words, ""]))
             words = ["--format" if each else word for word, each in zip(words, asks, strict=True)]

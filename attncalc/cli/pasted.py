@@ -16,7 +16,7 @@ from ..config.gpus import gpus_of
 from ..config.presets import of_other_machine, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
-from ..errors import AttncalcError, MissingError
+from ..errors import AttncalcError, MissingError, is_valid
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
@@ -78,6 +78,55 @@ def changes_nothing(name: str) -> bool:
     """Return whether a flag of engines' commands changes no figure: '--trust-remote-code'."""
     name = name.replace("_", "-")
     return any(known.flags.get(name) == () for engine in map(find_engine, ENGINES) for known in engine.commands)
+
+
+class EngineOption(NamedTuple):
+    """An option of an engine's command as options of `attncalc fit`."""
+
+    options: list[tuple[str, ...]]  # each with its value
+    takes: bool  # whether it takes a value
+    is_free: bool  # whether it changes no figure
+
+
+def option_of_engine(name: str, value: str) -> EngineOption | None:
+    """Return what an option of an engine's command is; None if no engine's command has it."""
+    name, found = hyphens(name), None
+    for known in (known for engine in map(find_engine, ENGINES) for known in engine.commands):
+        reading = "--preset" if name in known.models else known.names.get(name)
+        if name in known.flags:
+            found = known.flags[name], False
+        elif reading:
+            found = (reading(value) if callable(reading) else (reading, value)), True
+        elif name in known.unmodelled:
+            return EngineOption([], takes=True, is_free=False)
+        if found:
+            words = [*found[0]]
+            starts = [i for i, word in enumerate(words) if _is_option(word)]
+            pairs = [tuple(words[i:j]) for i, j in pairwise([*starts, len(words)])]
+            return EngineOption(pairs, found[1], is_free=not pairs)
+    return None
+
+
+def with_engine_values(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
+    """Return the words with each value that an option does not take, but an engine's option of that name, read as the
+    engine reads it: '--speculative-config {...}' with a model and a number of tokens.
+    """
+    found: list[str] = []
+    pending = [*reversed(words)]
+    while pending:
+        word = pending.pop()
+        name, equals, value = word.partition("=")
+        option, takes = options.get(name), bool(pending) and not equals
+        value = pending[-1] if takes else value
+        engines = (known for engine in map(find_engine, ENGINES) for known in engine.commands)
+        reading = next((one for known in engines if option and callable(one := known.names.get(option.name))), None)
+        if option and option.parser and reading and not is_valid(option.parser.parse, value, name):
+            with contextlib.suppress(AttncalcError):
+                found += reading(value)
+                pending = pending[: len(pending) - takes]
+                continue
+        found.append(word)
+    return found
 
 
 def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, Option]) -> list[str]:

@@ -22,13 +22,14 @@ from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import hint, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
 from ..engines import ENGINES, find_engine
-from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError
+from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, is_valid
 from ..options import by_name, options_of
+from ..serving.weight_format import released_dtype
 from ..units import hyphens, parse_count, truncate
 from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, MESSAGES, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
 from .command import NotUnderstoodError
 from .trial import problem_of
-from .words import FILES, OF_MODEL, Item, Words, gpu_in, is_context, is_valid, kind_of, parts_of_name, placeholder
+from .words import FILES, OF_MODEL, Item, Words, gpu_in, is_context, kind_of, parts_of_name, placeholder
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
 """Commands that words can mean, the most usual first."""
@@ -106,13 +107,17 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     return error
 
 
-def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
+def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
     """Return the arguments with the built-in model of the same name, if the hub cannot be reached or a folder is not
     here; or the error.
 
     A program gets the error: the other model may differ.
     """
+    problem = truncate(error.message, 150)
+    if own := _with_own_drafter(args, error.message.partition(":")[0]):
+        return own, [f"note: {problem}; a draft model of one layer of the model is counted"]
     found = [*args]
+    words = Words(root, args)
     for i, word in enumerate(args):
         name, _, tag = word.rstrip("/").partition(":")
         copy = unquantized(name) if "/" in name else None
@@ -120,14 +125,31 @@ def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str],
         if preset is None or word.startswith("-") or not _FOR_PROGRAMS.isdisjoint(args):
             continue
         release = parts_of_name(name.rpartition("/")[2])[0] if copy else preset
-        found[i] = preset if _own_context(release) == _own_context(preset) else release
+        is_same = preset_of(release) is None or _own_context(release) == _own_context(preset)
+        found[i] = preset if is_same else release
         dtype = tag.lower() or (copy[1] if copy else "")
-        if dtype and args[0] in ("fit", "train") and "--weights-dtype" not in args:
-            is_served = copy and args[0] == "fit" and "mlx" not in name.lower()
-            found[1:1] = ["--weights-dtype", dtype, *(["--served-model", name] if is_served else [])]
+        given = {words.first_name(one) for one in args}
+        if dtype == "q4_k_m" and not tag and released_dtype(load(preset)) == "mxfp4":  # files of gpt-oss
+            dtype, is_open = "", args[0] == "fit" and "--" not in args
+            found[1:1] = [*["--engine", "llamacpp"] * is_open, "--served-model", word]
+        if dtype and args[0] in ("fit", "train"):
+            is_served = copy and args[0] == "fit" and "mlx" not in name.lower() and "--served-model" not in given
+            is_typed = "--weights-dtype" in given
+            found[1:1] = [*["--weights-dtype", dtype] * (not is_typed), *["--served-model", word] * bool(is_served)]
         of_mlx = f"; MLX runs it: mlx_lm.server --model {name}" if "mlx" in name.lower() else ""
-        return found, [f"note: {truncate(error.message, 150)}; the built-in {preset} has that name{of_mlx}"]
+        return found, [f"note: {problem}; the built-in {preset} has that name{of_mlx}"]
     return error
+
+
+def _with_own_drafter(args: Sequence[str], name: str) -> list[str] | None:
+    """Return the arguments with a layer of the model itself for the draft model of that name; None without it."""
+    for i, word in enumerate(args):
+        if word == name and re.match("-.*(draft|spec|md$)", args[i - 1]):
+            return [*args[: i - 1], "--speculative-layers", "1", *args[i + 1 :]]
+        if name in word and "num_speculative_tokens" in word:
+            key = rf"""["']model["']: ?["']{re.escape(name)}["']"""
+            return [*args[:i], re.sub(f"{key}, ?|, ?{key}", "", word), *args[i + 1 :]]
+    return None
 
 
 def _asked_by_message(text: str) -> list[str] | AttncalcError | None:

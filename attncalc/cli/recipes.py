@@ -32,6 +32,8 @@ _NO_MEMORY = re.compile("(?i)" + "|".join(_LINES[-1].split()[1:]))
 """Parts of the names of keys that change no memory."""
 UNREAD = "unread"
 """The key of a sentence with the keys that are not read, beside the options."""
+_NOTHING = ("false", "none", "null", "0")
+"""Values by which a key is as if it were not there."""
 _MARKS = ("zero_optimization.", "distributed_type")
 """Beginnings of keys that only DeepSpeed's and accelerate's files have."""
 
@@ -55,13 +57,25 @@ def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | No
         return None
     if is_named:
         flat.pop("deepspeed", None)
-    found: dict[str, str] = {"--preset": base} if base else {}
+    found = ({"--preset": base} if base else {}) | options_of_keys(flat, file)
+    if unread := [key for key, value in flat.items() if value and not (key in _OF_KEY or _NO_MEMORY.search(key))]:
+        found[UNREAD] = f"not read of {truncate(file.name, 40)}: {', '.join(unread)}"
+    return found
+
+
+def reads(key: str, value: str) -> bool:
+    """Return whether a key of trainers' files, with that value, is known."""
+    values = _OF_KEY.get(key, {})
+    return "" in values or value.lower() in values or (bool(values) and value.lower() in _NOTHING)
+
+
+def options_of_keys(flat: Mapping[str, Any], file: Path) -> dict[str, str]:
+    """Return {option of `attncalc train`: value} of keys of a trainer's file. Paths are relative to `file`."""
+    found: dict[str, str] = {}
     for key, value in flat.items():
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
             joint = {"--offload": ",", "targets": "+"}.get(option)
             found[option] = joint.join((found[option], text)) if joint and option in found else text
-    if unread := [key for key, value in flat.items() if value and not (key in _OF_KEY or _NO_MEMORY.search(key))]:
-        found[UNREAD] = f"not read of {truncate(file.name, 40)}: {', '.join(unread)}"
     if "finetuning_type" in flat:  # LLaMA-Factory: disable_gradient_checkpointing is False by default
         found.setdefault("--recompute", "full")
     _join(found)

@@ -27,7 +27,7 @@ from ..config.source import DOCUMENTS
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES, RUNNERS
 from ..engines.pasted import could_matter
-from ..errors import AttncalcError, tries
+from ..errors import AttncalcError, is_valid, tries
 from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
 from ..units import hyphens, long_option
@@ -52,8 +52,8 @@ from ..vocabulary import (
 from ..what_if import SIZES
 from .command import names_of
 from .fit_log import is_log_file
-from .pasted import changes_nothing
-from .recipes import UNREAD, options_of_file
+from .pasted import changes_nothing, option_of_engine
+from .recipes import UNREAD, options_of_file, options_of_keys, reads
 
 _PATTERNS = {
     "number": r"\d[\d_,]*[kKmM]?|\d[\dkKmM]*(?:(?:[,:]|\.\.)[\dx]+[kKmM]?)+",
@@ -168,14 +168,20 @@ class Words:
         """Return whether a command has an option, by default the one that was typed."""
         return hyphens(name) in self.options(command or self.command or "fit")
 
+    def first_name(self, name: str) -> str:
+        """Return the first name of an option that any command has, '--weights-dtype' of '--quantization=awq'."""
+        option = self._known.get(hyphens(name.partition("=")[0]))
+        return str(option.opts[0]) if option else name
+
     def items(self, args: Sequence[str]) -> list[Item]:
         """Return what the arguments are, in order."""
-        items: list[Item] = []
         bare: list[str] = []
         parts = (
             part for word in _rewritten(args) for unglued in self._unglued(word) for part in parts_of_name(unglued)
         )
         words, of_files = self._of_files([*parts])
+        words, of_keys = self._of_keys(words)
+        items: list[Item] = []
         rest = [*reversed(words)]
         while rest:
             word = rest.pop()
@@ -189,6 +195,10 @@ class Words:
             name, equals, value = word.rstrip("?,;").partition("=")
             if not equals and rest and not _OPTION.match(rest[-1]):
                 value = rest[-1]
+            if (of_engine := self._of_engine(name, value)) is not None:
+                rest = rest[: len(rest) - of_engine[0]] if not equals else rest
+                items += of_engine[1]
+                continue
             item = self._option(name, value)
             if item.kind == "model" and "," in value and not equals:
                 continue  # to the list of '--models gpt2,qwen3-8b'
@@ -206,7 +216,7 @@ class Words:
                 )
                 item = item._replace(is_exact=is_yes or (not equals and (is_same or bool(is_own))))
             items.insert(0 if "base" in name and item.kind == "model" else len(items), item)  # compared with others
-        found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
+        found = self._with_all_gpus(_with_values([*items, *self._classified(bare), *of_keys]))
         given = {self._set_by(one) for one in found}  # replaces what a file sets
         found = _with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
@@ -252,16 +262,51 @@ class Words:
             rest.insert(0, "train")
         unread = found.pop(UNREAD, "")
         items = [Item("idea", "train", "", Idea("train", "train", lacks=unread))] if unread else []
-        for name, value in found.items():
-            kind, text = ("model", value) if name == "--preset" else ("option", name)
-            typed = value if kind == "model" else f"{name} {value}"
-            items.append(Item(kind, text, typed, None, value or None, is_guess=True, is_exact=True))
-        return rest, items
+        return rest, items + [_meant(*pair) for pair in found.items()]
+
+    def _of_keys(self, words: Sequence[str]) -> tuple[list[str], list[Item]]:
+        """Return the words without options that are keys of trainers' files, and what these are: '--adapter qlora'."""
+        keys: dict[str, str] = {}
+        ideas = [self._phrases.of(word) for word in words]
+        trains = self.command is None and any(idea and idea.means.startswith("train") for idea in ideas)
+        if self.command != "train" and not trains:
+            return [*words], []
+        rest: list[str] = []
+        pending, is_needed = [*reversed(words)], False
+        while pending:
+            word = pending.pop()
+            name, equals, value = word.partition("=")
+            follows = not equals and pending and not _OPTION.match(pending[-1])
+            value = pending[-1] if follows else value or "true"
+            key = name.lstrip("-").replace("-", "_")
+            absent = value.endswith(FILES) and not Path(value).exists()
+            is_key = _OPTION.match(word) and not self.has(name, "train") and reads(key, value)
+            if is_key and not (absent and not options_of_keys({key: value}, Path())):
+                idea, keys[key] = self._phrases.of(name), value
+                is_taken = idea and idea.means and (not idea.takes or kind_of(value) in PLACEHOLDERS[idea.takes])
+                is_needed |= not is_taken or value.lower() == "false"
+                pending = pending[: len(pending) - bool(follows)]
+            else:
+                rest.append(word)
+        if not is_needed:  # the vocabulary has them all, in the order that was typed
+            return [*words], []
+        return rest, [_meant(*pair) for pair in options_of_keys(keys, Path()).items()]
+
+    def _of_engine(self, name: str, value: str) -> tuple[int, list[Item]] | None:
+        """Return whether an option of an engine's command takes the value, and what it is; None if no engine has it."""
+        idea = self._phrases.of(name)
+        if self.has(name) or idea or (found := option_of_engine(name, value)) is None:
+            return None
+        value = value if found.takes else ""
+        note = NO_FIGURE if found.is_free else "it may change the runtime memory"
+        unused = Item("idea", name, name, Idea(name, note=note), value or None, is_guess=True, is_exact=True)
+        return bool(value), [_meant(*pair) for pair in found.options] or [unused]
 
     def _set_by(self, item: Item) -> str:
         """Return what an item sets: 'model', or an option by its first name."""
-        option = self._known.get(item.text)
-        return "model" if item.kind == "model" else option.opts[0] if option else item.typed
+        if item.kind == "model":
+            return "model"
+        return self.first_name(item.text) if item.text in self._known else item.typed
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
@@ -492,6 +537,13 @@ def _rewritten(args: Sequence[str]) -> list[str]:
     return [*args]
 
 
+def _meant(name: str, value: str = "") -> Item:
+    """Return an option, or with --preset the model, that other words stand for."""
+    if name == "--preset":
+        return Item("model", _named(value), value, value=value, is_guess=True, is_exact=True)
+    return Item("option", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True, is_exact=True)
+
+
 def parts_of_name(word: str) -> list[str]:
     """Return the model and the method in the name of a recipe of torchtune: 'llama3_1/8B_lora_single_device'; and the
     model and its dtype in the name of a quantized copy: 'Qwen3-4B-MLX-8bit'.
@@ -637,15 +689,6 @@ def _is_plain(word: str) -> bool:
     is_word = re.fullmatch(r"[a-z]+(?:['-][a-z]+)*", lower)
     is_formula = re.fullmatch(r"\d[nd]{1,2}", lower) is not None  # 2N
     return is_formula or (bool(is_word) and lower not in NEGATIONS | COUNTS | _parts_of_names())
-
-
-def is_valid(parse: Any, *values: str) -> bool:
-    try:
-        with tries():
-            parse(*values)
-    except AttncalcError:
-        return False
-    return True
 
 
 def _with_values(items: Sequence[Item]) -> list[Item]:

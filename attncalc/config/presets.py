@@ -120,8 +120,8 @@ def preset_of(name: str) -> str | None:
     """
     if name in preset_names():
         return name
-    found = _by_repository().get(name.lower())
-    if found:
+    known, lower = _by_repository(), name.lower()
+    if found := known.get(lower) or known.get(lower.replace("_", "/", 1)):  # Qwen_Qwen3-32B of bartowski's files
         return found[0]
     if re.fullmatch(_FAMILY_AND_SIZE, name):
         name = re.sub("[/_]", " ", name)

@@ -145,7 +145,8 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
         name, file = f"{repository}:{facts.file_type.upper()}", ""
     elif facts.file_type and name.lower().endswith(".gguf") and facts.file_type not in name.lower():
         name = f"{_TYPE.sub('', name[: -len('.gguf')])}-{facts.file_type.upper()}.gguf"
-    if stored and stored.kind == "GGUF" and _ON_HUB.fullmatch(repository):
+    is_gguf = (stored and stored.kind == "GGUF") or repository.upper().endswith("-GGUF")
+    if is_gguf and _ON_HUB.fullmatch(repository):
         if facts.revision:
             raise NoCommandError
         yield from ("-hf", repository, "-hff", file) if file.lower().endswith(".gguf") else ("-hf", name)
@@ -157,6 +158,12 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise NoCommandError
     yield from ("-m", _file_of(name, dtype))
+
+
+def _type_of_file(path: str) -> tuple[str, ...]:
+    """Return the weights' type in the name of a GGUF file, 'Qwen3-8B-Q4_K_M.gguf', as an option of `attncalc fit`."""
+    file_type = _TYPE.search(path.lower().removesuffix(".gguf"))
+    return ("--weights-dtype", file_type[0].strip("-_.")) if file_type else ()
 
 
 _VISIBLE = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), visible_gpus)
@@ -180,6 +187,7 @@ WORDS = LaunchWords(
         **dict.fromkeys(("-b", "--batch-size", "-tb", "--threads-batch", "--cache-ram", "--cache-reuse"), ignored),
         **dict.fromkeys(("--slot-save-path", "--defrag-thold", "--prompt"), ignored),
         **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"),
+        **dict.fromkeys(("-hff", "--hf-file"), _type_of_file),
         "--spec-draft-model": "--speculative-model",
         "--spec-type": lambda types: ("--speculative-layers", "1") if "mtp" in types else (),
         **dict.fromkeys(("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"), "--speculative-tokens"),

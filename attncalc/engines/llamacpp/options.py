@@ -9,7 +9,7 @@ from functools import cache
 from typing import Annotated
 
 from ...errors import AttncalcError, NotSupportedError
-from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Parser, Size, With, count_or_zero
+from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, GIBIBYTES, Count, Parser, Size, With, count_or_zero
 from ...records import NamedTuple, dataclass
 from ...units import DType, dtype, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
@@ -134,7 +134,7 @@ class LlamacppOptions(SplitCacheOptions, total=False):
     ]
     ram: Annotated[
         Size | None,
-        BYTES,
+        GIBIBYTES._replace(metavar="SIZE"),
         "Host memory for what is not on GPUs, as 32GB. Default: this machine's with --gpu local or cpu.",
         With(also="--host-memory --system-memory --cpu-memory", common=True, needs_gpu=True),
     ]

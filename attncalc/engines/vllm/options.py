@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, YES_OR_NO, Count, Parser, With, choice
+from ...options import COUNT, GIBIBYTES_OR_ZERO, YES_OR_NO, Count, Parser, With, choice
 from ...records import dataclass
-from ...units import GIB, parse_bytes, truncate
+from ...units import GIB, truncate
 from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version
 
@@ -28,16 +28,6 @@ DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--sp
 """{key of --speculative-config: the option that figures read instead}."""
 DRAFTER_LAYERS = {"dspark": "3"}
 """{method: layers of a drafter that is part of the model's release (models/deepseek_v4/nvidia/dspark.py)}; else 1."""
-
-
-def _gibibytes(text: str, name: str) -> int:
-    """Return a size in bytes; a bare number is in GiB, as in vLLM's --swap-space."""
-    if text.strip() in ("0", "0.0"):
-        return 0
-    return parse_bytes(text if text[-1:].isalpha() else f"{text}GiB", name)
-
-
-_GIBIBYTES = Parser(_gibibytes, "GIB")
 
 
 def _backend(text: str, name: str) -> str:
@@ -114,10 +104,10 @@ class VllmOptions(TypedDict, total=False):
         bool, "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which allows a context beyond the model's maximum."
     ]
     disable_hybrid_kv_cache_manager: Annotated[bool, "Store sliding windows as full attention."]
-    swap_space: Annotated[float | str | None, _GIBIBYTES, "Before V1: host memory for swapped blocks."]
-    cpu_offload_gb: Annotated[float | str | None, _GIBIBYTES, "Weights of each GPU in host memory."]
+    swap_space: Annotated[float | str | None, GIBIBYTES_OR_ZERO, "Before V1: host memory for swapped blocks."]
+    cpu_offload_gb: Annotated[float | str | None, GIBIBYTES_OR_ZERO, "Weights of each GPU in host memory."]
     kv_offloading_size: Annotated[
-        float | str | None, _GIBIBYTES, "Host memory for blocks of the cache, of all GPUs together."
+        float | str | None, GIBIBYTES_OR_ZERO, "Host memory for blocks of the cache, of all GPUs together."
     ]
     kv_offloading_backend: Annotated[
         str | None,
