@@ -295,7 +295,7 @@ def test_the_catalogue_says_what_could_not_be_verified() -> None:
     words = sentences(shown)
     assert "All 8 checks agree on cuda:0 (NVIDIA H200)." in words
     assert "Largest difference: 0.30 % (gpt2 decoder, peak memory, prefill, math)." in words
-    assert "1 preset could not be verified." in words
+    assert "1 model could not be verified." in words
     assert "warning: not verified: gpt3 does not fit." in words
     assert "gpt2: cudnn is missing." in words
     assert "W_q" not in shown

@@ -147,9 +147,22 @@ def test_what_the_time_did_not_reach_is_one_line(ask: Ask, monkeypatch: Patch) -
     answer = ask("verify", "--device", "cpu")
     assert answer.code == 3
     assert "The check agrees on cpu" in answer.out
-    assert "27 presets were not reached." in " ".join(answer.out.split())
+    assert "27 models were not reached." in " ".join(answer.out.split())
     assert answer.out.count("bert-base") == 1
     assert "  gpt2 " in answer.out
+
+
+def test_several_models_have_a_row_each(ask: Ask) -> None:
+    answer = ask("verify", "gpt2", "bert-base", "--device", "cpu", "--context", "8")
+    assert answer.code == 0
+    rows = [line.split()[0] for line in answer.out.splitlines() if line.endswith(" ok")]
+    assert rows == ["gpt2", "bert-base"]
+
+
+@pytest.mark.parametrize("options", [["--scaling"], ["--tp", "2"], ["--against", "transformers"], ["--smoke"]])
+def test_what_takes_one_model_refuses_several(ask: Ask, options: list[str]) -> None:
+    answer = ask("verify", "gpt2", "bert-base", *options)
+    assert (answer.code, answer.out) == (2, "")
 
 
 def test_an_interrupt_prints_the_table_of_what_was_measured(ask: Ask, monkeypatch: Patch) -> None:
@@ -189,7 +202,7 @@ def test_a_failure_of_the_gpu_keeps_the_results_so_far(
     assert answer.err.startswith(f"error: cuda:0 ({gpus.box.gpus[0].name}) failed: CUDA error: an illegal memory")
     shown = " ".join(answer.out.split())
     assert "checks agree on cuda:0" in shown
-    assert "1 preset was not reached." in shown
+    assert "1 model was not reached." in shown
     assert "the rest of this model was not checked" in shown
 
 

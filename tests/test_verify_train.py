@@ -201,7 +201,7 @@ def test_a_wrong_formula_or_step_fails_its_checks(
 @each(
     ("arguments", "words"),
     [
-        (("--train",), "--train needs a model"),
+        (("--train",), "--train needs one model"),
         (("gpt2", "--train", "--scaling"), "--train cannot be combined with --scaling"),
         (("gpt2", "--train", "--tp", "2"), "--train cannot be combined with --tp"),
         (("gpt2", "--train", "--simulate", "cuda"), "--simulate cannot be combined with --train"),

@@ -138,6 +138,14 @@ class CompareOptions(Options):
     ] = None
 
 
+class FurtherModels(Options):
+    """More models than one, which have a line each."""
+
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL...]", help="Further models: then each has one line.")
+    ] = None
+
+
 class VerifyOutputOptions(o.OutputOptions):
     """Where the report goes, and how much of it is shown."""
 
@@ -152,6 +160,7 @@ EPILOG = f"Without a model: {len(CATALOGUE)} presets, one line each. For example
 @app.command(help=COMMANDS["verify"], epilog=EPILOG)
 def verify(
     model: o.NamedModelOptions,
+    further: FurtherModels,
     options: _VerifyOptions,
     records: CompareOptions,
     plot: PlotOptions,
@@ -167,7 +176,9 @@ def verify(
 
     ranks = values.get("tp", 1)
     check_torchrun(ranks)
-    given = [*(name for name, value in vars(model).items() if value is not None), *asked]
+    named = {**vars(model), **vars(further)}
+    given = [*(name for name, value in named.items() if value is not None), *asked]
+    has_one = has_model and not further.models
     if records.compare is not None:
         _check_alone("--compare", (), "--compare reads two records and runs nothing", given)
         raise typer.Exit(compare(records.compare, output, full=output.full))
@@ -187,14 +198,15 @@ def verify(
         accepted()
         raise typer.Exit(write_record(folder, device, base, minutes, force=output.force))
     if "against" in values:
-        _check_against(values["against"], model, asked)
+        _check_against(values["against"], model, [*asked, *(["models"] if further.models else [])])
         accepted()
         verified = _compare_with_transformers(model.name(), values, plain=output.plain)
     else:
-        _check_combinations(has_model, values)
-        specs = [load(name) for name in CATALOGUE]
+        _check_combinations(has_one, values)
+        specs = [] if has_model else [load(name) for name in CATALOGUE]
         if has_model:
-            specs = [read_model(model.name_or_sizes(asked), asked, ModelOptions)]
+            names = [model.name_or_sizes(asked), *(further.models or ())]
+            specs = [read_model(name, asked, ModelOptions) for name in names]
         settings = base._replace(
             batch=values.get("batch", 2 if "train" in values else 1),
             context=values.get("context"),
@@ -202,8 +214,8 @@ def verify(
             scaling="scaling" in values,
             tp=ranks,
             train="train" in values,
-            timed=has_model,
-            minutes=values.get("minutes", DEFAULT_MINUTES if has_model else CATALOGUE_MINUTES),
+            timed=has_one,
+            minutes=values.get("minutes", DEFAULT_MINUTES if has_one else CATALOGUE_MINUTES),
         )
         verified = _run(specs, settings, _device(values), plain=output.plain)
         if (rank := torchrun_rank()) and rank.number:
@@ -211,7 +223,7 @@ def verify(
 
     from ..report.verify import catalogue_report, verify_report
 
-    if has_model:
+    if has_one:
         plot.write(verify_report(verified.models[0], verified.device, ranks, full=output.full), output)
     else:
         output.show(catalogue_report(verified.models, verified.device, verified.unreached, full=output.full))
@@ -232,7 +244,8 @@ def _check_alone(program: str, allowed: Collection[str], tip: str, given: Iterab
     """Raise AttncalcError if an option is given that is not `allowed`. In the tip, {option} is the option."""
     for name in given:
         if name not in allowed:
-            option = "a model" if name in ("model", "preset") else long_option(name)
+            models = {"model": "a model", "preset": "a model", "models": "further models"}
+            option = models.get(name) or long_option(name)
             raise AttncalcError(f"{program} cannot be combined with {option}", tip.format(option=option))
 
 
@@ -339,15 +352,15 @@ def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str
     _check_alone("--against", allowed, "leave out {option}: the class is built as it is", given)
 
 
-def _check_combinations(has_model: bool, given: Container[str]) -> None:
-    """Raise AttncalcError for an option that needs a model, or that another one excludes."""
+def _check_combinations(has_one: bool, given: Container[str]) -> None:
+    """Raise AttncalcError for an option that needs one model, or that another one excludes."""
     for first, second in (("scaling", "tp"), ("train", "scaling"), ("train", "tp")):
         if first in given and second in given:
             raise AttncalcError(f"--{first} cannot be combined with --{second}", "give one of them")
     for name in ("scaling", "tp", "train", "attention", "source_context"):
-        if name in given and not has_model:
+        if name in given and not has_one:
             option = long_option(name)
-            raise AttncalcError(f"{option} needs a model", "give one, as in 'attncalc verify llama2-70b --scaling'")
+            raise AttncalcError(f"{option} needs one model", "give it, as in 'attncalc verify llama2-70b --scaling'")
     simulated = {
         "device": "a simulation runs on no device",
         "tp": "a simulation has one process",

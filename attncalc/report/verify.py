@@ -252,13 +252,13 @@ def catalogue_report(
     answer = verdict(result.checks, _compared_with(device, result), result.simulated)
     failed = sum(not v.result.checks for v in verified)
     if failed:
-        answer += f" {plural(failed, 'preset')} could not be verified."
+        answer += f" {plural(failed, 'model')} could not be verified."
     if unreached:
-        answer += f" {plural(len(unreached), 'preset')} {'was' if len(unreached) == 1 else 'were'} not reached."
+        answer += f" {plural(len(unreached), 'model')} {'was' if len(unreached) == 1 else 'were'} not reached."
     facts = ({"name": v.model.name, "ok": v.result.ok, "checks": len(v.result.checks)} for v in verified)
     return Report(
         "verify",
-        (f"{plural(len(verified), 'preset')}, one real layer per kind of attention", f"torch {device['torch']}"),
+        (f"{plural(len(verified), 'model')}, one real layer per kind of attention", f"torch {device['torch']}"),
         {"name": "catalogue", "models": [v.model.name for v in verified]},
         workload_facts(verified[0].model, verified[0].workload),
         (),
@@ -301,7 +301,7 @@ def _model_table(verified: Sequence[VerifiedModel]) -> Table:
         (Column("context"), [count(result.context) for result in results]),
         (Column("dtype"), [str(v.workload.dtype) for v in verified]),
         (Column("checks"), [f"{sum(c.ok for c in r.checks)} of {len(r.checks)}" for r in results]),
-        (Column("largest error\nof a peak, %"), [f"{100 * max(errors):.2f}" if errors else "-" for errors in peaks]),
+        (Column("peak's\nerror, %"), [f"{100 * max(errors):.2f}" if errors else "-" for errors in peaks]),
         (LABEL, [OK if r.ok else NOT_OK if r.checks else "not verified" for r in results]),
     )
     return column_table(columns, strong=frozenset(i for i, result in enumerate(results) if not result.ok))
