@@ -343,6 +343,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["plan"] -= 9 * any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     votes["compare"] += 3 * (kinds["model"] > 1)
     votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
+    several = (kinds["dtype"] > 1) + (kinds["gpu"] + kinds["size"] > 1)
+    votes["sweep"] += several / 2 + 1.5 * (kinds["model"] > 1 and kinds["gpu"] + kinds["size"] > 0)
     votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0 and (len(items) > 1 or named == "local")
     # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
     votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" or item.typed == "gpu" for item in items)
@@ -380,8 +382,9 @@ class Reading:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it can be run without asking."""
-        return not (self.unread or self.missing or self.doubts or self._has_example)
+        """Whether it can be run without asking. The answer to a question names the numbers without a place."""
+        unread = [word for word in self.unread if self._typed or kind_of(word) not in ("number", "billions", "share")]
+        return not (unread or self.missing or self.doubts or self._has_example)
 
     @property
     def gaps(self) -> list[str]:
@@ -650,26 +653,13 @@ class Reading:
         self._find_missing()
         if "--speculative-model" in self._found:
             self._found.pop("--speculative-layers", None)
-        if self._found.get("--context", ("",))[-1] == "0" and self._arguments:  # llama.cpp's own context of the model
-            own = _own_context(self._arguments[0])
-            self._found["--context"] = ("--context", str(own))
-            self.is_new |= own > 0
-        asks_what_fits = self._command == "fit" and "--gpu" in self._found and not self._typed and self._arguments
-        has_context = not {"--context", "--prompt", "--log"}.isdisjoint(self._found)
-        if asks_what_fits and not has_context and _own_context(self._arguments[0]) > _SERVED:
-            self._found["--context"] = ("--context", "auto")
-            self.assumed.append("--context auto")
+        self._choose_context()
         if self._place == "desk" and re.match("[35679]x", self._found.get("--gpu", ("",))[-1]):
             by_layer = next(name for name in ENGINES if find_engine(name).splits_by_layer)  # no 3 GPUs divide the heads
             self._found["--engine"] = ("--engine", by_layer)
             self.assumed.append(f"--engine {by_layer}")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
-            self._found["--format"] = ("--format", "table")  # for a person
-            self._found |= {"--train": ("--train",)} if self._typed == "train" else {}
-            listed = {name for name, words in self._found.items() if "," in words[-1]} - {"--columns"}
-            is_open = self._found.keys().isdisjoint(("--gpus", "--tp", "--pp", "--train")) and len(self._arguments) == 1
-            fewest = is_open and listed == {"--gpu"} and not re.match(r"\d+x", self._found["--gpu"][-1])
-            self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
+            self._choose_rows()
         examples: list[str] = []
         is_open = self._typed is None or (self._typed == "compare" and bool(self._arguments))  # 'compare mha gqa'
         assumable = (*ASSUMED, *ASSUMED_IN_WORDS) if is_open and not self.unread + self.doubts else ASSUMED
@@ -683,6 +673,30 @@ class Reading:
         self.args = [self._command, *self._arguments, *self.options, *" ".join(examples).split()]
         self.is_new |= bool(self.assumed)
         return self
+
+    def _choose_context(self) -> None:
+        """Replace a context of 0 by the model's own, and let a very long one be the longest that fits."""
+        own = _own_context(self._arguments[0]) if self._arguments else 0
+        if self._found.get("--context", ("",))[-1] == "0" and self._arguments:  # llama.cpp's own context of the model
+            self._found["--context"] = ("--context", str(own))
+            self.is_new |= own > 0
+        asks_what_fits = self._command == "fit" and "--gpu" in self._found and not self._typed and self._arguments
+        has_context = not {"--context", "--prompt", "--log"}.isdisjoint(self._found)
+        if asks_what_fits and not has_context and own > _SERVED:
+            self._found["--context"] = ("--context", "auto")
+            self.assumed.append("--context auto")
+
+    def _choose_rows(self) -> None:
+        """Set what a person wants of `sweep`: a table, the files that people run at a desk, and the fewest GPUs."""
+        self._found["--format"] = ("--format", "table")
+        self._found |= {"--train": ("--train",)} if self._typed == "train" else {}
+        if self._place == "desk" and self._found.keys().isdisjoint(("--weights-dtype", "--engine", "--train")):
+            self._found["--weights-dtype"] = ("--weights-dtype", "q4_k_m")
+            self.assumed.append("--weights-dtype q4_k_m")
+        listed = {name for name, words in self._found.items() if "," in words[-1]} - {"--columns"}
+        is_open = self._found.keys().isdisjoint(("--gpus", "--tp", "--pp", "--train")) and len(self._arguments) == 1
+        fewest = is_open and listed == {"--gpu"} and not re.match(r"\d+x", self._found["--gpu"][-1])
+        self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
 
     def _join_parts(self) -> None:
         """Make one value of parts: a context of 'p+512,c+2048', and kinds of attention with their sizes."""

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise, product, zip_longest
+from itertools import pairwise, product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from ..records import NamedTuple
 from ..units import hyphens, long_option
 from ..vocabulary import (
     COUNTS,
+    FAMILIES,
     FILLER,
     IDEAS,
     INSTANCES,
@@ -74,6 +75,8 @@ _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens", "running", "active"))
 """Words between an idea and its value: 'a batch of 8'."""
 _EITHER = ("vs", "versus", "or", "and")
+_DENIALS = ("not", "never", "no", "instead", "without")
+_SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
 FILES = (*DOCUMENTS, ".log")  # the ends of words that can only be files
 _MOST_IDEAS = 6
 OF_MODEL = set(map(long_option, SIZES))
@@ -221,13 +224,18 @@ class Words:
         found = _with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
             found = [item for item in found if item.kind != "attention"]
-        return _with_splits(_with_neighbours(_with_usual(found)))
+        return _with_splits(_without_empty(_with_neighbours(_with_usual(found))))
 
     def _unglued(self, word: str) -> list[str]:
-        """Return a number and what it counts as two words: '500users', '2gpus'."""
-        match = re.fullmatch(r"(\d[\d_,]*[kKmM]?)([A-Za-z]{3,})", word)
+        """Return a number and what it counts, or a family and a size, as two words: '500users', 'llama70b'."""
+        word = word if preset_of(word) else word.rstrip("?!,.;)")
+        match = re.fullmatch(r"(\d[\d_,]*[kKmM]?)-?([A-Za-z]{3,})", word)
         idea = self._phrases.of(match[2]) if match else None
-        return [*match.groups()] if match and idea and "number" in PLACEHOLDERS.get(idea.takes, ()) else [word]
+        if match and idea and "number" in PLACEHOLDERS.get(idea.takes, ()):
+            return [*match.groups()]
+        of_family = re.fullmatch(r"(?i)([a-z]+)-?(\d+(?:\.\d+)?b)", word)
+        is_family = of_family and not preset_of(word) and of_size(of_family[2], of_family[1])
+        return [*of_family.groups()] if of_family and is_family else [word]
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
         """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2'."""
@@ -396,7 +404,9 @@ class Words:
     def _classified(self, bare: Sequence[str]) -> list[Item]:
         """Return what words without dashes are, the longest phrases first."""
         items: list[Item] = []
-        text = [word.strip("?!,;'\"()").rstrip(":") for word in bare if re.search(r"\w", word)]  # not '-', '&'
+        said = [word for word in bare if re.search(r"\w", word)]  # not '-', '&'
+        text = [word.strip("?!,;'\"()").rstrip(":.") for word in said]
+        ended = [word[-1] in "?!,;:." for word in said]
         i = 0
         while i < len(text):
             most = 6 if text[i].lower() in _parts_of_names() else 4  # 'deepseek r1 distill qwen 32b'
@@ -407,6 +417,8 @@ class Words:
             if "number" in item.takes and re.search(_ASKED, " ".join(text[:i]).lower()):
                 item = item._replace(is_asked=True)
             i += length
+            if item.kind == "plain" and ended[i - 1]:  # 'need help: 70b', unlike 'vicuna 13b'
+                item = item._replace(text=f"{item.text}.")
             if item.idea and item.idea.means == "--gpu local":
                 item = Item("gpu", "local", item.typed)
             is_number = item.kind == "gpu" and items and re.fullmatch(r"\d{1,4}", items[-1].text)
@@ -432,10 +444,8 @@ class Words:
         preset = None if len(text) > 1 and preset == preset_of(" ".join(text[1:])) else preset  # 'chat qwen3-8b'
         bits = re.fullmatch(r"(\d{1,2})[ -]?bits?", lower)
         item = None
-        if len(text) > 1 and (last := gpu_in(text[-1].lower())):  # 'how many h100s' is 'how many gpus'
-            of_gpus = self._phrases.of(" ".join([*text[:-1], "gpus"]))
-            if of_gpus and of_gpus.takes == "GPU":
-                return Item("idea", joined, joined, of_gpus, last)
+        if len(text) > 1 and (of_gpus := self._of_gpus(text)):
+            return of_gpus
         if kind not in (None, "model") and not gpu:
             item = Item(kind or "", lower.replace("-", ":") if kind == "attention" else joined, joined)
         elif idea:
@@ -450,11 +460,19 @@ class Words:
             item = Item("dtype", {"16": "bf16", "32": "fp32"}.get(bits[1], f"int{bits[1]}"), joined)
         elif len(text) == 1 and is_log_file(joined):
             item = Item("option", "--log", joined, value=joined)
+        elif len(text) == 2 and re.sub("[ -]", "", lower) in FAMILIES:  # 'gemma 3'
+            item = Item("unknown", joined, joined, is_guess=True)
         elif len(text) == 1:
             is_absent = joined.endswith(DOCUMENTS) and not Path(joined).exists()  # the configuration of another tool
             is_model = kind is not None and not is_absent
             item = self._of_pair(joined) or (Item("model", joined, joined) if is_model else _of_word(joined))
         return item
+
+    def _of_gpus(self, text: Sequence[str]) -> Item | None:
+        """Return 'how many gpus' of 'how many h100s', with the GPU."""
+        gpu, joined = gpu_in(text[-1].lower()), " ".join(text)
+        idea = self._phrases.of(" ".join([*text[:-1], "gpus"])) if gpu else None
+        return Item("idea", joined, joined, idea, gpu) if idea and idea.takes == "GPU" else None
 
     def _of_pair(self, word: str) -> Item | None:
         """Return what 'ctx=8192', 'tp:2', 'tp2' and 'h100:4' are."""
@@ -477,9 +495,10 @@ class Words:
         release = re.sub(r"(?i)(-instruct)?-\d+[km]$", "", first)
         if release != first and preset_of(release):
             return 1, Item("model", release, first, is_guess=True, is_exact=True)  # 'qwen2.5-14b-1m'
-        if len(first) < 5 or not first.isalpha() or first.lower() in _parts_of_names():
+        if len(first) < 4 or not first.isalpha() or first.lower() in _parts_of_names():
             return None
-        for family in difflib.get_close_matches(first.lower(), _parts_of_names(), 2, 0.8):
+        close = difflib.get_close_matches(first.lower(), _parts_of_names(), 2, 0.8)
+        for family in close if len(first) > 4 else [one for one in close if _is_one_slip(first.lower(), one)]:
             for length in range(len(text), 1, -1):
                 item = self._of_phrase([family, *others[: length - 1]])
                 if item and item.kind == "model":
@@ -504,12 +523,13 @@ class Words:
         if is_family or word.lower() in NEGATIONS:
             return Item("unknown", word, word, is_guess=True)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
+        if found and close and found.kind == "idea" and _is_plain(word) and not _is_one_slip(word.lower(), close[0]):
+            found, close = None, []  # 'expected' is not 'experts'
         if found:
-            is_longer = word.lower().startswith(close[0]) if close else False  # 'parallelism' is not 'parallel'
             # there is one Llama with 405B
             is_only = bool(size) and models == close and found.text[:4].lower() == word[:4].lower()
             is_only |= len(family) == 1 and self.command is None  # 'qwen3-next'
-            is_exact = not close or is_only or (found.is_cue and not is_first and not is_longer)
+            is_exact = not close or is_only or (found.kind == "idea" and len(word) > 4)
             return found._replace(typed=word, is_guess=True, is_exact=is_exact)
         return (
             Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
@@ -652,14 +672,51 @@ def _with_neighbours(items: Sequence[Item]) -> list[Item]:
             found[i - 1] = typed._replace(value=before.text)
     for i, (item, after) in enumerate(pairwise(found)):
         is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
-        if is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
+        if item.kind == "number" and after.typed.lower() == "times":  # '8 times smaller'
+            found[i] = item._replace(kind="plain")
+        elif is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
             found[i] = item._replace(kind="unknown")
-        elif item.text in _EITHER and i and (idea := found[i - 1].idea) and found[i - 1].value:
-            if after.kind in PLACEHOLDERS.get(idea.takes, ()):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
-                found[i + 1] = found[i - 1]._replace(value=after.text)
-        elif item.text in ("not", "never") and after.is_cue:  # 'why does it not fit'; 'not fp8' has a meaning
-            found[i] = item._replace(kind="plain", is_guess=False)
+        elif item.text in _EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
+            found[i + 1] = found[i - 1]._replace(value=after.text)
     return found
+
+
+def _takes_too(item: Item, other: Item) -> bool:
+    """Return whether an idea with a value may have another item as a further one."""
+    return bool(item.idea and item.value and other.kind in PLACEHOLDERS.get(item.idea.takes, ()))
+
+
+def _without_empty(items: Sequence[Item]) -> list[Item]:
+    """Return the items with a denial that denies nothing, a part of a name alone, and an 'or' of two clauses as plain.
+
+    For example the 'not' of 'and if not, which', the 'small' of 'so small', and 'or should I get'.
+    """
+    found = [*items]
+    said = [i for i, item in enumerate(items) if item.kind != "filler" and item.typed.lower() not in _SMALL_WORDS]
+    for place, i in enumerate(said):
+        before, after = ([items[j] for j in some] for some in (said[:place][-1:], said[place + 1 :][:1]))
+        if _is_empty(items[i], items[max(i - 1, 0) : i], before, after, items[i + 1 : i + 2]):
+            found[i] = Item("plain", items[i].text, items[i].typed)
+    return found
+
+
+def _is_empty(
+    item: Item, adjoining: Sequence[Item], before: Sequence[Item], after: Sequence[Item], following: Sequence[Item]
+) -> bool:
+    """Return whether a word says nothing here: beside the words around it, with and without those that say nothing."""
+    text = item.text.lower()
+    if text in _DENIALS:
+        return not any(map(_changes, after)) or any(one.text.lower() in ("if", "or", "why") for one in adjoining)
+    if text == "or":
+        kinds = {one.kind for one in (*before, *after)}
+        return len(kinds) > 1 or "plain" in kinds
+    is_part = item.kind == "unknown" and text in _parts_of_names() and not starting_with(text)
+    return is_part and not any(one.kind in ("model", "gpu") for one in (*adjoining, *following))
+
+
+def _changes(item: Item) -> bool:
+    """Return whether an item sets something, which 'not' before it would take away: 'not fp8'."""
+    return item.kind in ("dtype", "option", "attention", "unknown") or (item.idea is not None and not item.is_cue)
 
 
 def _with_splits(items: Sequence[Item]) -> list[Item]:
@@ -686,9 +743,17 @@ def _parts_of_names() -> frozenset[str]:
 def _is_plain(word: str) -> bool:
     """Return whether an unknown word can change no figure: no name of a model, a GPU or an option, and no number."""
     lower = word.lower()
-    is_word = re.fullmatch(r"[a-z]+(?:['-][a-z]+)*", lower)
+    is_word = re.fullmatch(r"[^\W\d_]+(?:['-][^\W\d_]+)*", lower)
     is_formula = re.fullmatch(r"\d[nd]{1,2}", lower) is not None  # 2N
     return is_formula or (bool(is_word) and lower not in NEGATIONS | COUNTS | _parts_of_names())
+
+
+def _is_one_slip(word: str, known: str) -> bool:
+    """Return whether one letter of a word differs, is missing or is too many, or two are exchanged: 'contxt'."""
+    first, *others = [one for one in difflib.SequenceMatcher(None, word, known).get_opcodes() if one[0] != "equal"]
+    slip, meant = word[first[1] :], known[first[3] :]
+    is_exchange = slip[:2] == meant[:2][::-1] and slip[2:] == meant[2:]
+    return first[1] > 0 and (is_exchange or (not others and max(first[2] - first[1], first[4] - first[3]) == 1))
 
 
 def _with_values(items: Sequence[Item]) -> list[Item]:
@@ -696,7 +761,9 @@ def _with_values(items: Sequence[Item]) -> list[Item]:
 
     A number between two ideas belongs to the one that leaves the fewest words without a place, and then to the nearer.
     """
-    takers = [i for i, item in enumerate(items) if item.takes][:_MOST_IDEAS]
+    has_price = any(item.text == "--price" and item.value for item in items)
+    takers = [i for i, item in enumerate(items) if item.takes and not (has_price and "--price" in item.idea.means)]  # type: ignore[union-attr]
+    takers = takers[:_MOST_IDEAS]
 
     def cost(chosen: Sequence[int | None]) -> tuple[float, int, int]:
         left = [item for i, item in enumerate(items) if i not in chosen and item.kind in ("number", "share", "time")]
@@ -730,8 +797,10 @@ def _of_mac(item: Item, value: str) -> str:
 def _with_models(items: Sequence[Item]) -> list[Item]:
     """Return the items with a model of each 'llama 70b', and if no model is named, of each size: '7B'."""
     is_named = any(item.kind == "model" for item in items)
+    if len(items) > 2 and not any(item.kind == "billions" for item in items):
+        items = [_of_family(item) for item in items]
     found: list[Item] = []
-    for item, after in zip_longest(items, items[1:]):
+    for item in items:
         sizes = item.kind == "billions" and (of_size(item.text) or (not is_named and nearest_size(item.text)))
         if is_named and sizes and not (found and found[-1].kind == "unknown" and of_size(item.text, found[-1].typed)):
             sizes = False
@@ -741,9 +810,16 @@ def _with_models(items: Sequence[Item]) -> list[Item]:
         before = found[-1].typed if found and found[-1].kind == "unknown" else ""
         of_family = of_size(item.text, before) if before else []  # 'llama 70b' is the newest
         typed = f"{found.pop().typed} {item.typed}" if of_family else item.typed
-        is_other = any(one and one.kind == "plain" for one in (*found[-1:], after))  # 'vicuna 13b'
+        last = found[-1] if found else item
+        is_other = not of_family and last.kind == "plain" and last.text == last.typed  # 'vicuna 13b'
         found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True, is_exact=not is_other))
     return found
+
+
+def _of_family(item: Item) -> Item:
+    """Return an item with the usual model of a family: deepseek-v3 of 'deepseek'."""
+    model = FAMILIES.get(re.sub("[ -]", "", item.typed.lower())) if item.kind == "unknown" else None
+    return item._replace(kind="model", text=model, is_exact=True) if model else item
 
 
 def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
