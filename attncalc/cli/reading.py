@@ -222,7 +222,7 @@ def _tried(
     trials = (
         (one, problem_of(root, [_ANY_MODEL if each == "MODEL" else each for each in one.whole]))
         for i, one in enumerate(readings)
-        if i == 0 or not (one.args[0] in any_words or (one.args[0] == "sweep" and "," not in "".join(one.args)))
+        if i == 0 or not (one.args[0] in any_words or one.is_one_row)
     )
     first = next(trials)
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
@@ -308,8 +308,7 @@ def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
         for item in typed if command in _OF_WORDS else items:
             reading.add(item)
         reading.finish()
-        is_one_row = command == "sweep" != words.command and "," not in "".join(reading.args)
-        if gaps(reading) or is_one_row:
+        if gaps(reading) or reading.is_one_row:
             others.append(reading)
         elif votes > 0 or not is_found:
             is_found = True
@@ -385,6 +384,11 @@ class Reading:
         """Whether it can be run without asking. The answer to a question names the numbers without a place."""
         unread = [word for word in self.unread if self._typed or kind_of(word) not in ("number", "billions", "share")]
         return not (unread or self.missing or self.doubts or self._has_example)
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether it is a `sweep` of a single model, which nobody typed."""
+        return self._command == "sweep" != self._typed and "," not in "".join(self.args) and not self._arguments[1:]
 
     @property
     def gaps(self) -> list[str]:
