@@ -92,6 +92,10 @@ def test_the_predicting_layer_of_deepseek_v4_has_experts_in_mxfp4() -> None:
     [
         ("deepseek-v3", 11.5e9),  # "11.5B unique parameters" beside the embedding and head (README_WEIGHTS.md)
         (str(MODELS / "qwen3.5-27b.json"), 424.7e6),
+        (
+            "nemotron3-super",
+            2_942_325_760,
+        ),  # 5,884,651,520 bytes in bf16 (mtp_payload_estimate, find_string id 66876308741)
         ("qwen3.8-flash-next", 2_607_150_848),  # 4.69 GiB of experts and 0.17 others, in bf16
     ],
 )
@@ -103,6 +107,7 @@ def test_layers_for_prediction_have_the_published_parameters(model: str, paramet
 
 def test_layers_for_prediction_that_differ_from_the_others_are_not_counted() -> None:
     assert prediction_layers(load("qwen3-8b"), 1) is None
+    assert prediction_layers(load("nemotron-h-8b"), 1) is None  # without experts
     assert fitted("vllm", "qwen3-8b").resolved.draft is None
 
 

@@ -11,16 +11,15 @@ LIKE_THE_LAST_LAYER = frozenset(
     {
         *("deepseek_v3", "deepseek_v32", "deepseek_v4", "glm4_moe", "glm_moe_dsa", "kimi_k2", "mimo"),
         *("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
-        *("qwen4_exp", "qwen4_exp_text"),
+        *("qwen4_exp", "qwen4_exp_text", "nemotron_h"),
     }
 )
 """The model_types whose layers for multi-token prediction are like their last layer with full attention.
 
-Source: vLLM's deepseek_mtp.py, glm4_moe_mtp.py, mimo_mtp.py, qwen3_next_mtp.py, qwen3_5_mtp.py and
+Those of nemotron_h have a layer of experts after it, as its releases say (mtp_hybrid_override_pattern "*E"). Source:
+vLLM's deepseek_mtp.py, glm4_moe_mtp.py, mimo_mtp.py, nemotron_h_mtp.py, qwen3_next_mtp.py, qwen3_5_mtp.py and
 models/qwen4_exp/nvidia/mtp.py."""
-PREDICT_TOKENS = LIKE_THE_LAST_LAYER | {
-    *("ernie4_5_moe", "longcat_flash", "mimo_v2", "mimo_v2_flash", "nemotron_h", "step3p5")
-}
+PREDICT_TOKENS = LIKE_THE_LAST_LAYER | {"ernie4_5_moe", "longcat_flash", "mimo_v2", "mimo_v2_flash", "step3p5"}
 """The model_types whose releases have layers for multi-token prediction, which need no draft model."""
 
 
@@ -42,11 +41,16 @@ def prediction_layers(model: ModelSpec, layers: int) -> ModelSpec | None:
     d = stack.d_model
     mixer = [matrix for matrix in model.extra if matrix.name.startswith("stream_mixer")]  # Qwen4's, of several streams
     d_hidden = max((matrix.rows for matrix in mixer), default=d)
-    layer = dataclasses.replace(group, count=layers)
+    groups = [dataclasses.replace(group, count=layers)]
+    if group.mlp is None:  # nemotron_h, whose experts are a layer of their own
+        experts = [other for other in stack.layers if other.mlp and other.mlp.n_experts]
+        if not experts:
+            return None
+        groups.append(dataclasses.replace(experts[-1], count=layers))
     return dataclasses.replace(
         model,
         title="multi-token prediction",
-        stacks=(dataclasses.replace(stack, layers=(layer,), learned_positions=None, embedding_norm=False),),
+        stacks=(dataclasses.replace(stack, layers=tuple(groups), learned_positions=None, embedding_norm=False),),
         vocab_size=None,
         token_types=None,
         d_embedding=None,
