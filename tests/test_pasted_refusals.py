@@ -46,7 +46,7 @@ PASTED = [
     # the reporter's remedy was to leave the estimate of the graphs out
     ("vllm-graphs", "nothing_left", "CUDA graphs of 118.65 GiB", "--enforce-eager"),
     # 23.53 - 21.69 = 1.84 GiB
-    ("other-process", "memory_taken", "use 21.69 GiB of the GPU's 23.53 GiB: 1.84 GiB are free", ""),
+    ("other-process", "memory_taken", "other processes use 21.69 GiB of the GPU's 23.53 GiB", ""),
     ("sglang-compose", "cache_too_large", "32 MiB were wanted, 13 MiB", "--mem-fraction-static 0.75"),
     ("sglang-graphs-h20", "cache_too_large", "CUDA graphs: 448 MiB were wanted", "--mem-fraction-static 0.75"),
     # 1 - 21.73 / (21.73 + 166.59) = 0.885
@@ -125,7 +125,7 @@ ALONE = [
     (
         "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 81920, Hardware limit: 65536.",
         *(
-            "other_error",
+            "gpu_unsupported",
             "a kernel needs 81,920 bytes of a multiprocessor's shared memory, and this GPU has 65,536",
             "",
         ),
@@ -341,9 +341,16 @@ def test_the_lines_of_slots_show_that_llama_server_ran(ask: Ask) -> None:
     assert (killed.document["engine"], killed.document["refusal"]["cause"]) == ("llamacpp", "host_memory")
 
 
-def test_a_log_of_mlx_is_named(ask: Ask) -> None:
-    for message in ("[METAL] Command buffer execution failed: Insufficient Memory", "[metal::malloc] Resource limit"):
-        assert "is a log of MLX, which is not read" in ask(f"RuntimeError: {message} (499000) exceeded.").error
+def test_a_message_of_mlx_has_its_options(ask: Ask) -> None:
+    """36,507,222,016 / 2^30 = 34.00 GiB. Of 128 GB, 7/8 of 131,072 MiB are 114,688."""
+    tried = (
+        "[metal::malloc] Attempting to allocate {} bytes which is greater than the maximum allowed buffer size of {}"
+    )
+    answer = ask("fit", "--log", "-", stdin=f"RuntimeError: {tried} bytes.".format(36_507_222_016, 22_613_000_192))
+    assert answer.out.startswith("MLX  message\n")
+    assert "one buffer of 34.00 GiB was wanted, and Metal allows at most 21.06 GiB" in " ".join(answer.out.split())
+    step = "I have 128GB memory. RuntimeError: [METAL] Command buffer execution failed: Insufficient Memory"
+    assert "iogpu.wired_limit_mb=114688" in ask(step).out
 
 
 @each(("name", "cause", "reason"), ANONYMOUS)
@@ -378,10 +385,13 @@ def test_a_line_that_names_an_engine_counts_more_than_messages_of_cuda(ask: Ask,
 
 
 def test_a_traceback_without_its_cause_asks_for_the_lines_above(ask: Ask) -> None:
-    log = (
-        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}"
-    )
-    assert "give the lines above it too" in ask("fit", "--log", "-", stdin=log).error
+    for message in (
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}",
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+    ):
+        answer = ask("fit", "--log", "-", stdin=message)
+        assert (answer.code, "NO RESULT: the message only follows" in answer.out) == (1, True)
+        assert "give the lines above it too" in answer.out
 
 
 def test_what_ollama_has_available_is_read(ask: Ask) -> None:
@@ -560,13 +570,16 @@ def test_a_server_that_ran_out_of_memory_is_not_refused_for_its_weights(ask: Ask
 
 def test_a_server_that_refuses_a_request_is_no_failed_start(ask: Ask) -> None:
     answer = ask_of(ask, "vllm-long-request")
-    assert "a request of 122,946 tokens was longer than its 16,384 tokens of context" in answer.error
+    assert "REQUEST REFUSED: a request of 122,946 tokens" in answer.out
+    assert "context of 16,384 tokens, by 106,562." in " ".join(answer.out.split())
 
 
 def test_an_allocation_that_was_retried_is_no_refusal(ask: Ask) -> None:
+    """51,748.72 MiB are 50.54 GiB."""
     answer = ask_of(ask, "llamacpp-retry")
-    assert answer.code == 2
-    assert "which went on with smaller ones" in answer.err
+    assert "NO FAILURE: 50.54 GiB of buffers for pipeline parallelism did not fit on GPU 1" in " ".join(
+        answer.out.split()
+    )
 
 
 def test_weights_are_not_converted_where_the_gpu_cannot_hold_them_first(ask: Ask) -> None:

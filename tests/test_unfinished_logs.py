@@ -7,6 +7,7 @@ import pytest
 from asking import Ask
 from tables import each
 
+from attncalc.engines.messages import LONG_REQUEST
 from attncalc.report.schemas import schema
 
 VLLM = (
@@ -48,7 +49,11 @@ ENDS = [
     (SGLANG + "Killed", "host_memory", KILLED),
     ("./run.sh: line 22: 103525 Killed  python -m sglang.launch_server --model-path a/b", "host_memory", KILLED),
     ("Error: llama runner process has terminated: signal: killed", "host_memory", KILLED),
-    (SGLANG + "NVRM: Check failed: Out of memory [NV_ERR_NO_MEMORY] @ mem_desc.c:1359", "host_memory", KILLED),
+    (
+        SGLANG + "NVRM: Check failed: Out of memory [NV_ERR_NO_MEMORY] @ mem_desc.c:1359",
+        "host_memory",
+        "driver found no",
+    ),
     ('msg="starting runner" cmd="/usr/bin/ollama runner"\npanic: no tokens to sample from', "other_error", "panic: no"),
     ("llama_model_loader: loaded meta data from a.gguf\nReason: OOMKilled\nExit Code: 137", "host_memory", KILLED),
     # 14,095,848 kB / 2^20 = 13.44 GiB
@@ -186,16 +191,24 @@ def test_memory_without_tokens_is_no_refusal(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
+    ("name", "sign", "option"),
     [
-        ("TensorRT-LLM", "[TRT-LLM] [E] Executor"),
-        ("LMDeploy", "[TM][ERROR]"),
-        ("transformers", "out = model.generate(**inputs)\nCUDA out of memory. Tried to allocate 2.50 GiB."),
+        ("TensorRT-LLM", "[TRT-LLM] [E] Executor", "--kv_cache_free_gpu_memory_fraction 0.8"),
+        ("LMDeploy", "[TM][ERROR]", "--cache-max-entry-count 0.5"),
+        ("transformers", "out = model.generate(**inputs)", 'device_map="auto"'),
+        ("Training", "    trainer.train()", "--per_device_train_batch_size 1"),
     ],
 )
-def test_engines_whose_logs_are_not_read_are_named(ask: Ask, name: str, line: str) -> None:
-    answer = ask("fit", "--log", "-", stdin=line)
-    assert (answer.code, f"is a log of {name}, which is not read" in answer.err) == (2, True)
+def test_an_allocation_of_a_program_that_is_no_engine_has_its_options(
+    ask: Ask, name: str, sign: str, option: str
+) -> None:
+    failed = "CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.52 GiB of which 1.31 GiB"
+    log = f"{sign}\n{failed} is free."
+    screen = ask("fit", "--log", "-", stdin=log).out
+    assert screen.startswith(f"{name}  message\n")
+    assert "1.96 GiB were wanted, 1.31 GiB of 23.52 GiB were free" in " ".join(screen.split())
+    assert result_of(ask, log)["refusal"]["advice"][0]["option"].startswith(option)
+    assert f"is a log of {name}, without a message" in ask("fit", "--log", "-", stdin=sign).error
 
 
 def test_a_request_beside_which_no_other_fits_fills_the_cache(ask: Ask) -> None:
@@ -219,22 +232,22 @@ def test_a_batch_without_tokens_asks_for_half_of_the_requests(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "request_and_context", "option"),
+    ("lines", "asked", "context", "option"),
     [
         (
             "error: the request exceeds the available context size (4096 tokens), try increasing it",
-            *("a request was longer than its 4,096 tokens", "-c N,"),
+            *("a request was", "context of 4,096 tokens", "-c 8192"),
         ),
         # https://github.com/oobabooga/textgen/issues/7257
         (
             '{"error":{"code":400,"message":"the request exceeds the available context size. try increasing the '
             'context size","type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192}}',
-            *("a request of 14,429 tokens was longer than its 8,192 tokens", "-c 16384,"),
+            *("a request of 14,429 tokens", "context of 8,192 tokens", "-c 16384"),
         ),
         # https://github.com/llmmllab/llmmllab-api/issues/69
         (
             "{'code': 400, 'message': 'request (25837 tokens) exceeds the available context size (25088 tokens), try'}",
-            *("a request of 25,837 tokens was longer than its 25,088 tokens", "-c 32768,"),
+            *("a request of 25,837 tokens", "context of 25,088 tokens", "-c 28672"),
         ),
         # https://github.com/QwenLM/qwen-code/issues/371, after another prompt
         (
@@ -242,56 +255,56 @@ def test_a_batch_without_tokens_asks_for_half_of_the_requests(ask: Ask) -> None:
             "slot update_slots: id 0 | task 2119 | new prompt, n_ctx_slot = 131072, n_keep = 0, n_prompt_tokens = "
             "896091\nslot release: id 0 | task 2119 | stop processing: n_past = 0, truncated = 0\n"
             "srv send_error: task id = 2119, error: the request exceeds the available context size. try increasing",
-            *("a request of 896,091 tokens was longer than its 131,072 tokens", "-c 1048576,"),
+            *("a request of 896,091 tokens", "context of 131,072 tokens", "-c 917504"),
         ),
         (  # 128,000 + 134,145 tokens: OpenCowork issue 82
             "This model's maximum context length is 262144 tokens. However, you requested 128000 output tokens and "
             "your prompt contains at least 134145 input tokens",
-            *("a request of 262,145 tokens was longer than its 262,144 tokens", "524288 tokens of context"),
+            *("a request of 262,145 tokens", "context of 262,144 tokens", "max_tokens=127999"),
         ),
         (
             "This model's maximum context length is 40960 tokens. However, your request has 91714 input tokens.",
-            *("a request of 91,714 tokens was longer than its 40,960 tokens", "131072 tokens of context"),
+            *("a request of 91,714 tokens", "context of 40,960 tokens", "--max-model-len 98304"),
         ),
         (
             r'{"message":"The input (61709 tokens) is longer than the model\'s context length (40960 tokens)."}',
-            *("a request of 61,709 tokens was longer than its 40,960 tokens", "65536 tokens of context"),
+            *("a request of 61,709 tokens", "context of 40,960 tokens", "--context-length 65536"),
         ),
         (
             "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)",
-            *("a request of 160,062 tokens was longer than its 59,862 tokens", "262144 tokens of context"),
+            *("a request of 160,062 tokens", "context of 59,862 tokens", "--context-length 163840"),
         ),
         (
             "[ERROR] Trying to keep the first 10136 tokens when context the overflows. However, the model is loaded "
             "with context length of only 7866 tokens, which is not enough.",
-            *("a request of 10,136 tokens was longer than its 7,866 tokens", "a context length of 16384,"),
+            *("a request of 10,136 tokens", "context of 7,866 tokens", "--context-length 10240"),
         ),
-        ("error: the request exceeds the available context size. try", "a request was longer than its context", "-c,"),
+        ("error: the request exceeds the available context size. try", "a request was", "server's context.", "-c N"),
         (
             'source=runner.go:153 msg="truncating input prompt" limit=4096 prompt=15713 keep=4 new=4096',
-            *(
-                "a request of 15,713 tokens was longer than its 4,096 tokens",
-                "num_ctx 16384,",
-            ),
+            *("a request of 15,713 tokens", "context of 4,096 tokens", "num_ctx 16384"),
         ),
         (
             "This model's maximum context length is 4096 tokens. However, you requested 9220 tokens",
-            *("a request of 9,220 tokens was longer than its 4,096 tokens", "16384 tokens of context (--max-model-len"),
+            *("a request of 9,220 tokens", "context of 4,096 tokens", "--max-model-len 10240"),
         ),
         (
             "ValueError: The input (9220 tokens) is longer than the model's context length (4096 tokens).",
-            *("a request of 9,220 tokens was longer than its 4,096 tokens", "16384 tokens of context (--max-model-len"),
+            *("a request of 9,220 tokens", "context of 4,096 tokens", "--context-length 10240"),
         ),
     ],
 )
 def test_a_request_beyond_the_context_is_no_refused_start(
-    ask: Ask, lines: str, request_and_context: str, option: str
+    ask: Ask, lines: str, asked: str, context: str, option: str
 ) -> None:
-    """The advised context is the next power of two above the request."""
-    answer = ask("fit", "--log", "-", stdin=lines)
-    assert answer.code == 2
-    assert request_and_context in answer.err
-    assert option in answer.err
+    """The advised context is the next multiple of an eighth of the power of two above the request.
+
+    10,136 is below 16,384, of which an eighth is 2,048: 10,240.
+    """
+    refusal = result_of(ask, lines)["refusal"]
+    assert (refusal["cause"], refusal["reason"].count(asked), refusal["reason"].count(context)) == (LONG_REQUEST, 1, 1)
+    assert option in refusal["advice"][0]["option"]
+    assert "REQUEST REFUSED: " in ask("fit", "--log", "-", stdin=lines).out
 
 
 def test_a_runner_of_ollama_that_stopped_asks_for_the_servers_log(ask: Ask) -> None:
@@ -300,10 +313,9 @@ def test_a_runner_of_ollama_that_stopped_asks_for_the_servers_log(ask: Ask) -> N
         'Provider: ollama\nStatus Code: 500\n\nError Output\n"model runner has unexpectedly stopped, this may be due '
         'to resource limitations or an internal error, check ollama server logs for details"\n'
     )
-    error = ask("fit", "--log", "-", stdin=log).error
-    assert "Ollama's runner ended, and not why" in error
-    assert "journalctl -u ollama" in error
-    assert "journalctl -u ollama" in ask(log).error
+    refusal = result_of(ask, log)["refusal"]
+    assert (refusal["cause"], refusal["advice"][0]["option"]) == ("log_ends", "journalctl -u ollama")
+    assert "journalctl -u ollama" in ask(log).out
     failed = log + "alloc_tensor_range: failed to allocate CUDA0 buffer of size 151851674624\n"
     assert result_of(ask, failed)["refusal"]["cause"] == "weights_too_large"
 
@@ -349,13 +361,3 @@ def test_sglang_starts_with_a_pool_below_the_context(ask: Ask) -> None:
     assert [change["flag"] for change in result["suggestions"]] == ["--mem-fraction-static 0.82"]
     assert "up to 25,200 tokens" in ask("fit", "--gpu", "rtx-4090", "--log", "-", stdin=log).out
     jsonschema.validate(result, schema("fit"))
-
-
-def test_a_log_of_training_is_no_engines(ask: Ask) -> None:
-    failed = "Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.52 GiB of which 1.31 GiB is free."
-    log = (
-        f"{{'loss': 1.84, 'epoch': 0.01}}\n    trainer.train()\ntorch.OutOfMemoryError: CUDA out of memory. {failed}\n"
-    )
-    error = ask("fit", "--log", "-", stdin=log).error
-    assert "is a log of training" in error
-    assert "'attncalc train MODEL --log -'" in error

@@ -43,9 +43,9 @@ _TIP = "give a file with what the engine printed when it started"
 
 
 class UnknownModel(NamedTuple):
-    """A log of a failed start whose model is unknown."""
+    """A log of a failed start whose model is unknown, or which states its cause: no size of a model changes that."""
 
-    reason: str  # why, as a sentence
+    reason: str  # why the model is unknown, as a sentence
     gpu: Gpu | None  # the GPU that the log or an option names
 
 
@@ -74,6 +74,9 @@ def read_logged_request(
             f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
+    if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:
+        given = options.get("gpu")
+        return log, UnknownModel("", _gpu_in_log(log, str(given) if given else None)[1])
     log = _with_given_gpus(log, options)
     copy = unquantized(log.model or "")
     if copy and not find_engine(log.engine).typed_files:

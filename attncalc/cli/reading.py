@@ -154,6 +154,10 @@ def _with_own_drafter(args: Sequence[str], name: str) -> list[str] | None:
 
 def _asked_by_message(text: str) -> list[str] | AttncalcError | None:
     """Return the arguments that answer a message of an engine, or why none do; None if the text has no message."""
+    from ..engines.messages import find_message
+
+    if find_message(text):
+        return ["fit", "--log", "-"]
     if not re.search(_MESSAGE, text):
         return None
     if term := next((term for word, term in MESSAGES.items() if word in text.lower()), None):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .pasted import LaunchWords
     from .pipeline import LayerCacheSpec
     from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
-    from .startup_log import Advice, LogChecks, StartupLog
+    from .startup_log import Advice, LogChecks, LogRefusal, StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
 AUTO = "auto"
@@ -375,9 +375,12 @@ class Engine(Generic[Args]):
         """The module `log` beside the engine's, which only a log needs."""
         return import_module("..log", type(self).__module__)
 
-    def read_log(self, lines: Sequence[str]) -> StartupLog | None:
-        """Return the contents of a start-up log; None if it has neither the size of a cache nor why there is none."""
-        log: StartupLog | None = self._log.read_log(lines)
+    def read_log(self, lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
+        """Return the contents of a start-up log; None if it has neither the size of a cache nor why there is none.
+
+        `stated` is why, if a message states it.
+        """
+        log: StartupLog | None = self._log.read_log(lines, stated)
         return log
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: Args, context: int) -> LogChecks:

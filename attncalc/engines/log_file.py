@@ -12,13 +12,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
+from html import unescape
 from typing import Any
 
 from ..errors import AttncalcError
-from ..units import count, truncate
+from ..units import truncate
 from . import ENGINES, find_engine
 from .engine import Engine
-from .startup_log import REFUSED, StartupLog, with_end
+from .messages import by_other, find_message, other_program
+from .startup_log import StartupLog, after_the_cache, with_end
 
 LONGEST_LINE = 1 << 16
 """Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
@@ -27,6 +29,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]{0,30}[A-Za-z]")
 _BARE_COLOUR, _BARE_RESET = re.compile(r"\[\d[0-9;]{0,29}m"), "[0m"
 """A colour code in a text that was pasted without its escape characters."""
 _TYPOGRAPHIC = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
+_ESCAPED = re.compile(r"\\u00([0-7][0-9a-f])|\\n(?![a-z])")
+"""A sign, and a line break, as JSON and Python's repr write them; C:\\new is a path."""
 _JSON_TEXTS = ("log", "message", "msg", "line", "textPayload", "MESSAGE")
 """The keys under which log drivers keep the text of a line: docker's is `log`, journald's `MESSAGE`."""
 _NARROWEST, _WIDEST = 40, 400
@@ -52,91 +56,13 @@ _PREFIXES = tuple(
     )
 )
 """What is put before the lines of a log by whatever collected them, with single blanks."""
-_OTHERS = {
-    "TensorRT-LLM": re.compile(r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm|trtllm|Executor creation failed due to"),
-    "LMDeploy": re.compile(r"lmdeploy|\[TM\]\["),
-    "Text Generation Inference": re.compile(r"text[_-]generation[_-](?:launcher|server|router)"),
-    "MLX": re.compile(r"\bmlx_(?:lm|vlm|engine)\b|\[metal::malloc\]|\[METAL\] Command buffer|iogpu\.wired_limit"),
-    "transformers": re.compile(r"transformers/generation/|\bmodel\.generate\("),
-}
-"""Engines whose logs are not read, by a sign of each."""
-_WITHOUT_FIGURES = (
-    (
-        r"See root cause above",
-        "lacks the cause of a failed start",
-        "give the lines above it too: vLLM prints it first",
-    ),
-    (
-        r"exceeds the available context size",
-        "is of a llama.cpp server that runs: a request was longer than its context",
-        "start it with a larger -c, if the model and the memory allow it, or shorten the prompt",
-    ),
-    (
-        r"runner has unexpectedly stopped",
-        "says that Ollama's runner ended, and not why",
-        "give the server's log: journalctl -u ollama, or ~/.ollama/logs/server.log. Often memory was too small, and a "
-        "smaller num_ctx or a smaller model helps",
-    ),
-    (
-        r"retrying without pipeline parallelism",
-        "is of llama.cpp, whose compute buffers did not fit, and which went on with smaller ones",
-        "that is no failure; with the lines of n_ctx and of the cache's size, --log compares them",
-    ),
-    (
-        r"of pinned memory",
-        "says that host memory could not be pinned",
-        "that is no failure: llama.cpp goes on with other memory of the host; give the lines after it",
-    ),
-    (
-        r"reempted",
-        "says that requests are preempted, and neither how many run nor the size of the cache",
-        "'attncalc explain preemption' has what to do; with the lines of the load, --log says how many fit",
-    ),
-    (
-        r"",
-        "has neither the size of a cache nor a message why there is none, as vLLM, SGLang and llama.cpp print them",
-        "give a log with a line such as 'GPU KV cache size: 78,384 tokens', 'KV Cache is allocated. #tokens: 107984' "
-        "or 'llama_kv_cache: size = 576.00 MiB', or with the message why there is none",
-    ),
+_NO_MESSAGE = (
+    "has neither the size of a cache nor a message why there is none, as vLLM, SGLang and llama.cpp print them",
+    "give a log with a line such as 'GPU KV cache size: 78,384 tokens', 'KV Cache is allocated. #tokens: 107984' "
+    "or 'llama_kv_cache: size = 576.00 MiB', or with the message why there is none",
 )
-"""What lines without a figure of a cache say: (their sign, that in words, what to do), the first that is found."""
-_OF_ANY = "{} tokens of context (--max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH)"
-_N = r"\d{1,12}"
-_LONG_REQUEST = tuple(
-    (option, re.compile(pattern))
-    for option, pattern in (
-        ("-c {}", rf"n_prompt_tokens\W{{1,5}}(?P<tokens>{_N})\W{{1,5}}n_ctx\W{{1,5}}(?P<context>{_N})"),
-        ("-c {}", rf"(?:request \((?P<tokens>{_N}) tokens\) exceeds the )?available context size \((?P<context>{_N})"),
-        (
-            "-c {}",
-            rf"n_ctx_slot = (?P<context>{_N}),(?:(?!n_ctx_slot)[^\0]){{1,99}}?n_(?:prompt_)?tokens = (?P<tokens>{_N})"
-            r"(?:(?!n_ctx_slot)[^\0]){1,2000}?exceeds the available context size",
-        ),
-        ("num_ctx {}", rf"truncating input prompt\" limit=(?P<context>{_N})(?: prompt=(?P<tokens>{_N}))?"),
-        (
-            "a context length of {}",
-            rf"keep the first (?P<tokens>{_N}) tokens.{{1,80}}context length of only (?P<context>{_N})",
-        ),
-        (
-            _OF_ANY,
-            rf"(?:input \((?P<tokens>{_N}) tokens\) is longer than the )?model\W{{1,3}}s (?:maximum )?context length "
-            rf"(?:is |of |\()(?P<context>{_N})(?: tokens\. (?:However, you requested|However, your request has"
-            rf"|You requested a total of) (?P<total>{_N})"
-            rf"(?: output tokens and your prompt contains at least (?P<prompt>{_N}))?)?",
-        ),
-        (_OF_ANY, rf"maximum model length of (?P<context>{_N})"),
-        (
-            _OF_ANY,
-            rf"(?:Input length \((?P<tokens>{_N}) tokens\) exceeds the )?maximum allowed length \((?P<context>{_N})",
-        ),
-    )
-)
-"""A request that was longer than the context of a running server: what sets the context, and the message."""
-_TRAINING = re.compile(
-    r"\btrainer\.train\(|transformers/trainer\.py|loss\.backward\(|optimizer\.step\(|\{'(?:train_)?loss': "
-    r"|\b(?:axolotl|llamafactory|torchtune|unsloth|trl)/|deepspeed/runtime/engine\.py"
-)
-"""Signs of a training run."""
+_A_SCREEN = 60
+"""Lines of a paste that is all about one message."""
 _A_FEW = 12
 """Lines of a pasted message, in which only one may be wrapped."""
 _SAMPLE = 10_000
@@ -144,9 +70,10 @@ _SAMPLE = 10_000
 
 
 def is_log(data: bytes) -> bool:
-    """Return whether some of the first lines are those of an engine's log."""
+    """Return whether some of the first lines are those of an engine's log, or a message that states its cause."""
     lines = _written_lines(data)
-    return any(signs.search(line) for signs in (*_readers().values(), REFUSED) for line in lines)
+    signs = re.compile("|".join(pattern.pattern for pattern in _readers().values()))
+    return any(map(signs.search, lines)) or find_message(" ".join(_ends(lines))) is not None
 
 
 def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
@@ -160,45 +87,35 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     _check_servers(written, name)
     lines, shown = _without_prefix(written), "standard input" if name == "-" else truncate(name)
     log = max((_read_lines(some, engine) for some in _wrapped_once(lines)), key=_figures)
-    if (log is None or log.is_assumed) and any(map(_TRAINING.search, _ends(lines))):
-        how = f"--log {truncate(name)}" if any("Tried to allocate" in line for line in _ends(lines)) else "--gpu GPU"
-        raise AttncalcError(
-            f"{shown} is a log of training",
-            f"'attncalc train MODEL {how}' has what a step needs, and changes with which it fits",
-        )
-    if (log is None or log.is_assumed) and (
-        other := next((title for title, sign in _OTHERS.items() if any(map(sign.search, _ends(lines)))), None)
-    ):
-        raise AttncalcError(
-            f"{shown} is a log of {other}, which is not read: logs of vLLM, SGLang, llama.cpp and Ollama are",
-            "without a log, 'attncalc fit MODEL --gpu GPU' computes what fits: --engine vllm, sglang, llamacpp",
-        )
-    message = log.refusal.line if log and log.refusal and log.refusal.kind == "unfinished" else ""
-    too_long = _too_long(message, shown)
-    if log and not too_long:
+    is_open, refusal = log is None or log.is_assumed, log and log.refusal
+    if is_open or refusal is None or refusal.kind == "unfinished":
+        log = _with_message(log, lines, engine)
+    other = other_program(_ends(lines)) if is_open else None
+    if other and log and log.refusal and not log.refusal.cause:
+        log = log._replace(refusal=by_other(log.refusal, other))
+    if other and log is None:
+        raise AttncalcError(f"{shown} is a log of {other.title}, without a message that is known here", _NO_MESSAGE[1])
+    if log is None:
+        message, tip = _NO_MESSAGE
+        raise AttncalcError(f"{shown} {message}", tip)
+    return log
+
+
+def _with_message(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:
+    """Return a log with why it ended, if a message states that; of a cache with its size, one in the lines after it."""
+    last = after_the_cache(log, lines) if log and log.logged else _ends(lines)
+    message = next(filter(None, (find_message(" ".join(some)) for some in _wrapped_once(last))), None)
+    refusal = log.refusal if log else None
+    is_named = refusal and (refusal.kind != "unfinished" or refusal.where == "other")
+    if message is None or (log and message.follows and (log.logged or is_named)):
         return log
-    text = "\n".join(_ends(lines))
-    if too_long := too_long or _too_long(text, shown):
-        raise too_long
-    raise AttncalcError(
-        *next((f"{shown} {message}", tip) for sign, message, tip in _WITHOUT_FIGURES if re.search(sign, text))
-    )
-
-
-def _too_long(text: str, shown: str) -> AttncalcError | None:
-    """Return that a request was longer than the server's context, and the next power of two that has room for it."""
-    found = ((option, pattern.search(text)) for option, pattern in _LONG_REQUEST)
-    option, request = next((each for each in found if each[1]), ("", None))
-    if request is None:
-        return None
-    figures = request.groupdict()
-    context = int(figures.pop("context"))
-    tokens = sum(map(int, filter(None, figures.values())))
-    longer, asked = (1 << tokens.bit_length(), f"a request of {count(tokens)} tokens") if tokens else ("N", "a request")
-    return AttncalcError(
-        f"{shown} is of a server that runs: {asked} was longer than its {count(context)} tokens of context",
-        f"start it with {option.format(longer)}, if the model and the memory allow it, or shorten the prompt",
-    )
+    if log and log.logged and message.of_running and (log.load or len(lines) > _A_SCREEN):
+        return log  # of a server that ran well before and after
+    known = {known.name: known for known in _readers()}
+    shown = log.engine if log and not log.is_assumed else None
+    found = next(known[name] for name in (message.engine, shown, engine, "vllm") if name in known)
+    read = found.read_log(lines, message.refusal)
+    return read and read._replace(is_assumed=found.name not in (message.engine, shown, engine))
 
 
 def _wrapped_once(lines: list[str]) -> Iterator[list[str]]:
@@ -239,7 +156,7 @@ def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
         log = known.read_log(lines) if number or assumed is None else None
         if log and not number:  # the message alone may be one that is read, as 'unable to allocate CUDA0 buffer'
             refusal = log.refusal
-            is_message = refusal and (refusal.kind != "unfinished" or REFUSED.search(refusal.line))
+            is_message = refusal and refusal.kind != "unfinished"
             log = log._replace(is_assumed=True) if is_message else None
         if log and log.logged and log.refusal is None:
             log = with_end(log, lines)
@@ -290,7 +207,14 @@ def _written_lines(data: bytes) -> list[str]:
     lines: Iterable[str] = (line[:LONGEST_LINE] for line in text.splitlines())
     if text.lstrip()[:1] == "{":
         lines = _from_json(lines)
+    lines = (part for line in lines for part in _unescaped(line))
     return [" ".join(line.split()) for line in _unwrapped(list(lines))]
+
+
+def _unescaped(line: str) -> list[str]:
+    """Return the lines of a text in JSON, in HTML or in Python's repr."""
+    line = unescape(line) if "&" in line else line
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\n", line).split("\n")
 
 
 def _ends(lines: list[str]) -> list[str]:

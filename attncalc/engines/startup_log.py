@@ -98,6 +98,7 @@ REFUSALS = {
     "occupied": "other processes hold the memory",
     "too_many_sequences": "the cache has fewer blocks of recurrent states than sequences",
     "too_long": "the context is longer than the model's",
+    "stated": "it states its cause itself",
     "overloaded": "the log is that of a running server whose requests wait, without its start",
     "unfinished": "the log ends before the start does",
 }
@@ -124,10 +125,19 @@ class LogRefusal(NamedTuple):
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use
+    processes: int = 0  # that the message lists
     # Of Metal: what was allocated, and the most that it recommends
     needed: Printed | None = None
     limit: Printed | None = None
     one_buffer: bool = False  # whether the device has the memory, but not in one buffer
+    # Of a message that states its cause (`messages.py`): the cause, of serving's CAUSES, as a sentence, and what to
+    # change; the tokens of a request that was longer than the server's context, and those of one that holds it, or 0
+    cause: str = ""
+    reason: str = ""
+    advice: tuple[Advice, ...] = ()
+    program: str = ""  # that printed it, if that is not the engine alone
+    tokens: int = 0
+    context: int = 0
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -342,6 +352,8 @@ _OLD_LIST = re.compile(
 """'(NPU 10; 61.27 GiB total; 17.36 GiB allocated; 183 MiB free)', as PyTorch wrote it up to 2.0."""
 _IN_USE = re.compile(r"(this process|Process \d{1,9}) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
 _BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
+_RESERVED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ([GM])iB is reserved by PyTorch")
+_TOTAL = re.compile(r"total capacity of (\d{1,9}(?:\.\d{1,9})?) ([GM])iB")
 _UNITS = {"G": GIB, "M": MIB, "K": 1024, None: 1}
 OUT_OF_MEMORY = (
     r"(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
@@ -349,25 +361,6 @@ OUT_OF_MEMORY = (
     r"|CUresult error +result=2\b|CUDA_ERROR_OUT_OF_MEMORY"
 )
 """What PyTorch, cuBLAS and NCCL say, and what vLLM and SGLang make of it."""
-TOO_LONG = re.compile(
-    r"User-specified (?:max_model_len|context_length) \((\d{1,12})\) is greater than the derived \D{1,60}(\d{1,12})"
-)
-"""What vLLM and SGLang say of a context beyond the model's."""
-
-
-def too_long(text: str) -> LogRefusal | None:
-    """Return that the context is longer than the model's; None if the log does not say so."""
-    if (match := TOO_LONG.search(text)) is None:
-        return None
-    asked, longest = (Printed(match[i], match[0]) for i in (1, 2))
-    return LogRefusal("too_long", match[0], asked, longest)
-
-
-def for_the_models_context(refusal: LogRefusal, option: str, variable: str) -> tuple[Advice, ...]:
-    """Return the model's own context, and the variable that allows a longer one if the model was made for it."""
-    longest = int(refusal.free.number) if refusal.free else 0
-    allowed = Advice("that context, if the model extrapolates to it, as with YaRN", f"{variable}=1")
-    return (Advice("the model's context", f"{option} {longest}", True), allowed)
 
 
 def in_calls(names: str) -> str:
@@ -397,7 +390,8 @@ def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[s
         otherwise = where or ("rest" if "allocated in private pools" in text else "")
         where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
     tried, free = _amount(_TRIED, text), _amount(_FREE, text)
-    return LogRefusal("out_of_memory", match[0], tried, free, where, *_in_use(text))
+    listed = len({match[0] for match in re.finditer(r"Process \d{1,9} has (?!0 MiB)", text)})
+    return LogRefusal("out_of_memory", match[0], tried, free, where, *_in_use(text), listed)
 
 
 def _in_use(text: str) -> tuple[int, int]:
@@ -406,7 +400,7 @@ def _in_use(text: str) -> tuple[int, int]:
     In a container PyTorch lists its own process by a number: it is one that uses as much as PyTorch allocated, or more.
     """
     if (first := _IN_USE.search(text)) is None:
-        return _in_old_list(text)
+        return _in_hidden_list(text) if "has 0 bytes memory in use" in text else _in_old_list(text)
     message = text[first.start() : first.start() + 4000].partition("Of the allocated memory")[0]
     listed = [(match[1], int(Fraction(match[2]) * _UNITS[match[3]])) for match in _IN_USE.finditer(message)]
     by_torch = _amount(_BY_TORCH, text)
@@ -415,6 +409,18 @@ def _in_use(text: str) -> tuple[int, int]:
         size for _, size in listed if size >= enough
     )
     return (own[0], sum(size for _, size in listed) - own[0]) if own else (0, sum(size for _, size in listed))
+
+
+def _in_hidden_list(text: str) -> tuple[int, int]:
+    """Return the same of a message in a container whose driver hides what processes use: '0 bytes memory in use'.
+
+    What is neither free nor PyTorch's is that of others, but for the contexts of CUDA.
+    """
+    total, free, allocated, reserved = (_amount(p, text) for p in (_TOTAL, _FREE, _BY_TORCH, _RESERVED))
+    if not (total and free and allocated):
+        return 0, 0
+    own = allocated.bytes + (reserved.bytes if reserved else 0)
+    return own, max(0, total.bytes - free.bytes - own)
 
 
 def _in_old_list(text: str) -> tuple[int, int]:
@@ -519,7 +525,7 @@ def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: A
 _KILLED = re.compile(
     r"(?i:exit(?:ed with)? (?:code|status):? ?(?:137|-9)\b)|OOMKilled|oom-kill:|Out of memory: Killed process"
     r"|killed by the OOM killer|code=killed, status=9|signal: killed|SIGKILL|Failed core proc\(s\): \{[^}]{1,200}: -9\b"
-    r"|^Killed$|: \d{1,9} Killed |NV_ERR_NO_MEMORY"
+    r"|^Killed$|: \d{1,9} Killed "
 )
 """What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was killed."""
 _RESIDENT = re.compile(r"anon-rss:(\d{1,15})kB")
@@ -541,18 +547,13 @@ _FATAL = re.compile(
     r"hit an exception|EngineDeadError|(?:core initialization|encountered a fatal) (?:failed|error)|^Killed$"
 )
 """What engines and shells say of a process that ended, in the last lines of a log."""
-INDIVISIBLE = re.compile(r"attention heads \((\d{1,6})\) must be divisible by tensor parallel size \((\d{1,6})\)")
-NO_DEVICE = re.compile(r"Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver")
-OF_A_KERNEL = re.compile(r"out of resources?: shared memory, Required: (\d{1,12}), Hardware limit: (\d{1,12})")
-REFUSED = re.compile(f"{INDIVISIBLE.pattern}|{NO_DEVICE.pattern}|{OF_A_KERNEL.pattern}")
-"""Messages, not about memory, that need no other line of the start."""
 
 
 def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | None:
     """Return where a log ends that has neither a cache nor a message about memory; None without a line of a start."""
     found: dict[str, re.Match[str]] = {}
     for line in lines:
-        for name, pattern in (("killed", _KILLED), ("held", _RESIDENT), ("refused", REFUSED), ("message", _MESSAGE)):
+        for name, pattern in (("killed", _KILLED), ("held", _RESIDENT), ("message", _MESSAGE)):
             if name not in found and (match := pattern.search(line)):
                 found[name] = match
         if match := _STEP.search(line) or start.search(line):
@@ -564,8 +565,6 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
     if killed and not (follows and step and step.groupdict().get("error")):
         held = Printed(found["held"][1], found["held"][0], 1024) if "held" in found else None
         return LogRefusal("out_of_memory", killed.string, held, where="killed")
-    if refused := found.get("refused"):
-        return LogRefusal("unfinished", (_MESSAGE.search(refused.string) or refused)[0], where="other")
     if step is None:
         return None
     reached = step.groupdict()
@@ -577,13 +576,18 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
 
 def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
     """Return a log of a cache with its size, with why the process ended after that, if its last lines say it."""
-    sizes = [figure.line for figure in log.logged.values()]
-    last = [*lines[-200:]]
-    before = [i for i, line in enumerate(last) if READY.search(line) or any(size in line for size in sizes)]
-    last = last[before[-1] + 1 if before else 0 :]
+    last = after_the_cache(log, lines)
     end = unfinished(last, _STEP)
     is_end = end and (end.where == "killed" or (end.where == "other" and any(map(_FATAL.search, last))))
     return log._replace(refusal=end) if is_end else log
+
+
+def after_the_cache(log: StartupLog, lines: Sequence[str]) -> list[str]:
+    """Return the last lines, of those after the sizes of the cache and the start."""
+    sizes = [figure.line for figure in log.logged.values()]
+    last = [*lines[-200:]]
+    before = [i for i, line in enumerate(last) if READY.search(line) or any(size in line for size in sizes)]
+    return last[before[-1] + 1 if before else 0 :]
 
 
 # The comparison with predicted figures

@@ -30,6 +30,16 @@ from .text import first_that_fits
 from .users import users_section
 
 _REQUESTS, _REST = "concurrent requests", "--full adds the figures of the log, the cache and notes."
+_OF_REQUEST = "'attncalc fit MODEL --gpu GPU --log FILE' computes whether a context that holds the request fits."
+_LABELS = {
+    "request_too_long": "REQUEST REFUSED",
+    "out_of_memory": "OUT OF MEMORY",
+    "cache_full": "LOAD",
+    "requests_limited": "LOAD",
+    "log_ends": "NO RESULT",
+    "no_failure": "NO FAILURE",
+}
+"""{the cause that a message states: what it means for the engine}, if that did start."""
 _MOST_CHANGES = 7
 """Changes on the screen without --full, if there is room."""
 _ROWS = 23
@@ -134,8 +144,14 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     `reason` is why there is no model, as a sentence.
     """
     engine, diagnosis = find_engine(log.engine), diagnose_alone(log, gpu)
+    refusal = log.refusal
+    assert refusal is not None
+    stated = refusal.cause or refusal.program
     of = f"of '{truncate(log.model)}'" if log.model else "without a model"
     name = f"{log.within.title} ({engine.title})" if log.within else " ".join(filter(None, (engine.title, log.version)))
+    if refusal.program and not log.within:
+        name = refusal.program
+    what = "message" if stated and not log.model else f"start-up log {of}"
     tables = [lines_table([_why(diagnosis, log)], strong=True)]
     if diagnosis.advice:
         tables.append(_advice_table(diagnosis))
@@ -143,12 +159,14 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     if diagnosis.cause in ("cache_full", "requests_limited"):
         computed = "the tokens per request and what fits, if the log has the lines of the start too."
     notes = [reason, f"Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes {computed}"]
-    if log.is_assumed and not log.within:
+    if stated:
+        notes = [_OF_REQUEST] if refusal.tokens else []
+    if log.is_assumed and not (log.within or refusal.program):
         notes.insert(0, f"No line names the engine: {engine.title} is assumed; --engine names another.")
     facts = {"fits": False, "agrees": False, "engine": log.engine, "engine_version": log.version}
     return Report(
         "diagnosis",
-        (f"{name}  start-up log {of}",),
+        (f"{name}  {what}",),
         {},
         {},
         (),
@@ -194,7 +212,9 @@ def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
     # a message alone does not say whether the server had started
     printed = (log.model, log.logged, log.budget.keys() - {"gpu_memory"})
     label = "DID NOT START"
-    if kind == "overloaded":
+    if log.refusal and log.refusal.cause:
+        label = _LABELS.get(diagnosis.cause, label)
+    elif kind == "overloaded":
         label = "LOAD"
     elif kind == "unfinished" and where != "other":
         label = "NO RESULT"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..engines import find_engine
-from ..engines.startup_log import INDIVISIBLE, NO_DEVICE, OF_A_KERNEL, Advice, Load, LogRefusal, StartupLog, least
+from ..engines.startup_log import Advice, Load, LogRefusal, StartupLog, least
 from ..hardware import Gpu
 from ..model import plural
 from ..records import NamedTuple
@@ -31,11 +31,17 @@ CAUSES = {
     "out_of_memory": "an allocation failed, and neither log nor estimate say more",
     "too_many_sequences": "the cache has fewer blocks of recurrent states than a step may have sequences",
     "context_too_long": "the context is longer than the model's",
+    "request_too_long": "the server runs, and a request was longer than its context",
+    "option_value": "two options contradict each other, or one has a value that the engine does not take",
+    "indivisible": "something cannot be shared evenly by that number of GPUs",
+    "too_few_gpus": "there are fewer GPUs than the options ask for",
+    "gpu_unsupported": "the GPU or the build lacks what a dtype or a kernel needs",
     "cache_full": "the server runs, and its cache has no room for the requests that wait",
     "requests_limited": "the server runs, and requests wait although its cache is not full",
     "other_model": "log and model contradict each other, so nothing is advised",
     "other_error": "the start ended with a message that is not about memory",
     "log_ends": "the log ends before the start does",
+    "no_failure": "the engine goes on after the message",
 }
 """Why an engine did not start, or why requests wait."""
 
@@ -104,6 +110,8 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
     """
     refusal = log.refusal
     assert refusal is not None
+    if refusal.cause:
+        return Diagnosis(refusal.line, refusal.cause, refusal.reason, advice=refusal.advice)
     find = _memory_taken if refusal.taken > _MOST_TAKEN else _BY_KIND.get(refusal.kind, _failed_allocation)
     return find(log, refusal, gpu)
 
@@ -121,8 +129,10 @@ def _advised(
     log: StartupLog, cause: str, reason: str, needed: int | None = None, available: int | None = None
 ) -> Diagnosis:
     """Return the diagnosis with the advice of the engine."""
-    message = log.refusal.line if log.refusal else ""
-    return Diagnosis(message, cause, reason, needed, available, advice=find_engine(log.engine).log_advice(log))
+    refusal = log.refusal
+    assert refusal is not None
+    advice = refusal.advice or find_engine(log.engine).log_advice(log)
+    return Diagnosis(refusal.line, cause, reason, needed, available, advice=advice)
 
 
 def _too_small(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
@@ -137,29 +147,12 @@ def _too_small(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
     return _advised(log, "kv_too_small", f"one request may have {tokens}, {holds}.")
 
 
-def _too_many_sequences(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
-    asked, blocks = refusal.counts
-    reason = f"a step may have {count(asked)} sequences, and the cache has {count(blocks)} blocks of their states."
-    return _advised(log, "too_many_sequences", reason)
-
-
-def _too_long(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
-    longest, own = map(count, refusal.counts)
-    reason = f"a context of {longest} tokens was asked for, and the model's own is {own}."
-    return _advised(log, "context_too_long", reason)
-
-
 def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     """Return where the log ends, and the memory that it has for the cache until then."""
     stage, left = STAGES[refusal.where], least(log.available)
     if refusal.where == "other":
-        reason, advice = refusal.line, _for_another_error(refusal.line)
-        if kernel := OF_A_KERNEL.search(refusal.line):
-            needed, limit = (count(int(kernel[i])) for i in (1, 2))
-            reason = f"a kernel needs {needed} bytes of a multiprocessor's shared memory, and this GPU has {limit}."
-        elif not advice:
-            reason = f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
-        return Diagnosis(refusal.line, stage.cause, reason, advice=advice)
+        reason = f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
+        return Diagnosis(refusal.line, stage.cause, reason)
     where = stage.failed if refusal.where else "The log ends before the cache has its size, without an error"
     files = f", {refusal.tried.text} of {refusal.free.text} files" if refusal.tried and refusal.free else ""
     room = f": {size(left.bytes)} were left for the cache" if left else ""
@@ -167,19 +160,6 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
         room = f": all of it needs {size(refusal.needed.bytes)}, and {size(refusal.limit.bytes)} are free"
     available = left.bytes if left else None
     return Diagnosis(refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=_WITHOUT_A_MESSAGE)
-
-
-def _for_another_error(message: str) -> tuple[Advice, ...]:
-    """Return what to change after a message that is not about the GPU's memory; () if it is not known."""
-    if heads := INDIVISIBLE.search(message):
-        sizes = " or ".join(str(tp) for tp in (1, 2, 4, 8, 16) if int(heads[1]) % tp == 0)
-        return (Advice(f"a number that divides the {heads[1]} heads", f"--tensor-parallel-size {sizes}"),)
-    if NO_DEVICE.search(message):
-        words = "a container needs --gpus all, and torch a build for this GPU"
-        return (Advice(f"the engine sees no GPU: nvidia-smi must list it there; {words}"),)
-    if OF_A_KERNEL.search(message):
-        return (Advice("another attention backend, a newer engine, or a GPU of another generation"),)
-    return ()
 
 
 def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
@@ -221,6 +201,8 @@ def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diag
         advice = [Advice("drop the page cache, and end other programs of the host", "sudo sysctl vm.drop_caches=3")]
     else:
         advice = [Advice("end the other processes: nvidia-smi lists them")]
+    if refusal.processes > 2:
+        advice.append(Advice("if they are ranks of one run: each needs a GPU of its own, by its LOCAL_RANK"))
     if refusal.kind == "occupied":
         engine, share = find_engine(log.engine), free_share(log)
         advice += engine.log_advice(log)
@@ -228,7 +210,7 @@ def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diag
             words = f"the share that is free, {size(free_memory(log) or 0)}, if the model fits in it"
             advice.append(Advice(words, f"{engine.share_option} {share}"))
     reason = f"{taken_by_others(log, refusal)}."
-    return Diagnosis(refusal.line, "memory_taken", reason, None, free_memory(log), advice=tuple(advice))
+    return Diagnosis(refusal.line, "memory_taken", reason, None, free_memory(log), advice=(*advice, *refusal.advice))
 
 
 def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diagnosis:
@@ -296,8 +278,6 @@ _BY_KIND: dict[str, Callable[[StartupLog, LogRefusal, Gpu | None], Diagnosis]] =
     "too_small": _too_small,
     "no_memory": _nothing_left,
     "occupied": _memory_taken,
-    "too_many_sequences": _too_many_sequences,
-    "too_long": _too_long,
     "overloaded": _overloaded,
     "unfinished": _unfinished,
 }
@@ -327,8 +307,11 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
         return f"The free memory of the GPUs is unequal: {least_free} are free on one, {more} on another"
     if free is None or total is None or free >= total.bytes:
         return "Other processes use the memory of the GPU"
-    sizes = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}: {size(free)} are free"
-    return f"Other processes use {sizes}"
+    sizes = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}"
+    if refusal.tried and refusal.free:
+        wanted, left = size(refusal.tried.bytes), size(refusal.free.bytes)
+        return f"{wanted} were wanted, {left} were free: other processes use {sizes}"
+    return f"Other processes use {sizes}: {size(free)} are free"
 
 
 def free_share(log: StartupLog) -> str:

@@ -53,8 +53,9 @@ def diagnose(
     refusal = log.refusal
     if refusal is None:
         return None
-    if refusal.kind in ("too_many_sequences", "too_long", "overloaded"):
-        return diagnose_alone(log, request.gpu)
+    if refusal.cause or refusal.kind == "overloaded":
+        is_computed = refusal.tokens and request.gpu
+        return _longer_context(request, log, refusal) if is_computed else diagnose_alone(log, request.gpu)
     if reason := named_otherwise(request.model, log, named):
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
     context = request.workload.context
@@ -75,6 +76,28 @@ def diagnose(
     if needed and found.needed and request.workload.batch == 1 and found.needed < (1 - _TOLERANCE) * needed.bytes:
         found = diagnose_alone(log, request.gpu)  # with stages, vLLM wants room for all layers on each
     return _with_notes(found, request, log) if found.changes else found
+
+
+def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
+    """Return whether a context that holds a refused request fits, or with which changes it does."""
+    alone, own = diagnose_alone(log, request.gpu), request.model.max_context
+    if own and refusal.tokens > own:
+        reason = f"{alone.reason[:-1]}, and {request.model.title} has at most {count(own)} tokens of context."
+        shorter = tuple(each for each in alone.advice if each.known or not each.option)
+        return alone._replace(reason=reason, advice=shorter)
+    context = min(filter(None, (own, refusal.context)))
+    result = fit(request.with_workload(context=context))
+    fits = result.verdict == "fits"
+    if alone.advice[0].known:  # a change of the request, which needs no other server
+        return alone._replace(
+            notes=(f"A context of {count(context)} tokens {'fits' if fits else 'does not fit'} too.",)
+        )
+    if fits:
+        words = f"{count(context)} tokens of context"
+        return alone._replace(changes=(Suggestion(words, f"--context {context}", result),), advice=())
+    changes = _changes(result)
+    note = f"A context of {count(context)} tokens, which holds the request, needs another change too."
+    return alone._replace(changes=changes, advice=() if changes else alone.advice, notes=(note,), tried=_tried(result))
 
 
 def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagnosis:

@@ -195,7 +195,7 @@ _KINDS = {
 }
 
 
-def read_log(lines: Sequence[str]) -> StartupLog | None:
+def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
     whole, starts = logs.last_start(_without_trials(list(lines)), _START, _OUTCOME)
     drafter = _DRAFT.search(whole)
@@ -206,12 +206,16 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         settings["speculative_layers"] = "1"
     elif drafter and drafter["file"]:
         settings["speculative_model"] = drafter["file"]
-    refusal = _refusal(whole, logged)
+    refusal = stated or _refusal(whole, logged)
     if refusal is None and not logged.keys() - {"n_ctx"}:
         refusal = logs.unfinished(lines, _LOAD) or _projected(text)
         if refusal is None:
             return None
     path, free = logs.first(_FILE, text), _free_memory(text)
+    within = _LM_STUDIO if _LM_STUDIO_SIGN.search(text) else _OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None
+    if stated:
+        within = {_LM_STUDIO.title: _LM_STUDIO, _OLLAMA_PROGRAM.title: _OLLAMA_PROGRAM}.get(stated.program, within)
+        refusal = stated._replace(advice=_typed_in(within, stated.advice))
     return StartupLog(
         engine="llamacpp",
         version=_version(text),
@@ -227,7 +231,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         starts=starts,
         architecture=logs.first(_ARCHITECTURE, text),
         hyperparameters={name: int(value) for name, value in logs.read_settings(_HYPERPARAMETERS, text).items()},
-        within=_LM_STUDIO if _LM_STUDIO_SIGN.search(text) else _OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
+        within=within,
     )
 
 
@@ -481,11 +485,15 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         "host_cache": (*smaller_cache, smaller_file),
         **dict.fromkeys(("host", "killed"), (smaller_file, *shorter)),
     }
-    found = changes.get(refusal.where, (*fewer_layers, *shorter))
-    if not log.within:
+    return _typed_in(log.within, changes.get(refusal.where, (*fewer_layers, *shorter)))
+
+
+def _typed_in(program: Program | None, found: tuple[Advice, ...]) -> tuple[Advice, ...]:
+    """Return the advice with what is typed in the program that contains llama.cpp, if one does."""
+    if program is None:
         return found
-    names = log.within.options
-    pattern = re.compile("|".join(sorted(map(re.escape, names), key=len, reverse=True)))
+    names = program.options
+    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})(?![\w-])")
     return tuple(each._replace(option=pattern.sub(lambda name: names[name[0]], each.option)) for each in found)
 
 

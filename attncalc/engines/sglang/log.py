@@ -19,7 +19,6 @@ from ..startup_log import (
     OF_WEIGHTS,
     OUT_OF_MEMORY,
     SIZES,
-    TOO_LONG,
     Advice,
     LogChecks,
     LogMemory,
@@ -29,7 +28,6 @@ from ..startup_log import (
     busiest,
     first,
     for_load,
-    for_the_models_context,
     gib,
     in_calls,
     larger_share,
@@ -45,7 +43,6 @@ from ..startup_log import (
     read_weights_dtype,
     size_checks,
     smaller_share,
-    too_long,
     torch_out_of_memory,
     unfinished,
     without_load,
@@ -75,9 +72,7 @@ _TOKENS_OF_A_BATCH = re.compile(
     r"Try to allocate (?P<tried>\d{1,12}) tokens\.?\s{0,4}Ava\w{1,8} tokens: ?(?P<free>\d{1,12})"
 )
 _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
-_OUTCOME = re.compile(
-    rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}|{TOO_LONG.pattern}"
-)
+_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}")
 _STAGES = {
     "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|(?i:Capture cuda graph failed)"),
     "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
@@ -165,7 +160,7 @@ _LOAD = re.compile(
 _PREEMPTION = re.compile(r"Retract requests")
 
 
-def read_log(lines: Sequence[str]) -> StartupLog | None:
+def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(without_load(lines, _LOAD), _START, _OUTCOME)
     logged = figures_of(text)
@@ -175,7 +170,8 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     if "weights" not in budget and before and after and before.number > after.number:  # up to 0.4.3
         used = float(before.number - after.number)
         budget["weights"] = Printed(f"{used:.2f}", f"{before.line}, {after.line}", GIB)
-    refusal, load = _refusal(text, started=bool(logged)), busiest(lines, _START, _LOAD, _PREEMPTION)
+    refusal = stated or _refusal(text, started=bool(logged))
+    load = busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged:
         refusal = overload(load) or unfinished(lines, _START)
         if refusal is None:
@@ -285,7 +281,7 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
     if match := _UNBALANCED.search(text):
         free, more = (Printed(match[i], match[0], GIB) if match[i] else None for i in (1, 2))
         return LogRefusal("occupied", match[0], more, free)
-    return too_long(text)
+    return None
 
 
 def _with_whole_share(settings: dict[str, str], version: str | None, text: str) -> dict[str, str]:
@@ -376,9 +372,6 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return for_load(log, "--max-running-requests", "fp8_e4m3", *larger, Advice("more GPUs", fewer_weights.option))
     if refusal.kind == "occupied":
         return (Advice("start with the least of them, if the GPUs differ", f"{_UNBALANCED_CHECK}=0"),)
-    if refusal.kind == "too_long":
-        variable = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
-        return for_the_models_context(refusal, "--context-length", variable)
     if refusal.kind == "no_memory":
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")

@@ -19,7 +19,7 @@ from ...search import first_true
 from ...units import BYTES, GIB, TOKENS, count, long_option
 from .. import startup_log as logs
 from ..base import CacheLayout
-from ..startup_log import COUNT, OUT_OF_MEMORY, TOO_LONG, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
+from ..startup_log import COUNT, OUT_OF_MEMORY, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
 from .options import DRAFTER_KEYS, DRAFTER_LAYERS, VllmArgs, json_object
 from .versions import releases_of
 
@@ -57,8 +57,6 @@ _RELEASED = re.compile(
     rf"Error in memory profiling\. Initial free memory {_DECIMAL} GiB, current free memory {_DECIMAL} GiB"
 )
 """Other processes released memory while vLLM measured its own."""
-_TOO_MANY = rf"max_num_seqs \({COUNT}\) exceeds available Mamba cache blocks \({COUNT}\)"
-"""A decode step's sequences have a block of states each (v1/worker/gpu_model_runner.py)."""
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 """The environment variable with the GiB of the cache on a CPU: 4 by default."""
 _TOO_LONG = (
@@ -71,8 +69,8 @@ _FREED_BY_STEPS = 2 * GIB
 _HUGE = 64 * GIB
 """Bytes of an allocation that only the attention of an image of many patches asks for."""
 _OUTCOME = re.compile(
-    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_TOO_MANY}|{_NO_MEMORY}|{_OCCUPIED}"
-    rf"|{OUT_OF_MEMORY}|{_RELEASED.pattern}|{TOO_LONG.pattern}"
+    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_NO_MEMORY}|{_OCCUPIED}"
+    rf"|{OUT_OF_MEMORY}|{_RELEASED.pattern}"
 )
 _STAGES = {
     "serving": re.compile(logs.in_calls("run_busy_loop|_process_engine_step") + "|EngineDeadError"),
@@ -222,7 +220,7 @@ _ANSWERS = {
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 
 
-def read_log(lines: Sequence[str]) -> StartupLog | None:
+def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = logs.last_start(logs.without_load(lines, _LOAD), _START, _OUTCOME)
     # as in Python and in JSON: max_model_len=30_000, "kv_cache_dtype": "fp8"
@@ -245,7 +243,8 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         version = "v0"
         logged |= {"kv_tokens": Printed(too_long[2].replace(",", ""), too_long[0])} if too_long[2] else {}
     available = logs.printed(_AVAILABLE, text, GIB) or logs.printed(_IN_USE, text, GIB)
-    refusal = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
+    own = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
+    refusal = stated or own
     load = logs.busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged.keys() & {"kv_tokens", "concurrency"}:
         has_size = available or logged.keys() & {"kv_blocks", "kv_memory"}
@@ -305,9 +304,6 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     if released := _RELEASED.search(text):
         before, after = (Printed(released[i], released[0], GIB) for i in (1, 2))
         return LogRefusal("occupied", released[0], after, before, "profile")
-    if too_many := re.search(_TOO_MANY, text):
-        asked, blocks = (Printed(number.replace(",", ""), too_many[0]) for number in too_many.groups())
-        return LogRefusal("too_many_sequences", too_many[0], asked, blocks)
     sized = [*available, *(logged[name] for name in ("kv_blocks",) if name in logged)]
     is_sized = any(figure.number > 0 for figure in sized)
     failed = logs.torch_out_of_memory(text, "sampler" if started else "rest" if is_sized else "", _STAGES)
@@ -318,7 +314,7 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     empty = re.search(_NO_MEMORY, text)
     none_left = next((figure.line for figure in available if figure.number <= 0), None)
     message = empty[0] if empty else none_left
-    return LogRefusal("no_memory", message) if message else logs.too_long(text)
+    return LogRefusal("no_memory", message) if message else None
 
 
 # The figures beside the predicted ones
@@ -410,12 +406,8 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     refusal = log.refusal
     if refusal is None or refusal.kind == "occupied":
         return ()
-    if refusal.kind in ("out_of_memory", "too_long"):
-        longer = logs.for_the_models_context(refusal, "--max-model-len", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
-        return longer if refusal.kind == "too_long" else _for_an_allocation(log, refusal)
-    if refusal.kind == "too_many_sequences" and refusal.free:
-        words = "as many sequences as the cache has blocks of states for"
-        return (Advice(words, f"--max-num-seqs {int(refusal.free.number)}", True), *_larger_share(log))
+    if refusal.kind == "out_of_memory":
+        return _for_an_allocation(log, refusal)
     more = Advice("more GPUs", logs.more_gpus(log, "-tp"))
     if refusal.kind == "overloaded":
         return logs.for_load(log, "--max-num-seqs", "fp8", *_larger_share(log), more)

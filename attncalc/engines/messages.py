@@ -1,0 +1,291 @@
+"""Messages that state their cause, and what to change: of engines, and of other programs that run models.
+
+The messages are in messages.txt. A text has one of them if its words and numbers follow each other: what is between
+them does not matter, so that quotation marks, escapes and line breaks of a paste change nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+from ..records import NamedTuple
+from ..units import BYTES, count, human
+from .startup_log import Advice, LogRefusal
+
+LONG_REQUEST = "request_too_long"
+_FOLLOWS = ("log_ends", "no_failure")
+"""Causes of messages that follow from others."""
+_OF_RUNNING = (LONG_REQUEST, "cache_full", "requests_limited", *_FOLLOWS)
+"""Causes of messages that a server survives."""
+_ENGINES = {
+    **{name: name for name in ("vllm", "sglang", "llamacpp")},
+    **dict.fromkeys(("ollama", "lmstudio", "llama-cpp-python"), "llamacpp"),
+}
+"""{a program: the engine in it}."""
+_KINDS = {"context_too_long": "too_long", "too_many_sequences": "too_many_sequences"}
+"""{cause: the kind of refusal}, if it is not 'stated'."""
+_PARTS = re.compile(r" ?\.\.\. ?|<\w+>|\[[^]]+\]|\{[^}]+\}|\w+|[^\w.<\[{]+|.")
+_FIGURE = re.compile(r"\{(?P<name>\w+)(?::(?P<change>\w+))?\}")
+_BETWEEN = r"\W{1,9}"
+_TP = re.compile(r"tensor[_-]parallel[_-]size\W{1,5}(\d{1,4})|(?<!\w)-{0,2}tp(?:[_-]size)?[ =](\d{1,4})")
+_RAM = re.compile(r"(?i)\b(\d{1,4}) ?GB(?: of)?(?: unified)? (?:memory|RAM)\b")
+_FURTHEST = 200_000
+"""Characters at the end of a log in which a message is searched."""
+
+
+class _Change(NamedTuple):
+    option: str
+    words: str
+    is_sure: bool  # whether the message itself shows that it is enough
+
+
+class _Kind(NamedTuple):
+    """Messages of a program with the same cause."""
+
+    program: str
+    title: str
+    context_option: str
+    signs: str
+    cause: str
+    messages: list[str]
+    reasons: list[str]
+    changes: list[_Change]
+
+
+class Other(NamedTuple):
+    """A program whose logs no engine here reads."""
+
+    title: str
+    advice: tuple[Advice, ...]  # if an allocation failed
+
+
+class Message(NamedTuple):
+    """A message in a text, with its cause."""
+
+    engine: str | None  # that printed it, or is in the program that did; None if several can, or none is read
+    refusal: LogRefusal
+
+    @property
+    def follows(self) -> bool:
+        """Whether it follows from something else, which it does not state."""
+        return self.refusal.cause in _FOLLOWS
+
+    @property
+    def of_running(self) -> bool:
+        """Whether a server that runs prints it."""
+        return self.refusal.cause in _OF_RUNNING
+
+
+def find_message(text: str) -> Message | None:
+    """Return the message of a text that states most, and not only follows from another; None if it has none."""
+    text = text[-_FURTHEST:]
+    lower = text.lower()
+    found = (
+        (kind.cause in _FOLLOWS, -len(match.groups()), match.start(), i, match)
+        for i, kind in enumerate(_kinds())
+        if (match := next(filter(None, (_search(message, text, lower) for message in kind.messages)), None))
+    )
+    *_, i, match = min(found, default=(0, None))
+    return _read(_kinds()[i], match, text) if match else None
+
+
+def other_program(lines: Sequence[str]) -> Other | None:
+    """Return the program that wrote a log, if no engine here reads its logs."""
+    for kind in _kinds():
+        if kind.signs and any(map(re.compile(kind.signs).search, lines)):
+            known = (one.changes for one in _kinds() if (one.program, one.cause) == (kind.program, "memory"))
+            advice = tuple(Advice(each.words, each.option) for each in next(known, []))
+            return Other(kind.title, advice)
+    return None
+
+
+def by_other(refusal: LogRefusal, other: Other) -> LogRefusal:
+    """Return the failure of another program than an engine: its stages are not known."""
+    where = refusal.where if refusal.where == "killed" else ""
+    return refusal._replace(program=other.title, advice=other.advice, where=where)
+
+
+def _search(message: str, text: str, lower: str) -> re.Match[str] | None:
+    """Return the first match, from as near to its end as it can begin: of the slot whose request failed."""
+    if _longest_word(message) not in lower:
+        return None
+    pattern = _compiled(message)
+    match = pattern.search(text)
+    while match and (later := pattern.search(text, match.start() + 1)) and later.end() == match.end():
+        match = later
+    return match
+
+
+def _read(kind: _Kind, match: re.Match[str], text: str) -> Message:
+    figures, engine = _figures(match, text), _ENGINES.get(kind.program)
+    if kind.cause == LONG_REQUEST:
+        refusal = _too_long(kind.context_option, figures)
+    else:
+        reason = next(filter(None, (_filled(each, figures) for each in kind.reasons)))
+        filled = (
+            (change, _filled(change.option, figures, is_typed=True), _filled(change.words, figures))
+            for change in kind.changes
+        )
+        advice = (
+            Advice(words, option, change.is_sure) for change, option, words in filled if words and option is not None
+        )
+        refusal = LogRefusal(_KINDS.get(kind.cause, "stated"), "", reason=f"{reason}.", advice=tuple(advice))
+    program = "" if kind.program in (engine, "any") else kind.title
+    return Message(engine, refusal._replace(line=" ".join(match[0].split()), cause=kind.cause, program=program))
+
+
+def _figures(match: re.Match[str], text: str) -> dict[str, Any]:
+    """Return the numbers and words of a message, and what follows from them."""
+    found: dict[str, Any] = {name: _number(value) for name, value in match.groupdict().items() if value is not None}
+    prompt, output = found.get("prompt", 0), found.get("output", 0)
+    if prompt:
+        found.setdefault("asked", prompt + output)
+    if prompt and output and prompt < found.get("limit", 0):
+        found["left"] = found["limit"] - prompt
+    if "heads" in found:
+        divisors = [n for n in range(1, min(found["heads"], 64) + 1) if found["heads"] % n == 0]
+        found["divisors"] = f"{', '.join(map(str, divisors[:-1]))} or {divisors[-1]}"
+        # a power of two, which divides most models' KV heads too
+        found["fitting"] = max(n for n in divisors if n & (n - 1) == 0 and (n == 1 or n < found["gpus"]))
+    if "block" in found and "size" in found:
+        found["factor"] = found["block"] // gcd(found["block"], found["size"])
+        found["times"] = found["factor"] * found["size"]
+    ram = _RAM.search(text)
+    found["wired"] = int(ram[1]) * 1024 * 7 // 8 if ram else "N"
+    tp = next(filter(None, (tp for match in _TP.finditer(text) for tp in match.groups())), None)
+    found["part"] = int(tp) // found.get("factor", 2) if tp and int(tp) % found.get("factor", 2) == 0 else "N"
+    return found
+
+
+def _number(text: str) -> Any:
+    digits = text.replace(",", "").replace("_", "")
+    return int(digits) if digits.isdecimal() else text.rstrip(",")
+
+
+def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
+    """Return that a request was longer than the server's context, and what to change: in the request if that helps."""
+    asked, limit, prompt, output = (figures.get(name, 0) for name in ("asked", "limit", "prompt", "output"))
+    parts = f" ({count(prompt)} of the prompt, {count(output)} of the output)" if prompt and output else ""
+    request = f"a request of {count(asked)} tokens{parts}" if asked else "a request"
+    excess = f", by {count(asked - limit)}" if asked > limit > 0 else ""
+    reason = f"{request} was longer than the server's context{f' of {count(limit)} tokens' if limit else ''}{excess}."
+    step = 1 << max(0, asked.bit_length() - 3)  # 10,240 of 9,012 leave room for an answer
+    longer = (asked // step + 1) * step if asked else 2 * limit
+    words = "a context that holds it" if asked else "a longer context"
+    option = context_option.replace("{}", str(longer or "N"))
+    advice = [Advice(f"{words}, if the model has it and the memory allows it", option)]
+    if "left" in figures:
+        change = "in the request: what its prompt leaves of the context"
+        advice.insert(0, Advice(change, f"max_tokens={figures['left']}", True))
+    most = f", below {count(limit)} tokens" if limit else ""
+    if 0 < output < limit:
+        most = f", of at most {count(limit - output)} tokens"
+    shorter = Advice(f"a shorter prompt{most}")
+    return LogRefusal("stated", "", reason=reason, advice=(*advice, shorter), tokens=asked, context=longer)
+
+
+_CHANGED: dict[str, Callable[[Any], Any]] = {
+    "pow2": lambda number: 1 << max(0, number - 1).bit_length(),
+    "down": lambda number: 1 << (number.bit_length() - 1),
+    "double": lambda number: 2 * number,
+    "half": lambda number: max(1, number // 2),
+    "floor": lambda number: max(1, int(number)),
+    "most": lambda number: max(1, int(0.9 * number)),
+    "tenth": lambda number: f"{number / 10:.1f}",
+    "B": lambda number: human(number, BYTES),
+    "MiB": lambda number: human(int(number * 2**20), BYTES),
+}
+"""{what is after a name's colon: the number that is shown in its place}."""
+
+
+def _filled(template: str, figures: Mapping[str, Any], *, is_typed: bool = False) -> str | None:
+    """Return the template with the figures; None if the message lacks one.
+
+    Counts have separators in a sentence, and none in an option, as they are typed.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        number = figures[match["name"]]
+        if match["change"]:
+            number = _CHANGED[match["change"]](float(number) if isinstance(number, str) else number)
+        return str(number) if is_typed or not isinstance(number, int) else count(number)
+
+    has_all = {match["name"] for match in _FIGURE.finditer(template)} <= figures.keys()
+    return _FIGURE.sub(value, template) if has_all else None
+
+
+# The table
+
+
+@cache
+def _kinds() -> list[_Kind]:
+    lines = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    return list(_parsed(line for line in lines if line and not line.startswith("#")))
+
+
+def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:
+    header, signs, cause, kind = [""] * 3, "", "", None
+    for line in lines:
+        key, _, text = line.strip().partition(": ")
+        is_of_kind = line.startswith("  ")
+        if kind and (not is_of_kind or (key == "message" and (kind.reasons or cause == LONG_REQUEST))):
+            yield kind
+            kind = None
+        if line.startswith("== "):
+            header, signs = line[3:].split(": ", 2), ""
+        elif key == "signs":
+            signs = text
+        elif not is_of_kind:
+            cause = key
+        else:
+            kind = kind or _Kind(header[0], header[1], header[2], signs, cause, [], [], [])
+            if key == "message":
+                kind.messages.append(text)
+            elif key == "says":
+                kind.reasons.append(text)
+            else:
+                option, _, words = text.removeprefix("=").strip().rpartition(" = ")
+                kind.changes.append(_Change(option, words, key == "sure"))
+    if kind:
+        yield kind
+
+
+@cache
+def _longest_word(message: str) -> str:
+    """Return a word that every text with the message has, in small letters."""
+    return max(re.findall(r"\w+", re.sub(r"<\w+>|\[[^]]+\]|\{[^}]+\}\w*", "", message.lower())), key=len, default="")
+
+
+@cache
+def _compiled(message: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![^\W_]){_pattern(message)}", re.IGNORECASE | re.DOTALL)
+
+
+def _pattern(template: str) -> str:
+    found, is_open = "", True  # whether any signs may follow
+    for part in _PARTS.findall(template):
+        kind = part.strip()[:1]
+        if "..." in part:
+            found += ".{0,1500}?"
+            is_open = True
+        elif not re.match(r"\w|[<[{].", part.strip()):
+            found += "" if is_open else _BETWEEN
+            is_open = True
+        else:
+            is_open = kind == "["
+            inner = part[1:-1]
+            if kind == "<":
+                value = r"[^\n()\"]{1,60}?" if inner.isupper() else r"\d[\d,_]{0,29}(?:\.\d{1,9})?"
+                found += rf"(?P<{inner.lower()}>{value})"
+            elif kind == "[":
+                found += rf"(?:{_pattern(inner)}{_BETWEEN})?"
+            elif kind == "{":
+                found += rf"(?:{'|'.join(map(_pattern, inner.split('|')))})"
+            else:
+                found += part
+    return found
