@@ -1,8 +1,12 @@
-"""Binary search over a monotonic predicate."""
+"""Binary search over a monotonic predicate, and values by key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 def first_true(predicate: Callable[[int], bool], low: int, high: int) -> int:
@@ -14,3 +18,11 @@ def first_true(predicate: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if predicate(middle) else (middle, high)
     return high
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key; keys and values are in the order of the pairs."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups

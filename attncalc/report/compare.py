@@ -11,6 +11,7 @@ from ..cost.cheaper import LONGEST, Cheaper, cheaper
 from ..cost.params import params
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..search import grouped
 from ..units import count
 from ..what_if import what_if
 from ..workload import Workload
@@ -214,11 +215,8 @@ def _variant_notes(model: ModelSpec, workloads: Sequence[Workload], compared: Se
         legend += " --attention mla:512 adds MLA."
     notes = [*context_notes(model, _longest(workloads)), legend, *_decode_notes([model, *compared])]
     notes += model_notes(model)
-    assumed: dict[str, list[str]] = {}  # the variants of which an assumption is true
-    for note in (note for variant in compared for note in variant.notes[len(model.notes) :]):
-        name, _, text = note.partition(": ")
-        assumed.setdefault(text, []).append(name.removeprefix("As "))
-    for text, names in assumed.items():
+    assumed = [note.partition(": ") for variant in compared for note in variant.notes[len(model.notes) :]]
+    for text, names in grouped((text, name.removeprefix("As ")) for name, _, text in assumed).items():
         notes.append(f"As {names[0]} to {names[-1]}: {text}" if names[1:] else f"As {names[0]}: {text}")
     if any(device_notes(variant) for variant in compared):
         notes.append(

@@ -9,6 +9,7 @@ from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError
 from ..plot.chart import Chart, Picture
 from ..records import NamedTuple
+from ..search import grouped
 from ..serving.answer import Answer
 from ..serving.fit import Verdict
 from ..serving.request import FitRequest, ResolvedRequest
@@ -174,10 +175,7 @@ def _verdict(engines: Sequence[_Supported]) -> str:
 
 def _notes(engines: Sequence[_Supported]) -> tuple[str, ...]:
     """Return the notes. One that all engines share has no prefix; any other starts with its engines' names."""
-    titles: dict[str, list[str]] = {}
-    for engine in engines:
-        for note in fit_notes(engine.answer):
-            titles.setdefault(note, []).append(engine.title)
+    titles = grouped((note, engine.title) for engine in engines for note in fit_notes(engine.answer))
     return (
         "bytes: 'lower' is a lower bound, the tokens themselves; 'reserved' is what the engine allocates.",
         *(note if len(names) == len(engines) else f"{', '.join(names)}: {note}" for note, names in titles.items()),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ..model import plural
 from ..records import NamedTuple
+from ..search import grouped
 from ..serving.fit import Verdict
 from ..units import count
 from .bar import gib, gib_range
@@ -62,8 +63,6 @@ def gpu_table(rows: Sequence[GpuRow], *, searched: str = "", full: bool = False)
 
 def _groups(rows: Sequence[GpuRow]) -> list[list[GpuRow]]:
     """Return rows with the same answer together, contexts within a factor of 2 being the same."""
-    groups: dict[tuple[object, ...], list[GpuRow]] = {}
-    for row in rows:
-        step = row.most.bit_length() if row.most and row.verdict == "fits" else 0
-        groups.setdefault((row.verdict, step, row.engine), []).append(row)
+    steps = [row.most.bit_length() if row.most and row.verdict == "fits" else 0 for row in rows]
+    groups = grouped(((row.verdict, step, row.engine), row) for row, step in zip(rows, steps, strict=True))
     return list(groups.values())

@@ -9,6 +9,7 @@ from ..cost.common import Part, sum_over_groups
 from ..cost.params import LayerParams, Params, params
 from ..model import ModelSpec
 from ..quantity import Quantity, named, ratio
+from ..search import grouped
 from ..units import PARAMS, count, human
 from ..workload import Workload
 from .checkpoint import STORED, STORED_DTYPE, stored_by_dtype, stored_notes, stored_table, stored_weights
@@ -82,10 +83,9 @@ def params_report(model: ModelSpec) -> Report:
 
 def by_matrix(counted: Params) -> dict[str, Quantity]:
     """Return the parameters of each attention matrix, summed over all layers."""
-    groups_by_matrix: dict[str, list[Part]] = {}
-    for group in counted.groups:
-        for name, value in group.attention:
-            groups_by_matrix.setdefault(name, []).append(Part(group.group, value))
+    groups_by_matrix = grouped(
+        (name, Part(group.group, value)) for group in counted.groups for name, value in group.attention
+    )
     return {
         name: sum_over_groups(_row(name).name, f"parameters of {name}", parts)
         for name, parts in groups_by_matrix.items()

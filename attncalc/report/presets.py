@@ -13,6 +13,7 @@ from ..cost.params import params
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, quantity
 from ..records import NamedTuple
+from ..search import grouped
 from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
 from ..workload import Workload
 from .figures import PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, Given
@@ -94,9 +95,7 @@ def _heading(number: int, words: Sequence[str], names_only: bool) -> str:
 
 def _names_table(listed: Sequence[Listed]) -> Table:
     """Return one row per family with its names; small families share the last row."""
-    families: dict[str, list[str]] = {}
-    for preset in listed:
-        families.setdefault(preset.family, []).append(preset.model.name)
+    families = grouped((preset.family, preset.model.name) for preset in listed)
     rows = [names for names in families.values() if len(names) > 12]
     rows.append([name for names in families.values() if len(names) <= 12 for name in names])
     return Table((Column(align="left"),), tuple((" ".join(names),) for names in rows if names))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..check import Check, largest_difference
 from ..model import plural
+from ..search import grouped
 from ..units import BYTES, count, duration, human
 from .markdown import escape
 from .verify_checks import number, verdict
@@ -233,14 +234,9 @@ def _largest_error(checks: Sequence[Check]) -> str:
 
 
 def _kernel_section(runs: Sequence[Run]) -> Iterator[str]:
-    peaks: dict[tuple[str, str], list[tuple[Check, Run]]] = {}
-    outputs: dict[tuple[str, str], list[Check]] = {}
-    for run in runs:
-        for kernel, check in run.peaks:
-            peaks.setdefault((kernel, run.dtype), []).append((check, run))
-        for check in run.checks:
-            if match := _OUTPUTS.fullmatch(check.name):
-                outputs.setdefault((match[1], match[2]), []).append(check)
+    peaks = grouped(((kernel, run.dtype), (check, run)) for run in runs for kernel, check in run.peaks)
+    named = ((_OUTPUTS.fullmatch(check.name), check) for run in runs for check in run.checks)
+    outputs = grouped(((match[1], match[2]), check) for match, check in named if match)
     rows = []
     for kernel, dtype in dict.fromkeys(sorted((*peaks, *outputs))):
         of_kernel = peaks.get((kernel, dtype), [])
@@ -303,10 +299,8 @@ def _memory_section(runs: Sequence[Run]) -> Iterator[str]:
 
 def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
     """One row per phase, kernel and dtype: the shares of the device's own rates."""
-    passes: dict[tuple[str, str, str], list[tuple[Run, Row]]] = {}
-    for run in runs:
-        for timing in run.rows("times"):
-            passes.setdefault((timing["phase"], timing["kernel"], run.dtype), []).append((run, timing))
+    timings = ((run, timing) for run in runs for timing in run.rows("times"))
+    passes = grouped(((timing["phase"], timing["kernel"], run.dtype), (run, timing)) for run, timing in timings)
     rows = []
     has_datasheet = bool(record["device"].get("datasheet"))
     for (phase, kernel, dtype), timed in sorted(passes.items(), key=lambda item: (item[0][0] == "decode", item[0])):
@@ -384,10 +378,7 @@ def _step(step: Row) -> str:
 
 def _notes_section(runs: Sequence[Run]) -> Iterator[str]:
     """Group equal notes: what was left out, and in which runs."""
-    notes: dict[str, list[str]] = {}
-    for run in runs:
-        for note in run.facts["notes"]:
-            notes.setdefault(note, []).append(run.arguments)
+    notes = grouped((note, run.arguments) for run in runs for note in run.facts["notes"])
     yield from _table([{"note": note, "in": ", ".join(dict.fromkeys(where))} for note, where in notes.items()])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..check import Check, VerifyResult, largest_difference
 from ..model import plural
+from ..search import grouped
 from ..units import BYTES, count, truncate
 from .notes import WARNING
 from .report import LABEL, Column, Table
@@ -138,10 +139,8 @@ def check_tables(checks: Sequence[Check], source: str) -> Iterator[Table]:
 
 def _by_section(checks: Iterable[Check]) -> dict[str, list[Check]]:
     """Return the checks of each section, in the order of the screen."""
-    sections: dict[str, list[Check]] = {}
-    for check in sorted(checks, key=lambda check: SECTIONS.index(check.section)):
-        sections.setdefault(check.section, []).append(check)
-    return sections
+    in_order = sorted(checks, key=lambda check: SECTIONS.index(check.section))
+    return grouped((check.section, check) for check in in_order)
 
 
 def section_table(checks: Sequence[Check]) -> Table:
@@ -184,10 +183,7 @@ def failure_notes(checks: Sequence[Check]) -> Iterator[str]:
 
     Checks of one section that compare the same, such as the parameters of several matrices, share a note.
     """
-    notes: dict[tuple[str, str, str], list[Check]] = {}
-    for check in checks:
-        if not check.ok:
-            notes.setdefault((check.section, check.note, check.failure), []).append(check)
+    notes = grouped(((check.section, check.note, check.failure), check) for check in checks if not check.ok)
     for (section, note, failure), failed in notes.items():
         names = "; ".join(", ".join(filter(None, (check.of, _label(check)))) for check in failed)
         compared = f"Predicted peak, during {note}" if section == PEAKS else f"Compared: {note}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..check import Check, Reported, ScalingRow, Timing, VerifyResult
+from ..search import grouped
 from ..units import BYTES, column, count, human
 from .report import Column, Table
 from .verify_checks import PEAKS, came_from, difference, groups_of, number
@@ -193,11 +194,8 @@ def scaling_tables(scaling: Sequence[ScalingRow], source: str) -> Iterator[Table
 
 def reported_tables(reported: Sequence[Reported], source: str, *, full: bool) -> Iterator[Table]:
     """Yield one table of the figures that are not checked: the largest of each section, or all of them."""
-    sections: dict[str, list[Reported]] = {}
-    for figure in reported:
-        sections.setdefault(figure.section, []).append(figure)
     rows = []
-    for section, figures in sections.items():
+    for section, figures in grouped((figure.section, figure) for figure in reported).items():
         shown = figures if full else [max(figures, key=lambda figure: figure.size)]
         for i, figure in enumerate(shown):
             numbers = (_rounded(figure.predicted, figure.unit), _rounded(figure.measured, figure.unit))

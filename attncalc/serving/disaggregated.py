@@ -10,21 +10,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ..cost.cache import kv_cache
 from ..errors import AttncalcError
-from ..search import first_true
+from ..search import first_true, grouped
 from .load_bounds import steps_of
 from .plan import NO_USERS_LIMIT, Candidate, Demand, Pool, Pools
 
 
 def disaggregated(candidates: Sequence[Candidate], demand: Demand) -> tuple[Pools, ...]:
     """Return the pools with the fewest GPUs of each model, kind of GPU and dtypes, the fewest or the cheapest first."""
-    groups: dict[Any, list[Candidate]] = {}
-    for candidate in candidates:
-        if candidate.verdict == "fits":
-            groups.setdefault(candidate.group, []).append(candidate)
+    groups = grouped((candidate.group, candidate) for candidate in candidates if candidate.verdict == "fits")
     best = [found for of_group in groups.values() if (found := _smallest(of_group, demand))]
     return tuple(sorted(best, key=lambda pools: (pools.price or 0.0, pools.gpus)))
 

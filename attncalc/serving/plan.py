@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..quantity import Quantity, Ratio, quantity, ratio, symbol
 from ..records import NamedTuple
-from ..search import first_true
+from ..search import first_true, grouped
 from ..units import SECONDS, count, quotient
 from .fit import Deployment, Verdict
 from .load_bounds import Load, bounds_of_load
@@ -436,12 +435,9 @@ def not_dominated(found: Sequence[Row]) -> list[Row]:
 
     Of rows with equal costs the one with the most users is kept, and of these the first.
     """
-    groups: dict[Any, list[tuple[int, Row]]] = {}
-    for i, one in enumerate(found):
-        groups.setdefault(one.candidate.group, []).append((i, one))
     kept = [
         (i, one)
-        for rows in groups.values()
+        for rows in grouped((one.candidate.group, (i, one)) for i, one in enumerate(found)).values()
         for i, one in rows
         if not any(_is_better(other, one, first=j < i) for j, other in rows if j != i)
     ]

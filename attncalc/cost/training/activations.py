@@ -25,6 +25,7 @@ from ...errors import NotSupportedError
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, exact_div, quantity, summed, symbol, symbol_like, total
 from ...records import NamedTuple
+from ...search import grouped
 from ...units import dtype
 from ..common import group_name
 from ..flops import matmuls_of_op
@@ -370,12 +371,8 @@ _OUTPUTS = {"W_gate": "gate", "W_up": "up"}
 
 def kept_parts(run: Training, saved: StageSaved) -> dict[str, Quantity]:
     """Return what a stage keeps of one micro-batch, by part: attention, mlp, norms, embedding, head."""
-    parts: dict[str, list[int]] = {}
-    for layer in saved.layers:
-        for tensor in layer.kept:
-            parts.setdefault(tensor.part, []).append(layer.layers.count * tensor.size)
-    for tensor in saved.outside:
-        parts.setdefault(tensor.part, []).append(tensor.size)
+    in_layers = ((tensor.part, layer.layers.count * tensor.size) for layer in saved.layers for tensor in layer.kept)
+    parts = grouped((*in_layers, *((tensor.part, tensor.size) for tensor in saved.outside)))
     return {part: quantity(summed(sizes)) for part, sizes in parts.items()}
 
 

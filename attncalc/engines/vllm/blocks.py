@@ -24,6 +24,7 @@ from ...quantity import (
     symbol_like,
 )
 from ...records import dataclass
+from ...search import grouped
 from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..base import Bound, Detail, Pool
 from ..ds_mla import padded_page
@@ -306,9 +307,7 @@ class VllmLayout:
         """Yield (layers of padding, layers) of each kind of layer whose groups are not full."""
         if is_packed(self.groups):
             return
-        kinds: dict[object, list[int]] = {}
-        for group in self.groups:
-            kinds.setdefault(group.spec.grouping_key, []).append(len(group.layers))
+        kinds = grouped((group.spec.grouping_key, len(group.layers)) for group in self.groups)
         full = max(len(group.layers) for group in self.groups)
         for sizes in kinds.values():
             if sum(sizes) < full * len(sizes):

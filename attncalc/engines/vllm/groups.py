@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ...errors import NotSupportedError
 from ...records import NamedTuple
+from ...search import grouped
 from .layer_spec import LayerSpec
 from .options import VllmArgs
 from .versions import VllmVersion
@@ -40,9 +41,7 @@ def group_layers(specs: Sequence[LayerSpec], args: VllmArgs) -> tuple[KVCacheGro
     if promote or not version.groups_hybrids:
         raise _unsupported(version, "supports only layers of one kind here, and this model has several")
     specs = _equalize_pages(specs, version)
-    kinds: dict[tuple[object, ...], list[int]] = {}
-    for number, spec in enumerate(specs):
-        kinds.setdefault(spec.grouping_key, []).append(number)
+    kinds = grouped((spec.grouping_key, number) for number, spec in enumerate(specs))
     size = _group_size([len(layers) for layers in kinds.values()], version)
     return tuple(
         KVCacheGroup(part, tuple(specs[number] for number in part))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...plot.chart import Chart, Lines, Picture, Series
 from ...plot.scale import Axis
+from ...search import grouped
 from ...units import TOKENS
 from ..compare_rows import CHARTS, FIGURES, Row
 from ..report import workload_facts
@@ -53,9 +54,7 @@ def _dtypes(rows: Sequence[Sequence[Row]]) -> str:
     facts = {own[0].name: workload_facts(own[0].model, own[0].workload) for own in rows}
     parts: dict[str, list[str]] = {}
     for label, key in (("weights", "dtype"), ("cache", "kv_dtype")):
-        by_dtype: dict[str, list[str]] = {}
-        for name, workload in facts.items():
-            by_dtype.setdefault(str(workload[key]), []).append(name)
+        by_dtype = grouped((str(workload[key]), name) for name, workload in facts.items())
         several = len(by_dtype) > 1
         listed = [f"{dtype} ({', '.join(of)})" if several else dtype for dtype, of in by_dtype.items()]
         parts.setdefault(", ".join(listed), []).append(label)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ...check import ScalingRow
 from ...plot.chart import Chart, Lines, Series
 from ...plot.scale import Axis
+from ...search import grouped
 from ...units import BYTES, SECONDS, TOKENS
 
 DEFAULT = ("time", "peak")
@@ -22,10 +23,7 @@ def scaling_charts(rows: Sequence[ScalingRow]) -> Iterator[Chart]:
     groups = tuple(dict.fromkeys(row.of for row in rows))
     for group in groups:
         of = f", {group}" if len(groups) > 1 else ""
-        kernels: dict[str, list[ScalingRow]] = {}
-        for row in rows:
-            if row.of == group:
-                kernels.setdefault(row.kernel, []).append(row)
+        kernels = grouped((row.kernel, row) for row in rows if row.of == group)
         times = [_time(kernel, own) for kernel, own in kernels.items() if any(row.ms for row in own)]
         if times:
             axis = Axis(f"Time{of}", SECONDS, "time")

@@ -18,6 +18,7 @@ from ...cost.params import params
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, total
 from ...records import NamedTuple
+from ...search import grouped
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, count
 from ...workload import Workload
 from .. import need_transformers
@@ -176,10 +177,8 @@ def _stack_checks(
     yield Check("model", name, label, expected, len(calls), 0, NO_UNIT, note, failure)
     if expected != len(calls):
         return
-    calls_of: dict[str, list[list[ModuleCall]]] = {}
     remaining = list(calls)
-    for group in order:
-        calls_of.setdefault(group.name, []).append(_take_calls(remaining, group))
+    calls_of = grouped((group.name, _take_calls(remaining, group)) for group in order)
     for group in {group.name: group for group in order if group.modules}.values():
         yield _params_of_layer(group, calls_of[group.name])
         if ran and not isinstance(group.layers.attention, GlobalWindow):
