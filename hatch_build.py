@@ -25,6 +25,7 @@ FOLDERS = {
     "presets/gpus": "attncalc/presets/gpus.json",
     "attncalc/config/huggingface/families": "attncalc/config/huggingface/families.json",
     "attncalc/config/huggingface/tower_formulas": "attncalc/config/huggingface/tower_formulas.json",
+    "attncalc/report/schemas": "attncalc/report/schemas.json",
 }
 """{folder of YAML files: its JSON copy in the wheel}."""
 

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "config": MODEL | {"hardware"},
     "check": {"records"},
     "plot": {"errors", "records", "units"},
-    "report": MODEL | {"engines", "hardware", "cost", "serving", "check", "plot"},
+    "report": MODEL | {"engines", "hardware", "cost", "serving", "check", "plot", "config"},
     "vocabulary": {"records"},
     "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "options", "vocabulary"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},

@@ -30,8 +30,7 @@ from attncalc.quantity import quantity
 from attncalc.report import json as as_json
 from attncalc.report.report import Report
 from attncalc.report.schemas import schema
-from attncalc.report.schemas.attention import ATTENTION
-from attncalc.report.schemas.verify import GPU
+from attncalc.report.schemas.reading import properties
 from attncalc.report.verify import VerifiedModel, catalogue_report, verify_report
 from attncalc.workload import Workload
 
@@ -393,7 +392,8 @@ def test_the_records_of_the_docs_are_valid_and_have_every_name() -> None:
     known, seen = names("record"), set[str]()
     for record in records:
         seen |= set(printed_names(check_answer(record), known, "record "))
-    of_gpus = {line for line in known if line.startswith(tuple(f"record device.{key}" for key in (*GPU, "clocks")))}
+    keys = (*properties({"+gpu": None}), "clocks")
+    of_gpus = {line for line in known if line.startswith(tuple(f"record device.{key}" for key in keys))}
     assert known - seen <= {*of_gpus, "record device.notes", *DISAGREEMENT}
 
 
@@ -402,14 +402,15 @@ DISAGREEMENT = {line for line in names("record") if line.startswith("record runs
 
 
 def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> None:
-    validator = Draft202012Validator(ATTENTION)
+    attention = schema("kv")["$defs"]["attention"]
+    validator = Draft202012Validator(attention)
     seen = {"span"}
     for name, kind in KINDS.items():
         span = Sliding(8) if name in ("compressed", "global_window") else FULL
         facts = kind.from_keys(dict.fromkeys(required_keys(kind), 64), 64, span).facts()
         validator.validate(json.loads(json.dumps(facts)))
         seen |= set(facts)
-    assert set(ATTENTION["properties"]) == seen
+    assert set(attention["properties"]) == seen
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The YAML files that attncalc ships: presets, GPUs and the rules of config.json families.
+"""The YAML files that attncalc ships: presets, GPUs, the rules of config.json families, and schemas.
 
 In a wheel each of these folders has a JSON file beside it (`gpus/` has `gpus.json`), which hatch_build.py makes from
 the YAML. Of `models/`, each file has one, since a command reads one model of many. Python reads JSON ten times faster

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..attention import FULL
 from ..cost.complexity import LayerComplexity, LayerTypes, ModelLayer, attention_layer_complexity, layer_types
@@ -337,10 +336,3 @@ def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quant
         notes.append("Projections and MLP run over the padded batch; exact scores count real tokens only.")
     notes.append("Only matrix products are counted: no softmax, norms, activations or table look-ups.")
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
-
-
-def schema() -> dict[str, Any]:
-    from .schemas.attention import of_layer_groups
-
-    meaning = "The FLOPs of a prefill, a decode step or a training step."
-    return of_layer_groups("flops", meaning, [FIGURES, GROWTH, COMPLEXITY], [OF_LAYERS])

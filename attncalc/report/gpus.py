@@ -129,29 +129,3 @@ def gpu_figures(gpu: Gpu) -> tuple[Figure, ...]:
 def _of_dtype(gpu: Gpu, dtype: str, speed: int) -> Iterator[Figure]:
     yield PEAK.one(dtype, f"dense {dtype}").figure(quantity(speed), of=gpu.name)
     yield RIDGE.one(dtype, f"ridge point in {dtype}, FLOP per byte").figure(gpu.ridge(dtype), of=gpu.name)
-
-
-def schema() -> dict[str, Any]:
-    from .schemas import parts as p
-
-    facts = {
-        "name": p.text("its name for --gpu"),
-        "title": p.text("its name for people"),
-        "vendor": p.text("its vendor"),
-        "memory_gb": p.number("memory as sold, in GB"),
-        "memory_from_a_log": p.flag("whether the figure 'memory' is from a log"),
-        "unified": p.flag("whether CPU and GPU share one memory"),
-        "watts": p.or_null(p.whole("its maximum power in W, without its host", 1), "if it is unknown"),
-        "multiprocessors": p.or_null(p.whole("its multiprocessors", 1), "if they are unknown"),
-        "compute_capability": p.or_null(p.text("NVIDIA's compute capability, such as 9.0"), "if it has none"),
-        "aliases": p.texts("further names for --gpu"),
-        "notes": p.texts("notes on it"),
-        "sources": p.texts("sources of its facts"),
-    }
-    return p.document(
-        "gpus",
-        "The known GPUs, or one of them.",
-        results=p.figures("the number of GPUs", FIGURES),
-        layers=p.layer("a GPU", facts, p.figures("its figures", OF_GPU, PEAK, RIDGE)),
-        model=p.NOTHING,
-    )

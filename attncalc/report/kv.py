@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.common import cache_dtype
@@ -264,11 +262,3 @@ def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
         notes.append(f"Recurrent states are stored in {' and '.join(state_dtypes)}, whatever the cache's dtype.")
     notes += per_layer_engine(engine).storage_notes(specs)
     return notes
-
-
-def schema() -> dict[str, Any]:
-    from .schemas.attention import of_layer_groups
-
-    return of_layer_groups(
-        "kv", "The KV cache of a model: in total, per sequence and per token.", [FIGURES], [OF_LAYERS]
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..cost.activations import LayerActivations, activations
 from ..cost.common import compute_dtype
@@ -191,29 +190,3 @@ def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> t
         notes.append(f"{' and '.join(recurrent)} layers run no attention kernel: they are not counted here.")
     notes += kind_notes(model, past=bool(workload.past), kernels_only=True)
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
-
-
-def schema() -> dict[str, Any]:
-    from .schemas import parts as p
-    from .schemas.attention import DEFINITIONS
-
-    shape = {"type": "integer", "minimum": 1}
-    facts = {
-        "name": p.text("name of the kind of layer"),
-        "layers": p.whole("number of layers", 1),
-        "part": p.choice("which attention of the layer", "self", "cross"),
-        "attention": p.ref("attention", "the attention"),
-        "score_shape": p.listed("shape of the score matrix: batch, query heads, queries, keys", shape),
-        "output_shape": p.listed("shape of the output", shape),
-        "live_at_peak": p.fields(
-            "names of the tensors held at the peak of each kernel",
-            {kernel: p.texts(f"with {kernel}") for kernel in KERNELS},
-        ),
-    }
-    return p.document(
-        "memory",
-        "The activation memory of one attention layer: its score matrix, and its peak by kernel.",
-        results=p.figures("the figures of the layer with the largest score matrix", FIGURES),
-        layers=p.layer("the attention of a kind of layer", facts, p.figures("its figures", FIGURES)),
-        definitions=DEFINITIONS,
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ..cost.common import Part, sum_over_groups
 from ..cost.params import LayerParams, Params, params
@@ -12,7 +11,7 @@ from ..quantity import Quantity, named, ratio
 from ..search import grouped
 from ..units import PARAMS, count, human
 from ..workload import Workload
-from .checkpoint import STORED, STORED_DTYPE, stored_by_dtype, stored_notes, stored_table, stored_weights
+from .checkpoint import STORED, stored_by_dtype, stored_notes, stored_table, stored_weights
 from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, QUOTIENT, SUM, FigureRow, FigureRows, ratio_row
 from .layers import attention_source, group_columns, is_hybrid, layers_with_figures
 from .notes import device_notes, model_notes, shape_notes
@@ -198,10 +197,3 @@ def _notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
         notes.append("Attention, MLP, embedding and head are split; norms, routers and output biases are not.")
     notes += stored_notes(model, counted.total)
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
-
-
-def schema() -> dict[str, Any]:
-    from .schemas.attention import of_layer_groups
-
-    meaning = "The parameters of a model: attention by matrix, MLP, embedding, total."
-    return of_layer_groups("params", meaning, [FIGURES, STORED, MATRIX, STORED_DTYPE], [OF_LAYERS, MATRIX])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..attention.recurrent import NoAttention, Recurrent
 from ..cost.cache import kv_cache
@@ -162,20 +161,3 @@ def _attention(model: ModelSpec) -> str:
     # compressed attention has a window and pools per kind
     is_short = len(spans) <= 2 and len(kinds) == 1
     return "/".join(kinds) + (f", {' + '.join(spans)}" if is_short else f", {len(spans)} spans")
-
-
-def schema() -> dict[str, Any]:
-    from .schemas import parts as p
-
-    facts = {
-        **p.MODEL_FACTS,
-        "family": p.text("the family by which the list is grouped"),
-        "repositories": p.texts("repositories on the Hugging Face hub that it is found by"),
-    }
-    return p.document(
-        "presets",
-        "The built-in models.",
-        results=p.figures("the number of presets", FIGURES),
-        layers=p.layer("a preset", facts, p.figures("its figures", OF_PRESETS)),
-        model=p.NOTHING,
-    )

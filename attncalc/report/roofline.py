@@ -85,7 +85,12 @@ FIGURES = FigureRows(
         "with layers on the host",
     ),
 )
-"""The bounds of time of an attention variant; in the figures of `fit` they are also null without a roofline."""
+"""The bounds of time of an attention variant."""
+IN_FIT = {
+    name: row._replace(null_if=", and ".join(filter(None, (row.null_if, "without a roofline"))))
+    for name, row in FIGURES.items()
+}
+"""The same of `fit`."""
 
 
 def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:

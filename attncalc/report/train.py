@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from ..attention.linear import GatedDeltaNet
 from ..attention.mamba import Mamba, Mamba2
@@ -21,7 +21,7 @@ from ..cost.training.fits import (
     stage_sizes,
     train_result,
 )
-from ..cost.training.setup import WAYS, Fp8, Training
+from ..cost.training.setup import WAYS, Training
 from ..cost.training.states import States
 from ..cost.training.step import Cached
 from ..cost.training.work import Duration, Work
@@ -30,7 +30,6 @@ from ..model import plural
 from ..quantity import Quantity, named, quantity, symbol, total
 from ..records import NamedTuple
 from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, dtype, human
-from ..workload import Recompute
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row
 from .fit import VERDICTS
@@ -668,103 +667,3 @@ def _extra(of: Answer) -> dict[str, Any]:
         "mfu": of.time.mfu if of.time else None,
         "mfu_assumed": of.time.assumes_mfu if of.time else None,
     }
-
-
-def schema() -> dict[str, Any]:
-    from .schemas import parts as p
-
-    count_of = {name: p.whole(f"{name}-parallel GPUs", 1) for name in ("dp", "tp", "pp", "cp", "ep")}
-    verdict = p.or_null(p.choice("the answer", *VERDICTS), "without a GPU")
-    way = p.choice("what is trained", *WAYS)
-    return p.document(
-        "train",
-        "What a training step needs on each GPU, and its FLOPs.",
-        results=p.figures("the figures, of the first row if there are several", FIGURES),
-        layers=p.layer(
-            "a GPU, with --gpu all; a model, without one",
-            {"model": p.text("the model"), "tuned": way, "gpu": p.text("the GPU"), "verdict": verdict},
-            p.figures("its figures", FIGURES),
-        ),
-        extra={
-            "fits": p.or_null(p.flag("false if the verdict is 'does_not_fit', else true"), "without a GPU"),
-            "verdict": verdict,
-            "answer": p.text("the first line of the screen"),
-            "gpu": p.or_null(p.text("the GPU"), "without a GPU"),
-            "gpus": p.whole("GPUs", 1),
-            "parallel": p.fields(
-                "how the GPUs share the work",
-                {
-                    **count_of,
-                    "interleaved": p.whole("stages of a pipeline per GPU", 1),
-                    "sequence_parallel": p.flag("whether --sequence-parallel is given"),
-                    "zero": p.whole("ZeRO's stage"),
-                },
-            ),
-            "run": p.fields(
-                "the other settings",
-                {
-                    "kernel": p.text("the attention kernel"),
-                    "recompute": p.choice("what is recomputed", *get_args(Recompute)),
-                    "loss": p.text("how the loss is computed"),
-                    "compile": p.flag("whether element-wise operations are fused"),
-                    "optimizer": p.text("the optimizer"),
-                    "param_dtype": p.text("dtype of trained weights"),
-                    "grad_dtype": p.text("dtype of gradients"),
-                    "optimizer_dtype": p.text("dtype of moments"),
-                    "master_weights": p.flag("whether there is an fp32 copy of the weights"),
-                    "fp8": p.choice("what Transformer Engine keeps in fp8", *get_args(Fp8)),
-                    "lora_rank": p.or_null(p.whole("rank of the adapters", 1), "without --lora"),
-                    "lora_targets": p.texts("the matrices with adapters"),
-                    "weights_dtype": p.or_null(p.text("dtype of frozen matrices"), "by default"),
-                    "gradient_accumulation": p.whole("micro-batches of a step", 1),
-                    "offload": p.texts("the parts in host memory"),
-                },
-            ),
-            "peak": p.text("the moment of the peak"),
-            "moments": p.listed(
-                "the moments that may be the peak",
-                p.fields("a moment", {"name": p.text("its name"), "bytes": p.whole("bytes allocated then")}),
-            ),
-            "stages": p.listed("bytes allocated on a GPU of each stage", {"type": "integer", "minimum": 0}),
-            "saved_tensors": p.listed(
-                "what one layer of each group saves for the backward pass",
-                p.fields(
-                    "a tensor",
-                    {
-                        "layers": p.text("the group of layers"),
-                        "name": p.text("its name"),
-                        "part": p.text("the part of the layer"),
-                        "bytes": p.whole("its bytes"),
-                        "kept": p.flag("whether it stays until the layer's backward pass"),
-                        "why": p.text("what needs it"),
-                    },
-                ),
-            ),
-            "suggestions": p.listed(
-                "changes that make it fit, the cheapest first",
-                p.fields(
-                    "a change",
-                    {
-                        "change": p.text("what it costs"),
-                        "flag": p.text("what to type"),
-                        "needed_low": p.whole("bytes that it needs then, at least"),
-                        "needed_high": p.whole("bytes that it needs then, at most"),
-                    },
-                ),
-            ),
-            "fewest_gpus": p.listed(
-                "without --gpu, the fewest of common GPUs; else []",
-                p.fields(
-                    "a GPU, and a way to tune",
-                    {
-                        "gpu": p.text("the GPU"),
-                        "tuned": way,
-                        "gpus": p.or_null(p.whole("the fewest", 1), "if 1,024 are not enough"),
-                    },
-                ),
-            ),
-            "price": p.or_null(p.number("price of the GPU-hours"), "without --price"),
-            "mfu": p.or_null(p.number("the share of the peak FLOP/s"), "without --tokens"),
-            "mfu_assumed": p.or_null(p.flag("whether it is the default, and not given"), "without --tokens"),
-        },
-    )

@@ -11,7 +11,7 @@ from ..serving.vram import Need, UsualGpu, Vram
 from ..units import BYTES, GIB, count
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, Given
-from .fit import VERDICTS, request_facts
+from .fit import request_facts
 from .fit_figures import FIGURES as FIT_FIGURES
 from .fit_figures import term_figures
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
@@ -170,59 +170,3 @@ def _context_facts(of: Need) -> dict[str, int]:
         "needed_high": of.high,
         "gpu_memory": of.memory,
     }
-
-
-def schema() -> dict[str, Any]:
-    from .schemas import parts as p
-
-    context = p.whole("tokens of a request", 1)
-    sizes = {
-        "context": context,
-        **{name: p.whole(FIGURES[name].meaning) for name in ("kv_needed", "needed_low", "needed", "needed_high")},
-        "gpu_memory": p.whole("memory of the smallest GPU that is sure to be enough"),
-    }
-    number = p.or_null(p.whole("the fewest GPUs", 1), "if it takes more than are tried")
-    return p.document(
-        "vram",
-        "The GPU memory that a model needs, and the GPUs that have it.",
-        results=p.figures("the figures on the smallest GPU", FIGURES),
-        layers=p.layer(
-            "a kind of GPU",
-            {
-                "gpu": p.text("its name"),
-                "gpus": p.whole("their number: the fewest that hold it", 1),
-                "verdict": p.choice("whether it fits on so many", *VERDICTS),
-                "fewest_gpus": p.listed(
-                    "for each context", p.fields("a context", {"context": context, "gpus": number})
-                ),
-            },
-            p.figures("what it needs on one of them", FIGURES),
-        ),
-        extra={
-            "answer": p.text("the first line of the screen"),
-            "engine": p.text("the engine"),
-            "gpus": p.whole("GPUs that share the model: 1, or as given", 1),
-            "contexts": p.listed("several contexts, first that of the answer", p.fields("one", sizes)),
-            "quant_contexts": p.listed(
-                "with --quants, what each type of GGUF files holds with llama.cpp; else []",
-                p.fields(
-                    "a type on a GPU",
-                    {
-                        "weights_dtype": p.text("the type"),
-                        "gpu_gb": p.whole("the GPU's memory in GB", 1),
-                        "context": p.or_null(p.whole("the longest context of one request", 1), "if none fits"),
-                    },
-                ),
-            ),
-            "quants": p.listed(
-                "the largest type of GGUF files that GPUs hold with llama.cpp; [] if it was not searched for",
-                p.fields(
-                    "a GPU",
-                    {
-                        "gpu_gb": p.whole("its memory in GB", 1),
-                        "weights_dtype": p.or_null(p.text("the type"), "if it holds none"),
-                    },
-                ),
-            ),
-        },
-    )

@@ -199,31 +199,3 @@ def _facts(of: Need) -> dict[str, Any]:
         "context": int(resolved.workload.context),
         "verdict": of.verdict,
     }
-
-
-def schema() -> dict[str, Any]:
-    from .schemas import parts as p
-
-    return p.document(
-        "what_fits",
-        "The built-in models that fit on a GPU, or the GPUs on which a model fits.",
-        results=p.figures("the figures of the first row", FIGURES),
-        layers=p.layer(
-            "a model that fits, the largest first, or the smallest one if none fits; with --gpu all, a GPU",
-            {
-                "model": p.text("the model"),
-                "gpu": p.text("the GPU"),
-                "gpus": p.whole("their number", 1),
-                "engine": p.text("the engine"),
-                "weights_dtype": p.text("the weights: as released, or the widest that fit"),
-                "context": p.whole("tokens of a request", 1),
-                "verdict": p.choice("whether it fits", *VERDICTS),
-            },
-            p.figures("what it needs on each GPU, and what else fits", FIGURES),
-        ),
-        extra={
-            "answer": p.text("the first line of the screen"),
-            "verdict": p.choice("the best verdict", *VERDICTS),
-            "models": p.or_null(p.whole("built-in models that were tried", 1), "with --gpu all"),
-        },
-    )

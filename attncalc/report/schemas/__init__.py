@@ -1,13 +1,11 @@
 """JSON Schemas of what each command prints with --json. `attncalc schema` prints them; `docs/schemas/` has copies.
 
-`schema()` in the report of a command returns its schema. One with many keys is `SCHEMA` in a file of its name here.
+Each is a YAML file here, and groups.yaml has the keys that several have; reading.py explains how to write one.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 VERSIONS: dict[str, int] = {"compare": 2}
@@ -22,8 +20,6 @@ def schema_name(name: str) -> str:
 @cache
 def schema(name: str) -> dict[str, Any]:
     """Return the schema of what a command prints, or of one of MODES in `attncalc/cli/schema.py`."""
-    if find_spec(f".{name}", __name__):
-        defined: dict[str, Any] = import_module(f".{name}", __name__).SCHEMA
-    else:
-        defined = import_module(f"..{name}", __name__).schema()
-    return defined
+    from .reading import read_schema
+
+    return read_schema(name, schema_name(name))
