@@ -304,6 +304,13 @@ def test_vllms_forward_pass(whole: ModelSpec, changes: dict[str, Any], expected:
     assert terms(vllm(whole, **changes))["forward_bytes"] == expected
 
 
+def test_a_drafter_reads_hidden_states_of_three_layers() -> None:
+    """They are there until the drafter ran: beside the forward pass, and with 5 more when the drafter is compiled."""
+    with_drafter, without = (terms(vllm(engine_version="0.22.0", states_read=states)) for states in (3, 0))
+    assert with_drafter["forward_bytes"] - without["forward_bytes"] == 3 * N * D * 2
+    assert with_drafter["compiler_bytes"] - without["compiler_bytes"] == (3 + 5) * N * D * 2
+
+
 COMPRESSED = Compressed(HEADS, 16, 20, 2, 10, compress_rate=4, index_topk=7, index_n_heads=2, index_head_dim=5)
 WITH_STREAMS = Layers(
     "layers", L, attention=COMPRESSED, mlp=MIXTURE, extra=(Matrix("stream_mixer_attention", 4 * D, 24),)

@@ -263,6 +263,13 @@ def test_a_twelfth_set_is_predicted() -> None:
     assert median(abs(predict(row).kv_memory - logged_size(row)) for row in rows) < 0.09
 
 
+def test_eagle_3_takes_what_was_logged() -> None:
+    """Four starts of one page, with steps of 2,048 and 8,192 tokens, one of them without graphs."""
+    rows = [row for row in ROWS if "eagle3" in row["id"]]
+    assert [row["args"].get("max_num_batched_tokens") for row in rows].count(8192) == 2
+    assert max(abs(predict(row).kv_memory - logged_size(row)) for row in rows) < 0.03
+
+
 def test_long_steps_of_deepseek_v4_take_what_was_logged() -> None:
     """From 8,192 to 65,536 tokens per step two H200 had 27.1 GiB less: padded queries, streams, buffers and experts."""
     short, long = (row for row in ROWS if row["id"].startswith("twelfth-07") and "2xh200" in row["id"])

@@ -41,6 +41,14 @@ class DraftModel(NamedTuple):
         return self.model is not None and any(matrix.name == "hidden_norm" for matrix in self.model.extra)
 
     @property
+    def states_read(self) -> int:
+        """Of how many of the model's layers it reads the hidden states: 3 for EAGLE-3, more for DFlash; 0 for others."""
+        names = {matrix.name: matrix for matrix in self.model.extra} if self.model else {}
+        if "fc" not in names or not (self.is_dflash or "lm_head" in names):
+            return 0
+        return int(names["fc"].rows) // int(names["fc"].cols)
+
+    @property
     def shared_tables(self) -> int:
         """How many of embedding and lm head are the model's: EAGLE-3 has a head of its own, DFlash needs neither."""
         if self.model is None or self.model.vocab_size is not None or self.is_dflash:

@@ -57,6 +57,7 @@ class RuntimeFacts(Generic[Args]):
     weights_dtype: str  # dtype of the matrices that are multiplied: 'fp8' if activations are quantized too
     first: bool = True  # whether the device has the model's first layer
     last: bool = True  # whether the device has the model's last layer, and so the logits
+    states_read: int = 0  # layers whose hidden states a drafter reads
 
     @property
     def element_bytes(self) -> Quantity:

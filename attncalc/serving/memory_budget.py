@@ -119,6 +119,7 @@ def memory_budget(
             weights_dtype=multiplied_as(resolved.model, resolved.args.dtype, resolved.weights_dtype).name,
             first=first,
             last=last,
+            states_read=resolved.draft.states_read if resolved.draft else 0,
         )
         reserve_for = _estimates(resolved, facts)
         reserve = reserve_for(workload.batch, workload.context)
