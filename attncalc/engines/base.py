@@ -42,7 +42,7 @@ class DraftModel(NamedTuple):
 
     @property
     def states_read(self) -> int:
-        """Of how many of the model's layers it reads the hidden states: 3 for EAGLE-3, more for DFlash; 0 for others."""
+        """How many of the model's layers it reads hidden states of: 3 for EAGLE-3, more for DFlash, 0 for others."""
         names = {matrix.name: matrix for matrix in self.model.extra} if self.model else {}
         if "fc" not in names or not (self.is_dflash or "lm_head" in names):
             return 0
