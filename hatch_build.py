@@ -23,6 +23,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDERS = {
     "presets/gpus": "attncalc/presets/gpus.json",
+    "attncalc/config/schemas": "attncalc/config/schemas.json",
     "attncalc/config/huggingface/families": "attncalc/config/huggingface/families.json",
     "attncalc/config/huggingface/tower_formulas": "attncalc/config/huggingface/tower_formulas.json",
     "attncalc/report/schemas": "attncalc/report/schemas.json",
