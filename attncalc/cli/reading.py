@@ -154,9 +154,10 @@ def _with_own_drafter(args: Sequence[str], name: str) -> list[str] | None:
 
 def _asked_by_message(text: str) -> list[str] | AttncalcError | None:
     """Return the arguments that answer a message of an engine, or why none do; None if the text has no message."""
-    from ..engines.messages import find_message
+    from ..engines.messages import UNKNOWN, find_message
+    from ..engines.startup_log import KILLED
 
-    if find_message(text):
+    if find_message(text) or KILLED.search(text):
         return ["fit", "--log", "-"]
     if not re.search(_MESSAGE, text):
         return None
@@ -164,11 +165,13 @@ def _asked_by_message(text: str) -> list[str] | AttncalcError | None:
         return ["explain", term]
     from ..engines.log_file import read_log
 
+    is_error = re.search(_EXCEPTION, text)
     try:
-        read_log(text.encode(), "the message")
+        log = read_log(text.encode(), "the message")
     except AttncalcError as error:
-        return error if re.search(_EXCEPTION, text) or "neither" not in error.message else None
-    return ["fit", "--log", "-"]
+        return error if is_error or "neither" not in error.message else None
+    is_known = log.refusal is None or log.refusal.program != UNKNOWN
+    return ["fit", "--log", "-"] if is_known or is_error else None
 
 
 def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str], list[str]]:

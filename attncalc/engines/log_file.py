@@ -19,7 +19,7 @@ from ..errors import AttncalcError
 from ..units import truncate
 from . import ENGINES, find_engine
 from .engine import Engine
-from .messages import by_other, find_message, other_program
+from .messages import UNKNOWN, by_other, find_message, other_program, unknown_message
 from .startup_log import StartupLog, after_the_cache, with_end
 
 LONGEST_LINE = 1 << 16
@@ -93,6 +93,9 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     other = other_program(_ends(lines)) if is_open else None
     if other and log and log.refusal and not log.refusal.cause:
         log = log._replace(refusal=by_other(log.refusal, other))
+    if log is None and (unknown := unknown_message(_ends(lines))):
+        title = other.title if other else UNKNOWN
+        log = find_engine("vllm").read_log(lines, unknown._replace(program=title))
     if other and log is None:
         raise AttncalcError(f"{shown} is a log of {other.title}, without a message that is known here", _NO_MESSAGE[1])
     if log is None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ..records import NamedTuple
-from ..units import BYTES, count, human
+from ..units import BYTES, count, human, long_option, truncate
 from .startup_log import Advice, LogRefusal
 
+UNKNOWN = "Unknown program"
 LONG_REQUEST = "request_too_long"
 _FOLLOWS = ("log_ends", "no_failure")
 """Causes of messages that follow from others."""
@@ -102,6 +103,37 @@ def other_program(lines: Sequence[str]) -> Other | None:
             advice = tuple(Advice(each.words, each.option) for each in next(known, []))
             return Other(kind.title, advice)
     return None
+
+
+_LIMIT = re.compile(
+    r"(?i)exceed|\b(?:larger|greater|longer|more|higher|smaller|less|fewer|lower) than"
+    r"|too (?:large|long|small|many|few)|not enough|insufficient|out of"
+    r"|\bat (?:most|least)\b|maxim|minim|must be|divisible|limit|required?s?\b"
+)
+"""Words of a message about a limit."""
+_ERROR = re.compile(r"(?i)\b\w{0,80}(?:error|exception|panic|fatal|failed|warning|warn)\b|\b(?:un|not )able to\b|❌|🥲")
+_OPTION = re.compile(r"--[a-z][a-z0-9-]{2,60}|\b(?:max|min|num|block|chunk)\w{0,20}_\w{2,40}")
+_LONGEST = 300
+"""Characters of a message that is shown."""
+
+
+def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
+    """Return a message about a limit that no table has, with the options that it names; None if no line is one.
+
+    Of two options with a number each takes the other's: 'max_num_seqs (256) exceeds max_slots (64)' is --max-num-seqs
+    64, or --max-slots 256.
+    """
+    limits = (line for line in lines if _LIMIT.search(line) and re.search(r"\d", line))
+    line = next((line for line in limits if _ERROR.search(line) or re.search(r"\d.*\D\d", line)), None)
+    if line is None:
+        return None
+    values = {match[1]: match[2] for match in re.finditer(rf"({_OPTION.pattern})`?[ =:(]{{1,3}}(\d[\d,.]*\d|\d)", line)}
+    others = [*reversed(values.values())] if len(values) == 2 else ["N"] * len(_OPTION.findall(line))
+    names = [*values] if len(values) == 2 else [*dict.fromkeys(_OPTION.findall(line))]
+    pairs = zip(names, others, strict=False)  # a name can be there twice
+    advice = [Advice("which the message names", f"{long_option(name)} {value}") for name, value in pairs]
+    reason = f"the message is not known here, and states a limit: {truncate(line, _LONGEST)}"
+    return LogRefusal("stated", line, cause="other_error", reason=reason, advice=tuple(advice[:3]))
 
 
 def by_other(refusal: LogRefusal, other: Other) -> LogRefusal:
@@ -196,6 +228,8 @@ _CHANGED: dict[str, Callable[[Any], Any]] = {
     "half": lambda number: max(1, number // 2),
     "floor": lambda number: max(1, int(number)),
     "most": lambda number: max(1, int(0.9 * number)),
+    "quarter": lambda number: max(1, number // 4),
+    "room": lambda number: int(1.1 * number) // 256 * 256 + 256,
     "tenth": lambda number: f"{number / 10:.1f}",
     "B": lambda number: human(number, BYTES),
     "MiB": lambda number: human(int(number * 2**20), BYTES),
@@ -226,6 +260,11 @@ def _filled(template: str, figures: Mapping[str, Any], *, is_typed: bool = False
 def _kinds() -> list[_Kind]:
     lines = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
     return list(_parsed(line for line in lines if line and not line.startswith("#")))
+
+
+def messages_of_the_table() -> list[tuple[str, str]]:
+    """Return each message as the table has it, after its cause."""
+    return [(kind.cause, message) for kind in _kinds() for message in kind.messages]
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:

@@ -522,9 +522,9 @@ def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: A
     return (*(() if "kv_dtype" in log.settings else (narrow,)), *others, *fewer)
 
 
-_KILLED = re.compile(
-    r"(?i:exit(?:ed with)? (?:code|status):? ?(?:137|-9)\b)|OOMKilled|oom-kill:|Out of memory: Killed process"
-    r"|killed by the OOM killer|code=killed, status=9|signal: killed|SIGKILL|Failed core proc\(s\): \{[^}]{1,200}: -9\b"
+KILLED = re.compile(
+    r"(?i:(?:code|status)\W{0,3}(?:137|-9)\b|oom ?killed|oom.kill(?::| event)|killed by the oom killer)|Killed process"
+    r"|code=killed, status=9|signal: killed|SIGKILL|signal 9\b|Failed core proc\(s\): \{[^}]{1,200}: -9\b"
     r"|^Killed$|: \d{1,9} Killed "
 )
 """What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was killed."""
@@ -553,7 +553,7 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
     """Return where a log ends that has neither a cache nor a message about memory; None without a line of a start."""
     found: dict[str, re.Match[str]] = {}
     for line in lines:
-        for name, pattern in (("killed", _KILLED), ("held", _RESIDENT), ("message", _MESSAGE)):
+        for name, pattern in (("killed", KILLED), ("held", _RESIDENT), ("message", _MESSAGE)):
             if name not in found and (match := pattern.search(line)):
                 found[name] = match
         if match := _STEP.search(line) or start.search(line):

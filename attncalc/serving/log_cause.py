@@ -17,6 +17,8 @@ _MOST_TAKEN = GIB
 """Bytes of other processes from which they are the cause: a desktop uses less."""
 _UNIFIED = (119 * GIB, 124 * GIB)
 """The memory of a GB10 or AGX Thor only. Dropping its page cache gave a GB10 112.9 GiB instead of 101.5."""
+_FAR_TOO_LARGE = 2
+"""What is wanted over what is free, from which no option helps."""
 _LONGEST_MESSAGE = 300
 """Characters of a message that is not about memory."""
 
@@ -226,6 +228,9 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
         were = "was" if there == "1" else "were"
         sizes = f": {asked} {unit} were wanted, {there} {were} free" if tried else ""
         return _advised(log, cause, f"{what}{sizes}{f'; {requests_in_words(log.load)}' if log.load else ''}.")
+    sequences = log.settings.get("max_num_seqs")
+    if refusal.where == "sampler" and sequences:
+        what += f" with {count(int(sequences))} requests"
     words = [f"{size(tried.bytes)} were wanted"] if tried else []
     if tried and tried.unit == 10**9:
         words = [f"{tried.text} GB ({size(tried.bytes)}) were wanted"]
@@ -244,6 +249,9 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     reason = f"{what}{': ' if words else ''}{', '.join(words)}."
     found = _advised(log, cause, reason, tried.bytes if tried else None, available)
     host = _for_the_host(log, gpu) if cause == "host_memory" else ()
+    if tried and free and refusal.where in ("host", "weights") and tried.bytes > _FAR_TOO_LARGE * free.bytes:
+        most = size(int(0.8 * free.bytes))  # a fifth for the cache and the buffers
+        return found._replace(advice=(Advice(f"a smaller model, or fewer bits: a file of at most {most}"), *host))
     is_cache = refusal.where == "host_cache"  # a shorter context costs less than memory
     return found._replace(advice=(*found.advice, *host) if is_cache else (*host, *found.advice))
 

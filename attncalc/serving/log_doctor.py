@@ -304,8 +304,8 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     free, reason = free_memory(log), taken_by_others(log, refusal)
     found = Diagnosis(refusal.line, "memory_taken", f"{reason}.", None, free)
     if estimate.verdict != "fits":
-        note = "End the other processes first: the changes are computed with their memory free."
-        return found._replace(changes=suggestions(estimate), notes=(note,), tried=_tried(estimate))
+        reason = f"{reason}. End these processes (nvidia-smi lists them) or take another GPU; the changes are for then."
+        return found._replace(reason=reason, changes=suggestions(estimate), tried=_tried(estimate))
     ended = Suggestion("the other processes ended", "", estimate)
     share = free_share(log)
     if not share:

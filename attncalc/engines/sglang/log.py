@@ -273,7 +273,7 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
         tried, free = (Printed(batch[name], batch[0]) for name in ("tried", "free")) if batch else (None, None)
         return LogRefusal("out_of_memory", match[0], tried, free, where="requests" if is_of_requests else "tokens")
     if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
-        return failed
+        return _between(failed, text) if re.search(_NO_MEMORY, text) and not started else failed
     if started:
         return None
     if match := re.search(_NO_MEMORY, text):
@@ -282,6 +282,19 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
         free, more = (Printed(match[i], match[0], GIB) if match[i] else None for i in (1, 2))
         return LogRefusal("occupied", match[0], more, free)
     return None
+
+
+def _between(failed: LogRefusal, text: str) -> LogRefusal:
+    """Return that neither of two shares starts: with the smaller no cache is left, with the larger too little else."""
+    shares = sorted({*re.findall(r"(?<![\d.])0\.\d{1,3}(?![\d.])", text)})
+    smaller, larger = shares if len(shares) == 2 else ("a smaller one", "a larger one")
+    reason = f"a share of {smaller} leaves nothing for the cache, and with {larger} an allocation beside it fails."
+    advice = (
+        Advice("more GPUs, or else weights in fewer bits", "--tp 2"),
+        Advice("CUDA graphs for smaller batches, between the two shares", "--cuda-graph-max-bs 8"),
+        Advice("less beside the weights: smaller prefill steps, or no draft model", "--chunked-prefill-size 2048"),
+    )
+    return failed._replace(kind="no_memory", cause="nothing_left", reason=reason, advice=advice)
 
 
 def _with_whole_share(settings: dict[str, str], version: str | None, text: str) -> dict[str, str]:

@@ -1,0 +1,118 @@
+"""The table of messages that state their cause, engines/messages.txt, and messages of it as people paste them."""
+
+import itertools
+import re
+
+import pytest
+from asking import Ask
+from tables import each
+
+from attncalc.engines.messages import find_message, messages_of_the_table
+from attncalc.serving.log_cause import CAUSES
+
+TABLE = messages_of_the_table()
+
+
+def sample(message: str) -> str:
+    """Return a text with a message of the table: its first choices, and numbers that grow."""
+    numbers = itertools.count(1200, 100)
+    text = re.sub(r"\[[^]]+\]|\.\.\.", "", message)
+    text = re.sub(r"\{([^}|]+)[^}]*\}", r"\1", text)
+    return re.sub(r"<(\w+)>", lambda name: "word" if name[1].isupper() else str(next(numbers)), text)
+
+
+@each(("cause", "message"), TABLE)
+def test_every_message_of_the_table_is_found_in_its_own_text(cause: str, message: str) -> None:
+    found = find_message(f"ValueError: {sample(message)} and more.")
+    assert found
+    assert found.refusal.cause == cause
+    assert cause in CAUSES
+    assert found.refusal.advice
+    words = [found.refusal.reason, *(text for each in found.refusal.advice for text in each)]
+    assert not any(re.search(r"\{\w+(?::\w+)?\}|<\w+>", str(text)) for text in words), words
+
+
+PASTED = [
+    # https://github.com/vllm-project/vllm/issues/49064
+    (
+        "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (969).",
+        "1,024",
+        "969",
+        "--max-num-seqs 969",
+    ),
+    # https://github.com/vllm-project/vllm/issues/4667
+    ("{'message': 'max_tokens must be at least 1, got -186.', 'code': 400}", "186", "longer", "--max-model-len N"),
+    # https://github.com/vllm-project/llm-compressor/issues/54: 7,392 x 4 = 29,568 = 231 x 128
+    (
+        "vllm serve m -tp 4\nException in worker VllmWorkerProcess while processing method load_model: Weight "
+        "input_size_per_partition = 7392 is not divisible by min_thread_k = 128., Traceback (most recent call last):",
+        *("7,392", "128", "--tensor-parallel-size 1"),
+    ),
+    # https://github.com/Gitlawb/openclaude/issues/353, with the line break of a terminal
+    (
+        'API Error: 400 {"error":"The number of tokens to keep from the initial prompt is greater than the context\n '
+        "     length (n_keep: 13055>= n_ctx: 4096). Try to load the model with a larger context length, or provide",
+        *("13,055", "4,096", "lms load --context-length 14336"),
+    ),
+    # 8,203 - 512 = 7,691 and 8,192 - 7,691 = 501: https://github.com/ruipeterpan/specreason/issues/4
+    (
+        "This model's maximum context length is 8192 tokens. However, you requested 8203 tokens (7691 in the messages, "
+        "512 in the completion).",
+        *("8,203", "8,192 tokens, by 11", "max_tokens=501"),
+    ),
+    ('{"error":"This model\\u0027s maximum context length is 512 tokens"}', "request", "512", "--max-model-len 1024"),
+    (r"{'error': 'This model\'s maximum context length is 512 tokens'}", "request", "512", "--max-model-len 1024"),
+    ("This model&#39;s maximum context length is 512 tokens", "request", "512", "--max-model-len 1024"),
+    # 9,814 + 134 + 51 MiB of https://github.com/ggml-org/llama.cpp/issues/19437
+    (
+        "breakdown_print: | - CUDA0 (GTX 1080 Ti) | 11165 = 8702 + (10001 = 9814 + 134 + 51) + 17592186036877 |\n"
+        "llama_params_fit: failed to fit params to free device memory: n_gpu_layers already set by user to 99, abort",
+        *("9.77 GiB", "8.50 GiB", "-fit on"),
+    ),
+    # PyTorch in a container: 79.10 - 10.47 - 0.09 GiB, https://github.com/huggingface/trl/issues/3172
+    (
+        "CUDA out of memory. Tried to allocate 130.00 MiB. GPU 0 has a total capacity of 79.10 GiB of which 12.81 MiB "
+        "is free. Process 3427 has 0 bytes memory in use. Process 3423 has 0 bytes memory in use. Process 3429 has 0 "
+        "bytes memory in use. Including non-PyTorch memory, this process has 0 bytes memory in use. Of the allocated "
+        "memory 10.47 GiB is allocated by PyTorch, and 93.52 MiB is reserved by PyTorch but unallocated.",
+        *("130 MiB were wanted", "other processes use 68.53 GiB", ""),
+    ),
+    # two shares of https://github.com/sgl-project/sglang/issues/4330
+    (
+        "With --mem-fraction-static 0.85, I get a CUDA out of memory error. With 0.84: RuntimeError: Not enough "
+        "memory. Please try to increase --mem-fraction-static.",
+        *("0.84", "0.85", "--tp 2"),
+    ),
+    # 13.4 x 0.8 = 10.72 GiB of https://github.com/ollama/ollama/issues/10920
+    (
+        "Error: model requires more system memory (164.8 GiB) than is available (13.4 GiB)",
+        *("164.80 GiB", "13.40 GiB", ""),
+    ),
+    # no table has it: each option takes the other's number
+    ("ValueError: max_foo_slots (256) exceeds max_bar_pages (64).", "256", "64", "--max-foo-slots 64"),
+]
+
+
+@pytest.mark.parametrize(("text", "first", "second", "option"), PASTED)
+def test_a_paste_is_answered_with_its_two_numbers_and_an_option(
+    ask: Ask, text: str, first: str, second: str, option: str
+) -> None:
+    refusal = ask("fit", "--log", "-", "--json", stdin=text).document["refusal"]
+    assert first in refusal["reason"]
+    assert second in refusal["reason"]
+    assert option in [each["option"] for each in refusal["advice"]]
+    screen = ask("fit", "--log", "-", stdin=text)
+    assert (screen.code, screen.err) == (1, "")
+    assert len(screen.out.splitlines()) <= 24
+    assert max(map(len, screen.out.splitlines())) <= 80
+
+
+def test_a_longer_context_is_computed_for_a_model_and_a_gpu(ask: Ask) -> None:
+    """A request of 35,012 tokens: LLaMA-2 has 4,096, and Qwen3 40,960, of 144 KiB each."""
+    log = "The decoder prompt (length 35012) is longer than the maximum model length of 8192."
+    asked = ("--gpu", "h100", "--log", "-")
+    assert "LLaMA-2 7B has at most 4,096 tokens" in " ".join(ask("fit", "llama2-7b", *asked, stdin=log).out.split())
+    fits = ask("fit", "qwen3-8b", *asked, "--json", stdin=log).document
+    assert [change["flag"] for change in fits["suggestions"]] == ["--context 40960"]
+    small = ask("fit", "qwen3-8b", "--gpu", "12GB", "--log", "-", stdin=log).out
+    assert "needs another change too" in small
