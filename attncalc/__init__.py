@@ -76,19 +76,16 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            hint = {
-                "kv": "kv_cache",
-                "memory": "activations",
-                "presets": "preset_names",
-                "gpus": "gpu_names",
-                "models": "preset_names",
-                "from_config": "load",
-                "load_gpu": "gpu",
-                "kv_cache_bytes": "int(kv_cache(...).total)",
-                "kv_bytes": "int(kv_cache(...).total)",
-            }.get(name) or next((known for known in sorted(__all__, key=len)[::-1] if known in name.lower()), None)
-            tip = f"; use {hint}" if hint else ""
-            raise AttributeError(f"module 'attncalc' has no attribute '{name}'{tip}")
+            import sys
+            from importlib.util import find_spec
+
+            from .api.arguments import function_like
+
+            hint = function_like(name, __all__)
+            # of 'from attncalc import name' Python shows the message of an ImportError only, but tries a module first
+            is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist" and not find_spec(f"{__name__}.{name}")
+            kind = ImportError if is_import else AttributeError
+            raise kind(f"module 'attncalc' has no attribute '{name}'{hint and f'; use {hint}'}")
         from importlib import import_module
 
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Ask
+from asking import Ask, shell
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
@@ -302,6 +302,19 @@ def test_a_file_with_a_launch_command_is_that_command(ask: Ask, tmp_path: Path, 
     answer = ask("fit", "--gpu", "l4", str(tmp_path / name))
     assert answer.out == ask("fit", "--gpu", "l4", "--", "vllm", "serve", "Qwen/Qwen3-8B", "-tp", "2").out
     assert "tp 2" in answer.out
+
+
+@each(
+    "text",
+    [
+        "vllm serve Qwen/Qwen3-8B -tp 2\n",
+        "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:latest\n"
+        "    args: [--model, Qwen/Qwen3-8B, -tp, '2']\n",
+    ],
+)
+def test_a_launch_command_may_come_through_a_pipe(text: str) -> None:
+    for words in ("--gpu l4", "--gpu l4 -"):
+        assert "Qwen3 8B on 2 x NVIDIA L4, tp 2" in shell(f"printf %b {text!r} | attncalc fit {words}").stdout
 
 
 def test_options_that_are_not_used_are_named(ask: Ask) -> None:

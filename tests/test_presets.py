@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from asking import REPOSITORY, Ask, refusal
+from asking import REPOSITORY, Ask, refusal, shell
 from tables import each
 
 from attncalc import ModelSpec, load, preset_names
@@ -28,6 +28,11 @@ def test_the_list_leaves_a_row_for_the_prompt(ask: Ask) -> None:
     assert len(lines) < ROWS
     assert max(map(len, lines)) <= COLUMNS
     assert lines[0] == f"{len(preset_names())} built-in models  'attncalc presets qwen' shows their figures"
+
+
+def test_a_pipe_has_one_name_per_line() -> None:
+    found = shell("attncalc presets | grep llama3").stdout.split("\n")
+    assert sorted(line.strip() for line in found[:-1]) == [name for name in preset_names() if name.startswith("llama3")]
 
 
 def test_the_list_has_every_name_as_it_is_typed(ask: Ask) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from ..errors import AttncalcError, did_you_mean
@@ -86,6 +86,27 @@ def _meant(name: str, kind: Any, function: str) -> str:
         return f"{idea.note}. "
     other = next((one.command for one in means if one.command in ("plan", "train")), None)
     return f"attncalc.{other} has it. " if other else ""
+
+
+_FUNCTIONS = {"kv": "kv_cache", "memory": "activations", "presets": "preset_names", "gpus": "gpu_names"}
+"""{command: its function, if that has another name}."""
+_CALLS = {
+    **dict.fromkeys(("kv_cache_bytes", "kv_bytes", "kv_cache_size", "kv_size"), "int(kv_cache(...).total)"),
+    **dict.fromkeys(("models", "list_models"), "preset_names"),
+    **dict.fromkeys(("from_config", "Model", "model"), "load"),
+    "load_gpu": "gpu",
+}
+
+
+def function_like(name: str, known: Sequence[str]) -> str:
+    """Return the function, or the call, that an unknown name of the package means; '' if none."""
+    from ..vocabulary import Idea, Phrases
+
+    part = next((one for one in sorted(known, key=len, reverse=True) if one in name.lower()), "")
+    idea = None if part or name.startswith("_") else Phrases((one, Idea(one, one)) for one in _FUNCTIONS).like(name)
+    commands = [one.command for one in idea.fragments(None)] if idea else []
+    meant = (_FUNCTIONS.get(command, command) for command in commands)
+    return _CALLS.get(name) or part or next((one for one in meant if one in known), "")
 
 
 def _as_argument(name: str) -> str:

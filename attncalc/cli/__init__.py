@@ -192,7 +192,8 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
         from ..config.user_files import piped_in
 
         args = ["fit"] if piped_in() else []  # cat server.log | attncalc
-    if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and any(map(os.path.isfile, args)):
+    may_be_file = args[:1] == ["fit"] or any(map(os.path.isfile, args))
+    if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and may_be_file:
         from .launch_files import with_command
 
         if command := with_command(args, names_of(_built("fit", COMPLETE in os.environ))):

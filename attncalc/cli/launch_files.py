@@ -11,35 +11,48 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ..config.user_files import open_file
+from ..config.user_files import open_file, piped_in, read_standard_input
 from ..config.yaml import parse_document
 from ..errors import AttncalcError
-from .pasted import launches, without_dashes
+from .pasted import first_argument, launches, without_dashes
 
 _LIMIT = 1 << 16
 """Bytes of such a file."""
+_MANIFEST = ("apiVersion:", "services:", "kind:")
+"""Beginnings of YAML of Kubernetes and docker compose."""
 _OF_A_LOG = re.compile(r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)")
 _ASSIGNED = re.compile(r"(?m)^\s*(?:export +)?([A-Za-z_]\w*)=[\"']?([^\s\"']+)")
 
 
 def with_command(args: Sequence[str], options: Mapping[str, Any]) -> list[str] | None:
-    """Return the arguments of `fit` with the first launch command of the file that is MODEL, after --, in its place.
+    """Return the arguments of `fit` with the first launch command of the file that is MODEL, after --, in its place;
+    without MODEL, of standard input.
 
     None if no argument is such a file. `options` are those of `fit`.
     """
     before = dict(zip(args[1:], args, strict=False))
     files = (arg for arg in args if os.path.isfile(arg) and getattr(options.get(before.get(arg, "")), "is_flag", True))
-    file, found = next(files, ""), list[list[str]]()
+    names_none = {"--", "-h", "--help", "--log"}.isdisjoint(args) and first_argument(args[1:], options) in (None, "-")
+    file, found = next(files, "-" if names_none else ""), list[list[str]]()
     # a document of another kind may have anything under the same keys
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttncalcError), open_file(Path(file)) as opened:
-        text = opened.read(_LIMIT).decode("utf-8", "replace")
-        if file.endswith((".yaml", ".yml")):
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttncalcError):
+        text = _content(file).decode("utf-8", "replace")
+        if file.endswith((".yaml", ".yml")) or text.startswith(_MANIFEST):
             parts = re.split(r"(?m)^---.*$", text)
             found = [words for part in parts for words in _containers(parse_document(part.encode(), file).data)]
         elif not _OF_A_LOG.search(text):
             found = [*_lines(text)]
     command = next(filter(launches, found), None)
     return command and ["fit", *(arg for arg in args if arg not in ("fit", file)), "--", *command]
+
+
+def _content(file: str) -> bytes:
+    """Return the first bytes of a file; '-' is standard input, which stays to be read unless it is a manifest."""
+    if file != "-":
+        with open_file(Path(file)) as opened:
+            return opened.read(_LIMIT)
+    content = piped_in()
+    return read_standard_input(_LIMIT) if content.startswith(tuple(map(str.encode, _MANIFEST))) else content
 
 
 def _lines(text: str) -> Iterator[list[str]]:

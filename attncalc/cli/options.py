@@ -3,6 +3,8 @@
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
+import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -112,7 +114,7 @@ class NamedModel(Options):
 
         Raises AttncalcError if there is neither.
         """
-        return self.name() if self.is_given else of_sizes(options)
+        return of_json(self.name()) if self.is_given else of_sizes(options)
 
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
         """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
@@ -148,7 +150,7 @@ class NamedModels(Options):
 
     def names_or_sizes(self, options: Mapping[str, Any]) -> list[ModelLike]:
         """Return the models; without any, the one of the sizes in the options. Raises AttncalcError without both."""
-        return [*self.names()] if self.models or self.preset else [of_sizes(options)]
+        return [*map(of_json, self.names())] if self.models or self.preset else [of_sizes(options)]
 
 
 def model_names(models: list[str] | None, preset: Text) -> list[str]:
@@ -157,6 +159,15 @@ def model_names(models: list[str] | None, preset: Text) -> list[str]:
     if not names:
         raise no_model()
     return names
+
+
+def of_json(model: str) -> ModelLike:
+    """Return the fields of a config.json whose text stands in the place of its name; any other name as it is."""
+    if model.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):
+            fields: dict[str, Any] = json.loads(model)
+            return fields
+    return model
 
 
 def note_file_types(*models: ModelLike) -> None:

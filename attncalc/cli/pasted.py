@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 from ..config import load
 from ..config.gpus import gpus_of
@@ -157,7 +158,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
-    own = _first_argument(before, options)
+    own = first_argument(before, options)
     model = reader.not_replaced(model, own)
     named, file_type = model or own, None
     if model:
@@ -184,7 +185,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     ]
 
 
-def _first_argument(words: Sequence[str], options: Mapping[str, Option]) -> str | None:
+def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | None:
     """Return the first of the words that is neither an option nor the value of one: the model; None without one."""
     taken = {i + 1 for i, word in enumerate(words) if word in options and options[word].metavar}
     return next((word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None)

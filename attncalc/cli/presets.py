@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,7 +62,15 @@ def presets() -> None:
 def list_presets(output: o.ReportOptions, words: Words = None, full: Full = False) -> None:
     found = _matching(words or [])
     listed = [Listed(load(preset.name), preset.family, preset.repositories) for preset in found]
-    output.show(presets_report(listed, words=words or [], names_only=not (words or full)))
+    names_only = not (words or full)
+    output.show(presets_report(listed, words=words or [], names_only=names_only, one_per_line=_is_piped()))
+
+
+def _is_piped() -> bool:
+    """Return whether the names go to a program or a file, which reads lines."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # it is closed, or no file
+        return not os.isatty(sys.stdout.fileno())
+    return False
 
 
 def _matching(words: list[str]) -> list[Preset]:

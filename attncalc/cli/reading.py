@@ -94,8 +94,8 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
     found = next(readings)
-    names_none = isinstance(error, NoSuchModelError)  # 'sweep gpt2 -c 1k 2k', 'fit qwen3-32b-awq'
-    found.is_new |= asks_formulas or ((is_unknown or names_none) and found.args != typed)  # '-c 8 K' is '-c 8K'
+    may_differ = is_unknown or isinstance(error, NoSuchModelError | MissingError)  # 'sweep gpt2 -c 1k 2k', '-c 8 K'
+    found.is_new |= asks_formulas or (may_differ and found.args != typed)
     if is_unknown and asked is not args:
         other = AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
         return (["explain", *asked], []) if _is_term(" ".join(asked)) else other
@@ -133,9 +133,9 @@ def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple
             dtype, is_open = "", args[0] == "fit" and "--" not in args
             found[1:1] = [*["--engine", "llamacpp"] * is_open, "--served-model", word]
         if dtype and args[0] in ("fit", "train"):
-            is_served = copy and args[0] == "fit" and "mlx" not in name.lower() and "--served-model" not in given
+            is_served = args[0] == "fit" and "mlx" not in name.lower() and not {"--served-model"} & given and bool(copy)
             is_typed = "--weights-dtype" in given
-            found[1:1] = [*["--weights-dtype", dtype] * (not is_typed), *["--served-model", word] * bool(is_served)]
+            found[1:1] = [*["--weights-dtype", dtype] * (not is_typed), *["--served-model", word] * is_served]
         of_mlx = f"; MLX runs it: mlx_lm.server --model {name}" if "mlx" in name.lower() else ""
         return found, [f"note: {problem}; the built-in {preset} has that name{of_mlx}"]
     return error
@@ -587,7 +587,10 @@ class Reading:
         elif item.is_cue:
             self.left_out += [noted] * (not is_command and item.text.lower() not in FILLER)
         elif not fragments and (idea.note or item.text.lower() in FILLER):
-            is_free = not may_matter or idea.note.startswith(NO_FIGURE) or (idea.note == UNLIKE and item.value is None)
+            # '--dist-init-addr 10.0.0.1:5000'
+            is_text = kind_of(item.value or "") is None and not re.search("checkpoint|model", item.text)
+            is_plain = item.value is None or is_text
+            is_free = not may_matter or idea.note.startswith(NO_FIGURE) or (idea.note == UNLIKE and is_plain)
             self.left_out += [noted] * is_free
             self.doubts += [item] * (not is_free and item not in self.doubts)
         elif not is_command:

@@ -28,6 +28,8 @@ from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES, RUNNERS
 from ..engines.pasted import could_matter
 from ..errors import AttncalcError, is_valid, tries
+from ..hardware import PER_NODE
+from ..model import plural
 from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
 from ..units import hyphens, long_option
@@ -238,12 +240,21 @@ class Words:
         return [*of_family.groups()] if of_family and is_family else [word]
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
-        """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2'."""
+        """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2',
+        '--gpu 8xh100 --nodes 2', '--instance p5.48xlarge --count 2'.
+        """
         found: dict[str, Item] = {}
         for item in items:
+            name = item.idea.words.split()[0] if item.idea else self._set_by(item)
             if item.value and item.value.isdecimal():
-                name = item.idea.words.split()[0] if item.idea else self._set_by(item)
                 found["per-node" if re.search("per.node", item.typed) else name] = item
+            elif item.kind == "gpu" or name == "--gpu" or (item.idea and item.idea.means == "--gpu GPU"):
+                found["machine"] = item
+        machine, counted = found.get("machine"), found.get("--gpus")
+        if machine and counted and counted.typed == "--count" and (machine.is_guess or _instance(machine.typed)):
+            found["nodes"] = counted
+        if (nodes := found.get("nodes")) and "per-node" not in found:
+            return _with_nodes(items, nodes, machine, counted, is_split=not {"--tp", "--pp"}.isdisjoint(found))
         factors: tuple[str, ...] = ("nodes", "per-node")
         if self.command == "train" and "--gpus" not in found and "nodes" not in found:
             factors = ("dp", "--tp", "--pp", "--cp")
@@ -617,9 +628,9 @@ def gpu_in(text: str) -> str | None:
     """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
     if instance := _instance(text):
         return instance
-    if re.search(r",\S", text):  # 'a100,l40s'
-        several = [gpu_in(one) for one in text.split(",")]
-        return ",".join(map(str, several)) if all(several) else None
+    if joint := re.search(r"([,+])\S", text):  # 'a100,l40s'
+        several = [gpu_in(one) for one in text.split(joint[1])]
+        return joint[1].join(map(str, several)) if all(several) else None
     is_name = re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$|^(strix|jetson|dgx) [a-z ]+$", text)
     for name in (text, re.sub("(?<!b)s$", "", text)) if is_name else ():
         try:
@@ -792,6 +803,36 @@ def _of_mac(item: Item, value: str) -> str:
         return value
     mac = f"mac {value}"
     return gpus_of(mac)[1].name if gpu_in(mac) else value
+
+
+def _with_nodes(
+    items: Sequence[Item], nodes: Item, machine: Item | None, counted: Item | None, *, is_split: bool
+) -> list[Item]:
+    """Return the items with the GPUs of all nodes: 2x8xh100 of two nodes with 8xh100.
+
+    `machine` names a node's GPU, with its number or without one; `counted` is the number of GPUs, of all nodes if the
+    usual node has fewer. `is_split` is whether another option decides how many GPUs there are.
+    """
+    name = (machine.value or machine.text) if machine else ""
+    total, usual = int((counted and counted.value) or 0), PER_NODE
+    if is_valid(gpus_of, name):
+        usual = gpus_of(name)[1].per_node
+    has_number = re.match(r"\d+x", name) is not None
+    if counted is nodes:
+        total = 0
+    if not has_number and (total > usual or is_split or not (machine or total)):
+        unused = nodes._replace(idea=Idea("nodes", note=NO_FIGURE), is_exact=total > usual or is_split)
+        return [unused if item is nodes else item for item in items]
+    others = [item for item in items if not any(item is one for one in (nodes, machine, counted))]
+    text = f"{nodes.value}x{name}" if has_number else f"{nodes.value}x{total or usual}x{name}".rstrip("x")
+    lacks = "" if has_number else f"{plural(total or usual, 'GPU')} per node are assumed: --gpus is the number of all"
+    if not machine:
+        text, idea = str(int(nodes.value or 1) * total), Idea("gpus", "--gpus N", lacks=lacks)
+        return [*others, Item("idea", "gpus", nodes.typed, idea, text, is_guess=True, is_exact=True)]
+    return [
+        *others,
+        Item("idea", "gpu", nodes.typed, Idea("gpu", "--gpu GPU", lacks=lacks), text, is_guess=True, is_exact=True),
+    ]
 
 
 def _with_models(items: Sequence[Item]) -> list[Item]:

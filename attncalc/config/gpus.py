@@ -241,14 +241,15 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
     Raises AttncalcError as `gpu` does, if this machine has no GPU, and if the number or the memory is not possible.
     """
     text = re.sub(_FOLLOWING_MEMORY, "", text.strip())
-    names = text.split(",")
-    kinds = dict.fromkeys(names)
-    if len(kinds) < len(names):  # '3090,3090' is one machine, and '3090,4090' a list of `sweep`
-        least = min(kinds, key=lambda name: gpu(name).memory)
-        if len(kinds) > 1:
-            tip = f"a lower bound of what fits: --gpu {len(names)}x{least}"
+    names = [name.strip() for name in re.split("[,+]", text)]
+    if len({*names}) < len(names) or "+" in text:  # '3090,3090' and '3090+4090' are one machine, '3090,4090' is a list
+        parts = [(number, kind) for name in names for number, kind in re.findall(r"^(?:(\d{1,3}) ?[xX] ?)?(.*)$", name)]
+        least = min((kind for _, kind in parts), key=lambda kind: gpu(kind).memory)
+        all_of_least = f"{sum(int(number or 1) for number, _ in parts)}x{least}"
+        if len({kind for _, kind in parts}) > 1:
+            tip = f"a lower bound of what fits: --gpu {all_of_least}"
             raise AttncalcError(f"--gpu {truncate(text)}: one model on several kinds of GPU is not computed", tip)
-        text = f"{len(names)}x{least}"
+        text = all_of_least
     if re.search(_MAC, text):
         text = _chip_of_mac(re.sub(_MAC, " ", text).strip(" -,"))
     if text.lower() == CPU:

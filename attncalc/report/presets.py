@@ -46,11 +46,13 @@ class Listed(NamedTuple):
     repositories: tuple[str, ...] = ()  # the repositories on the Hugging Face hub that it is found by
 
 
-def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names_only: bool = False) -> Report:
+def presets_report(
+    listed: Sequence[Listed], *, words: Sequence[str] = (), names_only: bool = False, one_per_line: bool = False
+) -> Report:
     """Return one row per preset: attention, maximum context, parameters, and cache per token.
 
-    `words` filtered them. `names_only` shows names instead of figures, one row per family; JSON has figures in any
-    case.
+    `words` filtered them. `names_only` shows names instead of figures, one row per family or, with `one_per_line`, per
+    preset; JSON has figures in any case.
     """
     models = [preset.model for preset in listed]
     totals = [params(model).total for model in models]
@@ -71,7 +73,7 @@ def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names
         )
         for (model, family, repositories), total, token, context in zip(listed, totals, tokens, contexts, strict=True)
     )
-    table = _names_table(listed) if names_only else _figures_table(models, totals, tokens)
+    table = _names_table(listed, one_per_line) if names_only else _figures_table(models, totals, tokens)
     return Report(
         "presets",
         (_heading(len(listed), words, names_only),),
@@ -92,11 +94,13 @@ def _heading(number: int, words: Sequence[str], names_only: bool) -> str:
     return f"{plural(number, 'built-in model')}{found}  {_FIGURES_TIP}"
 
 
-def _names_table(listed: Sequence[Listed]) -> Table:
-    """Return one row per family with its names; small families share the last row."""
+def _names_table(listed: Sequence[Listed], one_per_line: bool) -> Table:
+    """Return one row per family with its names, where small families share the last row; or one per name, for grep."""
     families = grouped((preset.family, preset.model.name) for preset in listed)
     rows = [names for names in families.values() if len(names) > 12]
     rows.append([name for names in families.values() if len(names) <= 12 for name in names])
+    if one_per_line:
+        rows = [[name] for names in families.values() for name in names]
     return Table((Column(align="left"),), tuple((" ".join(names),) for names in rows if names))
 
 
