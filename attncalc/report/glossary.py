@@ -53,7 +53,7 @@ def find_terms(words: str) -> list[str]:
     Raises AttncalcError if there is no term, or another word that is none.
     """
     asked = re.sub(r"[\s_]+", "-", words.strip().lower().rstrip("?"))
-    names = {name: name for name in TERMS} | {other: name for name, term in TERMS.items() for other in term.also}
+    names = {other.replace("_", "-"): name for name, term in TERMS.items() for other in (name, *term.also)}
     known = "|".join(re.escape(name) for name in sorted((*names, *_ASKING), key=len, reverse=True))
     found: list[str] = []
     if re.fullmatch(rf"({known})(-({known}))*", asked):
