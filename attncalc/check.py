@@ -31,8 +31,6 @@ def _facts(record: object, *names: str) -> dict[str, Any]:
 
 
 class Check(NamedTuple):
-    """One comparison."""
-
     section: str  # heading that it is listed under on screens
     name: str  # name in JSON
     label: str  # name on screens
@@ -147,8 +145,6 @@ class ScalingRow(NamedTuple):
 
 
 class VerifyResult(NamedTuple):
-    """The result of verifying one model."""
-
     checks: tuple[Check, ...]  # the checks, in order; none if the model could not be verified here
     times: tuple[Timing, ...] = ()  # the times of each pass
     scaling: tuple[ScalingRow, ...] = ()  # the rows of `--scaling`

@@ -12,8 +12,6 @@ from .records import NamedTuple
 
 
 class GgmlType(NamedTuple):
-    """A type of tensors."""
-
     number: int  # its number in a GGUF file
     name: str  # its name in llama.cpp: 'Q4_K'
     block: int  # elements of a block; 1 for a type that is not quantized

@@ -35,8 +35,6 @@ _ASSOCIATIVE = {"+": ("+", "-"), "*": ("*",)}
 
 
 class Symbol(NamedTuple):
-    """A symbol of a formula."""
-
     name: str  # its name: 'L'
     value: int
     meaning: str  # what it counts, in words: 'layers'

@@ -99,8 +99,6 @@ class ReadOptions(TypedDict, total=False):
 
 
 class ModelOptions(WhatIfOptions, ReadOptions, total=False):
-    """The options that change a model."""
-
     revision: Annotated[
         str | None, "Branch, tag or commit of org/name on the hub. Default: main.", With(metavar="REVISION", axis=False)
     ]
@@ -226,8 +224,6 @@ class IntensityOptions(ShardedModelOptions, SizeOptions, CacheDtypeOptions, tota
 
 
 class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
-    """The options of `attncalc compare`."""
-
     attention: Annotated[
         str | Sequence[str] | None,
         "For one model: one more row, as mla:512; may be repeated.",

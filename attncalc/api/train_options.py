@@ -192,8 +192,6 @@ class MemoryOptions(TrainingOptions, total=False):
 
 
 class OptimizerOptions(DtypeOptions, total=False):
-    """The optimizer and its dtypes."""
-
     optimizer: Annotated[
         str | None,
         choice(*OPTIMIZERS, metavar="NAME", **ALIASES),

@@ -48,8 +48,6 @@ _LEAST_BITS = 2
 
 
 class VramRequest(NamedTuple):
-    """What is asked."""
-
     # The request at each context, without a GPU and first as asked
     requests: tuple[FitRequest, ...]
     # (type of GGUF files, the request with it), the largest first; () if types are not searched for

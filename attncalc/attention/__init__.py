@@ -75,26 +75,6 @@ class _Kinds(Mapping[str, type[Kind]]):
 
 KINDS: Mapping[str, type[Kind]] = _Kinds()
 
-__all__ = [
-    "FULL",
-    "KINDS",
-    "SHAPES",
-    "Attention",
-    "CacheSpec",
-    "Chunked",
-    "Cross",
-    "Full",
-    "Grouped",
-    "Kind",
-    "Matrix",
-    "Sliding",
-    "Span",
-    "Variant",
-    "Widths",
-    "as_compressed",
-    "as_latent",
-    "check_mask",
-    "matrices_from_shapes",
-    "pairs",
-    "required_keys",
-]
+__all__ = ["FULL", "KINDS", "SHAPES", "Attention", "CacheSpec", "Chunked", "Cross", "Full", "Grouped", "Kind", "Matrix"]
+__all__ += ["Sliding", "Span", "Variant", "Widths", "as_compressed", "as_latent", "check_mask", "matrices_from_shapes"]
+__all__ += ["pairs", "required_keys"]

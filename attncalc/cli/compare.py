@@ -23,8 +23,6 @@ _BETWEEN = ("vs", "vs.", "versus", "and", "with")
 
 
 class ModelsOptions(Options):
-    """Which models."""
-
     models: Annotated[
         list[str] | None, typer.Argument(help="One model, or several to compare with each other.", metavar="MODEL...")
     ] = None

@@ -134,8 +134,6 @@ class NamedModelOptions(NamedModel):
 
 
 class NamedModels(Options):
-    """The names or paths of the models."""
-
     models: Annotated[
         list[str] | None,
         typer.Argument(

@@ -39,8 +39,6 @@ app = command_app()
 
 
 class Verified(NamedTuple):
-    """What was verified."""
-
     models: list["VerifiedModel"]  # the models that were reached, in the order in which they were asked for
     device: dict[str, object]  # the device as plain data
     unreached: Sequence[str] = ()  # the names of the others

@@ -55,8 +55,6 @@ class DownloadError(Exception):
 
 
 class Request(NamedTuple):
-    """What to ask for."""
-
     url: str  # the address, without a password
     secret: str  # the value of the Authorization header, which only the host of `url` receives; '' for none
     limit: int  # bytes of the answer's body that are read at most
@@ -65,8 +63,6 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a server answered."""
-
     status: int  # the HTTP status, of the last host if there were redirects
     headers: Mapping[str, str]  # its headers, with small letters
     content: bytes  # its body: of a failure at most some kilobytes, and the beginning if the server ignored the range

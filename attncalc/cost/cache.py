@@ -47,7 +47,6 @@ class KVCache:
 
     @cached_property
     def groups(self) -> tuple[LayerCache, ...]:
-        """The cache of each layer group."""
         return self._groups(self._model, self._workload)
 
     @cached_property

@@ -45,8 +45,6 @@ class LayerTypes(NamedTuple):
 
 
 class ModelLayer(NamedTuple):
-    """The complexity of one layer of a model."""
-
     projections: Quantity  # FLOPs of its projections
     scores: LayerComplexity  # its exact scores
 

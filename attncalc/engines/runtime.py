@@ -153,5 +153,4 @@ class DeviceMemory(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
         return self.model_buffer + self.kv_buffer + (self.compute_buffer or 0) + (self.outside_buffers or 0)

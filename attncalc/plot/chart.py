@@ -107,8 +107,6 @@ class Stack(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step on a roofline."""
-
     label: str  # its name: 'prefill'
     intensity: float  # FLOP per byte
     speed: float  # FLOP/s that the roof allows

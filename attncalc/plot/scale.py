@@ -21,8 +21,6 @@ _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 class Axis(NamedTuple):
-    """What an axis shows."""
-
     label: str  # the figure, without the unit: 'KV cache'; "" if the chart's title names it
     unit: str  # the base unit of its values, as units.py names it
     name: str = ""  # the figure's or the option's name in JSON
@@ -36,8 +34,6 @@ class Tick(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The scale of an axis."""
-
     log: bool  # whether it is logarithmic
     low: float  # the value at the beginning, or its logarithm
     high: float  # the value at the end, or its logarithm

@@ -54,8 +54,6 @@ CHARTS = ("kv_cache", "params_total", "flops_prefill", "flops_decode")
 
 
 class Row(NamedTuple):
-    """A row of the comparison."""
-
     name: str  # the variant or the model: 'GQA-8', 'llama2-70b'
     model: ModelSpec
     workload: Workload  # the workload, at one of the contexts

@@ -33,7 +33,6 @@ def lines_table(texts: Iterable[str], *, strong: bool = False) -> Table:
 
 
 def limit(figure: Figure) -> str:
-    """Return the figure, or 'no limit'."""
     return "no limit" if figure.quantity is None else figure.human
 
 

@@ -20,8 +20,6 @@ Row = tuple[Any, ...]
 
 
 class Rows(NamedTuple):
-    """The rows of a sweep."""
-
     names: Sequence[str]  # the names of the columns
     units: Sequence[str | None]  # their units, '' for none; None for a column of text
     rows: Iterable[Row]  # the rows, which are computed while they are read
@@ -30,8 +28,6 @@ class Rows(NamedTuple):
 
 
 class Format(NamedTuple):
-    """An output format."""
-
     name: str  # what `--format` calls it
     suffixes: tuple[str, ...]  # suffixes of files that are written in this format; "" is a file without a suffix
     # The module in this package, imported when it is used. For a format of FORMATS it has `render(report, *, explain)`,

@@ -16,8 +16,6 @@ from .report import Column, Report, Table
 
 
 class Term(NamedTuple):
-    """A term."""
-
     title: str  # its name in words
     also: tuple[str, ...]  # other names by which people ask for it
     meaning: str  # what it is, in short sentences

@@ -39,8 +39,6 @@ OF_FAMILIES = FigureRows(
 
 
 class Listed(NamedTuple):
-    """A preset of the list."""
-
     model: ModelSpec
     family: str  # what its name starts with: 'qwen' for 'qwen3-32b'
     repositories: tuple[str, ...] = ()  # the repositories on the Hugging Face hub that it is found by

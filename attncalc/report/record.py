@@ -39,8 +39,6 @@ Row = Mapping[str, Any]
 
 
 class Run:
-    """One run of a record."""
-
     def __init__(self, facts: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> None:
         self.facts = facts  # the run as plain data, in which each list has rows without the names of their columns
         self._columns = columns

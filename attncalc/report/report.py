@@ -86,8 +86,6 @@ def times(quotient: Ratio, digits: int = 1) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table."""
-
     header: str = ""  # its lines above the cells; "" for none
     align: Literal["left", "right"] = "right"  # 'right' for numbers, 'left' for words
     in_lists: bool = True  # whether a list has it too, and not only the same number in full

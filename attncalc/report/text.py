@@ -63,7 +63,6 @@ def layout(
 
 
 def as_text(line: Line) -> str:
-    """Return a line without its kinds."""
     return "".join(piece.text for piece in line)
 
 

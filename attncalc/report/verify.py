@@ -49,8 +49,6 @@ _MAX_SKIPPED = 2
 
 
 class VerifiedModel(NamedTuple):
-    """A model and how it was verified."""
-
     model: ModelSpec
     workload: Workload  # the sizes that were run
     kernels: tuple[str, ...]  # the attention kernels that were requested; none for `--against`

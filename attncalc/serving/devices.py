@@ -92,7 +92,6 @@ class HostMemory(NamedTuple):
         return self.weights + cache + inputs + (self.device.taken(batch, context) if self.is_shared else 0)
 
     def has_room(self, batch: int, context: int) -> bool:
-        """Return whether the host has room for them."""
         return self.needed(batch, context) <= self.limit
 
 

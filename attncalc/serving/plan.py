@@ -197,8 +197,6 @@ class Row(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found."""
-
     requests: tuple[FitRequest, ...]  # what was asked, per model, GPU and dtype
     candidates: tuple[Candidate, ...]  # the replicas that may fit and serve at least one request
     tried: int  # how many splits were computed

@@ -82,8 +82,6 @@ FLAGS = {name for name, option in options_of(SweepOptions).items() if not option
 
 
 class Axis(NamedTuple):
-    """An axis."""
-
     name: str  # its name: 'kv_dtype'
     values: Sequence[Any]  # its values: numbers as ints, a GPU or a model as it was given
 

@@ -53,8 +53,6 @@ class ArrayLength(NamedTuple):
 
 
 class GgufTensor(NamedTuple):
-    """A tensor of a file."""
-
     name: str  # 'blk.0.attn_q.weight'
     shape: tuple[int, ...]  # its dimensions, the fastest first: a matrix has its inputs first, then its outputs
     type: GgmlType
@@ -70,8 +68,6 @@ class GgufTensor(NamedTuple):
 
 
 class GgufHeader(NamedTuple):
-    """The header of one file."""
-
     file: str  # what errors call the file
     version: int
     metadata: dict[str, Any]  # its keys: numbers, texts, lists of numbers, or an ArrayLength

@@ -15,8 +15,6 @@ MIN_8BIT = 4096
 
 
 class Optimizer(NamedTuple):
-    """An optimizer."""
-
     title: str  # its name on screens
     moments: int  # values per trained parameter
     kind: str  # 'plain' (of --optimizer-dtype), '8bit' (bitsandbytes), 'factored' (Adafactor) or 'muon'

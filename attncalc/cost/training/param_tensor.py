@@ -19,7 +19,6 @@ class ParamTensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Return the elements of one of them."""
         return self.rows * self.columns
 
     @property
@@ -29,5 +28,4 @@ class ParamTensor(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the elements of all of them."""
         return self.copies * self.rows * self.columns

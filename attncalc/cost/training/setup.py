@@ -48,8 +48,6 @@ class Lora(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """A training run."""
-
     model: ModelSpec  # the whole model
     workload: Workload  # a step of one micro-batch: `Workload.train`
     gpu: Gpu | None = None  # the GPU; None if only bytes are asked for

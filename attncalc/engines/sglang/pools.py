@@ -59,8 +59,6 @@ class TokenRow(NamedTuple):
 
 
 class StageLayers(NamedTuple):
-    """The layers of one pipeline stage."""
-
     full: int  # layers in the full pool
     swa: int  # layers in the sliding-window pool
     indexers: int  # layers with an indexer

@@ -21,8 +21,6 @@ below."""
 
 
 class SglangVersion(Version):
-    """The behaviour of one version."""
-
     @property
     def source_was_read(self) -> bool:
         """Whether the pools are from this version's source."""

@@ -34,8 +34,6 @@ DEFAULT_CONTEXT, DEFAULT_RECURRENT_CONTEXT, DEFAULT_SOURCE = 128, 32, 24
 
 
 class TransformersComparison(NamedTuple):
-    """The result of a comparison."""
-
     result: VerifyResult  # the checks
     workload: Workload  # the prefill whose FLOPs were compared
     # The 'device' of the JSON report: the class and the versions of transformers and torch

@@ -52,8 +52,6 @@ def is_language(path: str, has_towers: bool) -> bool:
 
 
 class AttentionModule(NamedTuple):
-    """An attention module of the class."""
-
     path: str  # its name in the model
     side: str  # the tokens that its stack processes: 'target' or 'source'
     layer: str  # path of its layer
