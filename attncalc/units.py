@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import SupportsFloat
 
 from .errors import BadValueError, did_you_mean
 from .quantity import ceil_div, symbol_like
@@ -187,8 +188,9 @@ def exact(number: int, unit: str) -> str:
     return count(number) if unit in (PARAMS, TOKENS, NO_UNIT) else f"{count(number)} {unit}"
 
 
-def quotient(value: float, unit: str) -> str:
+def quotient(ratio: SupportsFloat, unit: str) -> str:
     """Return a ratio with its unit in three digits: '12.3 ms', '1,235 tokens/s'."""
+    value = float(ratio)
     if unit == SECONDS:
         unit, factor = common_unit(value, unit)
         value /= factor

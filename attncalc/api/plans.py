@@ -24,13 +24,13 @@ from ..serving.plan import Demand, Plan, make_plan, search
 from ..serving.plan_space import Space
 from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
-from ..units import count, parse_count, parse_decimal, truncate
+from ..units import count, parse_decimal, truncate
 from .arguments import takes
 from .fit_request import fit_request, options_of_name, served_fields
 from .inputs import read_model
 from .options import ModelOptions
 from .plan_load import read_traffic
-from .plan_options import FIT_OPTIONS, CostOptions, LoadOptions, PlanOptions
+from .plan_options import FIT_OPTIONS, ChoiceOptions, CostOptions, LoadOptions, PlanOptions
 from .results import ResultRows
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     names, most = _without_number(options["gpu"])
     prices = read_prices(costs["price"], names) if "price" in costs else {}
     gpus = _gpus(names, prices)
-    max_gpus = _count(options, "max_gpus") or most
+    max_gpus = parsed(options, ChoiceOptions).get("max_gpus") or most
     space = Space(
         **{name: _counts(options, name) for name in ("tp", "pp", "dp", "attn_dp")},
         expert_parallel=bool(options.get("enable_expert_parallel")),
@@ -219,11 +219,6 @@ def _texts(options: Mapping[str, Any], field: str) -> list[str]:
     if given is None:
         return [AUTO]
     return list(dict.fromkeys(split_list(as_text(given), options_of(PlanOptions)[field].name)))
-
-
-def _count(options: Mapping[str, Any], field: str) -> int | None:
-    value = options.get(field)
-    return None if value is None else parse_count(str(value), options_of(PlanOptions)[field].name)
 
 
 def _counts(options: Mapping[str, Any], field: str) -> list[int] | None:

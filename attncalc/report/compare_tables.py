@@ -42,15 +42,11 @@ def variant_table(rows: Sequence[Row], released: int) -> Table:
     name = rows[released].name if len(rows[released].name) <= len("MLA-512") else "released"
     names = [f"{name} *" if i == released else row.name for i, row in enumerate(rows)]
     columns = list(_columns(rows, headers))
-    widths = ["/".join(_widths(row)) for row in rows]
+    mlps = ([layers.mlp for layers in row.model.main.layers if layers.mlp] for row in rows)
+    widths = ["/".join(dict.fromkeys(count(mlp.d_ff) for mlp in of_row)) for of_row in mlps]
     if len({*widths}) > 1:  # --same-params
         columns[0] = (Column("d_ff"), widths)  # in place of the KV heads, which the names have
     return column_table([(Column("", "left"), names), *columns], frozenset({released}))
-
-
-def _widths(row: Row) -> dict[str, None]:
-    """Return the widths of the MLPs, each once."""
-    return dict.fromkeys(count(layers.mlp.d_ff) for layers in row.model.main.layers if layers.mlp)
 
 
 def model_table(rows: Sequence[Row]) -> Table:

@@ -361,8 +361,8 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
     least, most = (" >=", " <=") if plan.demand.efficiency is None else ("", "")
     speeds = [row.speed for row in rows]
     columns += [
-        (Column(f"TTFT\n{least[1:]}"), [quotient(float(s.ttft), SECONDS) if s else "-" for s in speeds]),
-        (Column(f"TPOT\n{least[1:]}"), [quotient(float(s.tpot), SECONDS) if s else "-" for s in speeds]),
+        (Column(f"TTFT\n{least[1:]}"), [quotient(s.ttft, SECONDS) if s else "-" for s in speeds]),
+        (Column(f"TPOT\n{least[1:]}"), [quotient(s.tpot, SECONDS) if s else "-" for s in speeds]),
         (
             Column(f"tokens\n/s{most}"),
             [f"{float(speed):,.0f}" if speed else "-" for speed in (row.tokens_per_second for row in rows)],

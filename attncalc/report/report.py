@@ -68,7 +68,7 @@ class Figure(NamedTuple):
         if self.quantity is None:
             return "-"
         if isinstance(self.quantity, Ratio):
-            return quotient(float(self.quantity), self.unit) if self.unit else number(float(self.quantity))
+            return quotient(self.quantity, self.unit) if self.unit else number(float(self.quantity))
         return as_text(self.quantity, self.unit)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from ..errors import AttncalcError
 from ..hardware import MATMUL_DTYPES
 from ..model import ModelSpec, plural
-from ..quantity import Ratio
 from ..serving.answer import Answer
 from ..serving.request import file_type
 from ..serving.roofline import HostRead, Roofline, Step, roofline
@@ -232,10 +231,10 @@ def _steps_table(
     rows = [
         (
             name,
-            _time(step.seconds),
+            quotient(step.seconds, SECONDS),
             step.bound_by,
-            _time(step.by_compute),
-            _time(step.by_memory),
+            quotient(step.by_compute, SECONDS),
+            quotient(step.by_memory, SECONDS),
             number(float(step.intensity)),
             _per_second(step, tokens),
         )
@@ -243,10 +242,6 @@ def _steps_table(
         if step
     ]
     return Table(columns, tuple(rows))
-
-
-def _time(seconds: Ratio) -> str:
-    return quotient(float(seconds), SECONDS)
 
 
 def _per_second(step: Step, tokens: int) -> str:
@@ -259,7 +254,8 @@ def bounds_text(bounds: Roofline) -> str:
     at_context = f"Decode step at context {count(bounds.workload.context)}"
     steps = ((at_context, bounds.decode), ("Prefill", bounds.prefill))
     return " ".join(
-        f"{name}: at least {_time(step.seconds)}, {step.bound_by}-bound ({number(float(step.intensity))} FLOP/byte)."
+        f"{name}: at least {quotient(step.seconds, SECONDS)}, {step.bound_by}-bound "
+        f"({number(float(step.intensity))} FLOP/byte)."
         for name, step in steps
         if step
     )
@@ -426,4 +422,4 @@ def _variant_row(name: str, bounds: Roofline) -> tuple[str, ...]:
     batch = "never" if bounds.compute_bound_batch is None else f"batch {count(bounds.compute_bound_batch)}"
     speed = f"{float(bounds.tokens_per_second):,.0f}" if bounds.tokens_per_second else "-"
     intensity = (bounds.decode_expected or step).intensity
-    return (name, _time(step.seconds), speed, step.bound_by, batch, number(float(intensity)))
+    return (name, quotient(step.seconds, SECONDS), speed, step.bound_by, batch, number(float(intensity)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..quantity import Ratio
 from ..serving.answer import Answer
 from ..serving.tiers import Tier, prefill_of
 from ..units import BYTES, BYTES_PER_SECOND, SECONDS, TOKENS, count, human, quotient, short
@@ -79,21 +78,19 @@ def tiers_table(answer: Answer) -> tuple[Table, ...]:
         Column("beats\nprefill from"),
     )
     step = prefill_of(answer.resolved, answer.resolved.workload.context)
-    prefill = () if step is None else (("prefilling again", "", "", "", f"{_seconds(step.by_compute)} or more", ""),)
-    return (Table(columns, (*(_row(tier, has_prefill=step is not None) for tier in answer.tiers), *prefill)),)
+    rows = [_row(tier, has_prefill=step is not None) for tier in answer.tiers]
+    if step:
+        rows.append(("prefilling again", "", "", "", f"{quotient(step.by_compute, SECONDS)} or more", ""))
+    return (Table(columns, tuple(rows)),)
 
 
 def _row(tier: Tier, *, has_prefill: bool) -> tuple[str, ...]:
-    load = _seconds(tier.load) if tier.load else ""
+    load = quotient(tier.load, SECONDS) if tier.load else ""
     start = ""
     if tier.load and has_prefill:
         start = "never" if tier.faster_from is None else "always" if tier.faster_from == 1 else count(tier.faster_from)
     per_gib = f"{float(tier.tokens_per_gib):,.0f}"
     return (_TITLES[tier.name], human(tier.memory, BYTES), count(tier.tokens), per_gib, load, start)
-
-
-def _seconds(time: Ratio) -> str:
-    return quotient(float(time), SECONDS)
 
 
 def tier_notes(answer: Answer) -> Iterator[str]:

@@ -40,7 +40,7 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         needed_figures(asked),
-        tuple((_gpu_facts(found, gpu), _figures_of(gpu)) for gpu in found.gpus),
+        tuple(_of_gpu(found, gpu) for gpu in found.gpus),
         notes=notes,
         terms=term_figures(asked.budget),
         extra={
@@ -151,14 +151,12 @@ def needed_figures(of: Need) -> tuple[Figure, ...]:
     )
 
 
-def _figures_of(gpu: UsualGpu) -> tuple[Figure, ...]:
-    return tuple(figure.without_formula(gpu.need.gpu_name) for figure in needed_figures(gpu.need))
-
-
-def _gpu_facts(found: Vram, gpu: UsualGpu) -> dict[str, Any]:
+def _of_gpu(found: Vram, gpu: UsualGpu) -> tuple[dict[str, Any], tuple[Figure, ...]]:
+    """Return what a GPU is, as plain data, and its figures."""
     need, fewest = gpu.need, zip(found.contexts, gpu.fewest, strict=True)
     numbers = [{"context": context, "gpus": number} for context, number in fewest]
-    return {"gpu": need.gpu_name, "gpus": need.resolved.gpus, "verdict": need.verdict, "fewest_gpus": numbers}
+    facts = {"gpu": need.gpu_name, "gpus": need.resolved.gpus, "verdict": need.verdict, "fewest_gpus": numbers}
+    return facts, tuple(figure.without_formula(need.gpu_name) for figure in needed_figures(need))
 
 
 def _context_facts(of: Need) -> dict[str, int]:
