@@ -264,6 +264,24 @@ def test_a_context_beyond_the_trained_one_is_shortened_to_it(ask: Ask) -> None:
     assert advice_of(ask, log.format(1_500_160 * 2048))[:2] == in_f16
 
 
+def test_llama_bench_and_a_dense_model_have_options_of_their_own(ask: Ask) -> None:
+    """512 + 32 tokens of the tests, of a context of 131,072; 40,184 MiB are 39.24 GiB."""
+    failed = (
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 40184.00 MiB on device 0: cudaMalloc failed: out of "
+        "memory\nllama_model_load: error loading model: unable to allocate CUDA0 buffer\n"
+        "main: error: failed to load model 'Llama-3.3-70B-Instruct-Q4_K_M.gguf'\n"
+    )
+    assert advice_of(ask, failed)[:2] == ["-fit on", ""]
+    assert "more GPUs: it divides the layers" in ask("fit", "--log", "-", stdin=failed).out
+    bench = f"$ llama-bench -m Llama-3.3-70B-Instruct-Q4_K_M.gguf -p 512 -n 32\n{failed}"
+    assert advice_of(ask, bench)[0] == "-fitt 1024"
+    asked = ask("fit", "--gpu", "rtx-4090", "--log", "-", "--json", stdin=bench).document
+    assert (asked["workload"]["context"], asked["suggestions"][0]["launch_command"]) == (544, None)
+    assert "39.24 GiB were wanted, the GPU has 23.51 GiB" in asked["refusal"]["reason"]
+    served = "ollama run qwen3:32b\nError: llama runner process has terminated: cudaMalloc failed: out of memory"
+    assert ask("fit", "--log", "-", "--json", stdin=served).document["model"]["name"] == "qwen3-32b"
+
+
 def test_layers_that_fit_are_counted_from_what_is_free(ask: Ask) -> None:
     """0.9 x 24,000 / 48,000 of 80 layers are 36. Without these figures llama.cpp can choose them."""
     failed = (

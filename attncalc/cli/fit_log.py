@@ -91,6 +91,7 @@ def read_logged_request(
         device = _gpu_in_log(log, str(given) if given else None)[1]
         _note_others(log, device)
         return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", device)
+    log = log._replace(is_dense=not model.has_experts)
     merged = _with_options_in_log(options, log, model)
     _note_others(log, merged["gpu"])
     # without it in the log, the command has the repository that was typed: a preset may be of several

@@ -57,9 +57,8 @@ _PREFIXES = tuple(
 )
 """What is put before the lines of a log by whatever collected them, with single blanks."""
 _NO_MESSAGE = (
-    "has neither the size of a cache nor a message why there is none, as vLLM, SGLang and llama.cpp print them",
-    "give a log with a line such as 'GPU KV cache size: 78,384 tokens', 'KV Cache is allocated. #tokens: 107984' "
-    "or 'llama_kv_cache: size = 576.00 MiB', or with the message why there is none",
+    "has neither the size of a cache nor a message why there is none",
+    "give lines such as 'GPU KV cache size: 78,384 tokens', or the error's message",
 )
 _A_SCREEN = 60
 """Lines of a paste that is all about one message."""

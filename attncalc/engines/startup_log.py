@@ -239,6 +239,7 @@ class StartupLog(NamedTuple):
     checkpoint_dtype: str | None = None  # of the model's weights by its name, as 'fp8' of Qwen3-32B-FP8; None otherwise
     architecture: str | None = None  # of the model as its file names it; None if the log does not have it
     hyperparameters: Mapping[str, int] = {}  # of the model's file: llama.cpp's n_ctx_train and n_layer
+    is_dense: bool = False  # whether the model is known, and no mixture of experts
     within: Program | None = None  # the program that contains the engine and started it
 
     @property

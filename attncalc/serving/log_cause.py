@@ -319,7 +319,9 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
     if refusal.tried and refusal.free:
         wanted, left = size(refusal.tried.bytes), size(refusal.free.bytes)
         return f"{wanted} were wanted, {left} were free: other processes use {sizes}"
-    return f"Other processes use {sizes}: {size(free)} are free"
+    share = log.settings.get("gpu_memory_utilization")
+    wanted = f", and the engine's share ({share}) is {size(int(float(share) * total.bytes))}" if share else ""
+    return f"Other processes use {sizes}: {size(free)} are free{wanted}"
 
 
 def free_share(log: StartupLog) -> str:

@@ -240,7 +240,9 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
         each = " on each GPU" if resolved.devices > 1 or (resolved.whole_layers and resolved.gpus > 1) else ""
         need = f"the weights need {size(int(weights.total))}{each}"
         if int(weights.total) > gpu.memory:
-            cause, reason = "weights_too_large", f"T{need[1:]}, and the GPU has {size(gpu.memory)}."
+            is_logged = refusal.where == "weights" and refusal.tried and refusal.tried.bytes > gpu.memory
+            of_weights = f"T{need[1:]}, and the GPU has {size(gpu.memory)}."
+            cause, reason = "weights_too_large", alone.reason if is_logged else of_weights
             needed, room = int(weights.total), gpu.memory
         elif refusal.tried and refusal.free and refusal.kind == "out_of_memory":
             reason = (

@@ -63,7 +63,7 @@ _DEVICE_CACHE = re.compile(r"llama_kv_cache: +\S{1,40} KV buffer size = +(\d{1,1
 _NAME = re.compile(
     r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)"
     r'|architecture=\w{1,40} file_type=\w{1,20} name="([^"]{1,120})"'
-    r"|\bLoading model ([\w.-]{1,80}/[\w.-]{1,120})"
+    r"|\bLoading model ([\w.-]{1,80}/[\w.-]{1,120})|\bollama run ([\w./-]{1,160}(?::[\w.-]{1,80})?)"
 )
 _FILE = re.compile(
     r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )"
@@ -186,6 +186,14 @@ _LM_STUDIO = Program(
     },
 )
 """The same in its settings of a model, or of its program lms (lmstudio.ai/docs/cli/load)."""
+_BENCH = Program(
+    "llama-bench",
+    "llama-bench has the context of each test: -p, -n and -d together.",
+    ("--context",),
+    {"-fit on": "-fitt 1024", "--n-cpu-moe": "-ncmoe", "-c": "-d 0 -p", "-fa on": "-fa 1"},
+)
+"""Its options, of which -fitt leaves so many MiB free (tools/llama-bench)."""
+_PROGRAMS = ((_LM_STUDIO, _LM_STUDIO_SIGN), (_OLLAMA_PROGRAM, _OLLAMA_SIGN), (_BENCH, re.compile(r"\bllama-bench\b")))
 _KINDS = {
     "SWA": "swa_kv_size",
     "indexer": "indexer_kv_size",
@@ -212,9 +220,13 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         if refusal is None:
             return None
     path, free = logs.first(_FILE, text), _free_memory(text)
-    within = _LM_STUDIO if _LM_STUDIO_SIGN.search(text) else _OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None
+    within = next((program for program, sign in _PROGRAMS if sign.search(text)), None)
+    if within is _BENCH:  # a test has the tokens of its prompt, its answer and what is before them
+        tokens = (logs.first(logs.option(names, _WHOLE), text) for names in ("p|n-prompt", "n|n-gen", "d|n-depth"))
+        lengths = [int(given or usual) for given, usual in zip(tokens, (512, 128, 0), strict=True)]
+        settings = {"context": str(sum(lengths)), **settings, "batch": "1"}
     if stated:
-        within = {_LM_STUDIO.title: _LM_STUDIO, _OLLAMA_PROGRAM.title: _OLLAMA_PROGRAM}.get(stated.program, within)
+        within = {each.title: each for each in (_LM_STUDIO, _OLLAMA_PROGRAM)}.get(stated.program, within)
         refusal = stated._replace(advice=_typed_in(within, stated.advice))
     return StartupLog(
         engine="llamacpp",
@@ -515,8 +527,9 @@ def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
     if refusal and refusal.where == "weights" and refusal.tried and free and n_layer and log.devices < 2:
         fitting = 9 * free.bytes * min(n_layer, int(layers or n_layer)) // (10 * refusal.tried.bytes)
         return (Advice(f"fewer layers on the GPU{than}, with a tenth left for the cache", f"-ngl {fitting}"),)
-    if log.within:
+    if log.within and log.within is not _BENCH:
         return (Advice(f"fewer layers on the GPU{than}", "-ngl N"),)
     chosen = f"newer builds choose the layers if -ngl is left out; older ones need -ngl with fewer layers{than}"
     experts = Advice("of a model with experts, those of N layers in host memory", "--n-cpu-moe N")
-    return (Advice(chosen, "-fit on"), experts)
+    more = Advice("more GPUs: it divides the layers among all that it sees")
+    return (Advice(chosen, "-fit on"), *(() if log.is_dense else (experts,)), *((more,) if log.devices < 2 else ()))
