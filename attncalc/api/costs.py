@@ -114,8 +114,7 @@ def _kv_cache(model: ModelSpec, workload: Workload, engine: str) -> KVCache:
     vars(cache).update(vars(of_cache.kv_cache(model, workload, engine_name=engine)))
     stored = f" as {engine} stores it" if engine != "ideal" else ""
     subject = f"{model_subject(model)}, {workload_subject(workload)}{stored}"
-    cache.knowing(subject, partial(kv_report, model, workload, engine))
-    return cache
+    return cache.knowing(subject, partial(kv_report, model, workload, engine))
 
 
 @takes(ShardedModelOptions)
@@ -130,9 +129,7 @@ def params(model: ModelLike | None = None, **options: Unpack[ShardedModelOptions
     Raises AttncalcError if the model or an option is not valid.
     """
     spec = read_model(model, options)
-    counted = Params(*of_params.params(spec))
-    counted.knowing(model_subject(spec), partial(params_report, spec))
-    return counted
+    return Params(*of_params.params(spec)).knowing(model_subject(spec), partial(params_report, spec))
 
 
 def _pass_subject(model: ModelSpec, workload: Workload) -> str:
@@ -149,9 +146,7 @@ def flops(model: ModelLike | None = None, workload: Workload | None = None, **op
     It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
-    counted = Flops(*of_flops.flops(spec, size))
-    counted.knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
-    return counted
+    return Flops(*of_flops.flops(spec, size)).knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
 
 
 @takes(ActivationsOptions)
@@ -171,8 +166,7 @@ def activations(
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     layers = Activations(of_activations.activations(spec, size, machine))
-    layers.knowing(_pass_subject(spec, size), partial(memory_report, spec, size))
-    return layers
+    return layers.knowing(_pass_subject(spec, size), partial(memory_report, spec, size))
 
 
 @takes(FlopsOptions)
@@ -182,9 +176,7 @@ def growth(model: ModelLike | None = None, workload: Workload | None = None, **o
     It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
-    grown = Growth(*of_growth.growth(spec, size))
-    grown.knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
-    return grown
+    return Growth(*of_growth.growth(spec, size)).knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
 
 
 @takes(FlopsOptions)
@@ -215,6 +207,5 @@ def decode_intensity(
     valid.
     """
     spec, size = read_call(model, workload, options)
-    intensity = Intensity(*of_intensity.decode_intensity(spec, size))
-    intensity.knowing(f"{model_subject(spec)}, {workload_subject(size)}", partial(compare_models, (spec,), (size,)))
-    return intensity
+    found, subject = of_intensity.decode_intensity(spec, size), f"{model_subject(spec)}, {workload_subject(size)}"
+    return Intensity(*found).knowing(subject, partial(compare_models, (spec,), (size,)))

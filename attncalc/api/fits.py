@@ -95,8 +95,7 @@ def fit(model: ModelLike | FitRequest, **options: Unpack[FitOptions]) -> FitResu
     """
     request = _request(model, options)
     result = FitResult(*of_fit.fit(request))
-    result.knowing(_subject(result.resolved), partial(answer_report, Answer(result)))
-    return result
+    return result.knowing(_subject(result.resolved), partial(answer_report, Answer(result)))
 
 
 @overload
@@ -124,9 +123,7 @@ def users(model: ModelLike | ResolvedRequest, **options: Any) -> Users | None:
         raise AttncalcError(
             "users needs --prompt and --output-len", 'give the tokens of a request: prompt="4K", output="1K"'
         )
-    result = Users(*answer)
-    result.knowing(_subject(resolved), partial(fit_report, resolved.request))
-    return result
+    return Users(*answer).knowing(_subject(resolved), partial(fit_report, resolved.request))
 
 
 @overload
@@ -179,8 +176,7 @@ def roofline(
         found = of_roofline.roofline(spec, workload, gpu, weights_dtype=weights_dtype, config=config)
     bounds = Roofline(*found)
     subject = f"{model_subject(spec)} on {gpu.title}, {workload_subject(workload)}"
-    bounds.knowing(subject, partial(roofline_report, spec, workload, bounds))
-    return bounds
+    return bounds.knowing(subject, partial(roofline_report, spec, workload, bounds))
 
 
 def _request(model: ModelLike | FitRequest, options: Mapping[str, Any]) -> FitRequest:

@@ -16,6 +16,9 @@ from ..report.report import Report, context_fact
 from ..units import BYTES, GIB, count
 from ..workload import Workload
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 def _to(form: str) -> Callable[[Written], str]:
     def text(answer: Written) -> str:
@@ -84,9 +87,10 @@ class Result(Written):
     _subject: str
     _make_report: partial[Report]
 
-    def knowing(self, subject: str, make_report: partial[Report]) -> None:
-        """Remember what was asked, in words, and the call that returns the report."""
+    def knowing(self, subject: str, make_report: partial[Report]) -> Self:
+        """Remember what was asked, in words, and the call that returns the report; return itself."""
         self._subject, self._make_report = subject, make_report
+        return self
 
     @cached_property
     def report(self) -> ShownReport:

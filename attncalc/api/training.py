@@ -65,8 +65,7 @@ def _train(request: TrainRequest) -> Train:
     run = result.run
     where = hardware_text(run.gpu, run.gpus)
     subject = f"{model_subject(run.model)} on {where}, {workload_subject(run.workload)}"
-    result.knowing(subject, partial(request_report, request))
-    return result
+    return result.knowing(subject, partial(request_report, request))
 
 
 def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: bool = False) -> Answer:

@@ -140,8 +140,7 @@ def _vram(request: VramRequest) -> Vram:
     found = Vram(*_found(request))
     resolved = found.asked.resolved
     subject = f"{resolved.request.model.name}, {resolved.engine.title}, {workload_subject(resolved.whole_workload)}"
-    found.knowing(subject, partial(vram_request_report, request))
-    return found
+    return found.knowing(subject, partial(vram_request_report, request))
 
 
 def _found(request: VramRequest) -> of_vram.Vram:

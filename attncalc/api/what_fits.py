@@ -51,10 +51,9 @@ class WhatFits(Result, of_vram.WhatFits):
     @classmethod
     def of(cls, found: of_vram.WhatFits) -> WhatFits:
         """Return what was found, which knows its report."""
-        result, first = cls(*found), found.needs[0].resolved
+        first = found.needs[0].resolved
         subject = hardware(first) if found.models else first.request.model.name
-        result.knowing(subject, partial(what_fits_report, found))
-        return result
+        return cls(*found).knowing(subject, partial(what_fits_report, found))
 
     def _answer(self) -> str:
         return verdict_of(self)
