@@ -58,6 +58,11 @@ class CannotCheckError(AttncalcError):
     code = 3
 
 
+def clash(first: str, second: str, tip: str = "leave one of them out") -> AttncalcError:
+    """Return the error about two options, as they are given, that exclude each other."""
+    return AttncalcError(f"{first} cannot be combined with {second}", tip)
+
+
 _TRIES = ContextVar("_TRIES", default=False)
 
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from .errors import AttncalcError, BadValueError
+from .errors import BadValueError, clash
 from .quantity import Quantity, documented, symbol, symbolic
 from .records import NamedTuple, dataclass
 from .units import count, parse_count, truncate
@@ -116,8 +116,9 @@ class Workload:
                 "the context includes the new tokens",
             )
         if self.recompute != "none" and self.phase != "train":
-            raise AttncalcError(
-                f"--recompute {self.recompute} cannot be combined with --phase {self.phase}",
+            raise clash(
+                f"--recompute {self.recompute}",
+                f"--phase {self.phase}",
                 "give it with --phase train: only a backward pass recomputes",
             )
         if self.mask and self.mask.kind == "prefix":

@@ -14,7 +14,7 @@ from ..config import ModelLike, load
 from ..config.presets import checkpoints, preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
-from ..errors import AttncalcError, MissingError
+from ..errors import AttncalcError, MissingError, clash
 from ..ggml import FILE_TYPES
 from ..hardware import MOST_RAM_AT_DESKS, Gpu
 from ..model import ModelSpec
@@ -197,9 +197,7 @@ def fit_request(
     if not longest:
         return request
     if request.engine == "all":
-        raise AttncalcError(
-            "--context auto cannot be combined with --engine all", "name one engine: each has another longest context"
-        )
+        raise clash("--context auto", "--engine all", "name one engine: each has another longest context")
     answer = with_longest_context(request)
     if possible_verdict(answer) != "may_not_fit":
         return answer
@@ -234,9 +232,7 @@ def _traffic(values: Mapping[str, Any], options: Mapping[str, Any]) -> Traffic |
     if "lengths" in values:
         for field in ("prompt", "output"):
             if field in values:
-                raise AttncalcError(
-                    f"--lengths cannot be combined with {names[field]}", "the lengths include prompt and output"
-                )
+                raise clash("--lengths", names[field], "the lengths include prompt and output")
     elif "prompt" not in values:
         for field, name in names.items():
             raise MissingError(f"{name} {truncate(options[field])} needs --prompt", "give --prompt 4K --output-len 1K")
@@ -280,7 +276,7 @@ def _with_other_memory(deployment: dict[str, Any]) -> Gpu | None:
     if device is None:
         raise AttncalcError("--other-memory needs --gpu", "give the GPU, as --gpu rtx-4090")
     if "reserve" in deployment:
-        raise AttncalcError("--other-memory cannot be combined with --reserve", "add it to --reserve")
+        raise clash("--other-memory", "--reserve", "add it to --reserve")
     if other >= device.memory:
         raise AttncalcError(
             f"--other-memory {human(other, BYTES)} is all of the GPU's {human(device.memory, BYTES)}",
@@ -296,9 +292,7 @@ def _static_share(deployment: Mapping[str, Any], share: Any) -> dict[str, Any]:
     if name != "all" and find_engine(name).share_option != "--mem-fraction-static":
         find_engine(name).reject("mem_fraction_static")
     if "gpu_memory_utilization" in deployment:
-        raise AttncalcError(
-            "--mem-fraction-static cannot be combined with --gpu-memory-utilization", "they are the same: give one"
-        )
+        raise clash("--mem-fraction-static", "--gpu-memory-utilization", "they are the same: give one")
     return {"gpu_memory_utilization": share}
 
 
@@ -373,7 +367,7 @@ def _engine_args(args: dict[str, Any]) -> dict[str, Any]:
     args.pop("mem_fraction_static", None)  # it is of the deployment
     if args.pop("cpu_moe", False):
         if "n_cpu_moe" in args:
-            raise AttncalcError("--cpu-moe cannot be combined with --n-cpu-moe", "give one of them")
+            raise clash("--cpu-moe", "--n-cpu-moe", "give one of them")
         args["n_cpu_moe"] = ALL_LAYERS
     moved = first_layers(args.get("override_tensor") or "")
     if moved:

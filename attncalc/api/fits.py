@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from ..config import ModelLike, load
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..report.fit import VERDICTS, answer_report, fit_report, hardware
@@ -187,9 +187,7 @@ def _request(model: ModelLike | FitRequest, options: Mapping[str, Any]) -> FitRe
     if not isinstance(model, FitRequest):
         return read_fit_request(model, given)  # type: ignore[arg-type]
     if given:
-        raise AttncalcError(
-            f"{next(iter(given))} cannot be combined with a FitRequest", "make it a field of the FitRequest"
-        )
+        raise clash(next(iter(given)), "a FitRequest", "make it a field of the FitRequest")
     return model
 
 

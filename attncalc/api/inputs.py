@@ -12,7 +12,7 @@ from ..config import ModelLike, load
 from ..cost.common import check_source
 from ..engines.ds_mla import has_pools, picks_latents
 from ..engines.options import SplitCacheOptions
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..units import DS_MLA, count, truncate
@@ -77,9 +77,7 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         values["kv_dtype"] = _one_cache_dtype(values)
     for name in ("batch", "context"):
         if "lengths" in values and name in values:
-            raise AttncalcError(
-                f"--lengths cannot be combined with --{name}", "the lengths set batch and context: leave the other out"
-            )
+            raise clash("--lengths", f"--{name}", "the lengths set batch and context: leave the other out")
     if values.get("kv_dtype") == DS_MLA:
         _check_ds_mla(model)
     phase, past = values.get("phase", "decode"), values.get("past", 0)
@@ -98,9 +96,9 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         ),
     }
     if past and "lengths" in values:
-        raise AttncalcError("--past cannot be combined with --lengths", "leave one of them out")
+        raise clash("--past", "--lengths")
     if past and phase != "prefill":
-        raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")
+        raise clash("--past", f"--phase {truncate(phase)}", "give it with --phase prefill")
     batch, context = values.get("batch", 1), values.get("context", model.max_context or DEFAULT_CONTEXT)
     if phase == "prefill":
         return Workload.prefill(batch, context, past=past, **of_workload)
@@ -179,5 +177,5 @@ def read_call(
         )
     for name in given_options:
         if name not in ShardedModelOptions.__annotations__:
-            raise AttncalcError(f"{name} cannot be combined with a Workload", "leave one of them out")
+            raise clash(name, "a Workload")
     return spec, workload

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttncalcError, MissingError, did_you_mean
+from ..errors import AttncalcError, MissingError, clash, did_you_mean
 from ..serving.traffic import Traffic
 from ..units import long_option, parse_count, truncate
 
@@ -35,7 +35,7 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
     path, prompt, output = (options.get(name) for name in ("lengths", "prompt", "output"))
     if path is not None:
         if prompt is not None or output is not None:
-            raise AttncalcError("--lengths cannot be combined with --prompt", "the file has prompts and outputs")
+            raise clash("--lengths", "--prompt", "the file has prompts and outputs")
         pairs = _read_csv(Path(os.fspath(path)), options.get("length_columns"))
         traffic = _mixture(pairs, options.get("percentile"))
     else:
@@ -53,7 +53,7 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
 def _shared(options: Mapping[str, Any], traffic: Traffic) -> int:
     prefix, rate = options.get("shared_prefix"), options.get("prefix_hit_rate")
     if prefix is not None and rate is not None:
-        raise AttncalcError("--shared-prefix cannot be combined with --prefix-hit-rate", "give one of them")
+        raise clash("--shared-prefix", "--prefix-hit-rate", "give one of them")
     if rate is not None:
         return int(traffic.prompt * rate.numerator // rate.denominator)
     return int(prefix or 0)

@@ -12,7 +12,7 @@ from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import checkpoints
 from ..config.prices import read_prices
 from ..engines import find_engine
-from ..errors import AttncalcError, MissingError
+from ..errors import AttncalcError, MissingError, clash
 from ..hardware import Gpu
 from ..options import as_text, options_of, parsed
 from ..ranges import parse_counts, split_list
@@ -95,7 +95,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         raise MissingError("a model is required", "name one, or several to compare with each other")
     load, costs = parsed(options, LoadOptions), parsed(options, CostOptions)
     if "users" in load and "rate" in load:
-        raise AttncalcError("--users cannot be combined with --rate", "give one of them")
+        raise clash("--users", "--rate", "give one of them")
     examples = {
         "--users": "users" not in load and "rate" not in load and "--users 500",
         "--gpu": options.get("gpu") is None and "--gpu h100,h200",
@@ -108,7 +108,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
             f"for example {' '.join(missing.values())} (--rate 20/s, --gpu all and --lengths FILE work too)",
         )
     if options.get("disaggregate") and options.get("spread"):
-        raise AttncalcError("--disaggregate cannot be combined with --spread", "leave one of them out")
+        raise clash("--disaggregate", "--spread")
     traffic = read_traffic(load)
     names, most = _without_number(options["gpu"])
     prices = read_prices(costs["price"], names) if "price" in costs else {}

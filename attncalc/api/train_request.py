@@ -14,7 +14,7 @@ from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
 from ..cost.training.optimizers import OPTIMIZERS
 from ..cost.training.setup import Lora, Training
 from ..cost.training.tensors import stage_tensors
-from ..errors import AttncalcError, BadValueError, MissingError, NotSupportedError, did_you_mean
+from ..errors import AttncalcError, BadValueError, MissingError, NotSupportedError, clash, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..options import parsed
@@ -71,12 +71,12 @@ def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | N
     """Return the tokens to train on; None if not asked. Raises AttncalcError if another option is missing."""
     name, *more = [name for name in ("tokens", "samples") if name in values] or [""]
     if more:
-        raise AttncalcError("--tokens cannot be combined with --samples", "give one of them")
+        raise clash("--tokens", "--samples", "give one of them")
     for other in () if name else ("mfu", "price", "epochs"):
         if other in values:
             raise MissingError(f"--{other} needs --tokens", "give the tokens to train on, as --tokens 15T")
     if name and all_gpus:
-        raise AttncalcError(f"--{name} cannot be combined with --gpu all", "give one GPU: --gpu h100-80gb")
+        raise clash(f"--{name}", "--gpu all", "give one GPU: --gpu h100-80gb")
     if name and run.gpu is None:
         raise MissingError(f"--{name} needs --gpu", "give the GPU, as --gpu 8xh100")
     each: int = run.workload.context if name == "samples" else 1
@@ -97,7 +97,7 @@ def usual_context(spec: ModelSpec) -> int:
 def _auto(values: Mapping[str, Any], all_gpus: bool) -> str:
     found = [name for name in ("context", "batch") if is_auto(values.get(name))]
     if len(found) > 1:
-        raise AttncalcError("--context auto cannot be combined with --batch auto", "give one of them as a number")
+        raise clash("--context auto", "--batch auto", "give one of them as a number")
     if found and "gpu" not in values:
         raise AttncalcError(f"--{found[0]} auto needs --gpu", "give the GPU, as --gpu h100-80gb")
     if all_gpus and "gpus" in values and str(values["gpus"]) == "auto":
@@ -172,7 +172,7 @@ def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
         return number
     other = "--gradient-accumulation" if "gradient_accumulation" in values else "--batch auto"
     if other == "--gradient-accumulation" or is_auto(values.get("batch")):
-        raise AttncalcError(f"--global-batch cannot be combined with {other}", "give one of them")
+        raise clash("--global-batch", other, "give one of them")
     asked, sequences = values["global_batch"], batch * max(1, dp)
     if asked % sequences:
         raise BadValueError(
@@ -195,7 +195,7 @@ def _zero(values: Mapping[str, Any]) -> int:
     if zero not in range(4):
         raise BadValueError(f"--zero cannot be {zero}", "give 0, 1, 2 or 3")
     if "fsdp" in values and zero != 3:
-        raise AttncalcError(f"--fsdp cannot be combined with --zero {zero}", "leave one of them out")
+        raise clash("--fsdp", f"--zero {zero}")
     return zero
 
 

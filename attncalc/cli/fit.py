@@ -16,7 +16,7 @@ from ..api.fit_options import ALL, GROUPS, FitOptions, UserOptions
 from ..api.fit_request import read_fit_request, read_quants
 from ..config import ModelLike, load
 from ..config.user_files import piped_in
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..serving.answer import Answer
 from ..serving.request import FitRequest, resolve
 from ..units import is_auto, parse_count, truncate
@@ -188,7 +188,7 @@ def _check_quants(options: FitOptions, start: LogOptions, screen: ScreenOptions)
     others = {"--log": start.log, "--full": screen.full, "--roofline": screen.roofline}
     for name, value in (*others.items(), ("--weights-dtype", options.get("weights_dtype"))):
         if value:
-            raise AttncalcError(f"--quants cannot be combined with {name}", "leave one of them out")
+            raise clash("--quants", name)
 
 
 def _quants(model: ModelLike, options: FitOptions) -> "Report":

@@ -20,7 +20,7 @@ from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquan
 from ..config.source import DOCUMENTS
 from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..hardware import DESKTOP, Gpu
 from ..model import ModelSpec
 from ..options import parsed
@@ -60,18 +60,17 @@ def read_logged_request(
     for name in _NOT_WITH_A_LOG:
         if name in options:
             option = long_option(name)
-            raise AttncalcError(f"{option} cannot be combined with --log", "leave it out: the log has the memory")
+            raise clash(option, "--log", "leave it out: the log has the memory")
     from ..engines.log_file import read_log
 
     engine = options.get("engine")
     if engine == "all":
-        raise AttncalcError(
-            "--engine all cannot be combined with --log", "leave --engine out: the log names the engine"
-        )
+        raise clash("--engine all", "--log", "leave --engine out: the log names the engine")
     log = read_log(content(path), str(path), engine)
     if engine not in (None, log.engine):
-        raise AttncalcError(
-            f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
+        raise clash(
+            f"--engine {truncate(engine)}",
+            f"a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
     if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:

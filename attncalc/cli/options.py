@@ -18,7 +18,7 @@ from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
 from ..config.presets import with_file_type
 from ..config.user_files import piped_in
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..report.formats import FORMATS, choose_format
@@ -96,10 +96,7 @@ class NamedModel(Options):
     def name(self) -> str:
         """Return the model's name or path. Raises AttncalcError if MODEL and --preset give none, or differ."""
         if None not in (self.model, self.preset) and self.model != self.preset:
-            raise AttncalcError(
-                f"MODEL '{truncate(self.model)}' cannot be combined with --preset '{truncate(self.preset)}'",
-                "name one of them",
-            )
+            raise clash(f"MODEL '{truncate(self.model)}'", f"--preset '{truncate(self.preset)}'", "name one of them")
         name = self.preset if self.model is None else self.model
         if name is None:
             raise no_model()
@@ -230,7 +227,7 @@ class ReportOptions(Options):
         """Raise AttncalcError if --json and --format differ, or the format or the suffix of --output is unknown."""
         super().__init__(**values)
         if self.json and self.format not in (None, "json"):
-            raise AttncalcError(f"--json cannot be combined with --format {truncate(self.format)}", "give one of them")
+            raise clash("--json", f"--format {truncate(self.format)}", "give one of them")
         self.form_name = "json" if self.json else self.format
         self.check_format()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..report.formats import goes_to_file
 from ..report.report import Report
 from ..units import truncate
@@ -76,7 +76,7 @@ class PlotFileOptions(Options):
         """
         for name, is_used in excludes.items():
             if self.plot is not None and is_used:
-                raise AttncalcError(f"--plot cannot be combined with {name}", "leave one of them out")
+                raise clash("--plot", name)
         if self.plot is not None and self.into_file and goes_to_file(output.output):
             from ..report.write import is_same_file
 
@@ -89,9 +89,8 @@ class PlotFileOptions(Options):
         used = {"--json": output.json, "--format": output.format is not None, "--explain": output.explain}
         for name, is_used in used.items():
             if is_used:
-                raise AttncalcError(
-                    f"--plot without a file cannot be combined with {name}",
-                    "both would be on standard output: name a file, as --plot x.svg",
+                raise clash(
+                    "--plot without a file", name, "both would be on standard output: name a file, as --plot x.svg"
                 )
 
     def draw_beside(

@@ -16,7 +16,7 @@ from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
 from ..cost.kernels import KERNELS as TORCH_KERNELS
-from ..errors import AttncalcError, CannotCheckError, NotSupportedError, known_tip
+from ..errors import AttncalcError, CannotCheckError, NotSupportedError, clash, known_tip
 from ..model import ModelSpec
 from ..options import COUNT, TEXT, Count, Parser, With, options_of, parsed
 from ..records import NamedTuple
@@ -244,7 +244,7 @@ def _check_alone(program: str, allowed: Collection[str], tip: str, given: Iterab
         if name not in allowed:
             models = {"model": "a model", "preset": "a model", "models": "further models"}
             option = models.get(name) or long_option(name)
-            raise AttncalcError(f"{program} cannot be combined with {option}", tip.format(option=option))
+            raise clash(program, option, tip.format(option=option))
 
 
 def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions) -> None:
@@ -354,7 +354,7 @@ def _check_combinations(has_one: bool, given: Container[str]) -> None:
     """Raise AttncalcError for an option that needs one model, or that another one excludes."""
     for first, second in (("scaling", "tp"), ("train", "scaling"), ("train", "tp")):
         if first in given and second in given:
-            raise AttncalcError(f"--{first} cannot be combined with --{second}", "give one of them")
+            raise clash(f"--{first}", f"--{second}", "give one of them")
     for name in ("scaling", "tp", "train", "attention", "source_context"):
         if name in given and not has_one:
             option = long_option(name)
@@ -367,4 +367,4 @@ def _check_combinations(has_one: bool, given: Container[str]) -> None:
     }
     for name, reason in simulated.items():
         if "simulate" in given and name in given:
-            raise AttncalcError(f"--simulate cannot be combined with --{name}", f"leave out --{name}: {reason}")
+            raise clash("--simulate", f"--{name}", f"leave out --{name}: {reason}")

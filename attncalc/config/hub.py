@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..records import NamedTuple
 from ..units import truncate
 from .folder import LocalFolder
@@ -93,9 +93,7 @@ def with_revision(text: str, revision: str) -> str:
             f"--revision has no effect on '{truncate(text)}'", "it needs the name of a model on the hub, as org/name"
         )
     if found.revision not in (MAIN, revision):
-        raise AttncalcError(
-            f"--revision {truncate(revision)} cannot be combined with '{truncate(text)}'", "give the revision once"
-        )
+        raise clash(f"--revision {truncate(revision)}", f"'{truncate(text)}'", "give the revision once")
     return str(found._replace(revision=revision))
 
 

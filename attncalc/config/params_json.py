@@ -15,7 +15,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttncalcError, NotSupportedError
+from ..errors import AttncalcError, NotSupportedError, clash
 from ..model import MAX_LAYERS
 from ..units import truncate
 from .document import Document
@@ -342,7 +342,7 @@ def _from_mistral(data: _Keys, notes: list[str]) -> dict[str, Any]:
     # mistral-inference reads both names: with the second, vLLM sees no windows.
     windows = [data[key] for key in ("sliding_window", "_sliding_window") if data.get(key) is not None]
     if len(windows) > 1:
-        raise AttncalcError("sliding_window cannot be combined with _sliding_window", _TIP)
+        raise clash("sliding_window", "_sliding_window", _TIP)
     text |= _windows(data, windows[0] if windows else None)
     if data.get("qk_nope_head_dim"):
         text |= {"model_type": "mistral4", "architectures": ["Mistral4ForCausalLM"], **_experts(data)}

@@ -16,7 +16,7 @@ from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
 from ..engines.runtime import Limits
-from ..errors import AttncalcError, MissingError, known_tip
+from ..errors import AttncalcError, MissingError, clash, known_tip
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -465,8 +465,9 @@ def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
                 raise AttncalcError(what, known_tip(name, sorted(known))) from None
         raise
     if request.draft and given.get("speculative_layers"):
-        raise AttncalcError(
-            "--speculative-model cannot be combined with --speculative-layers",
+        raise clash(
+            "--speculative-model",
+            "--speculative-layers",
             "leave --speculative-layers out: the draft model has its own layers",
         )
     own = {field.name for field in dataclasses.fields(of.args)}
@@ -507,18 +508,15 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
             "leave it out: --dp runs replicas of this model",
         )
     if request.attn_dp > 1 and request.dp > 1:
-        raise AttncalcError(
-            "--attn-dp cannot be combined with --dp", "SGLang has either ranks of attention or replicas"
-        )
+        raise clash("--attn-dp", "--dp", "SGLang has either ranks of attention or replicas")
 
 
 def _check_projector(request: FitRequest) -> None:
     """Raise AttncalcError if a reserve replaces the runtime memory that the projector is a part of."""
     projector = request.engine_args.get("mmproj")
     if projector and request.reserve is not None:
-        raise AttncalcError(
-            "--mmproj cannot be combined with --reserve",
-            f"leave --mmproj out, and add its {human(projector.weights, BYTES)} to --reserve",
+        raise clash(
+            "--mmproj", "--reserve", f"leave --mmproj out, and add its {human(projector.weights, BYTES)} to --reserve"
         )
 
 
@@ -531,7 +529,7 @@ def _check_cpu(request: FitRequest, of: Engine[Any]) -> None:
             f"--gpu cpu has no figures for engine {of.name}", "leave --engine out: llama.cpp runs without a GPU"
         )
     if request.gpus and request.gpus > 1:
-        raise AttncalcError(f"--gpus {request.gpus} cannot be combined with --gpu cpu", "leave --gpus out")
+        raise clash(f"--gpus {request.gpus}", "--gpu cpu", "leave --gpus out")
 
 
 def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None:
@@ -563,8 +561,9 @@ def _check_devices(request: FitRequest) -> None:
     has_start = request.gpu is not None and request.gpu.other_memory is not None  # the share must be free then
     for name in ("gpu_memory_utilization", "reserve", "weights_dtype", *([] if request.gpu else ["gpus"])):
         if getattr(request, name) is not None and not (has_start and name == "gpu_memory_utilization"):
-            raise AttncalcError(
-                f"{long_option(name)} cannot be combined with --kv-memory",
+            raise clash(
+                long_option(name),
+                "--kv-memory",
                 "leave it out, or give --gpu instead" if request.gpu is None else "leave one of them out",
             )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..quantity import Quantity, ceil_div, quantity, symbol
 from ..records import NamedTuple
 from ..units import count
@@ -68,7 +68,7 @@ class Traffic(NamedTuple):
     def check(self, context: int) -> None:
         """Raise AttncalcError if a number is not possible, or a request is longer than `context`."""
         if self.lengths and (self.prompt or self.output):
-            raise AttncalcError("--lengths cannot be combined with --prompt", "the lengths include prompt and output")
+            raise clash("--lengths", "--prompt", "the lengths include prompt and output")
         if self._shortest < 1 or self.output < 0 or self.shared_prefix < 0:
             raise AttncalcError(
                 "a request has at least one token, and no number of tokens is negative",

@@ -12,7 +12,7 @@ from ..api.fit_request import options_of_name
 from ..api.inputs import DEFAULT_CONTEXT
 from ..api.options import WhatIfOptions
 from ..api.train_request import usual_context
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..model import ModelSpec
 from ..options import as_text, parsed
 from ..records import NamedTuple
@@ -96,7 +96,7 @@ class Sweep:
     def _check_train(self) -> None:
         for name in self._given:
             if name not in TRAIN:
-                raise AttncalcError(f"{option_name(name)} cannot be combined with --train", "leave one of them out")
+                raise clash(option_name(name), "--train")
 
     def _check_others(self) -> None:
         for name in self._given:

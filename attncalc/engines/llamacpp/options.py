@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Annotated
 
-from ...errors import AttncalcError, NotSupportedError
+from ...errors import AttncalcError, NotSupportedError, clash
 from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, GIBIBYTES, Count, Parser, Size, With, count_or_zero
 from ...records import NamedTuple, dataclass
 from ...units import DType, dtype, list_tip, parse_decimal, truncate
@@ -204,9 +204,7 @@ class LlamacppArgs(EngineArgs):
         if not self.on_cpu:
             return
         if self.n_gpu_layers:
-            raise AttncalcError(
-                f"--n-gpu-layers {self.n_gpu_layers} cannot be combined with --gpu cpu", "leave it out, or give 0"
-            )
+            raise clash(f"--n-gpu-layers {self.n_gpu_layers}", "--gpu cpu", "leave it out, or give 0")
         none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False}
         none["override_tensor"] = None
         none |= {"ram": None, "ram_bandwidth": None}

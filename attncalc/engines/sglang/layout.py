@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from ...attention import Chunked, Sliding
-from ...errors import AttncalcError
+from ...errors import AttncalcError, clash
 from ...units import parse_decimal, truncate
 from ..pipeline import LayerCacheSpec
 from .options import STATE_SLOTS, SglangArgs
@@ -33,9 +33,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     if args.dcp > 1:
         _check_dcp(pools, args)
     if args.caches_on_host and not args.radix_cache:
-        raise AttncalcError(
-            "SGLang's cache in host memory cannot be combined with --no-prefix-caching", "leave one of them out"
-        )
+        raise clash("SGLang's cache in host memory", "--no-prefix-caching")
     parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")  # an error here, and not where a report needs it
     sequences = args.requests
     if sequences is not None:
