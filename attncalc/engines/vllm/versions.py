@@ -364,6 +364,8 @@ class VllmVersion(Version):
     """DeepSeek-V4 keeps its residual streams without a drafter too."""
     pools_queries = between((0, 27), (0, 29), "models/deepseek_v4/eager_scratch.py")
     """DeepSeek-V4 has a buffer for the padded queries of a step."""
+    loads_whole_blocks = since((0, 21), "_scoped_allocator_max_split in v1/worker/gpu_worker.py")
+    """Tensors of 20 MiB or more get whole blocks of PyTorch's allocator."""
     plain_mrope_of_qwen3 = since((0, 32), "mrope_positions_factor in models/qwen3_vl.py")
     """The Qwen3 families have a larger table only if tokens of videos are pruned."""
     mxfp4_value_alignment = by_version(
