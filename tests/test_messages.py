@@ -88,6 +88,17 @@ PASTED = [
         "Error: model requires more system memory (164.8 GiB) than is available (13.4 GiB)",
         *("164.80 GiB", "13.40 GiB", ""),
     ),
+    # four slots of https://github.com/ggml-org/llama.cpp/issues/23652 share one cache
+    (
+        "I slot load_model: id 3 | task -1 | new slot, n_ctx = 1024\nerror: Context size has been exceeded.",
+        *("1,024", "together are longer", "-c 2048"),
+    ),
+    # an image of GLM-OCR, whose message two servers wrapped: https://github.com/vllm-project/vllm/issues/34040
+    (
+        'Error 400 from vllm: {\\"error\\":{\\"message\\":\\"The decoder prompt contains a(n) image item with length '
+        '6042, which exceeds the pre-allocated encoder cache size 4800. Please reduce the input size\\"}}',
+        *("6,042", "4,800", "--max-num-batched-tokens 6042"),
+    ),
     # no table has it: each option takes the other's number
     ("ValueError: max_foo_slots (256) exceeds max_bar_pages (64).", "256", "64", "--max-foo-slots 64"),
 ]

@@ -279,7 +279,12 @@ def test_a_batch_without_tokens_asks_for_half_of_the_requests(ask: Ask) -> None:
             "with context length of only 7866 tokens, which is not enough.",
             *("a request of 10,136 tokens", "context of 7,866 tokens", "--context-length 10240"),
         ),
-        ("error: the request exceeds the available context size. try", "a request was", "server's context.", "-c N"),
+        (
+            "error: the request exceeds the available context size. try",
+            "a request was",
+            "server's context.",
+            "-c 16384",
+        ),
         (
             'source=runner.go:153 msg="truncating input prompt" limit=4096 prompt=15713 keep=4 new=4096',
             *("a request of 15,713 tokens", "context of 4,096 tokens", "num_ctx 16384"),

@@ -116,8 +116,11 @@ def _with_message(log: StartupLog | None, lines: list[str], engine: object) -> S
     known = {known.name: known for known in _readers()}
     shown = log.engine if log and not log.is_assumed else None
     found = next(known[name] for name in (message.engine, shown, engine, "vllm") if name in known)
-    read = found.read_log(lines, message.refusal)
-    return read and read._replace(is_assumed=found.name not in (message.engine, shown, engine))
+    is_assumed = found.name not in (message.engine, shown, engine)
+    is_engines = message.engine is None and not is_assumed  # a message that any engine may print
+    refusal = message.refusal._replace(program="") if is_engines else message.refusal
+    read = found.read_log(lines, refusal)
+    return read and read._replace(is_assumed=is_assumed)
 
 
 def _wrapped_once(lines: list[str]) -> Iterator[list[str]]:

@@ -21,7 +21,7 @@ UNKNOWN = "Unknown program"
 LONG_REQUEST = "request_too_long"
 _FOLLOWS = ("log_ends", "no_failure")
 """Causes of messages that follow from others."""
-_OF_RUNNING = (LONG_REQUEST, "cache_full", "requests_limited", *_FOLLOWS)
+_OF_RUNNING = (LONG_REQUEST, "request_refused", "cache_full", "requests_limited", *_FOLLOWS)
 """Causes of messages that a server survives."""
 _ENGINES = {
     **{name: name for name in ("vllm", "sglang", "llamacpp")},
@@ -32,9 +32,14 @@ _KINDS = {"context_too_long": "too_long", "too_many_sequences": "too_many_sequen
 """{cause: the kind of refusal}, if it is not 'stated'."""
 _PARTS = re.compile(r" ?\.\.\. ?|<\w+>|\[[^]]+\]|\{[^}]+\}|\w+|[^\w.<\[{]+|.")
 _FIGURE = re.compile(r"\{(?P<name>\w+)(?::(?P<change>\w+))?\}")
-_BETWEEN = r"\W{1,9}"
+_NUMBER, _WORDS, _WORD = r"\d[\d,_]{0,29}(?:\.\d{1,9})?", r"[^\n()\"]{1,60}?", r"[\w./+-]{1,60}"
+_VALUES = {"layers": r"-?\d{1,9}"}
+"""{name: what it can be}, if that is not a number without a sign."""
+_BETWEEN = r"\W{1,9}?"
 _TP = re.compile(r"tensor[_-]parallel[_-]size\W{1,5}(\d{1,4})|(?<!\w)-{0,2}tp(?:[_-]size)?[ =](\d{1,4})")
 _RAM = re.compile(r"(?i)\b(\d{1,4}) ?GB(?: of)?(?: unified)? (?:memory|RAM)\b")
+_USUAL_CONTEXT = 16_384
+"""Tokens of a context that is longer than the usual defaults, 4,096 and 8,192."""
 _FURTHEST = 200_000
 """Characters at the end of a log in which a message is searched."""
 
@@ -167,7 +172,7 @@ def _read(kind: _Kind, match: re.Match[str], text: str) -> Message:
             Advice(words, option, change.is_sure) for change, option, words in filled if words and option is not None
         )
         refusal = LogRefusal(_KINDS.get(kind.cause, "stated"), "", reason=f"{reason}.", advice=tuple(advice))
-    program = "" if kind.program in (engine, "any") else kind.title
+    program = "" if kind.program == engine else kind.title
     return Message(engine, refusal._replace(line=" ".join(match[0].split()), cause=kind.cause, program=program))
 
 
@@ -207,10 +212,10 @@ def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
     excess = f", by {count(asked - limit)}" if asked > limit > 0 else ""
     reason = f"{request} was longer than the server's context{f' of {count(limit)} tokens' if limit else ''}{excess}."
     step = 1 << max(0, asked.bit_length() - 3)  # 10,240 of 9,012 leave room for an answer
-    longer = (asked // step + 1) * step if asked else 2 * limit
+    longer = (asked // step + 1) * step if asked else 2 * limit or _USUAL_CONTEXT
     words = "a context that holds it" if asked else "a longer context"
-    option = context_option.replace("{}", str(longer or "N"))
-    advice = [Advice(f"{words}, if the model has it and the memory allows it", option)]
+    option = context_option.replace("{}", str(longer))
+    advice = [Advice(f"{words}, if the model has it and the memory allows it", option)] if option else []
     if "left" in figures:
         change = "in the request: what its prompt leaves of the context"
         advice.insert(0, Advice(change, f"max_tokens={figures['left']}", True))
@@ -228,6 +233,7 @@ _CHANGED: dict[str, Callable[[Any], Any]] = {
     "half": lambda number: max(1, number // 2),
     "floor": lambda number: max(1, int(number)),
     "most": lambda number: max(1, int(0.9 * number)),
+    "context": lambda number: 2 << number.bit_length(),
     "quarter": lambda number: max(1, number // 4),
     "room": lambda number: int(1.1 * number) // 256 * 256 + 256,
     "tenth": lambda number: f"{number / 10:.1f}",
@@ -276,7 +282,7 @@ def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:
             yield kind
             kind = None
         if line.startswith("== "):
-            header, signs = line[3:].split(": ", 2), ""
+            header, signs = [part.strip() for part in f"{line[3:]} ".split(": ", 2)], ""
         elif key == "signs":
             signs = text
         elif not is_of_kind:
@@ -319,12 +325,11 @@ def _pattern(template: str) -> str:
             is_open = kind == "["
             inner = part[1:-1]
             if kind == "<":
-                value = r"[^\n()\"]{1,60}?" if inner.isupper() else r"\d[\d,_]{0,29}(?:\.\d{1,9})?"
-                found += rf"(?P<{inner.lower()}>{value})"
+                found += rf"(?P<{inner.lower()}>{_VALUES.get(inner, _WORDS if inner.isupper() else _NUMBER)})"
             elif kind == "[":
                 found += rf"(?:{_pattern(inner)}{_BETWEEN})?"
             elif kind == "{":
                 found += rf"(?:{'|'.join(map(_pattern, inner.split('|')))})"
             else:
                 found += part
-    return found
+    return f"{found.removesuffix(f'{_WORDS})')}{_WORD})" if found.endswith(f"{_WORDS})") else found

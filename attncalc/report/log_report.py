@@ -33,6 +33,7 @@ _REQUESTS, _REST = "concurrent requests", "--full adds the figures of the log, t
 _OF_REQUEST = "'attncalc fit MODEL --gpu GPU --log FILE' computes whether a context that holds the request fits."
 _LABELS = {
     "request_too_long": "REQUEST REFUSED",
+    "request_refused": "REQUEST REFUSED",
     "out_of_memory": "OUT OF MEMORY",
     "cache_full": "LOAD",
     "requests_limited": "LOAD",

@@ -34,6 +34,7 @@ CAUSES = {
     "too_many_sequences": "the cache has fewer blocks of recurrent states than a step may have sequences",
     "context_too_long": "the context is longer than the model's",
     "request_too_long": "the server runs, and a request was longer than its context",
+    "request_refused": "the server runs, and refused a request for another reason than its length",
     "option_value": "two options contradict each other, or one has a value that the engine does not take",
     "indivisible": "something cannot be shared evenly by that number of GPUs",
     "too_few_gpus": "there are fewer GPUs than the options ask for",
