@@ -76,7 +76,7 @@ def tries() -> Iterator[None]:
         _TRIES.reset(token)
 
 
-def is_valid(parse: Callable[..., object], *values: str) -> bool:
+def is_valid(parse: Callable[..., object], *values: object) -> bool:
     """Return whether a function takes the values, and raises no AttncalcError."""
     try:
         with tries():

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..cost.cache import layer_cache_specs
 from ..engines.base import CacheLayout, Pool
 from ..engines.engine import Refusal
-from ..errors import AttncalcError
+from ..errors import AttncalcError, is_valid
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, least, most, named, quantity, symbol
 from ..records import NamedTuple
@@ -508,9 +508,6 @@ def tensor_parallel_sizes(model: ModelSpec) -> Iterator[int]:
     """Yield the tensor-parallel sizes that divide the model, the smallest first; powers of two if it has no heads."""
     heads = max(int(kind.widths().n_heads) for _, layers in model.groups() for kind in layers.attentions)
     for tp in range(1, (heads or 64) + 1):
-        if heads % tp == 0 if heads else tp & (tp - 1) == 0:
-            try:
-                model.shard(tp)
-            except AttncalcError:  # something else in the model does not divide, as a second kind's heads
-                continue
+        # something else in the model may not divide, as a second kind's heads
+        if (heads % tp == 0 if heads else tp & (tp - 1) == 0) and is_valid(model.shard, tp):
             yield tp

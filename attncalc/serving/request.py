@@ -16,7 +16,7 @@ from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
 from ..engines.runtime import Limits
-from ..errors import AttncalcError, MissingError, clash, known_tip
+from ..errors import AttncalcError, MissingError, clash, is_valid, known_tip
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -573,20 +573,12 @@ def _check_heads(request: FitRequest, tp: int) -> int:
     try:
         request.model.shard(tp)
     except AttncalcError as error:
-        smaller = next(n for n in range(tp - 1, 0, -1) if tp % n == 0 and _divides(request.model, n))
+        smaller = next(n for n in range(tp - 1, 0, -1) if tp % n == 0 and is_valid(request.model.shard, n))
         if request.dp > 1 or request.pp > 1 or smaller == 1:
             return tp  # no smaller number helps: the error comes when the model is divided
         tip = f"give --tp {smaller} for {tp // smaller} replicas, or --tp {smaller} --pp {tp // smaller}"
         raise AttncalcError(f"--gpus {tp}: {error.message}", tip) from None
     return tp
-
-
-def _divides(model: ModelSpec, tp: int) -> bool:
-    try:
-        model.shard(tp)
-    except AttncalcError:
-        return False
-    return True
 
 
 def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
