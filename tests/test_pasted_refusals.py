@@ -163,7 +163,7 @@ ALONE = [
     # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1562
     (
         "Not enough resources to load the model with the current settings",
-        *("out_of_memory", "Weights, cache and buffers did not fit", "lms load --context-length"),
+        *("out_of_memory", "LM Studio did not load it: by its estimate", "lms unload --all"),
     ),
     # 256,000 tokens in Ollama
     (
@@ -181,16 +181,11 @@ ALONE = [
     # PyTorch 2.0 and before
     (
         "RuntimeError: CUDA out of memory. Tried to allocate 23.04 GiB (GPU 0; 23.52 GiB total; 0 bytes free)",
-        *("out_of_memory", "23.04 GiB were wanted, 0 B of 23.52 GiB were free", "--max-num-seqs 16"),
+        *("out_of_memory", "23.04 GiB were wanted, 0 B of 23.52 GiB were free", ""),
     ),
     ("Triton Error [CUDA]: out of memory, exceeded", "out_of_memory", "An allocation on the GPU failed", ""),
     # https://github.com/vllm-project/vllm/issues/18446
-    (
-        "Last error: Cuda failure 'out of memory'",
-        "out_of_memory",
-        "An allocation on the GPU failed",
-        "--max-num-seqs 16",
-    ),
+    ("Last error: Cuda failure 'out of memory'", "out_of_memory", "An allocation on the GPU failed", ""),
     # https://github.com/vllm-project/vllm/issues/19186 and 15598
     (
         "graphs.py, line 84, in capture_end\nsuper().capture_end()\nRuntimeError: CUDA error: out of memory",
@@ -202,6 +197,76 @@ ALONE = [
     ),
 ]
 """Messages without another line of the engine."""
+
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {} MiB. GPU 0 has a total capacity of "
+KINDS = [
+    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/927
+    (
+        "Error: Model loading aborted due to insufficient system resources. Overloading the system will likely",
+        *("LM Studio", "DID NOT START: LM Studio did not load it: by its estimate", "lms unload --all"),
+    ),
+    # https://github.com/sgl-project/sglang/issues/4547: SGLang calls functions of vLLM
+    (
+        'File "/env/lib/python3.12/site-packages/sglang/srt/managers/tp_worker_overlap_thread.py", line 111, in '
+        'forward_thread_func\n  File "/env/lib/python3.12/site-packages/vllm/utils.py", line 928, in _patched\n'
+        'File "/env/lib/python3.12/site-packages/vllm/utils.py", line 9, in f\nRuntimeError: CUDA error: out of memory',
+        *("SGLang", "STOPPED: The server ran, and a step ran out of memory", "--max-running-requests 16"),
+    ),
+    # https://github.com/QwenLM/Qwen3-VL/issues/1224: 730 + 424 + 800 MiB + 3.70 + 2.96 GiB = 8.57 GiB, and
+    # (23.69 - 8.57) / 23.69 = 0.638
+    (
+        "ERROR engine.py:389] "
+        + OUT_OF_MEMORY.format("418.00")
+        + "23.69 GiB of which 193.25 MiB is free. Process 1254 "
+        "has 730.00 MiB memory in use. Process 1243 has 424.00 MiB memory in use. Process 1349 has 800.00 MiB memory "
+        "in use. Process 1348 has 3.70 GiB memory in use. Process 1892152 has 2.96 GiB memory in use. Process 2167142 "
+        "has 14.90 GiB memory in use.",
+        *("vLLM", "other processes use at least 8.57 GiB of the GPU's 23.69 GiB", "--gpu-memory-utilization 0.63"),
+    ),
+    # https://github.com/sgl-project/sglang/issues/6082: 1.81 + 16.12 + 1.91 = 19.84 GiB, of ids that are near
+    (
+        "sglang 0.4.6: "
+        + OUT_OF_MEMORY.format("38.00")
+        + "23.65 GiB of which 37.44 MiB is free. Process 20909 has 1.81 "
+        "GiB memory in use. Process 21068 has 16.12 GiB memory in use. Process 21070 has 1.91 GiB memory in use. Of "
+        "the allocated memory 1.22 GiB is allocated by PyTorch, and 220.57 MiB is reserved by PyTorch but unallocated.",
+        *("SGLang", "started together, as ranks of a server, use 19.84 GiB", "--disable-fast-image-processor"),
+    ),
+    # https://github.com/vllm-project/vllm/issues/18115: a paste has lost a line break. One of 11.5 % more is 103.4 %
+    (
+        "[loggers.py:118] Engine 000: Running: 7 reqs, Waiting: 0 reqs, GPU KV cache usage: 91.2%, Prefix cache hit "
+        "rate: 0.0%INFO [loggers.py:118] Engine 000: Running: 8 reqs, Waiting: 0 reqs, GPU KV cache usage: 91.9%",
+        *("vLLM", "LOAD: 8 requests run, 0 wait, 91.9% of the cache is used: it holds 8", "--kv-cache-dtype fp8"),
+    ),
+    (
+        "Decode batch. #running-req: 3, #token: 9071, token usage: 0.12, #queue-req: 0,",
+        *("SGLang", "LOAD: 3 requests run, 0 wait, 12.0% of the cache is used: no request waits", ""),
+    ),
+    # https://github.com/sgl-project/sglang/issues/23769
+    (
+        "the server consistently fails during CUDA Graph capture with an out-of-memory error. It happens even with "
+        "`--cuda-graph-max-bs 4`:\nsglang serve --model-path m --tp 16",
+        *(
+            "SGLang",
+            "OUT OF MEMORY: The cache left too little for the CUDA graphs: by the words",
+            "--disable-cuda-graph",
+        ),
+    ),
+    # https://github.com/ggml-org/llama.cpp/issues/18181
+    (
+        "./llama-server -m m.gguf --mmproj mmproj-F32.gguf\nresults in a visible cuda malloc failure on warmup, but",
+        *("llama.cpp", "OUT OF MEMORY: The compute buffer did not fit: by the words", "--no-mmproj-offload"),
+    ),
+    # https://github.com/th1nhhdk/local_ai_ocr/issues/11: 730 - 685.25 = 44.75 MiB
+    (
+        "Error during inference: CUDA out of memory. Tried to allocate 730.00 MiB. GPU 0 has a total capacity of 7.57 "
+        "GiB of which 685.25 MiB is free. Including non-PyTorch memory, this process has 6.89 GiB memory in use. Of "
+        "the allocated memory 6.68 GiB is allocated by PyTorch, and 97.46 MiB is reserved by PyTorch but unallocated.",
+        *("PyTorch", "730 MiB were wanted, 685.25 MiB of 7.57 GiB were free", "expandable_segments:True"),
+    ),
+]
+"""Pastes with the title and the cause of the program that printed them, and an option of it."""
 
 
 def ask_of(ask: Ask, name: str, *options: str) -> Any:
@@ -224,6 +289,32 @@ def test_a_pasted_refusal_has_a_cause_and_what_to_change(
     assert screen.err == "" or "counts what others hold" in screen.err
     assert len(screen.out.splitlines()) <= 24
     assert max(map(len, screen.out.splitlines())) <= 80
+
+
+@each(("text", "title", "reason", "option"), KINDS)
+def test_a_paste_has_the_cause_and_the_options_of_the_program_that_printed_it(
+    ask: Ask, text: str, title: str, reason: str, option: str
+) -> None:
+    screen = ask("fit", "--log", "-", stdin=text).out
+    said = " ".join(screen.split())
+    assert said.startswith(title)
+    assert reason in said
+    assert option in said
+    assert len(screen.splitlines()) <= 24
+
+
+def test_what_a_command_has_already_is_not_advised(ask: Ask) -> None:
+    text = "sglang serve --model-path m --cuda-graph-max-bs 2 --tp 2\nCUDA graph capture fails: OOM"
+    assert "--cuda-graph-max-bs" not in ask("fit", "--log", "-", stdin=text).out
+    assert "--cuda-graph-max-bs 4" in ask("fit", "--log", "-", stdin=text.replace("-bs 2", "-bs 8")).out
+
+
+def test_gpus_of_different_names_are_not_several_of_the_first(ask: Ask) -> None:
+    text = "  Device {}: NVIDIA GeForce RTX {}, compute capability 8.9, VMM: yes"
+    log = "ggml_cuda_init: found 2 CUDA devices:\n{}\n{}\nllama-server -m Qwen3-8B-Q8_0.gguf\nfails to allocate memory"
+    heading = ask("fit", "--log", "-", stdin=log.format(text.format(0, 4090), text.format(1, 3060))).out
+    assert "llama.cpp on 2 GPUs" in heading
+    assert "2 x NVIDIA" in ask("fit", "--log", "-", stdin=log.format(text.format(0, 4090), text.format(1, 4090))).out
 
 
 @each(("message", "cause", "reason", "option"), ALONE)
@@ -373,13 +464,14 @@ def test_a_message_of_mlx_has_its_options(ask: Ask) -> None:
 
 @each(("name", "cause", "reason"), ANONYMOUS)
 def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, cause: str, reason: str) -> None:
-    """The messages are PyTorch's: vLLM's options are advised, and the note says how to get another engine's.
+    """The messages are PyTorch's, whose advice they get, and the note says how to get an engine's.
 
     The address of SGLang's thread names it.
     """
     assert ask_of(ask, name).out.startswith("SGLang  ")
     lines = (FOLDER / f"pasted-{name}.log").read_text(encoding="utf-8").partition("\n")[2]
-    assert "vLLM is assumed; --engine names another" in ask("fit", "--log", "-", stdin=lines).out
+    alone = " ".join(ask("fit", "--log", "-", stdin=lines).out.split())
+    assert "--engine " in alone
     refusal = ask("fit", "--log", "-", "--engine", "sglang", "--json", stdin=lines).document["refusal"]
     assert refusal["cause"] == cause
     assert reason in refusal["reason"]

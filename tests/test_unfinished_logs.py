@@ -111,7 +111,7 @@ MESSAGES = [
         "Model loading was stopped due to insufficient system resources. Under the current settings, this model "
         "requires approximately 14.36 GB of memory, and continuing to load it",
         "out_of_memory",
-        "Weights, cache and buffers did not fit: 14.36 GB (13.37 GiB) were wanted",
+        "by its estimate the free memory is too small: 14.36 GB (13.37 GiB) were wanted",
     ),
 ]
 

@@ -170,7 +170,7 @@ def _asked_by_message(text: str) -> list[str] | AttncalcError | None:
         log = read_log(text.encode(), "the message")
     except AttncalcError as error:
         return error if is_error or "neither" not in error.message else None
-    is_known = log.refusal is None or log.refusal.program != UNKNOWN
+    is_known = log.refusal is None or not (log.refusal.program == UNKNOWN or log.refusal.is_told)
     return ["fit", "--log", "-"] if is_known or is_error else None
 
 

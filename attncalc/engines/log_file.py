@@ -20,7 +20,8 @@ from ..units import truncate
 from . import ENGINES, find_engine
 from .engine import Engine
 from .messages import UNKNOWN, by_other, find_message, other_program, unknown_message
-from .startup_log import StartupLog, after_the_cache, with_end
+from .startup_log import LogRefusal, StartupLog, after_the_cache, typed_options, with_end
+from .told import told_failure
 
 LONGEST_LINE = 1 << 16
 """Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
@@ -56,6 +57,8 @@ _PREFIXES = tuple(
     )
 )
 """What is put before the lines of a log by whatever collected them, with single blanks."""
+_FRAME = re.compile(rf"File ['\"][^'\"]{{0,400}}[/\\\\]({'|'.join(ENGINES)})[/\\\\]")
+"""A line of a traceback in an engine: the first is of the one that called the others, as SGLang calls vLLM's code."""
 _NO_MESSAGE = (
     "has neither the size of a cache nor a message why there is none",
     "give lines such as 'GPU KV cache size: 78,384 tokens', or the error's message",
@@ -89,7 +92,12 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     is_open, refusal = log is None or log.is_assumed, log and log.refusal
     if is_open or refusal is None or refusal.kind == "unfinished":
         log = _with_message(log, lines, engine)
-    other = other_program(_ends(lines)) if is_open else None
+    if log is None and (told := told_failure(_ends(lines))):
+        log = _read_lines(lines, engine, told)
+    is_alone = engine is None and log is not None and log.is_assumed and log.engine == "vllm"
+    failed = (log.refusal.kind, log.refusal.where) if log and log.refusal else None
+    is_of_pytorch = is_alone and failed == ("out_of_memory", "")
+    other = other_program(_ends(lines), is_of_pytorch=is_of_pytorch) if is_open else None
     if other and log and log.refusal and not log.refusal.cause:
         log = log._replace(refusal=by_other(log.refusal, other))
     if log is None and (unknown := unknown_message(_ends(lines))):
@@ -100,7 +108,7 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     if log is None:
         message, tip = _NO_MESSAGE
         raise AttncalcError(f"{shown} {message}", tip)
-    return log
+    return log._replace(typed=typed_options(" ".join(_ends(lines))))
 
 
 def _with_message(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:
@@ -153,12 +161,13 @@ def _readers() -> dict[Engine[Any], re.Pattern[str]]:
     return {engine: re.compile(engine.log_signs) for engine in known}
 
 
-def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
+def _read_lines(lines: list[str], engine: object = None, told: LogRefusal | None = None) -> StartupLog | None:
     ends = _ends(lines)
+    outermost = next((match[1] for line in ends if (match := _FRAME.search(line))), None)
     signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in _readers().items()]
     assumed = None
-    for number, known in sorted(signs, key=lambda sign: -sign[0]):
-        log = known.read_log(lines) if number or assumed is None else None
+    for number, known in sorted(signs, key=lambda sign: (sign[1].name != outermost, -sign[0])):
+        log = known.read_log(lines, told) if number or assumed is None else None
         if log and not number:  # the message alone may be one that is read, as 'unable to allocate CUDA0 buffer'
             refusal = log.refusal
             is_message = refusal and refusal.kind != "unfinished"

@@ -18,6 +18,7 @@ from ..units import BYTES, count, human, long_option, truncate
 from .startup_log import Advice, LogRefusal
 
 UNKNOWN = "Unknown program"
+PYTORCH = "PyTorch"
 LONG_REQUEST = "request_too_long"
 _FOLLOWS = ("log_ends", "no_failure")
 """Causes of messages that follow from others."""
@@ -100,10 +101,11 @@ def find_message(text: str) -> Message | None:
     return _read(_kinds()[i], match, text) if match else None
 
 
-def other_program(lines: Sequence[str]) -> Other | None:
-    """Return the program that wrote a log, if no engine here reads its logs."""
+def other_program(lines: Sequence[str], *, is_of_pytorch: bool = False) -> Other | None:
+    """Return the program that wrote a log, if no engine here reads its logs: PyTorch if only that wrote a message."""
     for kind in _kinds():
-        if kind.signs and any(map(re.compile(kind.signs).search, lines)):
+        is_signed = kind.signs and any(map(re.compile(kind.signs).search, lines))
+        if is_signed or (is_of_pytorch and kind.title == PYTORCH):
             known = (one.changes for one in _kinds() if (one.program, one.cause) == (kind.program, "memory"))
             advice = tuple(Advice(each.words, each.option) for each in next(known, []))
             return Other(kind.title, advice)

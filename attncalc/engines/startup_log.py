@@ -99,7 +99,7 @@ REFUSALS = {
     "too_many_sequences": "the cache has fewer blocks of recurrent states than sequences",
     "too_long": "the context is longer than the model's",
     "stated": "it states its cause itself",
-    "overloaded": "the log is that of a running server whose requests wait, without its start",
+    "overloaded": "the log is that of a running server, without its start",
     "unfinished": "the log ends before the start does",
 }
 """What the message of an engine says."""
@@ -116,19 +116,22 @@ class LogRefusal(NamedTuple):
     free: Printed | None = None
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
     # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
-    # them, which llama.cpp only projects; 'fitting' where the log ends then), 'sampler', 'graphs', 'rest' for anything
-    # else after the cache's size was decided, 'serving' for anything after the start, 'requests' for a batch's request
-    # slots, 'tokens' for its tokens; 'host' for anything in host memory, 'host_cache' for the cache in it, 'killed' if
-    # the kernel or somebody killed the process, '' if the log does not say it.
+    # them, which llama.cpp only projects, or LM Studio: 'guardrail'; 'fitting' where the log ends then), 'sampler',
+    # 'graphs', 'rest' for anything else after the cache's size was decided, 'serving' for anything after the start,
+    # 'requests' for a batch's request slots, 'tokens' for its tokens; 'host' for anything in host memory, 'host_cache'
+    # for the cache in it, 'killed' if the kernel or somebody killed the process, '' if the log does not say it.
     # Where a log ends: 'loading' the weights, 'error' within a message, 'other' after a message that is not about
     # memory
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
-    taken: int = 0  # bytes of the GPU that the message says other processes use
+    taken: int = 0  # bytes of the GPU that the message says other processes use, or at least, without `own`
     processes: int = 0  # that the message lists
+    unused: Printed | None = None  # what PyTorch has reserved and does not use, in pieces
+    together: int = 0  # bytes of the GPU that processes use which were started with the engine's, by their ids
     # Of Metal: what was allocated, and the most that it recommends
     needed: Printed | None = None
     limit: Printed | None = None
+    is_told: bool = False  # whether only the words of a person say it
     one_buffer: bool = False  # whether the device has the memory, but not in one buffer
     # Of a message that states its cause (`messages.py`): the cause, of serving's CAUSES, as a sentence, and what to
     # change; the tokens of a request that was longer than the server's context, and those of one that holds it, or 0
@@ -188,7 +191,9 @@ def busiest(
     for line in lines:
         restarted = restarted or start.search(line) is not None
         preempted += preemption.search(line) is not None
-        if (match := pattern.search(line)) and (running := int(match["running"])):
+        for match in pattern.finditer(line):  # a paste may have lost the breaks between lines
+            if not (running := int(match["running"])):
+                continue
             if restarted:
                 load, preempted, restarted = None, 0, False
             found = match.groupdict()
@@ -241,6 +246,7 @@ class StartupLog(NamedTuple):
     hyperparameters: Mapping[str, int] = {}  # of the model's file: llama.cpp's n_ctx_train and n_layer
     is_dense: bool = False  # whether the model is known, and no mixture of experts
     within: Program | None = None  # the program that contains the engine and started it
+    typed: Mapping[str, str] = {}  # the options of a pasted command with their values
 
     @property
     def served(self) -> str | None:
@@ -292,6 +298,11 @@ def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern
 def option(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
     """Return a pattern of an option in a command that was pasted with the log; `names` are separated by '|'."""
     return re.compile(rf"(?<![\w-])--?(?:{names})[ =]['\"]?(?!None|auto)({value})")
+
+
+def typed_options(text: str) -> dict[str, str]:
+    """Return the options in a text with their values, '' for none."""
+    return dict(re.findall(r"(?<![\w-])(--?[a-z][\w-]{0,80})(?:[ =]['\"]?([\w.]{1,80}))?", text))
 
 
 def first(pattern: re.Pattern[str], text: str) -> str | None:
@@ -351,10 +362,12 @@ _OLD_LIST = re.compile(
     r"(\d{1,9}(?:\.\d{1,9})?) (?:([GM])iB|bytes) free(?:; (\d{1,9}\.\d{1,9}) GiB reserved)?"
 )
 """'(NPU 10; 61.27 GiB total; 17.36 GiB allocated; 183 MiB free)', as PyTorch wrote it up to 2.0."""
-_IN_USE = re.compile(r"(this process|Process \d{1,9}) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
+_IN_USE = re.compile(r"(?:this process|Process (\d{1,9})) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
 _BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
 _RESERVED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ([GM])iB is reserved by PyTorch")
 _TOTAL = re.compile(r"total capacity of (\d{1,9}(?:\.\d{1,9})?) ([GM])iB")
+_NEAR = 300
+"""Process ids that differ by less are of processes that were started together."""
 _UNITS = {"G": GIB, "M": MIB, "K": 1024, None: 1}
 OUT_OF_MEMORY = (
     r"(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
@@ -391,28 +404,46 @@ def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[s
         otherwise = where or ("rest" if "allocated in private pools" in text else "")
         where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
     tried, free = _amount(_TRIED, text), _amount(_FREE, text)
-    listed = len({match[0] for match in re.finditer(r"Process \d{1,9} has (?!0 MiB)", text)})
-    return LogRefusal("out_of_memory", match[0], tried, free, where, *_in_use(text), listed)
+    own, taken, *more = _in_use(text)
+    processes, together = more or (0, 0)
+    return LogRefusal(
+        *("out_of_memory", match[0], tried, free, where, own, taken, processes),
+        unused=_amount(_RESERVED, text),
+        together=together,
+    )
 
 
-def _in_use(text: str) -> tuple[int, int]:
+def _in_use(text: str) -> tuple[int, ...]:
     """Return the bytes that the engine's process uses and those of the others, as PyTorch lists them; 0 if it does not.
 
-    In a container PyTorch lists its own process by a number: it is one that uses as much as PyTorch allocated, or more.
+    After them, the number of processes and the bytes of those that were started together, by their ids: a server's
+    ranks and helpers. In a container PyTorch lists its own process by a number: it is the one that uses little more
+    than PyTorch has. If the message has not what that is, it may be any, and the others use at least what all but the
+    largest use.
     """
     if (first := _IN_USE.search(text)) is None:
         return _in_hidden_list(text) if "has 0 bytes memory in use" in text else _in_old_list(text)
     message = text[first.start() : first.start() + 4000].partition("Of the allocated memory")[0]
-    listed = [(match[1], int(Fraction(match[2]) * _UNITS[match[3]])) for match in _IN_USE.finditer(message)]
-    by_torch = _amount(_BY_TORCH, text)
-    enough = by_torch.bytes if by_torch else 0
-    own = [size for name, size in listed if name == "this process"] or sorted(
-        size for _, size in listed if size >= enough
+    found = {match[1]: int(Fraction(match[2]) * _UNITS[match[3]]) for match in _IN_USE.finditer(message)}
+    listed = {name: size for name, size in found.items() if size}
+    by_torch, reserved = _amount(_BY_TORCH, text), _amount(_RESERVED, text)
+    enough = (by_torch.bytes if by_torch else 0) + (reserved.bytes if reserved else 0)
+    likely = min if enough else max
+    names = [None] if None in listed else [name for name, size in listed.items() if size >= enough]
+    own = likely(names, key=lambda name: listed[name], default=None)
+    together = [
+        size for name, size in listed.items() if name and own and name != own and abs(int(name) - int(own)) < _NEAR
+    ]
+    used = listed[own] if names else 0
+    return (
+        (used if enough or None in listed else 0),
+        sum(listed.values()) - used - sum(together),
+        len(listed) - (None in listed),
+        sum(together) + used if together else 0,
     )
-    return (own[0], sum(size for _, size in listed) - own[0]) if own else (0, sum(size for _, size in listed))
 
 
-def _in_hidden_list(text: str) -> tuple[int, int]:
+def _in_hidden_list(text: str) -> tuple[int, ...]:
     """Return the same of a message in a container whose driver hides what processes use: '0 bytes memory in use'.
 
     What is neither free nor PyTorch's is that of others, but for the contexts of CUDA.
@@ -424,7 +455,7 @@ def _in_hidden_list(text: str) -> tuple[int, int]:
     return own, max(0, total.bytes - free.bytes - own)
 
 
-def _in_old_list(text: str) -> tuple[int, int]:
+def _in_old_list(text: str) -> tuple[int, ...]:
     """Return the same of a message without processes: the others use what is neither PyTorch's nor free."""
     if (found := _OLD_LIST.search(text)) is None:
         return 0, 0
@@ -506,10 +537,11 @@ def larger_share(
     return (Advice(f"{words}, if other processes leave it", f"{option} {largest}"),)
 
 
-def overload(load: Load | None) -> LogRefusal | None:
-    """Return what the load alone says, of a log without a start; None if no request waits."""
-    if load is None or not (load.waiting or load.preempted):
-        return None
+def without_a_start(load: Load | None, lines: Sequence[str], start: re.Pattern[str]) -> LogRefusal | None:
+    """Return how a server copes, or how it ended, of a log without its start; None without a load or a line of one."""
+    ended = unfinished(lines, start)
+    if load is None or (ended and is_end(ended, lines[-_LAST:]) and not (load.waiting or load.preempted)):
+        return ended
     return LogRefusal("overloaded", f"{load.running} running, {load.waiting} waiting, {load.usage:.1%} used")
 
 
@@ -517,7 +549,8 @@ def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: A
     """Return what to change for requests that wait: more room if the cache is full, or else more running requests."""
     load = log.load
     if load is None or not load.is_full:
-        return (Advice("more running requests, if a limit is reached", f"{running_option} N"),)
+        more = Advice("more running requests, if a limit is reached", f"{running_option} N")
+        return (more,) if load and load.waiting else ()
     fewer = (Advice("no more than the cache holds", f"{running_option} {load.fitting}"),) if load.preempted else ()
     narrow = Advice("a cache of half the size, if it is in 16 bits", f"--kv-cache-dtype {narrow_cache}")
     return (*(() if "kv_dtype" in log.settings else (narrow,)), *others, *fewer)
@@ -548,6 +581,8 @@ _FATAL = re.compile(
     r"hit an exception|EngineDeadError|(?:core initialization|encountered a fatal) (?:failed|error)|^Killed$"
 )
 """What engines and shells say of a process that ended, in the last lines of a log."""
+_LAST = 200
+"""Lines at the end of a log in which its end is searched."""
 
 
 def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | None:
@@ -579,14 +614,18 @@ def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
     """Return a log of a cache with its size, with why the process ended after that, if its last lines say it."""
     last = after_the_cache(log, lines)
     end = unfinished(last, _STEP)
-    is_end = end and (end.where == "killed" or (end.where == "other" and any(map(_FATAL.search, last))))
-    return log._replace(refusal=end) if is_end else log
+    return log._replace(refusal=end) if end and is_end(end, last) else log
+
+
+def is_end(end: LogRefusal, last: Sequence[str]) -> bool:
+    """Return whether the last lines say that the process ended, and not only that something failed in it."""
+    return end.where == "killed" or (end.where == "other" and any(map(_FATAL.search, last)))
 
 
 def after_the_cache(log: StartupLog, lines: Sequence[str]) -> list[str]:
     """Return the last lines, of those after the sizes of the cache and the start."""
     sizes = [figure.line for figure in log.logged.values()]
-    last = [*lines[-200:]]
+    last = [*lines[-_LAST:]]
     before = [i for i, line in enumerate(last) if READY.search(line) or any(size in line for size in sizes)]
     return last[before[-1] + 1 if before else 0 :]
 

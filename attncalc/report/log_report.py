@@ -8,6 +8,7 @@ from typing import Any
 
 from ..check import Check
 from ..engines import find_engine
+from ..engines.messages import PYTORCH
 from ..engines.startup_log import Load, StartupLog
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
@@ -96,7 +97,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         tables += (*users.tables, *cache_tables(answer, figures, detail_figures(answer.result, figures)))
         shown = tuple(dict.fromkeys((*notes, *fit_notes(answer), *users.notes)))
     report = report._replace(
-        heading=model_heading(answer.result) if diagnosis is None else _heading(request, answer, full=full),
+        heading=model_heading(answer.result) if diagnosis is None else _heading(request, answer, log, full=full),
         verdict=None,
         shown_notes=shown,
         tables=tuple(tables),
@@ -129,12 +130,11 @@ def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Rep
     return first_that_fits((report._replace(tables=(*report.tables, *tables)) for tables in changes), _ROWS)
 
 
-def _heading(request: FitRequest, answer: Answer, *, full: bool) -> tuple[str, ...]:
+def _heading(request: FitRequest, answer: Answer, log: StartupLog, *, full: bool) -> tuple[str, ...]:
     """Return the heading with the request's GPUs. The short one lacks the attention if that takes several lines."""
     resolved = resolve(request) if request.gpu else answer.resolved
-    first, *others = heading(
-        request.model, f"{resolved.engine.title} on {hardware(resolved)}", *request_facts(resolved)
-    )
+    gpus = hardware(resolved) if request.gpu or log.devices < 2 else f"{log.devices} GPUs"
+    first, *others = heading(request.model, f"{resolved.engine.title} on {gpus}", *request_facts(resolved))
     version = ", ".join(answer.result.layout.facts)
     return (first if full or len(first) <= WIDTH else request.model.title, *others, *filter(None, (version,)))
 
@@ -162,7 +162,9 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     notes = [reason, f"Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes {computed}"]
     if stated:
         notes = [_OF_REQUEST] if refusal.tokens else []
-    if log.is_assumed and not (log.within or refusal.program):
+    if log.is_assumed and refusal.program == PYTORCH:
+        notes.insert(0, "No line names a server: if one printed it, --engine vllm or --engine sglang has its options.")
+    elif log.is_assumed and not (log.within or refusal.program):
         notes.insert(0, f"No line names the engine: {engine.title} is assumed; --engine names another.")
     facts = {"fits": False, "agrees": False, "engine": log.engine, "engine_version": log.version}
     return Report(
@@ -212,7 +214,7 @@ def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
     kind, where = (log.refusal.kind, log.refusal.where) if log.refusal else ("", "")
     # a message alone does not say whether the server had started
     printed = (log.model, log.logged, log.budget.keys() - {"gpu_memory"})
-    label = "DID NOT START"
+    label = "OUT OF MEMORY" if log.refusal and log.refusal.is_told else "DID NOT START"
     if log.refusal and log.refusal.cause:
         label = _LABELS.get(diagnosis.cause, label)
     elif kind == "overloaded":

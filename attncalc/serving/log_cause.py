@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..engines import find_engine
-from ..engines.startup_log import Advice, Load, LogRefusal, StartupLog, least
+from ..engines.startup_log import Advice, Load, LogRefusal, StartupLog, least, typed_options
 from ..hardware import Gpu
 from ..model import plural
 from ..records import NamedTuple
@@ -39,14 +39,18 @@ CAUSES = {
     "indivisible": "something cannot be shared evenly by that number of GPUs",
     "too_few_gpus": "there are fewer GPUs than the options ask for",
     "gpu_unsupported": "the GPU or the build lacks what a dtype or a kernel needs",
-    "cache_full": "the server runs, and its cache has no room for the requests that wait",
+    "cache_full": "the server runs, and its cache has no room for more requests",
     "requests_limited": "the server runs, and requests wait although its cache is not full",
     "other_model": "log and model contradict each other, so nothing is advised",
     "other_error": "the start ended with a message that is not about memory",
     "log_ends": "the log ends before the start does",
-    "no_failure": "the engine goes on after the message",
+    "no_failure": "the server runs, or the engine goes on after the message",
 }
 """Why an engine did not start, or why requests wait."""
+
+
+_OTHER_GPU = Advice("another GPU, if there is one that is idle", "CUDA_VISIBLE_DEVICES=N")
+_OF_RANKS = Advice("if they are ranks of one run: each needs a GPU of its own, by its LOCAL_RANK")
 
 
 class Stage(NamedTuple):
@@ -60,6 +64,7 @@ class Stage(NamedTuple):
 STAGES = {
     "weights": Stage("The weights did not fit", "weights_too_large"),
     "fit": Stage("Weights, cache and buffers did not fit", "out_of_memory"),
+    "guardrail": Stage("LM Studio did not load it: by its estimate the free memory is too small", "out_of_memory"),
     "cache": Stage("The cache did not fit", "cache_too_large", "weights"),
     "encoder": Stage("The images of the profile did not fit", "compute_too_large", "weights"),
     "profile": Stage("The activations of a full step did not fit", "compute_too_large", "weights"),
@@ -115,7 +120,8 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
     assert refusal is not None
     if refusal.cause:
         return Diagnosis(refusal.line, refusal.cause, refusal.reason, advice=refusal.advice)
-    find = _memory_taken if refusal.taken > _MOST_TAKEN else _BY_KIND.get(refusal.kind, _failed_allocation)
+    is_taken = refusal.taken > max(_MOST_TAKEN, refusal.together)
+    find = _memory_taken if is_taken else _BY_KIND.get(refusal.kind, _failed_allocation)
     return find(log, refusal, gpu)
 
 
@@ -135,7 +141,22 @@ def _advised(
     refusal = log.refusal
     assert refusal is not None
     advice = refusal.advice or find_engine(log.engine).log_advice(log)
+    advice = tuple(each for each in advice if not _is_given(each, log))
     return Diagnosis(refusal.line, cause, reason, needed, available, advice=advice)
+
+
+def _is_given(advice: Advice, log: StartupLog) -> bool:
+    """Return whether the command that was pasted with a log has the options already, or smaller numbers of them."""
+    engine, advised = find_engine(log.engine), typed_options(advice.option)
+    names = {name: meant for known in engine.commands for name, meant in known.names.items()}
+    typed = {names.get(name, name): value for name, value in log.typed.items()}
+
+    def is_typed(name: str, value: str) -> bool:
+        given = typed.get(names.get(name, name), "no")
+        are_sizes = value.isdecimal() and given.isdecimal() and name not in ("-tp", "--tp")
+        return given == value or (are_sizes and int(given) <= int(value))
+
+    return bool(advised) and all(is_typed(*each) for each in advised.items())
 
 
 def _too_small(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
@@ -170,7 +191,10 @@ def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diag
     assert load is not None
     requests = requests_in_words(load)
     if load.is_full:
-        return _advised(log, "cache_full", f"{requests}: it holds {plural(load.fitting, 'such request')}.")
+        grows = "" if load.waiting or load.preempted else "; when they grow, one is stopped and computed again"
+        return _advised(log, "cache_full", f"{requests}: it holds {plural(load.fitting, 'such request')}{grows}.")
+    if not load.waiting:
+        return _advised(log, "no_failure", f"{requests}: no request waits, and the cache has room.")
     why = "the limit of running requests is reached, or prompts are still computed"
     return _advised(log, "requests_limited", f"{requests}, so it is not full: {why}.")
 
@@ -203,15 +227,15 @@ def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diag
     if (gpu and gpu.shares_with_host) or (total and _UNIFIED[0] < total.bytes < _UNIFIED[1]):
         advice = [Advice("drop the page cache, and end other programs of the host", "sudo sysctl vm.drop_caches=3")]
     else:
-        advice = [Advice("end the other processes: nvidia-smi lists them")]
+        advice = [Advice("end the other processes: nvidia-smi lists them"), _OTHER_GPU]
     if refusal.processes > 2:
-        advice.append(Advice("if they are ranks of one run: each needs a GPU of its own, by its LOCAL_RANK"))
+        advice.append(_OF_RANKS)
+    engine, share = find_engine(log.engine), free_share(log)
     if refusal.kind == "occupied":
-        engine, share = find_engine(log.engine), free_share(log)
         advice += engine.log_advice(log)
-        if share:
-            words = f"the share that is free, {size(free_memory(log) or 0)}, if the model fits in it"
-            advice.append(Advice(words, f"{engine.share_option} {share}"))
+    if share and not (log.is_assumed or engine.splits_by_layer):
+        words = f"the share that is free, {size(free_memory(log) or 0)}, if the model fits in it"
+        advice.append(Advice(words, f"{engine.share_option} {share}"))
     reason = f"{taken_by_others(log, refusal)}."
     return Diagnosis(refusal.line, "memory_taken", reason, None, free_memory(log), advice=(*advice, *refusal.advice))
 
@@ -232,29 +256,49 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     sequences = log.settings.get("max_num_seqs")
     if refusal.where == "sampler" and sequences:
         what += f" with {count(int(sequences))} requests"
-    words = [f"{size(tried.bytes)} were wanted"] if tried else []
-    if tried and tried.unit == 10**9:
-        words = [f"{tried.text} GB ({size(tried.bytes)}) were wanted"]
     before = log.budget.get("free_memory")
     memory = before.bytes if before else gpu.memory if gpu else None
-    if refusal.one_buffer:
-        words.append("more than the device allows for one buffer")
-    elif free:
-        total = log.budget.get("gpu_memory")
-        of_total = f" of {size(total.bytes)}" if total else ""
-        pieces = ", in smaller pieces" if tried and free.bytes >= tried.bytes else ""
-        words.append(f"{size(free.bytes)}{of_total} were free{pieces}")
-    elif cause != "host_memory":
+    words = _sizes_of(log, refusal)
+    if not (free or refusal.one_buffer) and cause != "host_memory":
         words += _room(log, refusal, memory, " free" if before else "")
+    if refusal.is_told:
+        words.append(f"by the words '{truncate(refusal.line, _LONGEST_MESSAGE // 2)}'")
     available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
     reason = f"{what}{': ' if words else ''}{', '.join(words)}."
     found = _advised(log, cause, reason, tried.bytes if tried else None, available)
-    host = _for_the_host(log, gpu) if cause == "host_memory" else ()
+    found = found._replace(advice=(*found.advice, *_of_pieces(refusal)))
+    host = _for_the_host(log, gpu) if cause == "host_memory" else (_OF_RANKS,) if refusal.together else ()
     if tried and free and refusal.where in ("host", "weights") and tried.bytes > _FAR_TOO_LARGE * free.bytes:
         most = size(int(0.8 * free.bytes))  # a fifth for the cache and the buffers
         return found._replace(advice=(Advice(f"a smaller model, or fewer bits: a file of at most {most}"), *host))
-    is_cache = refusal.where == "host_cache"  # a shorter context costs less than memory
-    return found._replace(advice=(*found.advice, *host) if is_cache else (*host, *found.advice))
+    is_last = refusal.where == "host_cache" or refusal.together  # a shorter context costs less than memory
+    return found._replace(advice=(*found.advice, *host) if is_last else (*host, *found.advice))
+
+
+def _sizes_of(log: StartupLog, refusal: LogRefusal) -> list[str]:
+    """Return what was wanted, what was free, and what the processes of the server use, as the message has them."""
+    tried, free, total = refusal.tried, refusal.free, log.budget.get("gpu_memory")
+    words = [f"{size(tried.bytes)} were wanted"] if tried else []
+    if tried and tried.unit == 10**9:
+        words = [f"{tried.text} GB ({size(tried.bytes)}) were wanted"]
+    if refusal.one_buffer:
+        words.append("more than the device allows for one buffer")
+    elif free:
+        of_total = f" of {size(total.bytes)}" if total else ""
+        pieces = ", in smaller pieces" if tried and free.bytes >= tried.bytes else ""
+        words.append(f"{size(free.bytes)}{of_total} were free{pieces}")
+    if refusal.together:
+        words.append(f"and processes that were started together, as ranks of a server, use {size(refusal.together)}")
+    return words
+
+
+def _of_pieces(refusal: LogRefusal) -> tuple[Advice, ...]:
+    """Return what may give an allocation the memory that PyTorch holds in pieces, if that is as much as it lacked."""
+    tried, free, unused = refusal.tried, refusal.free, refusal.unused
+    if not (tried and free and unused and free.bytes < tried.bytes <= free.bytes + unused.bytes):
+        return ()
+    words = f"may free the {size(unused.bytes)} that PyTorch holds in pieces"
+    return (Advice(words, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),)
 
 
 def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: str) -> list[str]:
@@ -319,7 +363,8 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
     sizes = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}"
     if refusal.tried and refusal.free:
         wanted, left = size(refusal.tried.bytes), size(refusal.free.bytes)
-        return f"{wanted} were wanted, {left} were free: other processes use {sizes}"
+        least = "" if refusal.own else "at least "
+        return f"{wanted} were wanted, {left} were free: other processes use {least}{sizes}"
     share = log.settings.get("gpu_memory_utilization")
     wanted = f", and the engine's share ({share}) is {size(int(float(share) * total.bytes))}" if share else ""
     return f"Other processes use {sizes}: {size(free)} are free{wanted}"

@@ -62,7 +62,7 @@ def diagnose(
     if disagreement := next(filter(None, (_contradiction(check, context) for check in checks)), ""):
         return _other_model(request, log, refusal, disagreement, named)
     is_assumed = "context" not in log.settings and context == request.model.max_context
-    is_estimate = refusal.where == "fit" and refusal.tried and not refusal.free  # LM Studio's, of its own context
+    is_estimate = refusal.where == "guardrail" and refusal.tried  # of LM Studio's own context
     if refusal.where in _ALONE or refusal.one_buffer or (is_estimate and is_assumed):
         notes = ("The log has no context: with --context, changes are computed.",) if is_estimate else ()
         return diagnose_alone(log, request.gpu)._replace(notes=notes)

@@ -20,7 +20,7 @@ from .layout import LlamaCppLayout
 from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
-_GUARDRAIL = "stopped due to insufficient system resources|Not enough resources to load the model"
+_GUARDRAIL = "(?:stopped|aborted) due to insufficient system resources|[Nn]ot enough resources to (?:load|run) "
 """What LM Studio says if its own estimate is larger than the memory."""
 _FAILED_LINE = re.compile(
     r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
@@ -108,8 +108,8 @@ _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 """Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/\d{1,6} layers to GPU|GPULayers:(\d{1,6})\[|num_gpu = (\d{1,6})")
 _DEVICE = re.compile(
-    r"Device 0: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
-    r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)0 ?: (.{1,80}?) \(\d{1,9} MiB, \d"
+    r"Device \d{1,2}: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
+    r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,2} ?: (.{1,80}?) \(\d{1,9} MiB, \d"
     r'|msg="inference compute" .{1,300}?(?:name|description)="([^"]{1,80})"'
 )
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
@@ -186,11 +186,18 @@ _LM_STUDIO = Program(
     },
 )
 """The same in its settings of a model, or of its program lms (lmstudio.ai/docs/cli/load)."""
+_NO_OTHER_MODEL = Advice("ends the models that are loaded already, whose memory is not free", "lms unload --all")
 _BENCH = Program(
     "llama-bench",
     "llama-bench has the context of each test: -p, -n and -d together.",
     ("--context",),
-    {"-fit on": "-fitt 1024", "--n-cpu-moe": "-ncmoe", "-c": "-d 0 -p", "-fa on": "-fa 1"},
+    {
+        "-fit on": "-fitt 1024",
+        "-fit on --fit-target 4096": "-fitt 4096",
+        "--n-cpu-moe": "-ncmoe",
+        "-c": "-d 0 -p",
+        "-fa on": "-fa 1",
+    },
 )
 """Its options, of which -fitt leaves so many MiB free (tools/llama-bench)."""
 _PROGRAMS = ((_LM_STUDIO, _LM_STUDIO_SIGN), (_OLLAMA_PROGRAM, _OLLAMA_SIGN), (_BENCH, re.compile(r"\bllama-bench\b")))
@@ -238,12 +245,22 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         logged=logged,
         budget=_budget(text, drafted, free),
         refusal=refusal,
-        gpu=logs.first(_DEVICE, text),
+        gpu=_gpu(text),
         devices=max(int(logs.first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
         starts=starts,
         architecture=logs.first(_ARCHITECTURE, text),
         hyperparameters={name: int(value) for name, value in logs.read_settings(_HYPERPARAMETERS, text).items()},
         within=within,
+    )
+
+
+def _gpu(text: str) -> str | None:
+    """Return the name of the GPU that a log lists; None if it lists GPUs of different names."""
+    names = [(match.lastindex, match[match.lastindex or 0]) for match in _DEVICE.finditer(text)]
+    return (
+        names[0][1]
+        if names and not any(kind == names[0][0] and (kind, name) != names[0] for kind, name in names)
+        else None
     )
 
 
@@ -398,7 +415,7 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     around = text[max(0, match.start() - 200) : match.start()] + after
     of_cache = re.search(r'(?<!")kv cache|for rs cache', after)
     if match["layout"] or match["guardrail"]:
-        where = "fit"
+        where = "fit" if match["layout"] else "guardrail"
     elif _HOST_BUFFER.search(around):
         where = "host_cache" if of_cache else "host"
     elif ready:
@@ -477,7 +494,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal is None:
         return ()
     if refusal.kind == "occupied":
-        return (Advice("another GPU, if there is one", "CUDA_VISIBLE_DEVICES=N"),)
+        return ()
     trained, most = log.hyperparameters.get("n_ctx_train", 0), int(context or 0)
     is_beyond = 0 < trained < most
     shorter = () if 0 < most <= _SHORT else (Advice("a shorter context", f"-c {most // 2 or 2 * _SHORT}"),)
@@ -490,9 +507,13 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     narrow = () if is_too_large or _is_narrow(log, refusal) else (narrow_cache,)
     is_shorter_first = is_beyond or refusal.where == "host_cache" or log.within is _LM_STUDIO
     smaller_cache = (*shorter, *narrow) if is_shorter_first else (*narrow, *shorter)
+    on_host = (Advice("the encoder of images on the CPU", "--no-mmproj-offload"),) if "--mmproj" in log.typed else ()
     changes = {
         **dict.fromkeys(("cache", "fit"), (*smaller_cache, *one_slot, *fewer_layers)),
-        "compute": (Advice("a smaller compute buffer", "-fa on -ub 256"), *shorter, *fewer_layers),
+        "guardrail": (*smaller_cache, _NO_OTHER_MODEL, *one_slot, smaller_file)
+        if tried
+        else (_NO_OTHER_MODEL, *smaller_cache, *one_slot, smaller_file),
+        "compute": (Advice("a smaller compute buffer", "-fa on -ub 256"), *on_host, *shorter, *fewer_layers),
         "weights": (*fewer_layers, smaller_file),
         "host_cache": (*smaller_cache, smaller_file),
         **dict.fromkeys(("host", "killed"), (smaller_file, *shorter)),
@@ -529,7 +550,10 @@ def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
         return (Advice(f"fewer layers on the GPU{than}, with a tenth left for the cache", f"-ngl {fitting}"),)
     if log.within and log.within is not _BENCH:
         return (Advice(f"fewer layers on the GPU{than}", "-ngl N"),)
-    chosen = f"newer builds choose the layers if -ngl is left out; older ones need -ngl with fewer layers{than}"
+    is_after_weights = refusal is not None and refusal.where != "weights"  # if layers were chosen, they were too many
+    target, room = (" --fit-target 4096", ", here with 4 GiB of each GPU free") if is_after_weights else ("", "")
+    chosen = f"newer builds choose the layers if -ngl is left out{room}; older ones need -ngl with fewer layers{than}"
     experts = Advice("of a model with experts, those of N layers in host memory", "--n-cpu-moe N")
     more = Advice("more GPUs: it divides the layers among all that it sees")
-    return (Advice(chosen, "-fit on"), *(() if log.is_dense else (experts,)), *((more,) if log.devices < 2 else ()))
+    others = (*(() if log.is_dense else (experts,)), *((more,) if log.devices < 2 else ()))
+    return (Advice(chosen, f"-fit on{target}"), *others)

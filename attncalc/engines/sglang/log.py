@@ -35,7 +35,6 @@ from ..startup_log import (
     least,
     more_gpus,
     option,
-    overload,
     printed,
     read_budget,
     read_flags,
@@ -44,7 +43,7 @@ from ..startup_log import (
     size_checks,
     smaller_share,
     torch_out_of_memory,
-    unfinished,
+    without_a_start,
     without_load,
 )
 from .options import SglangArgs
@@ -74,6 +73,7 @@ _TOKENS_OF_A_BATCH = re.compile(
 _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
 _OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}")
 _STAGES = {
+    "serving": re.compile(in_calls(r"forward_thread_func|event_loop_\w{1,20}|run_batch")),
     "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|(?i:Capture cuda graph failed)"),
     "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
     "weights": OF_WEIGHTS,
@@ -173,7 +173,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     refusal = stated or _refusal(text, started=bool(logged))
     load = busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged:
-        refusal = overload(load) or unfinished(lines, _START)
+        refusal = without_a_start(load, lines, _START)
         if refusal is None:
             return None
     version = first(_VERSION, text)
@@ -397,11 +397,19 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
             Advice("more request slots than it has", f"--max-running-requests {slots}"),
             Advice("a newer SGLang, if few requests run: some versions do not release all slots"),
         ),
-        "graphs": (smaller, Advice("graphs for smaller batches", "--cuda-graph-max-bs 16")),
+        "graphs": (
+            smaller,
+            Advice("graphs for smaller batches", "--cuda-graph-max-bs 4"),
+            Advice("no CUDA graphs: slower, and shows whether they are the cause", "--disable-cuda-graph"),
+        ),
         "pool": (smaller,),
         "weights": (fewer_weights,),
     }
-    return changes.get(refusal.where, (smaller, Advice("smaller prefill steps", "--chunked-prefill-size 2048")))
+    steps = Advice("smaller prefill steps", "--chunked-prefill-size 2048")
+    on_cpu = Advice("if it reads images: they are prepared on the CPU", "--disable-fast-image-processor")
+    fewer_at_once = Advice("fewer requests at once", "--max-running-requests 16")
+    running = (fewer_at_once,) if refusal.where == "serving" else ()
+    return changes.get(refusal.where, (smaller, *((on_cpu,) if refusal.together else ()), steps, *running))
 
 
 def _least_share(log: StartupLog) -> Fraction | int:

@@ -250,7 +250,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         has_size = available or logged.keys() & {"kv_blocks", "kv_memory"}
         ended = logs.unfinished(lines, _START)
         if not has_size or (ended and ended.where in ("error", "killed")):
-            refusal = logs.overload(load) or ended
+            refusal = logs.without_a_start(load, lines, _START)
             if refusal is None:
                 return None
     return StartupLog(
