@@ -107,6 +107,11 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     return error
 
 
+def _by_layer() -> str:
+    """Return the name of the engine that runs files at a desk: each GPU has whole layers."""
+    return next(name for name in ENGINES if find_engine(name).splits_by_layer)
+
+
 def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
     """Return the arguments with the built-in model of the same name, if the hub cannot be reached or a folder is not
     here; or the error.
@@ -131,7 +136,7 @@ def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple
         given = {words.first_name(one) for one in args}
         if dtype == "q4_k_m" and not tag and released_dtype(load(preset)) == "mxfp4":  # files of gpt-oss
             dtype, is_open = "", args[0] == "fit" and "--" not in args
-            found[1:1] = [*["--engine", "llamacpp"] * is_open, "--served-model", word]
+            found[1:1] = [*["--engine", _by_layer()] * is_open, "--served-model", word]
         if dtype and args[0] in ("fit", "train"):
             is_served = args[0] == "fit" and "mlx" not in name.lower() and not {"--served-model"} & given and bool(copy)
             is_typed = "--weights-dtype" in given
@@ -669,7 +674,7 @@ class Reading:
             self._found.pop("--speculative-layers", None)
         self._choose_context()
         if self._place == "desk" and re.match("[35679]x", self._found.get("--gpu", ("",))[-1]):
-            by_layer = next(name for name in ENGINES if find_engine(name).splits_by_layer)  # no 3 GPUs divide the heads
+            by_layer = _by_layer()  # no 3 GPUs divide the heads
             self._found["--engine"] = ("--engine", by_layer)
             self.assumed.append(f"--engine {by_layer}")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
