@@ -87,6 +87,7 @@ def _prefixed(prefix: str, value: str) -> str:
 
 
 UNLIKE = "nothing here is like it"  # the note about an option that resembles none, without which a person is answered
+ALL_SHOWN = "all figures are shown"  # the note about an option that selects some, which a program needs
 NO_FIGURE = "it changes no figure"
 """The note about words that may be left out, with their values."""
 
@@ -152,7 +153,8 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 def _essence(parts: Sequence[str]) -> tuple[str, ...]:
     """Return the parts of a name that distinguish it: ('context',) of --max-seq-length."""
-    return tuple(same for part in parts if (same := SAME.get(part, part.removesuffix("s") if len(part) > 3 else part)))
+    both = ((part, part.removesuffix("s") if len(part) > 3 else part) for part in parts)
+    return tuple(same for part, singular in both if (same := SAME.get(part, SAME.get(singular, singular))))
 
 
 def _is_alike(part: str, known: str) -> bool:

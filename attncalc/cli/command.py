@@ -27,11 +27,13 @@ ALSO = dict.fromkeys(
     (
         *("--model", "-m", "--model-path", "--model-name", "--model-id", "--config", "--hf-repo", "-hf", "--repo-id"),
         *("--model-name-or-path", "--pretrained-model-name-or-path", "--base-model", "--model-config"),
-        *("--hf-model", "--hf-model-id", "--hf-id", "--pretrained", "--model-card"),
+        *("--config-name", "--hf-model", "--hf-model-id", "--hf-id", "--pretrained", "--model-card"),
     ),
     "--preset",
 ) | {"--output-format": "--format"}
 """Names by which users of other tools know options that are of the command line only."""
+_FORMATS = (*FORMATS, "yaml", "yml", "xml", "txt", "text")
+"""What a person calls a format who writes it after -o, without the suffix of a file."""
 COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
 _SCREEN = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
@@ -195,9 +197,8 @@ class Command(_Narrow, typer.core.TyperCommand):
             from .pasted import with_engine_values
 
             words = with_engine_values(words, by_name(declared.values()))
-        if "--format" in known:  # '-o csv' names no file
-            asks = (name in ("-o", "--output") and value in FORMATS for name, value in pairwise([*words, ""]))
-            words = ["--format" if each else word for word, each in zip(words, asks, strict=True)]
+        if {"-o", "--output"} & {*words}:
+            words = _of_output(words, known)
         if self.name == "fit" and args[end + 1 :]:
             from .pasted import expand
 
@@ -219,7 +220,9 @@ class Command(_Narrow, typer.core.TyperCommand):
         previous = ""
         for word in words:
             name = word.partition("=")[0]
-            is_value = previous in with_value or not re.match(r"--?[A-Za-z]", word)
+            is_value = (
+                previous in with_value and not (previous in may_lack and word.startswith("--"))
+            ) or not re.match(r"--?[A-Za-z]", word)
             if previous in with_value - may_lack and word.startswith("--") and name in known:
                 raise lacks_value(previous, options)
             if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
@@ -257,6 +260,21 @@ def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
     flag = re.sub(r"^--(?:enable|use)-", "--", usual)  # '--use-fsdp'
     own = next((own for own in (usual, also.get(usual), flag, also.get(flag)) if own in known), name)
     return f"{own}{equals}{value}"
+
+
+def _of_output(words: Sequence[str], known: Container[str]) -> list[str]:
+    """Return the words with --format for '-o csv', which names no file, and --plot for '-o kv.png'."""
+    from .plot_options import SUFFIXES
+
+    files = [value.lower() if name in ("-o", "--output") else "" for name, value in pairwise([*words, ""])]
+    is_picture = "--plot" in known and any(file.endswith(SUFFIXES) for file in files)
+    found: list[str] = []
+    for word, file in zip(words, files, strict=True):
+        if is_picture and word == "--plot":
+            continue
+        is_format = file in _FORMATS and "--format" in known
+        found.append("--plot" if is_picture and file.endswith(SUFFIXES) else "--format" if is_format else word)
+    return found
 
 
 def _without_equals(word: str, known: Container[str]) -> tuple[str, ...]:

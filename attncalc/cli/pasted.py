@@ -22,6 +22,7 @@ from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
 from ..units import hyphens, truncate
+from .command import NotUnderstoodError
 
 _MOST_WORDS = 1_000
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
@@ -145,7 +146,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     start = _start(words[:_MOST_WORDS])
     if start is None or len(words) > _MOST_WORDS:
         *most, last = (f"'{known.example}'" for engine in map(find_engine, ENGINES) for known in engine.commands)
-        raise AttncalcError(
+        raise NotUnderstoodError(
             f"'{truncate(' '.join(words), 60)}' starts no engine that is known here",
             f"after -- comes {', '.join(most)} or {last}",
         )

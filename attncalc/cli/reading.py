@@ -26,7 +26,19 @@ from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelErro
 from ..options import by_name, options_of
 from ..serving.weight_format import released_dtype
 from ..units import hyphens, parse_count, truncate
-from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, MESSAGES, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
+from ..vocabulary import (
+    ALL_SHOWN,
+    ASSUMED,
+    ASSUMED_IN_WORDS,
+    FILLER,
+    MESSAGES,
+    NEEDS,
+    NO_FIGURE,
+    ON_GPU,
+    UNLIKE,
+    Fragment,
+    Idea,
+)
 from .command import NotUnderstoodError
 from .trial import problem_of
 from .words import FILES, OF_MODEL, Item, Words, gpu_in, is_context, kind_of, parts_of_name, placeholder
@@ -534,6 +546,8 @@ class Reading:
         """Return whether the command has an option, with a value or without one."""
         option = self._options.get(name)
         is_optional = option is not None and str(option.metavar).startswith("[")  # '--plot' or '--plot FILE'
+        if option is not None and option.metavar in ("NAME", "WHAT", "KERNEL") and "," in "".join(value):
+            return self._takes_list(name)
         if option is not None and option.opts[0].endswith("dtype") and "," in "".join(value):
             are_files = all(re.match(r"(?i)i?q\d", one) for one in value[0].split(","))
             return self._takes_list(name) or (are_files and "--quants" in self._options)
@@ -570,7 +584,7 @@ class Reading:
         elif own == "--weights-dtype" and all(re.match("i?q\\d", each) for each in two) and self._takes("--quants"):
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
-        elif is_further and (self._takes_list(name) or own == "--lora" or value[0][1:2] == "+"):
+        elif (is_further or own == "--engine") and (self._takes_list(name) or own == "--lora" or value[0][1:2] == "+"):
             self._found[own] = (before[0], f"{before[1]},{value[0]}")
         else:
             return False
@@ -595,7 +609,11 @@ class Reading:
             # '--dist-init-addr 10.0.0.1:5000'
             is_text = kind_of(item.value or "") is None and not re.search("checkpoint|model", item.text)
             is_plain = item.value is None or is_text
-            is_free = not may_matter or idea.note.startswith(NO_FIGURE) or (idea.note == UNLIKE and is_plain)
+            is_free = (
+                not may_matter
+                or idea.note.startswith(NO_FIGURE)
+                or (idea.note.startswith((UNLIKE, ALL_SHOWN)) and is_plain)
+            )
             self.left_out += [noted] * is_free
             self.doubts += [item] * (not is_free and item not in self.doubts)
         elif not is_command:

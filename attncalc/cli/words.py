@@ -34,6 +34,7 @@ from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
 from ..units import hyphens, long_option
 from ..vocabulary import (
+    ALL_SHOWN,
     COUNTS,
     FAMILIES,
     FILLER,
@@ -264,7 +265,7 @@ class Words:
         replaced = [item for name, item in found.items() if name in ("nodes", "per-node", "dp")]
         others = [item for item in items if all(item is not one for one in replaced)]
         total = Item("option", "--gpus", replaced[-1].typed, value=str(number), is_guess=True)
-        return [*others, total._replace(is_exact=factors[0] == "nodes")]
+        return [*others, total._replace(is_exact="shard" not in replaced[-1].typed)]
 
     def _of_files(self, words: Sequence[str]) -> tuple[list[str], list[Item]]:
         """Return the words without the files of other trainers, and the options in these: '--deepspeed ds_z3.json'."""
@@ -302,7 +303,8 @@ class Words:
             is_key = _OPTION.match(word) and not self.has(name, "train") and reads(key, value)
             if is_key and not (absent and not options_of_keys({key: value}, Path())):
                 idea, keys[key] = self._phrases.of(name), value
-                is_taken = idea and idea.means and (not idea.takes or kind_of(value) in PLACEHOLDERS[idea.takes])
+                is_flag = value.lower() in (*_YES, "cpu")
+                is_taken = idea and idea.means and (kind_of(value) in PLACEHOLDERS.get(idea.takes, ()) or is_flag)
                 is_needed |= not is_taken or value.lower() == "false"
                 pending = pending[: len(pending) - bool(follows)]
             else:
@@ -314,7 +316,7 @@ class Words:
     def _of_engine(self, name: str, value: str) -> tuple[int, list[Item]] | None:
         """Return whether an option of an engine's command takes the value, and what it is; None if no engine has it."""
         idea = self._phrases.of(name)
-        if self.has(name) or idea or (found := option_of_engine(name, value)) is None:
+        if self.has(name) or idea or len(name) < 3 or (found := option_of_engine(name, value)) is None:
             return None
         value = value if found.takes else ""
         note = NO_FIGURE if found.is_free else "it may change the runtime memory"
@@ -385,7 +387,7 @@ class Words:
             takes = is_plain or (kind == "unknown" and "presets" in idea.means) or value.endswith(DOCUMENTS)
         else:
             takes = True
-        is_exact |= idea.note.startswith(NO_FIGURE)
+        is_exact |= idea.note.startswith((NO_FIGURE, ALL_SHOWN))
         return Item("idea", name, name, idea, value if takes and value else None, is_guess=True, is_exact=is_exact)
 
     def _unlike_any(self, name: str, value: str, known: Item | None) -> Item:
@@ -394,7 +396,9 @@ class Words:
         if dtype and dtype.kind in ("dtype", "attention"):
             return dtype._replace(typed=name, is_guess=True, is_exact=True)
         if known and known.kind in _NAMED:
-            return known._replace(typed=name, value=value, is_guess=True, is_exact=known.kind == "gpu")
+            return known._replace(
+                typed=name, value=value, is_guess=True, is_exact=known.kind == "gpu" or len(name) == 2
+            )
         if value.endswith(FILES):  # '-f values.yaml'
             item = known or Item("unknown", value, value)
             return item._replace(typed=value, value=value, is_guess=True, is_exact=True)

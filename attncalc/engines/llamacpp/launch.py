@@ -247,7 +247,7 @@ OLLAMA_WORDS = LaunchWords(
     example="ollama run MODEL",
     program=re.compile(r"(?:.*/)?ollama (?:run|pull|serve)"),
     models=(),
-    names={"--keepalive": ignored, "--format": ignored},
+    names={"--keepalive": ignored, "--format": ignored, "--num-gpu": "--n-gpu-layers"},
     flags=dict.fromkeys(("--verbose", "--think", "--hidethinking", "--insecure", "--nowordwrap"), ()),  # cmd/cmd.go
     environment={
         **_VISIBLE,
