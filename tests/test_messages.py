@@ -2,9 +2,10 @@
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
-from asking import Ask
+from asking import Ask, shell
 from tables import each
 
 from attncalc.engines.messages import find_message, messages_of_the_table
@@ -116,6 +117,25 @@ def test_a_paste_is_answered_with_its_two_numbers_and_an_option(
     assert (screen.code, screen.err) == (1, "")
     assert len(screen.out.splitlines()) <= 24
     assert max(map(len, screen.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("my llama-server says Killed process", "STOPPED"),
+        ("error loading model: unable to allocate CUDA0 buffer", "DID NOT START"),
+        (
+            "I run\nCUDA_VISIBLE_DEVICES=1 vllm serve Qwen/Qwen3-8B --host 0.0.0.0\nand it says `Free memory on device "
+            "(0.49/79.32 GiB) on startup is less than desired GPU memory utilization (0.6, 47.59 GiB)`",
+            "DID NOT START",
+        ),
+        ("vllm serve Qwen/Qwen3-8B\nWorld size (4) is larger than the number of available GPUs (2)", "DID NOT START"),
+    ],
+)
+def test_a_message_comes_through_a_pipe_beside_a_command(tmp_path: Path, text: str, label: str) -> None:
+    (tmp_path / "pasted").write_text(text, encoding="utf-8")
+    answer = shell(f"attncalc < {tmp_path / 'pasted'}")
+    assert (answer.returncode, f"  {label}: " in answer.stdout) == (1, True)
 
 
 def test_a_longer_context_is_computed_for_a_model_and_a_gpu(ask: Ask) -> None:

@@ -20,7 +20,10 @@ _LIMIT = 1 << 16
 """Bytes of such a file."""
 _MANIFEST = ("apiVersion:", "services:", "kind:")
 """Beginnings of YAML of Kubernetes and docker compose."""
-_OF_A_LOG = re.compile(r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)")
+_OF_A_LOG = re.compile(
+    r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)|\b\w{1,80}(?:Error|Exception): "
+    r"|Killed process|out of memory"
+)
 _ASSIGNED = re.compile(r"(?m)^\s*(?:export +)?([A-Za-z_]\w*)=[\"']?([^\s\"']+)")
 
 
@@ -42,8 +45,21 @@ def with_command(args: Sequence[str], options: Mapping[str, Any]) -> list[str] |
             found = [words for part in parts for words in _containers(parse_document(part.encode(), file).data)]
         elif not _OF_A_LOG.search(text):
             found = [*_lines(text)]
+        if found and _has_message(text):
+            found = []
     command = next(filter(launches, found), None)
     return command and ["fit", *(arg for arg in args if arg not in ("fit", file)), "--", *command]
+
+
+def _has_message(text: str) -> bool:
+    """Return whether a text asks what an engine's message means, beside the command that it was started with."""
+    from ..engines.log_file import read_log
+    from ..engines.messages import UNKNOWN
+
+    with contextlib.suppress(AttncalcError):
+        refusal = read_log(text.encode(), "").refusal
+        return refusal is not None and refusal.kind != "unfinished" and refusal.program != UNKNOWN
+    return False
 
 
 def _content(file: str) -> bytes:

@@ -7,6 +7,7 @@ was put before each line.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -72,10 +73,14 @@ _SAMPLE = 10_000
 
 
 def is_log(data: bytes) -> bool:
-    """Return whether some of the first lines are those of an engine's log, or a message that states its cause."""
+    """Return whether some of the first lines are those of an engine's log, or there is a message that is known."""
     lines = _written_lines(data)
-    signs = re.compile("|".join(pattern.pattern for pattern in _readers().values()))
-    return any(map(signs.search, lines)) or find_message(" ".join(_ends(lines))) is not None
+    if any(pattern.search(line) for pattern in _readers().values() for line in lines):
+        return True
+    with contextlib.suppress(AttncalcError):
+        refusal = read_log(data, "").refusal
+        return refusal is None or refusal.program != UNKNOWN
+    return False
 
 
 def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
