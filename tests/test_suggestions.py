@@ -520,9 +520,13 @@ def test_what_changes_no_answer_comes_before_a_narrower_cache() -> None:
 
 
 def test_a_second_gpu_is_not_the_only_change_of_a_model_that_almost_fits() -> None:
-    """Qwen3 32B in int4 has 18.0 of 21.6 GiB, and the cache of 8,192 tokens 2: 1.6 are left for the rest."""
+    """Qwen3 32B in int4 has 18.1 of 21.6 GiB, and the cache of 8,192 tokens 2: 1.5 are left for the rest."""
     asked = FitRequest(load("qwen3-32b"), Workload.decode(1, 8192), gpu=gpu("rtx-4090"), weights_dtype="int4")
-    assert flags(asked) == ["--enforce-eager", "--gpus 2 --tp 2"]
+    assert flags(asked) == [
+        "--max-num-seqs 128 --max-num-batched-tokens 2048 --enforce-eager",
+        "--enforce-eager --kv-dtype fp8",
+        "--gpus 2 --tp 2",
+    ]
 
 
 def test_a_refused_context_is_shortened_with_what_else_is_needed() -> None:

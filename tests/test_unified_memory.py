@@ -128,9 +128,9 @@ def test_a_mac_states_its_limit(ask: Ask) -> None:
 
 
 def test_tables_that_an_engine_would_keep_on_the_host_count_where_that_is_the_same_memory() -> None:
-    """47.7 GiB of Qwen3.8-Flash-Next in fp8, of 16 * 20,000,096 rows of 160."""
+    """47.7 GiB of Qwen3.8-Flash-Next in fp8, of 16 * 20,000,096 rows of 160, in whole blocks of 2 MiB."""
     request = FitRequest(load("qwen3.8-flash-next"), Workload.decode(context=4096), engine="vllm", weights_dtype="fp8")
     results = [fit(dataclasses.replace(request, gpu=gpu(name))) for name in ("jetson-agx-thor", "rtx-pro-6000")]
     on_unified, on_a_card = (int(result.budget.weights.total) for result in results if result.budget.weights)
-    assert on_unified - on_a_card == 320_001_536 * 160
+    assert on_unified - on_a_card == 24_415 * 2 * 1024**2 >= 320_001_536 * 160
     assert ["a mapped file" in " ".join(result.request.model.notes) for result in results] == [True, False]
