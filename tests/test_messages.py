@@ -147,3 +147,8 @@ def test_a_longer_context_is_computed_for_a_model_and_a_gpu(ask: Ask) -> None:
     assert [change["flag"] for change in fits["suggestions"]] == ["--context 40960"]
     small = ask("fit", "qwen3-8b", "--gpu", "12GB", "--log", "-", stdin=log).out
     assert "needs another change too" in small
+
+
+def test_several_processes_whose_use_is_hidden_may_be_ranks(ask: Ask) -> None:
+    hidden = next(text for text, *_ in PASTED if "Process 3427 has 0 bytes" in text)
+    assert "each needs a GPU of its own, by its LOCAL_RANK" in ask("fit", "--log", "-", stdin=hidden).out

@@ -370,7 +370,7 @@ _NEAR = 300
 """Process ids that differ by less are of processes that were started together."""
 _UNITS = {"G": GIB, "M": MIB, "K": 1024, None: 1}
 OUT_OF_MEMORY = (
-    r"(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
+    r"(?:CUDA|cuda|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
     r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'|Triton Error \[CUDA\]: out of memory"
     r"|CUresult error +result=2\b|CUDA_ERROR_OUT_OF_MEMORY"
 )
@@ -405,7 +405,7 @@ def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[s
         where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
     tried, free = _amount(_TRIED, text), _amount(_FREE, text)
     own, taken, *more = _in_use(text)
-    processes, together = more or (0, 0)
+    processes, together = (*more, 0, 0)[:2]
     return LogRefusal(
         *("out_of_memory", match[0], tried, free, where, own, taken, processes),
         unused=_amount(_RESERVED, text),
@@ -452,7 +452,8 @@ def _in_hidden_list(text: str) -> tuple[int, ...]:
     if not (total and free and allocated):
         return 0, 0
     own = allocated.bytes + (reserved.bytes if reserved else 0)
-    return own, max(0, total.bytes - free.bytes - own)
+    processes = {*re.findall(r"Process (\d{1,9}) has 0 bytes", text)}
+    return own, max(0, total.bytes - free.bytes - own), len(processes)
 
 
 def _in_old_list(text: str) -> tuple[int, ...]:
