@@ -122,12 +122,12 @@ def with_engine_values(words: Sequence[str], options: Mapping[str, Option]) -> l
         value = pending[-1] if takes else value
         engines = (known for engine in map(find_engine, ENGINES) for known in engine.commands)
         reading = next((one for known in engines if option and callable(one := known.names.get(option.name))), None)
+        read: Sequence[str] = ()
         if option and option.parser and reading and not is_valid(option.parser.parse, value, name):
             with contextlib.suppress(AttncalcError):
-                found += reading(value)
-                pending = pending[: len(pending) - takes]
-                continue
-        found.append(word)
+                read = reading(value)
+        pending = pending[: len(pending) - (takes and bool(read))]
+        found += read or [word]
     return found
 
 
