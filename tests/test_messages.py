@@ -100,6 +100,18 @@ PASTED = [
         '6042, which exceeds the pre-allocated encoder cache size 4800. Please reduce the input size\\"}}',
         *("6,042", "4,800", "--max-num-batched-tokens 6042"),
     ),
+    # the share that SGLang itself asks for
+    (
+        "Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.8. Raise "
+        "--mem-fraction-static above 0.913 (minimum viable = 1 - available/pre = 0.9113).",
+        *("0.8", "nothing", "--mem-fraction-static 0.92"),
+    ),
+    # a Mac of 16 GB: 13,421.77 MiB x 1.2
+    (
+        "ggml_metal_device_init: recommendedMaxWorkingSetSize  = 11453.25 MB\nggml_backend_metal_buffer_type_alloc_buffer"
+        ": error: failed to allocate buffer, size = 13421.77 MiB\nerror loading model: unable to allocate Metal buffer",
+        *("13.11 GiB were wanted", "at most 10.67 GiB", "sudo sysctl iogpu.wired_limit_mb=16106"),
+    ),
     # no table has it: each option takes the other's number
     ("ValueError: max_foo_slots (256) exceeds max_bar_pages (64).", "256", "64", "--max-foo-slots 64"),
 ]

@@ -119,13 +119,14 @@ _LIMIT = re.compile(
 )
 """Words of a message about a limit."""
 _ERROR = re.compile(r"(?i)\b\w{0,80}(?:error|exception|panic|fatal|failed|warning|warn)\b|\b(?:un|not )able to\b|❌|🥲")
+_EXCEPTION = re.compile(r"\b\w{1,80}(?:Error|Exception): \S|\b(?:CUDA|HIP) error: \S")
 _OPTION = re.compile(r"--[a-z][a-z0-9-]{2,60}|\b(?:max|min|num|block|chunk)\w{0,20}_\w{2,40}")
 _LONGEST = 300
 """Characters of a message that is shown."""
 
 
 def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
-    """Return a message about a limit that no table has, with the options that it names; None if no line is one.
+    """Return a message that no table has, with the options that it names if it is about a limit; None without one.
 
     Of two options with a number each takes the other's: 'max_num_seqs (256) exceeds max_slots (64)' is --max-num-seqs
     64, or --max-slots 256.
@@ -133,7 +134,9 @@ def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
     limits = (line for line in lines if _LIMIT.search(line) and re.search(r"\d", line))
     line = next((line for line in limits if _ERROR.search(line) or re.search(r"\d.*\D\d", line)), None)
     if line is None:
-        return None
+        error = next(filter(_EXCEPTION.search, lines), None)
+        reason = f"the message is not known here: {truncate(error, _LONGEST)}"
+        return LogRefusal("stated", error, cause="other_error", reason=reason) if error else None
     values = {match[1]: match[2] for match in re.finditer(rf"({_OPTION.pattern})`?[ =:(]{{1,3}}(\d[\d,.]*\d|\d)", line)}
     others = [*reversed(values.values())] if len(values) == 2 else ["N"] * len(_OPTION.findall(line))
     names = [*values] if len(values) == 2 else [*dict.fromkeys(_OPTION.findall(line))]

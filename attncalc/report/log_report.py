@@ -35,6 +35,7 @@ _OF_REQUEST = "'attncalc fit MODEL --gpu GPU --log FILE' computes whether a cont
 _LABELS = {
     "request_too_long": "REQUEST REFUSED",
     "request_refused": "REQUEST REFUSED",
+    "other_error": "ERROR",
     "out_of_memory": "OUT OF MEMORY",
     "cache_full": "LOAD",
     "requests_limited": "LOAD",

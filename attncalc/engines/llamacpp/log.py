@@ -555,5 +555,10 @@ def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
     chosen = f"newer builds choose the layers if -ngl is left out{room}; older ones need -ngl with fewer layers{than}"
     experts = Advice("of a model with experts, those of N layers in host memory", "--n-cpu-moe N")
     more = Advice("more GPUs: it divides the layers among all that it sees")
+    if refusal and refusal.limit and refusal.tried:  # of a Mac, which lends its GPU three quarters of the memory
+        mib = int(1.2 * refusal.tried.bytes) // MIB
+        more = Advice(
+            "more of the Mac's memory for its GPU, if it has as much", f"sudo sysctl iogpu.wired_limit_mb={mib}"
+        )
     others = (*(() if log.is_dense else (experts,)), *((more,) if log.devices < 2 else ()))
     return (Advice(chosen, f"-fit on{target}"), *others)

@@ -141,6 +141,7 @@ _STATE_SIZES = {"conv_state_size": "conv_state size", "ssm_state_size": "ssm_sta
 _OF_STATES = {"state_slots", *_STATE_SIZES}
 _BUDGET = {
     "gpu_memory": gib(r"has (?:a total capacity of )?SIZE of which|SIZE total(?: capacity)?;"),
+    "least_share": re.compile(r"Raise --mem-fraction-static above (0\.\d{1,6})"),
     "free_memory": gib(r"Load weight begin\. avail mem=SIZE"),
     "weights": gib(r"Load weight end\.[^\[]{0,300}?mem usage=SIZE"),
     "after_weights": gib(r"Load weight end\.[^\[]{0,300}?avail mem=SIZE"),
@@ -414,6 +415,8 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
 
 def _least_share(log: StartupLog) -> Fraction | int:
     """Return the share that leaves nothing for the cache: 1 - A1 / A0 of what is free; 0 if it is unknown."""
+    if stated := log.budget.get("least_share"):
+        return Fraction(stated.text)
     before, after, weights = (log.budget.get(name) for name in ("free_memory", "after_weights", "weights"))
     if after is None or not (before or weights):
         return 0
