@@ -108,7 +108,7 @@ PASTED = [
     ),
     # a Mac of 16 GB: 13,421.77 MiB x 1.2
     (
-        "ggml_metal_device_init: recommendedMaxWorkingSetSize  = 11453.25 MB\nggml_backend_metal_buffer_type_alloc_buffer"
+        "metal_device_init: recommendedMaxWorkingSetSize  = 11453.25 MB\nggml_backend_metal_buffer_type_alloc_buffer"
         ": error: failed to allocate buffer, size = 13421.77 MiB\nerror loading model: unable to allocate Metal buffer",
         *("13.11 GiB were wanted", "at most 10.67 GiB", "sudo sysctl iogpu.wired_limit_mb=16106"),
     ),
