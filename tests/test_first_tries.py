@@ -175,7 +175,6 @@ kv mistral-7b --block-size 16
 fit llama3-8b --kv-size 8
 train llama3-8b --deepspeed ds_config.json
 fit llama3-8b --gpu h100 --hicache
-train llama3-8b --epochs 3
 train llama3-8b on 10000 samples
 vicuna 13b on a 4090
 """

@@ -208,7 +208,8 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
     from .reading import answer, with_built_in
 
     root: Any = typer.main.get_command(app)
-    found = with_built_in(args, root, error) if isinstance(error, NetworkError | NoSuchModelError) else error
+    of_name = isinstance(error, NetworkError | NoSuchModelError | BadValueError)
+    found = with_built_in(args, root, error) if of_name else error
     if isinstance(found, AttncalcError) and not isinstance(error, NetworkError):
         name, *rest = args
         if name in _OTHER_NAMES and len(rest) == (name in ("completion", "log")):

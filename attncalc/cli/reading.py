@@ -23,6 +23,7 @@ from ..config.gpus import gpus_of
 from ..config.presets import hint, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
 from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, is_valid
+from ..ggml import FILE_TYPES
 from ..options import by_name, options_of
 from ..serving.weight_format import released_dtype
 from ..units import hyphens, parse_count, truncate
@@ -131,6 +132,10 @@ def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple
     A program gets the error: the other model may differ.
     """
     problem = truncate(error.message, 150)
+    if (usual := with_usual_mixture(args)) and _FOR_PROGRAMS.isdisjoint(args):
+        return usual
+    if isinstance(error, BadValueError):
+        return error
     if own := _with_own_drafter(args, error.message.partition(":")[0]):
         return own, [f"note: {problem}; a draft model of one layer of the model is counted"]
     found = [*args]
@@ -156,6 +161,21 @@ def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple
         of_mlx = f"; MLX runs it: mlx_lm.server --model {name}" if "mlx" in name.lower() else ""
         return found, [f"note: {problem}; the built-in {preset} has that name{of_mlx}"]
     return error
+
+
+def with_usual_mixture(args: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """Return the arguments with llama.cpp's own type for one of another author, as Q4_K_M for UD-Q4_K_XL, and a note;
+    None without one.
+    """
+    for i, word in enumerate(args):
+        for match in re.finditer(r"(?i)(?:UD-)?\b(I?Q\d_\w+?)(?:_(?:X?L|XXL))?(?=\.gguf$|$)", word):
+            base, typed = match[1].lower(), match[0]
+            usual = next((one for one in (base, f"{base}_m", f"{base.partition('_')[0]}_0") if one in FILE_TYPES), None)
+            if usual and typed.lower() not in FILE_TYPES and not os.path.exists(word):
+                found = [*args[:i], f"{word[: match.start()]}{usual.upper()}{word[match.end() :]}", *args[i + 1 :]]
+                note = "UD-Q4_K_XL is 1 to 9 % larger, UD-Q6_K_XL 6 to 16 % than q6_k, and others differ by model too"
+                return found, [f"note: {typed} is read as {usual}: {note}"]
+    return None
 
 
 def _with_own_drafter(args: Sequence[str], name: str) -> list[str] | None:

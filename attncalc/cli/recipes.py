@@ -75,7 +75,8 @@ def options_of_keys(flat: Mapping[str, Any], file: Path) -> dict[str, str]:
     for key, value in flat.items():
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
             joint = {"--offload": ",", "targets": "+"}.get(option)
-            found[option] = joint.join((found[option], text)) if joint and option in found else text
+            value_here = text.replace(",", "+") if option == "targets" else text
+            found[option] = joint.join((found[option], value_here)) if joint and option in found else value_here
     if "finetuning_type" in flat:  # LLaMA-Factory: disable_gradient_checkpointing is False by default
         found.setdefault("--recompute", "full")
     _join(found)
@@ -147,3 +148,5 @@ def _of_deepspeed(name: str, file: Path) -> Iterator[tuple[str, str]]:
     yield from (found or {}).items()
     if not found and (stage := re.search(r"z(?:ero)?_?([123])", name)):
         yield "--zero", stage[1]
+        moved = ("optimizer", "params")[: int(stage[1]) - 1] if "offload" in name else ()
+        yield from (("--offload", part) for part in moved)

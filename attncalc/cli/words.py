@@ -199,7 +199,7 @@ class Words:
             items += self._classified(bare)
             bare = []
             name, equals, value = word.rstrip("?,;").partition("=")
-            if not equals and rest and not _OPTION.match(rest[-1]):
+            if not equals and rest and not (_OPTION.match(rest[-1]) or rest[-1].endswith(".py")):
                 value = rest[-1]
             if (of_engine := self._of_engine(name, value)) is not None:
                 rest = rest[: len(rest) - of_engine[0]] if not equals else rest
