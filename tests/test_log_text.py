@@ -286,7 +286,7 @@ def test_pytorch_says_what_it_tried_to_allocate(words: str) -> None:
         "cache",
     )
     assert torch_out_of_memory(words, "") == LogRefusal("out_of_memory", words)
-    assert torch_out_of_memory("Tried to allocate 1.50 GiB", "") is None
+    assert torch_out_of_memory("1.50 GiB are free", "") is None
 
 
 def test_a_log_names_what_to_serve_again() -> None:

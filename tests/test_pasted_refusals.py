@@ -258,6 +258,66 @@ KINDS = [
         "./llama-server -m m.gguf --mmproj mmproj-F32.gguf\nresults in a visible cuda malloc failure on warmup, but",
         *("llama.cpp", "OUT OF MEMORY: The compute buffer did not fit: by the words", "--no-mmproj-offload"),
     ),
+    # a server that runs well, but for what the words beside its lines say
+    (
+        "My llama-server crashes with OOM after a while:\nslot release: id 0 | stop processing: n_tokens = 5621, "
+        "truncated = 0",
+        *(
+            "llama.cpp",
+            "STOPPED: The server ran, and a step ran out of memory: by the words",
+            "-fit on --fit-target 4096",
+        ),
+    ),
+    (
+        "slot update_slots: id 0 | task 12 | new prompt, n_ctx_slot = 8192, n_keep = 0, task.n_tokens = 5321",
+        *("llama.cpp", "NO FAILURE: the server runs: a prompt of 5,321 tokens was computed in a slot of 8,192", ""),
+    ),
+    (
+        "gemma3:27b a418f5838eaf 25 GB 31%/69% CPU/GPU 32768",
+        "Ollama",
+        "NO FAILURE: the model runs, 31% of it",
+        "num_ctx",
+    ),
+    (
+        "[GIN] 2025/11/03 - 12:00:01 | 200 | 3.2s | 127.0.0.1\n[GIN] 2025/11/03 - 12:00:31 | 500 | 41.2s | 127.0.0.1",
+        *("Ollama", "NO RESULT: the server answered a request with an error (500)", "journalctl"),
+    ),
+    # typed by hand
+    (
+        "Not enough memory, please try to increase mem-fraction-static",
+        *("SGLang", "leave nothing of the engine's share", "--mem-fraction-static 0.92"),
+    ),
+    (
+        "models max seq len 131072 is larger than the maximum number of tokens that can be stored in KV cache 43152",
+        *("vLLM", "one request may have 131,072 tokens, and the cache holds 43,152", "--max-model-len 43152"),
+    ),
+    (
+        "CUDA out of memroy. Tried to allocate 1.5 GiB. GPU 0 has a total capacity of 15.9GiB of which 300 MiB is free",
+        *("PyTorch", "1.50 GiB were wanted, 300 MiB of 15.90 GiB were free", "smaller batch"),
+    ),
+    # tracebacks that end before their message
+    (
+        'Traceback (most recent call last):\n  File "/vllm/v1/worker/gpu_worker.py", line 247, in '
+        "determine_available_memory\n    self.model_runner.profile_run()",
+        *("vLLM", "within an error, before its message, while it measured a full step", "if memory is short"),
+    ),
+    (
+        "[2025-11-02 10:11:12 TP0] Scheduler hit an exception: Traceback (most recent call last):\n  File "
+        '"/sglang/srt/model_executor/cuda_graph_runner.py", line 380, in __init__\n    self.capture()\nKilled',
+        *("SGLang", "NO RESULT: The log ends within an error, before its message, while it captured CUDA", "-bs 4"),
+    ),
+    # a person names the GPU: 32.8e9 weights of 2 bytes are 61.03 GiB
+    (
+        "I serve it on a single 4090:\nvllm serve Qwen/Qwen3-32B --max-model-len 8192\nbut it runs out of memory while "
+        "loading the weights.",
+        *("Qwen3 32B", "The weights need 61.03 GiB, and the GPU has 23.51 GiB", "--weights-dtype int4"),
+    ),
+    # what is neither free nor PyTorch's is less than CUDA's own contexts may take: 14.75 - 13.72 - 0.01 = 1.02 GiB
+    (
+        '{"error":"CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 14.75 GiB total capacity; 13.59 GiB already '
+        'allocated; 10.81 MiB free; 13.72 GiB reserved in total by PyTorch)"}',
+        *("PyTorch", "20 MiB were wanted, 10.81 MiB of 14.75 GiB were free. Change", ""),
+    ),
     # https://github.com/th1nhhdk/local_ai_ocr/issues/11: 730 - 685.25 = 44.75 MiB
     (
         "Error during inference: CUDA out of memory. Tried to allocate 730.00 MiB. GPU 0 has a total capacity of 7.57 "

@@ -39,6 +39,10 @@ LIMIT = 1 << 26
 _BEGINNING = 1 << 16
 """Bytes by which a log is recognised."""
 _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve", "other_memory")
+_GPU_IN_WORDS = (
+    r"(?:\d{1,2} ?x? )?(?:nvidia |geforce |amd |radeon |rtx|gtx|tesla|rx ?\d|mi\d|gb\d|gh\d|[abhltvm]\d|[3-5]0[6-9]0)"
+)
+"""How people begin the name of a GPU, and not a size or another number."""
 _TIP = "give a file with what the engine printed when it started"
 
 
@@ -66,13 +70,16 @@ def read_logged_request(
     engine = options.get("engine")
     if engine == "all":
         raise clash("--engine all", "--log", "leave --engine out: the log names the engine")
-    log = read_log(content(path), str(path), engine)
+    data = content(path)
+    log = read_log(data, str(path), engine)
     if engine not in (None, log.engine):
         raise clash(
             f"--engine {truncate(engine)}",
             f"a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
+    if log.refusal and log.refusal.is_told and not (log.gpu or log.devices > 1 or options.get("gpu")):
+        options = {**options, "gpu": _gpu_in_words(data.decode("utf-8", "replace"))}
     if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:
         given = options.get("gpu")
         return log, UnknownModel("", _gpu_in_log(log, str(given) if given else None)[1])
@@ -107,6 +114,15 @@ def is_log_file(path: str) -> bool:
     with contextlib.suppress(OSError), open_file(Path(path)) as file:
         return path.endswith(".log") or is_log(file.read(_BEGINNING))
     return False
+
+
+def _gpu_in_words(text: str) -> str | None:
+    """Return the first GPU that the words of a person name, with its number: '2xa100-80gb' of 'on 2x A100 80GB,'."""
+    from .words import gpu_in
+
+    words = [word.strip("`'\".,:;()*") for word in text.lower().split()]
+    phrases = (" ".join(words[i : i + length]) for i in range(len(words)) for length in (4, 3, 2, 1))
+    return next(filter(None, (gpu_in(phrase) for phrase in phrases if re.match(_GPU_IN_WORDS, phrase))), None)
 
 
 def _note_others(log: StartupLog, device: Gpu | None) -> None:

@@ -22,7 +22,7 @@ _MANIFEST = ("apiVersion:", "services:", "kind:")
 """Beginnings of YAML of Kubernetes and docker compose."""
 _OF_A_LOG = re.compile(
     r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)|\b\w{1,80}(?:Error|Exception): "
-    r"|Killed process|out of memory"
+    r"|Killed process"
 )
 _ASSIGNED = re.compile(r"(?m)^\s*(?:export +)?([A-Za-z_]\w*)=[\"']?([^\s\"']+)")
 

@@ -60,6 +60,8 @@ _PREFIXES = tuple(
 """What is put before the lines of a log by whatever collected them, with single blanks."""
 _FRAME = re.compile(rf"File ['\"][^'\"]{{0,400}}[/\\\\]({'|'.join(ENGINES)})[/\\\\]")
 """A line of a traceback in an engine: the first is of the one that called the others, as SGLang calls vLLM's code."""
+_PRINTED = re.compile(r"\b[a-z]+_\w{2,80}: |\.(?:py|cpp|go|rs):\d{1,6}\b")
+"""What programs print at the beginning of a line, and people do not write."""
 _NO_MESSAGE = (
     "has neither the size of a cache nor a message why there is none",
     "give lines such as 'GPU KV cache size: 78,384 tokens', or the error's message",
@@ -97,12 +99,13 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     is_open, refusal = log is None or log.is_assumed, log and log.refusal
     if is_open or refusal is None or refusal.kind == "unfinished":
         log = _with_message(log, lines, engine)
-    if log is None and (told := told_failure(_ends(lines))):
+    words = (line for line in _ends(lines) if log is None or not _PRINTED.search(line))
+    if _runs_well(log) and (told := told_failure(words)):
         log = _read_lines(lines, engine, told)
     is_alone = engine is None and log is not None and log.is_assumed and log.engine == "vllm"
     failed = (log.refusal.kind, log.refusal.where) if log and log.refusal else None
-    is_of_pytorch = is_alone and failed == ("out_of_memory", "")
-    other = other_program(_ends(lines), is_of_pytorch=is_of_pytorch) if is_open else None
+    is_of_pytorch = is_alone and (failed == ("out_of_memory", "") or (log and log.refusal and log.refusal.is_told))
+    other = other_program(_ends(lines), is_of_pytorch=bool(is_of_pytorch)) if is_open else None
     if other and log and log.refusal and not log.refusal.cause:
         log = log._replace(refusal=by_other(log.refusal, other))
     if log is None and (unknown := unknown_message(_ends(lines))):
@@ -114,6 +117,12 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
         message, tip = _NO_MESSAGE
         raise AttncalcError(f"{shown} {message}", tip)
     return log._replace(typed=typed_options(" ".join(_ends(lines))))
+
+
+def _runs_well(log: StartupLog | None) -> bool:
+    """Return whether a text has no line of an engine, or only those of a server that runs."""
+    is_well = log and log.refusal and (log.refusal.cause == "no_failure" or log.refusal.kind == "overloaded")
+    return log is None or bool(is_well and not (log.load and (log.load.waiting or log.load.preempted)))
 
 
 def _with_message(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:

@@ -21,7 +21,7 @@ UNKNOWN = "Unknown program"
 PYTORCH = "PyTorch"
 LONG_REQUEST = "request_too_long"
 _FOLLOWS = ("log_ends", "no_failure")
-"""Causes of messages that follow from others."""
+"""Causes of messages that follow from others, or say nothing beside one that does."""
 _OF_RUNNING = (LONG_REQUEST, "request_refused", "cache_full", "requests_limited", *_FOLLOWS)
 """Causes of messages that a server survives."""
 _ENGINES = {
@@ -93,7 +93,7 @@ def find_message(text: str) -> Message | None:
     text = text[-_FURTHEST:]
     lower = text.lower()
     found = (
-        (kind.cause in _FOLLOWS, -len(match.groups()), match.start(), i, match)
+        (kind.cause in _FOLLOWS and 1 + _FOLLOWS.index(kind.cause), -len(match.groups()), match.start(), i, match)
         for i, kind in enumerate(_kinds())
         if (match := next(filter(None, (_search(message, text, lower) for message in kind.messages)), None))
     )

@@ -131,6 +131,7 @@ class LogRefusal(NamedTuple):
     # Of Metal: what was allocated, and the most that it recommends
     needed: Printed | None = None
     limit: Printed | None = None
+    stage: str = ""  # of `where`: in which a log ends, within an error
     is_told: bool = False  # whether only the words of a person say it
     one_buffer: bool = False  # whether the device has the memory, but not in one buffer
     # Of a message that states its cause (`messages.py`): the cause, of serving's CAUSES, as a sentence, and what to
@@ -192,13 +193,13 @@ def busiest(
         restarted = restarted or start.search(line) is not None
         preempted += preemption.search(line) is not None
         for match in pattern.finditer(line):  # a paste may have lost the breaks between lines
-            if not (running := int(match["running"])):
+            running, waiting = int(match["running"]), int(match["waiting"] or 0)
+            if not (running or waiting):
                 continue
             if restarted:
                 load, preempted, restarted = None, 0, False
             found = match.groupdict()
             usage = float(found["usage"]) if found.get("usage") else float(match["percent"]) / 100
-            waiting = int(match["waiting"] or 0)
             if load is None or running + waiting >= load.running + load.waiting:
                 load = Load(running, waiting, min(1.0, usage), 0)
     return load and load._replace(preempted=preempted)
@@ -365,12 +366,15 @@ _OLD_LIST = re.compile(
 _IN_USE = re.compile(r"(?:this process|Process (\d{1,9})) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
 _BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
 _RESERVED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ([GM])iB is reserved by PyTorch")
-_TOTAL = re.compile(r"total capacity of (\d{1,9}(?:\.\d{1,9})?) ([GM])iB")
+_TOTAL = re.compile(r"total capacity of (\d{1,9}(?:\.\d{1,9})?) ?([GM])iB")
 _NEAR = 300
 """Process ids that differ by less are of processes that were started together."""
+_OF_CONTEXTS = 2 * GIB
+"""Bytes that CUDA, its libraries and NCCL take at most of a GPU for one process."""
 _UNITS = {"G": GIB, "M": MIB, "K": 1024, None: 1}
 OUT_OF_MEMORY = (
-    r"(?:CUDA|cuda|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
+    r"(?i:(?:CUDA|HIP|XPU|NPU) (?:error:? )?out of memory|tried to allocate \d)|torch\.OutOfMemoryError"
+    r"|Failed to load model - not enough"
     r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'|Triton Error \[CUDA\]: out of memory"
     r"|CUresult error +result=2\b|CUDA_ERROR_OUT_OF_MEMORY"
 )
@@ -453,7 +457,7 @@ def _in_hidden_list(text: str) -> tuple[int, ...]:
         return 0, 0
     own = allocated.bytes + (reserved.bytes if reserved else 0)
     processes = {*re.findall(r"Process (\d{1,9}) has 0 bytes", text)}
-    return own, max(0, total.bytes - free.bytes - own), len(processes)
+    return own, _beside(total.bytes - free.bytes - own), len(processes)
 
 
 def _in_old_list(text: str) -> tuple[int, ...]:
@@ -462,7 +466,12 @@ def _in_old_list(text: str) -> tuple[int, ...]:
         return 0, 0
     total, allocated, free, unit, reserved = found.groups()
     own = int(Fraction(reserved or allocated) * GIB)
-    return own, max(0, int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit]))
+    return own, _beside(int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit]))
+
+
+def _beside(size: int) -> int:
+    """Return what other processes use of a size that is neither free nor PyTorch's; 0 if it may be CUDA's contexts."""
+    return size if size > _OF_CONTEXTS else 0
 
 
 def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
@@ -538,9 +547,17 @@ def larger_share(
     return (Advice(f"{words}, if other processes leave it", f"{option} {largest}"),)
 
 
-def without_a_start(load: Load | None, lines: Sequence[str], start: re.Pattern[str]) -> LogRefusal | None:
-    """Return how a server copes, or how it ended, of a log without its start; None without a load or a line of one."""
+def without_a_start(
+    load: Load | None, lines: Sequence[str], start: re.Pattern[str], stages: Mapping[str, re.Pattern[str]]
+) -> LogRefusal | None:
+    """Return how a server copes, or how it ended, of a log without its start; None without a load or a line of one.
+
+    `stages` are patterns of what was allocated, as in `torch_out_of_memory`: of an error whose message is missing.
+    """
     ended = unfinished(lines, start)
+    if ended and ended.where == "error":
+        last = " ".join(lines[-_LAST:])
+        ended = ended._replace(stage=next((name for name, pattern in stages.items() if pattern.search(last)), ""))
     if load is None or (ended and is_end(ended, lines[-_LAST:]) and not (load.waiting or load.preempted)):
         return ended
     return LogRefusal("overloaded", f"{load.running} running, {load.waiting} waiting, {load.usage:.1%} used")
@@ -598,7 +615,8 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
     killed, message, step = map(found.get, ("killed", "message", "step"))
     # what a shell says after an error: the engine killed its own processes
     order = [*found]
-    follows = killed and message and killed.string == "Killed" and order.index("killed") > order.index("message")
+    is_after = message is None or (killed and order.index("killed") > order.index("message"))
+    follows = killed and killed.string == "Killed" and is_after
     if killed and not (follows and step and step.groupdict().get("error")):
         held = Printed(found["held"][1], found["held"][0], 1024) if "held" in found else None
         return LogRefusal("out_of_memory", killed.string, held, where="killed")

@@ -183,7 +183,7 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
 
 def _advice_table(diagnosis: Diagnosis) -> Table:
     texts = [f"{each.option}: {each.change}" if each.option else each.change for each in diagnosis.advice]
-    title = "Next:" if diagnosis.cause == "log_ends" else "Change, or add to the command:"
+    title = "Next:" if diagnosis.cause in ("log_ends", "no_failure") else "Change, or add to the command:"
     return lines_table([title, *texts])
 
 

@@ -59,21 +59,35 @@ class Stage(NamedTuple):
     failed: str  # that it failed
     cause: str  # of CAUSES
     after: Literal["", "weights", "cache"] = ""  # what is settled before: that weights are loaded, the cache's size
+    at: str = ""  # when that is, for a log that ends within it
 
 
 STAGES = {
-    "weights": Stage("The weights did not fit", "weights_too_large"),
+    "weights": Stage("The weights did not fit", "weights_too_large", at=", while it loaded the weights"),
     "fit": Stage("Weights, cache and buffers did not fit", "out_of_memory"),
     "guardrail": Stage("LM Studio did not load it: by its estimate the free memory is too small", "out_of_memory"),
     "cache": Stage("The cache did not fit", "cache_too_large", "weights"),
-    "encoder": Stage("The images of the profile did not fit", "compute_too_large", "weights"),
-    "profile": Stage("The activations of a full step did not fit", "compute_too_large", "weights"),
+    "encoder": Stage(
+        "The images of the profile did not fit", "compute_too_large", "weights", ", while it profiled images"
+    ),
+    "profile": Stage(
+        "The activations of a full step did not fit", "compute_too_large", "weights", ", while it measured a full step"
+    ),
     "compute": Stage("The compute buffer did not fit", "compute_too_large", "weights"),
-    "pool": Stage("The pool of the cache did not fit", "cache_too_large", "cache"),
-    "sampler": Stage("The cache left too little for the warm-up of the sampler", "cache_too_large", "cache"),
-    "graphs": Stage("The cache left too little for the CUDA graphs", "cache_too_large", "cache"),
+    "pool": Stage("The pool of the cache did not fit", "cache_too_large", "cache", ", while it allocated the cache"),
+    "sampler": Stage(
+        "The cache left too little for the warm-up of the sampler",
+        "cache_too_large",
+        "cache",
+        ", while it warmed up the sampler",
+    ),
+    "graphs": Stage(
+        "The cache left too little for the CUDA graphs", "cache_too_large", "cache", ", while it captured CUDA graphs"
+    ),
     "rest": Stage("The cache left too little for the rest", "cache_too_large", "cache"),
-    "serving": Stage("The server ran, and a step ran out of memory", "cache_too_large", "cache"),
+    "serving": Stage(
+        "The server ran, and a step ran out of memory", "cache_too_large", "cache", ", while it ran requests"
+    ),
     "requests": Stage("The server ran, and a batch got no request slots", "requests_limited", "cache"),
     "tokens": Stage("The server ran, and a batch got no tokens of its cache", "cache_full", "cache"),
     "host": Stage("Host memory is too small, not the GPU's", "host_memory"),
@@ -178,12 +192,16 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
         reason = f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
         return Diagnosis(refusal.line, stage.cause, reason)
     where = stage.failed if refusal.where else "The log ends before the cache has its size, without an error"
+    where += STAGES[refusal.stage].at
     files = f", {refusal.tried.text} of {refusal.free.text} files" if refusal.tried and refusal.free else ""
     room = f": {size(left.bytes)} were left for the cache" if left else ""
     if refusal.needed and refusal.limit:
         room = f": all of it needs {size(refusal.needed.bytes)}, and {size(refusal.limit.bytes)} are free"
     available = left.bytes if left else None
-    return Diagnosis(refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=_WITHOUT_A_MESSAGE)
+    failed = log._replace(refusal=refusal._replace(kind="out_of_memory", where=refusal.stage))
+    options = find_engine(log.engine).log_advice(failed)[:2] if refusal.stage else ()
+    advice = (*_WITHOUT_A_MESSAGE, *(each._replace(change=f"if memory is short, {each.change}") for each in options))
+    return Diagnosis(refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=advice)
 
 
 def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
@@ -242,7 +260,7 @@ def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diag
 
 def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diagnosis:
     """Return what the log says of an allocation that failed: what it was for, its size, and what was free."""
-    what, cause, _ = STAGES[refusal.where]
+    what, cause = STAGES[refusal.where][:2]
     needed, limit, tried, free = refusal.needed, refusal.limit, refusal.tried, refusal.free
     if needed and limit:
         sizes = f"{size(needed.bytes)} are allocated, and Metal recommends at most {size(limit.bytes)}"

@@ -183,7 +183,8 @@ def _with_gpu(
             return alone._replace(notes=(f"No change is computed: {disagreement}. --weights-dtype may be missing.",))
         return _other_model(request, log, refusal, disagreement, named)
     if STAGES[refusal.where].after == "cache":
-        smaller = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))
+        found = (_smaller_share(estimate, refusal), _fewer_sequences(estimate))
+        smaller = () if refusal.is_told else filter(None, found)  # words have no size that a share would have to leave
         changes = tuple(change for change in smaller if change.result.starts)
         return alone._replace(changes=changes, advice=()) if changes else alone
     return _before_the_cache(estimate, refusal, excess, alone)
@@ -408,7 +409,7 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
     if memory is None or not (load or is_asked):
         return None
     request = dataclasses.replace(request, traffic=None)  # the requests are those of the log
-    held = round(load.usage * tokens / load.running) if load else request.workload.context
+    held = round(load.usage * tokens / max(1, load.running)) if load else request.workload.context
     per_request = max(1, min(request.workload.context, held))
     if request.gpu:
         estimate = fit(request)

@@ -55,7 +55,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     log_signs = (
         r"llama_|\b(?:srv|slot) +\w+: |load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|ollama"
         r"|llama runner|msg=.?kv cache|buffer for (?:kv|rs) cache|model requires|requested model \("
-        r"|memory layout cannot|insufficient system resourc"
+        r"|memory layout cannot|insufficient system resourc|[Nn]ot enough resources to"
     )
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.

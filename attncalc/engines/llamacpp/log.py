@@ -20,7 +20,7 @@ from .layout import LlamaCppLayout
 from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
-_GUARDRAIL = "(?:stopped|aborted) due to insufficient system resources|[Nn]ot enough resources to (?:load|run) "
+_GUARDRAIL = "insufficient system resources|[Nn]ot enough resources to (?:load|run) "
 """What LM Studio says if its own estimate is larger than the memory."""
 _FAILED_LINE = re.compile(
     r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"

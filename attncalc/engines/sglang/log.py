@@ -55,7 +55,7 @@ _BEYOND = 2**60
 _SHARE_OPTION = "--mem-fraction-static"
 _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
 _NO_MEMORY = (
-    r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
+    r"(?i:not enough memory\W{1,3}please try to increase)"
     r"|Loaded weights leave no GPU memory for the KV cache|Not enough GPU memory for hybrid"
     r"|is larger than the profiled value -\d"
 )
@@ -74,7 +74,9 @@ _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
 _OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}")
 _STAGES = {
     "serving": re.compile(in_calls(r"forward_thread_func|event_loop_\w{1,20}|run_batch")),
-    "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|(?i:Capture cuda graph failed)"),
+    "graphs": re.compile(
+        in_calls("init_cuda_graphs|capture|capture_one_batch_size") + r"|self\.capture\(|(?i:Capture cuda graph failed)"
+    ),
     "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
     "weights": OF_WEIGHTS,
 }
@@ -174,7 +176,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     refusal = stated or _refusal(text, started=bool(logged))
     load = busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged:
-        refusal = without_a_start(load, lines, _START)
+        refusal = without_a_start(load, lines, _START, _STAGES)
         if refusal is None:
             return None
     version = first(_VERSION, text)

@@ -60,7 +60,7 @@ _RELEASED = re.compile(
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 """The environment variable with the GiB of the cache on a CPU: 4 by default."""
 _TOO_LONG = (
-    rf"max seq len \({COUNT}\) is larger than the maximum number of tokens .{{1,20}} in KV cache(?: \({COUNT}\))?"
+    rf"max seq len \(?{COUNT}\)? is larger than the maximum number of tokens .{{1,20}} in KV cache(?: \(?{COUNT}\)?)?"
     rf"(?:\. Try increasing `{_CPU_SPACE}`)?"
 )
 """V0's refusal, after it has printed blocks and concurrency. V1 says how much memory a request needs."""
@@ -158,7 +158,7 @@ _SETTINGS = {
     "dp": _number("data_parallel_size"),
     "dcp": _number("decode_context_parallel_size"),
     "context": re.compile(
-        r"max_(?:seq|model)_len'?[=:] ?(\d{1,12})|Using max model len (\d{1,12})|max seq len \((\d{1,12})\)"
+        r"max_(?:seq|model)_len'?[=:] ?(\d{1,12})|Using max model len (\d{1,12})|max seq len \(?(\d{1,12})\b"
     ),
     "kv_dtype": re.compile(
         r"kv_cache_dtype'?[=:] ?'?(?!auto|self|\w{0,40}dtype)(fp8(?=_ds_mla)|\w{1,40})"
@@ -250,7 +250,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         has_size = available or logged.keys() & {"kv_blocks", "kv_memory"}
         ended = logs.unfinished(lines, _START)
         if not has_size or (ended and ended.where in ("error", "killed")):
-            refusal = logs.without_a_start(load, lines, _START)
+            refusal = logs.without_a_start(load, lines, _START, _STAGES)
             if refusal is None:
                 return None
     return StartupLog(
