@@ -221,6 +221,12 @@ def test_deepseek_v4_has_buffers_for_the_tokens_of_a_step(name: str, options: di
     assert parts["buffers of streams and picked tokens"] == 8192 * per_token
 
 
+def test_latents_beside_an_indexer_have_a_buffer_for_the_picked_tokens() -> None:
+    """GLM-5.3 picks 2,048 tokens in pools of 4, and has room for 3 more, in tiles of 128."""
+    for name, picked in (("deepseek-v3.2", 2048), ("glm-5.3-flash", 2176)):
+        assert extra(held(load(name)))["buffers of streams and picked tokens"] == 8192 * picked * 4
+
+
 def test_sglang_keeps_rope_tables_in_fp32() -> None:
     assert extra(held(from_config(**LLAMA), engine="sglang"))["rope tables"] == 131072 * 128 * 4
 

@@ -94,7 +94,15 @@ def _streams(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     They hold the tokens that the indexers pick, and the residual streams for a drafter, up to 0.26 without one too.
     0.27 and 0.28 have a pool of padded queries and of what an indexer in MXFP4 writes (eager_scratch.py): two H200
     load 74.08 GiB in 0.23 and 74.34 in 0.27, as 0.54 GiB of the pool replace 0.25 of the streams.
+
+    Latents beside an indexer have the picked tokens too, and with pools the rest of one, in tiles of 128
+    (topk_indices_buffer in deepseek_v2.py and models/glm5next/common/model.py).
     """
+    tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
+    latents = filter(None, (as_latent(layers.attention) for _, layers in model.plain().groups()))
+    if latent := next((kind for kind in latents if kind.index_topk), None):
+        picked = _aligned(int(latent.index_topk or 0) + int(latent.index_kpool or 1) - 1, 128)
+        return quantity(tokens * symbol("bytes_index", 4, "bytes of an index") * symbol("k", picked, "picked tokens"))
     streams = next((int(matrix.rows) for matrix in model.extra if matrix.name == "stream_mixer"), 0)
     if model.model_type != "deepseek_v4" or not streams:
         return Quantity(0)
@@ -117,7 +125,7 @@ def _streams(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
         per_token = per_token + int(indexed.index_n_heads or 0) * symbol(
             "indexer", dim // 2 + dim // 32 + 4, "bytes of an indexer's query head"
         )
-    return quantity(symbol("N", args.step_tokens, "max_num_batched_tokens") * per_token)
+    return quantity(tokens * per_token)
 
 
 def padded_heads(heads: int, capability: int) -> int:
