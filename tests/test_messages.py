@@ -17,7 +17,7 @@ TABLE = messages_of_the_table()
 def sample(message: str) -> str:
     """Return a text with a message of the table: its first choices, and numbers that grow."""
     numbers = itertools.count(1200, 100)
-    text = re.sub(r"\[[^]]+\]|\.\.\.", "", message)
+    text = re.sub(r"\[[^]]+\]|\.{2,3}", "", message)
     text = re.sub(r"\{([^}|]+)[^}]*\}", r"\1", text)
     return re.sub(r"<(\w+)>", lambda name: "word" if name[1].isupper() else str(next(numbers)), text)
 

@@ -31,7 +31,7 @@ _ENGINES = {
 """{a program: the engine in it}."""
 _KINDS = {"context_too_long": "too_long", "too_many_sequences": "too_many_sequences"}
 """{cause: the kind of refusal}, if it is not 'stated'."""
-_PARTS = re.compile(r" ?\.\.\. ?|<\w+>|\[[^]]+\]|\{[^}]+\}|\w+|[^\w.<\[{]+|.")
+_PARTS = re.compile(r" ?\.{2,3} ?|<\w+>|\[[^]]+\]|\{[^}]+\}|\w+|[^\w.<\[{]+|.")
 _FIGURE = re.compile(r"\{(?P<name>\w+)(?::(?P<change>\w+))?\}")
 _NUMBER, _WORDS, _WORD = r"\d[\d,_]{0,29}(?:\.\d{1,9})?", r"[^\n()\"]{1,60}?", r"[\w./+-]{1,60}"
 _VALUES = {"layers": r"-?\d{1,9}"}
@@ -219,8 +219,9 @@ def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
     step = 1 << max(0, asked.bit_length() - 3)  # 10,240 of 9,012 leave room for an answer
     longer = (asked // step + 1) * step if asked else 2 * limit or _USUAL_CONTEXT
     words = "a context that holds it" if asked else "a longer context"
+    words = words if context_option else f"a context of {count(longer)} tokens or more"
     option = context_option.replace("{}", str(longer))
-    advice = [Advice(f"{words}, if the model has it and the memory allows it", option)] if option else []
+    advice = [Advice(f"{words}, if the model has it and the memory allows it", option)]
     if "left" in figures:
         change = "in the request: what its prompt leaves of the context"
         advice.insert(0, Advice(change, f"max_tokens={figures['left']}", True))
@@ -320,8 +321,8 @@ def _pattern(template: str) -> str:
     found, is_open = "", True  # whether any signs may follow
     for part in _PARTS.findall(template):
         kind = part.strip()[:1]
-        if "..." in part:
-            found += ".{0,1500}?"
+        if ".." in part:
+            found += ".{0,1500}?" if "..." in part else ".{0,40}?"
             is_open = True
         elif not re.match(r"\w|[<[{].", part.strip()):
             found += "" if is_open else _BETWEEN
