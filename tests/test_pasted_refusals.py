@@ -312,6 +312,27 @@ KINDS = [
         "loading the weights.",
         *("Qwen3 32B", "The weights need 61.03 GiB, and the GPU has 23.51 GiB", "--weights-dtype int4"),
     ),
+    # https://github.com/sgl-project/sglang/issues/8362: not the card of 24 GB
+    (
+        "with 4 RTX 4090 48GB it gets OOM\npython3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4",
+        *("Qwen3 32B", "SGLang on 4 GPUs with 48GB each", "--chunked-prefill-size 2048"),
+    ),
+    # https://github.com/vllm-project/vllm/issues/10034: 0.05 less than what was typed
+    (
+        "serve it with 2 A10: oom\nvllm/vllm-openai:v0.6.2 --tensor-parallel-size 2 --gpu_memory_utilization 0.7",
+        *("vLLM", "OUT OF MEMORY: An allocation on the GPU failed: by the words", "--gpu-memory-utilization 0.65"),
+    ),
+    # https://github.com/ggml-org/llama.cpp/issues/13085: CUDA's words beside llama.cpp's lines
+    (
+        "ggml_cuda_init: found 3 CUDA devices:\n`llama-server -m m.gguf`\nThe models load fine. When the first request "
+        "is received, a CUDA out of memory error occurs:",
+        *("llama.cpp", "STOPPED: The server ran, and a step ran out of memory: by the words", "-c 8192"),
+    ),
+    # https://github.com/vllm-project/vllm/issues/14376: two servers of 0.2
+    (
+        "--gpu-memory-utilization 0.2\nERROR core.py:291] ValueError: No available memory for the cache blocks.",
+        *("vLLM", "leave nothing of the engine's share (0.2)", "--gpu-memory-utilization 0.4: both shares"),
+    ),
     # what is neither free nor PyTorch's is less than CUDA's own contexts may take: 14.75 - 13.72 - 0.01 = 1.02 GiB
     (
         '{"error":"CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 14.75 GiB total capacity; 13.59 GiB already '
@@ -361,6 +382,15 @@ def test_a_paste_has_the_cause_and_the_options_of_the_program_that_printed_it(
     assert reason in said
     assert option in said
     assert len(screen.splitlines()) <= 24
+
+
+def test_words_that_no_memory_ran_out_are_no_failure(ask: Ask) -> None:
+    for words in (
+        "vllm serve m works without OOM",
+        "llama-server hangs. No OOM, no error",
+        "How do I avoid OOM in sglang?",
+    ):
+        assert ask("fit", "--log", "-", stdin=words).code == 2, words
 
 
 def test_what_a_command_has_already_is_not_advised(ask: Ask) -> None:

@@ -121,8 +121,14 @@ def _gpu_in_words(text: str) -> str | None:
     from .words import gpu_in
 
     words = [word.strip("`'\".,:;()*") for word in text.lower().split()]
-    phrases = (" ".join(words[i : i + length]) for i in range(len(words)) for length in (4, 3, 2, 1))
-    return next(filter(None, (gpu_in(phrase) for phrase in phrases if re.match(_GPU_IN_WORDS, phrase))), None)
+    for i, length in ((i, length) for i in range(len(words)) for length in (4, 3, 2, 1)):
+        phrase = " ".join(words[i : i + length])
+        if re.match(_GPU_IN_WORDS, phrase) and (found := gpu_in(phrase)):
+            number, known = gpus_of(found)
+            size = re.search(r"\b(\d{2,3}) ?gb\b", " ".join(words[i : i + length + 1]))
+            is_other = size and int(size[1]) not in (known.memory_gb, known.memory_gb * (number or 1))
+            return f"{number or 1}x{size[1]}GB" if size and is_other else found  # an RTX 4090 of 48 GB
+    return None
 
 
 def _note_others(log: StartupLog, device: Gpu | None) -> None:

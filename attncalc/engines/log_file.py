@@ -191,6 +191,9 @@ def _read_lines(lines: list[str], engine: object = None, told: LogRefusal | None
         if log is not None and not log.is_assumed:
             return log
         assumed = assumed or log
+    named = next((known for number, known in signs if number and assumed and known.name != assumed.engine), None)
+    if named and assumed and assumed.refusal:  # CUDA's message has no sign of the engine that the other lines name
+        return named.read_log(lines, told_failure(ends) or assumed.refusal)
     return assumed and (_read_as(engine, lines) or assumed)
 
 

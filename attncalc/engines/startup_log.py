@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from ..check import Check
 from ..records import NamedTuple
-from ..units import BYTES, GIB, TOKENS, usual_dtype
+from ..units import BYTES, GIB, TOKENS, hyphens, usual_dtype
 
 MIB = 2**20
 SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
@@ -297,13 +297,19 @@ def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern
 
 
 def option(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
-    """Return a pattern of an option in a command that was pasted with the log; `names` are separated by '|'."""
-    return re.compile(rf"(?<![\w-])--?(?:{names})[ =]['\"]?(?!None|auto)({value})")
+    """Return a pattern of an option in a command that was pasted with the log; `names` are separated by '|'.
+
+    Words may have underscores and lack the hyphens before them: 'I tried gpu_memory_utilization 0.85'.
+    """
+    spelled = names.replace("-", "[-_]")
+    words = "|".join(name for name in spelled.split("|") if "[-_]" in name) or "-"
+    return re.compile(rf"(?<![\w-])(?:--?(?:{spelled})|(?:{words}))[ =]['\"]?(?!None|auto)({value})")
 
 
 def typed_options(text: str) -> dict[str, str]:
-    """Return the options in a text with their values, '' for none."""
-    return dict(re.findall(r"(?<![\w-])(--?[a-z][\w-]{0,80})(?:[ =]['\"]?([\w.]{1,80}))?", text))
+    """Return the options in a text with their values, '' for none; with hyphens."""
+    found = re.findall(r"(?<![\w-])(--?[a-z][\w-]{0,80})(?:[ =]['\"]?([\w.]{1,80}))?", text)
+    return {hyphens(name): value for name, value in found}
 
 
 def first(pattern: re.Pattern[str], text: str) -> str | None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from .startup_log import LogRefusal
 
 _FAILED = re.compile(
-    r"(?i)(?<!no )(?<!not an )(?<!avoid )(?<!prevent )(?:\b(?:cuda |gpu )?out[- ]of[- ](?:\w+ )?(?:memory|vram)"
+    r"(?i)(?<!no )(?<!not an )(?<!without )(?<!avoid )(?<!prevent )"
+    r"(?:\b(?:cuda |gpu )?out[- ]of[- ](?:\w+ )?(?:memory|vram)"
     r"|\bOOM(?:s|ed|ing|'s)?\b|OutOfMemory|malloc (?:fail|error)|alloc\w* (?:of .{1,40} )?fail|fail\w* to allocate"
     r"|(?:not enough|insufficient|too little) (?:\w+ )?(?:memory|vram))"
 )

@@ -416,7 +416,16 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return (*_for_one_request(log), *others)
     graphs = log.budget.get("cuda_graphs")
     eager = (Advice("no CUDA graphs", "--enforce-eager"),) if graphs and graphs.number >= 1 else ()
-    return (*eager, *_larger_share(log), *_smaller_steps(log), _fewer_weights(log))
+    return (*_beside_another(log), *eager, *_larger_share(log), *_smaller_steps(log), _fewer_weights(log))
+
+
+def _beside_another(log: StartupLog) -> tuple[Advice, ...]:
+    """Return a share for a server beside another of the same GPU, whose memory releases before 0.9.2 count in it."""
+    share = Fraction(log.settings.get("gpu_memory_utilization", "1"))
+    if share >= Fraction(1, 2):
+        return ()
+    words = "both shares, if another server is on this GPU: before 0.9.2 each counts the other's memory"
+    return (Advice(words, f"{_SHARE_OPTION} {float(2 * share):.2g}"),)
 
 
 def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ...]:
