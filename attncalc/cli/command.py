@@ -27,7 +27,7 @@ ALSO = dict.fromkeys(
     (
         *("--model", "-m", "--model-path", "--model-name", "--model-id", "--config", "--hf-repo", "-hf", "--repo-id"),
         *("--model-name-or-path", "--pretrained-model-name-or-path", "--base-model", "--model-config"),
-        *("--config-name", "--hf-model", "--hf-model-id", "--hf-id", "--pretrained", "--model-card"),
+        *("--config-name", "--arch", "--hf-model", "--hf-model-id", "--hf-id", "--pretrained", "--model-card"),
     ),
     "--preset",
 ) | {"--output-format": "--format"}
