@@ -105,9 +105,9 @@ IDEAS = tuple(_idea(line) for line in _LINES if re.match("[^#A-Z]", line))
 FILLER, NEGATIONS, COUNTS, THIS_MACHINE = (
     frozenset(_NAMED[name].split()) for name in ("FILLER", "NEGATIONS", "COUNTS", "THIS_MACHINE")
 )
-NUMBERS, NEWEST, FAMILIES, SAME, SYMBOLS, INSTANCES, MESSAGES = (
+NUMBERS, NEWEST, FAMILIES, SAME, SYMBOLS, CLOUDS, INSTANCES, MESSAGES = (
     dict(pair.split("=") for pair in _NAMED[name].split())
-    for name in ("NUMBERS", "NEWEST", "FAMILIES", "SAME", "SYMBOLS", "INSTANCES", "MESSAGES")
+    for name in ("NUMBERS", "NEWEST", "FAMILIES", "SAME", "SYMBOLS", "CLOUDS", "INSTANCES", "MESSAGES")
 )
 REWRITES = [line.removeprefix("REWRITE ").split(" -> ") for line in _LINES if line.startswith("REWRITE ")]
 """Patterns of words and what they mean, which is written in their place before each word is read."""

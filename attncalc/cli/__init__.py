@@ -19,9 +19,9 @@ import typer.core
 import typer.main
 
 from .. import __version__
-from ..errors import AttncalcError, BadValueError, MissingError, NetworkError, NoSuchModelError
+from ..errors import AttncalcError, BadValueError, MissingError, NetworkError, NoSuchModelError, NotUnderstoodError
 from ..units import truncate
-from .command import COMPLETE, Group, NotUnderstoodError, command_app, names_of, own_error, write_records
+from .command import COMPLETE, Group, command_app, names_of, own_error, write_records
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 

@@ -18,7 +18,7 @@ import typer
 import typer.core
 
 from ..engines import PROGRAMS
-from ..errors import AttncalcError
+from ..errors import AttncalcError, NotUnderstoodError
 from ..options import Option, by_name, options_of
 from ..report.formats import FORMATS
 from ..units import hyphens, truncate
@@ -42,10 +42,6 @@ _ANSWERS = ("fit", "train", "plan")
 """Commands whose exit code is an answer without --fail-if."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
-
-
-class NotUnderstoodError(AttncalcError):
-    """Words of the command line that it does not have: a command, an option, an argument too many."""
 
 
 def lacks_value(name: str, params: Iterable[Any]) -> AttncalcError:

@@ -17,12 +17,11 @@ from ..config.gpus import gpus_of
 from ..config.presets import of_other_machine, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
-from ..errors import AttncalcError, MissingError, is_valid
+from ..errors import AttncalcError, MissingError, NotUnderstoodError, is_valid
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
 from ..units import hyphens, truncate
-from .command import NotUnderstoodError
 
 _MOST_WORDS = 1_000
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
@@ -326,11 +325,13 @@ class _Reader:
         named = next((value for value in swallowed if re.fullmatch(r"[\w.-]+/[\w.-]+", value)), None)
         model = words[bare.pop(0)] if model is None and bare else model or named
         bare += [
-            i for i, word in enumerate(words) if word in swallowed and not word.isdecimal() and _is_gpu(word)
+            i for i, word in enumerate(words) if word in swallowed and not word.isdecimal() and is_valid(gpus_of, word)
         ]  # '--new-flag h100'
         # not the 2 of '--cuda-graph-bs-decode 1 2'
         self.beside = [
-            i for i in bare if i - 1 in bare or not f"{words[i - 1]}{words[i]}".isdecimal() or _is_gpu(words[i])
+            i
+            for i in bare
+            if i - 1 in bare or not f"{words[i - 1]}{words[i]}".isdecimal() or is_valid(gpus_of, words[i])
         ]
         self._unused += [words[i] for i in self.beside if re.search(r"\w", words[i])]
         return model
@@ -389,12 +390,6 @@ class _Reader:
                 "leave it out to see the figures without it",
             )
         self._unused.append(name)
-
-
-def _is_gpu(word: str) -> bool:
-    with contextlib.suppress(AttncalcError):
-        return bool(gpus_of(word))
-    return False
 
 
 def _is_option(word: str) -> bool:

@@ -14,6 +14,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from itertools import chain, islice
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import hint, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
 from ..engines import ENGINES, find_engine
-from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, is_valid
+from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, NotUnderstoodError, is_valid
 from ..ggml import FILE_TYPES
 from ..options import by_name, options_of
 from ..serving.weight_format import released_dtype
@@ -31,7 +32,9 @@ from ..vocabulary import (
     ALL_SHOWN,
     ASSUMED,
     ASSUMED_IN_WORDS,
+    CLOUDS,
     FILLER,
+    INSTANCES,
     MESSAGES,
     NEEDS,
     NO_FIGURE,
@@ -40,9 +43,21 @@ from ..vocabulary import (
     Fragment,
     Idea,
 )
-from .command import NotUnderstoodError
-from .trial import problem_of
-from .words import FILES, OF_MODEL, Item, Words, gpu_in, is_context, kind_of, parts_of_name, placeholder
+from .arithmetic import about_product, lines_of
+from .pasted import launches, split_launch
+from .trial import fits, problem_of
+from .words import (
+    FILES,
+    OF_MODEL,
+    Item,
+    Words,
+    given_by,
+    gpu_in,
+    is_context,
+    kind_of,
+    parts_of_name,
+    placeholder,
+)
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
 """Commands that words can mean, the most usual first."""
@@ -57,6 +72,8 @@ _OF_WORDS = ("explain", "presets")
 _DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "sweep": "--kv-dtype", "memory": "--dtype"}
 _OTHER_MODELS = "'attncalc presets' lists the built-in models; other models: 'attncalc kv org/name' or a config.json"
 _MOST_TRIALS = 3
+_DEAREST = 100
+"""A price that is no GPU-hour's: 'a budget of 5000 dollars', 'a GPU under 1000 dollars'."""
 _ANY_MODEL = "llama3.1-8b"
 """The model with which a command without one is tried."""
 _WITH_SIZE = {"gqa": "gqa:8", "mla": "mla:512"}
@@ -75,6 +92,8 @@ _MESSAGE = (
     r"|cache size: [\d,]+ tok|to serve at least|is full|retract|preempted|context length is|exit (code|status))"
 )
 """What a message may have that was pasted in the place of a question."""
+_TRAINERS = re.compile(r"(\S*/)?(torchrun|deepspeed|accelerate|axolotl|llamafactory-cli|tune|litgpt)\b")
+"""What starts a training run."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 
@@ -85,39 +104,98 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
 
     Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
     """
-    from .pasted import launches
-
-    typed, is_unknown = args, isinstance(error, NotUnderstoodError)
-    if is_unknown and len(args) == 1:
-        args = args[0].split() or args  # a question in quotation marks
-    lead = next((i for i, word in enumerate(args) if not word.startswith("-")), 0)
-    if is_unknown and lead and args[lead] in root.list_commands(None):  # '--json kv gpt2'
-        args = [args[lead], *args[:lead], *args[lead + 1 :]]
-    if (is_unknown or args[:1] == ["explain"]) and (of_message := _asked_by_message(text := " ".join(args))):
+    args, is_unknown = _in_order(args, root, error), isinstance(error, NotUnderstoodError)
+    text = " ".join(args)
+    if (is_unknown or args[:1] == ["explain"]) and (of_message := _asked_by_message(text)):
         return of_message if isinstance(of_message, AttncalcError) else _about_message(of_message, text, root)
     if is_unknown and launches(args):
         return _about_launch(args, root)
-    asked = args[1:] if args[:1] == ["help"] else args
-    words = Words(root, asked)
-    asks_formulas = words.command == "explain" and any(item.kind == "model" for item in words.items(asked[1:]))
-    if asks_formulas:
-        args = asked = [*asked[1:], "--explain"]  # 'explain params gpt2' asks for the formulas of that model
-        words, is_unknown = Words(root, asked), True
-    if ("--" in args and not is_unknown) or (words.command in _OF_WORDS and error.tip):
-        return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
-    readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
-    found = next(readings)
-    may_differ = is_unknown or isinstance(error, NoSuchModelError | MissingError)  # 'sweep gpt2 -c 1k 2k', '-c 8 K'
-    found.is_new |= asks_formulas or (may_differ and found.args != typed)
-    if is_unknown and asked is not args:
-        other = AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
-        return (["explain", *asked], []) if _is_term(" ".join(asked)) else other
+    words = Words(root, args[args[:1] == ["help"] :])
+    is_settled = ("--" in args and not is_unknown) or (words.command in _OF_WORDS and error.tip)
+    special = _about_terms(words, args, root, error) if is_unknown or words.command == "explain" else None
+    if special or not is_settled:
+        return special or _about_words(words, args, root, error)
+    return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
+
+
+def _in_order(args: Sequence[str], root: Any, error: AttncalcError) -> Sequence[str]:
+    """Return the words of a question in quotation marks, and the arguments with the command first: '--json kv gpt2'."""
+    if not isinstance(error, NotUnderstoodError):
+        return args
+    args = (args[0].split() or args) if len(args) == 1 else args
+    if "--" in args and not launches(args):  # 'fit qwen3-8b --gpu h100 -- torchrun ...', '-- what about 128k'
+        place = args.index("--")
+        of_trainer = _TRAINERS.match(" ".join(args[place + 1 :])) is not None
+        args = [*args[of_trainer:place], *args[place + 1 :]]
+    lead = next((i for i, word in enumerate(args) if not word.startswith("-")), 0)
+    is_late = lead and args[lead] in root.list_commands(None)
+    return [args[lead], *args[:lead], *args[lead + 1 :]] if is_late else args
+
+
+def _given(items: Iterable[Item]) -> dict[str, Fraction]:
+    return {symbol: value for item in items for symbol, value in given_by(item).items()}
+
+
+def _about_terms(
+    words: Words, args: Sequence[str], root: Any, error: AttncalcError
+) -> tuple[list[str], list[str]] | AttncalcError | None:
+    """Return the answer to a product of numbers, to 'help gqa', and to words after `explain`; None for other words."""
+    typed, *asked = args
+    if words.command != "explain" and (found := about_product(" ".join(args), words.symbol, _given(words.items(args)))):
+        return ["explain", found[0]], [found[1]]
+    if typed == "help":
+        if _is_term(" ".join(asked)):
+            return ["explain", *asked], []
+        meant = next(_read(words, [*asked, "gpt2"]))  # a model, as a command has one
+        return AttncalcError(error.message, f"did you mean 'attncalc help {meant.args[0]}'?")
+    if words.command != "explain":
+        return None
+    if any(item.kind == "model" for item in words.items(asked)):
+        args = [*asked, "--explain"]  # 'explain params gpt2' asks for the formulas of that model
+        return _about_words(Words(root, args), args, root, NotUnderstoodError(error.message, error.tip))
+    reading = Reading("explain", words.options("explain"), None, "", is_meant=True)
+    for item in words.items(" ".join(asked).split()):
+        reading.add(item)
+    reading.finish()
+    is_some = len(reading.args) > 1 and not any(word.startswith("-") for word in asked)
+    return (reading.args, reading.beside) if is_some and isinstance(error, BadValueError) else None
+
+
+def _about_words(
+    words: Words, args: Sequence[str], root: Any, error: AttncalcError
+) -> tuple[list[str], list[str]] | AttncalcError:
+    """Return the command line that words mean, or the error with the best tip."""
+    readings = _read(words, args)
+    found, is_unknown = next(readings), isinstance(error, NotUnderstoodError)
+    # '-c 8 K' is '-c 8K', 'sweep gpt2 -c 1k 2k', 'fit qwen3-32b-awq'
+    found.is_new |= isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError) and found.args != [*args]
     lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
-    if asked is args and (is_unknown or ((found.is_new or lacks) and not found.unread)):
-        is_open = is_unknown and (found.unread or not found.is_meant)
-        whole = (one for one in chain([found], readings) if is_open or not one.unread)
-        return _tried(islice(whole, _MOST_TRIALS), words, asked, root, error)
-    return error
+    if is_unknown and (instance := _instance_for(words, args, root)):
+        return instance.args, instance.beside
+    if not (is_unknown or ((found.is_new or lacks) and not found.unread)):
+        return error
+    is_open = is_unknown and (found.unread or not found.is_meant)
+    whole = (one for one in chain([found], readings) if is_open or not one.unread)
+    return _tried(islice(whole, _MOST_TRIALS), words, args, root, error)
+
+
+def _instance_for(words: Words, args: Sequence[str], root: Any) -> Reading | None:
+    """Return the reading with the smallest instance of the cloud that a question asks for: 'which aws instance'."""
+    cloud = next((CLOUDS[word] for word in " ".join(args).lower().split() if word in CLOUDS), None)
+    if cloud is None or not re.search(r"(?i)\b(instance|machine|vm|node|server)s?\b", " ".join(args)):
+        return None
+    found = next(one for one in _read(words, args) if one.args[0] == "fit")
+    of_cloud = {gpus: name for name, gpus in reversed(INSTANCES.items()) if re.search(cloud, name)}
+    sizes = {gpus: (gpus_of(gpus)[0] or 1) * gpus_of(gpus)[1].memory for gpus in of_cloud}
+    is_open = found.is_sure and "--gpu" not in found.options and preset_of(found.args[1])
+    for gpus in sorted(of_cloud, key=lambda one: sizes[one]) if is_open else ():
+        if fits(root, [*found.args, "--gpu", gpus]):
+            found.args += ["--gpu", gpus]
+            found.assumed.append(
+                f"--gpu {gpus} ({of_cloud[gpus]}, the instance with the least memory on which it fits)"
+            )
+            return found
+    return None
 
 
 def _by_layer() -> str:
@@ -223,6 +301,17 @@ def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str],
     if (tokens := re.search(r"KV cache size: ([\d,]+) tokens", text)) and users and "model" not in named:
         each = int(tokens[1].replace(",", "")) // users[0]
         return ["explain", "preemption"], [f"answer: {tokens[1]} tokens are {each:,} for each of {users[0]} requests"]
+    if trains := [item for item in items if item.idea and dict(item.idea.votes(item.value)).get("train", 0) > 1]:
+        sizes = re.findall(r"(?:capacity of |; )(\d+\.\d+) GiB", text) if "gpu" not in named else []
+        sized = ("--context N", "--batch N")
+        of_run = [
+            one for one in items if one.kind in ("model", "gpu", "dtype") or (one.idea and one.idea.means in sized)
+        ]
+        reading = Reading("train", Words(root, []).options("train"), None, "", is_meant=True)
+        for item in (*trains, *of_run, *(Item("size", f"{size}GiB", size) for size in sizes[:1])):
+            reading.add(item)
+        if not reading.finish().missing:
+            return reading.args, reading.beside
     given = {item.text: item.value for item in items if item.value}
     gpu, model = given.get("--gpu") or named.get("gpu", "").removeprefix("1x"), named.get("model", "")
     dtype = given.get("--weights-dtype") or named.get("dtype")
@@ -234,8 +323,6 @@ def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str],
 
 def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]] | AttncalcError:
     """Return `attncalc fit` of a pasted launch command with the words beside it; or why it does not work."""
-    from .pasted import split_launch
-
     declared = root.get_command(None, "fit").callback.declared.values()
     command, words = split_launch(args, by_name(declared))
     question = ["fit", *words]
@@ -285,7 +372,7 @@ def _tried(
             return error
         if found.missing and is_same and isinstance(error, MissingError):
             return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
-    files = (word for word in found.gaps if "/" in word or word.endswith(FILES))
+    files = (word for word in found.gaps if re.search(r"[^\d]/(?!s$)", word) or word.endswith(FILES))
     if absent := next((word for word in files if not os.path.exists(word)), None):
         return AttncalcError(f"no such file or folder: {truncate(absent)}")
     tip = _tip(found, words, args, works=problem is None)
@@ -361,13 +448,15 @@ def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
 
 
 def _place(items: Sequence[Item]) -> str:
-    """Return 'gpu' if a GPU is named, and 'desk' for one of a Mac or of a desktop, where people run GGUF files."""
+    """Return 'gpu' if a GPU or weights are named, and 'desk' for a Mac or a desktop's, where people run GGUF files."""
     values = [one.value for one in items if one.value and re.search("[a-zA-Z]", one.value) and one.kind != "model"]
     texts = [*values, *(one.text for one in items if one.kind in ("gpu", "size"))]
     devices = [gpus_of(text)[1] for text in texts if is_valid(gpus_of, text)]
     at_a_desk = any(one.shows_desktop or one.vendor == "Apple" for one in devices)
     has_engine = any(item.text == "--engine" for item in items)
-    return "desk" if at_a_desk and not has_engine else "gpu" if devices else ""
+    is_of_weights = any(re.fullmatch("(?i)weights?", one.typed) for one in items)
+    asks_cache = any(one.idea and "--kv-dtype" in one.idea.means for one in items)
+    return "desk" if at_a_desk and not has_engine else "gpu" if devices or (is_of_weights and not asks_cache) else ""
 
 
 def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]:
@@ -394,6 +483,10 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     has_figure = any(re.search(r"\d", item.value or "") for item in items)
     asks_figure = has_figure and not any(re.match(_WHY, item.typed.lower()) for item in items)
     votes["explain"] += 5 * (not kinds["model"] and not asks_figure)
+    sizes = (
+        item for item in items if item.idea and item.value is None and not OF_MODEL.isdisjoint(item.idea.means.split())
+    )
+    votes["explain"] += any(item.typed.lower() in ("what is", "whats") for item in items) and any(sizes)
     votes["presets"] += 9 * all(item.kind == "unknown" for item in items)  # 'qwen'
     if typed:
         votes[typed] = 99
@@ -409,6 +502,7 @@ class Reading:
         self._found: dict[str, tuple[str, ...]] = {}  # {option: its words}
         self._is_asked = command == typed  # whether a word is about it
         self._has_example = self._follows_a_model = self._compares = False
+        self._asks_meaning = False  # whether a model is an example: 'what does a3b mean in qwen3-30b-a3b'
         self._has_answer = False  # whether a phrase has an explanation of its own, beside which numbers are examples
         self.args: list[str] = []  # the whole command line
         self.unread: list[str] = []  # the words that have no place in it
@@ -419,6 +513,9 @@ class Reading:
         self.dropped: dict[str, list[str]] = {}  # {why it can be left out: the words}
         self.lacks: list[str] = []  # what attncalc does not count of what was typed
         self.replaced: list[str] = []  # the options that stand for unknown ones
+        self._items: list[Item] = []
+        self._numbers: list[str] = []  # words with a number, which a formula of a term may need
+        self._answers: list[str] = []  # formulas of terms with the numbers given
         self.doubts: list[Item] = []  # what is unknown, or spelled wrong
         self.is_meant = is_meant  # whether a word speaks for this command
         self.is_new = command != typed  # whether it differs from what was typed, or assumes something
@@ -455,7 +552,7 @@ class Reading:
         lines = {"not read": ", ".join(unread), "assumed": ", ".join(self.assumed)}
         lacks = (each for each in dict.fromkeys(self.lacks) if "--price" not in self._found or "prices" not in each)
         named = [*lines.items(), *(("note", each) for each in lacks)]
-        return [f"{name}: {truncate(text, 300)}" for name, text in named if text]
+        return [*self._answers, *(f"{name}: {truncate(text, 300)}" for name, text in named if text)]
 
     @property
     def whole(self) -> list[str]:
@@ -471,6 +568,7 @@ class Reading:
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
+        self._items.append(item)
         if item.kind == "gpu" and self._command != "plan":  # in which 'h100' is any number
             item = item._replace(text=item.text.removeprefix("1x"))
         own = item.idea and not item.idea.lacks and item.typed.startswith("-")
@@ -481,6 +579,7 @@ class Reading:
         if item.is_guess and not item.is_exact and not is_word:
             self.doubts.append(item)
         self._compares |= item.text in ("vs", "versus")
+        self._asks_meaning |= item.typed.lower() in ("mean", "means", "meaning", "define", "definition")
         self._is_asked |= item.idea is not None and self._command in dict(item.idea.votes(item.value))
         is_usual = (item.kind == "option" and item.typed.startswith("-")) or (
             item.kind == "model" and item.text in (item.typed, item.value)
@@ -501,7 +600,8 @@ class Reading:
 
     def _add_word(self, item: Item) -> None:
         """Add a word of 'explain' or 'presets'."""
-        means = item.idea.words.split() if item.idea and self._command == "explain" and not item.is_guess else []
+        known = item.idea and self._command == "explain" and not item.is_guess
+        means = [word.lstrip("-") for word in item.idea.words.split()] if item.idea and known else []
         words = [item.typed.lstrip("-"), *means]
         term = next((word for word in words if _is_term(word)), None)
         is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
@@ -514,7 +614,7 @@ class Reading:
             self.left_out += [str(item.value)] * is_further
             self._has_answer |= item.idea is not None and item.idea.means == "explain"
         elif self._command == "explain" and re.search(r"\d", item.value or ""):
-            self.unread.append(item.typed)
+            self._numbers.append(item.typed)
         elif item.idea and is_own:
             self._arguments[:0] = ["show"] * (self._command == "presets" and item.idea.means.startswith("presets show"))
             self._arguments += [item.value] if item.value else []
@@ -527,7 +627,7 @@ class Reading:
         is_of_option = item.is_guess and item.value is not None
         is_further = self._arguments and (is_of_option or self._command not in (*_SEVERAL, "gpus"))
         if item.kind not in takes or (item.kind == "model" and is_further):
-            return False
+            return item.kind == "model" and preset_of(item.text) in map(preset_of, self._arguments[:1])
         self._arguments += [item.text] * (item.text not in self._arguments)
         if item.kind == "model" and item.is_guess and (models := hint(item.typed)).startswith("which one"):
             self.notes.append(models.rstrip("? "))
@@ -538,6 +638,10 @@ class Reading:
     def _slot(self, item: Item) -> tuple[str, ...] | None:
         """Return the option, and its value, that an item is for this command."""
         of_command = _DTYPE_OF.get(self._command, "--weights-dtype")
+        if of_command == "--kv-dtype" and (
+            "--weights-dtype" in self._found or re.match("(?i)awq|gptq|nf4|i?q\\d_k", item.text)
+        ):  # of weights only
+            of_command = "--weights-dtype"
         is_plain = self._command == "train" and re.fullmatch(r"(?i)(bf|fp|b?float)\d+", item.text)
         name = {
             "option": item.text,
@@ -588,12 +692,20 @@ class Reading:
             name, own, value = "--quants", "--quants", ()
         if own == "--weights-dtype" and "--quants" in self._found:
             return is_further
+        if own == "--price" and self._typed is None and kind_of(value[0]) and float(value[0]) > _DEAREST:
+            self.left_out.append(f"{value[0]} (--price is per GPU-hour)")
+            return True
         before = self._found.setdefault(own, (name, *value))
         if before[1:] == value or is_example:
             return True
         if own == "--attention" and value[0].startswith(f"{before[1]}:"):  # 'mla', with the rank beside it
             self._found[own] = (name, *value)
             return True
+        return self._set_further(own, before, (name, *value), is_further=is_further)
+
+    def _set_further(self, own: str, before: tuple[str, ...], pair: tuple[str, ...], *, is_further: bool) -> bool:
+        """Set an option that has another value, and return whether that is possible."""
+        name, *value = pair
         two = sorted((*before[1:], *value), key=lambda text: kind_of(text) == "size")
         if own == "--gpu" and [kind_of(text) for text in two[1:]] == ["size"] and kind_of(two[0]) != "size":
             sized = re.sub(r"-\d+gb (?=\d)", " ", " ".join(two).lower())  # an M3 Ultra is the largest until '96gb'
@@ -605,7 +717,12 @@ class Reading:
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
         elif (is_further or own == "--engine") and (self._takes_list(name) or own == "--lora" or value[0][1:2] == "+"):
-            self._found[own] = (before[0], f"{before[1]},{value[0]}")
+            joined = (
+                re.sub(r"\b1x", "", f"{before[1]},{value[0]}") if self._command == "plan" else f"{before[1]},{value[0]}"
+            )
+            if self._command == "plan" and re.search(r"\b\d+x", joined):
+                return False  # 'one a100 or 2x l40s' are rows of `sweep`
+            self._found[own] = (before[0], joined)
         else:
             return False
         return True
@@ -690,20 +807,55 @@ class Reading:
         """Keep the terms of the glossary as arguments. Other words are left out, or unread if they have a meaning."""
         numbers = [one for one in self._arguments if one.isdigit() and self._has_answer]
         self._arguments, others = _terms_in([one for one in self._arguments if one not in numbers])
+        without = [one for one in self._arguments if one.lower() != "attention"]
+        self._arguments = without if _is_term(" ".join(without)) else self._arguments  # 'flops of attention'
         others += numbers
         figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
-        is_about_terms = not re.search(r"[^A-Za-z' -]", figures) and not any(map(starting_with, others))
+        is_about_terms = self._asks_meaning or (
+            not re.search(r"[^A-Za-z' -]", figures) and not any(map(starting_with, others))
+        )
         if self._arguments and is_about_terms:
             self.left_out += others
+            self._compute()
         else:
             self.unread += [*self._arguments, *others] or ["?"]
+
+    def _explain_beside(self) -> None:
+        """Add what a term means beside figures: that of the model's attention, if a question asks why."""
+        from ..report.glossary import TERMS, find_terms
+
+        asked = [word for item in self._items if item.idea and item.idea.means == "explain" for word in [item.typed]]
+        names = [name for word in asked if _is_term(word) for name in find_terms(word)]
+        model = next((one for one in self._arguments if preset_of(one)), None)
+        asks_why = any(re.fullmatch("(?i)why|how come", item.typed) for item in self._items)
+        if self._command == "kv" and asks_why and model:
+            attentions = [layers.attention for _, layers in load(model).groups()]
+            names += [one.label.lower() for one in attentions]
+            names += ["window"] * any("Sliding" in type(one.span).__name__ for one in attentions)
+        for name in dict.fromkeys(name for name in names if name in TERMS):
+            self._answers.append(f"note: {TERMS[name].title}: {TERMS[name].meaning}")
+
+    def _compute(self) -> None:
+        """Compute the formulas of the terms with the numbers given: 'chinchilla optimal tokens for a 3b model'."""
+        from ..report.glossary import TERMS, find_terms
+
+        formulas = [one for name in find_terms(" ".join(self._arguments)) for one in TERMS[name].formula]
+        if lines := lines_of(formulas, _given(self._items)):
+            used = {item.typed for item in self._items if given_by(item)}
+            self.left_out, self._numbers = (
+                [word for word in several if word not in used] for several in (self.left_out, self._numbers)
+            )
+            self._answers = lines
 
     def finish(self) -> Reading:
         """Return the reading, after all items were added."""
         if self._command == "explain":
             self._keep_terms()
+            self.unread += self._numbers
         if not (self._arguments or self._found or self._is_asked):
             self.unread, self.left_out = [*self.unread, *self.left_out], []
+        if self._command != "explain":
+            self._explain_beside()
         self._join_parts()
         if self._compares and self._command in _OF_ONE_ANSWER and "," not in "".join(self.options):
             self.unread += [] if "--quants" in self._found else ["vs"]
@@ -712,16 +864,16 @@ class Reading:
             self._found.pop("--speculative-layers", None)
         self._choose_context()
         if self._place == "desk" and re.match("[35679]x", self._found.get("--gpu", ("",))[-1]):
-            by_layer = _by_layer()  # no 3 GPUs divide the heads
-            self._found["--engine"] = ("--engine", by_layer)
-            self.assumed.append(f"--engine {by_layer}")
+            self._found["--engine"] = ("--engine", _by_layer())  # no 3 GPUs divide the heads
+            self.assumed.append(f"--engine {_by_layer()}")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
             self._choose_rows()
         examples: list[str] = []
         is_open = self._typed is None or (self._typed == "compare" and bool(self._arguments))  # 'compare mha gqa'
         assumable = (*ASSUMED, *ASSUMED_IN_WORDS) if is_open and not self.unread + self.doubts else ASSUMED
         is_moved = self._typed not in (None, self._command)
-        is_moved |= "MODEL" in self.missing and len(self.left_out) > 2  # 'will it rain in Paris tomorrow'
+        # 'will it rain in Paris tomorrow', 'how much vram needs flux'
+        is_moved |= "MODEL" in self.missing and len(self.left_out) > 2 * bool(self._found)
         if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):
             examples = [one for one in self.missing if one != "MODEL"]
             model = [_ANY_MODEL] * ("MODEL" in self.missing)
@@ -775,13 +927,16 @@ class Reading:
     def _find_missing(self) -> None:
         """Find what the command lacks, with examples."""
         of_gpu = {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
+        asks_models = any(item.idea and item.idea.means.startswith("presets | fit") for item in self._items)
         has_sizes = self._command not in _OF_RELEASED and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
             self._command in ("fit", "train")
             and {"--gpu", "--ram"} & {*self._found}
-            and _OF_ONE.isdisjoint(self._found)
-            and not self.unread + self.left_out
+            and (_OF_ONE.isdisjoint(self._found) or asks_models)
+            and (asks_models or not self.unread + self.left_out)
         )
+        if lists_models and not self._arguments:
+            self._found.pop("--roofline", None)
         has_model = any(kind_of(one) != "attention" for one in self._arguments)
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not has_model and not lists_models
         self.missing += ["MODEL"] * (needs_model and not has_sizes and "--log" not in self._found)

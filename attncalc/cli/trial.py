@@ -28,6 +28,15 @@ def accepted(*checks: Callable[[], Any]) -> None:
         raise typer.Exit
 
 
+def fits(root: Any, args: Sequence[str]) -> bool:
+    """Return whether the answer of a command line is FITS."""
+    text, errors = io.StringIO(), io.StringIO()
+    refused = contextlib.suppress(AttncalcError, typer.TyperException)
+    with refused, contextlib.redirect_stdout(text), contextlib.redirect_stderr(errors):
+        root.main([*args], standalone_mode=False, prog_name="attncalc")
+    return text.getvalue().startswith("FITS")
+
+
 def problem_of(root: Any, args: Sequence[str]) -> AttncalcError | None:
     """Return why a command line does not work; None if it does, or if only the hub or another machine can tell.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise, product, takewhile
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ from ..vocabulary import (
     parts_of,
 )
 from ..what_if import SIZES
+from .arithmetic import number
 from .command import names_of
 from .fit_log import is_log_file
 from .pasted import changes_nothing, option_of_engine
@@ -66,7 +68,7 @@ _PATTERNS = {
     "size": r"\d+(?:\.\d+)?[KMGTkmgt](?:[iI]?[bB])?",
     "time": r"\d+(?:\.\d+)?(?:ms|s|/s)",
     "attention": r"(?i)mha|mqa|gqa(?:[:-]\d+)?|mla(?:[:-]\d+)?|linear",
-    "model": r"(?![\d.]+/)[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",
+    "model": r"(?![\d.]+/|\w+/s(?:ec)?$)[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",
 }
 """{kind of word: its pattern}, beside those that a table knows."""
 _ASKED = (
@@ -75,13 +77,23 @@ _ASKED = (
 )
 """What stands before the number that a question asks for: 'how many parallel 32k' before 'requests'."""
 _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
-_GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens", "running", "active"))
+_GLUE = frozenset(
+    ("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens", "running", "active", "under", "below")
+)
 """Words between an idea and its value: 'a batch of 8'."""
 _EITHER = ("vs", "versus", "or", "and")
+_HAS = dict.fromkeys(("use", "uses", "using", "have", "has"), ("attention",)) | {"support": ("dtype",)}
+"""{verb of a question about what there is: the kinds of words that it asks for, and does not set}."""
+_BEFORE_USED = ("than", "shows", "showing", "uses", "used", "says", "reports", "takes", "eats", "exceeds", "available")
+"""Words before a size that is used, and no GPU's."""
 _DENIALS = ("not", "never", "no", "instead", "without")
 _SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
 FILES = (*DOCUMENTS, ".log")  # the ends of words that can only be files
+_UNLIKELY = {"N--context": r"\d{1,2}", "RANKtrain --l": r".*[kKmM,].*"}
+"""{placeholder and start of what an idea means: numbers that it hardly has, as '3 epochs' after 'context'}."""
 _MOST_IDEAS = 6
+_MOST_DIGITS = 8
+"""Digits of a number of tokens; one of parameters has more."""
 OF_MODEL = set(map(long_option, SIZES))
 """Options that can describe a model."""
 _QUANTS = {name.replace("_", ""): name for name in WEIGHTS_DTYPE.known if "_" in name}
@@ -90,6 +102,17 @@ _YES = ("true", "yes", "on", "1")
 _NAMED = ("gpu", "dtype", "attention")
 """Kinds of words that need no option before them to be understood."""
 _OPTION = re.compile(r"--?[A-Za-z]")
+SYMBOL_OF = {
+    "--layers": "L",
+    "--d-model": "d_model",
+    "--heads": "n_heads",
+    "--kv-heads": "n_kv_heads",
+    "--head-dim": "d_head",
+    "--context": "T",
+    "--batch": "B",
+    "--tokens": "D",
+}
+"""{option: its symbol in the formulas of the glossary}."""
 _CHANGED = r"(?i)doubl\w+|halv\w+|half|twice|improv\w+|increas\w+|reduc\w+|saves?|savings?|gains?|lowers?|worth"
 
 
@@ -124,10 +147,14 @@ class Item(NamedTuple):
         if self.idea is None or self.value is not None or self.typed.startswith("-"):
             return False
         fragments = self.idea.fragments(None)
-        is_unset = self.idea.note.startswith(NO_FIGURE) or (
-            bool(self.idea.takes) and not self.is_asked and not fragments
-        )
+        is_unset = self.idea.note.startswith(NO_FIGURE) or (bool(self.idea.takes) and not fragments)
         return is_unset or any(not one.options for one in fragments)
+
+
+@cache
+def _phrases(names: tuple[tuple[str, Idea], ...]) -> Phrases:
+    """Return the phrases with the names of options and commands: a question reads its words several times."""
+    return Phrases(names)
 
 
 class Words:
@@ -158,7 +185,7 @@ class Words:
             if not is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), "")
             and (name.lstrip("-") not in FILLER or placeholder(option))
         ]
-        self._phrases = Phrases(names)
+        self._phrases = _phrases(tuple(names))
 
     def options(self, command: str) -> dict[str, Any]:
         """Return {name, or that of another tool: option} of a command."""
@@ -227,6 +254,7 @@ class Words:
         found = _with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
             found = [item for item in found if item.kind != "attention"]
+        found = _without_this_machine(found)
         return _with_splits(_without_empty(_with_neighbours(_with_usual(found))))
 
     def _unglued(self, word: str) -> list[str]:
@@ -322,6 +350,11 @@ class Words:
         note = NO_FIGURE if found.is_free else "it may change the runtime memory"
         unused = Item("idea", name, name, Idea(name, note=note), value or None, is_guess=True, is_exact=True)
         return bool(value), [_meant(*pair) for pair in found.options] or [unused]
+
+    def symbol(self, name: str) -> str:
+        """Return the symbol of a size that has that name: 'L' of 'n_layers'; the name itself if it is none's."""
+        idea = None if name in ("N", "D") else self._phrases.of(SYMBOLS.get(name.lower(), name))
+        return next((SYMBOL_OF[one] for one in idea.means.split() if one in SYMBOL_OF), name) if idea else name
 
     def _set_by(self, item: Item) -> str:
         """Return what an item sets: 'model', or an option by its first name."""
@@ -420,7 +453,7 @@ class Words:
         """Return what words without dashes are, the longest phrases first."""
         items: list[Item] = []
         said = [word for word in bare if re.search(r"\w", word)]  # not '-', '&'
-        text = [word.strip("?!,;'\"()").rstrip(":.") for word in said]
+        text = [re.sub("'s$", "", word.strip("?!,;'\"()").rstrip(":.")) for word in said]
         ended = [word[-1] in "?!,;:." for word in said]
         i = 0
         while i < len(text):
@@ -473,11 +506,11 @@ class Words:
             item = Item("gpu", gpu, joined)
         elif bits:
             item = Item("dtype", {"16": "bf16", "32": "fp32"}.get(bits[1], f"int{bits[1]}"), joined)
-        elif len(text) == 1 and is_log_file(joined):
+        elif len(text) > 1:
+            item = _of_part(joined)
+        elif is_log_file(joined):
             item = Item("option", "--log", joined, value=joined)
-        elif len(text) == 2 and re.sub("[ -]", "", lower) in FAMILIES:  # 'gemma 3'
-            item = Item("unknown", joined, joined, is_guess=True)
-        elif len(text) == 1:
+        else:
             is_absent = joined.endswith(DOCUMENTS) and not Path(joined).exists()  # the configuration of another tool
             is_model = kind is not None and not is_absent
             item = self._of_pair(joined) or (Item("model", joined, joined) if is_model else _of_word(joined))
@@ -510,12 +543,13 @@ class Words:
         release = re.sub(r"(?i)(-instruct)?-\d+[km]$", "", first)
         if release != first and preset_of(release):
             return 1, Item("model", release, first, is_guess=True, is_exact=True)  # 'qwen2.5-14b-1m'
-        if len(first) < 4 or not first.isalpha() or first.lower() in _parts_of_names():
+        letters, digits = re.fullmatch(r"([a-z]*)(.*)", first.lower()).groups()  # type: ignore[union-attr]
+        if len(letters) < 4 or letters in _parts_of_names() or re.search(r"[^\d.]", digits):
             return None
-        close = difflib.get_close_matches(first.lower(), _parts_of_names(), 2, 0.8)
-        for family in close if len(first) > 4 else [one for one in close if _is_one_slip(first.lower(), one)]:
+        close = difflib.get_close_matches(letters, _parts_of_names(), 2, 0.8)
+        for family in close if len(letters) > 4 else [one for one in close if _is_one_slip(letters, one)]:
             for length in range(len(text), 1, -1):
-                item = self._of_phrase([family, *others[: length - 1]])
+                item = self._of_phrase([f"{family}{digits}", *others[: length - 1]])
                 if item and item.kind == "model":
                     return length, item._replace(typed=" ".join(text[:length]), is_guess=True, is_exact=True)
         return None
@@ -544,7 +578,7 @@ class Words:
             # there is one Llama with 405B
             is_only = bool(size) and models == close and found.text[:4].lower() == word[:4].lower()
             is_only |= len(family) == 1 and self.command is None  # 'qwen3-next'
-            is_exact = not close or is_only or (found.kind == "idea" and len(word) > 4)
+            is_exact = not close or is_only or (found.kind == "idea" and len(word) > 3)
             return found._replace(typed=word, is_guess=True, is_exact=is_exact)
         return (
             Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
@@ -649,6 +683,14 @@ def gpu_in(text: str) -> str | None:
     return None
 
 
+def _of_part(name: str) -> Item | None:
+    """Return the only model of which some words are a part of the name, 'mistral small 3.2', or a family: 'gemma 3'."""
+    models = starting_with(name) if re.split("[ -]", name.lower())[0] in _parts_of_names() else []
+    if len(models) == 1:
+        return Item("model", models[0], name, is_guess=True, is_exact=True)
+    return Item("unknown", name, name, is_guess=True) if re.sub("[ -]", "", name.lower()) in FAMILIES else None
+
+
 def _of_word(word: str) -> Item | None:
     lower = word.lower()
     item = None
@@ -687,8 +729,13 @@ def _with_neighbours(items: Sequence[Item]) -> list[Item]:
             found[i - 1] = typed._replace(value=before.text)
     for i, (item, after) in enumerate(pairwise(found)):
         is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
-        if item.kind == "number" and after.typed.lower() == "times":  # '8 times smaller'
+        is_speed = after.idea is not None and "tps" in after.idea.words.split()
+        if item.kind == "number" and (is_speed or after.typed.lower() == "times"):  # '40 tokens/s', '8 times smaller'
             found[i] = item._replace(kind="plain")
+        elif after.kind in _HAS.get(item.typed.lower(), ()) and found[0].typed.lower() in ("does", "is", "has"):
+            found[i + 1] = after._replace(kind="plain")  # 'does mistral 7b use gqa'
+        elif item.typed.lower() in _BEFORE_USED and after.kind == "size":  # 'bigger than 40GB', 'shows 21 GB'
+            found[i + 1] = after._replace(kind="plain")
         elif is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
             found[i] = item._replace(kind="unknown")
         elif item.text in _EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
@@ -721,12 +768,23 @@ def _is_empty(
     """Return whether a word says nothing here: beside the words around it, with and without those that say nothing."""
     text = item.text.lower()
     if text in _DENIALS:
-        return not any(map(_changes, after)) or any(one.text.lower() in ("if", "or", "why") for one in adjoining)
+        return not any(map(_changes, after)) or any(one.text.lower() in ("if", "or", "why", "but") for one in adjoining)
     if text == "or":
         kinds = {one.kind for one in (*before, *after)}
         return len(kinds) > 1 or "plain" in kinds
     is_part = item.kind == "unknown" and text in _parts_of_names() and not starting_with(text)
     return is_part and not any(one.kind in ("model", "gpu") for one in (*adjoining, *following))
+
+
+def _without_this_machine(items: list[Item]) -> list[Item]:
+    """Return the items of a question about a model without 'my GPU', if this machine has none."""
+    if not any(item.kind == "model" for item in items) or is_valid(gpus_of, "local"):
+        return items
+    return [Item("plain", one.typed, one.typed) if _is_this_machine(one) else one for one in items]
+
+
+def _is_this_machine(item: Item) -> bool:
+    return item.text == "local" or (item.idea is not None and item.idea.alone == "--gpu local" and item.value is None)
 
 
 def _changes(item: Item) -> bool:
@@ -738,7 +796,7 @@ def _with_splits(items: Sequence[Item]) -> list[Item]:
     """Return the items with lists for two splits of a model: --tp 4,2 --pp 1,2 for 'tp=4 vs tp=2 pp=2'."""
     names = ["".join(re.findall(r"--[tpd]p\b", one.idea.means if one.idea else one.text)[:1]) for one in items]
     either = next((i for i, item in enumerate(items) if item.text in _EITHER), 0)
-    if not (either and names[either - 1] and "".join(names[either + 1 : either + 2])):
+    if not (either and names[either - 1] and "".join(names[either + 1 : either + 2]) and items[either - 1].value):
         return [*items]
     sides = [dict(zip(names[part], items[part], strict=True)) for part in (slice(either), slice(either, None))]
     found = [item for i, item in enumerate(items) if not names[i] and i != either]
@@ -746,6 +804,17 @@ def _with_splits(items: Sequence[Item]) -> list[Item]:
         value = ",".join((name in side and side[name].value) or "1" for side in sides)
         found.append(Item("option", name, name, value=value, is_guess=True, is_exact=True))
     return found
+
+
+def given_by(item: Item) -> dict[str, Fraction]:
+    """Return the number that an item gives to a symbol of a formula: {'L': 32} of '32 layers', {'N': 3e9} of '3b'."""
+    if item.kind in ("model", "billions"):
+        size = re.search(r"\d+(?:\.\d+)?[bB]\b", item.typed)
+        return {"N": number(size[0]) or Fraction(0)} if size else {}
+    options = [pair for one in item.idea.fragments(item.value) for pair in one.options] if item.idea else []
+    names = [*(pair[0] for pair in options), item.text]
+    value = number(item.value or "")
+    return {} if value is None else {SYMBOL_OF[name]: value for name in names[:1] if name in SYMBOL_OF}
 
 
 @cache
@@ -759,16 +828,16 @@ def _is_plain(word: str) -> bool:
     """Return whether an unknown word can change no figure: no name of a model, a GPU or an option, and no number."""
     lower = word.lower()
     is_word = re.fullmatch(r"[^\W\d_]+(?:['-][^\W\d_]+)*", lower)
-    is_formula = re.fullmatch(r"\d[nd]{1,2}", lower) is not None  # 2N
+    is_formula = re.fullmatch(r"\d[nd]{1,2}|\d+/\d+", lower) is not None  # 2N, 24/7
     return is_formula or (bool(is_word) and lower not in NEGATIONS | COUNTS | _parts_of_names())
 
 
 def _is_one_slip(word: str, known: str) -> bool:
     """Return whether one letter of a word differs, is missing or is too many, or two are exchanged: 'contxt'."""
-    first, *others = [one for one in difflib.SequenceMatcher(None, word, known).get_opcodes() if one[0] != "equal"]
-    slip, meant = word[first[1] :], known[first[3] :]
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(word, known, strict=False)))
+    slip, meant = word[start:], known[start:]
     is_exchange = slip[:2] == meant[:2][::-1] and slip[2:] == meant[2:]
-    return first[1] > 0 and (is_exchange or (not others and max(first[2] - first[1], first[4] - first[3]) == 1))
+    return start > 0 and (is_exchange or slip[1:] in (meant, meant[1:]) or slip == meant[1:])
 
 
 def _with_values(items: Sequence[Item]) -> list[Item]:
@@ -874,8 +943,13 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
         while 0 <= j < len(items) and items[j].text.lower() in _GLUE and items[j].value is None:
             j += step
         idea = items[i].idea
-        counts = idea and (idea.takes == "SIZE" or ("--batch" in idea.means and step == 1))  # 'users at 64k'
-        if 0 <= j < len(items) and items[j].kind in items[i].takes and not (counts and "k" in items[j].text.lower()):
+        is_batch = idea is not None and (("--batch" in idea.means and step == 1) or idea.means == "--batch N")
+        counts = idea and (idea.takes == "SIZE" or is_batch)  # 'users at 64k', '16k requests'
+        text = items[j].text if 0 <= j < len(items) else ""
+        is_long = bool(counts and re.search(r"(?i)k|,", text))
+        is_long |= [one.typed[:5] for one in items[j + 1 : j + 2]] == ["param"]  # '8B parameters'
+        is_long |= bool(idea and re.fullmatch(_UNLIKELY.get(idea.takes + idea.means[:9], "-"), text))
+        if 0 <= j < len(items) and items[j].kind in items[i].takes and not is_long:
             yield j
     if "--price" in items[i].idea.means:  # type: ignore[union-attr]
         yield from (j for j, item in enumerate(items) if item.kind == "share" and "%" not in item.text)
@@ -883,4 +957,6 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
 
 def is_context(text: str) -> bool:
     """Return whether a number alone is a context: 32k, 4096."""
-    return kind_of(text) == "number" and (not text.isdigit() or (len(text) > 2 and int(text[:40]) >= 256))
+    numbers = re.findall(r"\d+", re.sub(r",(?=\d{3}\b)", "", text))
+    is_long = any(len(one) > _MOST_DIGITS for one in numbers)
+    return kind_of(text) == "number" and not is_long and (not text.isdigit() or (len(text) > 2 and int(text) >= 256))

@@ -1,0 +1,92 @@
+"""A formula with the numbers of a question: '12*n_layers*d_model^2 with n_layers=12 d_model=768'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+
+from ..units import human
+
+_NUMBER = r"\d[\d_]*(?:\.\d+)?(?:[eE]\d{1,2})?[kKmMbBtT]?\b"
+_FACTOR = rf"(?:{_NUMBER}|[A-Za-z]\w*)"
+_WORDS = r"(?: [A-Za-z]+){0,3}"
+"""What is counted, after a number: '80 layers'."""
+_PRODUCT = re.compile(rf"{_FACTOR}(?:{_WORDS} ?(?:\*\*|[*^\u00d7/]) ?{_FACTOR})+")
+_POWERS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_TERMS = {"N": "chinchilla", "n_kv_heads": "kv-cache", "heads": "kv-cache", "d_model": "parameters"}
+"""{symbol or word of a product: the term that it belongs to}."""
+_LONGEST, _LARGEST = 40, 10**30
+"""Characters of a number, and the largest result."""
+
+
+def number(text: str) -> Fraction | None:
+    """Return the number of '7e9', '7B' or '4096'; None if it is none."""
+    if len(text) > _LONGEST or not re.fullmatch(_NUMBER, text):
+        return None
+    factor = _POWERS.get(text[-1].lower(), 1)
+    return Fraction(text.replace("_", "") if factor == 1 else text[:-1].replace("_", "")) * factor
+
+
+def product_in(text: str) -> str | None:
+    """Return the first product in a text, without what its numbers count: '2 * 80 * 8' of '2 * 80 layers * 8 heads'."""
+    found = _PRODUCT.search(text)
+    if found is None or not re.search(r"[*^\u00d7]", found[0]):
+        return None
+    return re.sub(rf"({_NUMBER}){_WORDS}(?= ?[*^\u00d7/])", r"\1", found[0])
+
+
+def computed(formula: str, given: Mapping[str, Fraction]) -> tuple[str, Fraction] | None:
+    """Return a product with the numbers of its symbols, and its value; None if a symbol has none."""
+    factors = re.split(r" ?(\*\*|[*^\u00d7/]) ?", formula.strip())
+    numbers = [number(one) or given.get(one) for one in factors[::2]]
+    value, base = Fraction(1), Fraction(0)
+    for operator, one in zip(["*", *factors[1::2]], numbers, strict=True):
+        if one is None or (operator == "/" and one == 0) or (operator in ("^", "**") and one not in (1, 2, 3)):
+            return None
+        if operator in ("^", "**"):
+            value, base = value * base ** (int(one) - 1), Fraction(1)
+        else:
+            base = 1 / one if operator == "/" else one
+            value *= base
+        if value > _LARGEST:
+            return None
+    shown = zip(map(_written, numbers), [*factors[1::2], ""], strict=True)
+    return "".join(f"{one} {operator} " if operator else str(one) for one, operator in shown), value
+
+
+def lines_of(formulas: Sequence[str], given: Mapping[str, Fraction]) -> list[str]:
+    """Return the formulas of a term, as 'D = 20 * N', with their results, as far as the numbers given suffice."""
+    known, lines = dict(given), []
+    for formula in formulas:
+        name, _, rest = formula.partition(" = ")
+        if re.search(r"[A-Za-z]", rest) and name not in known and (found := computed(rest, known)):
+            known[name] = found[1]
+            lines.append(f"answer: {name} = {found[0]} = {_written(found[1])}")
+    return lines
+
+
+def about_product(text: str, symbol: Callable[[str], str], given: Mapping[str, Fraction]) -> tuple[str, str] | None:
+    """Return the term that a product in a text is about, and the line with its result; None without a product.
+
+    `symbol` gives the symbol of a name that was typed, as L of 'n_layers', and `given` the numbers of symbols.
+    """
+    product = product_in(re.sub(r"(?<!\w)6 ?ND\b", "6 * N * D", text))
+    if product is None:
+        return None
+    names = {name: symbol(name) for name in re.findall(r"[A-Za-z]\w*", re.sub(_NUMBER, "", product))}
+    typed = re.findall(rf"\b([A-Za-z]\w*) ?(?:=|:| is) ?({_NUMBER})", text)
+    known = {symbol(name): one for name, value in typed if (one := number(value)) is not None}
+    found = computed(re.sub(r"[A-Za-z]\w*", lambda one: names.get(one[0], one[0]), product), {**given, **known})
+    if found is None or (not names and len(re.findall(r"[*^\u00d7/]", product)) < 2):  # '2*3090' is two GPUs
+        return None
+    term = next((term for name, term in _TERMS.items() if name in names.values() or name in text), "flop")
+    size = f" (bytes: {human(int(found[1]), 'B')})" if term == "kv-cache" else ""
+    return term, f"answer: {found[0]} = {_written(found[1])}{size}"
+
+
+def _written(value: Fraction | None) -> str:
+    value = value or Fraction(0)
+    if value >= 10**16:
+        return f"{float(value):.3g}"
+    return f"{int(value):,}" if value.denominator == 1 else f"{float(value):,.4g}"
