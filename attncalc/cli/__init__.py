@@ -188,10 +188,10 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
     `is_read` is whether it is what words mean.
     """
-    if not args:
+    if args in ([], ["log"]):
         from ..config.user_files import piped_in
 
-        args = ["fit"] if piped_in() else []  # cat server.log | attncalc
+        args = ["fit"] if piped_in() else args  # cat server.log | attncalc
     may_be_file = args[:1] == ["fit"] or any(map(os.path.isfile, args))
     if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and may_be_file:
         from .launch_files import with_command

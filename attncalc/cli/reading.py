@@ -89,7 +89,8 @@ _MESSAGE = (
     rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|too large for|not enough"
     r"|out of (memory|resource)|(no available|insufficient|system) memory|insufficient system|runner has|malloc"
     r"|tried to allocate|allocation of"
-    r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|is full|retract|preempted|context length is|exit (code|status))"
+    r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|is full|retract|preempted|context length is"
+    r"|exit (code|status))"
 )
 """What a message may have that was pasted in the place of a question."""
 _TRAINERS = re.compile(r"(\S*/)?(torchrun|deepspeed|accelerate|axolotl|llamafactory-cli|tune|litgpt)\b")
