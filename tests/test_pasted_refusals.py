@@ -282,6 +282,11 @@ KINDS = [
         "[GIN] 2025/11/03 - 12:00:01 | 200 | 3.2s | 127.0.0.1\n[GIN] 2025/11/03 - 12:00:31 | 500 | 41.2s | 127.0.0.1",
         *("Ollama", "NO RESULT: the server answered a request with an error (500)", "journalctl"),
     ),
+    (
+        '{"time":"2026-03-02T10:00:00Z","msg":"load failed","error":"llama-server process has terminated: '
+        'exit status 1: failed to allocate buffer for kv cache"}',
+        *("Ollama", "DID NOT START: The cache did not fit", "OLLAMA_KV_CACHE_TYPE=q8_0"),
+    ),
     # typed by hand
     (
         "Not enough memory, please try to increase mem-fraction-static",
@@ -389,6 +394,8 @@ def test_words_that_no_memory_ran_out_are_no_failure(ask: Ask) -> None:
         "vllm serve m works without OOM",
         "llama-server hangs. No OOM, no error",
         "How do I avoid OOM in sglang?",
+        "Will Qwen3-32B run out of memory on a 4090 with vllm?",
+        "# lower this if you get OOM\nvllm serve m",
     ):
         assert ask("fit", "--log", "-", stdin=words).code == 2, words
 

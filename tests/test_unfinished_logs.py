@@ -60,7 +60,7 @@ ENDS = [
     (
         "[Mar 24 23:54:53] Out of memory: Killed process 6154 (python) total-vm:18109076kB, anon-rss:14095848kB",
         "host_memory",
-        f"{KILLED}: 13.44 GiB were wanted.",
+        f"{KILLED}: 13.44 GiB were used.",
     ),
 ]
 

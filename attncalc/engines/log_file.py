@@ -298,8 +298,9 @@ def _json_text(line: str) -> str | None:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    texts = (data.get(key) for key in _JSON_TEXTS) if isinstance(data, dict) else ()
-    return next((text for text in texts if isinstance(text, str)), None)
+    texts = [text for key in _JSON_TEXTS if isinstance(data, dict) and isinstance(text := data.get(key), str)]
+    error = data.get("error") if texts else None
+    return " ".join([texts[0], error] if isinstance(error, str) else texts[:1]) if texts else None
 
 
 def _unwrapped(lines: list[str]) -> Iterator[str]:

@@ -131,7 +131,7 @@ def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
     Of two options with a number each takes the other's: 'max_num_seqs (256) exceeds max_slots (64)' is --max-num-seqs
     64, or --max-slots 256.
     """
-    limits = (line for line in lines if _LIMIT.search(line) and re.search(r"\d", line))
+    limits = (line for line in lines if _LIMIT.search(line) and re.search(r"\d", line) and not line.endswith("?"))
     line = next((line for line in limits if _ERROR.search(line) or re.search(r"\d.*\D\d", line)), None)
     if line is None:
         error = next(filter(_EXCEPTION.search, lines), None)

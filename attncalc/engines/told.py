@@ -13,6 +13,10 @@ _FAILED = re.compile(
     r"|\bOOM(?:s|ed|ing|'s)?\b|OutOfMemory|malloc (?:fail|error)|alloc\w* (?:of .{1,40} )?fail|fail\w* to allocate"
     r"|(?:not enough|insufficient|too little) (?:\w+ )?(?:memory|vram))"
 )
+_NOT_TOLD = re.compile(
+    r"(?i)^\s*# |^\W{0,3}(?:will|would|does|do|can|could|should|is|are|how)\b|\bif (?:you|it|that|there|one)\b"
+)
+"""Beginnings of comments in scripts, questions and conditions."""
 _STAGES = (
     (r"graph", "graphs"),
     (r"\bRAM\b|(?:system|host|cpu) memory", "host"),
@@ -27,7 +31,7 @@ _AROUND = 80
 
 def told_failure(lines: Iterable[str]) -> LogRefusal | None:
     """Return the failure of the first sentence that tells of one; None if none does."""
-    sentences = (one for line in lines for one in re.split(r"(?<=[.!?]) ", line))
+    sentences = (one for line in lines for one in re.split(r"(?<=[.!?]) ", line) if not _NOT_TOLD.search(one))
     match = next(filter(None, map(_FAILED.search, sentences)), None)
     if match is None:
         return None

@@ -296,7 +296,7 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
 def _sizes_of(log: StartupLog, refusal: LogRefusal) -> list[str]:
     """Return what was wanted, what was free, and what the processes of the server use, as the message has them."""
     tried, free, total = refusal.tried, refusal.free, log.budget.get("gpu_memory")
-    words = [f"{size(tried.bytes)} were wanted"] if tried else []
+    words = [f"{size(tried.bytes)} were {'used' if refusal.where == 'killed' else 'wanted'}"] if tried else []
     if tried and tried.unit == 10**9:
         words = [f"{tried.text} GB ({size(tried.bytes)}) were wanted"]
     if refusal.one_buffer:
