@@ -46,7 +46,7 @@ MAY_IMPORT = {
     | {"hardware", "engines", "cost", "serving", "config", "report", "api"}
     | {"tracing", "plot", "options"},
     "cli": BASE
-    | {"model", "what_if", "hardware", "engines", "cost", "serving", "config", "check"}
+    | {"model", "ggml", "what_if", "hardware", "engines", "cost", "serving", "config", "check"}
     | {"plot", "report", "api", "sweeps", "verify", "options", "vocabulary"},
     "__main__": {"cli"},
 }

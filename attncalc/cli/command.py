@@ -20,6 +20,7 @@ import typer.core
 from ..engines import PROGRAMS
 from ..errors import AttncalcError, NotUnderstoodError
 from ..options import Option, by_name, options_of
+from ..plot import SUFFIXES
 from ..report.formats import FORMATS
 from ..units import hyphens, truncate
 
@@ -260,8 +261,6 @@ def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
 
 def _of_output(words: Sequence[str], known: Container[str]) -> list[str]:
     """Return the words with --format for '-o csv', which names no file, and --plot for '-o kv.png'."""
-    from .plot_options import SUFFIXES
-
     files = [value.lower() if name in ("-o", "--output") else "" for name, value in pairwise([*words, ""])]
     is_picture = "--plot" in known and any(file.endswith(SUFFIXES) for file in files)
     found: list[str] = []

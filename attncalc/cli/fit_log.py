@@ -29,6 +29,7 @@ from ..serving.request import FitRequest
 from ..serving.weight_format import released_dtype
 from ..units import GIB, count, dtype, is_dtype, long_option, truncate
 from ..what_if import what_if
+from .gpu_words import first_gpu_in
 from .options import NamedModel
 
 if TYPE_CHECKING:
@@ -39,10 +40,6 @@ LIMIT = 1 << 26
 _BEGINNING = 1 << 16
 """Bytes by which a log is recognised."""
 _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve", "other_memory")
-_GPU_IN_WORDS = (
-    r"(?:\d{1,2} ?x? )?(?:nvidia |geforce |amd |radeon |rtx|gtx|tesla|rx ?\d|mi\d|gb\d|gh\d|[abhltvm]\d|[3-5]0[6-9]0)"
-)
-"""How people begin the name of a GPU, and not a size or another number."""
 _TIP = "give a file with what the engine printed when it started"
 
 
@@ -79,7 +76,7 @@ def read_logged_request(
             "leave --engine out: the log names the engine",
         )
     if log.refusal and log.refusal.is_told and not (log.gpu or log.devices > 1 or options.get("gpu")):
-        options = {**options, "gpu": _gpu_in_words(data.decode("utf-8", "replace"))}
+        options = {**options, "gpu": first_gpu_in(data.decode("utf-8", "replace"))}
     if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:
         given = options.get("gpu")
         return log, UnknownModel("", _gpu_in_log(log, str(given) if given else None)[1])
@@ -114,21 +111,6 @@ def is_log_file(path: str) -> bool:
     with contextlib.suppress(OSError), open_file(Path(path)) as file:
         return path.endswith(".log") or is_log(file.read(_BEGINNING))
     return False
-
-
-def _gpu_in_words(text: str) -> str | None:
-    """Return the first GPU that the words of a person name, with its number: '2xa100-80gb' of 'on 2x A100 80GB,'."""
-    from .words import gpu_in
-
-    words = [word.strip("`'\".,:;()*") for word in text.lower().split()]
-    for i, length in ((i, length) for i in range(len(words)) for length in (4, 3, 2, 1)):
-        phrase = " ".join(words[i : i + length])
-        if re.match(_GPU_IN_WORDS, phrase) and (found := gpu_in(phrase)):
-            number, known = gpus_of(found)
-            size = re.search(r"\b(\d{2,3}) ?gb\b", " ".join(words[i : i + length + 1]))
-            is_other = size and int(size[1]) not in (known.memory_gb, known.memory_gb * (number or 1))
-            return f"{number or 1}x{size[1]}GB" if size and is_other else found  # an RTX 4090 of 48 GB
-    return None
 
 
 def _note_others(log: StartupLog, device: Gpu | None) -> None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from ..errors import AttncalcError, clash
+from ..plot import SUFFIXES
 from ..report.formats import goes_to_file
 from ..report.report import Report
 from ..units import truncate
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from ..plot.chart import Picture
 
 T = TypeVar("T")
-SUFFIXES = (".svg", ".png", ".pdf")
-"""Suffixes of the files that --plot draws."""
 
 
 def picture_file(text: str | Path) -> Path:

@@ -44,6 +44,7 @@ from ..vocabulary import (
     Idea,
 )
 from .arithmetic import about_product, lines_of
+from .gpu_words import gpu_in
 from .pasted import launches, split_launch
 from .trial import fits, problem_of
 from .words import (
@@ -52,7 +53,6 @@ from .words import (
     Item,
     Words,
     given_by,
-    gpu_in,
     is_context,
     kind_of,
     parts_of_name,

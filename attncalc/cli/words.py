@@ -28,7 +28,7 @@ from ..config.source import DOCUMENTS
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES, RUNNERS
 from ..engines.pasted import could_matter
-from ..errors import AttncalcError, is_valid, tries
+from ..errors import is_valid
 from ..hardware import PER_NODE
 from ..model import plural
 from ..options import WEIGHTS_DTYPE, Parser
@@ -40,7 +40,6 @@ from ..vocabulary import (
     FAMILIES,
     FILLER,
     IDEAS,
-    INSTANCES,
     NEGATIONS,
     NEWEST,
     NO_FIGURE,
@@ -58,6 +57,7 @@ from ..what_if import SIZES
 from .arithmetic import number
 from .command import names_of
 from .fit_log import is_log_file
+from .gpu_words import gpu_in, instance
 from .pasted import changes_nothing, option_of_engine
 from .recipes import UNREAD, options_of_file, options_of_keys, reads
 
@@ -280,7 +280,7 @@ class Words:
             elif item.kind == "gpu" or name == "--gpu" or (item.idea and item.idea.means == "--gpu GPU"):
                 found["machine"] = item
         machine, counted = found.get("machine"), found.get("--gpus")
-        if machine and counted and counted.typed == "--count" and (machine.is_guess or _instance(machine.typed)):
+        if machine and counted and counted.typed == "--count" and (machine.is_guess or instance(machine.typed)):
             found["nodes"] = counted
         if (nodes := found.get("nodes")) and "per-node" not in found:
             return _with_nodes(items, nodes, machine, counted, is_split=not {"--tp", "--pp"}.isdisjoint(found))
@@ -381,7 +381,7 @@ class Words:
     def _known_option(self, name: str, value: str, option: Any) -> Item:
         if option.opts[0] == "--preset" and value:
             return Item("model", _named(value), name, value=value)
-        gpu = "local" if value in THIS_MACHINE else _instance(value.lower())
+        gpu = "local" if value in THIS_MACHINE else instance(value.lower())
         if option.opts[0] == "--gpu" and gpu:
             return Item("option", hyphens(name), name, value=gpu, is_guess=True, is_exact=True)
         parser, given = self._parsers.get(option.opts[0]), (value or None) if placeholder(option) else None
@@ -653,34 +653,6 @@ def _continued(value: str, rest: list[str]) -> str:
 
 def kind_of(text: str) -> str | None:
     return next((kind for kind, pattern in _PATTERNS.items() if re.fullmatch(pattern, text)), None)
-
-
-def _instance(text: str) -> str | None:
-    """Return the GPUs of a cloud's instance: '8xh100-80gb' of 'p5.48xlarge', '2x8xh100-80gb' of two of them."""
-    number, name = re.fullmatch(r"(\d+ ?x ?)?(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    gpus = INSTANCES.get(name.replace(" ", "-").removeprefix("standard_"))
-    return gpus and f"{(number or '').replace(' ', '')}{gpus}"
-
-
-def gpu_in(text: str) -> str | None:
-    """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
-    if instance := _instance(text):
-        return instance
-    if joint := re.search(r"([,+])\S", text):  # 'a100,l40s'
-        several = [gpu_in(one) for one in text.split(joint[1])]
-        return joint[1].join(map(str, several)) if all(several) else None
-    is_name = re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$|^(strix|jetson|dgx) [a-z ]+$", text)
-    for name in (text, re.sub("(?<!b)s$", "", text)) if is_name else ():
-        try:
-            with tries():
-                number, gpu = gpus_of(name)
-        except AttncalcError:
-            continue
-        if "mac" in name:
-            return gpu.name if "gb" in name else gpu.name.rpartition("-")[0]  # its chip
-        is_size = re.fullmatch(r"[\d.]+ gi?b", name) is not None
-        return f"{number}x{gpu.name}" if number and " " in name else name.replace(" ", "" if is_size else "-")
-    return None
 
 
 def _of_part(name: str) -> Item | None:

@@ -7,3 +7,6 @@
 
 Reports make the charts. A chart carries its data, so both ways show the same figures.
 """
+
+SUFFIXES = (".svg", ".png", ".pdf")
+"""Suffixes of the files that can be drawn."""

@@ -16,8 +16,6 @@ from ...errors import CannotCheckError
 from ..chart import Picture
 
 INSTALL = "pip install matplotlib"
-SUFFIXES = (".svg", ".png", ".pdf")
-"""Suffixes of the files that can be drawn."""
 _METADATA: Mapping[str, dict[str, Any]] = {
     ".svg": {"Date": None, "Creator": "attncalc"},
     ".png": {"Software": None},

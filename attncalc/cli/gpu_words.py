@@ -1,0 +1,55 @@
+"""GPUs as people write them: '2 x 3090s', 'a100,l40s', 'p5.48xlarge', or somewhere in a sentence."""
+
+from __future__ import annotations
+
+import re
+
+from ..config.gpus import gpus_of
+from ..errors import AttncalcError, tries
+from ..vocabulary import INSTANCES
+
+_BEGINNING = (
+    r"(?:\d{1,2} ?x? )?(?:nvidia |geforce |amd |radeon |rtx|gtx|tesla|rx ?\d|mi\d|gb\d|gh\d|[abhltvm]\d|[3-5]0[6-9]0)"
+)
+"""How people begin the name of a GPU, and not a size or another number."""
+
+
+def instance(text: str) -> str | None:
+    """Return the GPUs of a cloud's instance: '8xh100-80gb' of 'p5.48xlarge', '2x8xh100-80gb' of two of them."""
+    number, name = re.fullmatch(r"(\d+ ?x ?)?(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    gpus = INSTANCES.get(name.replace(" ", "-").removeprefix("standard_"))
+    return gpus and f"{(number or '').replace(' ', '')}{gpus}"
+
+
+def gpu_in(text: str) -> str | None:
+    """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
+    if of_cloud := instance(text):
+        return of_cloud
+    if joint := re.search(r"([,+])\S", text):  # 'a100,l40s'
+        several = [gpu_in(one) for one in text.split(joint[1])]
+        return joint[1].join(map(str, several)) if all(several) else None
+    is_name = re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$|^(strix|jetson|dgx) [a-z ]+$", text)
+    for name in (text, re.sub("(?<!b)s$", "", text)) if is_name else ():
+        try:
+            with tries():
+                number, gpu = gpus_of(name)
+        except AttncalcError:
+            continue
+        if "mac" in name:
+            return gpu.name if "gb" in name else gpu.name.rpartition("-")[0]  # its chip
+        is_size = re.fullmatch(r"[\d.]+ gi?b", name) is not None
+        return f"{number}x{gpu.name}" if number and " " in name else name.replace(" ", "" if is_size else "-")
+    return None
+
+
+def first_gpu_in(text: str) -> str | None:
+    """Return the first GPU that the words of a person name, with its number: '2xa100-80gb' of 'on 2x A100 80GB,'."""
+    words = [word.strip("`'\".,:;()*") for word in text.lower().split()]
+    for i, length in ((i, length) for i in range(len(words)) for length in (4, 3, 2, 1)):
+        phrase = " ".join(words[i : i + length])
+        if re.match(_BEGINNING, phrase) and (found := gpu_in(phrase)):
+            number, known = gpus_of(found)
+            size = re.search(r"\b(\d{2,3}) ?gb\b", " ".join(words[i : i + length + 1]))
+            is_other = size and int(size[1]) not in (known.memory_gb, known.memory_gb * (number or 1))
+            return f"{number or 1}x{size[1]}GB" if size and is_other else found  # an RTX 4090 of 48 GB
+    return None
