@@ -261,8 +261,10 @@ def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
 
 def _of_output(words: Sequence[str], known: Container[str]) -> list[str]:
     """Return the words with --format for '-o csv', which names no file, and --plot for '-o kv.png'."""
-    files = [value.lower() if name in ("-o", "--output") else "" for name, value in pairwise([*words, ""])]
-    is_picture = "--plot" in known and any(file.endswith(SUFFIXES) for file in files)
+    pairs = [*pairwise([*words, ""])]
+    files = [value.lower() if name in ("-o", "--output") else "" for name, value in pairs]
+    has_own = any(name == "--plot" and value.lower().endswith(SUFFIXES) for name, value in pairs)
+    is_picture = "--plot" in known and not has_own and any(file.endswith(SUFFIXES) for file in files)
     found: list[str] = []
     for word, file in zip(words, files, strict=True):
         if is_picture and word == "--plot":
