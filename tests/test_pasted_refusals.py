@@ -317,6 +317,11 @@ KINDS = [
         "loading the weights.",
         *("Qwen3 32B", "The weights need 61.03 GiB, and the GPU has 23.51 GiB", "--weights-dtype int4"),
     ),
+    # 14.77e9 weights of 2 bytes are 27.51 GiB, and padding
+    (
+        "CUDA out of memory with vllm serve Qwen/Qwen3-14B on my 3090, also with --max-model-len 16384.",
+        *("Qwen3 14B", "one NVIDIA GeForce RTX 3090, context 16,384", "The weights need 27.52 GiB, and the GPU has"),
+    ),
     # https://github.com/sgl-project/sglang/issues/8362: not the card of 24 GB
     (
         "with 4 RTX 4090 48GB it gets OOM\npython3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4",

@@ -75,8 +75,10 @@ def read_logged_request(
             f"a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
-    if log.refusal and log.refusal.is_told and not (log.gpu or log.devices > 1 or options.get("gpu")):
-        options = {**options, "gpu": first_gpu_in(data.decode("utf-8", "replace"))}
+    has_sizes = log.logged or log.available or log.budget or (log.refusal and log.refusal.tried)
+    is_open = not (has_sizes or log.gpu or log.devices > 1 or options.get("gpu"))
+    if is_open and log.refusal and log.refusal.kind == "out_of_memory":
+        options = {**options, "gpu": first_gpu_in(data[:_BEGINNING].decode("utf-8", "replace"))}
     if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:
         given = options.get("gpu")
         return log, UnknownModel("", _gpu_in_log(log, str(given) if given else None)[1])

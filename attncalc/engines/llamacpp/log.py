@@ -65,6 +65,7 @@ _NAME = re.compile(
     r'|architecture=\w{1,40} file_type=\w{1,20} name="([^"]{1,120})"'
     r"|\bLoading model ([\w.-]{1,80}/[\w.-]{1,120})|\bollama run ([\w./-]{1,160}(?::[\w.-]{1,80})?)"
 )
+_REPOSITORY = re.compile(r" --?hf(?:-repo)? ([\w./-]{1,160}(?::[\w.-]{1,80})?)")
 _FILE = re.compile(
     r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )"
     r"([^\s']{1,4096}\.gguf)"
@@ -85,7 +86,7 @@ _CELLS = re.compile(
     r"llama_kv_cache\w{0,20}: size = .{1,20}\( ?(\d{1,12}) cells, \d{1,6} layers, (\d{1,9})(?:/(\d{1,9}))? seqs\)"
 )
 """The cells of a stream, the sequences, and the streams."""
-_WHOLE = r"\d{1,12}(?![\w.])"
+_WHOLE = r"\d{1,12}(?!\w|\.\d)"
 _OPTIONS = {
     "n_ctx": logs.option("ctx-size|c", _WHOLE),
     "sequences": logs.option("parallel|np", _WHOLE),
@@ -238,7 +239,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     return StartupLog(
         engine="llamacpp",
         version=_version(text),
-        model=logs.first(_NAME, text) or path,
+        model=logs.first(_NAME, text) or path or logs.first(_REPOSITORY, text),
         path=path,
         settings=settings,
         flags=frozenset({"kv_unified"} if _UNIFIED.search(text) else ()),

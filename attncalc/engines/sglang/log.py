@@ -109,8 +109,8 @@ _SETTINGS = {
 _ALGORITHM = _argument("speculative_algorithm")
 _DRAFTER = re.compile(r"speculative_draft_model_path='([^']{1,4096})'|--speculative-draft-model-path ([^\s']{1,4096})")
 _OPTIONS = {
-    "tp": option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?![\w.])"),
-    "context": option("context-len(?:gth)?", r"\d{1,12}(?![\w.])"),
+    "tp": option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?!\w|\.\d)"),
+    "context": option("context-len(?:gth)?", r"\d{1,12}(?!\w|\.\d)"),
     "kv_dtype": option("kv-cache-dtype"),
     "gpu_memory_utilization": option("mem-fraction(?:-static)?", r"[01]?\.\d{1,12}"),
 }

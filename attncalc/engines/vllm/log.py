@@ -187,7 +187,7 @@ _SETTINGS = {
     "speculative_tokens": _number("num_spec_tokens", "num_speculative_tokens"),
 }
 """The settings that are read, by the names of `VllmArgs` and `attncalc fit`."""
-_WHOLE, _SHARE = r"\d{1,12}(?![\w.])", r"[01]?\.\d{1,6}"
+_WHOLE, _SHARE = r"\d{1,12}(?!\w|\.\d)", r"[01]?\.\d{1,6}"
 _OPTIONS = {
     "tp": logs.option("tensor-parallel-size|tp", _WHOLE),
     "pp": logs.option("pipeline-parallel-size|pp", _WHOLE),
