@@ -18,7 +18,7 @@ from .errors import AttncalcError, MissingError
 from .model import MAX_LAYERS, Layers, ModelSpec
 from .units import count, truncate
 
-LOCAL, GLOBAL = "local", "global"
+LOCAL, GLOBAL, UNNAMED = "local", "global", ""
 _SPANS = {LOCAL: LOCAL, "sliding": LOCAL, "window": LOCAL, "swa": LOCAL, GLOBAL: GLOBAL, "full": GLOBAL}
 SIZES = frozenset({"layers", "heads", "kv_heads", "head_dim", "d_model", "d_ff", "vocab_size"})
 """The sizes that describe a model without another."""
@@ -27,11 +27,12 @@ SIZES = frozenset({"layers", "heads", "kv_heads", "head_dim", "d_model", "d_ff",
 def parse_pattern(text: str, name: str) -> tuple[str, ...]:
     """Return what each layer of a pattern is: ('linear', 'linear', 'global') for '2 linear, 1 global'.
 
-    A layer is LOCAL, GLOBAL or has an attention of its own ('linear', 'gqa:4', 'mla:512'). Raises AttncalcError if the
-    text is no pattern, or has more layers than a model may have.
+    A layer is LOCAL, GLOBAL or has an attention of its own ('linear', 'gqa:4', 'mla:512'); the first ones of '5:1' are
+    UNNAMED. Raises AttncalcError if the text is no pattern, or has more layers than a model may have.
     """
-    layers: list[str] = []
-    for part in text.split(","):
+    numbers = re.fullmatch(r"(\d{1,3}):(\d{1,3})", text)
+    layers = [UNNAMED] * int(numbers[1]) + [GLOBAL] * int(numbers[2]) if numbers else []
+    for part in () if numbers else text.split(","):
         # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size; config.json has 'full_attention'
         word = part.strip().lower().removesuffix("_attention")
         match = re.fullmatch(r"(?:(\d{1,9}) ?[x*]? ?)?((?:gqa|mla):\d+|[a-z]+)(?::(\d{1,9}))?", word)
@@ -158,6 +159,11 @@ def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) 
     if not windows:
         raise AttncalcError("--window: no layer of this model can have a window", "leave it out")
     released = [reach for reach in windows if reach]
+    if UNNAMED in pattern:
+        if window is None and len(released) != 1:
+            text = f"{pattern.count(UNNAMED)}:{pattern.count(GLOBAL)}"
+            raise AttncalcError(f"--pattern: '{text}' does not say of which kind its layers are", _written(text))
+        pattern = [text or LOCAL for text in pattern]
     if window is None and LOCAL in pattern and len(released) != 1:
         raise AttncalcError("--pattern needs --window", "give the tokens that a local layer sees, as --window 4096")
     local = Sliding(int(window or released[0])) if window or released else FULL

@@ -111,6 +111,7 @@ def test_a_sweep_and_the_command_agree(ask: Ask) -> None:
         ({"pattern": ""}, "'' is no kind of layer"),
         ({"pattern": "linear:0"}, "'linear:0' has no layer"),
         ({"pattern": "5:1"}, "write '5 local, 1 global' for windows, or '5 linear, 1 global'"),
+        ({"pattern": "0:0"}, "'0:0' has no layer"),
         ({"pattern": "LLLF"}, "write '3 local, 1 global' for windows"),
         ({"heads": 0}, "heads: "),
         ({"pattern": "2 linear:3"}, "'2 linear:3' is no kind of layer"),

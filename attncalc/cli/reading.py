@@ -473,6 +473,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
                 votes[command] = votes.get(command, 0) + weight
     named = " ".join(item.idea.means if item.idea else item.text for item in items)
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price)", named) is None)
+    votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
+    votes["train"] += 3 * any(item.idea and item.idea.means == "train" for item in items)  # 'grpo with vllm'
     votes["plan"] -= 9 * any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     votes["compare"] += 3 * (kinds["model"] > 1)
     votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
@@ -588,7 +590,8 @@ class Reading:
         self.is_new |= item.is_guess or not is_usual
         is_name = self._typed in ("presets", "gpus") or (self._typed in _SEVERAL and self._follows_a_model)
         self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
-        if item.kind == "plain" and self._command != "explain" and not is_name:
+        is_beside = self.is_meant and (self._command, item.text) == ("train", "--engine")  # 'grpo with vllm'
+        if is_beside or (item.kind == "plain" and self._command != "explain" and not is_name):
             self.left_out.append(item.typed)
         elif self._command in _OF_WORDS and item.kind != "filler" and (term or item.kind != "option" or not is_usual):
             self._add_word(item)

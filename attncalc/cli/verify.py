@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..api.inputs import read_model, read_source
-from ..api.options import ModelOptions, SizeOptions, WhatIfOptions
+from ..api.options import OTHER_CONTEXTS, ModelOptions, SizeOptions, WhatIfOptions
 from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
@@ -88,7 +88,7 @@ class _VerifyOptions(WhatIfOptions, total=False):
         Count,
         COUNT,
         "Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
-        With(names="--context -c --max-model-len"),
+        With(names="--context -c --max-model-len", also=OTHER_CONTEXTS),
     ]
     source_context: Annotated[Count, COUNT, "Tokens on the encoder's side. Default: the same as --context."]
     kernel: Annotated[
