@@ -139,7 +139,14 @@ def is_dtype(name: str) -> bool:
     return _ALIASES.get(name.lower(), name.lower()) in DTYPES
 
 
-_QUANT_METHODS = {"awq": "int4", "bitsandbytes": "int4", "fp8": "fp8", "gptq": "int4", "w8a8": "int8"}
+_QUANT_METHODS = {
+    "awq": "int4",
+    "bitsandbytes": "int4",
+    "fp8": "fp8",
+    "gptq": "int4",
+    "moe_wna16": "int4",
+    "w8a8": "int8",
+}
 """{how the name of a quant_method begins: the usual dtype of its weights}: awq_marlin is AWQ."""
 
 

@@ -201,6 +201,41 @@ ALONE = [
 
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {} MiB. GPU 0 has a total capacity of "
 KINDS = [
+    # https://github.com/sgl-project/sglang/issues/5762: host memory, before any work of the GPU
+    (
+        'File "/env/dist-packages/sglang/srt/managers/scheduler.py", line 1984, in run_scheduler_process\n'
+        "OSError: [Errno 12] Cannot allocate memory",
+        *("SGLang", "DID NOT START: host memory is full, not the GPU's", "more host memory or swap"),
+    ),
+    # https://github.com/continuedev/continue/issues/9797: the command has the context that the message lacks
+    (
+        "llama-server --model m.gguf --ctx-size 16384 --parallel 1\n"
+        "400 the request exceeds the available context size, try increasing it",
+        *("llama.cpp", "longer than the server's context of 16,384 tokens", "-c 32768"),
+    ),
+    # https://github.com/hiyouga/LlamaFactory/issues/9331: num_workers are not vLLM's
+    (
+        "stage: sft\nper_device_train_batch_size: 1\ndataloader_num_workers: 4\n"
+        "torch.AcceleratorError: CUDA error: out of memory",
+        *("Training", "OUT OF MEMORY", "--per_device_train_batch_size 1"),
+    ),
+    # https://github.com/vllm-project/vllm/issues/13067: a copy in int4 of a model released in fp8
+    (
+        "python3 -m vllm.entrypoints.openai.api_server --max-model-len 16384 --tensor-parallel-size 8 --quantization "
+        "moe_wna16 --gpu-memory-utilization 0.9 --model cognitivecomputations/DeepSeek-R1-AWQ\n"
+        "INFO 02-10 18:06:30 engine.py:275] Added request cmpl-30aaf466904d4d148c2e17a584f448e0-0.\n"
+        "ERROR 02-10 18:06:30 engine.py:139] OutOfMemoryError('"
+        + OUT_OF_MEMORY.replace("{} MiB", "1.27 GiB")
+        + "79.33 GiB of which 109.81 MiB is free. Process 2377657 has 79.19 GiB memory in use. Of the allocated memory "
+        "67.68 GiB is allocated by PyTorch, with 76.00 MiB allocated in private pools (e.g., CUDA Graphs)",
+        *("DeepSeek-V3", "1.27 GiB were wanted", "--gpu-memory-utilization 0.88"),
+    ),
+    # https://github.com/sgl-project/sglang-jax/issues/113: a decode step wants a token for each of 127 requests
+    (
+        "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 4\nRuntimeError: Decode out of memory. Try to "
+        "lower your batch size.\nTry to allocate 127 tokens.\nAvailable tokens: 5248",
+        *("Qwen3 8B", "127 tokens were wanted", "--max-running-requests 63"),
+    ),
     # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/927
     (
         "Error: Model loading aborted due to insufficient system resources. Overloading the system will likely",

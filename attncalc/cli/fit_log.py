@@ -157,7 +157,7 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
     texts = _with_drafter(dict(log.settings), options)
     if model.stored and model.stored.kind == "GGUF":  # the file has the types of its tensors
         texts.pop("weights_dtype", None)
-    if log.checkpoint_dtype and not released_dtype(model):
+    if log.checkpoint_dtype and log.checkpoint_dtype != released_dtype(model):
         texts.setdefault("weights_dtype", log.checkpoint_dtype)
     if log.version is not None:
         texts["engine_version"] = log.version

@@ -166,6 +166,8 @@ def _search(message: str, text: str, lower: str) -> re.Match[str] | None:
 def _read(kind: _Kind, match: re.Match[str], text: str) -> Message:
     figures, engine = _figures(match, text), _ENGINES.get(kind.program)
     if kind.cause == LONG_REQUEST:
+        if given := _GIVEN_CONTEXT.search(text):
+            figures.setdefault("limit", int(given[1]))
         refusal = _too_long(kind.context_option, figures)
     else:
         reason = next(filter(None, (_filled(each, figures) for each in kind.reasons)))
@@ -179,6 +181,13 @@ def _read(kind: _Kind, match: re.Match[str], text: str) -> Message:
         refusal = LogRefusal(_KINDS.get(kind.cause, "stated"), "", reason=f"{reason}.", advice=tuple(advice))
     program = "" if kind.program == engine else kind.title
     return Message(engine, refusal._replace(line=" ".join(match[0].split()), cause=kind.cause, program=program))
+
+
+_GIVEN_CONTEXT = re.compile(
+    r"(?:\bn_ctx_slot =|(?<![\w-])(?:--ctx-size|-c|--max-model-len|--context-length|--max-total-tokens))"
+    r"[ =]{1,3}(\d{3,8})\b"
+)
+"""The context of a server whose message does not tell it, by its command or a line of the slot."""
 
 
 def _figures(match: re.Match[str], text: str) -> dict[str, Any]:

@@ -391,7 +391,9 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal.kind == "no_memory":
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")
-    fewer = max(1, log.load.running // 2) if log.load else 8
+    is_decode = refusal.tried and refusal.line.startswith("Decode")  # a step wants a token for each request
+    at_once = int(refusal.tried.number) if refusal.tried and is_decode else 16
+    fewer = max(1, (log.load.running if log.load else at_once) // 2)
     slots = 2 * int(log.settings["max_running_requests"]) if "max_running_requests" in log.settings else "N"
     changes = {
         "killed": (),

@@ -95,7 +95,7 @@ _AVAILABLE = logs.gib(
 )
 _IN_USE = logs.gib(r"Current kv cache memory in use is SIZE\.?")
 _SHARE_OPTION, _LARGEST = "--gpu-memory-utilization", "0.95"
-_OWN = re.compile(r"(?i)vllm|engine|worker|KV cache|desired (?:GPU memory )?utilization")
+_OWN = re.compile(r"(?i)vllm|engine|(?<!num_)worker|KV cache|desired (?:GPU memory )?utilization")
 """Words of vLLM's lines, by which an allocation that failed is vLLM's."""
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {COUNT} tokens per request: {_DECIMAL}x")
 _CPU_BLOCKS = re.compile(r"# \w{1,20} blocks: (\d{1,15}), # CPU blocks: (\d{1,15})")
