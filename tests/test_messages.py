@@ -14,12 +14,12 @@ from attncalc.serving.log_cause import CAUSES
 TABLE = messages_of_the_table()
 
 
-def sample(message: str) -> str:
-    """Return a text with a message of the table: its first choices, and numbers that grow."""
-    numbers = itertools.count(1200, 100)
+def sample(message: str, number: str = "") -> str:
+    """Return a text with a message of the table: its first choices, and numbers that grow, or the same number."""
+    numbers = itertools.repeat(number) if number else map(str, itertools.count(1200, 100))
     text = re.sub(r"\[[^]]+\]|\.{2,3}", "", message)
     text = re.sub(r"\{([^}|]+)[^}]*\}", r"\1", text)
-    return re.sub(r"<(\w+)>", lambda name: "word" if name[1].isupper() else str(next(numbers)), text)
+    return re.sub(r"<(\w+)>", lambda name: "word" if name[1].isupper() else next(numbers), text)
 
 
 @each(("cause", "message"), TABLE)
@@ -33,7 +33,20 @@ def test_every_message_of_the_table_is_found_in_its_own_text(cause: str, message
     assert not any(re.search(r"\{\w+(?::\w+)?\}|<\w+>", str(text)) for text in words), words
 
 
+@pytest.mark.parametrize("number", ["0", "1", "12.5", "131072.0"])
+def test_no_number_in_a_message_of_the_table_is_an_error(number: str) -> None:
+    for cause, message in TABLE:
+        if found := find_message(f"ValueError: {sample(message, number)} and more."):
+            assert found.refusal.reason, (cause, message)
+
+
 PASTED = [
+    # a scaled model's maximum is a float in vLLM's message
+    (
+        "User-specified max_model_len (65536) is greater than the derived max_model_len (max_position_embeddings="
+        "32768.0 or model_max_length=None in model's config.json).",
+        *("65,536", "32,768", "--max-model-len 32768"),
+    ),
     # https://github.com/vllm-project/vllm/issues/49064
     (
         "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (969).",

@@ -421,8 +421,9 @@ def test_a_pasted_refusal_has_a_cause_and_what_to_change(
 def test_a_paste_has_the_cause_and_the_options_of_the_program_that_printed_it(
     ask: Ask, text: str, title: str, reason: str, option: str
 ) -> None:
-    screen = ask("fit", "--log", "-", stdin=text).out
-    said = " ".join(screen.split())
+    answer = ask("fit", "--log", "-", stdin=text)
+    screen, said = answer.out, " ".join(answer.out.split())
+    assert answer.code == (0 if "NO FAILURE" in said or "no request waits" in said else 1)
     assert said.startswith(title)
     assert reason in said
     assert option in said

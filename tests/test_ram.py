@@ -55,6 +55,7 @@ def test_layers_on_the_host_save_nothing_where_the_gpu_shares_its_memory(layers:
     result = fit(asked)
     assert result.verdict == "does_not_fit"
     assert not any("layers on the host" in change.change for change in suggestions(result))
+    assert fit(asked.with_engine_args(ram=128 * 10**9)).verdict == "does_not_fit"  # the same memory once more
     assert fit(dataclasses.replace(asked, gpu=gpu("h100-80gb"))).verdict == ("does_not_fit" if layers > 28 else "fits")
 
 

@@ -110,7 +110,7 @@ def fit(
 
             report = refusal_report(log, found.gpu, found.reason)
             plot.write(report, output, needs=("a model", "it draws its memory"))
-            raise typer.Exit(1)
+            raise typer.Exit(0 if report.extra["agrees"] else 1)
         request = found
     if screen.roofline and request.gpu is None:
         raise AttncalcError(*_BOUNDS_NEED)

@@ -61,7 +61,7 @@ from .words import (
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
 """Commands that words can mean, the most usual first."""
-_SEVERAL = ("compare", "sweep", "plan")
+_SEVERAL = ("compare", "sweep", "plan", "verify")
 """Commands that take several models."""
 _SERVED = 1_100_000
 """The longest context that a server has by default: with a longer one the question is which context fits."""

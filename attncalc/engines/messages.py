@@ -193,17 +193,18 @@ _GIVEN_CONTEXT = re.compile(
 def _figures(match: re.Match[str], text: str) -> dict[str, Any]:
     """Return the numbers and words of a message, and what follows from them."""
     found: dict[str, Any] = {name: _number(value) for name, value in match.groupdict().items() if value is not None}
-    prompt, output = found.get("prompt", 0), found.get("output", 0)
+    whole = {name: value if isinstance(value, int) else 0 for name, value in found.items()}
+    prompt, output = whole.get("prompt", 0), whole.get("output", 0)
     if prompt:
         found.setdefault("asked", prompt + output)
-    if prompt and output and prompt < found.get("limit", 0):
-        found["left"] = found["limit"] - prompt
-    if "heads" in found:
+    if prompt and output and prompt < whole.get("limit", 0):
+        found["left"] = whole["limit"] - prompt
+    if whole.get("heads") and whole.get("gpus"):
         divisors = [n for n in range(1, min(found["heads"], 64) + 1) if found["heads"] % n == 0]
-        found["divisors"] = f"{', '.join(map(str, divisors[:-1]))} or {divisors[-1]}"
+        found["divisors"] = " or ".join(filter(None, (", ".join(map(str, divisors[:-1])), str(divisors[-1]))))
         # a power of two, which divides most models' KV heads too
         found["fitting"] = max(n for n in divisors if n & (n - 1) == 0 and (n == 1 or n < found["gpus"]))
-    if "block" in found and "size" in found:
+    if whole.get("block") and whole.get("size"):
         found["factor"] = found["block"] // gcd(found["block"], found["size"])
         found["times"] = found["factor"] * found["size"]
     ram = _RAM.search(text)
@@ -214,19 +215,21 @@ def _figures(match: re.Match[str], text: str) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    digits = text.replace(",", "").replace("_", "")
+    digits = re.sub(r"\.0+$", "", text.replace(",", "").replace("_", ""))  # vLLM's scaled context: 131072.0
     return int(digits) if digits.isdecimal() else text.rstrip(",")
 
 
 def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
     """Return that a request was longer than the server's context, and what to change: in the request if that helps."""
-    asked, limit, prompt, output = (figures.get(name, 0) for name in ("asked", "limit", "prompt", "output"))
+    numbers = (figures.get(name) for name in ("asked", "limit", "prompt", "output"))
+    asked, limit, prompt, output = (number if isinstance(number, int) else 0 for number in numbers)
     parts = f" ({count(prompt)} of the prompt, {count(output)} of the output)" if prompt and output else ""
     request = f"a request of {count(asked)} tokens{parts}" if asked else "a request"
     excess = f", by {count(asked - limit)}" if asked > limit > 0 else ""
     reason = f"{request} was longer than the server's context{f' of {count(limit)} tokens' if limit else ''}{excess}."
-    step = 1 << max(0, asked.bit_length() - 3)  # 10,240 of 9,012 leave room for an answer
-    longer = (asked // step + 1) * step if asked else 2 * limit or _USUAL_CONTEXT
+    least = max(asked, limit)
+    step = 1 << max(0, least.bit_length() - 3)  # 10,240 of 9,012 leave room for an answer
+    longer = (least // step + 1) * step if asked else 2 * limit or _USUAL_CONTEXT
     words = "a context that holds it" if asked else "a longer context"
     words = words if context_option else f"a context of {count(longer)} tokens or more"
     option = context_option.replace("{}", str(longer))
@@ -242,20 +245,20 @@ def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
 
 
 _CHANGED: dict[str, Callable[[Any], Any]] = {
-    "pow2": lambda number: 1 << max(0, number - 1).bit_length(),
-    "down": lambda number: 1 << (number.bit_length() - 1),
-    "double": lambda number: 2 * number,
-    "half": lambda number: max(1, number // 2),
-    "floor": lambda number: max(1, int(number)),
-    "most": lambda number: max(1, int(0.9 * number)),
-    "context": lambda number: 2 << number.bit_length(),
-    "quarter": lambda number: max(1, number // 4),
+    "pow2": lambda number: 1 << max(0, int(number) - 1).bit_length(),
+    "down": lambda number: 1 << (int(number).bit_length() - 1) if number >= 1 else None,
+    "double": lambda number: 2 * int(number),
+    "half": lambda number: int(number) // 2 or None,
+    "floor": lambda number: int(number) or None,
+    "most": lambda number: int(0.9 * number) or None,
+    "context": lambda number: 2 << int(number).bit_length(),
+    "quarter": lambda number: int(number) // 4 or None,
     "room": lambda number: int(1.1 * number) // 256 * 256 + 256,
     "tenth": lambda number: f"{number / 10:.1f}",
     "B": lambda number: human(number, BYTES),
     "MiB": lambda number: human(int(number * 2**20), BYTES),
 }
-"""{what is after a name's colon: the number that is shown in its place}."""
+"""{what is after a name's colon: the number that is shown in its place, or None if there is none}."""
 
 
 def _filled(template: str, figures: Mapping[str, Any], *, is_typed: bool = False) -> str | None:
@@ -265,13 +268,16 @@ def _filled(template: str, figures: Mapping[str, Any], *, is_typed: bool = False
     """
 
     def value(match: re.Match[str]) -> str:
-        number = figures[match["name"]]
-        if match["change"]:
-            number = _CHANGED[match["change"]](float(number) if isinstance(number, str) else number)
+        number = figures.get(match["name"])
+        if match["change"] and number is not None:
+            digits = str(number)
+            number = _CHANGED[match["change"]](float(digits) if "." in digits else int(digits))
+        if number is None:
+            return ""
         return str(number) if is_typed or not isinstance(number, int) else count(number)
 
-    has_all = {match["name"] for match in _FIGURE.finditer(template)} <= figures.keys()
-    return _FIGURE.sub(value, template) if has_all else None
+    shown = {match[0]: value(match) for match in _FIGURE.finditer(template)}
+    return _FIGURE.sub(lambda match: shown[match[0]], template) if all(shown.values()) else None
 
 
 # The table

@@ -302,7 +302,7 @@ def option(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
     Words may have underscores and lack the hyphens before them: 'I tried gpu_memory_utilization 0.85'.
     """
     spelled = names.replace("-", "[-_]")
-    words = "|".join(name for name in spelled.split("|") if "[-_]" in name) or "-"
+    words = "|".join(name for name in spelled.split("|") if "[-_]" in name) or "(?!)"  # no word alone
     return re.compile(rf"(?<![\w-])(?:--?(?:{spelled})|(?:{words}))[ =]['\"]?(?!None|auto)({value})")
 
 

@@ -167,7 +167,8 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
         notes.insert(0, "No line names a server: if one printed it, --engine vllm or --engine sglang has its options.")
     elif log.is_assumed and not (log.within or refusal.program):
         notes.insert(0, f"No line names the engine: {engine.title} is assumed; --engine names another.")
-    facts = {"fits": False, "agrees": False, "engine": log.engine, "engine_version": log.version}
+    is_well = diagnosis.cause == "no_failure"
+    facts = {"fits": is_well, "agrees": is_well, "engine": log.engine, "engine_version": log.version}
     return Report(
         "diagnosis",
         (f"{name}  {what}",),
@@ -199,7 +200,7 @@ def _facts(
 ) -> dict[str, Any]:
     """Return the keys of JSON that only a log has."""
     facts = {
-        "agrees": comparison.agrees and diagnosis is None,
+        "agrees": comparison.agrees if diagnosis is None else diagnosis.cause == "no_failure",
         "checks": [check.facts() for check in comparison.checks],
         "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
         "suggestions": changes_facts(diagnosis.changes, partial(_command, given=given)) if diagnosis else [],

@@ -105,8 +105,8 @@ def host_limit(resolved: ResolvedRequest) -> tuple[int, bool] | None:
     limit = resolved.engine.host_limit(resolved.args)
     if not resolved.whole_layers or resolved.share is None:
         return None
-    if limit is None and resolved.gpus == 1 and resolved.gpu and (machine := resolved.gpu.machine_memory):
-        return machine, True
+    if resolved.gpus == 1 and resolved.gpu and (machine := resolved.gpu.machine_memory):
+        return min(machine, limit or machine), True
     return None if limit is None else (limit, False)
 
 
