@@ -437,8 +437,17 @@ def test_words_that_no_memory_ran_out_are_no_failure(ask: Ask) -> None:
         "How do I avoid OOM in sglang?",
         "Will Qwen3-32B run out of memory on a 4090 with vllm?",
         "# lower this if you get OOM\nvllm serve m",
+        "vllm serve m --max-model-len 8192: it does not run out of memory",
+        "I fixed the OOM, now it works with 8192: vllm serve m",
+        "It never OOMs on my 4090\nvllm serve m",
+        "vllm serve m --gpu-memory-utilization 0.8 # leave room against OOM",
+        "INFO server: OutOfMemoryHandler registered",
     ):
         assert ask("fit", "--log", "-", stdin=words).code == 2, words
+
+
+def test_a_launch_that_did_not_start_ran_out_of_memory(ask: Ask) -> None:
+    assert ask("fit", "--log", "-", stdin="vllm serve m\nIt doesn't start, CUDA out of memory").code == 1
 
 
 def test_what_a_command_has_already_is_not_advised(ask: Ask) -> None:

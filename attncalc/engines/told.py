@@ -10,13 +10,16 @@ from .startup_log import LogRefusal
 _FAILED = re.compile(
     r"(?i)(?<!no )(?<!not an )(?<!without )(?<!avoid )(?<!prevent )"
     r"(?:\b(?:cuda |gpu )?out[- ]of[- ](?:\w+ )?(?:memory|vram)"
-    r"|\bOOM(?:s|ed|ing|'s)?\b|OutOfMemory|malloc (?:fail|error)|alloc\w* (?:of .{1,40} )?fail|fail\w* to allocate"
+    r"|\bOOM(?:s|ed|ing|'s)?\b|OutOfMemory(?:Error)?\b|malloc (?:fail|error)"
+    r"|alloc\w* (?:of .{1,40} )?fail|fail\w* to allocate"
     r"|(?:not enough|insufficient|too little) (?:\w+ )?(?:memory|vram))"
 )
 _NOT_TOLD = re.compile(
     r"(?i)^\s*# |^\W{0,3}(?:will|would|does|do|can|could|should|is|are|how)\b|\bif (?:you|it|that|there|one)\b"
+    r"|\b(?:never|no longer|(?:do|does|did)(?: not|n't)|fixe[ds]|solved|against)"
+    r"(?: (?!start|fit|load)\w+){0,2} (?:OOM|out of)"
 )
-"""Beginnings of comments in scripts, questions and conditions."""
+"""Beginnings of comments in scripts, questions and conditions, and words that say the opposite."""
 _STAGES = (
     (r"graph", "graphs"),
     (r"\bRAM\b|(?:system|host|cpu) memory", "host"),
@@ -31,7 +34,8 @@ _AROUND = 80
 
 def told_failure(lines: Iterable[str]) -> LogRefusal | None:
     """Return the failure of the first sentence that tells of one; None if none does."""
-    sentences = (one for line in lines for one in re.split(r"(?<=[.!?]) ", line) if not _NOT_TOLD.search(one))
+    uncommented = (re.sub(r"\s# .*", "", line) for line in lines)
+    sentences = (one for line in uncommented for one in re.split(r"(?<=[.!?]) ", line) if not _NOT_TOLD.search(one))
     match = next(filter(None, map(_FAILED.search, sentences)), None)
     if match is None:
         return None
