@@ -66,6 +66,10 @@ def test_first_tries_work_and_every_tip_names_a_command_that_runs(
     assert not failed, failed
 
 
+def test_a_product_of_bare_numbers_is_about_no_term(ask: Ask) -> None:
+    assert ask("24 * 7 * 365").out == "answer: 24 * 7 * 365 = 61,320\n"
+
+
 def test_a_tip_with_a_command_that_does_not_run_is_noticed() -> None:
     tips = "  tip: did you mean 'attncalc kv llama3.1-8b --tp 3'? for example: attncalc fit MODEL --gpu GPU"
     assert failing_tips(tips) == ["kv llama3.1-8b --tp 3: --tp 3 does not divide 32 query heads"]

@@ -222,7 +222,9 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
 
 def _run_as(meant: list[str], beside: list[str] | None = None) -> Any:
-    """Run the command line that was meant, and name it, with further lines below it."""
+    """Run the command line that was meant, and name it, with further lines below it; without one they are all."""
+    if not meant:
+        return typer.echo("\n".join(beside or ()))
     lines = [f"read as: attncalc {truncate(shlex.join(meant), 400)}", *(beside or ())]
     sys.stderr.write("".join(_lines_for(sys.stderr, line, "    ") for line in lines))
     return _run(meant, is_read=True)

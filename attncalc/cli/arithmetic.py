@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from ..units import human
+from ..errors import BadValueError
+from ..units import human, parse_count, truncate
 
 _NUMBER = r"\d[\d_]*(?:\.\d+)?(?:[eE]\d{1,2})?[kKmMbBtT]?\b"
 _FACTOR = rf"(?:{_NUMBER}|[A-Za-z]\w*)"
 _WORDS = r"(?: [A-Za-z]+){0,3}"
 """What is counted, after a number: '80 layers'."""
 _PRODUCT = re.compile(rf"{_FACTOR}(?:{_WORDS} ?(?:\*\*|[*^\u00d7/]) ?{_FACTOR})+")
-_POWERS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_POWERS = {one: parse_count(f"1{one}", "") for one in "kK"} | {"m": 10**6, "b": 10**9, "t": 10**12}
 _TERMS = {"N": "chinchilla", "n_kv_heads": "kv-cache", "heads": "kv-cache", "d_model": "parameters"}
 """{symbol or word of a product: the term that it belongs to}."""
 _LONGEST, _LARGEST = 40, 10**30
@@ -24,16 +25,26 @@ def number(text: str) -> Fraction | None:
     """Return the number of '7e9', '7B' or '4096'; None if it is none."""
     if len(text) > _LONGEST or not re.fullmatch(_NUMBER, text):
         return None
-    factor = _POWERS.get(text[-1].lower(), 1)
+    factor = _POWERS.get(text[-1]) or _POWERS.get(text[-1].lower(), 1)
     return Fraction(text.replace("_", "") if factor == 1 else text[:-1].replace("_", "")) * factor
 
 
 def product_in(text: str) -> str | None:
-    """Return the first product in a text, without what its numbers count: '2 * 80 * 8' of '2 * 80 layers * 8 heads'."""
+    """Return the first product in a text, without what its numbers count: '2 * 80 * 8' of '2 * 80 layers * 8 heads'.
+
+    Raises BadValueError if it is a part of a formula: '2 * 3 * 4 + 1', '2 * 3 * (4 + 1)'.
+    """
     found = _PRODUCT.search(text)
     if found is None or not re.search(r"[*^\u00d7]", found[0]):
         return None
-    return re.sub(rf"({_NUMBER}){_WORDS}(?= ?[*^\u00d7/])", r"\1", found[0])
+    before, after = text[: found.start()], text[found.end() :]
+    product = re.sub(rf"({_NUMBER}){_WORDS}(?= ?[*^\u00d7/])", r"\1", found[0])
+    is_part = re.search(r"[-+(*/^\u00d7] ?$|[.,]$", before) or re.match(rf"{_WORDS} ?[-+*/^\u00d7)]", after)
+    if is_part and len(re.findall(r"[*^\u00d7]", text)) > 1:  # '2*3090 + 64 GB RAM' is no formula
+        raise BadValueError(
+            "only one product is computed, without sums and brackets", f"type one: '{truncate(product)}'"
+        )
+    return product
 
 
 def computed(formula: str, given: Mapping[str, Fraction]) -> tuple[str, Fraction] | None:
@@ -42,10 +53,11 @@ def computed(formula: str, given: Mapping[str, Fraction]) -> tuple[str, Fraction
     numbers = [number(one) or given.get(one) for one in factors[::2]]
     value, base = Fraction(1), Fraction(0)
     for operator, one in zip(["*", *factors[1::2]], numbers, strict=True):
-        if one is None or (operator == "/" and one == 0) or (operator in ("^", "**") and one not in (1, 2, 3)):
+        is_power = operator in ("^", "**")
+        if one is None or (operator == "/" and one == 0) or (is_power and not (base and one in (1, 2, 3))):
             return None
-        if operator in ("^", "**"):
-            value, base = value * base ** (int(one) - 1), Fraction(1)
+        if is_power:
+            value, base = value * base ** (int(one) - 1), Fraction(0)  # no power of a power
         else:
             base = 1 / one if operator == "/" else one
             value *= base
@@ -67,11 +79,12 @@ def lines_of(formulas: Sequence[str], given: Mapping[str, Fraction]) -> list[str
 
 
 def about_product(text: str, symbol: Callable[[str], str], given: Mapping[str, Fraction]) -> tuple[str, str] | None:
-    """Return the term that a product in a text is about, and the line with its result; None without a product.
+    """Return the term that a product in a text is about ('' if none) and the line with its result; or None.
 
     `symbol` gives the symbol of a name that was typed, as L of 'n_layers', and `given` the numbers of symbols.
     """
-    product = product_in(re.sub(r"(?<!\w)6 ?ND\b", "6 * N * D", text))
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", re.sub(r"(?<!\w)6 ?ND\b", "6 * N * D", text))
+    product = product_in(text)
     if product is None:
         return None
     names = {name: symbol(name) for name in re.findall(r"[A-Za-z]\w*", re.sub(_NUMBER, "", product))}
@@ -80,7 +93,8 @@ def about_product(text: str, symbol: Callable[[str], str], given: Mapping[str, F
     found = computed(re.sub(r"[A-Za-z]\w*", lambda one: names.get(one[0], one[0]), product), {**given, **known})
     if found is None or (not names and len(re.findall(r"[*^\u00d7/]", product)) < 2):  # '2*3090' is two GPUs
         return None
-    term = next((term for name, term in _TERMS.items() if name in names.values() or name in text), "flop")
+    term = next((term for name, term in _TERMS.items() if name in names.values() or name in text), "")
+    term = term or "flop" * ("flop" in text.lower())
     size = f" (bytes: {human(int(found[1]), 'B')})" if term == "kv-cache" else ""
     return term, f"answer: {found[0]} = {_written(found[1])}{size}"
 

@@ -143,7 +143,7 @@ def _about_terms(
     """Return the answer to a product of numbers, to 'help gqa', and to words after `explain`; None for other words."""
     typed, *asked = args
     if words.command != "explain" and (found := about_product(" ".join(args), words.symbol, _given(words.items(args)))):
-        return ["explain", found[0]], [found[1]]
+        return ["explain", found[0]] if found[0] else [], [found[1]]
     if typed == "help":
         if _is_term(" ".join(asked)):
             return ["explain", *asked], []
