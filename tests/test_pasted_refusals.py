@@ -201,6 +201,18 @@ ALONE = [
 
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {} MiB. GPU 0 has a total capacity of "
 KINDS = [
+    # https://github.com/ggml-org/llama.cpp/issues/15105: 640 cells of a window, which later builds pad to 768
+    (
+        "llama_kv_cache_unified: size =  576.00 MiB ( 16384 cells,  18 layers,  1/1 seqs), K (f16):  288.00 MiB, "
+        "V (f16):  288.00 MiB\nllama_kv_cache_unified_iswa: creating     SWA KV cache, size = 640 cells\n"
+        "llama_kv_cache_unified: size =   22.50 MiB (   640 cells,  18 layers,  1/1 seqs), K (f16):   11.25 MiB, "
+        "V (f16):   11.25 MiB\nggml_vulkan: Device memory allocation of size 2221155856 failed.\n"
+        "ggml_gallocr_reserve_n: failed to allocate Vulkan1 buffer of size 2221155856\n"
+        "graph_reserve: failed to allocate compute buffers\n"
+        "llama_init_from_model: failed to initialize the context: failed to allocate compute pp buffers\n"
+        "common_init_from_params: failed to create context with model 'gpt-oss-120b-F16.gguf'",
+        *("gpt-oss 120B", "The compute buffer did not fit: 2.07 GiB were wanted", "-ub 256"),
+    ),
     # https://github.com/sgl-project/sglang/issues/5762: host memory, before any work of the GPU
     (
         'File "/env/dist-packages/sglang/srt/managers/scheduler.py", line 1984, in run_scheduler_process\n'

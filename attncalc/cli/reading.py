@@ -702,7 +702,8 @@ class Reading:
         before = self._found.setdefault(own, (name, *value))
         if before[1:] == value or is_example:
             return True
-        if own == "--attention" and value[0].startswith(f"{before[1]}:"):  # 'mla', with the rank beside it
+        # '--lora --rank 16', and 'mla', with the rank beside it
+        if not before[1:] or (own == "--attention" and value[0].startswith(f"{before[1]}:")):
             self._found[own] = (name, *value)
             return True
         return self._set_further(own, before, (name, *value), is_further=is_further)

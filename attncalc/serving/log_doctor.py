@@ -60,7 +60,10 @@ def diagnose(
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
     context = request.workload.context
     if disagreement := next(filter(None, (_contradiction(check, context) for check in checks)), ""):
-        return _other_model(request, log, refusal, disagreement, named)
+        # of the model that the log names, an older build or other options
+        alone = named and refusal.kind == "out_of_memory" and diagnose_alone(log, request.gpu)
+        why = (f"No change is computed: {disagreement}.",)
+        return alone._replace(notes=why) if alone else _other_model(request, log, refusal, disagreement, named)
     is_assumed = "context" not in log.settings and context == request.model.max_context
     is_estimate = refusal.where == "guardrail" and refusal.tried  # of LM Studio's own context
     if refusal.where in _ALONE or refusal.one_buffer or (is_estimate and is_assumed):
