@@ -614,11 +614,10 @@ class Reading:
             self.unread.append(item.typed)
         elif self._command == "explain" and term and (self._typed or not re.search(r"\d{3}", item.value or "")):
             self._arguments.append(term)
-            is_further = item.typed.startswith("-") and (item.value or "a") not in FILLER
-            self.left_out += [str(item.value)] * is_further
+            self.left_out += [_with_value(item)] if item.value and item.value not in FILLER else []
             self._has_answer |= item.idea is not None and item.idea.means == "explain"
         elif self._command == "explain" and re.search(r"\d", item.value or ""):
-            self._numbers.append(item.typed)
+            self._numbers.append(_with_value(item))
         elif item.idea and is_own:
             self._arguments[:0] = ["show"] * (self._command == "presets" and item.idea.means.startswith("presets show"))
             self._arguments += [item.value] if item.value else []
@@ -674,7 +673,10 @@ class Reading:
         """Return whether the command has an option, with a value or without one."""
         option = self._options.get(name)
         is_optional = option is not None and str(option.metavar).startswith("[")  # '--plot' or '--plot FILE'
-        if option is not None and option.metavar in ("NAME", "WHAT", "KERNEL") and "," in "".join(value):
+        is_range = ":x" in "".join(value)  # 'from 4k to 32k'
+        if option is not None and (
+            is_range or (option.metavar in ("NAME", "WHAT", "KERNEL") and "," in "".join(value))
+        ):
             return self._takes_list(name)
         if option is not None and option.opts[0].endswith("dtype") and "," in "".join(value):
             are_files = all(re.match(r"(?i)i?q\d", one) for one in value[0].split(","))
@@ -846,7 +848,10 @@ class Reading:
 
         formulas = [one for name in find_terms(" ".join(self._arguments)) for one in TERMS[name].formula]
         if lines := lines_of(formulas, _given(self._items)):
-            used = {item.typed for item in self._items if given_by(item)}
+            names = tuple(line.removeprefix("answer: ").partition("=")[0] for line in lines)
+            symbols = {*re.findall(r"[A-Za-z]\w*", " ".join(one for one in formulas if one.startswith(names)))}
+            items = [item for item in self._items if symbols & given_by(item).keys()]
+            used = {text for item in items for text in (item.typed, _with_value(item))}
             self.left_out, self._numbers = (
                 [word for word in several if word not in used] for several in (self.left_out, self._numbers)
             )
@@ -987,6 +992,11 @@ def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
         or (item.idea is not None and (item.idea.takes == "DAILY" or item.idea.lacks != ""))  # which is said
         or all(part in "".join(values).lower() for part in item.value.lower().split(","))
     )
+
+
+def _with_value(item: Item) -> str:
+    """Return an idea with its number: 'layers 32', and '70b' of which it is a part."""
+    return item.typed if (item.value or "") in item.typed else f"{item.typed} {item.value}"
 
 
 def _is_term(words: str) -> bool:

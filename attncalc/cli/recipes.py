@@ -69,6 +69,12 @@ def reads(key: str, value: str) -> bool:
     return "" in values or value.lower() in values or (bool(values) and value.lower() in _NOTHING)
 
 
+def values_of(key: str) -> list[str]:
+    """Return the values of a key of trainers' files; none if it takes any value or is not known."""
+    values = _OF_KEY.get(key, {})
+    return [] if "" in values else [one for one in values if "," not in one]
+
+
 def options_of_keys(flat: Mapping[str, Any], file: Path) -> dict[str, str]:
     """Return {option of `attncalc train`: value} of keys of a trainer's file. Paths are relative to `file`."""
     found: dict[str, str] = {}

@@ -28,12 +28,12 @@ from ..config.source import DOCUMENTS
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES, RUNNERS
 from ..engines.pasted import could_matter
-from ..errors import is_valid
+from ..errors import BadValueError, is_valid
 from ..hardware import PER_NODE
 from ..model import plural
 from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
-from ..units import hyphens, long_option
+from ..units import hyphens, long_option, truncate
 from ..vocabulary import (
     ALL_SHOWN,
     COUNTS,
@@ -59,7 +59,7 @@ from .command import names_of
 from .fit_log import is_log_file
 from .gpu_words import gpu_in, instance
 from .pasted import changes_nothing, option_of_engine
-from .recipes import UNREAD, options_of_file, options_of_keys, reads
+from .recipes import UNREAD, options_of_file, options_of_keys, reads, values_of
 
 _PATTERNS = {
     "number": r"\d[\d_,]*[kKmM]?|\d[\dkKmM]*(?:(?:[,:]|\.\.)[\dx]+[kKmM]?)+",
@@ -428,6 +428,9 @@ class Words:
         dtype = self._of_phrase([name.lstrip("-")])
         if dtype and dtype.kind in ("dtype", "attention"):
             return dtype._replace(typed=name, is_guess=True, is_exact=True)
+        near = difflib.get_close_matches(name, self._known, 1, 0.85)
+        if near and not dtype:  # '--kv-cash-dtype fp8' is no --weights-dtype
+            return self._known_option(near[0], value, self._known[near[0]])._replace(typed=name, is_guess=True)
         if known and known.kind in _NAMED:
             return known._replace(
                 typed=name, value=value, is_guess=True, is_exact=known.kind == "gpu" or len(name) == 2
@@ -437,6 +440,8 @@ class Words:
             return item._replace(typed=value, value=value, is_guess=True, is_exact=True)
         if could_matter(name) and known is None:
             return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
+        if self.command == "train" and known is None and (values := values_of(name.lstrip("-").replace("-", "_"))):
+            raise BadValueError(f"{name} cannot be '{truncate(value)}'", f"known: {', '.join(values)}")
         is_near = difflib.get_close_matches(name, self._known, 1, 0.75) or {*parts_of(name)} & (NEGATIONS | COUNTS)
         idea = Idea(name, note=NO_FIGURE if changes_nothing(name) else "no option has that name" if is_near else UNLIKE)
         is_exact = idea.note in (NO_FIGURE, UNLIKE)
