@@ -1,4 +1,4 @@
-"""What people write of an allocation that failed, beside a launch command and without the engine's lines."""
+"""Out-of-memory failures that a person describes in words, without lines of a log."""
 
 from __future__ import annotations
 

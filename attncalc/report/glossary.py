@@ -58,7 +58,7 @@ def find_terms(words: str) -> list[str]:
         found = [names[name] for name in re.findall(rf"(?<![a-z])({known})(?![a-z])", asked) if name in names]
     if not found:
         raise BadValueError(
-            f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}known: {', '.join(TERMS)}"
+            f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}'attncalc explain' lists all terms"
         )
     return list(dict.fromkeys(found))
 
