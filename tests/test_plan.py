@@ -560,3 +560,11 @@ def test_a_row_too_slow_to_read_along_is_after_the_others(ask: Ask) -> None:
     rows = [line for line in answer.out.splitlines() if line.startswith(("  m3-ultra", "  h200"))]
     assert [row.split()[0] for row in rows][-1] == "m3-ultra-512gb"
     assert "less than 5 tokens/s per user" in answer.out
+
+
+def test_gpus_for_a_time_per_token_are_a_lower_bound_without_an_efficiency(ask: Ask) -> None:
+    # the bound of a token's time leaves out that other users' prompts are computed meanwhile
+    asked = ("plan", "llama3.1-8b", "--users", "50", "--prompt", "2K", "--output-len", "500", "--gpu", "h100")
+    first = [ask(*asked, *more).out.splitlines()[0] for more in ((), ("--tpot", "50ms"))]
+    assert [line.startswith("At least ") for line in first] == [False, True]
+    assert not ask(*asked, "--tpot", "50ms", "--efficiency", "0.5").out.startswith("At least ")

@@ -460,7 +460,8 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield f"{times} estimated with --efficiency {number(float(demand.efficiency))}."
     elif any(row.speed for row in plan.rows):
         bounds = "a bound" if "TTFT" in hidden else "bounds"
-        yield f"{times} {bounds}; --efficiency 0.5 estimates."
+        more = ", and may need more GPUs" if demand.is_bound else ""  # other users' prompts delay tokens too
+        yield f"{times} {bounds}; --efficiency 0.5 estimates{more}."
     if plan.rows and uses_host(resolved := plan.rows[0].candidate.resolved):
         speed, is_assumed = host_bandwidth(resolved)
         yield f"The host's memory: {speed / 10**9:,.1f} GB/s{', assumed' if is_assumed else ''} (--ram-bandwidth)."

@@ -94,8 +94,9 @@ class Demand(NamedTuple):
 
     @property
     def is_bound(self) -> bool:
-        """Whether the replicas are a lower bound: those of a rate, at a speed that no software beats."""
-        return self.rate is not None and self.efficiency is None
+        """Whether the replicas are a lower bound: of a rate or of times, at a speed that no software beats."""
+        has_times = self.ttft is not None or self.tpot is not None
+        return (self.rate is not None or has_times) and self.efficiency is None
 
     def times(self, factor: float) -> Demand:
         """Return the demand of as many times the users, or the requests per second."""
