@@ -15,6 +15,7 @@ from typing import Any
 
 from ..records import NamedTuple
 from ..units import BYTES, count, human, long_option, truncate
+from . import RUNNERS
 from .startup_log import Advice, LogRefusal
 
 UNKNOWN = "Unknown program"
@@ -24,10 +25,7 @@ _FOLLOWS = ("log_ends", "no_failure")
 """Causes of messages that follow from others, or say nothing beside one that does."""
 _OF_RUNNING = (LONG_REQUEST, "request_refused", "cache_full", "requests_limited", *_FOLLOWS)
 """Causes of messages that a server survives."""
-_ENGINES = {
-    **{name: name for name in ("vllm", "sglang", "llamacpp")},
-    **dict.fromkeys(("ollama", "lmstudio", "llama-cpp-python"), "llamacpp"),
-}
+_ENGINES = {name: name for name in ("vllm", "sglang", "llamacpp")} | RUNNERS | {"llama-cpp-python": "llamacpp"}
 """{a program: the engine in it}."""
 _KINDS = {"context_too_long": "too_long", "too_many_sequences": "too_many_sequences"}
 """{cause: the kind of refusal}, if it is not 'stated'."""
@@ -103,12 +101,12 @@ def find_message(text: str) -> Message | None:
 
 def other_program(lines: Sequence[str], *, is_of_pytorch: bool = False) -> Other | None:
     """Return the program that wrote a log, if no engine here reads its logs: PyTorch if only that wrote a message."""
-    for kind in _kinds():
-        is_signed = kind.signs and any(map(re.compile(kind.signs).search, lines))
-        if is_signed or (is_of_pytorch and kind.title == PYTORCH):
-            known = (one.changes for one in _kinds() if (one.program, one.cause) == (kind.program, "memory"))
+    for program, title, signs in dict.fromkeys((kind.program, kind.title, kind.signs) for kind in _kinds()):
+        is_signed = signs and any(map(re.compile(signs).search, lines))
+        if is_signed or (is_of_pytorch and title == PYTORCH):
+            known = (one.changes for one in _kinds() if (one.program, one.cause) == (program, "memory"))
             advice = tuple(Advice(each.words, each.option) for each in next(known, []))
-            return Other(kind.title, advice)
+            return Other(title, advice)
     return None
 
 
@@ -121,7 +119,7 @@ _LIMIT = re.compile(
 _ERROR = re.compile(r"(?i)\b\w{0,80}(?:error|exception|panic|fatal|failed|warning|warn)\b|\b(?:un|not )able to\b|❌|🥲")
 _EXCEPTION = re.compile(r"\b\w{1,80}(?:Error|Exception): \S|\b(?:CUDA|HIP) error: \S")
 _OPTION = re.compile(r"--[a-z][a-z0-9-]{2,60}|\b(?:max|min|num|block|chunk)\w{0,20}_\w{2,40}")
-_LONGEST = 300
+LONGEST = 300
 """Characters of a message that is shown."""
 
 
@@ -135,14 +133,14 @@ def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
     line = next((line for line in limits if _ERROR.search(line) or re.search(r"\d.*\D\d", line)), None)
     if line is None:
         error = next(filter(_EXCEPTION.search, lines), None)
-        reason = f"the message is not known here: {truncate(error, _LONGEST)}"
+        reason = f"the message is not known here: {truncate(error, LONGEST)}"
         return LogRefusal("stated", error, cause="other_error", reason=reason) if error else None
     values = {match[1]: match[2] for match in re.finditer(rf"({_OPTION.pattern})`?[ =:(]{{1,3}}(\d[\d,.]*\d|\d)", line)}
     others = [*reversed(values.values())] if len(values) == 2 else ["N"] * len(_OPTION.findall(line))
     names = [*values] if len(values) == 2 else [*dict.fromkeys(_OPTION.findall(line))]
     pairs = zip(names, others, strict=False)  # a name can be there twice
     advice = [Advice("which the message names", f"{long_option(name)} {value}") for name, value in pairs]
-    reason = f"the message is not known here, and states a limit: {truncate(line, _LONGEST)}"
+    reason = f"the message is not known here, and states a limit: {truncate(line, LONGEST)}"
     return LogRefusal("stated", line, cause="other_error", reason=reason, advice=tuple(advice[:3]))
 
 

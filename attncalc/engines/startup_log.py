@@ -414,22 +414,24 @@ def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[s
         otherwise = where or ("rest" if "allocated in private pools" in text else "")
         where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
     tried, free = _amount(_TRIED, text), _amount(_FREE, text)
-    own, taken, *more = _in_use(text)
-    processes, together = (*more, 0, 0)[:2]
-    return LogRefusal(
-        *("out_of_memory", match[0], tried, free, where, own, taken, processes),
-        unused=_amount(_RESERVED, text),
-        together=together,
-    )
+    used = _in_use(text)._asdict()  # LogRefusal has fields of the same names
+    return LogRefusal("out_of_memory", match[0], tried, free, where, unused=_amount(_RESERVED, text), **used)
 
 
-def _in_use(text: str) -> tuple[int, ...]:
-    """Return the bytes that the engine's process uses and those of the others, as PyTorch lists them; 0 if it does not.
+class _InUse(NamedTuple):
+    """What processes use of the GPU, as PyTorch lists them: bytes, and the number of processes; 0 if it does not."""
 
-    After them, the number of processes and the bytes of those that were started together, by their ids: a server's
-    ranks and helpers. In a container PyTorch lists its own process by a number: it is the one that uses little more
-    than PyTorch has. If the message has not what that is, it may be any, and the others use at least what all but the
-    largest use.
+    own: int = 0  # of the engine's process
+    taken: int = 0  # of the others
+    processes: int = 0
+    together: int = 0  # of those that were started together, by their ids: a server's ranks and helpers
+
+
+def _in_use(text: str) -> _InUse:
+    """Return what processes use of the GPU.
+
+    In a container PyTorch lists its own process by a number: it is the one that uses little more than PyTorch has. If
+    the message has not what that is, it may be any, and the others use at least what all but the largest use.
     """
     if (first := _IN_USE.search(text)) is None:
         return _in_hidden_list(text) if "has 0 bytes memory in use" in text else _in_old_list(text)
@@ -445,34 +447,34 @@ def _in_use(text: str) -> tuple[int, ...]:
         size for name, size in listed.items() if name and own and name != own and abs(int(name) - int(own)) < _NEAR
     ]
     used = listed[own] if names else 0
-    return (
-        (used if enough or None in listed else 0),
-        sum(listed.values()) - used - sum(together),
-        len(listed) - (None in listed),
-        sum(together) + used if together else 0,
+    return _InUse(
+        own=used if enough or None in listed else 0,
+        taken=sum(listed.values()) - used - sum(together),
+        processes=len(listed) - (None in listed),
+        together=sum(together) + used if together else 0,
     )
 
 
-def _in_hidden_list(text: str) -> tuple[int, ...]:
+def _in_hidden_list(text: str) -> _InUse:
     """Return the same of a message in a container whose driver hides what processes use: '0 bytes memory in use'.
 
     What is neither free nor PyTorch's is that of others, but for the contexts of CUDA.
     """
     total, free, allocated, reserved = (_amount(p, text) for p in (_TOTAL, _FREE, _BY_TORCH, _RESERVED))
     if not (total and free and allocated):
-        return 0, 0
+        return _InUse()
     own = allocated.bytes + (reserved.bytes if reserved else 0)
     processes = {*re.findall(r"Process (\d{1,9}) has 0 bytes", text)}
-    return own, _beside(total.bytes - free.bytes - own), len(processes)
+    return _InUse(own, _beside(total.bytes - free.bytes - own), len(processes))
 
 
-def _in_old_list(text: str) -> tuple[int, ...]:
+def _in_old_list(text: str) -> _InUse:
     """Return the same of a message without processes: the others use what is neither PyTorch's nor free."""
     if (found := _OLD_LIST.search(text)) is None:
-        return 0, 0
+        return _InUse()
     total, allocated, free, unit, reserved = found.groups()
     own = int(Fraction(reserved or allocated) * GIB)
-    return own, _beside(int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit]))
+    return _InUse(own, _beside(int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit])))
 
 
 def _beside(size: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..engines import find_engine
+from ..engines.messages import LONGEST
 from ..engines.startup_log import Advice, Load, LogRefusal, StartupLog, least, typed_options
 from ..hardware import Gpu
 from ..model import plural
@@ -19,8 +20,6 @@ _UNIFIED = (119 * GIB, 124 * GIB)
 """The memory of a GB10 or AGX Thor only. Dropping its page cache gave a GB10 112.9 GiB instead of 101.5."""
 _FAR_TOO_LARGE = 2
 """What is wanted over what is free, from which no option helps."""
-_LONGEST_MESSAGE = 300
-"""Characters of a message that is not about memory."""
 
 CAUSES = {
     "kv_too_small": "one request needs more than is left for the cache",
@@ -189,7 +188,7 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
     """Return where the log ends, and the memory that it has for the cache until then."""
     stage, left = STAGES[refusal.where], least(log.available)
     if refusal.where == "other":
-        reason = f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
+        reason = f"{stage.failed}: {truncate(refusal.line, LONGEST)}"
         return Diagnosis(refusal.line, stage.cause, reason)
     where = stage.failed if refusal.where else "The log ends before the cache has its size, without an error"
     where += STAGES[refusal.stage].at
@@ -280,7 +279,7 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     if not (free or refusal.one_buffer) and cause != "host_memory":
         words += _room(log, refusal, memory, " free" if before else "")
     if refusal.is_told:
-        words.append(f"by the words '{truncate(refusal.line, _LONGEST_MESSAGE // 2)}'")
+        words.append(f"by the words '{truncate(refusal.line, LONGEST // 2)}'")
     available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
     reason = f"{what}{': ' if words else ''}{', '.join(words)}."
     found = _advised(log, cause, reason, tried.bytes if tried else None, available)

@@ -108,23 +108,18 @@ def _streams(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
         return Quantity(0)
     kinds = filter(None, (as_compressed(layers.attention) for _, layers in model.plain().groups()))
     indexed = max(kinds, key=lambda kind: int(kind.index_topk or 0))
-    per_token = symbol("bytes_index", 4, "bytes of an index") * symbol(
-        "k", int(indexed.index_topk or 0), "picked tokens"
-    )
+    picks = symbol("k", int(indexed.index_topk or 0), "picked tokens")
+    per_token = symbol("bytes_index", 4, "bytes of an index") * picks
     if args.version.keeps_streams or args.speculative_tokens:
         width = symbol("d_streams", streams, "elements of all streams of a token")
         per_token = per_token + width * held.element_bytes
     if args.version.pools_queries:
-        queries = padded_heads(int(indexed.n_heads), args.capability) * int(indexed.d_head)
-        per_token = (
-            per_token + symbol("queries", queries, "elements of all padded queries of a token") * held.element_bytes
-        )
-        dim = int(
-            indexed.index_head_dim or 0
-        )  # MXFP4 values, a scale for each 32 of them and a weight in fp32 per head
-        per_token = per_token + int(indexed.index_n_heads or 0) * symbol(
-            "indexer", dim // 2 + dim // 32 + 4, "bytes of an indexer's query head"
-        )
+        elements = padded_heads(int(indexed.n_heads), args.capability) * int(indexed.d_head)
+        queries = symbol("queries", elements, "elements of all padded queries of a token")
+        dim, heads = int(indexed.index_head_dim or 0), int(indexed.index_n_heads or 0)
+        # per head values in MXFP4, a scale for each 32 of them and a weight in fp32
+        head = symbol("indexer", dim // 2 + dim // 32 + 4, "bytes of an indexer's query head")
+        per_token = per_token + queries * held.element_bytes + heads * head
     return quantity(tokens * per_token)
 
 
