@@ -13,7 +13,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -80,46 +79,36 @@ def known() -> list[str]:
     return [*distribution(predicted), "", *every_row(predicted)]
 
 
-def fresh(group: str) -> list[str]:
-    """Return the tables of a held-out group: as predicted before anything was mended with it."""
-    rows = [Row(row) for row in startups() if row["group"] == group and "held_out" in row]
+def unseen() -> Iterator[str]:
+    """Yield the tables of held-out start-ups, as predicted before anything was mended with them."""
+    rows = [Row(row) for row in startups() if row["group"] in FRESH and "held_out" in row]
     for row in rows:
         low, expected, high = row.facts["held_out"]
         row.now, row.prediction = row.error, row.prediction._replace(low=low, kv_memory=expected, high=high)
-    return [*fresh_distribution(rows), "", *every_fresh_row(rows)]
-
-
-def fresh_distribution(rows: list[Row]) -> Iterator[str]:
-    """Yield one line per engine, kind of memory, and whether all facts of the start-up are known."""
-    yield "| start-ups | logs | mean error | median | 90th percentile | largest over | inside the range | its width |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
-    for is_doubtful, words in ((False, "all facts known"), (True, "not counted")):
-        for engine, title in TITLES.items():
-            for is_unified, memory in ((False, "own memory"), (True, "unified memory")):
-                members = [
-                    row
-                    for row in rows
-                    if bool(row.facts.get("doubtful")) is is_doubtful
-                    and row.facts["engine"] == engine
-                    and gpu(row.facts["gpu"]).unified is is_unified
-                ]
-                if members:
-                    yield line(f"{words}: {title}, {memory}", members, [row.error for row in members])
-
-
-def every_fresh_row(rows: list[Row]) -> Iterator[str]:
-    """Yield one line per fresh start-up; the last column is the error of today's prediction."""
-    yield "| start-up | engine | GPU | logged | predicted | range | error | now | not known, so not counted |"
-    yield "|---|---|---|---:|---:|---:|---:|---:|---|"
-    for row in sorted(rows, key=lambda row: (bool(row.facts.get("doubtful")), row.facts["id"])):
-        facts, prediction = row.facts, row.prediction
-        name = re.sub(r"^(fresh|second|third|[a-z]+th)-", "", facts["id"])
-        missing = facts.get("note", "").removeprefix("not known: ") if facts.get("doubtful") else ""
-        yield (
-            f"| {name} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
-            f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | "
-            f"{row.error:+.2f} | {row.now:+.2f} | {missing} |"
+    sets = [(str(n), [row for row in rows if row.facts["group"] == group]) for n, group in enumerate(FRESH, 1)]
+    yield from fresh_distribution("set", [*sets, ("all", rows)])
+    yield ""
+    kinds = [
+        (
+            f"{title}, {memory}",
+            [r for r in rows if r.facts["engine"] == engine and gpu(r.facts["gpu"]).unified is is_unified],
         )
+        for engine, title in TITLES.items()
+        for is_unified, memory in ((False, "own memory"), (True, "unified memory"))
+    ]
+    yield from fresh_distribution("all sets", kinds)
+
+
+def fresh_distribution(title: str, groups: list[tuple[str, list[Row]]]) -> Iterator[str]:
+    """Yield one line per group and whether all facts of its start-ups are known; `now` is the median error today."""
+    yield f"| {title} | facts | starts | mean | median | 90th percentile | largest over | inside | width | now |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for name, group in groups:
+        for is_doubtful, words in ((False, "all"), (True, "some missing")):
+            members = [row for row in group if bool(row.facts.get("doubtful")) is is_doubtful]
+            if members:
+                now = median(abs(row.now) for row in members)
+                yield f"{line(f'{name} | {words}', members, [row.error for row in members])} {now:.2f} |"
 
 
 def where(facts: dict[str, Any]) -> str:
@@ -310,7 +299,7 @@ def run_line(run: Measured, digits: int = 1) -> str:
 
 SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "startups": known,
-    **{group: partial(fresh, group) for group in FRESH},
+    "unseen": unseen,
     "runs": training,
     "classes": classes,
     "served": served,
