@@ -1,6 +1,7 @@
 """What training costs: against published formulas, and as a command."""
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -495,6 +496,25 @@ def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:
         lines = ask("train", *command.split()).out.splitlines()
         assert len(lines) <= 23, command
         assert max(map(len, lines)) <= 80, command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train gpt2 --full",
+        "train llama3-8b -c 8192",
+        "train llama3.1-70b --gpu 8xh100 --zero 3",
+        "train llama3.1-8b --gpu 24GB --lora r=16 --weights-dtype nf4 --recompute full",
+        "train mixtral-8x7b --gpu 8xh200 --fsdp --reference-model",
+    ],
+)
+def test_the_rows_above_a_total_add_up_to_it(ask: Ask, command: str) -> None:
+    rows = re.findall(r"(?m)^  ( *)(\w.*?)  +[\d,.]+ [KMG]iB +([\d,]+) B$", ask(*command.split()).out)
+    sizes = [(label, int(size.replace(",", ""))) for indent, label, size in rows if not indent]
+    place = next(i for i, (label, _) in enumerate(sizes) if label == "allocated at the peak")
+    assert sum(size for _, size in sizes[:place]) == sizes[place][1]
+    parts = sum(int(size.replace(",", "")) for indent, _, size in rows if indent)
+    assert parts in (0, dict(sizes)["activations"])
 
 
 def test_huge_numbers_are_answered_at_once(ask: Ask) -> None:

@@ -29,7 +29,7 @@ from ..hardware import Gpu
 from ..model import plural
 from ..quantity import Quantity, named, quantity, symbol, total
 from ..records import NamedTuple
-from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, dtype, human
+from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, dtype, exact, human
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row
 from .fit import VERDICTS
@@ -116,6 +116,9 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
     if full or height(report) <= HEIGHT:
         return report
     shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
+    if of.fewest and height(shorter) > HEIGHT:
+        *others, work = shorter.tables
+        shorter = shorter._replace(tables=(*others, work._replace(rows=work.rows[:1] + work.rows[2:])))  # no FLOP/token
     rows = _change_rows(of.changes) if of.changes and height(shorter) > HEIGHT else []
     keeps_last = run.lora is None  # how many GPUs are enough
     while height(shorter) > HEIGHT and len(rows) > 1:
@@ -378,24 +381,24 @@ def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
 def _budget_rows(of: Answer, figures: dict[str, Figure], *, with_parts: bool) -> Iterator[tuple[str, ...]]:
     result, run, budget = of.result, of.result.run, of.result.budget
 
-    def row(label: str, name: str) -> tuple[str, str, str]:
-        return (label, figures[name].human, figures[name].exact)
+    def row(name: str, *others: str, label: str = "") -> Iterator[tuple[str, str, str]]:
+        if size := sum(figures[one].whole or 0 for one in (name, *others)):
+            yield (label or figures[name].label, human(size, BYTES), exact(size, BYTES))
 
-    yield row("weights", "weights")
-    for name in ("optimizer_states", "references", "gradients_at_peak"):
-        if figures[name].whole:
-            yield row(figures[name].label, name)
-    if figures["activations_at_peak"].whole:
-        yield row("activations", "activations_at_peak")
-        parts = ("activations_attention", "activations_mlp", "activations_norms")
-        shown = [name for name in parts if figures[name].whole]
-        if figures["activations_at_peak"].whole == figures["activations"].whole and len(shown) > 1 and with_parts:
-            for name in shown:
-                yield row(f"  {figures[name].label}", name)
-    for name in ("logits", "temporary", "communication"):
-        if figures[name].whole:
-            yield row(figures[name].label, name)
-    yield row("allocated at the peak", "allocated")
+    for name in ("weights", "optimizer_states", "references", "gradients_at_peak", "activations_at_peak"):
+        yield from row(name)
+    parts = [name for name in figures if name.startswith("activations_") and name != "activations_at_peak"]
+    shown = [name for name in parts if figures[name].whole]
+    if figures["activations_at_peak"].whole == figures["activations"].whole and len(shown) > 1 and with_parts:
+        for name in shown:
+            yield from row(name, label=f"  {figures[name].label}")
+    for name in ("logits", "temporary"):
+        yield from row(name)
+    if figures["communication"].whole and not with_parts:
+        yield from row("communication", "workspaces", label="communication, cuBLAS")
+    else:
+        yield from (*row("communication"), *row("workspaces"))
+    yield from row("allocated")
     low, high = result.low - budget.allocated, result.high - budget.allocated
     outside = "allocator, CUDA context" + (", NCCL" if run.gpus > 1 else "")
     yield (outside, f"{low / GIB:.2f} GiB", f"to {high / GIB:.2f} GiB")
