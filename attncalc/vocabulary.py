@@ -66,7 +66,7 @@ class Idea(NamedTuple):
                     options.append((word,))
                 else:
                     filled = (
-                        re.sub(rf"^(\w+[=:+])?{self.takes}$", lambda m: _prefixed(m[1] or "", str(value)), word)
+                        re.sub(rf"^(\w+[=:+>])?{self.takes}$", lambda m: _prefixed(m[1] or "", str(value)), word)
                         if self.takes
                         else word
                     )

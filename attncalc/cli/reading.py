@@ -723,7 +723,9 @@ class Reading:
         elif own == "--weights-dtype" and all(re.match("i?q\\d", each) for each in two) and self._takes("--quants"):
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
-        elif (is_further or own == "--engine") and (self._takes_list(name) or own == "--lora" or value[0][1:2] == "+"):
+        elif own == "--lora" or (
+            (is_further or own == "--engine") and (self._takes_list(name) or value[0][1:2] == "+")
+        ):
             joined = (
                 re.sub(r"\b1x", "", f"{before[1]},{value[0]}") if self._command == "plan" else f"{before[1]},{value[0]}"
             )
