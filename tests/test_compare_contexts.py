@@ -1,4 +1,4 @@
-"""compare at several contexts, and its wide CSV."""
+"""compare at several contexts, and its CSV."""
 
 import csv
 import io
@@ -119,38 +119,23 @@ def test_other_contexts_are_errors(ask: Ask, text: str, error: str) -> None:
     assert ask("compare", "gpt2", "-c", text).error.startswith(f"error: {error}")
 
 
-def test_the_long_csv_names_the_context(ask: Ask) -> None:
-    rows = list(csv.DictReader(io.StringIO(ask("compare", "gpt2", "-c", "512,1K", "--format", "csv").out)))
-    assert {row["of"] for row in rows if row["of"].startswith("MQA")} == {
-        "MQA at context 512",
-        "MQA at context 1024",
-    }
-    assert len(rows) == 6 * 2 * 12  # 6 divisors of 12 heads, 2 contexts, 12 figures
-
-
 @pytest.mark.parametrize(("form", "dialect"), [("csv", "excel"), ("tsv", "excel-tab")])
 @pytest.mark.parametrize("arguments", [(*MODELS, "-c", "4K,32K"), (*MODELS, "-c", "4K"), ("llama2-70b", "-c", "4K")])
-def test_wide_has_a_row_per_model_and_context(ask: Ask, arguments: tuple[str, ...], form: str, dialect: str) -> None:
-    out = ask("compare", *arguments, "--wide", "--format", form).out
+def test_csv_has_a_row_per_model_and_context(ask: Ask, arguments: tuple[str, ...], form: str, dialect: str) -> None:
+    out = ask("compare", *arguments, "--format", form).out
     rows = list(csv.DictReader(io.StringIO(out), dialect=dialect))
     entries = layers(ask, *arguments)
     assert len(rows) == len(entries)
     for row, entry in zip(rows, entries, strict=True):
-        expected = {"name": entry["name"], "context": entry["context"], **figures(entry)}
+        expected = {name: entry[name] for name in ("name", "released", "context")} | figures(entry)
         assert list(row) == list(expected)
         assert row == {name: "" if value is None else str(value) for name, value in expected.items()}
 
 
-def test_wide_leaves_a_figure_that_does_not_apply_empty(ask: Ask) -> None:
-    out = ask("compare", "gpt2", "bert-base", "-c", "128", "--wide", "--format", "csv").out
+def test_csv_leaves_a_figure_that_does_not_apply_empty(ask: Ask) -> None:
+    out = ask("compare", "gpt2", "bert-base", "-c", "128", "--format", "csv").out
     _, encoder = csv.DictReader(io.StringIO(out))
     assert (encoder["name"], encoder["flops_decode"]) == ("bert-base", "")
-
-
-@pytest.mark.parametrize("options", [(), ("--json",), ("--format", "markdown"), ("-o", "x.tex")])
-def test_wide_needs_csv_or_tsv(ask: Ask, options: tuple[str, ...]) -> None:
-    error = ask("compare", "no-such-model", "--wide", *options).error
-    assert error.startswith("error: --wide needs --format csv or tsv\n  tip: ")
 
 
 @pytest.mark.parametrize("models", [("llama2-70b",), ("llama2-70b", "llama3-70b")])

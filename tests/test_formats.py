@@ -117,8 +117,9 @@ def test_markdown_has_the_cells_of_the_screen(report: Report) -> None:
 def test_csv_and_tsv_have_the_figures_of_json(report: Report, form: str, dialect: str) -> None:
     read = list(csv.DictReader(io.StringIO(FORMATS[form].render(report)), dialect=dialect))
     document = json.loads(FORMATS["json"].render(report))
-    if report.records:
-        facts = [tuple("" if cell is None else str(cell) for cell in record.values()) for record in report.records]
+    if report.rows:
+        assert document["rows"] == [dict(row) for row in report.rows]
+        facts = [tuple("" if cell is None else str(cell) for cell in row.values()) for row in report.rows]
         assert [tuple(cell.removeprefix("'") for cell in row.values()) for row in read] == facts
         return
     if report.checks:
@@ -199,7 +200,7 @@ def test_a_name_is_the_same_in_every_format(name: str) -> None:
 
 @pytest.mark.parametrize("mark", ["=", "+", "-", "@", "\t", "\n"])
 def test_no_name_is_a_formula_in_csv_and_tsv(mark: str) -> None:
-    report = Report("compare", ("x",), {}, {}, (), records=({"name": f"{mark}cmd", "change": -5},))
+    report = Report("compare", ("x",), {}, {}, (), rows=({"name": f"{mark}cmd", "change": -5},))
     assert FORMATS["csv"].render(report) in (f"name,change\n'{mark}cmd,-5\n", f'name,change\n"\'{mark}cmd",-5\n')
     (row,) = csv.DictReader(io.StringIO(FORMATS["tsv"].render(report)), dialect="excel-tab")
     assert row["name"].startswith("'")
@@ -207,7 +208,7 @@ def test_no_name_is_a_formula_in_csv_and_tsv(mark: str) -> None:
 
 
 def test_a_line_of_tsv_is_a_row() -> None:
-    report = Report("compare", ("x",), {}, {}, (), records=({"name": "a\tb\nc\td", "of": "e"},))
+    report = Report("compare", ("x",), {}, {}, (), rows=({"name": "a\tb\nc\td", "of": "e"},))
     assert FORMATS["tsv"].render(report) == "name\tof\na\\u0009b\\u000ac\\u0009d\te\n"
 
 

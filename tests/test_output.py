@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask, shell, started
+from tables import each
 
 from attncalc import Workload, load
 from attncalc.report.formats import FORMATS
@@ -279,3 +280,38 @@ main()
 """
     with started("-c", script, cwd=tmp_path) as running:
         assert running.communicate(timeout=60)[0] == "True\n"
+
+
+@each(
+    ("command", "lines"),
+    [
+        ("kv gpt2 -c 1K --get kv_cache", ["75497472"]),  # 12 layers * 1024 tokens * 2 * 12 heads * 64 * 2 B
+        ("kv gpt2 -c 1K --get total,weights_stored", ["75497472\t"]),
+        ("gpus l4 h200 --get name,memory_gb", ["l4\t24", "h200\t141"]),
+        ("presets gpt2 --get NAME", ["gpt2"]),
+        ("fit gpt2 --gpu l4 --get verdict,fits", ["fits\ttrue"]),
+        ("kv gpt2 -c 1K --quiet", ["KV cache  72 MiB  75,497,472 B"]),
+        ("presets gpt2 -q", ["gpt2"]),
+        ("fit gpt2 --gpu l4 -q", []),
+        ("kv gpt2 -q --fail-if kv_cache>1GiB", []),
+    ],
+)
+def test_a_script_gets_lines_without_a_table(ask: Ask, command: str, lines: list[str]) -> None:
+    answer = ask(*command.split())
+    assert (answer.out.splitlines(), answer.err, answer.code) == (lines, "", 0)
+
+
+def test_a_figure_that_get_does_not_know_is_an_error_with_all_names(ask: Ask) -> None:
+    error = ask("kv", "gpt2", "--get", "kv_bytes").error
+    assert error.startswith("error: --get: there is no figure 'kv_bytes'\n")
+    assert "weights_stored" in error
+    assert ask("kv", "gpt2", "--get", "kv_cache", "--json").error.startswith("error: --get cannot be combined with")
+
+
+def test_json_lines_have_a_flat_object_per_row_or_answer(ask: Ask) -> None:
+    rows = [json.loads(line) for line in ask("gpus", "l4", "h200", "--format", "jsonl").out.splitlines()]
+    assert [(row["name"], row["memory_gb"]) for row in rows] == [("l4", 24), ("h200", 141)]
+    assert rows[0].keys() == rows[1].keys()
+    (line,) = ask("kv", "gpt2", "-c", "1K", "--format", "jsonl").out.splitlines()
+    answer = json.loads(line)
+    assert (answer["model"], answer["context"], answer["kv_cache"]) == ("gpt2", 1024, 75_497_472)

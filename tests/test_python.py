@@ -367,7 +367,7 @@ def names(command: Any) -> set[str]:
         "fail_if",
         "quiet",
         "plain",
-        "wide",
+        "get",
         "plot",
         "show",
         "full",

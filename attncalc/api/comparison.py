@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..attention import Variant
@@ -13,7 +13,7 @@ from ..errors import AttncalcError, MissingError
 from ..model import ModelSpec, plural
 from ..options import as_text
 from ..ranges import parse_counts
-from ..report.compare import compare_models, compare_variants, wide
+from ..report.compare import compare_models, compare_variants
 from ..report.report import Report
 from ..units import count, long_option
 from .arguments import takes
@@ -36,11 +36,6 @@ class Comparison(ResultRows):
 
     def __init__(self, models: Sequence[ModelSpec], options: Mapping[str, Any]) -> None:
         self.knowing(", ".join(map(model_subject, models)), partial(comparison_report, models, options))
-
-    @cached_property
-    def rows(self) -> tuple[dict[str, Any], ...]:
-        """One dict per variant or model and context, with `name`, `context` and figures by name, as `--wide` writes."""
-        return tuple(dict(record) for record in wide(self.report).records)
 
     def __eq__(self, other: object) -> bool:
         return self.rows == other.rows if isinstance(other, Comparison) else NotImplemented

@@ -165,7 +165,7 @@ class ResultRows(Result, Rows):
     @cached_property
     def rows(self) -> tuple[dict[str, Any], ...]:
         """One dict per row, as the CSV has it."""
-        return tuple(dict(record) for record in self.report.records)
+        return tuple(map(dict, self.report.rows or ()))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows)

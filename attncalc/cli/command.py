@@ -39,8 +39,6 @@ COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
 _SCREEN = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
 """Flags of attncalc that may stand after such a command."""
-_ANSWERS = ("fit", "train", "plan")
-"""Commands whose exit code is an answer without --fail-if."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
 
@@ -183,11 +181,7 @@ class Command(_Narrow, typer.core.TyperCommand):
         end = args.index("--") if "--" in args else len(args)
         # -q with a value is quantization
         is_quiet = [word == "-q" and after[:1] == "-" for word, after in pairwise([*args, "-"])]
-        if any(is_quiet) and self.name not in _ANSWERS and "--fail-if" not in args:
-            sys.stderr.write("note: -q is not used: without --fail-if the exit code tells nothing\n")
-            args = [word for word, each in zip(args, is_quiet, strict=True) if not each]
-        else:
-            args = ["--quiet" if each else word for word, each in zip(args, is_quiet, strict=True)]
+        args = ["--quiet" if each else word for word, each in zip(args, is_quiet, strict=True)]
         words = [part for word in args[:end] for part in _without_equals(_own_name(word, known, also), known)]
         words = self._known_words(words)
         if self.name == "fit":

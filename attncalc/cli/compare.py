@@ -9,8 +9,7 @@ import typer
 
 from ..api.comparison import comparison_report, models_and_kinds, read_models
 from ..api.options import CompareOptions
-from ..errors import AttncalcError
-from ..report.compare import checked, wide
+from ..report.compare import checked
 from ..report.fail_if import parse_condition
 from . import COMMANDS
 from . import options as o
@@ -35,12 +34,9 @@ class ModelsOptions(Options):
 
 
 class CheckOptions(Options):
-    """What CI checks, and how it stores the figures."""
+    """What CI checks."""
 
     fail_if: o.FailIf = None
-    wide: Annotated[
-        bool, typer.Option("--wide", help="CSV and TSV: one row per model and context, one column per figure.")
-    ] = False
 
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
@@ -53,14 +49,12 @@ def compare(
 ) -> None:
     plot.check(output)
     conditions = [parse_condition(text) for text in checks.fail_if or ()]
-    if checks.wide and output.chosen.name not in ("csv", "tsv"):
-        raise AttncalcError("--wide needs --format csv or tsv", "name one of them, or -o FILE.csv")
     names, kinds = models_and_kinds(models.names())
     o.note_file_types(*names)
     if kinds:
         options = {**options, "attention": [*(options.get("attention") or ()), *kinds]}
     report = checked(comparison_report(read_models(names, options), options), conditions)
-    plot.write(wide(report) if checks.wide else report, output)
+    plot.write(report, output)
     output.exit_if_failed(report)
 
 

@@ -17,7 +17,7 @@ app = command_app()
 
 @app.command(help=COMMANDS["explain"], epilog="For example: attncalc explain kv-cache")
 def explain(
-    output: o.ReportOptions,
+    output: o.AnswerOptions,
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[TERM]", help="A term, as gqa or roofline. Default: list all.")
     ] = None,

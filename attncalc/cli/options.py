@@ -196,6 +196,8 @@ class PlainOutputOptions(Options):
         deliver(text, self.output, force=self.force)
 
 
+_TOLD = ("fit", "train", "plan", "what_fits", "diagnosis", "verify", "records")
+"""Reports whose answer is the exit code."""
 _SUFFIXES = [suffix for known in FORMATS.values() for suffix in known.suffixes if suffix]
 
 
@@ -216,7 +218,7 @@ class ReportOptions(Options):
     format: Annotated[
         Text, option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table.")
     ] = None
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json; jq .values has the figures.")] = False
     output: Annotated[Path | None, output_option(*_SUFFIXES)] = None
     force: Force = False
     plain: Annotated[
@@ -236,12 +238,12 @@ class ReportOptions(Options):
         self.chosen = choose_format(self.form_name, self.output)
         self.chosen.check(self.output)
 
-    def write(self, text: str) -> None:
+    def write(self, text: str, *, tabs: bool = False) -> None:
         """Write a text. Raises AttncalcError if the file exists (without --force) or cannot be written."""
         accepted()
         from ..report.write import deliver
 
-        deliver(text, self.output, force=self.force)
+        deliver(text, self.output, force=self.force, tabs=tabs)
 
     def show(self, report: Report, *, picture_too: bool = False) -> None:
         """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written.
@@ -255,28 +257,56 @@ class ReportOptions(Options):
         write(report, form=self.form_name, explain=self.explain, output=self.output, force=force, plain=self.plain)
 
 
+class AnswerOptions(ReportOptions):
+    """Where the answer goes, or the part of it that a script reads."""
+
+    RARE: ClassVar[frozenset[str]] = ReportOptions.RARE | {"quiet", "get"}
+
+    get: Annotated[
+        Text,
+        option(
+            "--get",
+            metavar="NAME,...",
+            help="Print these figures alone, in base units, a line per row: kv_cache. A wrong name lists all.",
+        ),
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print one line; none if the exit code tells the answer.")] = (
+        False
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Raise AttncalcError as `ReportOptions`, and if --get is combined with a format."""
+        if values["get"] is not None:
+            if values["json"] or values["format"]:
+                raise clash("--get", "--json" if values["json"] else "--format", "give one of them")
+            values["format"] = "tsv"
+        super().__init__(**values)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether at most one line is written: --json, --format, --get and --output ask for something."""
+        return self.quiet and self.output is None and self.form_name is None
+
+    def show(self, report: Report, *, picture_too: bool = False) -> None:
+        """Write the report, the figures of --get, or a line. Raises AttncalcError as `ReportOptions.show` does."""
+        from ..report import lines
+
+        if self.get is not None:
+            self.write(lines.picked(report, self.get.split(",")), tabs=True)
+        elif not self.is_silent:
+            super().show(report, picture_too=picture_too)
+        elif not report.fail_if and report.command not in _TOLD:
+            self.write(lines.short(report))
+
+
 class _Explained(Options):
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the formula of every figure: numbers and source.")
     ] = False
 
 
-class OutputOptions(ReportOptions, _Explained):
+class OutputOptions(AnswerOptions, _Explained):
     """Where the answer goes, if anywhere, in which format, and whether with formulas."""
-
-    RARE: ClassVar[frozenset[str]] = ReportOptions.RARE | {"quiet"}
-
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no table: the exit code tells the answer.")] = False
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether nothing is written: --json, --format and --output ask for something."""
-        return self.quiet and self.output is None and self.form_name is None
-
-    def show(self, report: Report, *, picture_too: bool = False) -> None:
-        """Write the report unless people would read it. Raises AttncalcError as `ReportOptions.show` does."""
-        if not self.is_silent:
-            super().show(report, picture_too=picture_too)
 
     def exit_if_failed(self, report: Report) -> None:
         """Exit with 1 if a condition of --fail-if is true; without an answer, name it on standard error."""

@@ -59,7 +59,7 @@ def presets() -> None:
 
 
 @app.command("list", help="List the presets; the same as 'attncalc presets'.")
-def list_presets(output: o.ReportOptions, words: Words = None, full: Full = False) -> None:
+def list_presets(output: o.AnswerOptions, words: Words = None, full: Full = False) -> None:
     found = _matching(words or [])
     listed = [Listed(load(preset.name), preset.family, preset.repositories) for preset in found]
     names_only = not (words or full)
@@ -122,7 +122,7 @@ def add(
 
 
 @app.command(help="List the supported model_types of config.json. Each unsupported one is listed with the reason.")
-def families(output: o.ReportOptions) -> None:
+def families(output: o.AnswerOptions) -> None:
     from ..config.huggingface import supported_model_types, transformers_version, unsupported_model_types
 
     output.show(families_report(supported_model_types(), unsupported_model_types(), transformers_version()))

@@ -80,7 +80,7 @@ _WITH_SIZE = {"gqa": "gqa:8", "mla": "mla:512"}
 """Kinds of attention that need a size, with a usual one."""
 _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
-_FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet"))
+_FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet", "--get"))
 """Options of an answer that a program reads."""
 _OF_RELEASED = ("compare",)
 """Commands in which they do not: these need a model that they change."""

@@ -26,6 +26,6 @@ def compare(paths: tuple[Path, Path], output: o.OutputOptions, *, full: bool) ->
             "its schema: attncalc schema record",
         ) from None
     output.show(report)
-    if not report.records:
+    if not report.rows:
         return CannotCheckError.code
     return 1 if report.extra["differences"] else 0

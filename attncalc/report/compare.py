@@ -20,8 +20,10 @@ from .compare_rows import attention_of, rows_at
 from .compare_tables import context_tables, model_table, variant_table
 from .fail_if import Condition, checks_of, with_outcomes
 from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
-from .report import Report, heading, workload_facts
+from .report import Report, heading, rows_of, workload_facts
 
+_COLUMNS = ("name", "released", "context")
+"""The facts of a row in CSV, before its figures."""
 _SUBJECTS = {"kv_cache": "its KV cache is", "flops_decode": "its decode step takes"}
 _WORDS = {
     "kv_cache": {-1: "larger", 0: "as large", 1: "smaller"},
@@ -113,20 +115,22 @@ def compare_variants(
     first, compared = rows[released][0], list(by_name.values())
     at_contexts = [row.workload for row in rows[0]]
     lines = heading(model, *_workload_line(model, at_contexts))
+    layers = [
+        (row.facts(released=i == released), tuple(row.figures.values()))
+        for i, variant_rows in enumerate(rows)
+        for row in variant_rows
+    ]
     return Report(
         "compare",
         lines,
         model.facts(),
         workload_facts(model, first.workload),
         tuple(first.figures.values()),
-        tuple(
-            (row.facts(released=i == released), tuple(row.figures.values()))
-            for i, variant_rows in enumerate(rows)
-            for row in variant_rows
-        ),
+        tuple(layers),
         context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
         (*([_SAME_PARAMS] if same_params else ()), *_variant_notes(model, at_contexts, compared)),
         extra={"crossovers": []},
+        rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines, released),
     )
 
@@ -147,18 +151,20 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
     titles = {model.name: model.title for model in models}
     title = ", ".join(model.title for model in models)
     lines = (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact))
+    layers = tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own)
     return Report(
         "compare",
         lines,
         models[0].facts(),
         workload_facts(models[0], first.workload),
         tuple(first.figures.values()),
-        tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
+        layers,
         context_tables(rows) if contexts[1:] else (model_table([row for (row,) in rows]),),
         _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
         answer="\n".join(_cheaper_note(names, found) for names, found in pairs if found),
         titles=titles if len(set(titles.values())) == len(models) else {},
         extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
+        rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines),
     )
 
@@ -180,15 +186,6 @@ def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
         for outcome in checks_of(conditions, figures, baselines[i % per_model]):
             tested.append((label, model, facts["context"], outcome))
     return with_outcomes(report, tested)
-
-
-def wide(report: Report) -> Report:
-    """Return a comparison that CSV writes with one row per model and context, and one column per figure."""
-    records = (
-        {"name": facts["name"], "context": facts["context"], **{figure.name: figure.value for figure in figures}}
-        for facts, figures in report.layers
-    )
-    return report._replace(records=tuple(records))
 
 
 def _workload_line(model: ModelSpec, workloads: Sequence[Workload]) -> list[str]:

@@ -1,4 +1,4 @@
-"""CSV for a spreadsheet or a script: a report with one row per figure, and the rows of a sweep."""
+"""CSV for a spreadsheet or a script: a row per item of a list, or per figure of another report."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def cells(report: Report) -> list[tuple[Any, ...]]:
 
 
 def table_of(report: Report) -> list[tuple[Any, ...]]:
-    """Return a header and one row per figure, or per check or record if the report has them.
+    """Return a header and the rows of a list, or else one row per check or figure.
 
     The column `of` names a layer group or a variant; it is empty for a figure of the whole model.
     """
-    if report.records:
-        return [tuple(report.records[0]), *(tuple(record.values()) for record in report.records)]
+    if report.rows:
+        return [tuple(report.rows[0]), *(tuple(row.values()) for row in report.rows)]
     if report.checks:
         facts = [check.facts() for check in report.checks]
         return [_CHECK_COLUMNS, *(tuple(fact[name] for name in _CHECK_COLUMNS) for fact in facts)]

@@ -28,15 +28,22 @@ OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     "<": operator.lt,
 }
 _CONDITION = re.compile(
-    r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<operator>[<>=!]=?)\s*(?P<sign>[+-]?)(?P<amount>[^%]*)(?P<percent>%?)\s*"
+    r"\s*(?P<name>[A-Za-z_][\w -]*?)\s*(?P<operator>[<>=!]=?)\s*(?P<sign>[+-]?)(?P<amount>[^%]*)(?P<percent>%?)\s*"
 )
 _VERDICT, _VERDICTS = "verdict", ("fits", "may_not_fit", "does_not_fit")
 """The verdict as a number, 0 to 2, so that 'verdict != FITS' and 'verdict > MAY NOT FIT' are conditions too."""
 _TIP = "write NAME OP VALUE, as 'kv_cache > 8GiB', 'params_total > 7.5e9', or '> +5%' for a change from the first model"
 
 
-_SAME = {"kv_cache": "kv_needed", "flops": "flops_total", "params": "params_total", "parameters": "params_total"}
-"""{the name of a figure elsewhere, or a shorter one: its name in a report that has no such figure}."""
+_SHORT = {
+    "kv": ("kv_cache", "kv_needed"),
+    "kv_cache": ("kv_needed",),
+    "flops": ("flops_total",),
+    **dict.fromkeys(("params", "parameters"), ("params_total",)),
+    "total": ("kv_cache", "params_total", "flops_total"),
+    "total_bytes": ("kv_cache",),
+}
+"""{a shorter name, or that of another report: the figures that it may be, of which a report has one}."""
 
 
 _DECIMAL = {
@@ -165,14 +172,24 @@ def checks_of(
     return [one.test(figures[one.name], None if baseline is None else baseline[one.name]) for one in named]
 
 
+def figure_named(word: str, figures: Collection[str], option: str = "--fail-if") -> str:
+    """Return the name of the figure that a word means: 'KV cache' and 'kv' are kv_cache.
+
+    Raises AttncalcError if there is no such figure.
+    """
+    plain = re.sub(r"[\s-]+", "_", word.strip().lower())
+    meant = [
+        name for name in ((word, plain) if {word, plain} & {*figures} else _SHORT.get(plain, ())) if name in figures
+    ]
+    if not meant or len({*meant}) > 1:
+        tip = known_tip(meant[0] if meant else plain, figures)
+        raise AttncalcError(f"{option}: there is no figure '{truncate(word)}'", f"{tip}; --json has all as values")
+    return meant[0]
+
+
 def _named(condition: Condition, figures: Collection[str]) -> Condition:
     """Return the condition with the name that the figure has here. Raises AttncalcError if there is no such figure."""
-    name = condition.name if condition.name in figures else _SAME.get(condition.name, condition.name)
-    if name not in figures:
-        what = f"--fail-if: there is no figure '{truncate(condition.name)}'"
-        tip = known_tip(name, figures)
-        raise AttncalcError(what, f"{tip}; --json has all as values")
-    return condition._replace(name=name)
+    return condition._replace(name=figure_named(condition.name, figures))
 
 
 def limited(report: Report, conditions: Sequence[Condition]) -> Report:

@@ -83,7 +83,7 @@ _ALL = {
         Format("parquet", (".parquet",), "parquet", is_binary=True),
     )
 }
-FORMATS = {name: _ALL[name] for name in (TABLE, "json", "csv", "tsv", "markdown", "html", "latex", "xlsx")}
+FORMATS = {name: _ALL[name] for name in (TABLE, "json", "csv", "tsv", "markdown", "html", "latex", "jsonl", "xlsx")}
 """The formats of a report."""
 ROW_FORMATS = {
     name: _ALL[name] for name in ("csv", "jsonl", "json", "tsv", "markdown", "html", "latex", "xlsx", "parquet")

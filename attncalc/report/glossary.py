@@ -82,4 +82,4 @@ def _report(heading: str, names: Sequence[str], table: Table) -> Report:
     terms = [{"name": name, **TERMS[name]._asdict()} for name in names]
     joined = [{key: "; ".join(v) if isinstance(v, tuple) else v for key, v in term.items()} for term in terms]
     figures = FIGURES.filled(terms_total=Quantity(len(terms)))
-    return Report("explain", (heading,), {}, {}, figures, (), (table,), extra={"terms": terms}, records=tuple(joined))
+    return Report("explain", (heading,), {}, {}, figures, (), (table,), extra={"terms": terms}, rows=tuple(joined))

@@ -9,7 +9,7 @@ from ..hardware import Gpu
 from ..quantity import quantity
 from ..units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, NO_UNIT, count
 from .figures import FigureRow, FigureRows
-from .report import Column, Figure, Report, Table, column_table, figure_rows, number, unit_column
+from .report import Column, Figure, Report, Table, column_table, figure_rows, number, rows_of, unit_column
 
 FIGURES = FigureRows(gpus=FigureRow("GPUs", NO_UNIT, "GPUs"))
 OF_GPU = FigureRows(
@@ -53,19 +53,21 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
         (fp8, [cell if "fp8" in dict(gpu.flops) else "-" for gpu, cell in zip(gpus, fp8_cells, strict=True)]),
         (Column("FLOP\n/byte"), [number(float(gpu.ridge(_dtype_16_bit(gpu)))) for gpu in gpus]),
     )
+    layers = tuple((gpu_facts(gpu), gpu_figures(gpu)) for gpu in gpus)
     return Report(
         "gpus",
         (f"{count(len(gpus))} {'' if named else 'known '}GPUs  'attncalc gpus NAME' shows one with its sources",),
         {},
         {},
         FIGURES.filled(gpus=quantity(len(gpus))),
-        tuple((gpu_facts(gpu), gpu_figures(gpu)) for gpu in gpus),
+        layers,
         (column_table(columns),),
         (
             "Memory is what software reports; * is a lower bound from the marketed size. 16 bit is bf16, or fp16 "
             "without bf16. FLOP/s are the vendor's dense peak. FLOP/byte is the ridge point in 16 bit: a step with "
             "fewer is memory-bound.",
         ),
+        rows=rows_of(layers),
     )
 
 
@@ -74,6 +76,7 @@ def gpu_report(gpu: Gpu) -> Report:
     peaks = [figure for figure in figures if figure.unit == FLOP_PER_SECOND]
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
     facts = [(figure.label, figure) for figure in figures if figure not in (*peaks, *ridges)]
+    layers = ((gpu_facts(gpu), figures),)
     power = [("maximum power", f"{count(gpu.watts)} W", "")] if gpu.watts else []
     return Report(
         "gpus",
@@ -81,7 +84,7 @@ def gpu_report(gpu: Gpu) -> Report:
         {},
         {},
         FIGURES.filled(gpus=quantity(1)),
-        ((gpu_facts(gpu), figures),),
+        layers,
         (
             Table((Column(align="left"), Column(), Column()), (*figure_rows(facts), *power)),
             column_table(
@@ -93,6 +96,7 @@ def gpu_report(gpu: Gpu) -> Report:
             ),
         ),
         (*gpu.notes, *(f"Source: {source}" for source in gpu.sources)),
+        rows=rows_of(layers),
     )
 
 

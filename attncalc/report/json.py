@@ -24,10 +24,11 @@ def render(report: Report, *, explain: bool = False) -> str:
     document = {
         "schema": schema_name(report.command),
         "attncalc": __version__,
+        "values": {figure.name: figure.value for figure in report.figures},
+        **({} if report.rows is None else {"rows": report.rows}),
         "model": report.model,
         "workload": report.workload,
         "results": [result(figure, assumed) for figure in report.figures],
-        "values": {figure.name: figure.value for figure in report.figures},
         "layers": [{**facts, "results": [result(f, assumed) for f in figures]} for facts, figures in report.layers],
         "notes": list(report.notes),
         **({"fail_if": list(report.fail_if)} if report.command in fail_if.COMMANDS else {}),

@@ -1,4 +1,4 @@
-"""Rows as JSON lines: an object per line, with the names as keys; a missing figure is null."""
+"""JSON lines: an object per row, with the names as keys; a missing figure is null."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from typing import IO
 
 from .characters import printable
 from .formats import Rows
+from .report import Report
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def render(report: Report, *, explain: bool = False) -> str:
+    """Return a line per row of a list, or one with the figures of the whole model. `explain` has no effect."""
+    return "".join(f"{_encode(dict(row))}\n" for row in report.flat)
 
 
 def write(rows: Rows, file: IO[str]) -> None:
-    encode = json.JSONEncoder(ensure_ascii=False).encode
     for row in rows.rows:
-        file.write(encode(dict(zip(rows.names, row, strict=True))) + "\n")
+        file.write(_encode(dict(zip(rows.names, row, strict=True))) + "\n")
 
 
 def escape(text: str) -> str:

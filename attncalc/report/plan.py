@@ -25,7 +25,7 @@ from .charts.plan import DEFAULT, plan_charts
 from .figures import FigureRow, FigureRows, ratio_row
 from .fit_tables import command_table
 from .lists import WIDTH
-from .report import Column, Figure, Report, Table, column_table, number
+from .report import Column, Figure, Report, Table, column_table, number, rows_of
 from .text import HEIGHT, first_that_fits, table_lines
 from .users import described, shared
 
@@ -110,7 +110,7 @@ def plan_report(plan: Plan) -> Report:
             "disaggregated": [_pools_facts(pools) for pools in plan.pools],
             "search": _search_facts(plan),
         },
-        records=tuple({**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers),
+        rows=rows_of(layers),
         verdict=best.candidate.verdict if best and plan.serves_all else "does_not_fit",
         draw=lambda: _picture(plan),
     )

@@ -18,7 +18,7 @@ from ..workload import Workload
 from .figures import PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, Given
 from .layers import attention_source
 from .lists import WIDTH
-from .report import Column, Report, Table, column_table, unit_column
+from .report import Column, Report, Table, column_table, rows_of, unit_column
 
 _NAMES_TIP = "'attncalc presets qwen' shows their figures"
 _FIGURES_TIP = "'attncalc presets show NAME' prints one"
@@ -81,6 +81,7 @@ def presets_report(
         layers,
         (table,),
         () if names_only else (_KV_NOTE,),
+        rows=rows_of(layers, "name", "title", "family", "n_layers", "d_model", "vocab_size", "dtype"),
     )
 
 

@@ -68,7 +68,7 @@ def records_report(a: Document, b: Document, *, full: bool) -> Report:
             "differences": differences,
             **{f"only_{side}": names for side, names in only.items()},
         },
-        records=tuple(pair.facts for pair in pairs),
+        rows=tuple(pair.facts for pair in pairs),
     )
 
 

@@ -140,8 +140,9 @@ class Report(NamedTuple):
     # Further keys of the JSON document, for this command only; `notes` replaces those of the screen
     extra: Mapping[str, Any] = MappingProxyType({})
     checks: tuple[Check, ...] = ()  # comparisons of predicted and measured figures; CSV prints them in place of figures
-    # Rows of a wide CSV, {column: value} with the same columns each; CSV prints them in place of figures
-    records: tuple[Mapping[str, Any], ...] = ()
+    # The rows of a list, {column: value} with the same columns each: CSV prints them in place of figures, and JSON has
+    # them as `rows`. None if the answer is no list.
+    rows: tuple[Mapping[str, Any], ...] | None = None
     footer: tuple[Table, ...] = ()  # tables below the notes, such as the lines that an engine logs
     answer: str = ""  # the answer in a sentence, below the heading; "" if the tables give it
     # The verdict that begins the heading, by which a terminal colours it; None without one
@@ -176,6 +177,15 @@ class Report(NamedTuple):
         return tuple(dict.fromkeys((*self.figures, *(figure for _, figures in self.layers for figure in figures))))
 
     @property
+    def flat(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows of a list; or one: the model, its batch and context, and the figures of the whole model."""
+        if self.rows is not None:
+            return self.rows
+        asked = {"model": self.model.get("name"), **self.workload}
+        facts = {name: asked[name] for name in ("model", "batch", "context") if asked.get(name) is not None}
+        return rows_of([(facts, self.figures)])
+
+    @property
     def figures_to_explain(self) -> tuple[Figure, ...]:
         """The figures that --explain prints: each formula once, and none that is a symbol or a number alone."""
         seen: set[tuple[str, str]] = set()
@@ -186,6 +196,23 @@ class Report(NamedTuple):
                 figures.append(figure)
             seen.add(key)
         return tuple(figures)
+
+
+def rows_of(layers: Iterable[tuple[Mapping[str, Any], Sequence[Figure]]], *facts: str) -> tuple[dict[str, Any], ...]:
+    """Return a row per entry: its facts of these names, then its figures, which are None if it lacks one.
+
+    Without names the row has all facts that are one value.
+    """
+    layers = [*layers]
+    names = dict.fromkeys(figure.name for _, figures in layers for figure in figures)
+    return tuple(
+        {
+            **{name: own[name] for name in facts or own if not isinstance(own[name], list | dict)},
+            **names,
+            **{figure.name: figure.value for figure in figures},
+        }
+        for own, figures in layers
+    )
 
 
 def unit_column(name: str, numbers: Sequence[int], unit: str, *, in_lists: bool = True) -> tuple[Column, list[str]]:

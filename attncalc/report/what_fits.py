@@ -19,7 +19,7 @@ from .bar import gib
 from .figures import FigureRow, FigureRows
 from .fit import VERDICTS, hardware
 from .gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
-from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
+from .report import LABEL, Column, Figure, Report, Table, column_table, rows_of, workload_facts
 from .roofline import FIGURES as BOUNDS
 from .text import HEIGHT, first_that_fits
 from .vram import FIGURES as NEEDED
@@ -67,15 +67,17 @@ def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = F
     needs = found.needs if is_screen else (need(resolved.request), *found.needs[1:])
     rows = [_Row(one) if is_screen and found.models is None else _with_limits(one) for one in needs]
     notes = tuple(_notes(found, full=full))
+    layers = tuple((_facts(row.need), _without_formulas(row)) for row in rows)
     report = Report(
         "what_fits",
         (verdict_of(found), _subject(found)),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         _figures(rows[0]),
-        tuple((_facts(row.need), _without_formulas(row)) for row in rows),
+        layers,
         notes=notes,
         extra={"answer": verdict_of(found), "verdict": verdict, "models": found.models},
+        rows=rows_of(layers),
         verdict=verdict,
         shown_notes=notes,
     )

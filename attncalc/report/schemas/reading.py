@@ -42,6 +42,7 @@ _TYPES: dict[str, Schema] = {
     "texts": {"type": "array", "items": {"type": "string"}},
     "empty": {"type": "array", "maxItems": 0},
     "null": {"type": "null"},
+    "cell": {"type": ["string", "number", "boolean", "null"]},
 }
 """{a type in YAML: the schema of its values}."""
 
@@ -70,6 +71,8 @@ def _answer(name: str, written: Mapping[str, Any], common: Mapping[str, Any]) ->
     keys["layers"] = {**common["layers"], "of": written["layers"]}
     if name not in COMMANDS:
         del keys["fail_if"]
+    if "is_list" not in written:
+        del keys["rows"]
     return {**keys, **written.get("extra", {})}
 
 

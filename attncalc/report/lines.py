@@ -1,0 +1,39 @@
+"""The lines of a report that a script reads: figures by name, or the answer in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .characters import printable
+from .fail_if import figure_named
+from .report import Report
+
+
+def picked(report: Report, names: Sequence[str]) -> str:
+    """Return the figures of these names with tabs between them, a line per row; one that does not apply is empty.
+
+    Raises AttncalcError if a name is unknown.
+    """
+    rows = report.flat
+    if report.rows is None:
+        rows = (
+            {**rows[0], **{key: value for key, value in report.extra.items() if not isinstance(value, list | dict)}},
+        )
+    known = [figure_named(name, rows[0], "--get") for name in names] if rows else []
+    return "".join("\t".join(_cell(row[name]) for name in known) + "\n" for row in rows)
+
+
+def short(report: Report) -> str:
+    """Return the answer in one line, or the first column of a list without one."""
+    answer = report.answer or report.extra.get("answer")
+    if report.rows is not None and not answer:
+        return "".join(f"{_cell(next(iter(row.values())))}\n" for row in report.rows)
+    first = report.figures[0]
+    exact = "" if first.exact == first.human else f"  {first.exact}"
+    return f"{answer or f'{first.label}  {first.human}{exact}'}\n"
+
+
+def _cell(value: Any) -> str:
+    """Return a value as text: nothing for None, 'true' for True."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else printable(str(value), "utf-8")
