@@ -215,7 +215,8 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of 
     ("lines", "where", "tried"),
     [
         ([FAILED, "llama_model_load: error loading model: unable to allocate CUDA0 buffer"], "weights", None),
-        ([FAILED], "weights", None),
+        ([FAILED], "buffer", None),
+        (["load_tensors: loading model tensors", FAILED], "weights", None),
         ([CACHE, FAILED], "compute", None),
         ([CACHE, FAILED, "llama_model_load: error loading model"], "weights", None),
         (
@@ -232,9 +233,9 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of 
             "compute",
             1048577,
         ),
-        ([FAILED, "ggml_vulkan: memory allocation of size 77 failed"], "weights", 77),
+        ([FAILED, "ggml_vulkan: memory allocation of size 77 failed"], "buffer", 77),
         (NOT_FITTED, "fit", 410593 * MIB),
-        ([*NOT_FITTED, FAILED], "weights", None),
+        ([*NOT_FITTED, FAILED], "buffer", None),
         # far from the message another cache is another start's
         ([CACHE, FAILED, "llama_" + "x" * 2000 + " kv cache"], "compute", None),
     ],
@@ -252,7 +253,7 @@ def test_a_start_after_a_failed_fitting_pass_is_no_refusal() -> None:
     assert log_of(*NOT_FITTED).refusal is None
 
 
-@pytest.mark.parametrize(("distance", "where"), [(1992, "cache"), (1993, "weights")])
+@pytest.mark.parametrize(("distance", "where"), [(1992, "cache"), (1993, "buffer")])
 def test_the_cache_is_named_within_2000_characters_of_the_message(distance: int, where: str) -> None:
     message = "cudaMalloc failed: out of memory"
     log = read_log([message + "x" * (distance - len(message)) + "kv cache"])

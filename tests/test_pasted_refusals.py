@@ -144,7 +144,7 @@ ALONE = [
     # https://github.com/ollama/ollama/issues/16130
     (
         "alloc_tensor_range: failed to allocate Vulkan0 buffer of size 4697620480",
-        *("weights_too_large", "4.38 GiB were wanted", "-fit on"),
+        *("out_of_memory", "Weights, KV cache or compute buffer did not fit: 4.38 GiB", "-fit on"),
     ),
     # https://github.com/ggml-org/llama.cpp/issues/29270
     (

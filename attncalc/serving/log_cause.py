@@ -96,6 +96,7 @@ STAGES = {
     "error": Stage("The log ends within an error, before its message", "log_ends"),
     "fitting": Stage("The log ends while llama.cpp chooses layers and a context that fit", "log_ends"),
     "loading": Stage("The log ends while weights are loaded", "log_ends"),
+    "buffer": Stage("Weights, KV cache or compute buffer did not fit", "out_of_memory"),
     "": Stage("An allocation on the GPU failed", "out_of_memory"),
 }
 """By `LogRefusal.where`."""

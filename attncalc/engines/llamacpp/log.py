@@ -187,6 +187,9 @@ _LM_STUDIO = Program(
     },
 )
 """The same in its settings of a model, or of its program lms (lmstudio.ai/docs/cli/load)."""
+_WHICH_BUFFER = Advice(
+    "give the next lines too: 'error loading model' is of weights, 'kv cache' of the cache, 'compute' of the buffer"
+)
 _NO_OTHER_MODEL = Advice("ends the models that are loaded already, whose memory is not free", "lms unload --all")
 _BENCH = Program(
     "llama-bench",
@@ -411,7 +414,8 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     tried, free = _tried(text, match)
     # Vulkan's line alone, and that of CUDA's pool, do not say what it was for
     is_open = match[0].startswith(("Device memory", "CUDA error", "ROCm error"))
-    where = "compute" if logged else "" if is_open else "weights"
+    is_loading = not is_open and "load_tensors" in text
+    where = "compute" if logged else "weights" if is_loading else "buffer"
     after = text[match.start() : match.start() + 2000]
     around = text[max(0, match.start() - 200) : match.start()] + after
     of_cache = re.search(r'(?<!")kv cache|for rs cache', after)
@@ -516,6 +520,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         else (_NO_OTHER_MODEL, *smaller_cache, *one_slot, smaller_file),
         "compute": (Advice("a smaller compute buffer", "-fa on -ub 256"), *on_host, *shorter, *fewer_layers),
         "weights": (*fewer_layers, smaller_file),
+        "buffer": (*fewer_layers, *shorter, _WHICH_BUFFER),
         "host_cache": (*smaller_cache, smaller_file),
         **dict.fromkeys(("host", "killed"), (smaller_file, *shorter)),
     }
