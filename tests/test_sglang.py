@@ -710,6 +710,18 @@ def test_lora_buffers_have_a_pair_for_each_target_module(model: str, options: di
     assert size == widths * PAIR
 
 
+@each(("options", "devices"), [({}, 1), ({"tp": 8}, 8), ({"tp": 4, "expert_parallel": True}, 0)])
+def test_experts_that_ktransformers_has_on_the_host_leave_the_gpus(options: dict[str, Any], devices: int) -> None:
+    """120 of 128 experts in each of 48 layers, of 3 x 2,048 x 768 in bf16; with expert parallelism 24 of 32 per GPU."""
+    sizes = []
+    for experts in (128, 8):
+        budget = fit("qwen3-30b-a3b", engine="sglang", gpu="h100", kt_num_gpu_experts=experts, **options).budget
+        assert budget.weights is not None
+        sizes.append(int(budget.weights.total))
+    gone = 120 * 48 // devices if devices else 24 * 48
+    assert sizes[0] - sizes[1] == gone * 3 * 2048 * 768 * 2
+
+
 def test_fewer_adapters_of_a_batch_take_less() -> None:
     sizes = []
     for adapters in (8, 2):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TypeVar
 
 from ..attention import Matrix
 from ..attention.kind import give_one_of, tps
@@ -38,15 +39,12 @@ class MlpOfRanks(Mlp):
 
 
 @dataclass(frozen=True)
-class WholeExperts(MlpOfRanks):
-    """A mixture of which one device has some experts as a whole, and the router of all."""
+class SomeExperts(MlpOfRanks):
+    """A mixture with some of its experts, which tensor parallelism divides, and the router of all."""
 
     n_experts: int | None = documented("experts of a layer on one device", default=None)
-    # Experts of the layer on all devices; `n_experts` are those on this one
+    # Experts of the layer on all devices and the host; `n_experts` are those on this one
     n_routed: int = documented("experts of a layer on all devices", default=0)
-    devices: int = documented("devices that divide the experts", default=1)  # these devices
-    # Tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens
-    shared_copies: int = documented("devices that have whole shared experts", default=1)
 
     def __post_init__(self) -> None:
         """A token may use more experts than one device has."""
@@ -54,6 +52,15 @@ class WholeExperts(MlpOfRanks):
     def router(self, d_model: int) -> tuple[Matrix, ...]:
         width = self.d_router or d_model
         return (Matrix("router", width, self.n_routed, self.n_routed if self.router_bias else 0, "queries"),)
+
+
+@dataclass(frozen=True)
+class WholeExperts(SomeExperts):
+    """A mixture of which one device has some experts as a whole."""
+
+    devices: int = documented("devices that divide the experts", default=1)  # these devices
+    # Tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens
+    shared_copies: int = documented("devices that have whole shared experts", default=1)
 
     def shard(self, tp: int) -> WholeExperts:
         width = self.d_ff_shared
@@ -171,7 +178,7 @@ def _whole_experts(
             f"--enable-expert-parallel: {devices} devices are more than the {n_experts} experts",
             f"use at most {n_experts} devices for --tp times --dp",
         )
-    here = _with_experts(mlp, -(-n_experts // devices))
+    here = _with_experts(WholeExperts, mlp, -(-n_experts // devices))
     return dataclasses.replace(
         here, devices=devices, ranks=ranks, shared_ranks=shared_ranks, shared_copies=shared_copies
     )
@@ -179,13 +186,28 @@ def _whole_experts(
 
 def without_routed(mlp: Mlp) -> WholeExperts:
     """Return a mixture on a device that has none of the routed experts: the router, and the shared ones."""
-    return _with_experts(_shared_apart(mlp), 0)
+    return _with_experts(WholeExperts, _shared_apart(mlp), 0)
 
 
-def _with_experts(mlp: Mlp, n_experts: int) -> WholeExperts:
-    """Return the mixture on a device that has so many of its experts."""
-    fields = {field.name: getattr(mlp, field.name) for field in dataclasses.fields(mlp)} | {"n_experts": n_experts}
-    return WholeExperts(**fields, n_routed=mlp.n_experts or 0)
+def with_experts(model: ModelSpec, most: int) -> ModelSpec:
+    """Return the model without files, with at most so many of each layer's routed experts."""
+
+    def held(mlp: Mlp) -> Mlp:
+        if not mlp.n_experts or mlp.n_experts <= most:
+            return mlp
+        mlp = _shared_apart(mlp)
+        return _with_experts(WholeExperts if isinstance(mlp, WholeExperts) else SomeExperts, mlp, most)
+
+    return dataclasses.replace(_with_mlps(model, held), stored=None)
+
+
+_Some = TypeVar("_Some", bound=SomeExperts)
+
+
+def _with_experts(kind: type[_Some], mlp: Mlp, n_experts: int) -> _Some:
+    """Return the mixture with so many of its experts."""
+    fields = {field.name: getattr(mlp, field.name) for field in dataclasses.fields(mlp)}
+    return kind(**fields | {"n_experts": n_experts, "n_routed": mlp.n_routed})
 
 
 def _divided(width: int, name: str, tp: int, ranks: int) -> int:

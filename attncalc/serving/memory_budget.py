@@ -102,7 +102,8 @@ def memory_budget(
     usable = quantity(
         memory if share.numerator == share.denominator else ceil_div(memory * share.numerator, share.denominator)
     )
-    held = weights_on_gpu(resolved, part and engine.held(part, resolved.args), last=last)
+    on_gpu = engine.held(part or resolved.model, resolved.args)
+    held = weights_on_gpu(resolved, None if on_gpu is resolved.model else on_gpu, last=last)
     limits = resolved.limits(workload.batch, workload.context)
     facts, reserve_for = None, None
     if resolved.request.reserve is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ...model import ModelSpec
@@ -87,6 +87,21 @@ class Sglang(Engine[SglangArgs]):
         from ..expert_parallel import divide_for_attention
 
         return divide_for_attention(model, tp, ranks, expert_parallel=expert_parallel)
+
+    def held(self, part: ModelSpec, args: SglangArgs) -> ModelSpec:
+        """Return the part without the experts that KTransformers has on the host (layers/moe/kt_ep_wrapper.py)."""
+        if args.kt_num_gpu_experts is None:
+            return part
+        from ..expert_parallel import with_experts
+
+        return with_experts(part, args.kt_num_gpu_experts)
+
+    def host_notes(self, args: SglangArgs) -> Iterator[str]:
+        if args.kt_num_gpu_experts is not None:
+            yield (
+                f"--kt-num-gpu-experts {args.kt_num_gpu_experts}: the other routed experts of each layer are in host "
+                "memory, in the format of --kt-weight-path. Bounds of time take all experts as if on GPUs."
+            )
 
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)

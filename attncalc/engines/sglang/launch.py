@@ -39,6 +39,8 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from own_flags(SglangOptions, args, "lora_target_modules")
     if args.lora_target_modules:
         yield from ("--lora-target-modules", *args.lora_target_modules.split())
+    if args.kt_num_gpu_experts is not None:
+        yield from ("--kt-weight-path", "EXPERTS", "--kt-cpuinfer", "THREADS")
     yield from flag("--page-size", args.block_size)
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
@@ -91,6 +93,8 @@ _IGNORED = (
     *("--speculative-num-steps", "--speculative-eagle-topk", "--tokenizer-path", "--max-prefill-tokens"),
     *("--schedule-policy", "--nnodes", "--node-rank", "--mm-attention-backend"),
     *("--ple-offload-backend", "--ple-offload-dir"),
+    *("--kt-weight-path", "--kt-method", "--kt-cpuinfer", "--kt-threadpool-count"),
+    *("--kt-max-deferred-experts-per-token", "--kt-expert-placement-strategy"),
 )
 """Options with a value that change no figure."""
 _IGNORED_FLAGS = (
@@ -118,7 +122,7 @@ WORDS = LaunchWords(
         *("--enable-two-batch-overlap", "--moe-dense-tp-size"),
         *("--cuda-graph-bs-decode", "--cuda-graph-backend-decode", "--cuda-graph-backend-prefill"),
         *("--moe-runner-backend", "--fp8-gemm-backend", "--fp4-gemm-backend"),
-        *("--enable-flashinfer-trtllm-moe", "--disable-shared-experts-fusion"),
+        *("--enable-flashinfer-trtllm-moe", "--disable-shared-experts-fusion", "--kt-gpu-prefill-token-threshold"),
     ),
     flags={
         "--disable-radix-cache": ("--no-prefix-caching",),

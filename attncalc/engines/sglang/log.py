@@ -118,7 +118,7 @@ _OPTIONS = {
 _ARGUMENTS = {
     name: re.compile(rf"(?<!\w){name}=([1-9]\d{{0,9}})(?!\d)")
     for name in ("chunked_prefill_size", "max_mamba_cache_size", "max_total_tokens")
-}
+} | {"kt_num_gpu_experts": _argument("kt_num_gpu_experts", r"\d{1,6}")}
 _REQUESTS = re.compile(r"max_running_requests'?[=:] ?'?(\w{1,12})")
 _RANKS = _argument("attn_dp_size", r"\d{1,6}")
 _REPLICAS = _argument("dp_size", r"\d{1,6}")

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Annotated, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, TEXT, YES_OR_NO, Count, Parser, With, choice
+from ...options import COUNT, COUNT_OR_ZERO, TEXT, YES_OR_NO, Count, Parser, With, choice
 from ...records import dataclass
 from ...units import truncate
 from ..options import PagedArgs
@@ -102,6 +102,9 @@ class SglangOptions(TypedDict, total=False):
         With(metavar="NAME,...", axis=False),
     ]
     disable_hybrid_swa_memory: Annotated[bool, "Store sliding windows as full attention."]
+    kt_num_gpu_experts: Annotated[
+        Count | None, COUNT_OR_ZERO, "Routed experts of a layer on GPUs; KTransformers runs the others on the host."
+    ]
     ple_offload_embedding: Annotated[
         bool | None, YES_OR_NO, "Qwen4's tables of n-grams in host memory. Default: in bf16 on NVIDIA GPUs."
     ]
@@ -127,6 +130,7 @@ class SglangArgs(PagedArgs):
     max_loras_per_batch: int | None = None
     lora_target_modules: str | None = None
     disable_hybrid_swa_memory: bool = False
+    kt_num_gpu_experts: int | None = None
     ple_offload_embedding: bool | None = None
 
     @property

@@ -142,8 +142,8 @@ class Vllm(Engine[VllmArgs]):
         if args.cpu_offload_gb:
             size = human(args.cpu_offload_gb, BYTES)
             yield (
-                f"Up to {size} of the layers on each GPU are in host memory. Every step reads them over PCIe, which "
-                "bounds of time leave out."
+                f"--cpu-offload-gb: up to {size} of the layers on each GPU are in host memory. Every step reads them "
+                "over PCIe, which bounds of time leave out."
             )
 
     def host_cache(self, args: VllmArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
