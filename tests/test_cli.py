@@ -73,6 +73,18 @@ def test_a_piped_config_is_the_model_if_none_is_named(tmp_path: Path) -> None:
     assert answers[0].stdout == answers[1].stdout
 
 
+def test_a_piped_message_is_read_with_the_model_or_the_command_beside_it() -> None:
+    indivisible = "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8)."
+    named = shell(f"echo '{indivisible}' | attncalc explain --model Qwen/Qwen2.5-7B-Instruct")
+    assert (named.returncode, "8 GPUs cannot share 28 attention heads" in named.stdout) == (1, True)
+    launch = "python3 -m sglang.launch_server --model-path Qwen/Qwen2.5-32B-Instruct --mem-fraction-static 0.75"
+    lines = "Load weight end. avail mem=17.52 GB, mem usage=61.17 GB.\\nRuntimeError: Not enough memory. Please try to"
+    started_so = shell(f"printf '{lines} increase --mem-fraction-static.' | attncalc doctor --cmd '{launch}'")
+    assert "share (0.75) for the cache" in " ".join(started_so.stdout.split())
+    in_a_loop = shell("printf 'gpt2\nqwen3-8b' | while read m || [ $m ]; do attncalc kv $m --nosuch; done")
+    assert in_a_loop.stdout.count("  KV cache") == 2
+
+
 @pytest.mark.parametrize("command", ["kv", "params", "flops", "memory", "compare"])
 def test_every_command_takes_a_model_by_argument_option_and_stdin(ask: Ask, command: str) -> None:
     text = (REPOSITORY / "presets/models/gpt2.yaml").read_text()

@@ -142,14 +142,16 @@ def test_a_message_alone_does_not_say_that_the_server_did_not_start(ask: Ask) ->
     assert "  OUT OF MEMORY: An allocation on the GPU" in ask_of(ask, "pasted-sglang-aiter-workspace", "").out
 
 
-def test_a_log_without_a_model_has_the_cache_in_its_error(ask: Ask, tmp_path: Path) -> None:
+def test_a_log_without_a_model_says_what_its_cache_holds(ask: Ask, tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     log.write_text(
         "GPU KV cache size: 21,296 tokens\nMaximum concurrency for 40,960 tokens per request: 0.52x\n", "utf-8"
     )
     answer = ask("fit", "--log", str(log))
-    assert answer.code == 2
-    assert "its cache holds 21,296 tokens, and one request may have 40,960\n" in answer.err
+    assert answer.code == 0
+    # 21,296 / 40,960 = 0.52
+    assert "NO FAILURE: the cache holds 21,296 tokens: 0.52 requests of 40,960" in answer.out
+    assert "--kv-cache-dtype fp8: a cache of half the size" in answer.out
 
 
 def test_layers_that_a_log_does_not_count_contradict_no_model(ask: Ask, tmp_path: Path) -> None:

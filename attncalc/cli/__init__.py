@@ -54,7 +54,10 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
 """
 """What `attncalc` alone prints, within 24 rows."""
-_OTHER_NAMES = {"version": "--version", "v": "--version", "log": "fit --log", "completion": "--show-completion"}
+_OF_LOG = ("log", "logs", "doctor", "diagnose", "debug")
+"""Words for the reading of a log, before its file or where it is piped in."""
+_OTHER_NAMES = {"version": "--version", "v": "--version", "completion": "--show-completion"}
+_OTHER_NAMES |= dict.fromkeys(_OF_LOG, "fit --log")
 """{a word: what it is as an option}."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells for which there is a completion script."""
@@ -188,10 +191,11 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
     `is_read` is whether it is what words mean.
     """
-    if args in ([], ["log"]):
+    if not args or (args[0] in _OF_LOG and not any(map(os.path.isfile, args))):
         from ..config.user_files import piped_in
 
-        args = ["fit"] if piped_in() else args  # cat server.log | attncalc
+        of_log = ["--log", "-"] if args else []
+        args = ["fit", *of_log, *args[1:]] if piped_in() else args  # cat server.log | attncalc
     may_be_file = args[:1] == ["fit"] or any(map(os.path.isfile, args))
     if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and may_be_file:
         from .launch_files import with_command
@@ -212,7 +216,7 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
     found = with_built_in(args, root, error) if of_name else error
     if isinstance(found, AttncalcError) and not isinstance(error, NetworkError):
         name, *rest = args
-        if name in _OTHER_NAMES and len(rest) == (name in ("completion", "log")):
+        if name in _OTHER_NAMES and (len(rest) == (name == "completion") or (name in _OF_LOG and len(rest) < 2)):
             found = [*_OTHER_NAMES[name].split(), *rest], []
         else:
             found = answer(args, root, error)

@@ -89,19 +89,39 @@ def read_logged_request(
     try:
         model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
     except AttncalcError as error:
-        if named.is_given or log.refusal is None:
+        if named.is_given or not (log.refusal or (log.model is None and log.logged.get("kv_tokens"))):
             raise
-        text = error.message
-        given = options.get("gpu")
-        device = _gpu_in_log(log, str(given) if given else None)[1]
-        _note_others(log, device)
-        return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", device)
+        return _without_model(log, options, error)
     log = log._replace(is_dense=not model.has_experts)
     merged = _with_options_in_log(options, log, model)
     _note_others(log, merged["gpu"])
     # without it in the log, the command has the repository that was typed: a preset may be of several
     typed = served_fields(named.model, model, options) if named.model and not log.served else {}
     return log, fit_request(model, merged, {"served_model": log.served, **typed}, is_logged=True)
+
+
+def _without_model(log: StartupLog, options: FitOptions, error: AttncalcError) -> tuple[StartupLog, UnknownModel]:
+    """Return the log with what it says alone; `error` is why its model is not known."""
+    given = options.get("gpu")
+    device = _gpu_in_log(log, str(given) if given else None)[1]
+    reason = f"{error.message[0].upper()}{error.message[1:]}"
+    if log.refusal is None:
+        return _with_its_cache(log), UnknownModel(f"{reason}: {error.tip}.", device)
+    _note_others(log, device)
+    return log, UnknownModel(f"{reason}.", device)
+
+
+def _with_its_cache(log: StartupLog) -> StartupLog:
+    """Return the log of a start that went well with what its cache holds, which needs no model."""
+    from ..engines.startup_log import Load, LogRefusal
+
+    held, most = int(log.logged["kv_tokens"].number), log.settings.get("context", "")
+    requests = f": {held / int(most):,.2f} requests of {count(int(most))}, and more that are shorter" if most else ""
+    refusal = LogRefusal(
+        "overloaded", "", cause="no_failure", reason=f"the cache holds {count(held)} tokens{requests}."
+    )
+    full = log._replace(refusal=refusal, load=Load(0, 0, 1, 0))  # what gives a full cache more room
+    return log._replace(refusal=refusal._replace(advice=find_engine(log.engine).log_advice(full)))
 
 
 def is_log_file(path: str) -> bool:
@@ -211,11 +231,7 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
         name = log.path
     tip = "give the model: attncalc fit MODEL --log FILE"
     if name is None:
-        held, most = log.logged.get("kv_tokens"), log.settings.get("context", "")
-        sizes = ""
-        if held and most.isdecimal():
-            sizes = f"; its cache holds {count(int(held.number))} tokens, and one request may have {count(int(most))}"
-        raise AttncalcError(f"the log does not name the model{sizes}", tip)
+        raise AttncalcError("the log does not name the model", tip)
     unknown = AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip)
     preset = _preset_of(name)
     try:

@@ -22,6 +22,7 @@ from ..api.fit_options import EngineOptions
 from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import hint, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
+from ..config.user_files import piped_in
 from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, NotUnderstoodError, is_valid
 from ..ggml import FILE_TYPES
@@ -106,9 +107,13 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
     """
     args, is_unknown = _in_order(args, root, error), isinstance(error, NotUnderstoodError)
-    text = " ".join(args)
-    if (is_unknown or args[:1] == ["explain"]) and (of_message := _asked_by_message(text)):
-        return of_message if isinstance(of_message, AttncalcError) else _about_message(of_message, text, root)
+    if is_unknown or args[:1] == ["explain"]:
+        text = " ".join(args)
+        asks_for_it = args[:1] == ["explain"] or "-" in args  # other commands leave it to the loop that they are in
+        piped = piped_in().decode("utf-8", "replace") if asks_for_it else ""
+        for whole in (text, *[f"{text}\n{piped}"] * bool(piped)):  # the command of a start, and what it printed
+            if of_message := _asked_by_message(whole):
+                return of_message if isinstance(of_message, AttncalcError) else _about_message(of_message, whole, root)
     if is_unknown and launches(args):
         return _about_launch(args, root)
     words = Words(root, args[args[:1] == ["help"] :])
@@ -123,7 +128,7 @@ def _in_order(args: Sequence[str], root: Any, error: AttncalcError) -> Sequence[
     """Return the words of a question in quotation marks, and the arguments with the command first: '--json kv gpt2'."""
     if not isinstance(error, NotUnderstoodError):
         return args
-    args = (args[0].split() or args) if len(args) == 1 else args
+    args = (args[0].split() or args) if len(args) == 1 else list(chain.from_iterable(map(_unquoted, args)))
     if "--" in args and not launches(args):  # 'fit qwen3-8b --gpu h100 -- torchrun ...', '-- what about 128k'
         place = args.index("--")
         of_trainer = _TRAINERS.match(" ".join(args[place + 1 :])) is not None
@@ -131,6 +136,12 @@ def _in_order(args: Sequence[str], root: Any, error: AttncalcError) -> Sequence[
     lead = next((i for i, word in enumerate(args) if not word.startswith("-")), 0)
     is_late = lead and args[lead] in root.list_commands(None)
     return [args[lead], *args[:lead], *args[lead + 1 :]] if is_late else args
+
+
+def _unquoted(arg: str) -> list[str]:
+    """Return the words of a launch command in quotation marks, and another argument as it is."""
+    words = arg.split() if " " in arg else []
+    return words if launches(words) else [arg]
 
 
 def _given(items: Iterable[Item]) -> dict[str, Fraction]:
