@@ -376,10 +376,11 @@ def test_recomputation_of_ops_repeats_every_second_matmul() -> None:
         flops(load("mixtral-8x7b"), Workload.train(1, 64, recompute="op"))
 
 
-@each("workload", [{}, {"phase": "decode"}, {"phase": "prefill", "past": 3}])
+@each("workload", [{"phase": "decode"}, {"phase": "prefill", "past": 3}])
 def test_only_training_recomputes(workload: dict[str, Any]) -> None:
     with pytest.raises(AttncalcError, match="recompute='full' cannot be combined with phase"):
         attncalc.flops("gpt2", recompute="full", context=64, **workload)
+    assert "gpt2, train," in repr(attncalc.flops("gpt2", recompute="full", context=64))
 
 
 def test_six_n_d_is_the_published_compute_of_gpt3() -> None:

@@ -28,7 +28,7 @@ from ..report.report import number, times
 from ..units import BYTES, FLOP, GIB, PARAMS, human
 from ..workload import Workload
 from .arguments import takes
-from .inputs import read_call, read_model
+from .inputs import phase_of_flops, read_call, read_model
 from .options import ActivationsOptions, FlopsOptions, IntensityOptions, KVCacheOptions, ShardedModelOptions
 from .results import Result, TotalResult, model_subject, workload_subject
 
@@ -138,14 +138,15 @@ def _pass_subject(model: ModelSpec, workload: Workload) -> str:
 
 @takes(FlopsOptions)
 def flops(model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[FlopsOptions]) -> Flops:
-    """Return the FLOPs of a prefill, a decode step or a training step on one device; by default of a prefill.
+    """Return the FLOPs of a prefill, a decode step or a training step on one device; by default of a prefill, and with
+    recompute of a training step.
 
     >>> flops("llama2-70b", phase="decode", batch=8, context=4096)
     Flops(llama2-70b, decode, batch 8, context 4,096: 1.19 TFLOP)
 
     It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
     """
-    spec, size = read_call(model, workload, options, phase="prefill")
+    spec, size = read_call(model, workload, options, phase=phase_of_flops(options))
     return Flops(*of_flops.flops(spec, size)).knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
 
 

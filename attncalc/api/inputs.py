@@ -106,6 +106,11 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
     return make(batch, context, **of_workload)
 
 
+def phase_of_flops(options: Mapping[str, Any]) -> str:
+    """Return the phase that `flops` has by default: only a training step recomputes."""
+    return "train" if options.get("recompute", "none") != "none" else "prefill"
+
+
 def _thousands(context: object) -> list[str]:
     """Return a note on '32k' tokens, where 32K are often meant; [] for another number."""
     thousands = int(match[1]) if (match := re.fullmatch(r"(\d{1,6})k", str(context))) else 0

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from ..api.inputs import read_workload
+from ..api.inputs import phase_of_flops, read_workload
 from ..api.options import FlopsOptions
 from ..report.flops import flops_report
 from . import COMMANDS
@@ -30,4 +30,5 @@ class ScreenOptions(Options):
 @app.command(help=COMMANDS["flops"], epilog="For example: attncalc flops llama2-70b --phase decode --context 32K")
 def flops(model: o.NamedModel, options: FlopsOptions, screen: ScreenOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
-    output.show(flops_report(spec, read_workload(spec, {"phase": "prefill", **options}), full=screen.full))
+    workload = read_workload(spec, {"phase": phase_of_flops(options), **options})
+    output.show(flops_report(spec, workload, full=screen.full))
