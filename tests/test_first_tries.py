@@ -202,20 +202,7 @@ def test_another_tools_name_of_an_option_is_read(ask: Ask) -> None:
     assert answer.err == "read as: attncalc kv llama3-8b --context 4k\nnot read: --port 80 (it changes no figure)\n"
 
 
-def test_a_usual_value_is_assumed_and_named(ask: Ask) -> None:
-    """The prompt is the rest of the context: 8,192 - 1,024 = 7,168."""
-    rest = ("llama3-8b", "--users", "10", "--gpu", "h100")
-    answer = ask("plan", *rest, "--context", "8K")
-    assert "assumed: --prompt 7168, --output-len 1K\n" in answer.err
-    assert (
-        answer.out
-        == ask(*["plan", "llama3-8b", "--users", "10", "--prompt", "7168", "--output-len", "1K", "--gpu", "h100"]).out
-    )
-
-
-@pytest.mark.parametrize(
-    "line", ["kv llama3-8b honestly", "memory llama3-8b --train", "plan llama3-8b --users 9 --gpu h100"]
-)
+@pytest.mark.parametrize("line", ["kv llama3-8b honestly", "memory llama3-8b --train", "plan llama3-8b --users 9"])
 def test_a_program_gets_an_error_where_words_are_left_out_or_something_is_assumed(ask: Ask, line: str) -> None:
     for option in ("--json", "--quiet"):
         answer = ask(*line.split(), option)

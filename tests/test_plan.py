@@ -511,14 +511,28 @@ def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
     assert figures_of(by_share)["ttft_bound"] < figures_of(without)["ttft_bound"]
 
 
+@each(
+    ("words", "prompt", "output", "assumed"),
+    [
+        ("", 4096, 1024, "--prompt 4K, --output-len 1K"),
+        ("-c 4608", 3584, 1024, "--prompt 3584, --output-len 1K"),  # 4,608 - 1,024
+        ("--prompt 7K", 7168, 1024, "--output-len 1K"),
+        ("--prompt 7K -c 7500", 7168, 332, "--output-len 332"),  # 7,500 - 7,168
+        ("--output-len 500", 4096, 500, "--prompt 4K"),
+    ],
+)
+def test_usual_requests_are_assumed_and_named(ask: Ask, words: str, prompt: int, output: int, assumed: str) -> None:
+    document = ask("plan", "llama3-8b", "--users", "10", "--gpu", "h100", "--json", *words.split()).document
+    assert (document["load"]["prompt"], document["load"]["output"]) == (prompt, output)
+    assert document["notes"][0] == f"Assumed: {assumed}."
+
+
 # Bad input
 
 
 @each(("words", "message"), [
-    ("", "--users, --gpu and --prompt are required"),
-    ("--users 500", "--gpu and --prompt are required"),
-    ("--users 500 --gpu h100", "--prompt is required"),
-    ("--users 500 --gpu h100 --prompt 3K", "--prompt needs --output-len"),
+    ("", "--users and --gpu are required"),
+    ("--users 500", "--gpu is required"),
     ("--users 0 --gpu h100 --prompt 3K --output-len 1", "--users: '0' is not a whole number"),
     ("--users 500 --gpu 2xh100,l4 --prompt 3K --output-len 1", "--gpu 2xh100: several kinds"),
     ("--users 500 --gpu hal9000 --prompt 3K --output-len 1", "no GPU named 'hal9000'"),

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttncalcError, MissingError, clash, did_you_mean
+from ..errors import AttncalcError, clash, did_you_mean
 from ..serving.traffic import Traffic
 from ..units import long_option, parse_count, truncate
 
+USUAL = {"prompt": "4K", "output": "1K"}
+"""Tokens of a request of which an option is left out."""
 MOST_REQUESTS = 1_000_000
 """Requests that a CSV may have."""
 _PROMPTS = (
@@ -27,10 +29,26 @@ _OUTPUTS = (
 """Names of columns, in small letters; those of Azure's and BurstGPT's traces are among them."""
 
 
+def usual_requests(options: Mapping[str, Any], context: int | None) -> dict[str, str]:
+    """Return the usual prompt and output if the options of LoadOptions, parsed, lack them.
+
+    They are what a context leaves: of 8,192 tokens a prompt of 7,168, and an output of 1,024.
+    """
+    if options.get("lengths") is not None:
+        return {}
+    usual = {name: text for name, text in USUAL.items() if options.get(name) is None}
+    tokens = {name: _range(options.get(name, text), f"--{name}")[1] for name, text in USUAL.items()}
+    for name in usual:
+        rest = (context or 0) - sum(tokens.values()) + tokens[name]
+        if rest > 0 and (name == "prompt" or rest < tokens[name]):
+            usual[name], tokens[name] = str(rest), rest
+    return usual
+
+
 def read_traffic(options: Mapping[str, Any]) -> Traffic:
     """Return the requests that the options of LoadOptions, parsed, describe.
 
-    Raises AttncalcError if options are missing or exclude each other, or the file has no such requests.
+    Raises AttncalcError if options exclude each other, or the file has no such requests.
     """
     path, prompt, output = (options.get(name) for name in ("lengths", "prompt", "output"))
     if path is not None:
@@ -39,10 +57,6 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
         pairs = _read_csv(Path(os.fspath(path)), options.get("length_columns"))
         traffic = _mixture(pairs, options.get("percentile"))
     else:
-        if prompt is None:
-            raise MissingError("--prompt is required", "for example --prompt 3K --output-len 500, or --lengths FILE")
-        if output is None:
-            raise MissingError("--prompt needs --output-len", "give the tokens of an output: --output-len 500")
         for name in ("length_columns", "percentile"):
             if options.get(name) is not None:
                 raise AttncalcError(f"{long_option(name)} needs --lengths", "give the CSV of the requests")

@@ -76,11 +76,15 @@ class LoadOptions(TypedDict, total=False):
     prompt: Annotated[
         Count | None,
         options_of(TrafficOptions)["prompt"].but(
-            parse=TEXT, help="Tokens of a prompt, as 4K, or as 1K:8K for any number between; with --output-len."
+            parse=TEXT,
+            help="Tokens of a prompt, or 1K:8K for any number between. Default: 4K; with --context, its rest.",
         ),
     ]
     output: Annotated[
-        Count | None, options_of(TrafficOptions)["output"].but(parse=TEXT, help="Tokens of an output, as 1K or 100:2K.")
+        Count | None,
+        options_of(TrafficOptions)["output"].but(
+            parse=TEXT, help="Tokens of an output, or 100:2K for any number between. Default: 1K."
+        ),
     ]
     lengths: Annotated[
         str | os.PathLike[str] | None,

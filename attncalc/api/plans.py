@@ -29,8 +29,8 @@ from .arguments import takes
 from .fit_request import fit_request, options_of_name, served_fields
 from .inputs import read_model
 from .options import ModelOptions
-from .plan_load import read_traffic
-from .plan_options import FIT_OPTIONS, ChoiceOptions, CostOptions, LoadOptions, PlanOptions
+from .plan_load import read_traffic, usual_requests
+from .plan_options import FIT_OPTIONS, ChoiceOptions, CostOptions, LoadOptions, PlanOptions, PlanSizeOptions
 from .results import ResultRows
 
 if TYPE_CHECKING:
@@ -99,17 +99,18 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     examples = {
         "--users": "users" not in load and "rate" not in load and "--users 500",
         "--gpu": options.get("gpu") is None and "--gpu h100,h200",
-        "--prompt": load.keys().isdisjoint(("prompt", "lengths")) and "--prompt 3K --output-len 500",
     }
     if missing := {name: example for name, example in examples.items() if example}:
         lacking = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
         raise MissingError(
             f"{lacking} {'is' if len(missing) == 1 else 'are'} required",
-            f"for example {' '.join(missing.values())} (--rate 20/s, --gpu all and --lengths FILE work too)",
+            f"for example {' '.join(missing.values())} (--rate 20/s and --gpu all work too)",
         )
     if options.get("disaggregate") and options.get("spread"):
         raise clash("--disaggregate", "--spread")
-    traffic = read_traffic(load)
+    usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"))
+    assumed = [f"{options_of(LoadOptions)[name].name} {text}" for name, text in usual.items()]
+    traffic = read_traffic({**load, **usual})
     names, most = _without_number(options["gpu"])
     prices = read_prices(costs["price"], names) if "price" in costs else {}
     gpus = _gpus(names, prices)
@@ -140,6 +141,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
             max_gpus=max_gpus,
             prices=prices,
             shows_power=bool(options.get("watts")),
+            assumed=f"Assumed: {', '.join(assumed)}." if assumed else "",
         ),
         growth=_growth(options.get("growth")),
         sort=costs.get("sort") or ("price" if prices else "gpus"),

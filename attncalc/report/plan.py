@@ -447,8 +447,8 @@ def _pool_columns(name: str, shown: Sequence[Pools]) -> Iterator[tuple[Column, l
 
 def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     found, demand = plan.found, plan.demand
-    if not found.complete:
-        yield "warning: interrupted; these are the rows that were found until then."
+    interrupted = "" if found.complete else "warning: interrupted; these are the rows that were found until then."
+    yield from filter(None, (interrupted, demand.assumed))
     pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
     yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
     if any(row.is_slow for row in plan.rows):

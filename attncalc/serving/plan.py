@@ -83,6 +83,7 @@ class Demand(NamedTuple):
     max_gpus: int | None = None  # the most GPUs; None without a limit
     prices: Mapping[str, Ratio] = MappingProxyType({})  # {name of a GPU: price of an hour}
     shows_power: bool = False  # whether the screen shows the power of the GPUs
+    assumed: str = ""  # a sentence about options that were not given: 'Assumed: --prompt 4K.'
 
     @property
     def load(self) -> float:
