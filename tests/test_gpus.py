@@ -234,6 +234,17 @@ def test_a_memory_decides_bandwidth_and_cores_of_a_mac() -> None:
     assert gpus_of("2xM3 Max 64GB") == (2, gpu("m3-max-64gb"))
 
 
+def test_a_family_with_a_memory_is_its_slowest_gpu() -> None:
+    """Apple sells 36 GB with an M3 Pro of 150 GB/s and with an M3 Max of 300 GB/s."""
+    assert gpu("m3-36gb").bandwidth == 150 * 10**9
+
+
+def test_two_kinds_of_gpu_with_the_same_memory_are_the_slower_one() -> None:
+    """An RTX 3090 has 936 GB/s, and an RTX 4090 1,008; both have 24 GB."""
+    number, known = gpus_of("2x3090+4090")
+    assert (number, known.bandwidth) == (3, 936 * 10**9)
+
+
 def test_a_memory_that_was_not_sold_is_an_error_that_lists_those_that_were() -> None:
     with pytest.raises(AttncalcError, match="no GPU named 'm4-pro-72gb'") as caught:
         gpu("m4-pro-72gb")

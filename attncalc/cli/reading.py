@@ -26,9 +26,9 @@ from ..config.user_files import piped_in
 from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, NotUnderstoodError, is_valid
 from ..ggml import FILE_TYPES
-from ..options import by_name, options_of
+from ..options import SHARE, by_name, options_of
 from ..serving.weight_format import released_dtype
-from ..units import hyphens, parse_count, truncate
+from ..units import hyphens, parse_count, parse_decimal, truncate
 from ..vocabulary import (
     ALL_SHOWN,
     ASSUMED,
@@ -126,9 +126,10 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
 
 def _in_order(args: Sequence[str], root: Any, error: AttncalcError) -> Sequence[str]:
     """Return the words of a question in quotation marks, and the arguments with the command first: '--json kv gpt2'."""
+    args = [word for before, arg in zip(["", *args], args, strict=False) for word in _unquoted(arg, before)]
     if not isinstance(error, NotUnderstoodError):
         return args
-    args = (args[0].split() or args) if len(args) == 1 else list(chain.from_iterable(map(_unquoted, args)))
+    args = (args[0].split() or args) if len(args) == 1 else args
     if "--" in args and not launches(args):  # 'fit qwen3-8b --gpu h100 -- torchrun ...', '-- what about 128k'
         place = args.index("--")
         of_trainer = _TRAINERS.match(" ".join(args[place + 1 :])) is not None
@@ -138,10 +139,11 @@ def _in_order(args: Sequence[str], root: Any, error: AttncalcError) -> Sequence[
     return [args[lead], *args[:lead], *args[lead + 1 :]] if is_late else args
 
 
-def _unquoted(arg: str) -> list[str]:
-    """Return the words of a launch command in quotation marks, and another argument as it is."""
+def _unquoted(arg: str, before: str) -> list[str]:
+    """Return the words of a sentence or a launch command in quotation marks, and another argument as it is."""
     words = arg.split() if " " in arg else []
-    return words if launches(words) else [arg]
+    is_sentence = len(words) > 3 and "\n" not in arg and not (arg.startswith("-") or before.startswith("-"))
+    return words if is_sentence or launches(words) else [arg]
 
 
 def _given(items: Iterable[Item]) -> dict[str, Fraction]:
@@ -484,8 +486,13 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
                 votes[command] = votes.get(command, 0) + weight
     named = " ".join(item.idea.means if item.idea else item.text for item in items)
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price)", named) is None)
+    asks_why = any(re.match(_WHY, item.typed.lower()) for item in items)
+    votes["plan"] -= 9 * (asks_why and re.search("--(users|rate)", named) is None)  # 'why does attention cost so much'
     votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
     votes["train"] += 3 * any(item.idea and item.idea.means == "train" for item in items)  # 'grpo with vllm'
+    # 'how many flops to train gpt3 on 300B tokens' needs no GPU
+    asks_flops = any(item.idea and item.idea.means == "flops | train" for item in items)
+    votes["flops"] += 9 * (asks_flops and "D" in _given(items) and not kinds["gpu"])
     votes["plan"] -= 9 * any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     votes["compare"] += 3 * (kinds["model"] > 1)
     votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
@@ -495,8 +502,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
     votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" or item.typed == "gpu" for item in items)
     has_figure = any(re.search(r"\d", item.value or "") for item in items)
-    asks_figure = has_figure and not any(re.match(_WHY, item.typed.lower()) for item in items)
-    votes["explain"] += 5 * (not kinds["model"] and not asks_figure)
+    votes["explain"] += 5 * (not kinds["model"] and (asks_why or not has_figure))
     sizes = (
         item for item in items if item.idea and item.value is None and not OF_MODEL.isdisjoint(item.idea.means.split())
     )
@@ -844,14 +850,23 @@ class Reading:
         """Add what a term means beside figures: that of the model's attention, if a question asks why."""
         from ..report.glossary import TERMS, find_terms
 
-        asked = [word for item in self._items if item.idea and item.idea.means == "explain" for word in [item.typed]]
-        names = [name for word in asked if _is_term(word) for name in find_terms(word)]
-        model = next((one for one in self._arguments if preset_of(one)), None)
         asks_why = any(re.fullmatch("(?i)why|how come", item.typed) for item in self._items)
+        terms = [
+            item
+            for item in self._items
+            if (item.idea and re.search(r"^explain$|\| explain$" if asks_why else "^explain$", item.idea.means))
+            or (asks_why and item.kind == "plain")
+            if _is_term(item.typed)
+        ]
+        self._use(terms)
+        names = [name for item in terms for name in find_terms(item.typed)]
+        model = next((one for one in self._arguments if preset_of(one)), None)
         if self._command == "kv" and asks_why and model:
             attentions = [layers.attention for _, layers in load(model).groups()]
             names += [one.label.lower() for one in attentions]
             names += ["window"] * any("Sliding" in type(one.span).__name__ for one in attentions)
+        if names and asks_why and self._command == "flops":
+            self._found.pop("--explain", None)  # a sentence instead of all formulas
         for name in dict.fromkeys(name for name in names if name in TERMS):
             self._answers.append(f"note: {TERMS[name].title}: {TERMS[name].meaning}")
 
@@ -863,12 +878,36 @@ class Reading:
         if lines := lines_of(formulas, _given(self._items)):
             names = tuple(line.removeprefix("answer: ").partition("=")[0] for line in lines)
             symbols = {*re.findall(r"[A-Za-z]\w*", " ".join(one for one in formulas if one.startswith(names)))}
-            items = [item for item in self._items if symbols & given_by(item).keys()]
-            used = {text for item in items for text in (item.typed, _with_value(item))}
-            self.left_out, self._numbers = (
-                [word for word in several if word not in used] for several in (self.left_out, self._numbers)
-            )
+            self._use([item for item in self._items if symbols & given_by(item).keys()])
             self._answers = lines
+
+    def _use(self, items: Sequence[Item]) -> None:
+        """Count items as read, since the answer has them."""
+        used = {text for item in items for text in (item.typed, _with_value(item))}
+        self.left_out, self._numbers, self.unread = (
+            [word for word in several if word not in used] for several in (self.left_out, self._numbers, self.unread)
+        )
+
+    def _compute_training(self) -> None:
+        """Compute 6 N D of so many tokens: `flops` counts one step, and a model of 1.5B parameters is only like one."""
+        from ..report.glossary import TERMS
+
+        tokens = [one for one in self._items if "D" in given_by(one) and kind_of(one.value or "") == "billions"]
+        model = next((one for one in self._items if one.kind == "model"), None)
+        given = _given(tokens) | (given_by(model) if model and kind_of(model.typed) == "billions" else {})
+        if not tokens or model is None or self._command not in ("flops", "train"):
+            return
+        if self._command == "flops" and preset_of(model.text):
+            from ..cost.params import params
+
+            self._set("--phase", "train", is_example=True)
+            self._use(tokens)
+            given.setdefault("N", Fraction(int(params(load(model.text)).active)))
+        gpus, mfu = (self._found.get(name, (usual,))[-1] for name, usual in (("--gpu", ""), ("--mfu", "0.4")))
+        if is_valid(gpus_of, gpus) and is_valid(SHARE.parse, mfu, ""):
+            machine, share = gpus_of(gpus), Fraction(*parse_decimal(mfu, "--mfu", upper=1))
+            given |= {"GPUs": Fraction(machine[0] or 1), "peak": Fraction(machine[1].peak("bf16")), "MFU": share}
+        self._answers += lines_of([*TERMS["chinchilla"].formula, *TERMS["mfu"].formula], given)
 
     def finish(self) -> Reading:
         """Return the reading, after all items were added."""
@@ -879,6 +918,7 @@ class Reading:
             self.unread, self.left_out = [*self.unread, *self.left_out], []
         if self._command != "explain":
             self._explain_beside()
+            self._compute_training()
         self._join_parts()
         if self._compares and self._command in _OF_ONE_ANSWER and "," not in "".join(self.options):
             self.unread += [] if "--quants" in self._found else ["vs"]

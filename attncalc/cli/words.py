@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise, product, takewhile
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,9 @@ from ..engines.pasted import could_matter
 from ..errors import BadValueError, is_valid
 from ..hardware import PER_NODE
 from ..model import plural
-from ..options import WEIGHTS_DTYPE, Parser
+from ..options import SHARE, WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
-from ..units import hyphens, long_option, truncate
+from ..units import hyphens, long_option, parse_decimal, truncate
 from ..vocabulary import (
     ALL_SHOWN,
     COUNTS,
@@ -89,7 +89,7 @@ _BEFORE_USED = ("than", "shows", "showing", "uses", "used", "says", "reports", "
 _DENIALS = ("not", "never", "no", "instead", "without")
 _SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
 FILES = (*DOCUMENTS, ".log")  # the ends of words that can only be files
-_UNLIKELY = {"N--context": r"\d{1,2}", "RANKtrain --l": r".*[kKmM,].*"}
+_UNLIKELY = {"N--context": r"\d{1,2}", "SIZE--gpu SIZ": r"\d{4,}", "RANKtrain --l": r".*[kKmM,].*"}
 """{placeholder and start of what an idea means: numbers that it hardly has, as '3 epochs' after 'context'}."""
 _MOST_IDEAS = 6
 _MOST_DIGITS = 8
@@ -249,12 +249,12 @@ class Words:
                 )
                 item = item._replace(is_exact=is_yes or (not equals and (is_same or bool(is_own))))
             items.insert(0 if "base" in name and item.kind == "model" else len(items), item)  # compared with others
-        found = self._with_all_gpus(_with_values([*items, *self._classified(bare), *of_keys]))
+        found = self._with_all_gpus(_with_active(_with_values([*items, *self._classified(bare), *of_keys])))
         given = {self._set_by(one) for one in found}  # replaces what a file sets
         found = _with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
             found = [item for item in found if item.kind != "attention"]
-        found = _without_this_machine(found)
+        found = _as_one_machine(_without_this_machine(found))
         return _with_splits(_without_empty(_with_neighbours(_with_usual(found))))
 
     def _unglued(self, word: str) -> list[str]:
@@ -760,6 +760,17 @@ def _without_this_machine(items: list[Item]) -> list[Item]:
     return [Item("plain", one.typed, one.typed) if _is_this_machine(one) else one for one in items]
 
 
+def _as_one_machine(items: list[Item]) -> list[Item]:
+    """Return the items of 'I have two 3090s and one 4090' with one machine of both."""
+    said = [item.typed.lower() for item in items]
+    places = [i for i, item in enumerate(items) if item.kind == "gpu"]
+    if len(places) != 2 or not {"have", "has", "own", "got", "with"} & {*said[: places[0]]} or {"or", "vs"} & {*said}:
+        return items
+    first, last = places
+    joint = items[first]._replace(text=f"{items[first].text}+{items[last].text}")
+    return [*items[:first], joint, *items[last + 1 :]] if {*said[first + 1 : last]} <= {"and", "plus", "a"} else items
+
+
 def _is_this_machine(item: Item) -> bool:
     return item.text == "local" or (item.idea is not None and item.idea.alone == "--gpu local" and item.value is None)
 
@@ -845,6 +856,19 @@ def _with_values(items: Sequence[Item]) -> list[Item]:
         for i, item in enumerate(items)
         if i not in chosen
     ]
+
+
+def _with_active(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items with the users who are active: 30 of '300 employees, 10% active at once'."""
+    share = next((item for item in items if item.typed == "--peak-share" and item.value), None)
+    all_users = next((item for item in items if item.value and item.idea and "--users" in item.idea.means), None)
+    most = number(re.sub(r",(?=\d{3}\b)", "", all_users.value or "")) if all_users else None
+    if not (share and all_users and all_users.idea and most and is_valid(SHARE.parse, share.value or "", "")):
+        return items
+    users = ceil(most * Fraction(*parse_decimal(share.value or "", share.typed, upper=1)))
+    said = all_users.idea._replace(lacks=f"{all_users.value} x {share.value} = {users} active users")
+    active = all_users._replace(value=str(users), idea=said)
+    return [active if item is all_users else item for item in items if item is not share]
 
 
 def _of_mac(item: Item, value: str) -> str:

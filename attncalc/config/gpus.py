@@ -113,6 +113,10 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         found = tuple(name for name in named if str(known[name]["memory_gb"]) == _words(text)[-2])
     if len(found) == 1:
         return _to_gpu(found[0], known[found[0]])
+    if several := _of_family_with_memory(text):  # 'm3-36gb' is an M3 Pro or Max
+        slowest = min((_to_gpu(one, known[one]) for one in several), key=lambda one: (one.memory, one.bandwidth))
+        of_several = f" (the slowest of {', '.join(several)})" if several[1:] else ""
+        return dataclasses.replace(slowest, title=slowest.title + of_several)
     if sized := re.fullmatch(_WITH_MEMORY, text):
         return _with_memory(gpu(sized["gpu"]), sized["memory"])
     if part := re.fullmatch(_SLICE, text.lower().replace("_", "-")):
@@ -151,6 +155,14 @@ def _without_memory(words: tuple[str, ...]) -> tuple[str, ...]:
     return words[:-2] if words[-1:] == ("gb",) else words
 
 
+def _of_family_with_memory(text: str) -> list[str]:
+    """Return the GPUs whose names begin as the text does, and end with its memory."""
+    words = _words(text)
+    chip = _without_memory(words)
+    names = ((name, _words(name)) for name in _known() if chip not in (words, ()))
+    return [name for name, own in names if own[: len(chip)] == chip and own[-2:] == words[-2:]]
+
+
 def _hint(text: str) -> str:
     """Return the start of a tip about a name that no GPU has: those of another memory, or the most similar name."""
     if "," in text:
@@ -159,11 +171,8 @@ def _hint(text: str) -> str:
         return _HINTS[text.lower()]
     if text.isdigit() and len(text) <= 4:
         return f"a GPU with so much memory is {text}GB. "
-    known, words = _known(), _words(text)
-    chip = _without_memory(words)
-    of_family = [name for name in known if chip != words and _words(name)[: len(chip)] == chip]
-    if with_it := [name for name in of_family if _words(name)[-2:] == words[-2:]]:  # 'm3-36gb' is an M3 Pro or Max
-        return f"which one: {', '.join(with_it)}? "
+    known = _known()
+    chip = _without_memory(_words(text))
     sizes = [name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)]
     if len(sizes) > 1:
         return f"known: {', '.join(sorted(sizes, key=lambda name: int(known[name]['memory_gb'])))}. "
@@ -244,12 +253,16 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
     names = [name.strip() for name in re.split("[,+]", text)]
     if len({*names}) < len(names) or "+" in text:  # '3090,3090' and '3090+4090' are one machine, '3090,4090' is a list
         parts = [(number, kind) for name in names for number, kind in re.findall(r"^(?:(\d{1,3}) ?[xX] ?)?(.*)$", name)]
-        least = min((kind for _, kind in parts), key=lambda kind: gpu(kind).memory)
+        kinds = {kind: gpu(kind) for _, kind in parts}
+        least = min(kinds, key=lambda kind: (kinds[kind].memory_gb, kinds[kind].bandwidth))
         all_of_least = f"{sum(int(number or 1) for number, _ in parts)}x{least}"
-        if len({kind for _, kind in parts}) > 1:
+        if len({known.memory_gb for known in kinds.values()}) > 1:
             tip = f"a lower bound of what fits: --gpu {all_of_least}"
             raise AttncalcError(f"--gpu {truncate(text)}: one model on several kinds of GPU is not computed", tip)
-        text = all_of_least
+        number, known = gpus_of(all_of_least)
+        return number, dataclasses.replace(known, title=f"{known.title} (the slowest of {text})") if len(
+            kinds
+        ) > 1 else known
     if re.search(_MAC, text):
         text = _chip_of_mac(re.sub(_MAC, " ", text).strip(" -,"))
     if text.lower() == CPU:

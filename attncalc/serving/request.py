@@ -433,7 +433,11 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
     if stored is not None and part is not model:  # the files' bytes are divided as the parameters are
         here, everywhere = int(params(part).total), int(params(model).total)
         part = dataclasses.replace(part, stored=stored._replace(size=-(-stored.size * here // everywhere)))
-    return part.shard(tp // request.attn_dp)
+    try:
+        return part.shard(tp // request.attn_dp)
+    except AttncalcError as error:
+        by_layers = f"; --pp {tp} splits the layers instead" * (request.pp == 1 and tp <= model.main.n_layers)
+        raise AttncalcError(error.message, f"{error.tip}{by_layers}") from None
 
 
 def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
