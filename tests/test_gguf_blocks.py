@@ -166,23 +166,10 @@ READ: dict[str, Case] = {
         {"n_heads": 1, "n_kv_heads": 1, "d_head": 16, **DENSE},
         facts={"n_heads": 1, "n_kv_heads": 1},
     ),
-    "heads that are together narrower than the model": Case(
-        {"attn_q": (D, 48), "attn_k": (D, 24), "attn_v": (D, 24), "attn_output": (48, D), **MLP},
-        {**HEADS, "d_head": 12, **DENSE},
-    ),
-    "one matrix": Case(
-        {"attn_qkv": (D, 64 + 2 * 32), "attn_output": (64, D), **MLP}, {**HEADS, "d_head": 16, "fused": True, **DENSE}
-    ),
     # 6 heads of 20, and V of 2 heads of 16
     "one matrix with wide keys": Case(
         {"attn_qkv": (D, 6 * 20 + 32), "attn_qkv.bias": (152,), "attn_output": (64, D), **MLP},
         {**HEADS, "d_head": 20, "d_v": 16, "fused": True, "bias": ["q", "k", "v"], **DENSE},
-    ),
-    "wide keys": Case(
-        {**QKV, "attn_q": (D, 80), "attn_k": (D, 40), **MLP}, {**HEADS, "d_head": 20, "d_v": 16, **DENSE}
-    ),
-    "wide values": Case(
-        {**QKV, "attn_q": (D, 32), "attn_k": (D, 16), **MLP}, {**HEADS, "d_head": 8, "d_v": 16, **DENSE}
     ),
     "V is K": Case({**without(QKV, "attn_v"), **MLP}, {**HEADS, "d_head": 16, "v_from_k": True, **DENSE}),
     "a gate in the matrix of queries": grouped({"attn_q": (D, 128)}, gate=True),
@@ -191,13 +178,7 @@ READ: dict[str, Case] = {
     "biases": grouped({"attn_q.bias": (64,), "attn_v.bias": (32,), "attn_output.bias": (D,)}, bias=["q", "v", "o"]),
     "sinks": grouped({"attn_sinks": (4,)}, sinks=True),
     "norms per head": grouped({"attn_q_norm": (16,), "attn_k_norm": (16,)}, qk_norm="head"),
-    "norms per head with biases": grouped(
-        {f"attn_{a}_norm{b}": (16,) for a in "qk" for b in ("", ".bias")}, qk_norm="head", extra_vectors=32
-    ),
     "norms of all heads": grouped({"attn_q_norm": (64,), "attn_k_norm": (32,)}, qk_norm="full"),
-    "norms of all heads with a bias": grouped(
-        {"attn_q_norm": (64,), "attn_k_norm": (32,), "attn_k_norm.bias": (32,)}, qk_norm="full", extra_vectors=32
-    ),
     "norms of all heads and of more": grouped({"attn_q_norm": (64,), "attn_k_norm": (33,)}, extra_vectors=97),
     "norms of another kind": grouped(
         {"attn_q_norm": (64,), "attn_k_norm": (16,), "attn_q_norm.bias": (5,)}, extra_vectors=85
@@ -211,11 +192,6 @@ READ: dict[str, Case] = {
     "only keys with a norm": grouped({"attn_k_norm": (32,)}, extra_vectors=32),
     "a window": grouped(window=9, facts={"window": 9}),
     "a chunk": grouped(chunk=9, facts={"window": 9, "chunked": True}),
-    "widths of windows of their own": grouped(
-        window=9,
-        metadata={"attention.key_length": 99, "attention.key_length_swa": 16, "attention.value_length_swa": 16},
-        facts={"window": 9},
-    ),
     "widths of windows in a layer without": grouped(
         metadata={"attention.key_length_swa": 99, "attention.key_length": 16}
     ),
@@ -240,21 +216,11 @@ READ: dict[str, Case] = {
     ),
     # latent attention
     "latent": Case({**LATENT, **MLP}, {**OF_LATENT, **DENSE}),
-    "latent queries": Case(
-        {**without(LATENT, "attn_q"), "attn_q_a": (D, 28), "attn_q_a_norm": (28,), "attn_q_b": (28, 64), **MLP},
-        {**OF_LATENT, "q_lora_rank": 28, **DENSE},
-        metadata={"attention.q_lora_rank": 28, "attention.kv_lora_rank": 24, "attention.key_length_mla": 16},
-    ),
     "no rotary part": Case(
         {**LATENT, "attn_kv_a_mqa": (D, 24), "attn_q": (D, 40), **MLP}, {**OF_LATENT, "d_rope": 0, **DENSE}
     ),
     "a latent in both forms": Case(
         {**LATENT, "attn_kv_b": (24, 88), **MLP}, {**OF_LATENT, "extra_vectors": 2112, **DENSE}
-    ),
-    "an indexer": Case(
-        {**LATENT, **INDEXER, **MLP},
-        {**OF_LATENT, "index_topk": 5, "index_n_heads": 3, "index_head_dim": 20, **DENSE},
-        metadata={"attention.indexer.top_k": 5, "attention.indexer.head_count": 3, "attention.indexer.key_length": 20},
     ),
     # its queries of 3 heads of 20 are made of the latent of 28
     "an indexer with latent queries": Case(
@@ -335,9 +301,6 @@ READ: dict[str, Case] = {
     "experts with biases": sparse(
         {"ffn_up_exps.bias": (20, 6), "ffn_gate_exps.bias": (20, 6), "ffn_down_exps.bias": (D, 6)}, mlp_bias=True
     ),
-    "shared experts": sparse(
-        {"ffn_gate_shexp": (D, 30), "ffn_up_shexp": (D, 30), "ffn_down_shexp": (30, D)}, d_ff_shared=30
-    ),
     "shared experts with biases": sparse(
         {"ffn_up_shexp": (D, 60), "ffn_down_shexp": (30, D), "ffn_up_shexp.bias": (60,), "ffn_down_shexp.bias": (D,)},
         d_ff_shared=30,
@@ -359,22 +322,8 @@ READ: dict[str, Case] = {
             "extra_matrices": {"ffn_latent_down": [D, 16], "ffn_latent_up": [16, D]},
         },
     ),
-    "experts of a wider latent": Case(
-        {
-            **{f"ffn_{name}_exps": (80, 20, 6) for name in ("gate", "up")},
-            "ffn_down_exps": (20, 80, 6),
-            "ffn_gate_inp": (D, 6),
-            "ffn_latent_down": (D, 80),
-        },
-        {"attention": "none", **SPARSE, "d_latent": 80, "extra_matrices": {"ffn_latent_down": [D, 80]}},
-    ),
     # other tensors
     "a wider norm": dense({"inner_norm": (100,)}, extra_vectors_per_layer={"norms": [100]}),
-    "a norm of another width": dense(
-        {"post_norm": (D,), "inner_norm": (12,), "other_norm.bias": (3,)},
-        norms_per_layer=1,
-        extra_vectors_per_layer={"norms": [15]},
-    ),
     "Gemma 3n's matrices": dense(
         {"laurel_l": (D, 18), "laurel_r": (18, D), "altup_correct_scale": (D,)},
         extra_matrices={"laurel_l": [D, 18], "laurel_r": [18, D]},
@@ -460,24 +409,12 @@ CONTRADICT: dict[str, Case] = {
     "no KV heads": Case(QKV, "its keys give it no heads", facts={"n_kv_heads": 0}),
     "queries": Case({**QKV, "attn_q": (D, 65)}, "has attn_q.weight of width 65, and not of 64"),
     "queries of a half": Case({**QKV, "attn_q": (D, 32)}, "has attn_q.weight of width 32, and not of 64"),
-    "queries of twice the width and more": Case(
-        {**QKV, "attn_q": (D, 130)}, "has attn_q.weight of width 130, and not of 64"
-    ),
     # 4 heads of 8
-    "a gate of queries with wide values": Case(
-        {**QKV, "attn_q": (D, 64), "attn_k": (D, 16)}, "has attn_q.weight of width 64, and not of 32"
-    ),
     "a gate of queries with wide keys": Case(
         {**QKV, "attn_q": (D, 160), "attn_k": (D, 40)}, "has attn_q.weight of width 160, and not of 80"
     ),
     "a gate": Case({**QKV, "attn_gate": (D, 5)}, "has attn_gate.weight of width 5, and not of 64 or 4"),
     "sinks": Case({**QKV, "attn_sinks": (5,)}, "has attn_sinks.weight of 5, and not of 4"),
-    "the width of keys": Case(
-        QKV, "attention.key_length 16, but the key says 17", metadata={"attention.key_length": 17}
-    ),
-    "the width of values": Case(
-        QKV, "attention.value_length 16, but the key says 17", metadata={"attention.value_length": 17}
-    ),
     "a width of 0": Case(QKV, "attention.key_length 16, but the key says 0", metadata={"attention.key_length": 0}),
     "the width of windows": Case(
         QKV,
@@ -545,9 +482,6 @@ CONTRADICT: dict[str, Case] = {
     },
     "groups of Mamba-2": Case(MAMBA_2, "of width 32, which 14 heads do not divide", metadata={"ssm.state_size": 7}),
     "no groups of a delta net": Case(DELTA, "llama.ssm.group_count is missing"),
-    "key heads of a delta net": Case(
-        DELTA, "of width 16, which 3 heads do not divide", metadata={"ssm.group_count": 3}
-    ),
     "Kimi's heads": Case(KIMI, "kda.head_dim 8, but the key says 9", metadata={"kda.head_dim": 9}),
     "a convolution": Case(CONVOLUTION, "shortconv.l_cache 3, but the key says 4", metadata={"shortconv.l_cache": 4}),
     "an up projection": Case(
@@ -558,9 +492,6 @@ CONTRADICT: dict[str, Case] = {
     "the number of experts": Case(EXPERTS, "expert_count 6, but the key says 7", metadata={"expert_count": 7}),
     "values of experts": Case(
         {**EXPERTS, "exp_probs_b.bias": (6,), "exp_probs_b": (6,)}, "has 12 values for the scores of 6 experts"
-    ),
-    "experts of another width": Case(
-        {**EXPERTS, "ffn_down_exps": (20, 16, 6)}, "has experts with outputs of width 16, and not of 64"
     ),
     "experts of a wider output": Case(
         {**EXPERTS, "ffn_down_exps": (20, 80, 6)}, "has experts with outputs of width 80, and not of 64"
@@ -734,11 +665,6 @@ OUTSIDE: dict[str, Outside] = {
     "a bias of the final norm alone": Outside(
         {**OUTER, "output_norm.bias": (D,)}, {"norm": "rmsnorm", "extra_params": {"output_norm_bias": [D]}}
     ),
-    "biases of one norm of each block, and of the final one": Outside(
-        {**OUTER, "output_norm.bias": (D,)},
-        {"norm": "rmsnorm", "extra_params": {"output_norm_bias": [D], "norm_biases": [128]}},
-        of_blocks={**BLOCK, "attn_norm.bias": (D,)},
-    ),
     "no norms": Outside({"token_embd": (D, 40)}, {"norm": "rmsnorm", "norms_per_layer": 0}, of_blocks={**QKV, **MLP}),
     "a narrow embedding": Outside({**OUTER, "token_embd": (48, 40)}, {"d_embedding": 48, "vocab_size": 40}),
     "an embedding": Outside(OUTER, {"d_embedding": None, "vocab_size": 40, "tied_embeddings": True}),
@@ -761,12 +687,6 @@ OUTSIDE: dict[str, Outside] = {
         {"attention": "mamba", "n_heads": None, "n_layers": 2},
         of_blocks={**MAMBA, "attn_norm": (D,)},
         metadata={"attention.head_count": None, "attention.head_count_kv": None},
-    ),
-    "one KV head for each query head": Outside(
-        OUTER,
-        {"n_heads": 4, "n_kv_heads": 4, "n_layers": 2},
-        of_blocks={**BLOCK, "attn_k": (D, 64), "attn_v": (D, 64)},
-        metadata={"attention.head_count_kv": None},
     ),
 }
 

@@ -8,10 +8,10 @@ import pytest
 from asking import Ask, shell
 from tables import each
 
-from attncalc.engines.messages import find_message, messages_of_the_table
+from attncalc.engines.messages import find_message, kinds
 from attncalc.serving.log_cause import CAUSES
 
-TABLE = messages_of_the_table()
+TABLE = [(kind.cause, message) for kind in kinds() for message in kind.messages]
 
 
 def sample(message: str, number: str = "") -> str:

@@ -92,19 +92,19 @@ def find_message(text: str) -> Message | None:
     lower = text.lower()
     found = (
         (kind.cause in _FOLLOWS and 1 + _FOLLOWS.index(kind.cause), -len(match.groups()), match.start(), i, match)
-        for i, kind in enumerate(_kinds())
+        for i, kind in enumerate(kinds())
         if (match := next(filter(None, (_search(message, text, lower) for message in kind.messages)), None))
     )
     *_, i, match = min(found, default=(0, None))
-    return _read(_kinds()[i], match, text) if match else None
+    return _read(kinds()[i], match, text) if match else None
 
 
 def other_program(lines: Sequence[str], *, is_of_pytorch: bool = False) -> Other | None:
     """Return the program that wrote a log, if no engine here reads its logs: PyTorch if only that wrote a message."""
-    for program, title, signs in dict.fromkeys((kind.program, kind.title, kind.signs) for kind in _kinds()):
+    for program, title, signs in dict.fromkeys((kind.program, kind.title, kind.signs) for kind in kinds()):
         is_signed = signs and any(map(re.compile(signs).search, lines))
         if is_signed or (is_of_pytorch and title == PYTORCH):
-            known = (one.changes for one in _kinds() if (one.program, one.cause) == (program, "memory"))
+            known = (one.changes for one in kinds() if (one.program, one.cause) == (program, "memory"))
             advice = tuple(Advice(each.words, each.option) for each in next(known, []))
             return Other(title, advice)
     return None
@@ -282,14 +282,10 @@ def _filled(template: str, figures: Mapping[str, Any], *, is_typed: bool = False
 
 
 @cache
-def _kinds() -> list[_Kind]:
+def kinds() -> list[_Kind]:
+    """Return the table of messages.txt."""
     lines = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
     return list(_parsed(line for line in lines if line and not line.startswith("#")))
-
-
-def messages_of_the_table() -> list[tuple[str, str]]:
-    """Return each message as the table has it, after its cause."""
-    return [(kind.cause, message) for kind in _kinds() for message in kind.messages]
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:
