@@ -20,7 +20,7 @@ from ..errors import AttncalcError
 from ..units import truncate
 from . import ENGINES, find_engine
 from .engine import Engine
-from .messages import UNKNOWN, by_other, find_message, other_program, unknown_message
+from .messages import UNKNOWN, Other, by_other, find_message, other_program, unknown_message
 from .startup_log import LogRefusal, StartupLog, after_the_cache, typed_options, with_end
 from .told import told_failure
 
@@ -94,29 +94,44 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     """
     written = _written_lines(data)
     _check_servers(written, name)
-    lines, shown = _without_prefix(written), "standard input" if name == "-" else truncate(name)
+    lines = _without_prefix(written)
     log = max((_read_lines(some, engine) for some in _wrapped_once(lines)), key=_figures)
-    is_open, refusal = log is None or log.is_assumed, log and log.refusal
-    if is_open or refusal is None or refusal.kind == "unfinished":
+    is_open = log is None or log.is_assumed  # no line shows which engine wrote it
+    if log is None or log.is_assumed or log.refusal is None or log.refusal.kind == "unfinished":
         log = _with_message(log, lines, engine)
-    words = (line for line in _ends(lines) if log is None or not _PRINTED.search(line))
-    if _runs_well(log) and (told := told_failure(words)):
-        log = _read_lines(lines, engine, told)
-    is_alone = engine is None and log is not None and log.is_assumed and log.engine == "vllm"
-    failed = (log.refusal.kind, log.refusal.where) if log and log.refusal else None
-    is_of_pytorch = is_alone and (failed == ("out_of_memory", "") or (log and log.refusal and log.refusal.is_told))
-    other = other_program(_ends(lines), is_of_pytorch=bool(is_of_pytorch)) if is_open else None
-    if other and log and log.refusal and not log.refusal.cause:
-        log = log._replace(refusal=by_other(log.refusal, other))
-    if log is None and (unknown := unknown_message(_ends(lines))):
-        title = other.title if other else UNKNOWN
-        log = find_engine("vllm").read_log(lines, unknown._replace(program=title))
-    if other and log is None:
-        raise AttncalcError(f"{shown} is a log of {other.title}, without a message that is known here", _NO_MESSAGE[1])
+    log = _with_words(log, lines, engine)
+    is_of_pytorch = engine is None and _is_of_pytorch(log)
+    other = other_program(_ends(lines), is_of_pytorch=is_of_pytorch) if is_open else None
+    log = _with_program(log, lines, other)
     if log is None:
         message, tip = _NO_MESSAGE
-        raise AttncalcError(f"{shown} {message}", tip)
+        if other:
+            message = f"is a log of {other.title}, without a message that is known here"
+        raise AttncalcError(f"{'standard input' if name == '-' else truncate(name)} {message}", tip)
     return log._replace(typed=typed_options(" ".join(_ends(lines))))
+
+
+def _with_words(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:
+    """Return a log with the failure of which a person tells, if no line of a program has one."""
+    words = (line for line in _ends(lines) if log is None or not _PRINTED.search(line))
+    told = told_failure(words) if _runs_well(log) else None
+    return _read_lines(lines, engine, told) if told else log
+
+
+def _is_of_pytorch(log: StartupLog | None) -> bool:
+    """Return whether an allocation failed, and only PyTorch or a person says so."""
+    if log is None or log.refusal is None or not log.is_assumed or log.engine != "vllm":
+        return False
+    return log.refusal.is_told or (log.refusal.kind, log.refusal.where) == ("out_of_memory", "")
+
+
+def _with_program(log: StartupLog | None, lines: list[str], other: Other | None) -> StartupLog | None:
+    """Return a log with the program that wrote it; without a log, a message that no table has, if there is one."""
+    if log is None and (unknown := unknown_message(_ends(lines))):
+        return find_engine("vllm").read_log(lines, unknown._replace(program=other.title if other else UNKNOWN))
+    if other and log and log.refusal and not log.refusal.cause:
+        return log._replace(refusal=by_other(log.refusal, other))
+    return log
 
 
 def _runs_well(log: StartupLog | None) -> bool:
