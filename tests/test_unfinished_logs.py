@@ -322,7 +322,7 @@ def test_a_runner_of_ollama_that_stopped_asks_for_the_servers_log(ask: Ask) -> N
     assert (refusal["cause"], refusal["advice"][0]["option"]) == ("log_ends", "journalctl -u ollama")
     assert "journalctl -u ollama" in ask(log).out
     failed = log + "alloc_tensor_range: failed to allocate CUDA0 buffer of size 151851674624\n"
-    assert result_of(ask, failed)["refusal"]["cause"] == "weights_too_large"
+    assert result_of(ask, failed)["refusal"]["cause"] == "out_of_memory"
 
 
 def test_a_gpu_without_memory_for_cudas_context_is_taken(ask: Ask) -> None:

@@ -324,7 +324,8 @@ def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: s
     buffers = {"weights": log.budget.get("model_buffer"), "cache": log.logged.get("kv_size")}
     if log.devices > 1:
         del buffers["cache"]
-    held = " and ".join(f"{size(it.bytes)} of {name}" for name, it in buffers.items() if it and name != refusal.where)
+    failed = buffers if refusal.where == "buffer" else (refusal.where,)
+    held = " and ".join(f"{size(it.bytes)} of {name}" for name, it in buffers.items() if it and name not in failed)
     words = [f"{held} are there"] if held else []
     tried, limit = refusal.tried, refusal.limit
     if memory and (tried or of_memory):
