@@ -25,6 +25,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped model name like a/b m
 # transformers would warn into the output of the test that imports it first, which is closed in later tests
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # more of them wait for each other in a loop: 2 took 4 times as long
+os.environ.pop("COLUMNS", None)  # xdist sets it, and messages would have lines of its width
 os.environ.setdefault("ATTNCALC_DEBUG", "1")  # a bug must fail a test, and not look like an error of the input
 settings.register_profile("attncalc", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("attncalc")

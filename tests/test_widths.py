@@ -80,6 +80,20 @@ def test_columns_set_the_width(columns: str, expected: int, monkeypatch: pytest.
     assert [screen_width(Terminal()), screen_width(io.StringIO())] == [expected] * 2
 
 
+@pytest.mark.parametrize(
+    "arguments", [(), ("kv", "gpt22"), ("fit", "gpt2", "--gpu", "h1000"), ("kv", "gpt2", "--seed", "1")]
+)
+def test_messages_have_the_width_of_columns_and_are_one_line_in_a_pipe_without(
+    arguments: tuple[str, ...], ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_pipe = ask(*arguments)
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = ask(*arguments)
+    assert max(map(len, f"{narrow.out}{narrow.err}".splitlines())) <= 40
+    assert narrow.err.split() == in_pipe.err.split()
+    assert len(in_pipe.err.splitlines()) <= 2  # an error and its tip
+
+
 def test_a_list_has_the_labels_of_a_table_that_is_too_wide() -> None:
     plain = Table((LABEL, Column(), Column()), (("KV cache", "1.25 GiB", "1,342 B"), ("  per token", "320 KiB", "")))
     assert list_lines(plain, 40) == ["  KV cache: 1.25 GiB (1,342 B)", "    per token: 320 KiB"]

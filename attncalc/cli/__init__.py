@@ -10,9 +10,10 @@ import io
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 import typer.core
@@ -20,8 +21,9 @@ import typer.main
 
 from .. import __version__
 from ..errors import AttncalcError, BadValueError, MissingError, NetworkError, NoSuchModelError, NotUnderstoodError
+from ..report.lists import tell
 from ..units import truncate
-from .command import COMPLETE, Group, command_app, names_of, own_error, write_records
+from .command import COMPLETE, Group, command_app, names_of, own_error
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
@@ -90,9 +92,8 @@ class _Commands(Group):
             return super().resolve_command(ctx, [name, *args[1:]])
         raise NotUnderstoodError(f"there is no command '{truncate(args[0])}'")
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            write_records(formatter, list(COMMANDS.items()))
+    def helps(self) -> Mapping[str, str]:
+        return COMMANDS
 
 
 app = command_app(cls=_Commands)
@@ -146,8 +147,8 @@ def root(
     attncalc help fit
     """
     if context.invoked_subcommand is None:
-        lines = _FIRST_SCREEN.splitlines()
-        sys.stdout.write("".join(_lines_for(sys.stdout, line, " " * 11 * line.startswith(" ")) for line in lines))
+        for line in _FIRST_SCREEN.splitlines():
+            tell(line, " " * 11 * line.startswith(" "), sys.stdout)
 
 
 def run() -> int:
@@ -228,9 +229,11 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 def _run_as(meant: list[str], beside: list[str] | None = None) -> Any:
     """Run the command line that was meant, and name it, with further lines below it; without one they are all."""
     if not meant:
-        return typer.echo("\n".join(beside or ()))
-    lines = [f"read as: attncalc {truncate(shlex.join(meant), 400)}", *(beside or ())]
-    sys.stderr.write("".join(_lines_for(sys.stderr, line, "    ") for line in lines))
+        for line in beside or ():
+            tell(line, stream=sys.stdout)
+        return None
+    for line in (f"read as: attncalc {truncate(shlex.join(meant), 400)}", *(beside or ())):
+        tell(line, "    ")
     return _run(meant, is_read=True)
 
 
@@ -239,15 +242,6 @@ class _NoOutput(io.TextIOBase):
 
     def write(self, text: str) -> int:
         raise AttncalcError("there is no standard output to write to", "leave standard output open; -o names a file")
-
-
-def _lines_for(stream: IO[str], text: str, hanging: str) -> str:
-    """Return a line, in several of the width of a terminal."""
-    if not stream.isatty():
-        return f"{text}\n"
-    from ..report.lists import screen_width, wrapped
-
-    return "\n".join(wrapped(text, hanging, screen_width(stream)) or [""]) + "\n"
 
 
 def _fail_with(error: Exception) -> int:
@@ -262,6 +256,6 @@ def _fail_with(error: Exception) -> int:
 def _fail(message: str, tip: str, code: int = 2) -> int:
     """Print the error and its tip, and return the exit code."""
     with contextlib.suppress(OSError, AttributeError):  # it is full, or closed and therefore None
-        lines = [f"error: {message}", *([f"  tip: {tip}"] if tip else [])]
-        sys.stderr.write("".join(_lines_for(sys.stderr, line, "    ") for line in lines))
+        for line in (f"error: {message}", *([f"  tip: {tip}"] if tip else [])):
+            tell(line, "    ")
     return code

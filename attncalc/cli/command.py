@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from textwrap import wrap
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, is_typeddict
 
@@ -22,6 +21,7 @@ from ..errors import AttncalcError, NotUnderstoodError
 from ..options import Option, by_name, options_of
 from ..plot import SUFFIXES
 from ..report.formats import FORMATS
+from ..report.lists import tell, wrapped
 from ..units import hyphens, truncate
 
 ALSO = dict.fromkeys(
@@ -97,7 +97,7 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 
 class _Narrow:
-    """A command whose help is as narrow as the terminal: typer's has 50 columns at least."""
+    """A command whose help is as narrow as the terminal, and breaks no option: typer's has 50 columns at least."""
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
         from ..report.lists import screen_width
@@ -105,17 +105,27 @@ class _Narrow:
         formatter.width = min(formatter.width, screen_width(sys.stdout) - 1)
         super().format_usage(ctx, formatter)  # type: ignore[misc]
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if epilog := getattr(self, "epilog", None):  # typer's would break it within '--weights-dtype'
+            formatter.write("\n".join(["", *wrapped(f"  {epilog}", "  ", formatter.width), ""]))
+
 
 def write_records(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
     """Write names with their help beside them, or below them if there is little room."""
-
-    def lines(names: str) -> str:
-        room = partial(wrap, width=formatter.width - 1, subsequent_indent="  ", break_on_hyphens=False)
-        first, *opposite = names.split(" / ") if len(names) > formatter.width - 4 else [names]
-        parts = [room(f"{first} /" if opposite else first), *(room(part, initial_indent="  ") for part in opposite)]
-        return "\n  ".join(line for part in parts for line in part)
-
-    formatter.write_dl([(lines(name), text) for name, text in records], 30 if formatter.width >= 64 else 8)
+    width, longest = formatter.width, max(len(names) for names, _ in records)
+    has_room = width >= 64 or longest <= 8
+    start = min(30, longest) + 4 if has_room else 6
+    for names, text in records:
+        first, *opposite = re.split("(?<=/) ", names) if len(names) > width - 4 else [names]
+        lines = [
+            line
+            for part in (f"  {first}", *(f"    {part}" for part in opposite))
+            for line in wrapped(part, "    ", width)
+        ]
+        beside = wrapped(" " * start + text, " " * start, width)
+        if has_room and beside and len(names) <= start - 4:
+            beside[0] = lines.pop().ljust(start) + beside[0].strip()
+        formatter.write("".join(f"{line}\n" for line in (*lines, *beside)))
 
 
 class Command(_Narrow, typer.core.TyperCommand):
@@ -229,7 +239,7 @@ class Command(_Narrow, typer.core.TyperCommand):
                 kept.append(word)
             previous = "" if is_value else word
         if unused:
-            sys.stderr.write(f"note: not used: {', '.join(unused)}\n")
+            tell(f"note: not used: {', '.join(unused)}")
         return kept
 
 
@@ -287,6 +297,14 @@ def _brief(param: Any) -> tuple[str, str]:
 
 class Group(_Narrow, typer.core.TyperGroup):
     """A command with subcommands, in which an option that takes one value may be given once."""
+
+    def helps(self) -> Mapping[str, str]:
+        """Return {command: its help}."""
+        return {name: command.help or "" for name, command in self.commands.items()}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            write_records(formatter, [*self.helps().items()])
 
     def make_parser(self, ctx: Any) -> Any:
         return _reject_repeats(super().make_parser(ctx), ctx)

@@ -17,6 +17,7 @@ from ..api.fit_request import read_fit_request, read_quants
 from ..config import ModelLike, load
 from ..config.user_files import piped_in
 from ..errors import AttncalcError, clash
+from ..report.lists import tell
 from ..serving.answer import Answer
 from ..serving.request import FitRequest, resolve
 from ..units import is_auto, parse_count, truncate
@@ -85,7 +86,7 @@ def fit(
     options = with_tokens_of_output(options, output)
     if start.log is None and _is_log(model, options):
         model.model, start.log = None, Path(model.model or "-")
-        sys.stderr.write(f"note: read as --log {truncate(start.log)}: a start-up log is no model\n")
+        tell(f"note: read as --log {truncate(start.log)}: a start-up log is no model")
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
     if screen.quants:
         _check_quants(options, start, screen)
@@ -171,7 +172,7 @@ def _note_visible_gpus(request: FitRequest) -> None:
     if number == 1 or gpu is None or gpu.is_local or request.engine == "all" or "--" in sys.argv:
         return
     if resolve(request).gpus == 1:
-        sys.stderr.write(f"note: CUDA_VISIBLE_DEVICES is not used: --gpus {number} counts its GPUs\n")
+        tell(f"note: CUDA_VISIBLE_DEVICES is not used: --gpus {number} counts its GPUs")
 
 
 def _is_several_files(name: str | None) -> bool:
@@ -213,7 +214,7 @@ def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOp
             f"--output {truncate(text)}: --output is the file of the answer",
             "tokens of an output are --output-len 1K, with --prompt 4K; a file needs a suffix, as 1K.txt",
         )
-    sys.stderr.write(f"note: --output names a file; --output {text} is read as --output-len {text}\n")
+    tell(f"note: --output names a file; --output {text} is read as --output-len {text}")
     output.output = None
     return {**options, "output": text}
 

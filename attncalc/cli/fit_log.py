@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from ..hardware import DESKTOP, Gpu
 from ..model import ModelSpec
 from ..options import parsed
 from ..records import NamedTuple
+from ..report.lists import tell
 from ..serving.request import FitRequest
 from ..serving.weight_format import released_dtype
 from ..units import GIB, count, dtype, is_dtype, long_option, truncate
@@ -147,10 +147,8 @@ def _note_others(log: StartupLog, device: Gpu | None) -> None:
         device = device if total else gpu(device.name)
     others = device.held_by_others(free.bytes)
     if others > DESKTOP // 2:
-        sys.stderr.write(
-            f"note: {free.bytes / GIB:.2f} GiB were free: --other-memory {others / GIB:.1f}GiB counts what others "
-            "hold\n"
-        )
+        counted = f"--other-memory {others / GIB:.1f}GiB counts what others hold"
+        tell(f"note: {free.bytes / GIB:.2f} GiB were free: {counted}")
 
 
 def content(path: Path) -> bytes:

@@ -6,7 +6,6 @@
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -22,6 +21,7 @@ from ..errors import AttncalcError, clash
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..report.formats import FORMATS, choose_format
+from ..report.lists import tell
 from ..report.notes import FAILED
 from ..report.report import Report
 from ..units import truncate
@@ -169,7 +169,7 @@ def note_file_types(*models: ModelLike) -> None:
     """Say that the types of GGUF files in models' names are not used: they are of the weights, which `fit` loads."""
     types = dict.fromkeys(with_file_type(model)[1] for model in models if isinstance(model, str))
     for file_type in filter(None, types):
-        sys.stderr.write(f"note: {file_type} is not used: it is the type of weights, which 'attncalc fit' counts\n")
+        tell(f"note: {file_type} is not used: it is the type of weights, which 'attncalc fit' counts")
 
 
 def of_sizes(options: Mapping[str, Any]) -> ModelLike:
@@ -312,7 +312,8 @@ class OutputOptions(AnswerOptions, _Explained):
         """Exit with 1 if a condition of --fail-if is true; without an answer, name it on standard error."""
         failed = [note for note in report.notes if note.startswith(FAILED)]
         if self.is_silent:
-            sys.stderr.write("".join(f"{note}\n" for note in failed))
+            for note in failed:
+                tell(note)
         if failed:
             raise typer.Exit(1)
 
@@ -343,6 +344,6 @@ class CheckedOutputOptions(OutputOptions):
 
             report = limited(report, self._conditions)
         elif report.extra.get("verdict") == "may_not_fit" and (self.quiet or self.form_name):  # a program asks
-            sys.stderr.write("note: MAY NOT FIT exits with 0; --fail-if 'verdict != FITS' makes it 1\n")
+            tell("note: MAY NOT FIT exits with 0; --fail-if 'verdict != FITS' makes it 1")
         super().show(report, picture_too=picture_too)
         self.exit_if_failed(report)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
@@ -21,6 +20,7 @@ from ..errors import AttncalcError, MissingError, NotUnderstoodError, is_valid
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
+from ..report.lists import tell
 from ..units import hyphens, truncate
 
 _MOST_WORDS = 1_000
@@ -165,7 +165,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
         named, file_type = of_other_machine(model)
         if model != named:
             reader.add(("--served-model", model))
-            sys.stderr.write(f"note: {truncate(model)} is not here, and is read as {named}, by its name\n")
+            tell(f"note: {truncate(model)} is not here, and is read as {named}, by its name")
     if named:
         reader.add(("--weights-dtype", file_type) if file_type else ())
     elif "--layers" not in before:
@@ -173,7 +173,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     has_default = start.words.runner or any(map(reader.has, ("--context", "--prompt", "--gpu")))
     if named and not has_default and (context := _own_context(named)):
         reader.add(("--context", context))
-        sys.stderr.write(f"note: --context {context} is the command's default\n")
+        tell(f"note: --context {context} is the command's default")
     if reader.has("--engine") and start.engine not in before:  # another engine's command has no such keys
         reader.found.pop("--speculative-config", None)
     reader.add(("--engine", start.words.runner or start.engine))
@@ -270,7 +270,7 @@ class _Reader:
             if used < there:
                 all_of_them = there // used * int(values.get("--tp", 1))
                 note = f"the command uses {plural(used, 'GPU')} of {there}; with -tp {all_of_them} it uses all"
-                sys.stderr.write(f"note: {note}\n")
+                tell(f"note: {note}")
                 rest = [word for i, word in enumerate(before) if "--gpus" not in (word, before[i - 1] if i else "")]
                 return [*rest, "--gpus", f"{used}"]
         return list(before)
@@ -354,13 +354,13 @@ class _Reader:
             else:
                 self._leave_out(name, may_matter=False)
             if name in around and self.found != before:
-                sys.stderr.write(f"note: {name}={truncate(value)} of the environment is used\n")
+                tell(f"note: {name}={truncate(value)} of the environment is used")
         return model
 
     def note(self) -> None:
         """Name the options that are not used."""
         if self._unused:
-            sys.stderr.write(f"note: not used: {', '.join(dict.fromkeys(self._unused))}\n")
+            tell(f"note: not used: {', '.join(dict.fromkeys(self._unused))}")
 
     def use(self, name: str, words: Sequence[str]) -> None:
         """Add what an option or a variable means; a note names it if that is nothing.

@@ -4,7 +4,6 @@
 # objects already, and need not be evaluated from strings.
 
 import re
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -15,6 +14,7 @@ from ..api.train_options import GROUPS, TrainOptions
 from ..api.train_request import read_train_request
 from ..api.training import request_answer, request_report, trainable_report
 from ..errors import AttncalcError
+from ..report.lists import tell
 from ..units import BYTES, GIB, human, parse_amount, truncate
 from . import COMMANDS
 from . import options as o
@@ -83,5 +83,5 @@ def _with_log(log: Path, options: TrainOptions) -> TrainOptions:
     figures = "{} asked for, of {} {} free; tensors held {}, PyTorch {} besides, others {}".format(
         *(human(size, BYTES) for size in (asked, total, free, tensors, idle, others))
     )
-    sys.stderr.write(f"note: {figures}{means}\n")
+    tell(f"note: {figures}{means}")
     return {"gpu": f"{total / GIB:.2f}GiB", **options}

@@ -3,7 +3,6 @@
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
-import sys
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +19,7 @@ from ..errors import AttncalcError, CannotCheckError, NotSupportedError, clash, 
 from ..model import ModelSpec
 from ..options import COUNT, TEXT, Count, Parser, With, options_of, parsed
 from ..records import NamedTuple
+from ..report.lists import tell
 from ..units import long_option, parse_decimal, truncate
 from . import COMMANDS
 from . import options as o
@@ -301,7 +301,7 @@ def _run(specs: list[ModelSpec], options: "VerifyOptions", device: "Device", *, 
             ended = error
     if ended is not None and not results:
         if isinstance(ended, KeyboardInterrupt):
-            sys.stderr.write("interrupted: nothing was measured\n")
+            tell("interrupted: nothing was measured")
             raise typer.Exit(INTERRUPTED)
         raise ended
     verified = [

@@ -14,6 +14,7 @@ from ..config.data_files import file_names, presets_folder
 from ..config.gpus import gpu_of_device
 from ..errors import CannotCheckError
 from ..model import ModelSpec, plural
+from ..report.lists import tell
 from ..units import duration
 from .catalogue import CATALOGUE
 
@@ -65,7 +66,7 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: f
                 steps, models, device, int(minutes) if minutes == int(minutes) else minutes, command, on_progress, write
             )
     except (KeyboardInterrupt, SystemExit) as interrupt:  # Ctrl-C, SIGTERM
-        sys.stderr.write(f"interrupted: {_saved(written, files)}\n")
+        tell(f"interrupted: {_saved(written, files)}")
         return 130 if isinstance(interrupt, KeyboardInterrupt) else int(interrupt.code or 0)
     late = sum(step["seconds"] is not None for step in written["skipped"])
     sys.stdout.write(f"{record_verdict(written)}\n")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
+
+from .characters import printable
 
 if TYPE_CHECKING:
     from .report import Table
@@ -34,6 +37,19 @@ def screen_width(stream: IO[str]) -> int:
 def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
     """Return `text` in lines of at most `width` columns, indented by `hanging` after the first."""
     return textwrap.wrap(text, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+
+
+def tell(text: str, hanging: str = "  ", stream: IO[str] | None = None) -> None:
+    """Write a line to `stream`, by default standard error, in several of the width of a terminal or of COLUMNS.
+
+    In a pipe without COLUMNS it is one line, which programs search.
+    """
+    stream = stream or sys.stderr
+    if stream is None:  # it is closed
+        return
+    is_wrapped = stream.isatty() or "COLUMNS" in os.environ
+    lines = wrapped(text, hanging, screen_width(stream)) if is_wrapped else [text]
+    stream.write(printable("\n".join(lines), stream.encoding) + "\n")
 
 
 def divided(table: Table, width: int) -> list[Table]:

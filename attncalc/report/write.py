@@ -14,6 +14,7 @@ from ..errors import AttncalcError
 from ..units import truncate
 from .characters import printable
 from .formats import choose_format, goes_to_file
+from .lists import screen_width, tell
 from .notes import ALERTS
 from .report import Report
 
@@ -40,7 +41,6 @@ def write(
 
             print_report(report, explain=explain)
             return
-        from .lists import screen_width
         from .text import render
 
         deliver(render(report, explain=explain, width=screen_width(sys.stdout), plain=plain), None, force=False)
@@ -53,8 +53,8 @@ def write(
     deliver(content, output, force=force, tabs=chosen.has_tabs)
     if output is not None or chosen.name in ("json", "csv", "tsv"):  # a warning among data is easily overlooked
         for note in report.notes:
-            if note.startswith(ALERTS) and sys.stderr is not None:
-                sys.stderr.write(printable(note, sys.stderr.encoding) + "\n")
+            if note.startswith(ALERTS):
+                tell(note)
 
 
 def deliver(text: str | bytes, output: Path | None, *, force: bool, tabs: bool = False) -> None:

@@ -9,8 +9,8 @@ from typing import IO, Any
 
 from .. import __version__
 from ..errors import AttncalcError
-from ..report.characters import printable
 from ..report.formats import Format, Rows, goes_to_file
+from ..report.lists import tell
 from ..report.notes import FAILED, WARNING
 from ..report.schemas import schema_name
 from ..report.watch import Watch
@@ -97,15 +97,15 @@ def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:
 def _exit_code(watch: Watch, sweep: Sweep, failures: list[str], *, screen: bool) -> int:
     """Return the exit code; name rows that fail, and warn of what a screen has not warned of."""
     if watch.signal:
-        sys.stderr.write(f"{watch.interrupted}\n")
+        tell(watch.interrupted)
         return 128 + watch.signal
     if watch.rows and watch.errors == watch.rows:
         raise AttncalcError("no cell is possible", f"{'the screen' if screen else 'the column error'} has the reason")
-    if not screen and sys.stderr is not None:
+    if not screen:
         cells = f"{count(watch.errors)} of {count(watch.rows)} cells"
         not_possible = f"{WARNING}{cells} are not possible; the column 'error' has the reason" if watch.errors else ""
         for warning in filter(None, (not_possible, context_warning(sweep))):
-            sys.stderr.write(printable(warning, sys.stderr.encoding) + "\n")
+            tell(warning)
     for failure in failures:
-        sys.stderr.write(printable(f"{FAILED}{failure}", sys.stderr.encoding) + "\n")
+        tell(f"{FAILED}{failure}")
     return int(bool(failures))
