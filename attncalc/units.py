@@ -33,6 +33,13 @@ SCALES: dict[str, dict[str, float]] = {
     SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6},
 }
 """{unit: its multiples with their sizes, the largest first}; other units have none."""
+UNIT_NAMES = {name for multiples in SCALES.values() for name in multiples if name} | {
+    PER_SECOND,
+    "FLOP/byte",
+    "%",
+    "kW",
+}
+"""What a header of a column names as the unit of its numbers."""
 
 
 class DType(NamedTuple):

@@ -340,8 +340,8 @@ def test_plain_prints_each_number_after_its_name_in_a_terminal_and_a_pipe(ask: A
     with pytest.MonkeyPatch.context() as patch:
         screen = on_terminal(fit_report(FIT), patch, plain=True)
     assert screen == ask(*QWEN, "--plain").out
-    assert "\n  change: --enforce-eager --gpu-memory-utilization 0.95\n    requests, at least: 1\n" in screen
-    assert "\n  layers\n    gpt2: 12\n    bert-base: 12\n" in ask("compare", "gpt2", "bert-base", "--plain").out
+    assert "\n  change: --enforce-eager --gpu-memory-utilization 0.95; requests, at least: 1\n" in screen
+    assert "\n  layers: gpt2: 12; bert-base: 12\n" in ask("compare", "gpt2", "bert-base", "--plain").out
 
 
 def test_markdown_has_the_bar_in_words_and_the_command_as_code() -> None:

@@ -68,6 +68,12 @@ def test_a_warning_about_the_context_names_three_models(ask: Ask) -> None:
     assert "gpt2 (1,024), llama2-7b (4,096), llama2-70b (4,096) and 1 others" in ask("sweep", *models, "-c", "8K").err
 
 
+def test_a_grid_is_sentences_with_units_for_a_screen_reader_also_in_a_pipe(ask: Ask) -> None:
+    """A token of gpt2 has 12 layers * 2 * 768 * 4 B = 72 KiB: 512 of them are 36 MiB."""
+    screen = ask("sweep", "gpt2", "-c", "512,1K", "-b", "1,2", "--plain").out
+    assert "\n  batch: 1; context 512: 36 MiB; context 1,024: 72 MiB\n" in screen
+
+
 def test_tsv_has_every_row(ask: Ask) -> None:
     text = ask(*COMMAND, "--format", "tsv").out
     assert [numbers(row) for row in csv.DictReader(io.StringIO(text), dialect="excel-tab")] == QUOTED

@@ -94,39 +94,57 @@ def test_messages_have_the_width_of_columns_and_are_one_line_in_a_pipe_without(
     assert len(in_pipe.err.splitlines()) <= 2  # an error and its tip
 
 
-def test_a_list_has_the_labels_of_a_table_that_is_too_wide() -> None:
-    plain = Table((LABEL, Column(), Column()), (("KV cache", "1.25 GiB", "1,342 B"), ("  per token", "320 KiB", "")))
-    assert list_lines(plain, 40) == ["  KV cache: 1.25 GiB (1,342 B)", "    per token: 320 KiB"]
-    with_headers = Table(
-        (Column("model", "left"), Column("batch", "left"), Column("KV\nMiB")),
-        (("gpt2", "1", "36"), ("", "2", "72")),
-    )
-    held = Table(
-        (Column("held", "left"), Column("MiB"), LABEL),
-        (("math", "64", "scores"), ("", "8", "queries"), ("flash", "8", "keys")),
-    )
-    assert list_lines(held, 40) == [
-        *("  held: math", "    64 MiB: scores", "    8 MiB: queries"),
-        *("  held: flash", "    8 MiB: keys"),
-    ]
-    bounds = Table(
-        (Column("gpu", "left"), Column("repli-\ncas"), Column("TTFT\n>="), Column("tokens\n/s <=")),
-        (("h200", "1", "54.7 ms", "7"),),
-    )
-    assert list_lines(bounds, 40) == ["  gpu: h200", "    replicas: 1", "    TTFT >= 54.7 ms", "    tokens/s <= 7"]
-    assert list_lines(with_headers, 40) == [
-        *("  model: gpt2", "    batch: 1", "    KV MiB: 36"),
-        *("  model: gpt2", "    batch: 2", "    KV MiB: 72"),
-    ]
-    changes = Table((Column("change", "left"), Column("requests")), (("--tp 2", "3"), ("  --pp 2", ""), ("-c 8", "4")))
-    assert list_lines(changes, 40) == [
-        *("  change: --tp 2 --pp 2", "    requests: 3"),
-        *("  change: -c 8", "    requests: 4"),
-    ]
-    names = Table((LABEL, LABEL), (("qwen", "a b"), ("", "c"), ("phi", "d")))
-    assert list_lines(names, 40) == ["  qwen: a b c", "  phi: d"]
-    cells = Table((LABEL, *(Column(name) for name in "abcde")), (("phi", "1", "2", "3", "4", "5"),))
-    assert list_lines(cells, 40) == ["  phi", "    a: 1; b: 2; c: 3; d: 4; e: 5"]
+@each(
+    ("table", "lines"),
+    [
+        (
+            Table((LABEL, Column(), Column()), (("KV cache", "1.25 GiB", "1,342 B"), ("  per token", "320 KiB", ""))),
+            ["  KV cache: 1.25 GiB (1,342 B)", "    per token: 320 KiB"],
+        ),
+        (
+            Table(
+                (Column("model", "left"), Column("batch", "left"), Column("KV\nMiB")),
+                (("gpt2", "1", "36"), ("", "2", "72")),
+            ),
+            ["  model: gpt2; batch: 1; KV: 36 MiB", "  model: gpt2; batch: 2; KV: 72 MiB"],
+        ),
+        (
+            Table(
+                (Column("held", "left"), Column("MiB"), LABEL),
+                (("math", "64", "scores"), ("", "8", "queries"), ("flash", "8", "keys")),
+            ),
+            ["  held: math; 64 MiB, scores;", "    8 MiB, queries", "  held: flash; 8 MiB, keys"],
+        ),
+        (
+            Table(
+                (Column("gpu", "left"), Column("repli-\ncas"), Column("TTFT\n>="), Column("tokens\n/s <=")),
+                (("h200", "1", "54.7 ms", "7"),),
+            ),
+            ["  gpu: h200; replicas: 1;", "    TTFT >= 54.7 ms; tokens/s <= 7"],
+        ),
+        (
+            Table((Column("change", "left"), Column("requests")), (("--tp 2", "3"), ("  --pp 2", ""), ("-c 8", "4"))),
+            ["  change: --tp 2 --pp 2; requests: 3", "  change: -c 8; requests: 4"],
+        ),
+        (Table((LABEL, LABEL), (("qwen", "a b"), ("", "c"), ("phi", "d"))), ["  qwen: a b c", "  phi: d"]),
+        (  # a unit of a row; 8 GB and a GiB are no units of these cells
+            Table((LABEL, Column("8 GB"), Column("24 GB")), (("cache, GiB", "1.5", "9"), ("quant", "-", "q8_0"))),
+            ["  cache: 8 GB: 1.5 GiB; 24 GB: 9 GiB", "  quant: 8 GB: none; 24 GB: q8_0"],
+        ),
+        (Table((LABEL, Column("tokens\nper GiB")), (("gpt2", "9"),)), ["  gpt2: tokens per GiB: 9"]),
+        (
+            Table((LABEL, LABEL), (("all", "8"), ("- weights", "5"), ("= cache", "3"))),
+            ["  all: 8", "  minus weights: 5", "  equals cache: 3"],
+        ),
+    ],
+)
+def test_a_list_has_the_labels_of_a_table_in_each_line(table: Table, lines: list[str]) -> None:
+    assert list_lines(table, 40) == lines
+
+
+def test_a_list_says_what_a_missing_cell_means() -> None:
+    table = Table((LABEL, Column("4K"), Column("share")), (("rtx", "-", ""),), missing="does not fit")
+    assert list_lines(table, 40) == ["  rtx: 4K: does not fit"]
 
 
 def test_a_command_that_is_too_wide_is_folded_with_backslashes() -> None:

@@ -180,6 +180,9 @@ def of_sizes(options: Mapping[str, Any]) -> ModelLike:
     return model_of_sizes(values)
 
 
+Plain = Annotated[bool, typer.Option("--plain", help="Print words only: no colours, no bar, and tables as lists.")]
+
+
 class PlainOutputOptions(Options):
     """Where plain text goes: YAML, a schema."""
 
@@ -187,6 +190,7 @@ class PlainOutputOptions(Options):
 
     output: Annotated[Path | None, output_option()] = None
     force: Force = False
+    plain: Plain = False
 
     def write(self, text: str) -> None:
         """Write the text. Raises AttncalcError if the file cannot be written."""
@@ -221,9 +225,7 @@ class ReportOptions(Options):
     json: Annotated[bool, typer.Option("--json", help="The same as --format json; jq .values has the figures.")] = False
     output: Annotated[Path | None, output_option(*_SUFFIXES)] = None
     force: Force = False
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Print words only: no colours, no bar, and tables as lists.")
-    ] = False
+    plain: Plain = False
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError if --json and --format differ, or the format or the suffix of --output is unknown."""

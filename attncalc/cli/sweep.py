@@ -78,7 +78,7 @@ class RowOutputOptions(o.ReportOptions):
 
     def form(self) -> Format | None:
         """Return the format; None for the screen, which is the default on a terminal."""
-        return choose_row_format(self.form_name, self.output, on_terminal=sys.stdout.isatty())
+        return choose_row_format(self.form_name, self.output, on_terminal=self.plain or sys.stdout.isatty())
 
 
 def _models(named: o.NamedModels, options: Mapping[str, Any]) -> list[Any]:

@@ -64,7 +64,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
         workload_facts(resolved.model, resolved.workload, resolved.engine.name),
         (*chosen.figures.values(), *bounds.figures),
         tuple(({**engine_facts(one.answer.result), "name": one.name}, tuple(one.figures.values())) for one in quants),
-        (column_table(columns), *command),
+        (column_table(columns)._replace(missing="does not fit"), *command),
         (f"{on_gpu}The contexts of one request are sure to fit.",),
         extra={
             **fit_facts(answer, verdict),

@@ -252,7 +252,7 @@ def _main_table(counted: Flops) -> Table:
     values = [value for _, value in rows]
     columns = (
         (LABEL, [label for label, _ in rows]),
-        unit_column("", values, FLOP, in_lists=False),
+        unit_column("", values, FLOP),
         (Column("FLOP"), [count(value) for value in values]),
         (Column("share"), shares),
     )

@@ -7,8 +7,9 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
+from ..units import UNIT_NAMES
 from .characters import printable
 
 if TYPE_CHECKING:
@@ -19,11 +20,8 @@ WIDTH = 80
 _NARROWEST = 40
 """Columns of the narrowest screen; a narrower terminal wraps the lines itself."""
 
-_MOST_CELLS = 4
-"""Cells of a row beside its label that have a line each in a list."""
 
-
-def screen_width(stream: IO[str]) -> int:
+def screen_width(stream: TextIO) -> int:
     """Return the columns of the terminal, at least _NARROWEST, or WIDTH if it is none; COLUMNS overrides both."""
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdecimal() and int(given[:6]):
@@ -39,7 +37,7 @@ def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
 
 
-def tell(text: str, hanging: str = "  ", stream: IO[str] | None = None) -> None:
+def tell(text: str, hanging: str = "  ", stream: TextIO | None = None) -> None:
     """Write a line to `stream`, by default standard error, in several of the width of a terminal or of COLUMNS.
 
     In a pipe without COLUMNS it is one line, which programs search.
@@ -71,53 +69,104 @@ def divided(table: Table, width: int) -> list[Table]:
 
 
 def list_lines(table: Table, width: int) -> list[str]:
-    """Return each row with its labels before its cells, in lines of at most `width` columns."""
+    """Return each row as a sentence that has the labels of its cells, in lines of at most `width` columns.
+
+    A line breaks between cells: '  gpu: h200; replicas: 1;' and '    TTFT >= 54.7 ms; tokens/s <= 7'.
+    """
     if table.code:
         command = " ".join(line.removesuffix("\\").strip() for (line,) in table.rows)
         title = wrapped(f"  {table.columns[0].header}", "      ", width)
         return [*title, *(f"  {line}" for line in command_lines(command, width - 2))]
-    lines = []
-    for line in _records(table):
-        indent = " " * (len(line) - len(line.lstrip()) + 2)
-        lines += wrapped(f"  {line}", f"  {indent}", width)
+    lines: list[str] = []
+    for label, *cells in _records(table):
+        indent = " " * (len(label) - len(label.lstrip()) + 2)
+        lines += wrapped(indent + label.lstrip(), f"{indent}  ", width)
+        for cell in cells:
+            if len(lines[-1]) + 1 + len(cell) <= width:
+                lines[-1] += f" {cell}"
+            else:
+                lines += wrapped(f"{indent}  {cell}", f"{indent}    ", width)
     return lines
 
 
-def _records(table: Table) -> Iterator[str]:
-    """Yield the lines of each row: 'KV cache: 1.25 GiB (1,342,177,280 B)', or with headers a line per cell.
+def _records(table: Table) -> Iterator[tuple[str, ...]]:
+    """Yield the label of each row and its cells after their headers, or without headers the whole row in one text.
 
-    Of more than _MOST_CELLS the lines would be many, and the cells are one line.
+    '  gpu: h200;' and '8 GPUs', or 'KV cache: 1.25 GiB (1,342,177,280 B)'.
     """
-    shown = [i for i, column in enumerate(table.columns) if column.in_lists]
-    table = table._replace(
-        columns=tuple(table.columns[i] for i in shown), rows=tuple(tuple(row[i] for i in shown) for row in table.rows)
-    )
-    headers = [re.sub("\n(?!/)", " ", column.header.replace("-\n", "")).replace("\n", "") for column in table.columns]
+    headers = _headers(table)
     if len(headers) == 1:
-        yield from filter(None, (headers[0], *(row[0] for row in table.rows)))
+        yield from ((text,) for text in (headers[0], *(row[0] for row in table.rows)) if text)
         return
-    above = None
+    records: list[list[str]] = []
+    above = ""
     for label, *cells in _whole_rows(table, headers[0]):
-        indent = " " * (len(label) - len(label.lstrip()))
-        values = [cell.strip() for cell in cells]
-        if any(headers):
-            named = [(header, value) for header, value in zip(headers[1:], values, strict=True) if value.strip("-")]
-            has_meaning = len(named) == 2 and not named[1][0]
-            if has_meaning:  # '64 MiB: queries'
-                named = [(f"{named[0][1]} {named[0][0]}", named[1][1])]
-            if label != above or not has_meaning:
-                yield f"{indent}{_named(headers[0], label.strip())}" if headers[0] else label.rstrip()
-            above = label
-            texts = [_named(header, value) for header, value in named]
-            yield from (f"{indent}  {text}" for text in (["; ".join(texts)] if len(texts) > _MOST_CELLS else texts))
+        values = [table.missing if cell.strip() == "-" else cell.strip() for cell in cells]
+        text = re.sub("^( *)([-+=x]) ", _sign, label.rstrip())
+        record = _record(table, headers, text, values) if any(headers) else [_without_headers(text, values)]
+        if label == above and len(record) == 2:  # further tensors of the same kernel
+            records[-1] += record[1:]
         else:
-            first, *others = [*filter(None, values)] or [""]
-            yield label.rstrip() + (f": {first}" if first else "") + (f" ({', '.join(others)})" if others else "")
+            records.append(record)
+        above = label
+    for first, *others in records:
+        end = (";" if headers[0] else ":") if others else ""
+        yield (first + end, *(f"{other};" for other in others[:-1]), *others[-1:])
 
 
-def _named(header: str, value: str) -> str:
-    """Return a cell after its header: 'gpus: 8', or 'TTFT >= 54.7 ms'."""
-    return f"{header}{'' if header.endswith('=') else ':'} {value}" if header else value
+def _headers(table: Table) -> list[str]:
+    """Return the headers, each in one line, and with `above`: 'context 4,096'."""
+    texts = [re.sub("\n(?!/)", " ", column.header.replace("-\n", "")).replace("\n", "") for column in table.columns]
+    if not table.above:
+        return texts
+    pairs = zip(table.columns, texts, strict=True)
+    return [f"{table.above} {text}" if column.align == "right" else text for column, text in pairs]
+
+
+def _without_headers(label: str, values: list[str]) -> str:
+    first, *others = [*filter(None, values)] or [""]
+    return label + (f": {first}" if first else "") + (f" ({', '.join(others)})" if others else "")
+
+
+def _record(table: Table, headers: list[str], label: str, values: list[str]) -> list[str]:
+    """Return the label and the cells after their headers. A cell without a header is a part of the cell before it.
+
+    The unit of a column, of a row as 'KV cache, GiB', or of the table follows each number.
+    """
+    title, unit = _without_unit(headers[0])
+    text, own = _without_unit(label) if ", " in label else (label, "")
+    unit = own or unit or table.unit
+    indent = text[: len(text) - len(text.lstrip())]
+    record = [f"{indent}{title}: {text.strip()}" if title else text]
+    for column, header, value in zip(table.columns[1:], headers[1:], values, strict=True):
+        if value and not header and len(record) > 1:
+            record[-1] += f", {value}"
+        elif value:
+            record.append(_named(header, value, unit * (column.align == "right")))
+    return record
+
+
+def _sign(match: re.Match[str]) -> str:
+    """Return the sign of a line of a calculation as a word, which a screen reader does not skip."""
+    return match[1] + {"-": "minus", "+": "plus", "=": "equals", "x": "times"}[match[2]] + " "
+
+
+def _without_unit(header: str) -> tuple[str, str]:
+    """Return a header, and its unit or '': 'KV cache, GiB' has one, and 'tokens per GiB' has none."""
+    units = "|".join(map(re.escape, sorted(UNIT_NAMES, key=len, reverse=True)))
+    match = re.search(rf"(?:^|(?<!per),? )({units})(?=,? (?!per)|$)", header)
+    return (header[: match.start()] + header[match.end() :], match[1]) if match else (header, "")
+
+
+def _named(header: str, value: str, unit: str) -> str:
+    """Return a cell after its header, and before its unit: 'replicas: 8', 'TTFT >= 54.7 ms', 'KV cache: 36 MiB'."""
+    if header.endswith("="):
+        return f"{header} {value}"
+    if re.fullmatch(r"[\d.,]+(?: to [\d.,]+)?", value):
+        header, own = _without_unit(header)
+        value = f"{value} {own or unit}".rstrip()
+    header = header.removeprefix(", ")
+    return f"{header}: {value}" if header else value
 
 
 def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:

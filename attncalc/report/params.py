@@ -158,7 +158,7 @@ def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> t
     values = [value for _, value in rows]
     columns = (
         (LABEL, [label for label, _ in rows]),
-        unit_column("", values, PARAMS, in_lists=False),
+        unit_column("", values, PARAMS),
         (Column("parameters"), [count(value) for value in values]),
         (Column("share"), [f"{100 * int(value) / int(total):.1f} %" for value in values]),
     )

@@ -12,7 +12,7 @@ from ..units import count, truncate
 from .record import Document, Run, record_runs
 from .report import LABEL, Column, Report, Table
 from .report import number as ratio
-from .verify_checks import number
+from .verify_checks import NOT_MEASURED, number
 
 _MOST_SHOWN = 10
 """Differences that a screen lists without --full."""
@@ -138,7 +138,8 @@ def _table(pairs: Sequence[_Pair]) -> Table:
             (truncate(facts["arguments"], _LONGEST), f"{facts['differ']} of {count(facts['compared'])}", *times)
         )
     columns = (LABEL._replace(header="attncalc verify"), *map(Column, ("differ", "A, ms", "B, ms", "A / B")))
-    return Table(columns, tuple(rows), strong=frozenset(i for i, pair in enumerate(pairs) if pair.differences))
+    strong = frozenset(i for i, pair in enumerate(pairs) if pair.differences)
+    return Table(columns, tuple(rows), strong, missing=NOT_MEASURED)
 
 
 def _answer(pairs: Sequence[_Pair], differing: int) -> str:

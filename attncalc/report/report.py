@@ -88,7 +88,6 @@ def times(quotient: Ratio, digits: int = 1) -> str:
 class Column(NamedTuple):
     header: str = ""  # its lines above the cells; "" for none
     align: Literal["left", "right"] = "right"  # 'right' for numbers, 'left' for words
-    in_lists: bool = True  # whether a list has it too, and not only the same number in full
 
 
 LABEL = Column(align="left")
@@ -101,7 +100,9 @@ class Table(NamedTuple):
     rows: tuple[tuple[str, ...], ...]  # the cells of each row
     strong: frozenset[int] = frozenset()  # indices of the rows to print in bold on a terminal
     code: bool = False  # whether the rows are lines of a shell command
-    above: str = ""  # what the headers of all columns but the first are, such as contexts; LaTeX prints it above them
+    above: str = ""  # what the headers of the columns of numbers are, as 'context'; LaTeX prints it above them
+    unit: str = ""  # the unit of all numbers, if no header has it
+    missing: str = "none"  # what a cell '-' means, in words for a list
     is_divisible: bool = False  # whether a screen without room for all columns shows the table in parts
 
     @property
@@ -215,10 +216,10 @@ def rows_of(layers: Iterable[tuple[Mapping[str, Any], Sequence[Figure]]], *facts
     )
 
 
-def unit_column(name: str, numbers: Sequence[int], unit: str, *, in_lists: bool = True) -> tuple[Column, list[str]]:
+def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, list[str]]:
     """Return a column of figures in one unit, which its header shows below `name`, and the cells."""
     unit_name, cells = column(numbers, unit)
-    return Column(f"{name}\n{unit_name}" if name else unit_name, in_lists=in_lists), cells
+    return Column(f"{name}\n{unit_name}" if name else unit_name), cells
 
 
 def column_table(columns: Iterable[tuple[Column, Sequence[str]]], strong: frozenset[int] = frozenset()) -> Table:

@@ -432,7 +432,7 @@ def _fewest_table(of: Answer) -> Table:
         (f"{gpu.name}, {gib(gpu.memory)} GiB", *(count(one.run.gpus) if one else "-" for one in by_way.values()))
         for gpu, by_way in of.fewest
     )
-    return Table(tuple(columns), tuple(rows))
+    return Table(tuple(columns), tuple(rows), missing="not enough")
 
 
 def _without_change(run: Training) -> Table:

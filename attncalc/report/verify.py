@@ -18,6 +18,7 @@ from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, column_table, heading, workload_facts
 from .verify_checks import (
+    NOT_MEASURED,
     NOT_OK,
     OK,
     PEAKS,
@@ -302,7 +303,8 @@ def _model_table(verified: Sequence[VerifiedModel]) -> Table:
         (Column("peak's\nerror, %"), [f"{100 * max(errors):.2f}" if errors else "-" for errors in peaks]),
         (LABEL, [OK if r.ok else NOT_OK if r.checks else "not verified" for r in results]),
     )
-    return column_table(columns, strong=frozenset(i for i, result in enumerate(results) if not result.ok))
+    strong = frozenset(i for i, result in enumerate(results) if not result.ok)
+    return column_table(columns, strong)._replace(missing=NOT_MEASURED)
 
 
 def _combined(verified: Sequence[VerifiedModel]) -> VerifyResult:

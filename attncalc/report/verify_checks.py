@@ -21,6 +21,8 @@ PEAKS = "peak memory"
 _UNITS = {"cache": "bytes", PEAKS: "bytes"}
 """Units that the screen shows next to the name of a section."""
 OK, NOT_OK = "ok", "NO"
+NOT_MEASURED = "not measured"
+"""What a cell of '-' means."""
 _MAX_DIGITS = 14
 """Characters of a number in the table of checks; longer ones are rounded."""
 _MAX_NAME = 23

@@ -9,7 +9,7 @@ from ..check import Check, Reported, ScalingRow, Timing, VerifyResult
 from ..search import grouped
 from ..units import BYTES, column, count, human
 from .report import Column, Table
-from .verify_checks import PEAKS, came_from, difference, groups_of, number
+from .verify_checks import NOT_MEASURED, PEAKS, came_from, difference, groups_of, number
 
 _MAX_TENSORS, _MAX_TENSORS_OF_SEVERAL = 3, 2
 """Tensors named per peak, for one layer and for several, whose longer labels leave less room."""
@@ -40,7 +40,7 @@ def pass_tables(result: VerifyResult) -> Iterator[Table]:
         if peak and not peak.ok:
             strong.add(len(rows))
         rows.append(tuple(cells[i]))
-    yield Table(tuple(columns), tuple(rows), strong=frozenset(strong))
+    yield Table(tuple(columns), tuple(rows), strong=frozenset(strong), missing=NOT_MEASURED)
 
 
 def _peak_cells(peaks: Sequence[Check | None], source: str) -> tuple[list[Column], list[list[str]]]:
@@ -150,7 +150,7 @@ def utilization_tables(times: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
     rows = tuple(
         (label, *(percent(timing[name]) for name in shares)) for label, timing in zip(labels, times, strict=True)
     )
-    yield Table((Column("utilization", "left"), *map(Column, shares.values())), rows)
+    yield Table((Column("utilization", "left"), *map(Column, shares.values())), rows, missing=NOT_MEASURED)
 
 
 def percent(share: float | None) -> str:
@@ -186,7 +186,7 @@ def scaling_tables(scaling: Sequence[ScalingRow], source: str) -> Iterator[Table
                 (label, count(row.context), f"{row.ms:,.2f}" if row.ms else "-", *ratios[:2], peak, *ratios[2:])
             )
         header = (*names, f"peak\n{unit}", f"{source}\nx", "predicted\nx")
-        yield Table((Column(group, "left"), *map(Column, header)), tuple(table_rows))
+        yield Table((Column(group, "left"), *map(Column, header)), tuple(table_rows), missing=NOT_MEASURED)
 
 
 # Figures for information

@@ -91,6 +91,9 @@ def subject(need: Need, engine: str, of: str = "") -> str:
     return ", ".join(filter(None, facts))
 
 
+_TOO_LARGE = "does not fit"
+
+
 def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
     """Return a column per context: what it needs, and the fewest GPUs of each kind."""
     needs = found.needs
@@ -105,20 +108,20 @@ def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
         *((f"{gpu.name}, {gib(gpu.need.memory)} GiB", *numbers(gpu)) for gpu in gpus),
     ]
     headers = [f"{count(tokens)}\ntokens" for tokens in found.contexts]
-    return Table((LABEL, *map(Column, headers)), tuple(rows))
+    return Table((LABEL, *map(Column, headers)), tuple(rows), missing=_TOO_LARGE)
 
 
 def _quants_table(found: Vram) -> Table:
     tokens = count(found.contexts[0])
     columns = [(Column(f"llama.cpp, {tokens} tokens", "left"), ["largest type of GGUF files"])]
     columns += [(Column(f"{gb} GB"), [quant or "-"]) for gb, quant in found.quants]
-    return column_table(columns)
+    return column_table(columns)._replace(missing=_TOO_LARGE)
 
 
 def _quant_contexts_table(found: Vram) -> Table:
     headers = (Column("longest context\nwith llama.cpp", "left"), *(Column(f"\n{gb} GB") for gb, _ in found.quants))
     rows = ((name, *(count(tokens) if tokens else "-" for tokens in longest)) for name, longest in found.quant_contexts)
-    return Table(headers, tuple(rows))
+    return Table(headers, tuple(rows), missing=_TOO_LARGE)
 
 
 def _notes(found: Vram) -> Iterator[str]:

@@ -128,7 +128,7 @@ def _table_of_models(rows: Sequence[_Row], *, more: bool) -> Table:
         (LABEL, [model.name for model in models]),
         (Column("params"), [f"{int(params(model).total) / 10**9:.1f}B" for model in models]),
         (Column("weights", "left"), [_weights(row.need) for row in rows]),
-        (Column("GiB,\nat most"), [gib(row.need.high) for row in rows]),
+        (Column("needs at\nmost GiB"), [gib(row.need.high) for row in rows]),
         (Column("context,\nat least"), numbers([row.context for row in rows])),
         (Column("requests,\nat least"), numbers([row.batch for row in rows])),
     ]

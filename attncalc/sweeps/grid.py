@@ -104,7 +104,7 @@ def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row
     place = {name: i for i, name in enumerate(sweep.names)}
     across = _across(varying)
     down = [name for name in varying if name != across]
-    _, texts = _texts(figure, [row[place[figure]] for row in cells])
+    unit, texts = _texts(figure, [row[place[figure]] for row in cells])
     headers = list(dict.fromkeys(row[place[across]] for row in cells))
     lines: dict[tuple[Any, ...], dict[Any, str]] = {}
     for row, text in zip(cells, texts, strict=True):
@@ -127,7 +127,7 @@ def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row
             (*label, *(line.get(header, "") for header in part))
             for label, line in zip(labels, lines.values(), strict=True)
         )
-        tables.append(Table(columns, rows))
+        tables.append(Table(columns, rows, above=across.replace("_", " "), unit=unit))
         start = end
     return tables
 
