@@ -48,11 +48,7 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **env}
     environment.pop("PYTHONUNBUFFERED", None)  # it would hide output that is written only at exit
     return subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {line}"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
+        ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, env=environment, check=False
     )
 
 

@@ -27,8 +27,7 @@ FUSED = MHA + "fused: true\n"
 OPTIONS = GROUPED + "gate: true\nqk_norm: head\nsinks: true\n"
 WINDOW = GROUPED + "window: 5\n"
 LATENT = GROUPED.replace(
-    "n_heads: 4\nn_kv_heads: 2\n",
-    "attention: latent\nn_heads: 4\nkv_lora_rank: 16\nd_nope: 8\nd_rope: 4\nd_v: 12\n",
+    "n_heads: 4\nn_kv_heads: 2\n", "attention: latent\nn_heads: 4\nkv_lora_rank: 16\nd_nope: 8\nd_rope: 4\nd_v: 12\n"
 )
 ZOO = (
     MHA.replace("n_layers: 3", "n_layers: 8")

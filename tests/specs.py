@@ -2,18 +2,7 @@
 
 from hypothesis import strategies as st
 
-from attncalc import (
-    Chunked,
-    Full,
-    Grouped,
-    Head,
-    Latent,
-    Layers,
-    Mlp,
-    ModelSpec,
-    Sliding,
-    Stack,
-)
+from attncalc import Chunked, Full, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
 
 SPANS = st.one_of(st.just(Full()), st.builds(Sliding, st.integers(1, 64)), st.builds(Chunked, st.integers(1, 64)))
 

@@ -384,10 +384,7 @@ def test_without_transformers_the_tip_is_the_install_command(ask: Ask, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("gpt3", "--against", "transformers"),
-            "--against transformers needs a config.json, and 'gpt3' has none",
-        ),
+        (("gpt3", "--against", "transformers"), "--against transformers needs a config.json, and 'gpt3' has none"),
         (("llama2-70b", "--against", "tensorflow"), "--against tensorflow is not supported"),
         (("--against", "transformers"), "--against needs a model"),
         (("gpt2", "--against", "transformers", "--scaling"), "--against cannot be combined with --scaling"),

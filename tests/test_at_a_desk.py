@@ -11,11 +11,7 @@ GPU = ("--gpu", "rtx-3060-12gb")  # 11,898 MiB, 11.62 GiB
 
 @each(
     ("memory", "context", "verdict", "uses"),
-    [
-        ("8GB", 8192, "FITS", "uses"),
-        ("8GB", 21504, "MAY NOT FIT", "uses"),
-        ("8GB", 65536, "DOES NOT FIT", "needs"),
-    ],
+    [("8GB", 8192, "FITS", "uses"), ("8GB", 21504, "MAY NOT FIT", "uses"), ("8GB", 65536, "DOES NOT FIT", "needs")],
 )
 def test_the_first_line_says_what_is_used(ask: Ask, memory: str, context: int, verdict: str, uses: str) -> None:
     asked = ("fit", "llama3.1-8b:q4_k_m", "--gpu", memory, "-c", str(context))

@@ -96,11 +96,7 @@ def test_every_command_takes_a_model_by_argument_option_and_stdin(ask: Ask, comm
 
 @pytest.mark.parametrize(
     ("option", "same"),
-    [
-        ("--max-model-len", "--context"),
-        ("--tensor-parallel-size", "--tp"),
-        ("--kv-cache-dtype", "--kv-dtype"),
-    ],
+    [("--max-model-len", "--context"), ("--tensor-parallel-size", "--tp"), ("--kv-cache-dtype", "--kv-dtype")],
 )
 def test_options_have_the_engines_names_too(ask: Ask, option: str, same: str) -> None:
     value = "fp8" if "dtype" in option else "2"
@@ -108,8 +104,7 @@ def test_options_have_the_engines_names_too(ask: Ask, option: str, same: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"),
-    [("4096", 4096), ("4_096", 4096), ("4,096", 4096), ("4k", 4000), ("4K", 4096), ("1M", 2**20)],
+    ("text", "tokens"), [("4096", 4096), ("4_096", 4096), ("4,096", 4096), ("4k", 4000), ("4K", 4096), ("1M", 2**20)]
 )
 def test_a_context_may_have_separators_and_a_suffix(ask: Ask, text: str, tokens: int) -> None:
     assert ask("kv", "llama2-7b", "-c", text, "--json").document["workload"]["context"] == tokens
@@ -133,15 +128,7 @@ def test_compare_marks_the_released_variant(ask: Ask) -> None:
     answer = ask("compare", "llama2-70b")
     assert "GQA-8 *" in answer.out
     document = ask("compare", "llama2-70b", "--json").document
-    assert [row["name"] for row in document["layers"]] == [
-        "MHA",
-        "GQA-32",
-        "GQA-16",
-        "GQA-8",
-        "GQA-4",
-        "GQA-2",
-        "MQA",
-    ]
+    assert [row["name"] for row in document["layers"]] == ["MHA", "GQA-32", "GQA-16", "GQA-8", "GQA-4", "GQA-2", "MQA"]
     assert [row["name"] for row in document["layers"] if row["released"]] == ["GQA-8"]
 
 

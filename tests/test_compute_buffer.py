@@ -72,10 +72,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     ),
     (
         {"release": OLD, "window_cells": WINDOW},  # one mask of each kind, and a copy of the window's
-        {
-            "mask_bytes": (CELLS + WINDOW) * N * 4,
-            "converted_mask_bytes": (CELLS + WINDOW) * N * 4 + WINDOW * N * 2,
-        },
+        {"mask_bytes": (CELLS + WINDOW) * N * 4, "converted_mask_bytes": (CELLS + WINDOW) * N * 4 + WINDOW * N * 2},
     ),
     ({"window_cells": WINDOW}, {"mask_bytes": (CELLS + WINDOW) * N * 2}),
     (

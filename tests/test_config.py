@@ -151,20 +151,10 @@ def test_a_model_file_needs_neither_title_nor_sources(tmp_path: Path, ask: Ask) 
 
 
 INVALID = {
-    "an unknown key": (
-        "n_head: 3",
-        "",
-        "tiny.yaml:10: n_head: there is no such key",
-        "did you mean 'n_heads'?",
-    ),
+    "an unknown key": ("n_head: 3", "", "tiny.yaml:10: n_head: there is no such key", "did you mean 'n_heads'?"),
     "a missing key": ("", "d_model", "'d_model' is missing", "width of the model"),
     "missing heads": ("", "n_heads", "'n_heads' is missing", "query heads"),
-    "a wrong type": (
-        "window: wide",
-        "",
-        "tiny.yaml:10: window: 'wide' is not a whole number",
-        "sliding window",
-    ),
+    "a wrong type": ("window: wide", "", "tiny.yaml:10: window: 'wide' is not a whole number", "sliding window"),
     "a float": ("window: 1.5", "", "window: '1.5' is not a whole number", ""),
     "a yes": ("n_kv_heads: yes", "", "n_kv_heads: true is not a whole number", ""),
     "zero": ("n_kv_heads: 0", "", "n_kv_heads: 0 is below 1", ""),
@@ -187,12 +177,7 @@ INVALID = {
     "shared experts alone": ("n_shared_experts: 1", "", "n_shared_experts", ""),
     "a router's bias without a router": ("router_bias: true", "", "router_bias: has no effect", ""),
     "a pattern without kinds": ("pattern: [local]", "", "must be given together", ""),
-    "a pattern of unknown kinds": (
-        "pattern: [x]\nlayer_kinds: {local: {}}",
-        "",
-        "'x' is not one of layer_kinds",
-        "",
-    ),
+    "a pattern of unknown kinds": ("pattern: [x]\nlayer_kinds: {local: {}}", "", "'x' is not one of layer_kinds", ""),
     "a kind that is not used": ("pattern: [a]\nlayer_kinds: {a: {}, b: {}}", "", "is not in the pattern", ""),
     "a pattern too long": ("pattern: [9 a]\nlayer_kinds: {a: {}}", "", "longer than n_layers", ""),
     "a bad word in a pattern": ("pattern: [Local]\nlayer_kinds: {a: {}}", "", "is not a kind of layer", ""),

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import AttncalcError
-from attncalc.config.huggingface.fields import (
-    UNKNOWN_CLASS,
-    ConfigClass,
-    Fields,
-    transformers_version,
-    written,
-)
+from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields, transformers_version, written
 from attncalc.config.huggingface.formulas import kinds_of_layer, names_in, uses_layer_number, value_of
 from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortest_pattern
 from attncalc.config.huggingface.read import _move_to_layer_kinds
@@ -55,11 +49,7 @@ OTHER: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 7})
         ),
         (
             "sffs",
-            {
-                "n_heads": 8,
-                "pattern": ["sliding", "2 full"],
-                "layer_kinds": {"sliding": {"window": 512}, "full": {}},
-            },
+            {"n_heads": 8, "pattern": ["sliding", "2 full"], "layer_kinds": {"sliding": {"window": 512}, "full": {}}},
         ),
         (
             "fp",
@@ -79,11 +69,7 @@ OTHER: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 7})
             {
                 "n_heads": 8,
                 "pattern": ["layers", "layers_2", "layers_3", "layers_2"],
-                "layer_kinds": {
-                    "layers": {"n_experts": 4},
-                    "layers_2": {"n_experts": 9},
-                    "layers_3": {"n_experts": 7},
-                },
+                "layer_kinds": {"layers": {"n_experts": 4}, "layers_2": {"n_experts": 9}, "layers_3": {"n_experts": 7}},
             },
         ),
     ],
@@ -291,10 +277,7 @@ def test_a_field_may_repeat_either_of_two_sizes_of_the_class(
     assert repeats_own_size("num_layers", {}, fields) is repeats
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(64, True), (32, False), (None, False), (0, False)],
-)
+@pytest.mark.parametrize(("value", "expected"), [(64, True), (32, False), (None, False), (0, False)])
 def test_a_value_is_compared_with_its_default(value: Any, expected: bool) -> None:
     assert Fields({"hidden_size": value}, CLASS).is_default("hidden_size") is expected
     assert Fields({"none": None if value == 64 else value}, CLASS).is_default("none") is (value != 32)

@@ -143,10 +143,7 @@ def test_a_whole_config_has_no_notes() -> None:
     [
         ({"model_type": ...}, "The config names no model_type; LlamaForCausalLM is read as llama."),
         ({"num_nextn_predict_layers": 2}, "Multi-token prediction layers (2) are not counted."),
-        (
-            {"vocab_size": ...},
-            "The config omits vocab_size; the defaults of transformers' llama are used.",
-        ),
+        ({"vocab_size": ...}, "The config omits vocab_size; the defaults of transformers' llama are used."),
         ({"quantization_config": {"quant_method": "fp8"}}, "Weights are released in fp8."),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "Experts are released in mxfp4."),
         (
@@ -233,14 +230,7 @@ class Dtype:
 
 def test_objects_in_a_config_become_json() -> None:
     given = Inner(a=Inner(b=(1, 2)), c={3, 1}, d=Scalar(), e=Dtype(), f=frozenset("x"), g={1: None})
-    assert fields_of(given) == {
-        "a": {"b": [1, 2]},
-        "c": [1, 3],
-        "d": 5,
-        "e": "bfloat16",
-        "f": ["x"],
-        "g": {"1": None},
-    }
+    assert fields_of(given) == {"a": {"b": [1, 2]}, "c": [1, 3], "d": 5, "e": "bfloat16", "f": ["x"], "g": {"1": None}}
     assert (label_of(given), label_of({})) == ("Inner", "config")
 
 
@@ -260,8 +250,7 @@ def test_another_object_is_an_error(given: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
-    [("org/A", "A"), ("A", "A"), ("/home/x/A/", "A"), ("C:\\x\\A", "A"), ("", ""), (None, "")],
+    ("path", "expected"), [("org/A", "A"), ("A", "A"), ("/home/x/A/", "A"), ("C:\\x\\A", "A"), ("", ""), (None, "")]
 )
 def test_a_config_is_called_by_the_last_part_of_its_path(path: Any, expected: str) -> None:
     assert name_of({"_name_or_path": path}) == expected

@@ -52,10 +52,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int, int]]]] = {
     "one position": ({**BASE, "max_position_embeddings": 1}, [("full", 1, 64)]),
     "positions below zero": ({**BASE, "max_position_embeddings": -1}, []),
     "zero positions": ({**BASE, "max_position_embeddings": 0}, []),
-    "as many positions as a table may have": (
-        {**BASE, "max_position_embeddings": 2**31},
-        [("full", 2**31, 64)],
-    ),
+    "as many positions as a table may have": ({**BASE, "max_position_embeddings": 2**31}, [("full", 2**31, 64)]),
     "one position more": ({**BASE, "max_position_embeddings": 2**31 + 1}, []),
     # scaling
     "linear": (scaled(rope_type="linear", factor=2.5), [("full", 2500, 64)]),
@@ -138,10 +135,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int, int]]]] = {
         kinds(**{"Linear-Attention": {"x": 1}, "5": {"x": 2}, "attention": {"x": 3}, "S2": {"x": 4}}),
         [("linear", 1000, 64), ("layers_5", 1000, 64), ("attention", 1000, 64), ("s2", 1000, 64)],
     ),
-    "kinds go before learned positions": (
-        {**kinds(full_attention={}), "position_embedding_type": "absolute"},
-        FULL,
-    ),
+    "kinds go before learned positions": ({**kinds(full_attention={}), "position_embedding_type": "absolute"}, FULL),
 }
 """{case: (fields, the tables)}."""
 

@@ -9,20 +9,7 @@ from hypothesis import strategies as st
 from specs import grouped
 from tables import each
 
-from attncalc import (
-    Chunked,
-    Full,
-    Grouped,
-    Layers,
-    ModelSpec,
-    Sliding,
-    Stack,
-    Workload,
-    crossover,
-    flops,
-    growth,
-    load,
-)
+from attncalc import Chunked, Full, Grouped, Layers, ModelSpec, Sliding, Stack, Workload, crossover, flops, growth, load
 from attncalc.attention import KINDS, Span
 from attncalc.cost.complexity import attention_layer_complexity, layer_types
 from attncalc.cost.crossover import _scores_and_others

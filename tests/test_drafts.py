@@ -138,10 +138,7 @@ def test_versions_of_sglang_leave_memory_for_as_many_layers(version: str, layers
     assert any("loads the drafter after its pools" in note for note in result.layout.notes) is not loads
 
 
-@each(
-    ("version", "rows"),
-    [("0.5.10", 0), ("0.5.11", 5 * 4096), ("0.5.17", 5 * 4096), ("0.5.18", 5 * 2 * 4 * 128 * 2)],
-)
+@each(("version", "rows"), [("0.5.10", 0), ("0.5.11", 5 * 4096), ("0.5.17", 5 * 4096), ("0.5.18", 5 * 2 * 4 * 128 * 2)])
 def test_sglang_leaves_memory_for_dflash(version: str, rows: int) -> None:
     """Five layers with 4 KV heads of 128, of a model with 36 layers of 8: as large as the model's rows until 0.5.17."""
     result = fitted("sglang", "qwen3-8b", draft=DFLASH, speculative_tokens=8, engine_version=version)
@@ -310,12 +307,7 @@ def test_a_draft_model_of_llamacpp_is_a_gguf_file(kind: Any, served: str, words:
     stored = CheckpointWeights(1, 1, (), 10**9, kind=kind) if kind else None
     draft = dataclasses.replace(load("qwen3-0.6b"), stored=stored)
     asked = FitRequest(
-        load("qwen3-8b"),
-        Workload.decode(1, 4096),
-        "llamacpp",
-        kv_memory=2**33,
-        draft=draft,
-        served_draft=served,
+        load("qwen3-8b"), Workload.decode(1, 4096), "llamacpp", kv_memory=2**33, draft=draft, served_draft=served
     )
     found = launch_command(resolve(asked))
     assert found == (words and f"llama-server -m Qwen3-8B-BF16.gguf -c 4096 -np 1 {words}")

@@ -59,11 +59,7 @@ def test_an_engine_has_the_options_that_it_declares() -> None:
     sglang = find_engine("sglang")
     sglang.check_options({"block_size": 4, "max_running_requests": 8, "prefix_caching": False})
     sglang.check_options({"max_num_seqs": None, "speculative_tokens": 0})
-    for name, value in (
-        ("sequences", 4),
-        ("max_num_seqs", 4),
-        ("enforce_eager", True),
-    ):
+    for name, value in (("sequences", 4), ("max_num_seqs", 4), ("enforce_eager", True)):
         with pytest.raises(AttncalcError, match="has no effect on engine sglang"):
             sglang.check_options({name: value})
 

@@ -66,10 +66,7 @@ def _seen(mask: Any) -> Tensor:
     """Return which blocks are visited, (rows, columns), whether whole or in part."""
     rows, columns = mask.kv_indices.shape[-2:]
     seen = torch.zeros(rows, columns, dtype=torch.bool)
-    for counts, indices in (
-        (mask.kv_num_blocks, mask.kv_indices),
-        (mask.full_kv_num_blocks, mask.full_kv_indices),
-    ):
+    for counts, indices in ((mask.kv_num_blocks, mask.kv_indices), (mask.full_kv_num_blocks, mask.full_kv_indices)):
         for row in range(rows):
             seen[row, indices[0, 0, row, : counts[0, 0, row]].long()] = True
     return seen

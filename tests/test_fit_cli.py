@@ -25,13 +25,7 @@ NAMES, MORE, LAYER = (
 def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
     answer = ask(*FOUR, "--engine", "ideal", "--reserve", "2GiB", "--gpu-memory-utilization", "0.9", "--full")
     # an H100 shows 79.10 GiB; x 0.9 = 71.19; 128.48 / 4 = 32.12 of weights and 2 of reserve leave 37.07
-    labels = [
-        "one NVIDIA H100",
-        "x 0.9 gpu-memory-utilization",
-        "- weights in fp16",
-        "- runtime",
-        "= KV memory",
-    ]
+    labels = ["one NVIDIA H100", "x 0.9 gpu-memory-utilization", "- weights in fp16", "- runtime", "= KV memory"]
     numbers = ["79.10 GiB", "71.19 GiB", "32.12 GiB", "2.00 GiB", "37.07 GiB"]
     lines = next(block for block in answer.out.split("\n\n") if "= KV memory" in block).splitlines()
     for line, label, number in zip(lines, labels, numbers, strict=True):

@@ -10,19 +10,7 @@ from typing import Any
 import gguf
 import pytest
 from asking import Ask, refusal, results
-from gguf_files import (
-    CONTEXT,
-    D_HEAD,
-    KV_HEADS,
-    LATENT,
-    LAYERS,
-    ROPE,
-    VOCAB,
-    Bytes,
-    Shapes,
-    SmallModel,
-    write_gguf,
-)
+from gguf_files import CONTEXT, D_HEAD, KV_HEADS, LATENT, LAYERS, ROPE, VOCAB, Bytes, Shapes, SmallModel, write_gguf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import each

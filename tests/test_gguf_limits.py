@@ -353,12 +353,7 @@ def test_a_text_that_ends_after_the_file_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "files"),
-    [
-        ("a-00001-of-00001.gguf", 1),
-        ("a-00002-of-00002.GGUF", 2),
-        ("a-00001-of-01000.gguf", 1000),
-    ],
+    ("name", "files"), [("a-00001-of-00001.gguf", 1), ("a-00002-of-00002.GGUF", 2), ("a-00001-of-01000.gguf", 1000)]
 )
 def test_a_numbered_file_stands_for_all(name: str, files: int) -> None:
     names = shard_names(name)

@@ -122,10 +122,7 @@ def test_quantized_kv_b_is_copied_in_the_models_dtype() -> None:
     assert extra(model(layers(MLA, count=2), first_layer=2), bits=first_three(8)) == {}
 
 
-@pytest.mark.parametrize(
-    ("bits", "bytes_per_element"),
-    [(16, 2), (8, 1), (7, None), (4, None)],
-)
+@pytest.mark.parametrize(("bits", "bytes_per_element"), [(16, 2), (8, 1), (7, None), (4, None)])
 def test_v0_keeps_products_of_mla_unless_kv_b_has_4_bits(bits: int, bytes_per_element: int | None) -> None:
     """8 heads x 50 x (inputs of W_Q + d_model); the rotary part of W_Q is inputs x 8 heads x 6, in bf16."""
     compressed = dataclasses.replace(MLA, q_lora_rank=70)
@@ -245,8 +242,7 @@ def test_other_models_on_hopper_and_gpt_oss_elsewhere_have_marlins_layout() -> N
 
 
 @pytest.mark.parametrize(
-    ("head", "tables"),
-    [(None, 1), (Head("lm"), 2), (Head("lm", tied=True), 1), (Head("pooler"), 1)],
+    ("head", "tables"), [(None, 1), (Head("lm"), 2), (Head("lm", tied=True), 1), (Head("pooler"), 1)]
 )
 def test_the_vocabulary_is_padded_to_64_rows_in_each_table(head: Head | None, tables: int) -> None:
     assert extra(model(vocab_size=100, head=head)) == {VOCABULARY: tables * 28 * D * 2}

@@ -68,13 +68,7 @@ OF_DELTA = {
 }
 CASES = {
     # the state is updated and read: 2 multiply-adds per element
-    "mamba": Case(
-        "mamba",
-        MAMBA,
-        OF_MAMBA,
-        2 * 2 * 5 * 30 * 7,
-        [(30, 4, None), (30, 7, "fp32")],
-    ),
+    "mamba": Case("mamba", MAMBA, OF_MAMBA, 2 * 2 * 5 * 30 * 7, [(30, 4, None), (30, 7, "fp32")]),
     "mamba with all options": Case(
         "mamba",
         {**MAMBA, "conv_bias": True, "proj_bias": True, "dt_norms": True},
@@ -208,13 +202,7 @@ CASES = {
         [(6 * 16, 10, None), (6, 16, None), (6, 1, None)],
     ),
     "none": Case("none", {}, {}, 0, []),
-    "grouped": Case(
-        "grouped",
-        GROUPED,
-        OF_GROUPED,
-        2 * 6 * 5 * 7 * (10 + 10),
-        [(2 * 2, 10, None)],
-    ),
+    "grouped": Case("grouped", GROUPED, OF_GROUPED, 2 * 6 * 5 * 7 * (10 + 10), [(2 * 2, 10, None)]),
     # Zamba: the input of q, k and v is wider than the output
     "grouped with d_input": Case(
         "grouped",
@@ -246,11 +234,7 @@ CASES = {
     ),
     # the kernel runs once for each half of a pair's values; 4 vectors of lambdas
     "differential": Case(
-        "differential",
-        GROUPED,
-        {**OF_GROUPED, "lambdas": 4 * 10},
-        2 * 2 * 6 * 5 * 7 * (10 + 10),
-        [(2 * 2, 10, None)],
+        "differential", GROUPED, {**OF_GROUPED, "lambdas": 4 * 10}, 2 * 2 * 6 * 5 * 7 * (10 + 10), [(2 * 2, 10, None)]
     ),
     # K and V pass a convolution of 2 * (10 + 10) channels; its columns and those of the layer's others are cached
     "relative": Case(
@@ -261,13 +245,7 @@ CASES = {
         [(2 * 2, 10, None), (40 + 100, 4, "fp32")],
     ),
     # Llama 3.2 Vision: text without an image skips the layer, which has its parameters all the same
-    "pictures": Case(
-        "pictures",
-        GROUPED,
-        OF_GROUPED,
-        0,
-        [],
-    ),
+    "pictures": Case("pictures", GROUPED, OF_GROUPED, 0, []),
     # without a past, the latent is expanded: QK over 8 + 4, PV over 6; here 5 of 7 tokens are new
     "latent": Case(
         "latent",
@@ -371,13 +349,7 @@ def test_devices_must_divide_heads_or_channels(name: str, tp: int, wrong: str) -
 
 COMPRESSED = {"n_heads": 4, "d_head": 6, "q_lora_rank": 12, "o_groups": 2, "o_lora_rank": 5}
 PICKED = {"index_topk": 3, "index_n_heads": 3, "index_head_dim": 10}
-BLOCK_SPARSE = {
-    **GROUPED,
-    "index_n_heads": 3,
-    "index_head_dim": 7,
-    "index_block_size": 16,
-    "index_topk_blocks": 9,
-}
+BLOCK_SPARSE = {**GROUPED, "index_n_heads": 3, "index_head_dim": 7, "index_block_size": 16, "index_topk_blocks": 9}
 WINDOW = Sliding(8)
 WORDS: list[Any] = [
     # kind, keys, span, label, tag, headline
@@ -451,10 +423,7 @@ WORDS: list[Any] = [
         *("position_scores", {**GROUPED, "position_products": ["c2p", "p2c"]}, FULL, "GQA", "GQA-2"),
         "grouped-query attention, 6 query and 2 KV heads x 10, two products with relative positions",
     ),
-    (
-        *("position_scores", GROUPED, FULL, "GQA", "GQA-2"),
-        "grouped-query attention, 6 query and 2 KV heads x 10",
-    ),
+    (*("position_scores", GROUPED, FULL, "GQA", "GQA-2"), "grouped-query attention, 6 query and 2 KV heads x 10"),
     ("delta", GATED_DELTA, FULL, "GDN", "GDN", "gated delta net, 6 states of 16 x 10"),
     (
         *("delta", {**GATED_DELTA, "channel_decay": True}, FULL, "KDA", "KDA"),
@@ -490,11 +459,7 @@ def made(kind: str, keys: dict[str, Any], span: Span = FULL) -> Any:
         (made("latent", {**LATENT, **PICKED, "index_topk": 2048}), True, ["is absorbed", "picks 2,048 keys"]),
         (made("compressed", COMPRESSED, WINDOW), False, []),
         (made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW), False, ["Scores include those of pools"]),
-        (
-            made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}),
-            True,
-            ["mLSTM: FLOPs are those of"],
-        ),
+        (made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}), True, ["mLSTM: FLOPs are those of"]),
         (made("none", {}), True, []),
         (Cross(made("grouped", GROUPED)), False, []),
         (Cross(made("grouped", GROUPED)), True, ["the encoder has already run"]),
@@ -522,10 +487,7 @@ def test_another_window_keeps_the_pools() -> None:
             {"kind": "HCA", **COMPRESSED, "compress_rate": 4, "index_topk": None, "span": "8 + all x 4"},
         ),
         (made("latent", {**LATENT, **PICKED}), {"kind": "MLA", **LATENT, **PICKED, "q_lora_rank": None, "gate": False}),
-        (
-            made("grouped", {**GROUPED, "bias": True}),
-            {"kind": "GQA", **GROUPED, "bias": [*"qkvo"], "d_v": 10},
-        ),
+        (made("grouped", {**GROUPED, "bias": True}), {"kind": "GQA", **GROUPED, "bias": [*"qkvo"], "d_v": 10}),
         (
             made("global_window", {**GROUPED, "global_tokens": 2}, WINDOW),
             {"kind": "GQA", "global_tokens": 2, "summary_block": None, "span": "window 8"},

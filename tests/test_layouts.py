@@ -152,11 +152,7 @@ def test_a_quantized_cache_stores_its_last_tokens_unquantized() -> None:
     assert find_engine("transformers").layout((four,), fp8).needed(2, 100) == 2 * 100 * 8 * 128
 
 
-CASES: list[dict[str, Any]] = [
-    {},
-    {"cache_implementation": "static"},
-    {"cache_implementation": "quantized"},
-]
+CASES: list[dict[str, Any]] = [{}, {"cache_implementation": "static"}, {"cache_implementation": "quantized"}]
 
 
 @each("given", CASES)
@@ -172,8 +168,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) ->
             layer_cache_specs(model.plain()), replace(ARGS[engine], source=source, **given)
         )
         shown = find_engine(engine).layout(
-            layer_cache_specs(model.symbolic(gathered=False)),
-            replace(ARGS[engine], source=source, **given),
+            layer_cache_specs(model.symbolic(gathered=False)), replace(ARGS[engine], source=source, **given)
         )
         assert shown.needed(3, 400) == plain.needed(3, 400)
         a, b = plain.pool(2**33, 400), shown.pool(2**33, 400)

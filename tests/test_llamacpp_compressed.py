@@ -87,8 +87,7 @@ def test_several_gpus_have_the_buffers_of_their_layers() -> None:
 
 
 @each(
-    ("build", "context", "ubatch", "mib"),
-    [("b9900", 1_048_576, 512, 67_094.60), ("b9988", 512_000, 2_048, 130_527.19)],
+    ("build", "context", "ubatch", "mib"), [("b9900", 1_048_576, 512, 67_094.60), ("b9988", 512_000, 2_048, 130_527.19)]
 )
 def test_the_compute_buffer_has_the_indexers_scores_of_all_heads_up_to_b9988(
     build: str, context: int, ubatch: int, mib: float

@@ -314,11 +314,7 @@ def test_the_largest_tensor_of_a_file_on_the_host(
         (LOADED, {}, {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120 + 2048}),
         # a tied head is on the GPU too; a model with another head, or without one, has none
         (TIED, {}, {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120 + 1024}),
-        (
-            dataclasses.replace(TIED, head=Head("pooler")),
-            {},
-            {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120},
-        ),
+        (dataclasses.replace(TIED, head=Head("pooler")), {}, {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120}),
         (dataclasses.replace(TIED, head=None), {}, {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120}),
         # the file is mapped from the embeddings to the end of the experts
         (LOADED, {"n_cpu_moe": 2}, {"CPU_Mapped": 7900, "CUDA0": 384 + 768 + 1024 + 2048}),

@@ -67,18 +67,12 @@ HALF = GIB // 200 + 1
     ("asked", "memory"),
     [
         (log(available=(gib("2.00"), gib("1.00"))), LogMemory(GIB, "1.00 GiB", HALF)),
-        (
-            log(logged={"kv_blocks": number("100")}),
-            LogMemory(100 * BLOCK, "100 blocks, as printed"),
-        ),
+        (log(logged={"kv_blocks": number("100")}), LogMemory(100 * BLOCK, "100 blocks, as printed")),
         (
             log(logged={"kv_memory": number("5000"), "kv_blocks": number("100")}, available=(gib("1.00"),)),
             LogMemory(5000, "5,000 B of the log"),
         ),
-        (
-            log(logged={"kv_blocks": number("100")}, available=(gib("1.00"),)),
-            LogMemory(GIB, "1.00 GiB", HALF),
-        ),
+        (log(logged={"kv_blocks": number("100")}, available=(gib("1.00"),)), LogMemory(GIB, "1.00 GiB", HALF)),
         (log(refusal=LogRefusal("out_of_memory", "out of memory")), None),
     ],
 )

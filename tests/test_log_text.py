@@ -112,9 +112,7 @@ def test_the_first_key_that_is_a_text_counts() -> None:
 
 def test_lines_that_are_no_json_stay_as_they_are() -> None:
     text = ['{"log": "a\\n"}', "plain", "{not json", '{"other": 1}', "[1]", '  {"msg": "b\\nc"}', "end"]
-    assert lines_of("\n".join(text).encode()) == [
-        *("a", "plain", "{not json", '{"other": 1}', "[1]", "b", "c", "end"),
-    ]
+    assert lines_of("\n".join(text).encode()) == [*("a", "plain", "{not json", '{"other": 1}', "[1]", "b", "c", "end")]
     assert lines_of(("{" * 5000).encode()) == ["{" * 5000]
     # only a log that begins with JSON is JSON
     assert lines_of(b'plain\n{"log": "a"}') == ["plain", '{"log": "a"}']
@@ -272,8 +270,7 @@ def test_the_servers_of_two_containers_are_not_read_as_one(of_a: str, of_b: str)
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["CUDA out of memory", "HIP out of memory", "torch.OutOfMemoryError", "Failed to load model - not enough"],
+    "words", ["CUDA out of memory", "HIP out of memory", "torch.OutOfMemoryError", "Failed to load model - not enough"]
 )
 def test_pytorch_says_what_it_tried_to_allocate(words: str) -> None:
     text = f"x {words}. Tried to allocate 1.50 GiB. GPU 0 has 23 GiB of which 312.50 MiB is free."

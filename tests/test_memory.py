@@ -161,14 +161,7 @@ def test_a_padded_batch_has_one_mask_per_sequence() -> None:
     ],
 )
 def test_short_sequences_peak_while_keys_are_copied(
-    batch: int,
-    tokens: int,
-    heads: tuple[int, int],
-    d_head: int,
-    d_model: int,
-    dtype: str,
-    causal: bool,
-    measured: int,
+    batch: int, tokens: int, heads: tuple[int, int], d_head: int, d_model: int, dtype: str, causal: bool, measured: int
 ) -> None:
     """Measured as above; heads are query and KV heads."""
     mask = Mask("causal" if causal else "bidirectional")

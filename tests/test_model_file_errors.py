@@ -13,14 +13,7 @@ from attncalc.config.document import Document
 from attncalc.config.schema import check
 from attncalc.config.yaml import MAX_DEPTH, MAX_VALUES, parse_document
 
-BASE: dict[str, Any] = {
-    "d_model": 64,
-    "n_layers": 4,
-    "n_heads": 4,
-    "d_ff": 128,
-    "norm": "rmsnorm",
-    "vocab_size": 100,
-}
+BASE: dict[str, Any] = {"d_model": 64, "n_layers": 4, "n_heads": 4, "d_ff": 128, "norm": "rmsnorm", "vocab_size": 100}
 KINDS: dict[str, Any] = {"pattern": ["2 local", "global"], "layer_kinds": {"local": {"window": 8}, "global": {}}}
 
 
@@ -200,10 +193,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"towers": {"vision": [100, 80]}, "tower_attention": {"vision": {"heads": 12, "whole": 81}}},
         "tower_attention.vision.whole: is more than the 80 parameters of 'vision' that are divided",
     ),
-    "a pattern longer than the model": (
-        {**KINDS, "n_layers": 2},
-        "pattern: is longer than n_layers, 2",
-    ),
+    "a pattern longer than the model": ({**KINDS, "n_layers": 2}, "pattern: is longer than n_layers, 2"),
     "a pattern without kinds": ({"pattern": ["a"]}, "'pattern' and 'layer_kinds' must be given together"),
     "kinds without a pattern": ({"layer_kinds": {"a": {}}}, "'pattern' and 'layer_kinds' must be given together"),
     "a kind that is not there": ({**KINDS, "pattern": ["local", "x"]}, "pattern.1: 'x' is not one of layer_kinds"),
@@ -242,10 +232,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "attention: an encoder-decoder can only have grouped attention",
     ),
     **{
-        f"{key} without a vocabulary": (
-            {"vocab_size": None, key: value},
-            f"{key}: has no effect without 'vocab_size'",
-        )
+        f"{key} without a vocabulary": ({"vocab_size": None, key: value}, f"{key}: has no effect without 'vocab_size'")
         for key, value in (("token_types", 2), ("d_embedding", 8), ("tied_embeddings", True), ("head_bias", True))
     },
     "an lm head without a vocabulary": ({"vocab_size": None, "head": "lm"}, "head: an lm head needs 'vocab_size'"),

@@ -7,19 +7,7 @@ from typing import Any
 import pytest
 from tables import each
 
-from attncalc import (
-    Chunked,
-    Grouped,
-    Layers,
-    ModelSpec,
-    Sliding,
-    Stack,
-    Workload,
-    flops,
-    kv_cache,
-    load,
-    params,
-)
+from attncalc import Chunked, Grouped, Layers, ModelSpec, Sliding, Stack, Workload, flops, kv_cache, load, params
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "oracle.json").read_text())["models"]
 NAMES = sorted(ORACLE)

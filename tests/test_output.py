@@ -171,13 +171,7 @@ def on_a_terminal(command: str, **env: str) -> str:
     """Return what a command prints to a pseudo-terminal."""
     pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
     screen, terminal = pty.openpty()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(REPOSITORY),
-        "TERM": "xterm-256color",
-        "COLUMNS": "80",
-        **env,
-    }
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", "COLUMNS": "80", **env}
     subprocess.run([sys.executable, "-m", "attncalc", *command.split()], stdout=terminal, env=environment, check=True)
     os.close(terminal)
     printed = b""

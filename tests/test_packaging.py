@@ -19,10 +19,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the wheel and the sdist of this checkout."""
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-d", str(folder)],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=REPOSITORY, check=True, capture_output=True
     )
     return folder
 

@@ -28,14 +28,7 @@ MISTRAL = {
     "max_position_embeddings": 32768,
 }
 PRESETS: dict[str, dict[str, Any]] = {
-    "llama2-7b": {
-        "dim": 4096,
-        "multiple_of": 256,
-        "n_heads": 32,
-        "n_layers": 32,
-        "norm_eps": 1e-05,
-        "vocab_size": -1,
-    },
+    "llama2-7b": {"dim": 4096, "multiple_of": 256, "n_heads": 32, "n_layers": 32, "norm_eps": 1e-05, "vocab_size": -1},
     "llama2-70b": {
         "dim": 8192,
         "multiple_of": 4096,
@@ -157,14 +150,8 @@ SCALED = {"use_scaled_rope": True}
 SMALL = {**LLAMA_3, **SCALED, "multiple_of": 256}
 TOTALS: dict[str, tuple[dict[str, Any], int]] = {
     # As in the safetensors files of the same models on the hub, or from config.json where these are not public.
-    "Llama 3.2 1B": (
-        {**SMALL, "dim": 2048, "ffn_dim_multiplier": 1.5, "n_heads": 32, "n_layers": 16},
-        1_235_814_400,
-    ),
-    "Llama 3.2 3B": (
-        {**SMALL, "dim": 3072, "ffn_dim_multiplier": 1.0, "n_heads": 24, "n_layers": 28},
-        3_212_749_824,
-    ),
+    "Llama 3.2 1B": ({**SMALL, "dim": 2048, "ffn_dim_multiplier": 1.5, "n_heads": 32, "n_layers": 16}, 1_235_814_400),
+    "Llama 3.2 3B": ({**SMALL, "dim": 3072, "ffn_dim_multiplier": 1.0, "n_heads": 24, "n_layers": 28}, 3_212_749_824),
     "Ministral 8B": (
         {
             **MISTRAL,
@@ -191,14 +178,7 @@ TOTALS: dict[str, tuple[dict[str, Any], int]] = {
         7_285_403_648,
     ),
     "Mistral Small 3.1": (
-        {
-            **MISTRAL,
-            "dim": 5120,
-            "n_layers": 40,
-            "hidden_dim": 32768,
-            "vocab_size": 131072,
-            "vision_encoder": PIXTRAL,
-        },
+        {**MISTRAL, "dim": 5120, "n_layers": 40, "hidden_dim": 32768, "vocab_size": 131072, "vision_encoder": PIXTRAL},
         24_011_361_280,
     ),
     "Llama 4 Maverick": (

@@ -53,14 +53,8 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Code Llama": ({**META, "vocab_size": 32016, "rope_theta": 1000000}, {"max_position_embeddings": 16_384}),
     "no layers of cross-attention": ({**META, "vision_num_cross_attention_layers": -1}, {"model_type": "llama"}),
     "Llama 3": (META, {"max_position_embeddings": 8192, "tie_word_embeddings": False}),
-    "Llama 3.1": (
-        {**META, "use_scaled_rope": True},
-        {"max_position_embeddings": 131072, "tie_word_embeddings": False},
-    ),
-    "the widest model that shares it": (
-        {**META, "dim": 4095, "use_scaled_rope": True},
-        {"tie_word_embeddings": True},
-    ),
+    "Llama 3.1": ({**META, "use_scaled_rope": True}, {"max_position_embeddings": 131072, "tie_word_embeddings": False}),
+    "the widest model that shares it": ({**META, "dim": 4095, "use_scaled_rope": True}, {"tie_word_embeddings": True}),
     "a small model without scaled positions does not": ({**META, "dim": 2048}, {"tie_word_embeddings": False}),
     # two thirds of 4 * 4096: 10922, rounded up to the next multiple of 256, 11008
     "the width of the MLP": (META, {"intermediate_size": 11008}),
@@ -206,10 +200,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**MISTRAL, "quantization": {"qformat_weight": "INT3"}},
         {"quantization_config": {"qformat_weight": "INT3", "quant_method": "int3"}},
     ),
-    "no format": (
-        {**MISTRAL, "quantization": {"x": 1}},
-        {"quantization_config": {"x": 1, "quant_method": "unknown"}},
-    ),
+    "no format": ({**MISTRAL, "quantization": {"x": 1}}, {"quantization_config": {"x": 1, "quant_method": "unknown"}}),
     "an empty quantization": ({**MISTRAL, "quantization": {}}, {"quantization_config": None}),
     # Mamba
     # heads of 64 in 2 * 4096 inner channels

@@ -171,10 +171,7 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("""vllm serve a/b --kv-transfer-config '{"kv_connector": "NixlConnector"}'""", "a/b --engine vllm"),
         ("vllm serve a/b --kv-transfer-config '{'", "a/b --engine vllm"),
         ("vllm serve /models/mine/", "/models/mine/ --engine vllm"),
-        (
-            "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b",
-            "llama3.1:8b --context 8192 --engine ollama",
-        ),
+        ("OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b", "llama3.1:8b --context 8192 --engine ollama"),
         (
             "LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_N_PARALLEL=2 LLAMA_ARG_CPU_MOE=1 LLAMA_ARG_MODEL=x.gguf "
             "llama-server -c 4K",
@@ -350,10 +347,7 @@ def test_a_path_of_another_machine_is_kept_in_the_printed_command(ask: Ask, comm
     ("command", "message"),
     [
         (["vllm", "serve", "gpt2", "--kv-sharing-fast-prefill-size", "1"], "--kv-sharing-fast-prefill-size of vLLM"),
-        (
-            ["llama-server", "-m", "qwen3-8b", "-md", "Qwen3-0.6B-Q8_0.gguf"],
-            "does not compute a draft model in q8_0",
-        ),
+        (["llama-server", "-m", "qwen3-8b", "-md", "Qwen3-0.6B-Q8_0.gguf"], "does not compute a draft model in q8_0"),
         (["llama-server", "-m", "gpt2", "--lora-scaled", "x"], "--lora-scaled of llama.cpp is not known here"),
         (["llama-server", "-m", "gpt2", "--mmproj", "x"], "--mmproj x: there is no such file"),
         (["rm", "-rf", "x"], "'rm -rf x' starts no engine"),

@@ -319,10 +319,7 @@ def test_autorounds_extra_config_has_other_bits_for_single_modules() -> None:
 
 @pytest.mark.parametrize(
     ("layers", "changed"),
-    [
-        ({"model.layers.0.mlp": "FP8"}, 1),
-        ({f"model.layers.{n}.mlp": "FP8" for n in range(32)}, 32),
-    ],
+    [({"model.layers.0.mlp": "FP8"}, 1), ({f"model.layers.{n}.mlp": "FP8" for n in range(32)}, 32)],
 )
 def test_modelopts_mixed_precision_names_every_module(layers: dict[str, str], changed: int) -> None:
     mixed = {

@@ -573,10 +573,7 @@ def test_as_many_schemes_and_names_as_are_allowed_are_read() -> None:
 
 
 def test_the_dtype_is_the_last_schemes_if_none_covers_attention_or_an_mlp() -> None:
-    groups = {
-        "a": {"weights": INT4, "targets": ["re:.*nowhere"]},
-        "b": {"weights": FP8, "targets": ["re:.*elsewhere"]},
-    }
+    groups = {"a": {"weights": INT4, "targets": ["re:.*nowhere"]}, "b": {"weights": FP8, "targets": ["re:.*elsewhere"]}}
     assert read({"quant_method": "compressed-tensors", "config_groups": groups}).weights_dtype == "fp8"
 
 

@@ -5,17 +5,7 @@ from typing import Any
 
 import pytest
 from asking import Ask
-from breaks import (
-    Break,
-    Patch,
-    matrices_with,
-    replaced,
-    scores,
-    wider,
-    wider_cache,
-    with_a_parameter_more,
-    wrapped,
-)
+from breaks import Break, Patch, matrices_with, replaced, scores, wider, wider_cache, with_a_parameter_more, wrapped
 from layers import MAMBA, MHA, saved
 from tables import each
 

@@ -433,14 +433,7 @@ def test_dspark_and_domino_add_heads_to_dflash() -> None:
 
 
 @pytest.mark.parametrize(
-    "architecture",
-    [
-        "Eagle3Qwen3ForCausalLM",
-        "MiMoMTPModel",
-        "Qwen3NextMTP",
-        "DFlashLagunaForCausalLM",
-        "HASSModel",
-    ],
+    "architecture", ["Eagle3Qwen3ForCausalLM", "MiMoMTPModel", "Qwen3NextMTP", "DFlashLagunaForCausalLM", "HASSModel"]
 )
 @pytest.mark.parametrize("config", [LLAMA_3, QWEN_2_5, {**LLAMA_3, "model_type": "glm4"}])
 def test_a_draft_of_another_class_is_not_read_as_a_whole_model(config: dict[str, Any], architecture: str) -> None:

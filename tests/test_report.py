@@ -94,10 +94,7 @@ def test_json_has_one_shape_for_all_models_and_workloads() -> None:
             "kv",
             "kv_cache kv_cache_per_sequence kv_cache_per_token kv_cache_if_mha recurrent_state cross_attention_cache",
         ),
-        (
-            "params",
-            "params_total params_attention params_mlp params_embedding params_head params_norm params_active",
-        ),
+        ("params", "params_total params_attention params_mlp params_embedding params_head params_norm params_active"),
         (
             "flops",
             "flops_total flops_attention_projections flops_attention_scores flops_attention_scores_dense "

@@ -173,10 +173,7 @@ def test_a_division_that_is_not_possible_is_refused(fields: dict[str, Any], mess
             {"engine": "sglang", "tp": 3, "enable_expert_parallel": True},
             "--enable-expert-parallel: --tp 3 does not divide the 8 experts",
         ),
-        (
-            {"engine": "sglang", "tp": 10, "attn_dp": 5},
-            "--tp 10 does not divide the width of an expert, 14336",
-        ),
+        ({"engine": "sglang", "tp": 10, "attn_dp": 5}, "--tp 10 does not divide the width of an expert, 14336"),
     ],
 )
 def test_experts_that_cannot_be_divided_are_refused(fields: dict[str, Any], message: str) -> None:

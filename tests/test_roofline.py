@@ -307,10 +307,7 @@ def test_drafts_leave_tokens_per_second_without_a_bound() -> None:
     assert bounds.tokens_per_second is None
     assert decode(bounds).seconds == decode(roofline(model, workload, gpu("h100"))).seconds
     assert "a step verifies 3 drafted tokens per sequence" in " ".join(roofline_notes(model, workload, bounds))
-    (steps,), (others,) = (
-        roofline_tables(bounds, workload),
-        roofline_variants(model, workload, bounds)[0],
-    )
+    (steps,), (others,) = (roofline_tables(bounds, workload), roofline_variants(model, workload, bounds)[0])
     assert steps.rows[1][-1] == "-" != steps.rows[0][-1]
     assert {row[2] for row in others.rows} == {"-"}
 
@@ -455,7 +452,7 @@ def test_figures_keep_their_names_and_labels_name_a_bound() -> None:
     bounds = roofline(model, workload, gpu("h100"))
     figures = {figure.name: figure for figure in roofline_figures(bounds)}
     assert set(figures) >= {
-        *("prefill_time_bound", "decode_time_bound", "decode_tokens_per_second_bound", "decode_compute_bound_batch"),
+        *("prefill_time_bound", "decode_time_bound", "decode_tokens_per_second_bound", "decode_compute_bound_batch")
     }
     for name in ("prefill_time_bound", "decode_time_bound"):
         assert "at least" in figures[name].label

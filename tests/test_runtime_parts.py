@@ -377,10 +377,7 @@ def sampler(per_logit: int, *, rows: int = S, buffer: int = 0, workspace: int = 
             {"engine_version": "0.21.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(7, 5))},
             sampler(2 + 12, buffer=4 * 10 * V),
         ),
-        (
-            {"engine_version": "0.21.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(8, 0))},
-            sampler(2 + 12),
-        ),
+        ({"engine_version": "0.21.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(8, 0))}, sampler(2 + 12)),
         # the profile samples again, without FlashInfer
         (
             {"engine_version": "0.22.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(8, 0))},
@@ -397,10 +394,7 @@ def sampler(per_logit: int, *, rows: int = S, buffer: int = 0, workspace: int = 
             {"engine_version": "0.21.0", "gpu": dataclasses.replace(DEVICE, compute_capability=None)},
             sampler(2 + 12, buffer=4 * 10 * V),
         ),
-        (
-            {"engine_version": "0.29.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(7, 5))},
-            sampler(2),
-        ),
+        ({"engine_version": "0.29.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(7, 5))}, sampler(2)),
         ({"limits": Limits(N, 100)}, sampler(2 + 12, rows=N, buffer=4 * 10 * V)),
         ({"tp": 2}, sampler(2 + 12, buffer=4 * 10 * V)),
         ({"gpu": HOPPER}, sampler(2 + 12, buffer=4 * 10 * V, workspace=LARGE)),
@@ -821,11 +815,7 @@ BLACKWELL = dataclasses.replace(DEVICE, compute_capability=(10, 3))
         (model(), {"gpu": dataclasses.replace(DEVICE, compute_capability=(12, 0))}, graphs(50 * MIB)),
         (model(), {"limits": Limits(24, S)}, graphs(50 * MIB, piecewise=6)),
         (model(), {"limits": Limits(4096, 1000)}, graphs(50 * MIB, piecewise=51, full=51)),
-        (
-            model(),
-            {"limits": Limits(4096, 250)},
-            graphs(50 * MIB, piecewise=3 + 31 + 16, full=3 + 31),
-        ),
+        (model(), {"limits": Limits(4096, 250)}, graphs(50 * MIB, piecewise=3 + 31 + 16, full=3 + 31)),
     ],
 )
 def test_vllms_graphs(whole: ModelSpec, changes: dict[str, Any], expected: int) -> None:

@@ -124,8 +124,7 @@ def test_files_that_are_not_fetched_count_as_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "beside",
-    ["consolidated", "consolidated_00001_of_00002", "adapter_model", "model.fp16", "model_00001_of_00003"],
+    "beside", ["consolidated", "consolidated_00001_of_00002", "adapter_model", "model.fp16", "model_00001_of_00003"]
 )
 def test_the_same_weights_in_other_files_are_not_counted_twice(tmp_path: Path, beside: str) -> None:
     write(tmp_path, model=TWO, **{beside: TWO})

@@ -13,12 +13,7 @@ from attncalc.attention.mamba import Mamba
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
-from attncalc.engines.expert_parallel import (
-    WholeExperts,
-    divide_experts,
-    divide_for_attention,
-    without_routed,
-)
+from attncalc.engines.expert_parallel import WholeExperts, divide_experts, divide_for_attention, without_routed
 from attncalc.engines.pipeline import parts_of, split_into_stages
 from attncalc.engines.runtime import RuntimeMemory
 from attncalc.engines.transformers.engine import ENGINE as TRANSFORMERS
@@ -345,11 +340,7 @@ def test_states_of_a_fixed_size_have_no_longest_context() -> None:
 def test_most_sequences_of_each_context_share_a_prefix_once() -> None:
     resolved = resolve(on_memory("qwen3-8b", 10_000 * PER_TOKEN))
     alone, shares = most_sequences(Deployment(resolved), (1000, 3000, 20_000))
-    assert [(one.sequences, one.needed) for one in alone] == [
-        (10, 10_000 * PER_TOKEN),
-        (3, 9000 * PER_TOKEN),
-        (0, 0),
-    ]
+    assert [(one.sequences, one.needed) for one in alone] == [(10, 10_000 * PER_TOKEN), (3, 9000 * PER_TOKEN), (0, 0)]
     assert not shares
     vllm = resolve(dataclasses.replace(on_memory("qwen3-8b", 10_000 * PER_TOKEN, engine="vllm"), gpu=gpu("h100-80gb")))
     without, shares = most_sequences(Deployment(vllm), (1600,))

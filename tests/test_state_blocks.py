@@ -104,21 +104,9 @@ ASKED = "leave --prefix-caching out: by default it is off"
             "vLLM 0.16.0 has no speculative decoding for these recurrent layers",
             "use --engine-version 0.17.0 or later, or leave --speculative-tokens out",
         ),
-        (
-            ("GDN",),
-            "0.11.0",
-            {"prefix_caching": True},
-            "vLLM 0.11.0 has no prefix caching for recurrent layers",
-            ASKED,
-        ),
+        (("GDN",), "0.11.0", {"prefix_caching": True}, "vLLM 0.11.0 has no prefix caching for recurrent layers", ASKED),
         *(
-            (
-                labels,
-                version,
-                given,
-                f"prefix caching of Mamba layers is not supported for vLLM {version}",
-                ASKED,
-            )
+            (labels, version, given, f"prefix caching of Mamba layers is not supported for vLLM {version}", ASKED)
             for labels, version, given in (
                 (("Mamba",), "0.11.1", {"prefix_caching": True}),
                 (("Mamba-2",), "0.25.1", {"prefix_caching": True}),

@@ -502,10 +502,7 @@ def test_all_changes_are_combined_with_a_shorter_context_if_nothing_else_is_enou
     weights = fit(asked).budget.weights
     assert weights is not None
     tokens = dataclasses.replace(on(int(weights.total) + 100 * 1024), model=asked.model)
-    assert flags(tokens) == [
-        "--weights-dtype int4 --context 50",
-        "--kv-dtype fp8 --weights-dtype int4 --context 100",
-    ]
+    assert flags(tokens) == ["--weights-dtype int4 --context 50", "--kv-dtype fp8 --weights-dtype int4 --context 100"]
 
 
 def test_what_changes_no_answer_comes_before_a_narrower_cache() -> None:

@@ -185,11 +185,7 @@ def test_the_command_has_the_tier(ask: Ask, engine: str, options: tuple[str, ...
             "vLLM 0.11.0 has no kv_offloading_size",
             "use engine_version='0.11.1' or later",
         ),
-        (
-            {"engine": "sglang", "hicache_ratio": "much"},
-            "hicache_ratio: 'much' is not a number above 0",
-            "",
-        ),
+        ({"engine": "sglang", "hicache_ratio": "much"}, "hicache_ratio: 'much' is not a number above 0", ""),
         (
             {"engine": "sglang", "hicache_size": 4, "prefix_caching": False},
             "SGLang's cache in host memory cannot be combined with no_prefix_caching",

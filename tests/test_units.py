@@ -243,8 +243,7 @@ def test_other_decimals_are_errors_that_name_the_option(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
-    [("a" * 40, "a" * 40), ("a" * 41, "a" * 37 + "..."), ("a\tb\n c", "a?b? c"), ("a  b", "a b")],
+    ("text", "shown"), [("a" * 40, "a" * 40), ("a" * 41, "a" * 37 + "..."), ("a\tb\n c", "a?b? c"), ("a  b", "a b")]
 )
 def test_a_text_in_an_error_is_one_short_line(text: str, shown: str) -> None:
     assert truncate(text) == shown

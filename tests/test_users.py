@@ -227,13 +227,7 @@ def test_replicas_are_added_up(ask: Ask) -> None:
     assert document["users"]["concurrent_average_all_replicas"] == 4 * results(answer)["concurrent_average"]
 
 
-@each(
-    ("running", "note"),
-    [
-        (8, "--max-num-seqs 8 limits the users, not the memory."),
-        (None, ""),
-    ],
-)
+@each(("running", "note"), [(8, "--max-num-seqs 8 limits the users, not the memory."), (None, "")])
 def test_a_limit_of_running_requests_is_named(ask: Ask, running: int | None, note: str) -> None:
     """An H100 holds some 80 requests of 5,120 tokens of Qwen3 8B at worst."""
     command = ["fit", "qwen3-8b", "--gpu", "h100", "--prompt", "4K", "--output-len", "1K"]

@@ -60,8 +60,7 @@ def test_a_toy_of_sizes_and_a_pattern_has_a_layer_of_each_kind(ask: Ask) -> None
 
 
 @pytest.mark.parametrize(
-    ("batch", "context", "dtype"),
-    [(1, 4, "fp32"), (2, 40, "fp32"), (3, 33, "fp16"), (2, 37, "bf16")],
+    ("batch", "context", "dtype"), [(1, 4, "fp32"), (2, 40, "fp32"), (3, 33, "fp16"), (2, 37, "bf16")]
 )
 def test_every_option_of_a_layer_agrees(ask: Ask, tmp_path: Path, batch: int, context: int, dtype: str) -> None:
     """Windows and chunks fill their ring buffers; one of the layers has each option of a kind."""

@@ -122,10 +122,7 @@ V1 = "sys/fs/cgroup/memory"
             8 * GIB,
         ),
         # more used than the limit, which was lowered meanwhile
-        (
-            {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "10", "sys/fs/cgroup/memory.current": "20"},
-            0,
-        ),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "10", "sys/fs/cgroup/memory.current": "20"}, 0),
         (
             {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max", "sys/fs/cgroup/memory.current": "1"},
             8 * GIB,

@@ -113,8 +113,7 @@ def test_settings_are_read_from_arguments_and_from_the_config(line: str, setting
 
 
 @pytest.mark.parametrize(
-    ("method", "layers"),
-    [("deepseek_mtp", "1"), ("eagle", "1"), ("eagle3", "1"), ("ngram", "0"), ("draft_model", "0")],
+    ("method", "layers"), [("deepseek_mtp", "1"), ("eagle", "1"), ("eagle3", "1"), ("ngram", "0"), ("draft_model", "0")]
 )
 def test_drafters_with_a_layer_of_their_own(method: str, layers: str) -> None:
     found = read(f"model='a/b', speculative_config=SpeculativeConfig(method='{method}', num_spec_tokens=3)").settings
@@ -271,9 +270,5 @@ def test_the_last_start_is_read_and_starts_are_counted() -> None:
 def test_an_allocation_that_fails_beside_a_cache_is_the_samplers() -> None:
     log = read(FAILED)
     assert log.refusal == LogRefusal(
-        "out_of_memory",
-        "torch.OutOfMemoryError",
-        Printed("2.00", "Tried to allocate 2.00 GiB", GIB),
-        None,
-        "sampler",
+        "out_of_memory", "torch.OutOfMemoryError", Printed("2.00", "Tried to allocate 2.00 GiB", GIB), None, "sampler"
     )

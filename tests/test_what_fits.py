@@ -64,14 +64,7 @@ def test_the_answer_comes_first_and_fits_a_terminal_of_24_rows(ask: Ask, gpu: st
         (("--gpu", "rtx-3090", "--engine", "vllm"), "vllm", {"bf16", "fp8", "int4"}),
         (("--gpu", "rtx-3090", "--tp", "1"), "vllm", {"bf16", "fp8", "int4"}),
         (("--gpu", "rtx-3090", "--weights-dtype", "q4_k_m"), "llamacpp", {"q4_k_m"}),
-        (
-            (
-                "--gpu",
-                "m2-24gb",
-            ),
-            "llamacpp",
-            {"q8_0", "q6_k", "q5_k_m", "q4_k_m"},
-        ),
+        (("--gpu", "m2-24gb"), "llamacpp", {"q8_0", "q6_k", "q5_k_m", "q4_k_m"}),
     ],
 )
 def test_the_engine_follows_from_the_gpu_and_the_options(

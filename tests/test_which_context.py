@@ -52,13 +52,6 @@ def test_slots_share_the_longest_context(ask: Ask, mistral: Path) -> None:
     assert f" -c {2 * found['workload']['context']} -np 2 " in found["launch_command"]
 
 
-@each(
-    "options",
-    [
-        ["--gpu", "8GB", "-c", "32768"],
-        ["--kv-memory", "1GiB"],
-        ["--gpu", "8GB", "--engine", "all"],
-    ],
-)
+@each("options", [["--gpu", "8GB", "-c", "32768"], ["--kv-memory", "1GiB"], ["--gpu", "8GB", "--engine", "all"]])
 def test_another_question_keeps_its_context(ask: Ask, mistral: Path, options: list[str]) -> None:
     assert answer(ask, mistral, *options)["workload"]["context"] == OWN

@@ -79,8 +79,7 @@ def find_what_fits(model: ModelLike | None, options: FitOptions, most: int | Non
     if model is not None:
         if options.get("gpu") != ALL:
             raise AttncalcError(
-                "what_fits takes a model with gpu='all' only",
-                "leave the model out, or ask fit(model, gpu=GPU)",
+                "what_fits takes a model with gpu='all' only", "leave the model out, or ask fit(model, gpu=GPU)"
             )
         return _on_each_gpu(model, options)
     if options.get("gpu") in (None, ALL):

@@ -41,11 +41,7 @@ class CheckOptions(Options):
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
 def compare(
-    models: ModelsOptions,
-    options: CompareOptions,
-    checks: CheckOptions,
-    plot: PlotOptions,
-    output: o.OutputOptions,
+    models: ModelsOptions, options: CompareOptions, checks: CheckOptions, plot: PlotOptions, output: o.OutputOptions
 ) -> None:
     plot.check(output)
     conditions = [parse_condition(text) for text in checks.fail_if or ()]

@@ -48,17 +48,7 @@ from .arithmetic import about_product, lines_of
 from .gpu_words import gpu_in
 from .pasted import launches, split_launch
 from .trial import fits, problem_of
-from .words import (
-    FILES,
-    OF_MODEL,
-    Item,
-    Words,
-    given_by,
-    is_context,
-    kind_of,
-    parts_of_name,
-    placeholder,
-)
+from .words import FILES, OF_MODEL, Item, Words, given_by, is_context, kind_of, parts_of_name, placeholder
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
 """Commands that words can mean, the most usual first."""

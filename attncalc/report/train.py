@@ -11,16 +11,7 @@ from ..attention.linear import GatedDeltaNet
 from ..attention.mamba import Mamba, Mamba2
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
-from ..cost.training.fits import (
-    VARIED,
-    Change,
-    TrainResult,
-    all_changes,
-    overhead,
-    reserved,
-    stage_sizes,
-    train_result,
-)
+from ..cost.training.fits import VARIED, Change, TrainResult, all_changes, overhead, reserved, stage_sizes, train_result
 from ..cost.training.setup import WAYS, Training
 from ..cost.training.states import States
 from ..cost.training.step import Cached

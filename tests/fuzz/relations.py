@@ -219,10 +219,7 @@ def limits_hold(case: Case, result: Result, data: Data) -> None:
     of_context = ("-c", "--context", "--max-model-len")
     if not _has(case, *of_context):  # llama.cpp's is the longest for the batch
         case = case._replace(arguments=(*case.arguments, "-c", str(data["workload"]["context"])))
-    for name, options in (
-        ("max_context", of_context),
-        ("max_batch", ("-b", "--batch")),
-    ):
+    for name, options in (("max_context", of_context), ("max_batch", ("-b", "--batch"))):
         most = (_values(data).get(name) or 0) * (data["dp"] if name == "max_batch" else 1)  # -b is of all replicas
         for number, wrong in ((most, "does_not_fit"), (most + 1, "fits")) if most else ():
             answer, changed = _answer(_with(case, options, number))

@@ -10,17 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from ...attention.recurrent import NoAttention
-from ...attention.saved import (
-    FP32,
-    INT64,
-    MASK,
-    Forward,
-    Part,
-    SavedTensor,
-    matrix_input,
-    norm_tensors,
-    split,
-)
+from ...attention.saved import FP32, INT64, MASK, Forward, Part, SavedTensor, matrix_input, norm_tensors, split
 from ...errors import NotSupportedError
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, exact_div, quantity, summed, symbol, symbol_like, total

@@ -119,12 +119,7 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
 )
 """Fields of ClassMath, their values, and the classes that have them."""
 
-SAVES_MORE = {
-    "zaya": 1.5,
-    "beam": 1.45,
-    **dict.fromkeys(("flint", "gemma3n", "minimax_m3_vl"), 1.35),
-    "doge": 1.1,
-}
+SAVES_MORE = {"zaya": 1.5, "beam": 1.45, **dict.fromkeys(("flint", "gemma3n", "minimax_m3_vl"), 1.35), "doge": 1.1}
 """Classes whose layers save more than the formulas count, and how many times as much."""
 
 

@@ -183,9 +183,7 @@ def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[
             symbol("quantized", size, f"bytes of the matrices in {run.weights_dtype}, with all their scales"),
             symbol("N_unquantized", -(-kept // ranks), "parameters that are not quantized")
             * _bytes(
-                "fp32" if run.autocasts_adapters else run.dtype,
-                "bytes_unquantized",
-                "a weight that is not quantized",
+                "fp32" if run.autocasts_adapters else run.dtype, "bytes_unquantized", "a weight that is not quantized"
             ),
         )
     )

@@ -154,10 +154,7 @@ def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
     windows = [reach for reach in found if reach is not None]
     if len(set(windows)) > 1:
         sizes = " and ".join(map(count, sorted(set(windows))))
-        raise AttncalcError(
-            f"llama.cpp supports one window size per model; these layers have {sizes}",
-            _USE_IDEAL,
-        )
+        raise AttncalcError(f"llama.cpp supports one window size per model; these layers have {sizes}", _USE_IDEAL)
     return windows[0] if windows else None
 
 
