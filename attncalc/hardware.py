@@ -8,7 +8,7 @@ from __future__ import annotations
 from .errors import AttncalcError
 from .quantity import Quantity, Ratio, ratio, symbol
 from .records import NamedTuple, dataclass
-from .units import DTYPES, GIB, MIB, DType, dtype
+from .units import BYTES, DTYPES, GIB, MIB, DType, dtype, human
 
 UNIFIED_MEMORY_SHARE = (3, 4)
 """The fraction of unified memory that the GPU may use by default: Metal's on Macs of 64 GB and more
@@ -127,6 +127,9 @@ class Gpu:
     is_local: bool = False
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Gpu({self.name}: {self.title}, {human(self.memory, BYTES)})"
 
     @property
     def shares_with_host(self) -> bool:

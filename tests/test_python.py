@@ -418,6 +418,7 @@ def test_help_and_completion_list_the_options(name: str) -> None:
         ),
         (lambda: UNTYPED.kv_cache(load("gpt2"), revision="main"), "revision needs org/name on the hub", "leave"),
         (lambda: UNTYPED.fit("gpt2", gpu="l4", tp=5), "tp=5 does not divide 12 query", "give tp=1, 2, 3, 4, 6 or 12"),
+        (lambda: UNTYPED.fit("gpt2", "h100"), "fit takes 1 value without a name: model", "name the others"),
         (lambda: UNTYPED.plan("gpt2", users=9), "gpu is required", "example gpu='h100,h200'"),
         (lambda: UNTYPED.sweep("gpt2", context=-1), "context: '-1' is not a whole", "digits"),
         (lambda: UNTYPED.what_fits("l4"), "what_fits takes a model with gpu='all'", "fit(model, gpu=GPU)"),

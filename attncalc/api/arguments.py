@@ -6,10 +6,12 @@ import contextlib
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from ..errors import AttncalcError, did_you_mean
+from ..model import plural
 from ..options import options_of
 from ..units import truncate
 
@@ -32,6 +34,11 @@ def takes(kind: Any) -> Callable[[F], F]:
         def call(*values: Any, **options: Any) -> Any:
             options = {name if name in known else other_names.get(name, name): value for name, value in options.items()}
             with errors_in_python():
+                if len(values) > most:
+                    raise UnknownArgumentError(
+                        f"{function.__name__} takes {plural(most, 'value')} without a name: {', '.join(names)}",
+                        f"name the others, as context=4096; help(attncalc.{function.__name__}) lists them all",
+                    )
                 for name, value in options.items():
                     if name not in known:
                         hint = _meant(name, kind, function.__name__) or did_you_mean(name, known)
@@ -52,6 +59,8 @@ def takes(kind: Any) -> Callable[[F], F]:
             for name, hint in kinds.items()
             if name not in names
         ]
+        several = any(one.kind == inspect.Parameter.VAR_POSITIONAL for one in own)
+        most = sys.maxsize if several else sum(one.kind != inspect.Parameter.KEYWORD_ONLY for one in own)
         known = [*names, *(parameter.name for parameter in keywords)]
         other_names = _other_names(kind)
         call.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
@@ -106,7 +115,7 @@ def function_like(name: str, known: Sequence[str]) -> str:
     idea = None if part or name.startswith("_") else Phrases((one, Idea(one, one)) for one in _FUNCTIONS).like(name)
     commands = [one.command for one in idea.fragments(None)] if idea else []
     meant = (_FUNCTIONS.get(command, command) for command in commands)
-    return _CALLS.get(name) or part or next((one for one in meant if one in known), "")
+    return (_CALLS | _FUNCTIONS).get(name) or part or next((one for one in meant if one in known), "")
 
 
 def _as_argument(name: str) -> str:

@@ -61,6 +61,8 @@ _OF_LOG = ("log", "logs", "doctor", "diagnose", "debug")
 _OTHER_NAMES = {"version": "--version", "v": "--version", "completion": "--show-completion"}
 _OTHER_NAMES |= dict.fromkeys(_OF_LOG, "fit --log")
 """{a word: what it is as an option}."""
+_LISTS = {**dict.fromkeys(("list", "ls", "models", "preset"), "presets"), "gpu": "gpus"}
+"""{a word before --json and other options of output: the command that it means}."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells for which there is a completion script."""
 DEBUG = "ATTNCALC_DEBUG"
@@ -210,14 +212,16 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
         can_read = isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError | BadValueError)
         if not isinstance(error, NetworkError) and (is_read or not can_read):
             raise
-    from .reading import answer, with_built_in
+    from .reading import FOR_PROGRAMS, answer, with_built_in
 
     root: Any = typer.main.get_command(app)
     of_name = isinstance(error, NetworkError | NoSuchModelError | BadValueError)
     found = with_built_in(args, root, error) if of_name else error
     if isinstance(found, AttncalcError) and not isinstance(error, NetworkError):
         name, *rest = args
-        if name in _OTHER_NAMES and (len(rest) == (name == "completion") or (name in _OF_LOG and len(rest) < 2)):
+        if name in _LISTS and FOR_PROGRAMS & {*rest[:1]}:
+            found = [_LISTS[name], *rest], []
+        elif name in _OTHER_NAMES and (len(rest) == (name == "completion") or (name in _OF_LOG and len(rest) < 2)):
             found = [*_OTHER_NAMES[name].split(), *rest], []
         else:
             found = answer(args, root, error)

@@ -71,7 +71,7 @@ _WITH_SIZE = {"gqa": "gqa:8", "mla": "mla:512"}
 """Kinds of attention that need a size, with a usual one."""
 _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
-_FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet", "--get"))
+FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet", "-q", "--get"))
 """Options of an answer that a program reads."""
 _OF_RELEASED = ("compare",)
 """Commands in which they do not: these need a model that they change."""
@@ -214,7 +214,7 @@ def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple
     A program gets the error: the other model may differ.
     """
     problem = truncate(error.message, 150)
-    if (usual := with_usual_mixture(args)) and _FOR_PROGRAMS.isdisjoint(args):
+    if (usual := with_usual_mixture(args)) and FOR_PROGRAMS.isdisjoint(args):
         return usual
     if isinstance(error, BadValueError):
         return error
@@ -226,7 +226,7 @@ def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple
         name, _, tag = word.rstrip("/").partition(":")
         copy = unquantized(name) if "/" in name else None
         preset = copy[0] if copy else preset_of(name.rpartition("/")[2]) or preset_at(name) if "/" in name else None
-        if preset is None or word.startswith("-") or not _FOR_PROGRAMS.isdisjoint(args):
+        if preset is None or word.startswith("-") or not FOR_PROGRAMS.isdisjoint(args):
             continue
         release = parts_of_name(name.rpartition("/")[2])[0] if copy else preset
         is_same = preset_of(release) is None or _own_context(release) == _own_context(preset)
@@ -364,7 +364,7 @@ def _tried(
     is_same = words.command in (None, found.args[0])
     dropped = [word for word in found.left_out if NO_FIGURE not in word]
     is_doubtful = dropped or found.assumed or found.lacks or not is_same or isinstance(error, BadValueError)
-    is_strict = is_doubtful and _FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
+    is_strict = is_doubtful and FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
     # 'memory gpt2 --dtype int4' is no question of `fit`, but 'kv gpt2 -c 1K,2K' is one of `sweep`
@@ -919,7 +919,7 @@ class Reading:
         if self._place == "desk" and re.match("[35679]x", self._found.get("--gpu", ("",))[-1]):
             self._found["--engine"] = ("--engine", _by_layer())  # no 3 GPUs divide the heads
             self.assumed.append(f"--engine {_by_layer()}")
-        if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
+        if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*FOR_PROGRAMS, "--plot")):
             self._choose_rows()
         examples: list[str] = []
         is_open = self._typed is None or (self._typed == "compare" and bool(self._arguments))  # 'compare mha gqa'

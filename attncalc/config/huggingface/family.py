@@ -75,7 +75,9 @@ def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family
     if assume_grouped and name not in supported_model_types():
         return _assumed_family(config)
     if name is None:
-        raise UnsupportedModelTypeError("model_type is missing", f"a config.json names its model_type; {_TIP}")
+        raise UnsupportedModelTypeError(
+            "model_type is missing", f'add "model_type": "llama" for a plain decoder; {_TIP}'
+        )
     rules = _rules_of_class(_supported_rules(name, "model_type"), config)
     if rules.get("part"):
         raise AttncalcError(f"model_type {name} is a part of another model", "give the whole model's config.json")
