@@ -514,15 +514,17 @@ def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
 @each(
     ("words", "prompt", "output", "assumed"),
     [
-        ("", 4096, 1024, "--prompt 4K, --output-len 1K"),
-        ("-c 4608", 3584, 1024, "--prompt 3584, --output-len 1K"),  # 4,608 - 1,024
-        ("--prompt 7K", 7168, 1024, "--output-len 1K"),
-        ("--prompt 7K -c 7500", 7168, 332, "--output-len 332"),  # 7,500 - 7,168
-        ("--output-len 500", 4096, 500, "--prompt 4K"),
+        ("llama3-8b", 4096, 1024, "--prompt 4K, --output-len 1K"),
+        ("llama2-7b", 3072, 1024, "--prompt 3072, --output-len 1K"),  # its longest context is 4,096
+        ("gpt2", 768, 256, "--prompt 768, --output-len 256"),  # of 1,024
+        ("llama3-8b -c 4608", 3584, 1024, "--prompt 3584, --output-len 1K"),  # 4,608 - 1,024
+        ("llama3-8b --prompt 7K", 7168, 1024, "--output-len 1K"),
+        ("llama3-8b --prompt 7K -c 7500", 7168, 332, "--output-len 332"),  # 7,500 - 7,168
+        ("llama3-8b --output-len 500", 4096, 500, "--prompt 4K"),
     ],
 )
 def test_usual_requests_are_assumed_and_named(ask: Ask, words: str, prompt: int, output: int, assumed: str) -> None:
-    document = ask("plan", "llama3-8b", "--users", "10", "--gpu", "h100", "--json", *words.split()).document
+    document = ask("plan", *words.split(), "--users", "10", "--gpu", "h100", "--json").document
     assert (document["load"]["prompt"], document["load"]["output"]) == (prompt, output)
     assert document["notes"][0] == f"Assumed: {assumed}."
 

@@ -29,20 +29,24 @@ _OUTPUTS = (
 """Names of columns, in small letters; those of Azure's and BurstGPT's traces are among them."""
 
 
-def usual_requests(options: Mapping[str, Any], context: int | None) -> dict[str, str]:
+def usual_requests(options: Mapping[str, Any], context: int | None, longest: int) -> dict[str, str]:
     """Return the usual prompt and output if the options of LoadOptions, parsed, lack them.
 
-    They are what a context leaves: of 8,192 tokens a prompt of 7,168, and an output of 1,024.
+    Of a context of 8,192 tokens the prompt has 7,168. `longest` is the models' longest context: both together have at
+    most that. With 1,024 tokens, as GPT-2 has, they are 768 and 256.
     """
     if options.get("lengths") is not None:
         return {}
-    usual = {name: text for name, text in USUAL.items() if options.get(name) is None}
+    most = context or longest
     tokens = {name: _range(options.get(name, text), f"--{name}")[1] for name, text in USUAL.items()}
-    for name in usual:
-        rest = (context or 0) - sum(tokens.values()) + tokens[name]
-        if rest > 0 and (name == "prompt" or rest < tokens[name]):
-            usual[name], tokens[name] = str(rest), rest
-    return usual
+    if "output" not in options:
+        room = most - tokens["prompt"] if "prompt" in options else most // 4
+        tokens["output"] = min(tokens["output"], max(1, room))
+    if "prompt" not in options:
+        rest = max(1, most - tokens["output"])
+        tokens["prompt"] = rest if context else min(tokens["prompt"], rest)
+    texts = ((name, str(number), USUAL[name]) for name, number in tokens.items() if name not in options)
+    return {name: usual if text == str(parse_count(usual, "")) else text for name, text, usual in texts}
 
 
 def read_traffic(options: Mapping[str, Any]) -> Traffic:

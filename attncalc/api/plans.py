@@ -14,6 +14,7 @@ from ..config.prices import read_prices
 from ..engines import find_engine
 from ..errors import AttncalcError, MissingError, clash
 from ..hardware import Gpu
+from ..model import ModelSpec
 from ..options import as_text, options_of, parsed
 from ..ranges import parse_counts, split_list
 from ..records import NamedTuple
@@ -108,7 +109,9 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         )
     if options.get("disaggregate") and options.get("spread"):
         raise clash("--disaggregate", "--spread")
-    usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"))
+    specs = [read_model(model, options, ModelOptions) for model in models]
+    longest = min(spec.max_context or NO_LIMIT for spec in specs)
+    usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"), longest)
     assumed = [f"{options_of(LoadOptions)[name].name} {text}" for name, text in usual.items()]
     traffic = read_traffic({**load, **usual})
     names, most = _without_number(options["gpu"])
@@ -125,8 +128,8 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     dtypes = [(cache, weights) for weights in _texts(options, "weights_dtype") for cache in _texts(options, "kv_dtype")]
     requests = [
         request
-        for model in models
-        for request in _requests(model, options, traffic, [(gpu, *each) for gpu in gpus for each in dtypes])
+        for model, spec in zip(models, specs, strict=True)
+        for request in _requests(model, spec, options, traffic, [(gpu, *each) for gpu in gpus for each in dtypes])
     ]
     return PlanRequest(
         requests=tuple(requests),
@@ -151,10 +154,13 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
 
 
 def _requests(
-    model: ModelLike, options: Mapping[str, Any], traffic: Traffic, choices: Sequence[tuple[Gpu, str, str]]
+    model: ModelLike,
+    spec: ModelSpec,
+    options: Mapping[str, Any],
+    traffic: Traffic,
+    choices: Sequence[tuple[Gpu, str, str]],
 ) -> Iterator[FitRequest]:
     """Yield a model's request for each GPU and dtype of cache and weights, as `fit` reads its options."""
-    spec = read_model(model, options, ModelOptions)
     served = served_fields(model, spec, options)
     fields = [name for kind in FIT_OPTIONS for name in options_of(kind)]
     given = {name: options[name] for name in fields if options.get(name) is not None}

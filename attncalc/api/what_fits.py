@@ -45,8 +45,10 @@ TYPES = ("fp8", "int4")
 class WhatFits(Result, of_vram.WhatFits):
     """What fits where, as `attncalc fit --gpu GPU` prints it without a model."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return WhatFits.of, self._make_report.args
+    def __reduce__(self) -> tuple[Any, ...]:  # a budget has a function, which cannot be pickled
+        found: of_vram.WhatFits = self._make_report.args[0]
+        needs = (one._replace(budget=one.budget._replace(reserve_for=None)) for one in found.needs)
+        return WhatFits.of, (found._replace(needs=tuple(needs)),)
 
     @classmethod
     def of(cls, found: of_vram.WhatFits) -> WhatFits:
