@@ -559,8 +559,8 @@ def test_results_can_be_sent_to_another_process() -> None:
     calls = [call("gpt2", context=512) for call in (attncalc.kv_cache, attncalc.flops, attncalc.activations)]
     fitted: dict[str, Any] = {"gpu": "l4", "prompt": 100, "output": 9}
     fits = [call("gpt2", **fitted) for call in (attncalc.fit, attncalc.users, attncalc.roofline)]
-    fits += [attncalc.what_fits(gpu="2GB"), attncalc.plan("llama3-8b", users=2, gpu="h100")]
-    for result in (*calls, *fits, attncalc.params("gpt2"), attncalc.compare("gpt2", context=512)):
+    many = attncalc.what_fits(gpu="2GB"), attncalc.plan("llama3-8b", users=2, gpu="h100")
+    for result in (*calls, *fits, *many, attncalc.params("gpt2"), attncalc.compare("gpt2", context=512)):
         figures = result.to_dict()
         again = pickle.loads(pickle.dumps(result))
         assert again.to_dict() == figures

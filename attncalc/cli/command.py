@@ -31,7 +31,9 @@ ALSO = dict.fromkeys(
         *("--config-name", "--arch", "--hf-model", "--hf-model-id", "--hf-id", "--pretrained", "--model-card"),
     ),
     "--preset",
-) | {"--output-format": "--format"}
+)
+ALSO |= dict.fromkeys(("--field", "--fields", "--column", "--columns", "--select", "--figures"), "--get")
+ALSO |= {"--output-format": "--format", "--get": "--columns"}  # a command has one of the two
 """Names by which users of other tools know options that are of the command line only."""
 _FORMATS = (*FORMATS, "yaml", "yml", "xml", "txt", "text")
 """What a person calls a format who writes it after -o, without the suffix of a file."""
@@ -142,7 +144,8 @@ class Command(_Narrow, typer.core.TyperCommand):
 
             declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
             for param in self.params:
-                param.shell_complete = values_of(param, declared.get(param.name or "")) or param.shell_complete  # type: ignore[assignment, method-assign]
+                if complete := values_of(param, declared.get(param.name or ""), self.name or ""):
+                    param.shell_complete = complete  # type: ignore[assignment, method-assign]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         headings, rare = getattr(self.callback, "headings", {}), getattr(self.callback, "rare", ())

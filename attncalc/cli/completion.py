@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from typer._click.shell_completion import CompletionItem
@@ -14,6 +15,7 @@ from ..options import Option
 from ..report.formats import FORMATS, ROW_FORMATS
 from ..report.glossary import TERMS
 from ..report.gpus import SORT_KEYS
+from ..report.schemas import schema
 from ..sweeps.columns import COSTS, OF_FIT, TRAIN
 from ..units import DTYPES
 
@@ -28,19 +30,36 @@ VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "FIGURE": lambda: SORT_KEYS,
     "--gpu": lambda: (*gpu_names(), "all", "local"),
     "COLUMN": lambda: COLUMNS,
+    "NAME": preset_names,
     "--columns": lambda: COLUMNS,
 }
 """{what stands for a value in help, or an option's name: its values}."""
 
 
-def values_of(param: Any, declared: Option | None) -> Callable[[Any, str], list[CompletionItem]] | None:
+def _figures(command: str) -> list[str]:
+    """Return the names for --get and --fail-if of a command."""
+    keys = schema({"list": "presets"}.get(command, command))["properties"]
+    row = keys["layers"]["items"]["properties"] if "rows" in keys else {}
+    figures = (row or keys)["results"]["items"]
+    facts = [name for name in ("name", "model", "gpu", "verdict", "max_context") if name in row or name in keys]
+    return [*facts, *figures.get("anyOf", [figures])[0]["properties"]["name"]["enum"]]
+
+
+def values_of(param: Any, declared: Option | None, command: str) -> Callable[[Any, str], list[CompletionItem]] | None:
     """Return the function that completes a parameter's value, also the last one of a list: 'bf16,fp'; or None.
 
     `declared` is None for an argument, and for an option of the command line only.
     """
     keys = (*param.opts, (param.metavar or "").strip("[].,"))
     known = declared.parser.known if declared and declared.parser else ()
-    names = (lambda: known) if known else next((VALUES[key] for key in keys if key in VALUES), None)
+    of_figures = {"--get", "--fail-if"} & {*keys} and command != "sweep"
+    names = (
+        partial(_figures, command)
+        if of_figures
+        else (lambda: known)
+        if known
+        else next((VALUES[key] for key in keys if key in VALUES), None)
+    )
     if names is None:
         return None
 

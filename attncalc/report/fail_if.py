@@ -152,6 +152,8 @@ def parse_condition(text: str, option: str = "--fail-if", *, of_rows: bool = Fal
             f"{option} '{truncate(text)}': a percentage is a change and needs a sign", "write +5% or -5%"
         )
     word = "_".join(match["amount"].lower().split())
+    if match["name"] == "fits" and not of_rows:
+        raise AttncalcError(f"{option}: 'fits' is no number", f"write '{_VERDICT} != fits'")
     is_verdict = match["name"] == _VERDICT and not of_rows
     if is_verdict and word not in _VERDICTS:
         raise AttncalcError(f"--fail-if: '{truncate(match['amount'])}' is no verdict", f"known: {', '.join(_VERDICTS)}")
