@@ -15,7 +15,7 @@ _WORDS = r"(?: [A-Za-z]+){0,3}"
 """What is counted, after a number: '80 layers'."""
 _PRODUCT = re.compile(rf"{_FACTOR}(?:{_WORDS} ?(?:\*\*|[*^\u00d7/]) ?{_FACTOR})+")
 _POWERS = {one: parse_count(f"1{one}", "") for one in "kK"} | {"m": 10**6, "b": 10**9, "t": 10**12}
-_TERMS = {"N": "chinchilla", "n_kv_heads": "kv-cache", "heads": "kv-cache", "d_model": "parameters"}
+_TERMS = {"N": "6nd", "n_kv_heads": "kv-cache", "heads": "kv-cache", "d_model": "parameters"}
 """{symbol or word of a product: the term that it belongs to}."""
 _LONGEST, _LARGEST = 40, 10**30
 """Characters of a number, and the largest result."""

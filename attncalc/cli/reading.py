@@ -88,6 +88,8 @@ _TRAINERS = re.compile(r"(\S*/)?(torchrun|deepspeed|accelerate|axolotl|llamafact
 """What starts a training run."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
+_REASON = "why|how come"
+"""Those that ask for a reason, which is said in words beside a model's figures."""
 
 
 def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
@@ -485,6 +487,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["flops"] += 9 * (asks_flops and "D" in _given(items) and not kinds["gpu"])
     votes["plan"] -= 9 * any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     votes["compare"] += 3 * (kinds["model"] > 1)
+    if any(re.fullmatch(_REASON, item.typed.lower()) for item in items):
+        votes["compare"] += 3 * (kinds["attention"] > 0 and any(item.kind == "model" for item in items))
     votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
     several = (kinds["dtype"] > 1) + (kinds["gpu"] + kinds["size"] > 1)
     votes["sweep"] += several / 2 + 1.5 * (kinds["model"] > 1 and kinds["gpu"] + kinds["size"] > 0)
@@ -613,7 +617,8 @@ class Reading:
         """Add a word of 'explain' or 'presets'."""
         known = item.idea and self._command == "explain" and not item.is_guess
         means = [word.lstrip("-") for word in item.idea.words.split()] if item.idea and known else []
-        words = [item.typed.lstrip("-"), *means]
+        kind = [item.text.partition(":")[0]] * (item.kind == "attention")  # gqa of 'gqa-8'
+        words = [item.typed.lstrip("-"), *kind, *means]
         term = next((word for word in words if _is_term(word)), None)
         is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
         is_name = item.kind in ("model", "unknown", "plain") or self._typed == "presets"
@@ -821,6 +826,8 @@ class Reading:
 
     def _keep_terms(self) -> None:
         """Keep the terms of the glossary as arguments. Other words are left out, or unread if they have a meaning."""
+        usual = (item.typed for item in self._items if item.kind == "filler" and _is_term(item.typed))
+        self._arguments = self._arguments or [*usual]  # 'what is a transformer'
         numbers = [one for one in self._arguments if one.isdigit() and self._has_answer]
         self._arguments, others = _terms_in([one for one in self._arguments if one not in numbers])
         without = [one for one in self._arguments if one.lower() != "attention"]
@@ -837,27 +844,29 @@ class Reading:
             self.unread += [*self._arguments, *others] or ["?"]
 
     def _explain_beside(self) -> None:
-        """Add what a term means beside figures: that of the model's attention, if a question asks why."""
+        """Add what a term means beside figures: of a question why, those that it names, or the model's attention."""
         from ..report.glossary import TERMS, find_terms
 
-        asks_why = any(re.fullmatch("(?i)why|how come", item.typed) for item in self._items)
+        asks_why = any(re.fullmatch(_REASON, item.typed.lower()) for item in self._items)
         terms = [
             item
             for item in self._items
-            if (item.idea and re.search(r"^explain$|\| explain$" if asks_why else "^explain$", item.idea.means))
-            or (asks_why and item.kind == "plain")
+            if (item.idea and item.idea.means == "explain")
+            or (asks_why and item.kind in ("idea", "plain", "attention") and not item.value)
             if _is_term(item.typed)
         ]
         self._use(terms)
-        names = [name for item in terms for name in find_terms(item.typed)]
+        terms.sort(key=lambda item: item.idea is not None and not item.idea.means.endswith("explain"))
+        named = [name for item in terms for name in find_terms(item.typed)]
+        names = [name for name in named if name != "attention"] or named
         model = next((one for one in self._arguments if preset_of(one)), None)
-        if self._command == "kv" and asks_why and model:
+        if self._command == "kv" and asks_why and model and {*names} <= {"kv-cache"}:
             attentions = [layers.attention for _, layers in load(model).groups()]
             names += [one.label.lower() for one in attentions]
             names += ["window"] * any("Sliding" in type(one.span).__name__ for one in attentions)
         if names and asks_why and self._command == "flops":
             self._found.pop("--explain", None)  # a sentence instead of all formulas
-        for name in dict.fromkeys(name for name in names if name in TERMS):
+        for name in [*dict.fromkeys(name for name in names if name in TERMS)][:2]:
             self._answers.append(f"note: {TERMS[name].title}: {TERMS[name].meaning}")
 
     def _compute(self) -> None:

@@ -84,7 +84,7 @@ _GLUE = frozenset(
 _EITHER = ("vs", "versus", "or", "and")
 _HAS = dict.fromkeys(("use", "uses", "using", "have", "has"), ("attention",)) | {"support": ("dtype",)}
 """{verb of a question about what there is: the kinds of words that it asks for, and does not set}."""
-_BEFORE_USED = ("than", "shows", "showing", "uses", "used", "says", "reports", "takes", "eats", "exceeds", "available")
+_BEFORE_USED = "than|shows|showing|uses|used|says|reports|takes?|eats|exceeds|available"
 """Words before a size that is used, and no GPU's."""
 _DENIALS = ("not", "never", "no", "instead", "without")
 _SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
@@ -711,7 +711,7 @@ def _with_neighbours(items: Sequence[Item]) -> list[Item]:
             found[i] = item._replace(kind="plain")
         elif after.kind in _HAS.get(item.typed.lower(), ()) and found[0].typed.lower() in ("does", "is", "has"):
             found[i + 1] = after._replace(kind="plain")  # 'does mistral 7b use gqa'
-        elif item.typed.lower() in _BEFORE_USED and after.kind == "size":  # 'bigger than 40GB', 'shows 21 GB'
+        elif re.fullmatch(_BEFORE_USED, item.typed.lower()) and after.kind == "size":  # 'than 40GB'
             found[i + 1] = after._replace(kind="plain")
         elif is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
             found[i] = item._replace(kind="unknown")
