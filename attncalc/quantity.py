@@ -120,31 +120,34 @@ class Formula(NamedTuple):
         return any(isinstance(token, Symbol) for token, _ in self.tokens)
 
     @property
-    def cells(self) -> list[tuple[str, str]]:
-        """Return what is printed: each token's two texts, with parentheses and commas joined to their neighbours."""
+    def cells(self) -> list[tuple[str, str, str]]:
+        """Return what is printed: each token's two texts, with parentheses and commas joined to their neighbours.
+
+        The third text is the meaning of the symbol or constant; '' for an operator and another number.
+        """
         names = self.names
-        cells: list[tuple[str, str]] = []
+        cells: list[tuple[str, str, str]] = []
         opening = ""
         for token, number in self.tokens:
             text = names[token.name, token.value] if isinstance(token, Symbol) else token
             if text.endswith("("):
                 opening += text
             elif text in (")", ","):
-                cells[-1] = (cells[-1][0] + text, cells[-1][1] + text)
+                cells[-1] = (cells[-1][0] + text, cells[-1][1] + text, cells[-1][2])
             else:
-                cells.append((opening + text, opening + (number or text)))
+                cells.append((opening + text, opening + (number or text), getattr(token, "meaning", "")))
                 opening = ""
         return cells
 
     @property
     def text(self) -> str:
         """Return the formula in symbols: 'L * 2 * d_head'."""
-        return " ".join(text for text, _ in self.cells)
+        return " ".join(text for text, *_ in self.cells)
 
     @property
     def substituted(self) -> str:
         """Return the formula in numbers: '80 * 2 * 128'."""
-        return " ".join(number for _, number in self.cells)
+        return " ".join(number for _, number, _ in self.cells)
 
     def as_operand_of(self, operator: str, right: bool = False) -> tuple[Token, ...]:
         """Return the tokens as the left (or right) operand of `operator`, in parentheses if they need them."""

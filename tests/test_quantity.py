@@ -71,7 +71,7 @@ def test_the_formula_evaluates_to_the_value(formula: Any) -> None:
 def test_every_cell_has_a_symbol_and_a_number(formula: Any) -> None:
     """The two texts have the same cells, so symbols and numbers can be aligned."""
     cells = quantity(formula).formula.cells
-    assert all(text and number for text, number in cells)
+    assert all(text and number for text, number, _ in cells)
 
 
 @each(

@@ -237,6 +237,35 @@ def test_an_explanation_aligns_symbols_over_numbers() -> None:
     ]
 
 
+def test_an_explanation_in_words_has_the_meaning_of_a_number_after_it() -> None:
+    """Of narrow screens and for a screen reader; the last line is the formula, which no columns align."""
+    report = kv_report(load("llama2-70b"), Workload.decode(8, 4096))
+    lines = [
+        "  KV cache = 10,737,418,240 B = 10.00 GiB",
+        "    = 80 (layers) * 8 (batch size, in sequences)",
+        "      * 4,096 (tokens attended to (keys), with the new ones)",
+        "      * 2 (tensors: keys and values) * 8 (key and value heads)",
+        "      * 128 (width of a query and a key head) * 2 (bytes of an element in fp16)",
+        "    formula: L * B * T * 2 * n_kv_heads * d_head * bytes",
+    ]
+    assert "\n".join(lines) in text.render(report, explain=True, plain=True)
+    assert "\n    = 80 (layers)\n      * 8 (batch size, in sequences)\n" in text.render(report, explain=True, width=40)
+
+
+def test_a_symbol_of_an_explanation_in_words_is_explained_once_per_formula_and_a_constant_by_its_place() -> None:
+    """Of the pairs of a causal mask half are computed, which is another 2 than that of a multiply-add."""
+    (lines,) = (
+        " ".join(lines).split()
+        for lines in explain_figures(
+            flops_report(load("gpt3"), Workload.prefill(1, 2048)).figures_to_explain, in_words=True
+        )
+        if lines[0].startswith("  attention scores, exact")
+    )
+    shown = " ".join(lines)
+    assert "(2,048 (T, tokens attended to (keys), with the new ones) * (2,048 (T) + 1) / 2 (half of all pairs" in shown
+    assert "= 96 (layers) * 1 (batch size, in sequences) * 2 (FLOP per multiply-add)" in shown
+
+
 def test_a_symbol_is_explained_again_only_if_its_value_changes() -> None:
     lines = text.render(kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), explain=True).splitlines()
     layers = [line.split()[1] for line in lines if line.startswith("    L  ") and "layers" in line]
@@ -245,7 +274,7 @@ def test_a_symbol_is_explained_again_only_if_its_value_changes() -> None:
 
 
 def test_a_long_formula_is_folded_in_pairs_of_lines() -> None:
-    cells = [("alpha", "1"), ("+", "+"), ("beta", "22222"), ("+", "+"), ("c", "3")]
+    cells = [("alpha", "1", ""), ("+", "+", ""), ("beta", "22222", ""), ("+", "+", ""), ("c", "3", "")]
     assert align_formula(cells, 16, "") == ["alpha + beta  +", "1     + 22222 +", "  c", "  3"]
 
 

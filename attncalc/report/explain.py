@@ -2,57 +2,83 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
-from ..quantity import Symbol
+from ..quantity import Formula
+from .lists import packed, wrapped
 from .report import Figure
 
-_NARROWEST = 16
+_Entry = tuple[str, str, str]
+"""The name of a symbol, its value, its meaning; a constant, '' and its meaning."""
+_NARROWEST = 24
 """Columns of the narrowest column of meanings; with less, they go on below the symbol."""
 
 
-def explain_figures(figures: Iterable[Figure], width: int = 80) -> list[list[str]]:
+def explain_figures(figures: Iterable[Figure], width: int = 80, *, in_words: bool = False) -> list[list[str]]:
     """Return the lines that explain each figure, no wider than `width` unless a single name is.
+
+    With `in_words` the meaning of a number follows it, '80 (layers) * 2 (...)', and nothing is aligned: a narrow screen
+    and a screen reader show the same.
 
     A source and a constant are explained once. A symbol is explained again if its value differs: L may be the layers of
     another group. One that is a figure has its own lines.
     """
     figures = tuple(figures)
-    explained: dict[str, Symbol] = {}
-    names = {figure.name for figure in figures}
-    constants: set[tuple[str, str]] = set()
+    labels = {figure.name: figure.label.strip() for figure in figures}
+    explained: dict[str, _Entry] = {}
     sources = {""}
     blocks = []
     for figure in figures:
+        formula = figure.formula
         of = f", {figure.of}" if figure.of else ""
         rounded = f" = {figure.human}" if figure.human != figure.exact else ""
-        lines = _wrapped(f"  {figure.label}{of} = {figure.exact}{rounded}", width, "    ")
-        lines += align_formula(figure.formula.cells, width - 4, "    ")
-        symbols = [s for s in figure.formula.symbols if s.name not in names and explained.get(s.name) != s]
-        legend = [(s.name, f"{s.value:,}", s.meaning) for s in symbols]
-        legend += [
-            (name, "", meaning) for name, meaning in figure.formula.constants if (name, meaning) not in constants
-        ]
-        lines += _legend(legend, width)
+        lines = wrapped(f"  {figure.label}{of} = {figure.exact}{rounded}", "    ", width)
+        entries = [(s.name, f"{s.value:,}", s.meaning) for s in formula.symbols if s.name not in labels]
+        entries += [(name, "", meaning) for name, meaning in formula.constants]
+        if in_words:
+            lines += packed(_terms(formula, labels), "    ", width)
+            lines += wrapped(f"    formula: {formula.text}", "      ", width)
+        else:
+            lines += align_formula(formula.cells, width - 4, "    ")
+            lines += _legend([entry for entry in entries if explained.get(entry[0]) != entry], width)
         if figure.source not in sources:
-            lines += _wrapped(f"    source: {figure.source}", width, "      ")
-        explained |= {s.name: s for s in figure.formula.symbols}
-        constants |= set(figure.formula.constants)
+            lines += wrapped(f"    source: {figure.source}", "      ", width)
+        explained |= {entry[0]: entry for entry in entries}
         sources.add(figure.source)
         blocks.append(lines)
     return blocks
 
 
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=indent)
+def _terms(formula: Formula, labels: Mapping[str, str]) -> list[str]:
+    """Return the numbers of a formula with their meanings, each after its operator: "= 80 (layers)", "* 2 (...)".
+
+    A symbol that comes again is explained at its first number, and named at the others: 'T, tokens', then 'T'.
+    """
+    named = Counter(symbol.rpartition("(")[2].rstrip("),") for symbol, *_ in formula.cells)
+    explained = set()
+    terms = ["="]
+    for symbol, number, meaning in formula.cells:
+        opening, closing = number[: number.rfind("(") + 1], number[len(number.rstrip("),")) :]
+        name, digits = (text[len(opening) : len(text) - len(closing)] for text in (symbol, number))
+        words = labels.get(name, meaning)
+        if words and named[name] > 1 and not name.isdigit():
+            words = name if name in explained else f"{name}, {words}"
+        explained.add(name)
+        value = f"{int(digits):,}" if digits.isdigit() else digits
+        text = f"{opening}{value} ({words}){closing}" if words else f"{opening}{value}{closing}"
+        if words or digits.isdigit():
+            terms[-1] += f" {text}"
+        else:
+            terms.append(text)
+    return terms
 
 
-def align_formula(cells: list[tuple[str, str]], width: int, indent: str) -> list[str]:
+def align_formula(cells: list[tuple[str, str, str]], width: int, indent: str) -> list[str]:
     """Return the formula with each symbol above its number; a long formula is folded into several pairs of lines."""
     lines: list[str] = []
     symbols_line, numbers_line = "", ""
-    for symbol, number in cells:
+    for symbol, number, _ in cells:
         cell_width = max(len(symbol), len(number))
         if symbols_line and len(symbols_line) + 1 + cell_width > width:
             lines += _pair(indent, symbols_line, numbers_line)
@@ -68,12 +94,12 @@ def _pair(indent: str, above: str, below: str) -> list[str]:
     return [above] if above == below else [above, below]
 
 
-def _legend(entries: Sequence[tuple[str, str, str]], width: int) -> list[str]:
+def _legend(entries: Sequence[_Entry], width: int) -> list[str]:
     """Return one line per symbol or constant: its name, its value and its meaning below each other."""
     names, values = (max((len(entry[i]) for entry in entries), default=0) for i in (0, 1))
     lines: list[str] = []
     for name, value, meaning in entries:
         start = f"    {name:<{names}}  {value:>{values}}  " if values else f"    {name:<{names}}  "
         hanging = len(start) if len(start) + _NARROWEST <= width else 6
-        lines += _wrapped(f"{start}{meaning}", width, " " * hanging)
+        lines += wrapped(f"{start}{meaning}", " " * hanging, width)
     return lines

@@ -80,12 +80,19 @@ def list_lines(table: Table, width: int) -> list[str]:
     lines: list[str] = []
     for label, *cells in _records(table):
         indent = " " * (len(label) - len(label.lstrip()) + 2)
-        lines += wrapped(indent + label.lstrip(), f"{indent}  ", width)
-        for cell in cells:
-            if len(lines[-1]) + 1 + len(cell) <= width:
-                lines[-1] += f" {cell}"
-            else:
-                lines += wrapped(f"{indent}  {cell}", f"{indent}    ", width)
+        lines += packed([label.lstrip(), *cells], indent, width)
+    return lines
+
+
+def packed(parts: list[str], indent: str, width: int) -> list[str]:
+    """Return the parts in lines of at most `width` columns, which break between parts, or else within a long one."""
+    first, *others = parts
+    lines = wrapped(indent + first, f"{indent}  ", width)
+    for part in others:
+        if len(lines[-1]) + 1 + len(part) <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines += wrapped(f"{indent}  {part}", f"{indent}    ", width)
     return lines
 
 

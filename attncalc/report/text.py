@@ -51,10 +51,9 @@ def layout(
         answers = (wrapped(line, width=text_width) for line in report.answer.split("\n"))
         blocks.append(_lines((line for lines in answers for line in lines), "strong"))
     if explain:
-        blocks += [
-            (*_lines([label], "strong"), *_lines(lines))
-            for label, *lines in explain_figures(report.figures_to_explain, min(width, 120))
-        ]
+        in_words = plain or width < WIDTH
+        explained = explain_figures(report.figures_to_explain, min(width, 120), in_words=in_words)
+        blocks += [(*_lines([label], "strong"), *_lines(lines)) for label, *lines in explained]
     else:
         parts = (part for table in report.tables for part in ([table] if plain else divided(table, width)))
         blocks += [_table_lines(part, width, plain) for part in parts]
