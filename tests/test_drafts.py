@@ -360,11 +360,11 @@ speculative_algorithm='EAGLE3', speculative_draft_model_path='{draft}', speculat
 """
 
 
-def test_a_log_of_sglang_with_a_drafter_is_compared_with_both_models(ask: Ask, tmp_path: Path) -> None:
+def test_a_log_of_sglang_with_a_drafter_is_compared_with_both_models(ask: Ask) -> None:
     """Put together from SGLang's lines. The weights are those of both, with the drafter's embedding of 1.16 GiB."""
-    log = tmp_path / "server.log"
-    log.write_text(SGLANG_LOG.format(draft=MODELS / "qwen3-8b-eagle3.json"))
-    found = ask("fit", "qwen3-8b", "--log", str(log), "--engine-version", "0.5.23", "--gpu", "h100", "--json").document
+    log = SGLANG_LOG.format(draft=MODELS / "qwen3-8b-eagle3.json")
+    asked = ("--engine-version", "0.5.23", "--gpu", "h100", "--json")
+    found = ask("fit", "qwen3-8b", "--log", "-", *asked, stdin=log).document
     assert all(check["ok"] for check in found["checks"]), found["checks"]
     weights = next(estimate for estimate in found["estimates"] if estimate["name"] == "weights")
     # 15.27 + 0.74 of the drafter + 1.16 GiB of its embedding, and a rope table
@@ -405,10 +405,9 @@ INFO [kv_cache_utils.py:2146] GPU KV cache size: {tokens} tokens
         ("draft_model", str(MODELS / "qwen3-0.6b.json"), "17,776"),  # 36 + 28 layers
     ],
 )
-def test_a_log_of_vllm_names_its_drafter(ask: Ask, tmp_path: Path, method: str, draft: str, tokens: str) -> None:
-    log = tmp_path / "server.log"
-    log.write_text(VLLM_LOG.format(method=method, draft=draft, tokens=tokens))
-    answer = ask("fit", "qwen3-8b", "--log", str(log), "--json")
+def test_a_log_of_vllm_names_its_drafter(ask: Ask, method: str, draft: str, tokens: str) -> None:
+    log = VLLM_LOG.format(method=method, draft=draft, tokens=tokens)
+    answer = ask("fit", "qwen3-8b", "--log", "-", "--json", stdin=log)
     (check,) = [check for check in answer.document["checks"] if check["name"] == "kv_tokens"]
     assert check["ok"], check
 
@@ -424,8 +423,7 @@ def test_commands_after_a_log_keep_what_it_was_given_of_its_drafter(ask: Ask, tm
         assert ('"method": "eagle3", "parallel_drafting": true}' in command) == kept, command
 
 
-def test_a_drafter_on_the_command_line_replaces_that_of_the_log(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    log.write_text(VLLM_LOG.format(method="eagle3", draft="/nowhere/draft", tokens="17,776"))
+def test_a_drafter_on_the_command_line_replaces_that_of_the_log(ask: Ask) -> None:
+    log = VLLM_LOG.format(method="eagle3", draft="/nowhere/draft", tokens="17,776")
     draft = str(MODELS / "qwen3-0.6b.json")
-    assert ask("fit", "qwen3-8b", "--log", str(log), "--speculative-model", draft).code == 0
+    assert ask("fit", "qwen3-8b", "--log", "-", "--speculative-model", draft, stdin=log).code == 0

@@ -1,6 +1,5 @@
 """llama.cpp's caches of compressed attention (DeepSeek-V4), compared with published lines of its log."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,9 +112,8 @@ def test_what_llamacpp_cannot_store_is_an_error(options: dict[str, Any], error: 
         in_llamacpp(**options)
 
 
-def test_fit_reads_the_lines_of_a_log(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "llama.log"
-    log.write_text("build: 10400 (abcdef0)\nllama_context: n_ubatch              = 4096\n" + PUBLISHED)
-    answer = ask("fit", "deepseek-v4-flash", "--log", str(log))
+def test_fit_reads_the_lines_of_a_log(ask: Ask) -> None:
+    log = "build: 10400 (abcdef0)\nllama_context: n_ubatch              = 4096\n" + PUBLISHED
+    answer = ask("fit", "deepseek-v4-flash", "--log", "-", stdin=log)
     assert "AGREES: all figures are within the log's rounding." in answer.out
     assert "tokens to pool by 128" in answer.out

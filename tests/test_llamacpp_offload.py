@@ -389,9 +389,7 @@ def test_the_log_has_the_breakdown(ask: Ask) -> None:
 def test_a_log_with_layers_on_the_host_is_compared_with_as_many(ask: Ask, tmp_path: Path) -> None:
     # 24 layers of 32 in builds of 2025; a layer of 2 x 1024 elements has 32 MiB at 8,192 tokens
     path = file_of(tmp_path, "llama3-8b", "Q8_0")
-    log = tmp_path / "engine.log"
-    log.write_text(
-        f"""build: 7000 (abcdef0) with cc
+    log = f"""build: 7000 (abcdef0) with cc
 llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - 23592 MiB free
 llama_model_loader: loaded meta data with 20 key-value pairs and 291 tensors from {path} (version GGUF V3 (latest))
 load_tensors: offloaded 25/33 layers to GPU
@@ -400,8 +398,7 @@ llama_context: n_ctx         = 8192
 llama_context: n_ubatch      = 512
 llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  1/1 seqs), K (f16):  512.00 MiB, V (f16):  512.00 MiB
 """
-    )
-    answer = ask("fit", "--log", str(log), "--json")
+    answer = ask("fit", "--log", "-", "--json", stdin=log)
     assert answer.code == 0
     document = answer.document
     assert document["agrees"] is True

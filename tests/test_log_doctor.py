@@ -182,10 +182,9 @@ def test_llamacpp_says_what_does_not_fit(ask: Ask, tmp_path: Path) -> None:
     assert words[words.index("-ctk") + 1] == "q8_0"
 
 
-def test_the_screen_begins_with_what_is_missing(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "start.log"
-    log.write_text(ENGINE + "Available KV cache memory: 4.50 GiB\n5.62 GiB KV cache is needed\n")
-    answer = ask("fit", "--log", str(log))
+def test_the_screen_begins_with_what_is_missing(ask: Ask) -> None:
+    log = ENGINE + "Available KV cache memory: 4.50 GiB\n5.62 GiB KV cache is needed\n"
+    answer = ask("fit", "--log", "-", stdin=log)
     assert "DID NOT START: one request of 40,960 tokens needs 5.63 GiB, 4.50 GiB are left" in answer.out
     assert "vllm serve Qwen/Qwen3-8B --kv-cache-dtype fp8" in answer.out
 

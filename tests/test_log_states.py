@@ -52,11 +52,10 @@ def test_a_failed_start_has_its_cause_and_a_command_within_24_rows(
     assert max(map(len, screen.out.splitlines())) <= 80
 
 
-def test_a_process_that_uses_more_than_the_model_needs_ran_another_one(ask: Ask, tmp_path: Path) -> None:
+def test_a_process_that_uses_more_than_the_model_needs_ran_another_one(ask: Ask) -> None:
     """It used 47.30 GiB before there was a cache; 15 GiB of weights and a few of runtime memory explain half of it."""
-    log = tmp_path / "unknown.log"
-    log.write_text((FOLDER / "vllm-weights-oom.log").read_text().replace("Qwen/Qwen3-32B", "/models/mine"))
-    refusal = ask("fit", "llama3.1-8b", "--log", str(log), "--json").document["refusal"]
+    log = (FOLDER / "vllm-weights-oom.log").read_text().replace("Qwen/Qwen3-32B", "/models/mine")
+    refusal = ask("fit", "llama3.1-8b", "--log", "-", "--json", stdin=log).document["refusal"]
     assert refusal["cause"] == "other_model"
     assert "47.30 GiB were in use before there was a cache" in refusal["reason"]
 

@@ -144,11 +144,10 @@ def test_a_log_of_a_hybrid_model_without_the_line_of_its_states_says_so(ask: Ask
     ],
 )
 def test_a_log_of_sglang_without_a_version_names_the_one_that_is_taken(
-    ask: Ask, tmp_path: Path, lines: str, version: str, note: str
+    ask: Ask, lines: str, version: str, note: str
 ) -> None:
-    path = tmp_path / "sglang.log"
-    path.write_text(lines)
-    answer = ask("fit", str(MODELS / "qwen2.5-7b.json"), "--log", str(path))
+    path = lines
+    answer = ask("fit", str(MODELS / "qwen2.5-7b.json"), "--log", "-", stdin=path)
     screen = " ".join(answer.out.split())
     assert f"version {version}, page size 1" in screen
     assert note in screen
@@ -264,10 +263,9 @@ def test_a_repository_is_found_in_the_sources_of_presets(ask: Ask, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-8", "-", "/dev/zero", "../../etc", "org/none", "a\x00b"])
-def test_an_unknown_model_is_one_error(ask: Ask, tmp_path: Path, name: str) -> None:
-    log = tmp_path / "start.log"
-    log.write_text(VLLM.replace("Qwen/Qwen3-8B", name))
-    error = ask("fit", "--log", str(log)).error
+def test_an_unknown_model_is_one_error(ask: Ask, name: str) -> None:
+    log = VLLM.replace("Qwen/Qwen3-8B", name)
+    error = ask("fit", "--log", "-", stdin=log).error
     assert "the log's model" in error
     assert "tip: give the model: attncalc fit MODEL --log FILE" in error
 
@@ -351,10 +349,9 @@ def test_one_long_line_is_read_up_to_a_limit(ask: Ask, tmp_path: Path) -> None:
     assert result["agrees"]
 
 
-def test_a_log_of_another_engine_than_requested_is_an_error(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "start.log"
-    log.write_text(SGLANG)
-    error = ask("fit", "llama3-8b", "--log", str(log), "--engine", "llamacpp").error
+def test_a_log_of_another_engine_than_requested_is_an_error(ask: Ask) -> None:
+    log = SGLANG
+    error = ask("fit", "llama3-8b", "--log", "-", "--engine", "llamacpp", stdin=log).error
     assert "--engine llamacpp cannot be combined with a log of SGLang" in error
 
 

@@ -806,15 +806,14 @@ def test_a_quantized_copy_is_known_by_its_name(ask: Ask) -> None:
     assert "--quantization" not in command
 
 
-def test_a_share_in_a_pasted_command_stays_in_the_advised_one(ask: Ask, tmp_path: Path) -> None:
+def test_a_share_in_a_pasted_command_stays_in_the_advised_one(ask: Ask) -> None:
     """1.71 GiB were left at 0.95: at the default share there is less."""
-    log = tmp_path / "pasted.log"
-    log.write_text(
+    log = (
         "vllm serve openai/gpt-oss-120b --gpu-memory-utilization 0.95 --max-num-batched-tokens 1024\n"
         "(EngineCore_DP0 pid=6880) ValueError: To serve at least one request with the models's max seq len (131072), "
         "(4.54 GiB KV cache is needed, which is larger than the available KV cache memory (1.71 GiB).\n"
     )
-    result = ask("fit", "--log", str(log), "--json").document
+    result = ask("fit", "--log", "-", "--json", stdin=log).document
     assert all("--gpu-memory-utilization 0.95" in change["launch_command"] for change in result["suggestions"])
 
 

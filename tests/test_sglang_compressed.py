@@ -199,9 +199,8 @@ def test_the_cache_is_fp8_by_default() -> None:
     assert [sglang.checkpoint_cache_dtype(load(name), None) for name in (FLASH, "llama2-70b")] == ["fp8", None]
 
 
-def test_fit_compares_a_log_with_the_tokens_of_its_memory(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    log.write_text(
+def test_fit_compares_a_log_with_the_tokens_of_its_memory(ask: Ask) -> None:
+    log = (
         "[2026-08-07 17:35:57 TP0] server_args=ServerArgs(tp_size=4, max_running_requests=8)\n"
         "[2026-08-07 17:35:58 TP0] DSV4 memory calculation: bytes_per_full_token=7705.45, available_bytes=11.89 GB, "
         "c128_state_fixed=0.11 GB, full_token=1641472\n"
@@ -211,7 +210,7 @@ def test_fit_compares_a_log_with_the_tokens_of_its_memory(ask: Ask, tmp_path: Pa
         "c128_state=0\n"
         "[2026-08-07 17:36:00 TP0] max_total_num_tokens=32768, context_len=32768\n"
     )
-    answer = ask("fit", FLASH, "--log", str(log), "--context", "32K")
+    answer = ask("fit", FLASH, "--log", "-", "--context", "32K", stdin=log)
     assert "AGREES: all figures are within the log's rounding." in answer.out
     assert "version 0.5.20," in answer.out
 

@@ -93,68 +93,62 @@ def test_figures_before_a_refusal_of_v0_agree(ask: Ask) -> None:
         ("vllm-qwen3.5-9b", "165,792 tokens", "175,792 tokens"),
     ],
 )
-def test_an_edited_log_disagrees(ask: Ask, tmp_path: Path, name: str, printed: str, edited: str) -> None:
+def test_an_edited_log_disagrees(ask: Ask, name: str, printed: str, edited: str) -> None:
     entry = ENTRIES[name]
     text = (FOLDER / "excerpts" / f"{name}.log").read_text()
     assert printed in text
-    log = tmp_path / "edited.log"
-    log.write_text(text.replace(printed, edited))
-    answer = ask("fit", model_of(entry), "--vllm-log", str(log), *options(entry), "--json")
+    log = text.replace(printed, edited)
+    answer = ask("fit", model_of(entry), "--log", "-", *options(entry), "--json", stdin=log)
     assert answer.code == 1
     assert not answer.document["agrees"]
 
 
-def test_the_context_is_read_from_the_concurrency_line(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "start.log"
+def test_the_context_is_read_from_the_concurrency_line(ask: Ask) -> None:
     # 2 MiB per block: 1 GiB holds 512 blocks of 16 tokens; 8,192 / 4,096 = 2.00
-    log.write_text(
+    log = (
         "Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,192 tokens\n"
         "Maximum concurrency for 4,096 tokens per request: 2.00x\n"
     )
-    answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--json").document
+    answer = ask("fit", "llama3-8b", "--log", "-", "--json", stdin=log).document
     assert answer["workload"]["context"] == 4096
     assert {check["name"]: check["measured"] for check in answer["checks"]} == {"kv_tokens": 8192, "concurrency": 2.0}
 
 
-def test_figures_that_differ_give_exit_code_1(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "start.log"
+def test_figures_that_differ_give_exit_code_1(ask: Ask) -> None:
     # 2 MiB per block: 1 GiB holds 512 blocks, 8,192 tokens; 64 tokens more are beyond the rounding
-    log.write_text("Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,256 tokens\n")
-    answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--context", "4096")
+    log = "Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,256 tokens\n"
+    answer = ask("fit", "llama3-8b", "--log", "-", "--context", "4096", stdin=log)
     assert answer.code == 1
     assert "differs" in answer.out
     assert "DIFFERS" in answer.out
 
 
-def test_rounding_of_the_memory_is_tolerated(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "start.log"
+def test_rounding_of_the_memory_is_tolerated(ask: Ask) -> None:
     # 1.00 GiB is anything from 0.995 to 1.005: 509 to 514 blocks of 16 tokens
-    log.write_text("Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,224 tokens\n")
-    answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--context", "4096", "--json")
+    log = "Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,224 tokens\n"
+    answer = ask("fit", "llama3-8b", "--log", "-", "--context", "4096", "--json", stdin=log)
     (check,) = answer.document["checks"]
     assert (answer.code, check["predicted"], check["measured"], check["ok"]) == (0, 8192, 8224, True)
 
 
-def test_options_override_the_log(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "start.log"
-    log.write_text(
+def test_options_override_the_log(ask: Ask) -> None:
+    log = (
         "Initializing a V1 LLM engine (v0.11.0) with config: model='llama3-8b', dtype=torch.bfloat16, "
         "max_seq_len=8192, tensor_parallel_size=2, kv_cache_dtype=fp8, enable_prefix_caching=True\n"
         "Available KV cache memory: 1.00 GiB\nGPU KV cache size: 32,768 tokens\n"
     )
     # 32 layers x 16 tokens x 2 x 4 heads x 128 x 1 B = 512 KiB: 2,048 blocks
-    answer = ask("fit", "--vllm-log", str(log), "--json").document
+    answer = ask("fit", "--log", "-", "--json", stdin=log).document
     assert (answer["agrees"], answer["tp"], answer["engine_version"]) == (True, 2, "0.11.0")
     assert answer["workload"]["context"] == 8192
-    assert not ask("fit", "--vllm-log", str(log), "--kv-dtype", "bf16", "--json").document["agrees"]
+    assert not ask("fit", "--log", "-", "--kv-dtype", "bf16", "--json", stdin=log).document["agrees"]
 
 
-def test_a_log_without_a_version_is_compared_with_all_releases(ask: Ask, tmp_path: Path) -> None:
+def test_a_log_without_a_version_is_compared_with_all_releases(ask: Ask) -> None:
     """Only 0.20.0 and older print blocks / groups as tokens, so no later version matches its figures."""
     name = "vllm-qwen3.6-27b-0.20.0-mtp1"
-    log = tmp_path / "start.log"
-    log.write_text((FOLDER / "excerpts" / f"{name}.log").read_text().replace("version 0.20.0", ""))
-    answer = ask("fit", model_of(ENTRIES[name]), "--vllm-log", str(log))
+    log = (FOLDER / "excerpts" / f"{name}.log").read_text().replace("version 0.20.0", "")
+    answer = ask("fit", model_of(ENTRIES[name]), "--log", "-", stdin=log)
     assert answer.code == 0
     assert "The log has no version: 0.20.0 is the newest with which all figures agree." in answer.out.replace(
         "\n  ", " "
@@ -168,20 +162,17 @@ def test_a_log_without_a_version_is_compared_with_all_releases(ask: Ask, tmp_pat
         ("GPU KV cache size: 8,192 tokens\n", "neither the memory for the cache nor", "--kv-memory"),
     ],
 )
-def test_unusable_logs_are_errors(ask: Ask, tmp_path: Path, text: str, wrong: str, tip: str) -> None:
-    log = tmp_path / "start.log"
-    log.write_text(text)
+def test_unusable_logs_are_errors(ask: Ask, text: str, wrong: str, tip: str) -> None:
     # with several groups of layers, the tokens do not give the blocks
-    error = ask("fit", "qwen3.6-35b-a3b", "--vllm-log", str(log)).error
+    error = ask("fit", "qwen3.6-35b-a3b", "--log", "-", stdin=text).error
     assert wrong in error
     assert tip in error
 
 
 @pytest.mark.parametrize("option", ["--kv-memory", "--gpus", "--reserve"])
-def test_options_for_memory_cannot_be_combined_with_a_log(ask: Ask, tmp_path: Path, option: str) -> None:
-    log = tmp_path / "start.log"
-    log.write_text("GPU KV cache size: 8,192 tokens\n")
-    error = ask("fit", "llama3-8b", "--vllm-log", str(log), option, "1GiB").error
+def test_options_for_memory_cannot_be_combined_with_a_log(ask: Ask, option: str) -> None:
+    log = "GPU KV cache size: 8,192 tokens\n"
+    error = ask("fit", "llama3-8b", "--log", "-", option, "1GiB", stdin=log).error
     assert f"{option} cannot be combined with --log" in error
 
 
@@ -205,10 +196,9 @@ def test_the_last_of_several_starts_is_read(ask: Ask, tmp_path: Path) -> None:
     assert "The log has 2 starts: the last is compared." in answer.out
 
 
-def test_a_differing_log_of_another_model_gets_a_note(ask: Ask, tmp_path: Path) -> None:
-    log = tmp_path / "start.log"
-    log.write_text(ENGINE + "Available KV cache memory: 2.00 GiB\nGPU KV cache size: 99 tokens\n")
-    answer = ask("fit", "llama3-8b", "--vllm-log", str(log))
+def test_a_differing_log_of_another_model_gets_a_note(ask: Ask) -> None:
+    log = ENGINE + "Available KV cache memory: 2.00 GiB\nGPU KV cache size: 99 tokens\n"
+    answer = ask("fit", "llama3-8b", "--log", "-", stdin=log)
     assert "The log is of 'org/one', and the prediction of " in answer.out
 
 
@@ -225,10 +215,9 @@ def test_dcp_and_pp_are_read_and_can_be_overridden(ask: Ask, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("engine", ["sglang", "llamacpp", "all"])
-def test_a_log_of_vllm_is_of_no_other_engine(ask: Ask, tmp_path: Path, engine: str) -> None:
-    log = tmp_path / "start.log"
-    log.write_text("GPU KV cache size: 99 tokens\n")
-    error = ask("fit", "llama3-8b", "--vllm-log", str(log), "--engine", engine).error
+def test_a_log_of_vllm_is_of_no_other_engine(ask: Ask, engine: str) -> None:
+    log = "GPU KV cache size: 99 tokens\n"
+    error = ask("fit", "llama3-8b", "--log", "-", "--engine", engine, stdin=log).error
     assert f"--engine {engine} cannot be combined with" in error
 
 
@@ -242,7 +231,6 @@ def test_a_log_of_vllm_is_of_no_other_engine(ask: Ask, tmp_path: Path, engine: s
         "GPU KV cache size: " + "9" * 5000 + " tokens",
     ],
 )
-def test_damaged_numbers_give_no_traceback(ask: Ask, tmp_path: Path, line: str) -> None:
-    log = tmp_path / "start.log"
-    log.write_text(f"Available KV cache memory: 1.00 GiB\n{line}\nGPU KV cache size: 8,192 tokens\n")
-    assert ask("fit", "llama3-8b", "--vllm-log", str(log), "-c", "4096").code in (0, 1)
+def test_damaged_numbers_give_no_traceback(ask: Ask, line: str) -> None:
+    log = f"Available KV cache memory: 1.00 GiB\n{line}\nGPU KV cache size: 8,192 tokens\n"
+    assert ask("fit", "llama3-8b", "--log", "-", "-c", "4096", stdin=log).code in (0, 1)

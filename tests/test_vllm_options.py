@@ -60,17 +60,16 @@ def test_the_screen_has_weights_on_the_host(ask: Ask) -> None:
     assert without["fits"] is not None
 
 
-def test_a_log_with_weights_on_the_host_is_compared_without_them(ask: Ask, tmp_path: Any) -> None:
+def test_a_log_with_weights_on_the_host_is_compared_without_them(ask: Ask) -> None:
     """14.96 GiB of weights, of which 10 are on the host, are logged as 4.96."""
-    log = tmp_path / "vllm.log"
-    log.write_text(
+    log = (
         "non-default args: {'model': 'meta-llama/Meta-Llama-3-8B', 'max_model_len': 4096, 'cpu_offload_gb': 10.0}\n"
         "INFO Initializing a V1 LLM engine (v0.20.0) with config: model='meta-llama/Meta-Llama-3-8B'\n"
         "INFO Model loading took 4.96 GiB memory and 9.1 seconds\n"
         "INFO Available KV cache memory: 12.00 GiB\n"
         "INFO GPU KV cache size: 98,304 tokens\n"
     )
-    answer = ask("fit", "llama3-8b", "--log", str(log), "--json").document
+    answer = ask("fit", "llama3-8b", "--log", "-", "--json", stdin=log).document
     (estimate,) = (estimate for estimate in answer["estimates"] if estimate["name"] == "weights")
     assert estimate["low"] <= 4.96 * GIB <= estimate["high"]
 
