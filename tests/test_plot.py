@@ -189,7 +189,28 @@ def test_every_layer_has_its_own_charts() -> None:
     ]
 
 
-# With characters
+# With characters, and in words
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("compare llama2-70b", "  KV cache, GQA-8: 1.25 GiB"),
+        ("compare gpt2 bert-base -c 128,512", "  Parameters, gpt2: 124.44 million"),
+        ("fit gpt2 --gpu t4", "  roof: 320 GB/s, then 65 TFLOP/s in fp16; compute-bound from 203 FLOP/byte"),
+        ("fit gpt2 --gpu t4 --show memory", "  weights: 0.2 GiB"),
+        # a token of gpt2 has 12 layers * 2 * 768 * 4 B = 72 KiB
+        (
+            "sweep gpt2 bert-base -c 256,512 --columns kv_cache",
+            "  KV cache: gpt2; context 256: 18 MiB; context 512: 36 MiB",
+        ),
+    ],
+)
+def test_plain_prints_the_figures_of_a_drawing(command: str, line: str, ask: Ask) -> None:
+    screen = ask(*command.split(), "--plot", "--plain").out
+    assert line in screen.splitlines(), screen
+    assert screen.isascii()
+    assert ask(*command.split(), "--plot").out != screen
 
 
 def picture_of(chart: Bars | Lines | Stack | Roof) -> Picture:

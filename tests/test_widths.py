@@ -58,15 +58,17 @@ def test_what_is_said_about_a_log_has_80_columns(command: tuple[str, ...], ask: 
 
 
 @each("command", COMMANDS)
-def test_a_narrow_terminal_has_lines_of_its_width(command: str) -> None:
-    """Every third width from 40 on; a word that is wider has a line of its own."""
+def test_a_narrow_terminal_has_lines_of_its_width_and_plain_ones_are_ascii(command: str) -> None:
+    """Every third width from 40 on; a word that is wider has a line of its own. Every second command is plain."""
     width = 40 + 3 * COMMANDS.index(command) % 40
+    plain = " --plain" * (COMMANDS.index(command) % 2 and not command.endswith('"'))
     output = Terminal()
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
         patch.setenv("COLUMNS", str(width))
         patch.setenv("TERM", "dumb")
         patch.setattr("test_docs.io.StringIO", lambda: output)
-        printed(command)
+        printed(command + plain)
+    assert output.getvalue().isascii() or not plain
     wide = [line for line in output.getvalue().splitlines() if len(line) > width and len(line.split()) > 1]
     assert wide == []
 

@@ -180,7 +180,7 @@ def of_sizes(options: Mapping[str, Any]) -> ModelLike:
     return model_of_sizes(values)
 
 
-Plain = Annotated[bool, typer.Option("--plain", help="Print words only: no colours, no bar, and tables as lists.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Print words only: no colours, no drawings, and tables as lists.")]
 
 
 class PlainOutputOptions(Options):

@@ -108,7 +108,7 @@ class PlotFileOptions(Options):
         to_file = goes_to_file(output.output)
         if self.plot is None or not self.into_file:
             written = write() if to_file else None
-            draw.print_picture(picture, names)
+            draw.print_picture(picture, names, plain=output.plain)
             return written
         with draw.picture_file(picture, names, self.plot, force=output.force):
             if to_file:

@@ -94,7 +94,7 @@ def _linear(axis: Axis, values: Sequence[float], most: int, own: Sequence[float]
     if own:
         space = (values[-1] - values[0]) * 0.04 or abs(values[-1]) or 1.0
         low, high = values[0] - space, values[-1] + space
-        labels = [(value, exact_count(value)) for value in _thinned(own, most)]
+        labels = [(value, exact_count(value)) for value in thinned(own, most)]
         return Scale(False, low, high, 0.0, _ticks(low, high, labels), _with_unit(axis, axis.unit))
     top = values[-1] or 1.0
     unit, factor = common_unit(top, axis.unit)
@@ -116,7 +116,7 @@ def _logarithmic(
     space = 0.0 if edges else (high - low) * 0.04
     below = (high - low) * 0.12 if values[0] <= 0 and not edges else 0.0
     shown_low, shown_high = low - space - below, high + space
-    labels = [(math.log10(value), exact_count(value)) for value in _thinned(own, most) if value > 0]
+    labels = [(math.log10(value), exact_count(value)) for value in thinned(own, most) if value > 0]
     labels = labels or _log_labels(axis, low - space, shown_high, most)
     zero = [(shown_low + below / 3, "0")] if below else []
     width = shown_high - shown_low
@@ -133,7 +133,7 @@ def _ticks(low: float, high: float, labels: Iterable[tuple[float, str]]) -> tupl
     return tuple(Tick((place - low) / (high - low), label) for place, label in labels)
 
 
-def _thinned(values: Sequence[float], most: int) -> Sequence[float]:
+def thinned(values: Sequence[float], most: int) -> Sequence[float]:
     """Return at most `most` of the values, at equal steps, the last one among them."""
     step = math.ceil(len(values) / most)
     return values[::-1][::step][::-1] if step > 1 else values

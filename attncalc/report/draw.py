@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError, known_tip
-from ..plot.chart import Picture
-from ..units import truncate
+from ..plot.chart import Bars, Chart, Lines, Picture, Stack
+from ..plot.scale import exact_count, thinned
+from ..units import short, truncate
 from .characters import printable
 from .lists import WIDTH, screen_width
+from .report import LABEL, Column, Report, Table
 from .write import deliver, saved
+
+_MOST_VALUES = 8
+"""Values of x of a line in words."""
 
 
 def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -41,11 +48,48 @@ def picture_file(picture: Picture, names: tuple[str, ...], file: Path, *, force:
     return saved(render(_printable(picture), names, file.suffix.lower()), file, force=force)
 
 
-def print_picture(picture: Picture, names: tuple[str, ...]) -> None:
-    """Draw the charts of these names with characters, on standard output."""
+def print_picture(picture: Picture, names: tuple[str, ...], *, plain: bool = False) -> None:
+    """Draw the charts of these names with characters, on standard output; `plain` prints their figures instead."""
+    width = min(WIDTH, screen_width(sys.stdout))
+    if plain:
+        from . import text
+
+        heading = tuple(filter(None, (picture.title, picture.subtitle)))
+        tables = tuple(_in_words(chart) for name in names for chart in picture.charts if chart.name == name)
+        report = Report("plot", heading, {}, {}, (), tables=tables, notes=picture.caption)
+        deliver(text.render(report, width=width, plain=True), None, force=False)
+        return
     from ..plot.text import render
 
-    deliver(render(picture, names, min(WIDTH, screen_width(sys.stdout))), None, force=False)
+    deliver(render(picture, names, width), None, force=False)
+
+
+def _in_words(chart: Chart) -> Table:
+    """Return the figures of a chart: of lines at no more values of x than a drawing has ticks."""
+    if isinstance(chart, Lines):
+        xs = thinned(sorted({x for series in chart.series for x, _ in series.points}), _MOST_VALUES)
+        pairs = [(series.label, dict(series.points)) for series in chart.series]
+        pairs += [(f"{one.label}, measured", dict(one.measured)) for one in chart.series if one.measured]
+        rows = [(name, *map(partial(_value, of, chart.y.unit), xs)) for name, of in pairs]
+        columns = (
+            Column(chart.title, "left"),
+            *(Column(exact_count(x) if x == int(x) else short(x, chart.x.unit)) for x in xs),
+        )
+        return Table(columns, tuple(rows), above=chart.x.label)
+    if isinstance(chart, Bars):
+        texts = [(f"{chart.title}, {bar.label}", bar.text) for bar in chart.bars]
+    elif isinstance(chart, Stack):
+        texts = [(piece.label, piece.text) for piece in chart.pieces if piece.label]
+        texts += [(mark.label, "") for mark in chart.marks]
+    else:
+        texts = [("roof", f"{chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}")]
+        texts += [(step.label, ", ".join(step.details)) for step in chart.steps]
+    return Table((LABEL, LABEL), tuple(texts))
+
+
+def _value(points: Mapping[float, float | None], unit: str, x: float) -> str:
+    y = points.get(x)
+    return "-" if y is None else short(y, unit)
 
 
 def _printable(part: Any) -> Any:
