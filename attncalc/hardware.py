@@ -102,6 +102,7 @@ class Gpu:
         aliases: other names.
         is_cpu: whether it is the host itself: its memory is the host's, and all layers are there.
         is_local: whether it is one of this machine.
+        instance: the cloud's instance that has `per_node` of them: 'p5.48xlarge'; '' if none was named.
         notes: what users of its figures should know.
         sources: where the facts are from.
     """
@@ -125,11 +126,17 @@ class Gpu:
     aliases: tuple[str, ...] = ()
     is_cpu: bool = False
     is_local: bool = False
+    instance: str = ""
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Gpu({self.name}: {self.title}, {human(self.memory, BYTES)})"
+
+    @property
+    def rented(self) -> str:
+        """What a price is of: the instance, or the GPU by its name."""
+        return self.instance or self.name
 
     @property
     def shares_with_host(self) -> bool:

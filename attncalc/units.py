@@ -310,10 +310,48 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     return numerator, denominator
 
 
+PERIODS = {
+    "second": 1,
+    "minute": 60,
+    "hour": 3600,
+    "day": 86_400,
+    "week": 604_800,
+    "month": 2_628_000,
+    "year": 31_536_000,
+}
+"""{period: its seconds}; a month is a twelfth of a year, 730 hours."""
+_SHORT_PERIODS = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day", "mo": "month"}
+_PER_PERIOD = re.compile(
+    r"(?i)[$€£]? ?(?P<amount>\d{1,3}(?:,\d{3})+|[\d.]+) ?(?P<scale>[kmb]?)"
+    r"(?: ?(?:[$€£]|usd|eur|(?:req|request)s?|rps|qps)\b)?"
+    r"(?: ?(?:/|\b(?:per|a|an)\b) ?(?:gpu[- ]?)?(?P<period>[a-z]+?)s?)?"
+)
+
+
+def period(text: str) -> str | None:
+    """Return the period of 'h' or 'months'; None if it is none."""
+    name = text.strip().lower()
+    return next((one for one in (name, name.removesuffix("s"), _SHORT_PERIODS.get(name, "")) if one in PERIODS), None)
+
+
+def parse_per(text: str, option: str, *, each: str, example: str) -> tuple[int, int]:
+    """Return an amount per `each`, exactly: with 'hour' (249, 100) of '2.49', '$2.49/hr' or '1,817.70 USD per month'.
+
+    Raises BadValueError, with the example as a tip, if the text is no amount above 0 or has no such period.
+    """
+    match = _PER_PERIOD.fullmatch(text.strip())
+    known = match and period(match["period"] or each)
+    if match is None or known is None:
+        why = "is not a rate" if "/" in text else "is not a number above 0"
+        raise BadValueError(f"{option}: '{truncate(text)}' {why}", f"write {example}")
+    numerator, denominator = parse_decimal(match["amount"].replace(",", ""), option)
+    scale = {"k": 10**3, "m": 10**6, "b": 10**9}.get(match["scale"].lower(), 1)
+    return numerator * scale * PERIODS[each], denominator * PERIODS[known]
+
+
 def parse_price(text: str, option: str) -> tuple[int, int]:
-    """Return the price of an hour exactly, as `parse_decimal` does: of '2.49', '$2.49' or '2.49 USD/hour'."""
-    match = re.fullmatch(r"(?i)[$€£]?([\d.]+) ?(?:[$€£]|usd|eur)?(?: ?/ ?(?:gpu[- ]?)?h(?:ou)?r?)?", text.strip())
-    return parse_decimal(match[1] if match else text, option)
+    """Return the price of an hour exactly, as `parse_per` does."""
+    return parse_per(text, option, each="hour", example="a number: 2.49, or $1800/month")
 
 
 def truncate(text: object, limit: int = 40) -> str:

@@ -23,7 +23,6 @@ PLACEHOLDERS = {
     "KIND": ("attention",),
     "MODEL": (),
     "VALUE": ("number", "share", "time", "size"),
-    "DAILY": ("number",),
 }
 """{what stands for a value: the kinds of words that it takes}."""
 
@@ -105,9 +104,9 @@ IDEAS = tuple(_idea(line) for line in _LINES if re.match("[^#A-Z]", line))
 FILLER, NEGATIONS, COUNTS, THIS_MACHINE = (
     frozenset(_NAMED[name].split()) for name in ("FILLER", "NEGATIONS", "COUNTS", "THIS_MACHINE")
 )
-NUMBERS, NEWEST, FAMILIES, SAME, SYMBOLS, CLOUDS, INSTANCES, MESSAGES = (
+NUMBERS, NEWEST, FAMILIES, SAME, SYMBOLS, CLOUDS, MESSAGES = (
     dict(pair.split("=") for pair in _NAMED[name].split())
-    for name in ("NUMBERS", "NEWEST", "FAMILIES", "SAME", "SYMBOLS", "CLOUDS", "INSTANCES", "MESSAGES")
+    for name in ("NUMBERS", "NEWEST", "FAMILIES", "SAME", "SYMBOLS", "CLOUDS", "MESSAGES")
 )
 REWRITES = [line.removeprefix("REWRITE ").split(" -> ") for line in _LINES if line.startswith("REWRITE ")]
 """Patterns of words and what they mean, which is written in their place before each word is read."""
@@ -165,7 +164,7 @@ def _is_alike(part: str, known: str) -> bool:
 
 ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
 """Options whose example is assumed without a value, as it is a usual one: an answer names it."""
-ASSUMED_IN_WORDS = ("--gpu h100", "--gpu cpu", "--users", "--heads", "--head-dim", "MODEL")
+ASSUMED_IN_WORDS = ("--gpu h100", "--context", "--gpu cpu", "--users", "--heads", "--head-dim", "MODEL")
 """Further ones that a question assumes without a command."""
 ON_GPU = ("options of a GPU",)
 """Stands for the options that mean nothing without --gpu, as -ngl."""

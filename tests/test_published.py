@@ -87,9 +87,12 @@ def test_a_class_is_that_of_one_copy(requests: int, split: dict[str, int], named
     assert found.sources
 
 
-def test_classes_with_few_runs_have_no_range() -> None:
+def test_a_class_with_few_runs_has_the_range_of_all_loads() -> None:
     request = FitRequest(load("llama3.1-70b"), Workload.decode(1, 2048), gpu=gpu("h200"), gpus=4, tp=4)
-    assert published_range(resolve(request), Load(64, 1024, 1024)) is None
+    found = published_range(resolve(request), Load(64, 1024, 1024))
+    assert found
+    assert str(found.of) == "dense, any number of requests, several GPUs"
+    assert found.low < found.median < found.high
 
 
 @each(("name", "command", "verdict"), RECIPES)

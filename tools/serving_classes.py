@@ -4,8 +4,8 @@
     python tools/serving_classes.py --check  (fails if it is not up to date)
 
 A class has a range of measured / planned tokens/s: from 10 to 90 %, widened by one factor for all classes, since runs
-of another publisher differ more than those of one do. Each run is compared with the range of its class
-from all other publishers, and the factor is that which 80 % of the runs need.
+of another publisher differ more than those of one do. Each run is compared with the range of its class from all other
+publishers, and the factor is that which 80 % of the runs need. Loads with few runs have the class of all loads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from measurements import Measurement, measurements  # noqa: E402
 
-from attncalc.serving.published import ServingClass, class_of  # noqa: E402
+from attncalc.serving.published import ANY_LOAD, ServingClass, class_of  # noqa: E402
 
 TABLE = ROOT / "attncalc" / "serving" / "published.json"
 FEWEST = 5
@@ -72,6 +72,8 @@ def derived(runs: Sequence[Measurement]) -> dict[str, Any]:
     """Return the table of classes."""
     classes = by_class(runs)
     factor = widening(classes)
+    for of, members in [*classes.items()]:
+        classes[of._replace(load=ANY_LOAD)] += members
     table = [row(of, members, factor) for of, members in sorted(classes.items()) if len(members) >= FEWEST]
     return {"widened_by": round(factor, 2), "classes": table}
 
@@ -83,6 +85,7 @@ def row(of: ServingClass, members: Sequence[Measurement], factor: float) -> dict
         **of._asdict(),
         "runs": len(members),
         "low": round(quantile(ratios, 0.1) / factor, 3),
+        "median": round(quantile(ratios, 0.5), 3),
         "high": round(min(1.0, quantile(ratios, 0.9) * factor), 3),
         "sources": sorted({source(run) for run in members}),
     }

@@ -35,7 +35,7 @@ PRICE = Option(
     also=("--prices", "--cost"),
     metavar="PRICES",
     common=True,
-    help="Prices of a GPU per hour, as h100=2.49,h200=3.79, or a .yaml file of them.",
+    help="Prices per hour, of a GPU or an instance: h100=2.49,p5.48xlarge=98; or a .yaml file.",
 )
 """Options of plan and of sweep."""
 

@@ -15,19 +15,22 @@ from ..errors import BadValueError
 from ..options import COUNT, SHARE, TEXT, Count, Option, Parser, With, choice, options_of
 from ..quantity import Ratio, ratio
 from ..serving.plan import SORT_KEYS
-from ..units import parse_decimal, truncate
+from ..units import parse_decimal, parse_per, truncate
 from .fit_options import GROUPS as FIT_GROUPS
 from .fit_options import PRICE, USERS, DeploymentOptions, EngineOptions, TrafficOptions
 from .options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
 
 
 def _time(text: str, name: str) -> float:
-    """Return seconds from '2s' or '50ms'. Raises AttncalcError for another text.
+    """Return seconds from '2s' or '50ms', and of '20/s' those of one. Raises AttncalcError for another text.
 
     A number alone is an error: other tools mean milliseconds by it, as aiconfigurator does.
     """
     value = text.strip().lower()
     unit, factor = next(((unit, f) for unit, f in (("ms", 1e-3), ("s", 1.0)) if value.endswith(unit)), ("", 0.0))
+    if value.endswith("/s"):
+        numerator, denominator = parse_decimal(value.removesuffix("/s"), name)
+        return denominator / numerator
     try:
         numerator, denominator = parse_decimal(value.removesuffix(unit), name)
     except BadValueError as error:
@@ -40,13 +43,17 @@ def _time(text: str, name: str) -> float:
 
 
 def _rate(text: str, name: str) -> Ratio:
-    """Return requests per second from '20/s', '1200/min' or '20'. Raises AttncalcError for another text."""
-    amount, _, unit = text.partition("/")
-    seconds = {"": 1, "s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600}.get(unit.strip())
-    if seconds is None:
-        raise BadValueError(f"{name}: '{truncate(text)}' is not a rate", "write 20/s, 1200/min or 50000/h")
-    numerator, denominator = parse_decimal(amount, name)
-    return ratio(numerator, denominator * seconds)
+    """Return requests per second from '20/s', '1M/day' or '20'. Raises AttncalcError for another text."""
+    return ratio(*parse_per(text, name, each="second", example="20/s, 1200/min, 50000/h or 1M/day"))
+
+
+def _budget(text: str, name: str) -> Ratio:
+    """Return money per hour from '10000/month' or '20/h'. Raises AttncalcError for another text."""
+    if "/" not in text and " per " not in text:
+        raise BadValueError(
+            f"{name}: '{truncate(text)}' has no period", f"write {truncate(text)}/month, or per hour: 20/h"
+        )
+    return ratio(*parse_per(text, name, each="hour", example="10000/month or 20/h"))
 
 
 def _percentile(text: str, name: str) -> float:
@@ -54,7 +61,7 @@ def _percentile(text: str, name: str) -> float:
     return numerator / denominator
 
 
-TIME, RATE = Parser(_time, "TIME"), Parser(_rate, "N/s")
+TIME, RATE, BUDGET = Parser(_time, "TIME"), Parser(_rate, "N/s"), Parser(_budget, "MONEY/TIME")
 
 
 def _list_of(kind: Any, field: str, text: str) -> Option:
@@ -70,7 +77,7 @@ class LoadOptions(TypedDict, total=False):
     rate: Annotated[
         str | float | None,
         RATE,
-        "Requests per second instead of --users, as 20/s or 1200/min.",
+        "Requests per second instead of --users, as 20/s, 1200/min or 1M/day.",
         With(also="--rps --qps --request-rate", metavar="N/s", common=True),
     ]
     prompt: Annotated[
@@ -108,14 +115,17 @@ class LoadOptions(TypedDict, total=False):
     tpot: Annotated[
         str | float | None,
         TIME,
-        "Time per output token, at most, as 50ms: fewer users per replica, or none.",
+        "Time per output token, at most, as 50ms or 20/s: fewer users per replica, or none.",
         With(also="--itl", metavar="TIME", common=True),
     ]
     efficiency: Annotated[
         str | float | None, SHARE, "Share of the roofline that is reached, as 0.5: times are estimates and no bounds."
     ]
     growth: Annotated[
-        str | Sequence[float] | None, TEXT, "More users, as 1.5,2,3: a line for each size.", With(metavar="X,...")
+        str | Sequence[float] | None,
+        TEXT,
+        "More users, as 1.5,2,3 or 20%/month: a line for each size.",
+        With(metavar="X,..."),
     ]
 
 
@@ -125,7 +135,7 @@ class ChoiceOptions(TypedDict, total=False):
     gpu: Annotated[
         str | Sequence[Any] | None,
         options_of(DeploymentOptions)["gpu"].but(
-            metavar="GPU,...", help="GPUs to choose from, as h100,h200,mi300x or .yaml files; or all."
+            metavar="GPU,...", help="GPUs or instances to choose from, as h100,p5.48xlarge or .yaml files; or all."
         ),
     ]
     max_gpus: Annotated[
@@ -171,11 +181,17 @@ class CostOptions(TypedDict, total=False):
     """What GPUs cost, and in which order the answers are."""
 
     price: Annotated[str | Mapping[str, float] | None, PRICE]
+    budget: Annotated[
+        str | None,
+        BUDGET,
+        "The most that GPUs may cost, as 10000/month or 20/h; with --price.",
+        With(metavar="MONEY/TIME"),
+    ]
     watts: Annotated[bool, "Show the power of the GPUs, and kWh per million tokens."]
     sort: Annotated[
         str | None,
         choice(*SORT_KEYS, metavar="KEY"),
-        f"{', '.join(SORT_KEYS)}. Default: price with --price, else gpus.",
+        f"{', '.join(SORT_KEYS)}. Default: price with --price, else gpus; without --users, tokens-per-second.",
         With(common=True),
     ]
     all: Annotated[bool, "Also list rows than which another is better."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,9 @@ from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import checkpoints
 from ..config.prices import read_prices
 from ..engines import find_engine
-from ..errors import AttncalcError, MissingError, clash
+from ..errors import AttncalcError, BadValueError, MissingError, clash
 from ..hardware import Gpu
-from ..model import ModelSpec
+from ..model import ModelSpec, plural
 from ..options import as_text, options_of, parsed
 from ..ranges import parse_counts, split_list
 from ..records import NamedTuple
@@ -25,7 +26,7 @@ from ..serving.plan import Demand, Plan, make_plan, search
 from ..serving.plan_space import Space
 from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
-from ..units import count, parse_decimal, truncate
+from ..units import count, parse_decimal, period, truncate
 from .arguments import takes
 from .fit_request import fit_request, options_of_name, served_fields
 from .inputs import read_model
@@ -49,7 +50,7 @@ class PlanRequest(NamedTuple):
     requests: tuple[FitRequest, ...]  # a request per model, GPU and dtype, without a split
     space: Space  # the splits to try
     demand: Demand  # the users, and what GPUs cost
-    growth: tuple[float, ...]  # factors by which the users may grow
+    growth: Mapping[float, str]  # {factor by which the users may grow: when, in words}
     sort: str  # what the rows are sorted by
     is_whole: bool  # whether rows than which another is better are listed too
     disaggregates: bool  # whether pools for prefills and for decode steps are searched too
@@ -97,15 +98,19 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     load, costs = parsed(options, LoadOptions), parsed(options, CostOptions)
     if "users" in load and "rate" in load:
         raise clash("--users", "--rate", "give one of them")
+    names, most = _without_number(options.get("gpu") or ())
+    max_gpus, budget = parsed(options, ChoiceOptions).get("max_gpus") or most, costs.get("budget")
+    limit = (max_gpus or budget) and not any(map(options.get, ("spread", "disaggregate", "growth")))
     examples = {
-        "--users": "users" not in load and "rate" not in load and "--users 500",
+        "--users": load.keys().isdisjoint(("users", "rate")) and not limit and "--users 500",
         "--gpu": options.get("gpu") is None and "--gpu h100,h200",
     }
     if missing := {name: example for name, example in examples.items() if example}:
         lacking = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
         raise MissingError(
             f"{lacking} {'is' if len(missing) == 1 else 'are'} required",
-            f"for example {' '.join(missing.values())} (--rate 20/s and --gpu all work too)",
+            f"for example {' '.join(missing.values())} (--rate 20/s and --gpu all work too; --max-gpus 8 asks how many "
+            "users these serve)",
         )
     if options.get("disaggregate") and options.get("spread"):
         raise clash("--disaggregate", "--spread")
@@ -114,10 +119,10 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"), longest)
     assumed = [f"{options_of(LoadOptions)[name].name} {text}" for name, text in usual.items()]
     traffic = read_traffic({**load, **usual})
-    names, most = _without_number(options["gpu"])
     prices = read_prices(costs["price"], names) if "price" in costs else {}
     gpus = _gpus(names, prices)
-    max_gpus = parsed(options, ChoiceOptions).get("max_gpus") or most
+    if budget and not prices:
+        raise AttncalcError("--budget needs --price", "give the prices: --price h100=2.49,h200=3.79")
     space = Space(
         **{name: _counts(options, name) for name in ("tp", "pp", "dp", "attn_dp")},
         expert_parallel=bool(options.get("enable_expert_parallel")),
@@ -142,12 +147,14 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
             efficiency=load.get("efficiency"),
             spread=bool(options.get("spread")),
             max_gpus=max_gpus,
+            budget=budget,
             prices=prices,
             shows_power=bool(options.get("watts")),
             assumed=f"Assumed: {', '.join(assumed)}." if assumed else "",
         ),
         growth=_growth(options.get("growth")),
-        sort=costs.get("sort") or ("price" if prices else "gpus"),
+        sort=costs.get("sort")
+        or ("tokens-per-second" if load.keys().isdisjoint(("users", "rate")) else "price" if prices else "gpus"),
         is_whole=bool(options.get("all")),
         disaggregates=bool(options.get("disaggregate")),
     )
@@ -186,10 +193,17 @@ def _without_number(given: Any) -> tuple[list[Gpu | str], int | None]:
     parts = [given] if isinstance(given, str | Gpu) else list(given)
     names = [name for part in parts for name in ([part] if isinstance(part, Gpu) else split_list(str(part), "--gpu"))]
     if len(names) == 1 and isinstance(names[0], str) and names[0] != ALL:
-        number, gpu = gpus_of(names[0])
-        if number is not None and not gpu.is_local:
+        number, gpu = _numbered(names[0])
+        if number is not None:
             return [gpu], number
     return names, None
+
+
+def _numbered(text: str) -> tuple[int | None, Gpu]:
+    """Return the number of GPUs, None if there may be any, and their kind: of 'p5.48xlarge' any number of instances."""
+    number, gpu = gpus_of(text)
+    is_any = gpu.is_local or (gpu.instance and number == gpu.per_node and not re.match(r"1 ?x", text))
+    return None if is_any else number, gpu
 
 
 def _gpus(given: Sequence[Gpu | str], prices: Mapping[str, Any]) -> list[Gpu]:
@@ -200,16 +214,16 @@ def _gpus(given: Sequence[Gpu | str], prices: Mapping[str, Any]) -> list[Gpu]:
     found: dict[str, Gpu] = {}
     for text in given:
         if isinstance(text, Gpu):
-            found[text.name] = text
+            found[text.rented] = text
         else:
             for name in (prices or gpu_names()) if text == ALL else [text]:
-                number, gpu = gpus_of(name)
-                if number is not None and not gpu.is_local:
+                number, gpu = _numbered(name)
+                if number is not None:
                     raise AttncalcError(
                         f"--gpu {truncate(text)}: several kinds of GPU have no number each",
                         "give the kinds alone, and with --max-gpus 16 the most GPUs",
                     )
-                found[gpu.name] = gpu
+                found[gpu.rented] = gpu
     for name in prices:
         if name not in found:
             raise AttncalcError(
@@ -234,12 +248,27 @@ def _counts(options: Mapping[str, Any], field: str) -> list[int] | None:
     return None if value is None else parse_counts(as_text(value), options_of(PlanOptions)[field].name)
 
 
-def _growth(given: Any) -> tuple[float, ...]:
-    """Return the factors of --growth, in order. Raises AttncalcError if one is no number above 0, or there are many."""
-    if given is None:
-        return ()
-    parts = split_list(as_text(given), "--growth")
+_AFTER = {"month": (3, 6, 12), "year": (1, 2, 3)}
+"""{period of growth: after how many of them the users are given}."""
+
+
+def _growth(given: Any) -> dict[float, str]:
+    """Return {factor: when, in words} of --growth. Raises AttncalcError if one is not above 0, or there are many."""
+    parts = [] if given is None else split_list(as_text(given), "--growth")
     if len(parts) > 20:
         raise AttncalcError(f"--growth has {count(len(parts))} sizes, and may have 20", "give fewer")
-    ratios = [parse_decimal(part, "--growth") for part in parts]
-    return tuple(a / b for a, b in ratios)
+    found: dict[float, str] = {}
+    for part in parts:
+        if by_percent := re.fullmatch(r"\+?([\d.]+) ?%(?: ?(?:/|per|a) ?([a-z]+))?", part.strip().lower()):
+            more, name = 1 + _number(by_percent[1]) / 100, period(by_percent[2] or "")
+            if by_percent[2] and name not in _AFTER:
+                raise BadValueError(f"--growth: '{truncate(part)}' has no period", "write 20%/month or 50%/year")
+            found |= {more**n: plural(n, name) for n in _AFTER[name]} if name else {more: ""}
+        else:
+            found[_number(part.strip().lower().removesuffix("x"))] = ""
+    return found
+
+
+def _number(text: str) -> float:
+    numerator, denominator = parse_decimal(text, "--growth")
+    return numerator / denominator

@@ -283,7 +283,7 @@ class DurationOptions(TypedDict, total=False):
 class HourPriceOptions(TypedDict, total=False):
     """What a GPU costs."""
 
-    price: Annotated[float | str | None, MONEY, "Price of a GPU-hour.", With(axis=False)]
+    price: Annotated[float | str | None, MONEY, "Price of a GPU-hour, or of an instance per hour.", With(axis=False)]
 
 
 class StepOptions(

@@ -64,7 +64,8 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     if auto and not all_gpus:
         run = with_auto(run, auto)
     mfu, price, tokens = values.get("mfu"), values.get("price"), _tokens(values, run, all_gpus)
-    return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price))
+    priced = run.gpu.per_node if run.gpu and run.gpu.instance else 1  # GPUs that the price is of
+    return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price) / priced)
 
 
 def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | None:

@@ -6,7 +6,6 @@ import re
 
 from ..config.gpus import gpus_of
 from ..errors import AttncalcError, tries
-from ..vocabulary import INSTANCES
 
 _BEGINNING = (
     r"(?:\d{1,2} ?x? )?(?:nvidia |geforce |amd |radeon |rtx|gtx|tesla|rx ?\d|mi\d|gb\d|gh\d|[abhltvm]\d|[3-5]0[6-9]0)"
@@ -14,17 +13,8 @@ _BEGINNING = (
 """How people begin the name of a GPU, and not a size or another number."""
 
 
-def instance(text: str) -> str | None:
-    """Return the GPUs of a cloud's instance: '8xh100-80gb' of 'p5.48xlarge', '2x8xh100-80gb' of two of them."""
-    number, name = re.fullmatch(r"(\d+ ?x ?)?(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    gpus = INSTANCES.get(name.replace(" ", "-").removeprefix("standard_"))
-    return gpus and f"{(number or '').replace(' ', '')}{gpus}"
-
-
 def gpu_in(text: str) -> str | None:
     """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
-    if of_cloud := instance(text):
-        return of_cloud
     if joint := re.search(r"([,+])\S", text):  # 'a100,l40s'
         several = [gpu_in(one) for one in text.split(joint[1])]
         return joint[1].join(map(str, several)) if all(several) else None
@@ -35,6 +25,8 @@ def gpu_in(text: str) -> str | None:
                 number, gpu = gpus_of(name)
         except AttncalcError:
             continue
+        if gpu.instance:
+            return f"{number // gpu.per_node}x{gpu.instance}".removeprefix("1x") if number else None
         if "mac" in name:
             return gpu.name if "gb" in name else gpu.name.rpartition("-")[0]  # its chip
         is_size = re.fullmatch(r"[\d.]+ gi?b", name) is not None

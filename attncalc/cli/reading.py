@@ -20,7 +20,7 @@ from typing import Any
 
 from ..api.fit_options import EngineOptions
 from ..config import load
-from ..config.gpus import gpus_of
+from ..config.gpus import gpus_of, instances
 from ..config.presets import hint, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
 from ..config.user_files import piped_in
 from ..engines import ENGINES, find_engine
@@ -35,7 +35,6 @@ from ..vocabulary import (
     ASSUMED_IN_WORDS,
     CLOUDS,
     FILLER,
-    INSTANCES,
     MESSAGES,
     NEEDS,
     NO_FIGURE,
@@ -191,15 +190,15 @@ def _instance_for(words: Words, args: Sequence[str], root: Any) -> Reading | Non
     if cloud is None or not re.search(r"(?i)\b(instance|machine|vm|node|server)s?\b", " ".join(args)):
         return None
     found = next(one for one in _read(words, args) if one.args[0] == "fit")
-    of_cloud = {gpus: name for name, gpus in reversed(INSTANCES.items()) if re.search(cloud, name)}
-    sizes = {gpus: (gpus_of(gpus)[0] or 1) * gpus_of(gpus)[1].memory for gpus in of_cloud}
+    of_cloud: dict[tuple[str, int], str] = {}
+    for one in instances().values():
+        if re.search(cloud, one.instance):
+            of_cloud.setdefault((one.name, one.per_node), one.instance)
     is_open = found.is_sure and "--gpu" not in found.options and preset_of(found.args[1])
-    for gpus in sorted(of_cloud, key=lambda one: sizes[one]) if is_open else ():
-        if fits(root, [*found.args, "--gpu", gpus]):
-            found.args += ["--gpu", gpus]
-            found.assumed.append(
-                f"--gpu {gpus} ({of_cloud[gpus]}, the instance with the least memory on which it fits)"
-            )
+    for name in of_cloud.values() if is_open else ():
+        if fits(root, [*found.args, "--gpu", name]):
+            found.args += ["--gpu", name]
+            found.assumed.append(f"--gpu {name}, the instance with the least GPU memory on which it fits")
             return found
     return None
 
@@ -477,7 +476,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
             for command, weight in item.idea.votes(item.value):
                 votes[command] = votes.get(command, 0) + weight
     named = " ".join(item.idea.means if item.idea else item.text for item in items)
-    votes["plan"] -= 1.5 * (re.search("--(users|rate|price)", named) is None)
+    votes["plan"] += 2 if re.search("--(price|budget|growth)", named) else 0
+    votes["plan"] -= 1.5 * (re.search("--(users|rate|price|budget)", named) is None)
     asks_why = any(re.match(_WHY, item.typed.lower()) for item in items)
     votes["plan"] -= 9 * (asks_why and re.search("--(users|rate)", named) is None)  # 'why does attention cost so much'
     votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
@@ -485,7 +485,13 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
     asks_flops = any(item.idea and item.idea.means == "flops | train" for item in items)
     votes["flops"] += 9 * (asks_flops and "D" in _given(items) and not kinds["gpu"])
-    votes["plan"] -= 9 * any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
+    asks_users = any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
+    is_limited = any(map(_has_nodes, items)) or "--budget" in named
+    votes["plan"] += (9 if is_limited else -9) * asks_users
+    counts = [item.value or "" for item in items if item.idea and item.idea.means.startswith("plan --users")]
+    # 'how many requests per second can 2 h100 serve', '10000 users', which are those of several replicas
+    votes["plan"] += 9 * (any(item.is_asked and "--rate" in str(item.idea) for item in items) and kinds["gpu"] > 0)
+    votes["plan"] += 9 * any(len(one) > 3 for one in counts)
     votes["compare"] += 3 * (kinds["model"] > 1)
     if any(re.fullmatch(_REASON, item.typed.lower()) for item in items):
         votes["compare"] += 3 * (kinds["attention"] > 0 and any(item.kind == "model" for item in items))
@@ -505,6 +511,13 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     if typed:
         votes[typed] = 99
     return sorted(votes.items(), key=lambda one: -one[1])
+
+
+def _has_nodes(item: Item) -> bool:
+    """Return whether an item is GPUs of several nodes, on which a model has replicas: '4x8xh100'."""
+    text = item.value or item.text
+    number, gpu = gpus_of(text) if is_valid(gpus_of, text) else (None, None)
+    return bool(number and gpu and number > gpu.per_node)
 
 
 class Reading:
@@ -696,7 +709,11 @@ class Reading:
         return option is not None and ((is_optional and not value) or bool(value) == bool(placeholder(option)))
 
     def _takes_list(self, name: str) -> bool:
-        return self._command == "sweep" or ",..." in str(getattr(self._options.get(name), "metavar", ""))
+        return (
+            self._command == "sweep"
+            or name == "--price"
+            or ",..." in str(getattr(self._options.get(name), "metavar", ""))
+        )
 
     def _set(self, name: str, *value: str, is_example: bool = False, is_further: bool = False) -> bool:
         """Set an option, and return whether that is possible.
@@ -736,7 +753,7 @@ class Reading:
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
         elif own == "--lora" or (
-            (is_further or own == "--engine") and (self._takes_list(name) or value[0][1:2] == "+")
+            (is_further or own in ("--engine", "--price")) and (self._takes_list(name) or value[0][1:2] == "+")
         ):
             joined = (
                 re.sub(r"\b1x", "", f"{before[1]},{value[0]}") if self._command == "plan" else f"{before[1]},{value[0]}"
@@ -751,8 +768,6 @@ class Reading:
     def _add_idea(self, item: Item, idea: Idea) -> None:
         """Add what an idea means for this command."""
         value = _size(item.value) if item.value and idea.takes == "SIZE" else item.value
-        if value and idea.takes == "DAILY":
-            value = f"{parse_count(value, '') / 86_400:.3g}"  # per second
         fragments = idea.fragments(value)
         text = f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed
         noted = f"{text} ({idea.note})" if idea.note else text
@@ -966,7 +981,8 @@ class Reading:
             self.assumed.append("--weights-dtype q4_k_m")
         listed = {name for name, words in self._found.items() if "," in words[-1]} - {"--columns"}
         is_open = self._found.keys().isdisjoint(("--gpus", "--tp", "--pp", "--train")) and len(self._arguments) == 1
-        fewest = is_open and listed == {"--gpu"} and not re.match(r"\d+x", self._found["--gpu"][-1])
+        gpu = self._found.get("--gpu", ("1x",))[-1]
+        fewest = is_open and bool(listed) and listed <= {"--gpu", "--batch"} and not re.match(r"\d+x", gpu)
         self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
 
     def _join_parts(self) -> None:
@@ -1006,6 +1022,7 @@ class Reading:
         if "--gpu" not in self._found and layers in ("99", "999", "-1", "all"):
             self.left_out.append(" ".join(self._found.pop("--n-gpu-layers")) + " (all layers are the default)")
         given = {*self._found, *map(" ".join, self._found.values())}
+        given |= {"numbered"} if re.match(r"\d+x", self._found.get("--gpu", ("",))[-1]) else set()
         given |= {"one price"} if re.fullmatch(r"\d{1,2}(\.\d+)?", self._found.get("--price", ("",))[-1]) else set()
         for if_given, options, example in (
             *NEEDS["sizes"] * (needs_model and has_sizes),
@@ -1041,7 +1058,7 @@ def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
     is_likely = ("--context", item.value) not in options or not item.is_guess or is_context(item.value or "")
     return is_likely and (
         item.value in (None, "1")
-        or (item.idea is not None and (item.idea.takes == "DAILY" or item.idea.lacks != ""))  # which is said
+        or (item.idea is not None and item.idea.lacks != "")  # which is said
         or all(part in "".join(values).lower() for part in item.value.lower().split(","))
     )
 

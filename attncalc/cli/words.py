@@ -57,7 +57,7 @@ from ..what_if import SIZES
 from .arithmetic import number
 from .command import names_of
 from .fit_log import is_log_file
-from .gpu_words import gpu_in, instance
+from .gpu_words import gpu_in
 from .pasted import changes_nothing, option_of_engine
 from .recipes import UNREAD, options_of_file, options_of_keys, reads, values_of
 
@@ -280,7 +280,12 @@ class Words:
             elif item.kind == "gpu" or name == "--gpu" or (item.idea and item.idea.means == "--gpu GPU"):
                 found["machine"] = item
         machine, counted = found.get("machine"), found.get("--gpus")
-        if machine and counted and counted.typed == "--count" and (machine.is_guess or instance(machine.typed)):
+        if (
+            machine
+            and counted
+            and counted.typed == "--count"
+            and (machine.is_guess or _is_instance(machine.value or ""))
+        ):
             found["nodes"] = counted
         if (nodes := found.get("nodes")) and "per-node" not in found:
             return _with_nodes(items, nodes, machine, counted, is_split=not {"--tp", "--pp"}.isdisjoint(found))
@@ -381,9 +386,8 @@ class Words:
     def _known_option(self, name: str, value: str, option: Any) -> Item:
         if option.opts[0] == "--preset" and value:
             return Item("model", _named(value), name, value=value)
-        gpu = "local" if value in THIS_MACHINE else instance(value.lower())
-        if option.opts[0] == "--gpu" and gpu:
-            return Item("option", hyphens(name), name, value=gpu, is_guess=True, is_exact=True)
+        if option.opts[0] == "--gpu" and value in THIS_MACHINE:
+            return Item("option", hyphens(name), name, value="local", is_guess=True, is_exact=True)
         parser, given = self._parsers.get(option.opts[0]), (value or None) if placeholder(option) else None
         if given and parser and not is_valid(parser.parse, given, name):  # '--gpus 8xH100', '--dtype int4'
             meant = self._of_phrase([given])
@@ -879,6 +883,10 @@ def _of_mac(item: Item, value: str) -> str:
     return gpus_of(mac)[1].name if gpu_in(mac) else value
 
 
+def _is_instance(name: str) -> bool:
+    return is_valid(gpus_of, name) and gpus_of(name)[1].instance != ""
+
+
 def _with_nodes(
     items: Sequence[Item], nodes: Item, machine: Item | None, counted: Item | None, *, is_split: bool
 ) -> list[Item]:
@@ -891,7 +899,7 @@ def _with_nodes(
     total, usual = int((counted and counted.value) or 0), PER_NODE
     if is_valid(gpus_of, name):
         usual = gpus_of(name)[1].per_node
-    has_number = re.match(r"\d+x", name) is not None
+    has_number = re.match(r"\d+x", name) is not None or _is_instance(name)
     if counted is nodes:
         total = 0
     if not has_number and (total > usual or is_split or not (machine or total)):

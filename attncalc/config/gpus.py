@@ -244,6 +244,8 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
 def gpus_of(text: str) -> tuple[int | None, Gpu]:
     """Return the number of GPUs and their kind: (2, ...) for '2xh100', (16, ...) for '2x8xh100', or None for 'h100'.
 
+    'p5.48xlarge' are the 8 GPUs of that instance, and '2xp5.48xlarge' those of two.
+
     The kind is a name or a file as for `gpu`, the memory of a GPU of which nothing else is known: '24GB', 'cpu', the
     host with this machine's memory, or 'local', the GPUs of this machine.
 
@@ -276,7 +278,25 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
     if number and several and several.groupdict().get("nodes"):
         number *= parse_count(several["nodes"], f"--gpu {truncate(text)}")
     kind = several["kind"] if several else text
+    if of_cloud := instances().get(_words_of_instance(kind)):
+        return (number or 1) * of_cloud.per_node, of_cloud
     return number, gpu_with(kind) if re.fullmatch(_MEMORY, kind) else gpu(kind)
+
+
+@cache
+def instances() -> dict[tuple[str, ...], Gpu]:
+    """Return {words of a name: the GPU of the instance}, those with the least memory of all their GPUs first."""
+    found = []
+    for line in Path(__file__).with_name("instances.txt").read_text(encoding="utf-8").splitlines()[1:]:
+        of_instance, _, names = line.partition(": ")
+        number, _, kind = of_instance.partition("x")
+        found += [dataclasses.replace(gpu(kind), per_node=int(number), instance=name) for name in names.split()]
+    found.sort(key=lambda one: one.per_node * one.memory)
+    return {_words_of_instance(one.instance): one for one in found}
+
+
+def _words_of_instance(name: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+|[a-z]+", name.lower().replace("standard_", "")))
 
 
 def _chip_of_mac(text: str) -> str:

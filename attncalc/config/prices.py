@@ -10,27 +10,34 @@ from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..quantity import Ratio, ratio
 from ..units import parse_price, truncate
-from .gpus import LIMIT, gpu
+from .gpus import LIMIT, gpus_of
 
 _EXAMPLE = "write --price h100=2.49,h200=3.79, or a .yaml file with a line per GPU, as 'h100: 2.49'"
 
 
 def read_prices(given: float | str | Mapping[str, Any], gpus: Sequence[Gpu | str]) -> dict[str, Ratio]:
-    """Return {name of a GPU: price of an hour} of 'h100=2.49,h200=3.79', of a YAML file, or of a mapping.
+    """Return {name of a GPU or an instance: price of a GPU for an hour}.
 
+    `given` is 'h100=2.49,p5.48xlarge=98,8xh200=30', a YAML file, or a mapping. The price of several is divided by them.
     Prices without names are those of `gpus` in their order. Raises AttncalcError if a GPU is unknown or given twice, a
     price is no number above 0, or the file is no mapping.
     """
     pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(str(given), gpus)
     prices: dict[str, Ratio] = {}
     for name, price in pairs:
-        known = name.name if isinstance(name, Gpu) else gpu(str(name).strip()).name
-        if known in prices:
-            raise AttncalcError(f"--price: {known} has two prices", "give one of them")
-        prices[known] = ratio(*parse_price(str(price), f"--price {truncate(known)}"))
+        number, known = _numbered(name) if isinstance(name, Gpu) else gpus_of(str(name).strip())
+        if known.rented in prices:
+            raise AttncalcError(f"--price: {known.rented} has two prices", "give one of them")
+        numerator, denominator = parse_price(str(price), f"--price {truncate(known.rented)}")
+        prices[known.rented] = ratio(numerator, denominator * (number or 1))
     if not prices:
         raise AttncalcError("--price has no prices", _EXAMPLE)
     return prices
+
+
+def _numbered(known: Gpu) -> tuple[int, Gpu]:
+    """Return the GPUs of an instance, and the GPU."""
+    return known.per_node if known.instance else 1, known
 
 
 def _pairs(text: str, gpus: Sequence[Gpu | str]) -> list[tuple[Gpu | str, Any]]:
@@ -39,7 +46,9 @@ def _pairs(text: str, gpus: Sequence[Gpu | str]) -> list[tuple[Gpu | str, Any]]:
         return _pairs_of_file(path)
     parts = text.split(",")
     if "=" not in text and len(parts) == len(gpus) and "all" not in gpus:
-        return list(zip(gpus, parts, strict=True))
+        return [
+            (one if isinstance(one, Gpu) else gpus_of(one)[1], price) for one, price in zip(gpus, parts, strict=True)
+        ]
     pairs: list[tuple[Gpu | str, Any]] = []
     for part in parts:
         name, equals, price = part.partition("=")

@@ -15,8 +15,8 @@ from ..quantity import ceil_div, named, quantity, ratio, symbol
 from ..serving.fit import fit, min_gpus
 from ..serving.host_read import host_bandwidth, uses_host
 from ..serving.launch import launch_command
-from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Pool, Pools, Row, Size
-from ..serving.published import published_range
+from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Pool, Pools, Row, Size, published
+from ..serving.published import PublishedRange
 from ..serving.request import resolve
 from ..serving.suggestions import suggestions
 from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
@@ -33,7 +33,7 @@ _Columns = dict[str, tuple[Column, list[str]]]
 _LEAST_NEEDED = ("limit", "nodes", "worst", "replicas", "TTFT")
 """Columns that are left out of a table that is too wide, in this order."""
 _PUBLISHED = (
-    *("published_tokens_per_second_low", "published_tokens_per_second_high"),
+    *("published_tokens_per_second_low", "published_tokens_per_second_median", "published_tokens_per_second_high"),
     *("published_runs", "published_class", "published_sources"),
 )
 _MOST_POOLS = 3
@@ -42,9 +42,7 @@ _MAY_NOT = "may not fit"
 _NO_ROW = "if no GPUs serve the users"
 _NO_LIMIT = "without a limit"
 _NO_TIMES = "with drafted tokens, and without the GPU's FLOP/s"
-_NO_SPEED = f"with --efficiency, {_NO_TIMES}"
 _NO_POWER = "if the GPU's file has no power"
-_NO_EFFICIENCY = "without --efficiency"
 _FIRST = "seconds to the first token of a request that waits for no other"
 _ALL = "output tokens per second of all replicas with so many users"
 _SPEED = {
@@ -69,16 +67,16 @@ FIGURES = FigureRows(
         "headroom", "the part of the users that could be added: 0.25 if 500 are asked for and 625 served", _NO_LIMIT
     ),
     **{
-        f"{name}_bound": ratio_row(f"{label}, at {least}", f"{meaning}; {bound} bound", _NO_SPEED, unit=unit)
+        f"{name}_bound": ratio_row(f"{label}, at {least}", f"{meaning}; {bound} bound", _NO_TIMES, unit=unit)
         for name, (label, meaning, unit, least, bound) in _SPEED.items()
     },
     **{
-        f"{name}_estimate": ratio_row(label, f"{meaning}, with --efficiency", _NO_EFFICIENCY, unit=unit)
+        f"{name}_estimate": ratio_row(label, f"{meaning}: the best case, or with --efficiency", _NO_TIMES, unit=unit)
         for name, (label, meaning, unit, _, _) in _SPEED.items()
     },
     price_per_million_tokens=ratio_row(
         "price of a million tokens",
-        "price of a million output tokens: a lower bound, with --efficiency an estimate",
+        "price of a million output tokens at that speed: the best case, or with --efficiency",
         f"without --price, {_NO_TIMES}",
     ),
     watts=FigureRow("power", NO_UNIT, "the GPUs' maximum power together, in W, without their hosts", _NO_POWER),
@@ -88,6 +86,7 @@ FIGURES = FigureRows(
     price_per_hour=ratio_row(
         "price of an hour", "the price of all GPUs for an hour, in the currency of --price", "without --price"
     ),
+    price_per_month=ratio_row("price of a month", "the price of 730 hours", "without --price"),
 )
 """The figures of a row; those of the whole answer are the best row's."""
 _NOTHING = dict.fromkeys(FIGURES)
@@ -122,7 +121,7 @@ def _picture(plan: Plan) -> Picture | None:
     if not plan.rows:
         return None
     lines = _heading(plan)
-    times = "bounds, which real servers exceed"
+    times = "the best case, which real servers exceed"
     if plan.demand.efficiency is not None:
         times = "estimates with --efficiency"
     facts = ("users are averages, with half of the output", f"times, and what a million tokens cost, are {times}")
@@ -143,6 +142,7 @@ def row_facts(row: Row) -> dict[str, Any]:
     return {
         "model": resolved.request.model.name,
         "gpu": candidate.gpu.name,
+        "instance": candidate.gpu.instance or None,
         "split": split.words,
         **{name: getattr(split, name) for name in ("tp", "pp", "dp", "attn_dp", "expert_parallel")},
         "weights_dtype": resolved.request.weights_dtype,
@@ -151,7 +151,7 @@ def row_facts(row: Row) -> dict[str, Any]:
         "engine": resolved.engine.name,
         "verdict": candidate.verdict,
         "limited_by": candidate.limited_by,
-        "bound_by": row.speed.bound_by if row.speed else None,
+        "bound_by": row.speed.bounds.bound_by if row.speed else None,
         "launch_command": _command(candidate),
         **_published(row),
     }
@@ -167,29 +167,30 @@ def _command(candidate: Candidate) -> str | None:
 
 def _published(row: Row) -> dict[str, Any]:
     """Return the tokens/s to expect of a row from published runs; every value None if there are none."""
-    candidate, speed = row.candidate, None if row.demand.efficiency else row.speed
-    found = speed and published_range(candidate.resolved, candidate.load(row.requests))
+    found, speed = published(row), row.tokens_per_second
     if speed is None or found is None:
         return dict.fromkeys(_PUBLISHED)
-    tokens = row.replicas * float(speed.planning_tokens_per_second)
-    values = (found.low * tokens, found.high * tokens, found.runs, str(found.of), ", ".join(found.sources))
+    tokens = (share * float(speed) for share in (found.low, found.median, found.high))
+    values = (*tokens, found.runs, str(found.of), ", ".join(found.sources))
     return dict(zip(_PUBLISHED, values, strict=True))
 
 
 def row_figures(row: Row) -> tuple[Figure, ...]:
-    candidate, demand = row.candidate, row.demand
+    candidate = row.candidate
     users = symbol("users", row.asked, "users whose requests run concurrently")
     each = symbol("gpus_per_replica", candidate.split.gpus, "GPUs of one replica")
+    rented = symbol("gpus_per_instance", candidate.gpu.per_node, f"GPUs of a {candidate.gpu.instance}")
     most = None if candidate.most is None else symbol("users_per_replica", candidate.most, "requests of one replica")
     needed = quantity(ceil_div(users, most)) if most else quantity(1)
     replicas = needed if int(needed) == row.replicas else symbol("replicas", row.replicas, "replicas")
     gpus = named(replicas, "replicas", "replicas") * each
+    if candidate.gpu.instance:
+        gpus = symbol("instances", row.nodes, "instances") * rented
     served = headroom = None
     if most is not None:
         served = quantity(replicas * most)
         headroom = ratio(quantity(named(served, "users_all_replicas", "users of all replicas") - users), users)
-    times = (row.speed.ttft, row.speed.tpot, row.tokens_per_second) if row.speed else (None, None, None)
-    of_speed, with_efficiency = dict(zip(_SPEED, times, strict=True)), demand.efficiency is not None
+    speed, bounds = row.speed, row.speed and row.speed.bounds
     return FIGURES.filled(
         gpus=gpus,
         nodes=quantity(row.nodes),
@@ -199,12 +200,17 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         users_per_replica_worst=None if candidate.worst is None else quantity(candidate.worst),
         users_all_replicas=served,
         headroom=headroom,
-        **{f"{name}_bound": None if with_efficiency else value for name, value in of_speed.items()},
-        **{f"{name}_estimate": value if with_efficiency else None for name, value in of_speed.items()},
+        ttft_bound=bounds and bounds.ttft,
+        tpot_bound=bounds and bounds.tpot,
+        tokens_per_second_bound=row.tokens_per_second_bound,
+        ttft_estimate=speed and speed.ttft,
+        tpot_estimate=speed and speed.tpot,
+        tokens_per_second_estimate=row.tokens_per_second,
         price_per_million_tokens=row.price_per_million,
         watts=row.watts,
         kwh_per_million_tokens=row.kwh_per_million,
         price_per_hour=row.price,
+        price_per_month=row.price_per_month,
     )
 
 
@@ -217,36 +223,84 @@ def short_title(gpu: Gpu) -> str:
 
 
 def answer(row: Row) -> str:
-    """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, 612 users'."""
-    candidate, users = row.candidate, "any number of users" if row.users is None else plural(row.users, "user")
+    """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, room for 612 users'."""
+    candidate, gpu = row.candidate, row.candidate.gpu
     split = f"{candidate.split.words}, " if candidate.split.gpus > 1 else ""
     may = "" if candidate.verdict == "fits" else ", which may not fit"
-    least = "at least " if row.demand.is_bound else ""
-    place = f"{least}{count(row.gpus)} x {short_title(candidate.gpu)} in {plural(row.nodes, 'node')}"
-    return f"{place}: {split}{plural(row.replicas, 'replica')}, {users}{may}"
+    place = f"{count(row.gpus)} x {short_title(gpu)}"
+    place = (
+        f"{count(row.nodes)} x {gpu.instance} ({place})" if gpu.instance else f"{place} in {plural(row.nodes, 'node')}"
+    )
+    return f"{place}: {split}{plural(row.replicas, 'replica')}, {_capacity(row)}{may}"
+
+
+def _capacity(row: Row) -> str:
+    if row.demand.rate is not None:
+        return f"up to {number(row.capacity)} requests/s"
+    demand, speed = row.demand, row.tokens_per_second
+    most = "at most " if demand.is_open and demand.is_bound else ""
+    room = f"room for {'any number of users' if row.users is None else most + plural(row.users, 'user')}"
+    output = row.candidate.users.traffic.output
+    return f"{room}, up to {number(float(speed) / output)} requests/s" if demand.is_open and speed and output else room
+
+
+def _cost(row: Row) -> str:
+    """Return what a row costs: 'Price: 20.00 per hour (2.50 per GPU), 14,600 per month (730 h), ...'."""
+    assert row.price
+    assert row.price_per_month
+    gpu = row.candidate.gpu
+    one = float(row.demand.prices[gpu.rented]) * (gpu.per_node if gpu.instance else 1)
+    text = f"Price: {float(row.price):,.2f} per hour ({one:,.2f} per {gpu.instance or 'GPU'}), "
+    text += f"{float(row.price_per_month):,.0f} per month (730 h)"
+    if row.price_per_million is None:
+        return text
+    of_runs, each = published(row), float(row.price_per_million)
+    typical = f", {each / of_runs.median:.3g} at the median of published runs" if of_runs else ""
+    return f"{text}, {each:.3g} per million output tokens{'' if row.demand.efficiency else ' at best'}{typical}"
+
+
+def _expected(typical: Row, of_runs: PublishedRange) -> str:
+    """Return the GPUs, or the users of these, at the speed of the median published run."""
+    enough = plural(typical.users or 0, "user") if typical.demand.is_open else plural(typical.gpus, "GPU")
+    if typical.price_per_month and not typical.demand.is_open:
+        enough += f" for {float(typical.price_per_month):,.0f} per month"
+    runs = plural(of_runs.runs, "published run")
+    return f"Expect {enough}: the median of {runs} reaches {of_runs.median:.2g} of the best case"
 
 
 def _heading(plan: Plan) -> tuple[str, ...]:
     models = _models(plan)
-    lines = []
-    for name in models:
-        best = next((row for row in plan.rows if row.candidate.group[0] == name), None)
-        sentence = f"{'' if plan.serves_all else 'NOT ENOUGH: '}{answer(best)}" if best else _nothing(plan, name)
-        lines.append(f"{name}: {sentence}" if len(models) > 1 else sentence[0].upper() + sentence[1:])
+    best = {name: next((row for row in plan.rows if row.candidate.group[0] == name), None) for name in models}
+    least = "at least " if plan.demand.is_bound and not plan.demand.is_open else ""
+    least = least if plan.serves_all else "NOT ENOUGH: "
+    lines = [f"{least}{answer(row)}" if row else _nothing(plan, name) for name, row in best.items()]
+    prices = {name: row.price_per_month for name, row in best.items() if row and row.price_per_month}
+    if len(models) > 1:
+        lines = [f"{name}: {line}" for name, line in zip(models, lines, strict=True)]
+        each = ", ".join(f"{name} {float(price):,.0f}" for name, price in prices.items())
+        lines += [f"Price per month (730 h): {each}"] if prices else []
+    else:
+        lines = [lines[0][0].upper() + lines[0][1:], *([_cost(plan.rows[0])] if prices else [])]
+    if plan.enough:
+        price = plan.enough.price_per_month
+        lines.append(f"Enough: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
+    if plan.typical:
+        start = f"{plan.typical[0].candidate.group[0]}: " if len(models) > 1 else ""
+        lines.append(start + _expected(*plan.typical))
     first = plan.requests[0]
     assert first.traffic is not None
     load = ", ".join(filter(None, (described(first.traffic), shared(first.traffic))))
     engines = dict.fromkeys(candidate.resolved.engine.title for candidate in plan.found.candidates)
     titles = [first.model.title] if len(models) == 1 else []
-    lines.append(", ".join([*titles, f"{asked(plan.demand)} of {load}", *engines, *_targets(plan.demand)]))
+    lines.append(", ".join([*titles, f"{asked(plan.demand)} of {load}", *engines, *_targets(plan.demand)]).lstrip())
     return tuple(lines)
 
 
 def asked(demand: Demand) -> str:
     """Return what is asked for: '500 users', or '20 requests/s'."""
-    if demand.users is not None:
-        return plural(demand.users, "user")
-    return f"{number(demand.load)} requests/s"
+    if demand.rate is not None:
+        return f"{number(float(demand.rate))} requests/s"
+    return "requests" if demand.users is None else plural(demand.users, "user")
 
 
 def _targets(demand: Demand) -> Iterator[str]:
@@ -255,6 +309,8 @@ def _targets(demand: Demand) -> Iterator[str]:
             yield f"{name} within {quotient(seconds, SECONDS)}"
     if demand.spread:
         yield "one node may fail"
+    if demand.budget is not None:
+        yield f"{float(demand.budget):,.2f} per hour at most"
 
 
 def _nothing(plan: Plan, model: str) -> str:
@@ -262,7 +318,9 @@ def _nothing(plan: Plan, model: str) -> str:
     if any(candidate.group[0] == model for candidate in plan.found.candidates):
         if plan.too_slow:
             return f"NOTHING IS FAST ENOUGH: {plan.too_slow}"
-        return f"NOTHING FITS: the users need more than {plural(plan.demand.max_gpus or 0, 'GPU')}"
+        if plan.demand.max_gpus is None:
+            return "NOTHING FITS: the budget has no replica"
+        return f"NOTHING FITS: the users need more than {plural(plan.demand.max_gpus, 'GPU')}"
     return f"NOTHING FITS: no split over these GPUs holds the weights and one request{_what_fits(plan, model)}"
 
 
@@ -341,7 +399,7 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
     candidates = [row.candidate for row in rows]
     texts = {
         "model": [candidate.group[0] for candidate in candidates],
-        "gpu": [candidate.gpu.name for candidate in candidates],
+        "gpu": [candidate.gpu.rented for candidate in candidates],
         "weights": [candidate.group[2] or "as released" for candidate in candidates],
         "cache": [candidate.resolved.workload.kv_dtype or "" for candidate in candidates],
         "split": [candidate.split.words for candidate in candidates],
@@ -353,26 +411,26 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
         (Column("gpus"), [count(row.gpus) for row in rows]),
         (Column("nodes"), [count(row.nodes) for row in rows]),
         (Column("repli-\ncas"), [count(row.replicas) for row in rows]),
-        (Column("users"), [_number(row.users) for row in rows]),
-        (Column("worst"), [_number(row.worst) for row in rows]),
     ]
+    if plan.demand.rate is None:
+        columns.append((Column("users"), [_number(row.users) for row in rows]))
+        columns.append((Column("worst"), [_number(row.worst) for row in rows]))
+    else:
+        columns.append((Column("most\nreq/s"), [number(row.capacity) for row in rows]))
     if plan.demand.prices:
-        columns.append((Column("price\n/hour"), [f"{float(row.price):,.2f}" if row.price else "-" for row in rows]))
-    least, most = (" >=", " <=") if plan.demand.efficiency is None else ("", "")
+        columns.append((Column("price/\nhour"), [f"{float(row.price):,.2f}" if row.price else "-" for row in rows]))
     speeds = [row.speed for row in rows]
     columns += [
-        (Column(f"TTFT\n{least[1:]}"), [quotient(s.ttft, SECONDS) if s else "-" for s in speeds]),
-        (Column(f"TPOT\n{least[1:]}"), [quotient(s.tpot, SECONDS) if s else "-" for s in speeds]),
+        (Column("TTFT"), [quotient(s.ttft, SECONDS) if s else "-" for s in speeds]),
+        (Column("TPOT"), [quotient(s.tpot, SECONDS) if s else "-" for s in speeds]),
         (
-            Column(f"tokens\n/s{most}"),
+            Column("tokens\n/s"),
             [f"{float(speed):,.0f}" if speed else "-" for speed in (row.tokens_per_second for row in rows)],
         ),
     ]
     if plan.demand.prices:
         per_million = [row.price_per_million for row in rows]
-        columns.append(
-            (Column(f"price\n/M{least}"), [f"{float(price):,.3g}" if price else "-" for price in per_million])
-        )
+        columns.append((Column("price/M\ntokens"), [f"{float(price):,.3g}" if price else "-" for price in per_million]))
     if plan.demand.shows_power:
         columns.append((Column("kW"), [f"{row.watts / 1000:,.2f}" if row.watts else "-" for row in rows]))
         energies = [row.kwh_per_million for row in rows]
@@ -380,9 +438,7 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
     limits = [one.limited_by + ("" if one.verdict == "fits" else f", {_MAY_NOT}") for one in candidates]
     if {*limits} != {"cache"}:
         columns.append((Column("limit", "left"), limits))
-    return {
-        column.header.replace("-\n", "").replace("\n", "").rstrip("<>= "): (column, cells) for column, cells in columns
-    }
+    return {column.header.replace("-\n", "").replace("\n", ""): (column, cells) for column, cells in columns}
 
 
 def _split(columns: Sequence[tuple[Column, list[str]]]) -> Iterator[Table]:
@@ -405,14 +461,17 @@ def _growth_table(plan: Plan) -> Table:
     rows = [size.row for size in plan.growth]
     texts = {
         "model": [size.model for size in plan.growth],
-        "growth": [f"{number(size.factor)} x, {asked(size.demand)}" for size in plan.growth],
+        "growth": [
+            f"{f'{size.when}: ' if size.when else ''}{number(size.factor)} x, {asked(size.demand)}"
+            for size in plan.growth
+        ],
     }
     return column_table(
         [
             *((Column(name, "left"), cells) for name, cells in texts.items() if name == "growth" or len({*cells}) > 1),
             (Column("gpus"), [count(row.gpus) if row else "-" for row in rows]),
             (Column("nodes"), [count(row.nodes) if row else "-" for row in rows]),
-            (Column("gpu", "left"), [row.candidate.gpu.name if row else "none serves them" for row in rows]),
+            (Column("gpu", "left"), [row.candidate.gpu.rented if row else "none serves them" for row in rows]),
             (Column("split", "left"), [row.candidate.split.words if row else "" for row in rows]),
             (Column("replicas"), [count(row.replicas) if row else "-" for row in rows]),
         ]
@@ -424,15 +483,14 @@ def _pools_tables(plan: Plan) -> Iterator[Table]:
     shown = plan.pools[:_MOST_POOLS]
     decoders = [pools.decode.candidate for pools in shown]
     models = [decoder.group[0] for decoder in decoders]
-    least = " >=" if plan.demand.efficiency is None else ""
     yield from _split(
         [
             *([(Column("model", "left"), models)] if len({*models}) > 1 else []),
-            (Column("gpu", "left"), [decoder.gpu.name for decoder in decoders]),
+            (Column("gpu", "left"), [decoder.gpu.rented for decoder in decoders]),
             *(column for name in ("prefill", "decode") for column in _pool_columns(name, shown)),
             (Column("all"), [count(pools.gpus) for pools in shown]),
-            (Column(f"TTFT\n{least[1:]}"), [quotient(pools.ttft, SECONDS) for pools in shown]),
-            (Column(f"TPOT\n{least[1:]}"), [quotient(pools.tpot, SECONDS) for pools in shown]),
+            (Column("TTFT"), [quotient(pools.ttft, SECONDS) for pools in shown]),
+            (Column("TPOT"), [quotient(pools.tpot, SECONDS) for pools in shown]),
             (Column("cache\nGB/s"), [f"{pools.cache_per_second / 10**9:,.3g}" for pools in shown]),
         ]
     )
@@ -449,34 +507,36 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     found, demand = plan.found, plan.demand
     interrupted = "" if found.complete else "warning: interrupted; these are the rows that were found until then."
     yield from filter(None, (interrupted, demand.assumed))
-    pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
-    yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
+    if not plan.rows:
+        pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
+        yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
     if any(row.is_slow for row in plan.rows):
         yield f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user come after the others."
     worst = "" if "worst" in hidden else "; worst, as 'fit -b': with all of it"
-    yield f"users: on average, with half of the output{worst}."
-    times = "TPOT (per token) is" if "TTFT" in hidden else "TTFT (first token) and TPOT (per token) are"
-    if demand.efficiency:
-        yield f"{times} estimated with --efficiency {number(float(demand.efficiency))}."
-    elif any(row.speed for row in plan.rows):
-        bounds = "a bound" if "TTFT" in hidden else "bounds"
-        more = ", and may need more GPUs" if demand.is_bound else ""  # other users' prompts delay tokens too
-        yield f"{times} {bounds}; --efficiency 0.5 estimates{more}."
+    if demand.rate is None:
+        yield f"users: on average, with half of the output{worst}."
+    if demand.efficiency or any(row.speed for row in plan.rows):
+        yield f"{'' if 'TTFT' in hidden else 'TTFT (first token) and '}TPOT (per token): {_case(plan)}."
     if plan.rows and uses_host(resolved := plan.rows[0].candidate.resolved):
         speed, is_assumed = host_bandwidth(resolved)
         yield f"The host's memory: {speed / 10**9:,.1f} GB/s{', assumed' if is_assumed else ''} (--ram-bandwidth)."
     expected = _published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
-        low, high, runs, *_ = expected.values()
+        low, _, high, runs, *_ = expected.values()
         yield f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} tokens/s."
     if plan.pools:
         rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
         yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."
     if demand.shows_power:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
-    if demand.rate is not None:
-        kind = "a lower bound" if demand.is_bound else "an estimate"
-        yield f"Replicas for {asked(demand)} are {kind}: at the speed above, by Little's law."
+
+
+def _case(plan: Plan) -> str:
+    """Return what the times are."""
+    if plan.demand.efficiency:
+        return f"estimates with --efficiency {number(float(plan.demand.efficiency))}"
+    experts = " (expected experts)" if any(one.model.has_experts for one in plan.requests) else ""
+    return f"best case{experts}; --efficiency 0.5 estimates"
 
 
 def _models(plan: Plan) -> list[str]:
@@ -484,7 +544,7 @@ def _models(plan: Plan) -> list[str]:
 
 
 def _gpus(plan: Plan) -> list[str]:
-    return list(dict.fromkeys(request.gpu.name for request in plan.requests if request.gpu))
+    return list(dict.fromkeys(request.gpu.rented for request in plan.requests if request.gpu))
 
 
 # JSON
@@ -500,6 +560,7 @@ def _load_facts(plan: Plan) -> dict[str, Any]:
         "ttft": plan.demand.ttft,
         "tpot": plan.demand.tpot,
         "efficiency": plan.demand.efficiency and float(plan.demand.efficiency),
+        "budget_per_hour": plan.demand.budget and float(plan.demand.budget),
         "spread": plan.demand.spread,
         "prompt": traffic.prompt,
         "output": traffic.output,
@@ -514,6 +575,7 @@ def _size_facts(size: Size) -> dict[str, Any]:
     return {
         "model": size.model,
         "factor": size.factor,
+        "when": size.when or None,
         "users": row.asked if row else size.demand.users,
         "gpu": row.candidate.gpu.name if row else None,
         "split": row.candidate.split.words if row else None,

@@ -43,7 +43,7 @@ def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, 
     """Return the seconds of a prefill, and of a decode step of so many requests; None without the GPU's FLOP/s."""
     share = float(demand.efficiency or 1)
     try:
-        steps = steps_of(candidate.resolved, candidate.load(requests), "expected" if demand.efficiency else "fewest")
+        steps = steps_of(candidate.resolved, candidate.load(requests), "expected")
     except AttncalcError:
         return None
     return float(steps.alone.seconds) / share, float(steps.decode.seconds) / share
@@ -83,7 +83,7 @@ def _pools(prefill: tuple[Candidate, float], decode: tuple[Candidate, int, float
     (prefiller, ttft), (decoder, _, tpot) = prefill, decode
     rate = demand.load if demand.users is None else demand.users / (ttft + _steps(decoder) * tpot)
     pools = Pool(prefiller, max(1, math.ceil(rate * ttft - 1e-9))), Pool(decoder, _decoders(decode, demand))
-    price = demand.prices.get(decoder.gpu.name)
+    price = demand.prices.get(decoder.gpu.rented)
     cost = None if price is None else (pools[0].gpus + pools[1].gpus) * price.numerator / price.denominator
     return Pools(*pools, rate, ttft, tpot, _cache_of_prompt(decoder), cost)
 

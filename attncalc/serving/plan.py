@@ -15,17 +15,18 @@ from ..hardware import Gpu
 from ..quantity import Quantity, Ratio, quantity, ratio, symbol
 from ..records import NamedTuple
 from ..search import first_true, grouped
-from ..units import SECONDS, count, quotient
+from ..units import PERIODS, SECONDS, count, quotient
 from .fit import Deployment, Verdict
-from .load_bounds import Load, bounds_of_load
+from .load_bounds import Load, LoadBounds, bounds_of_load
 from .plan_space import Space, Split, splits
+from .published import PublishedRange, published_range
 from .request import FitRequest, ResolvedRequest, resolve
 from .users import Users, users
 from .weights import weights
 
 MOST_CANDIDATES = 1_000_000
 """Candidates of the largest plan."""
-SORT_KEYS = ("gpus", "price", "price-per-token", "time-per-token", "headroom")
+SORT_KEYS = ("gpus", "price", "price-per-token", "time-per-token", "headroom", "tokens-per-second")
 LEAST_TOKENS_PER_SECOND = 5
 """What a user who reads along needs at least: some 250 words per minute."""
 NO_USERS_LIMIT = 1 << 20
@@ -58,30 +59,33 @@ class Candidate(NamedTuple):
     def group(self) -> tuple[str, str, str | None, str | None]:
         """What rows are compared within: the model, the GPU, and the dtypes of weights and cache."""
         request = self.resolved.request
-        return request.model.name, self.gpu.name, request.weights_dtype, request.workload.kv_dtype
+        return request.model.name, self.gpu.rented, request.weights_dtype, request.workload.kv_dtype
 
 
 class Speed(NamedTuple):
-    """How fast one replica can be at a load: bounds, or with an efficiency estimates."""
+    """How fast one replica is at a load: the planning figures of `LoadBounds`, by the efficiency."""
 
     ttft: Ratio  # seconds to the first token of a request that waits for no other
     tpot: Ratio  # seconds per output token
     tokens_per_second: Ratio  # output tokens per second of all its requests
-    planning_tokens_per_second: Ratio  # as `LoadBounds.planning_tokens_per_second`
-    bound_by: str  # 'compute' or 'memory'
+    bounds: LoadBounds
 
 
 class Demand(NamedTuple):
-    """What the replicas must serve together, and what their GPUs cost."""
+    """What the replicas must serve together, and what their GPUs cost.
 
-    users: int | None  # concurrent requests; None if `rate` is given
-    rate: Ratio | None = None  # requests per second; None if `users` is given
+    Without `users` and `rate` it is what GPUs of a limited number serve.
+    """
+
+    users: int | None  # concurrent requests
+    rate: Ratio | None = None  # requests per second
     ttft: float | None = None  # seconds to the first token at most; None without a target
     tpot: float | None = None  # seconds per output token at most; None without a target
-    efficiency: Ratio | None = None  # the part of the roofline that is reached; None for bounds
+    efficiency: Ratio | None = None  # the part of the roofline that is reached; None for all of it, the best case
     spread: bool = False  # whether the rest must serve them if one node fails
     max_gpus: int | None = None  # the most GPUs; None without a limit
-    prices: Mapping[str, Ratio] = MappingProxyType({})  # {name of a GPU: price of an hour}
+    budget: Ratio | None = None  # the highest price of an hour; None without a limit
+    prices: Mapping[str, Ratio] = MappingProxyType({})  # {GPU, or instance: price of a GPU for an hour}
     shows_power: bool = False  # whether the screen shows the power of the GPUs
     assumed: str = ""  # a sentence about options that were not given: 'Assumed: --prompt 4K.'
 
@@ -94,8 +98,21 @@ class Demand(NamedTuple):
         return float(self.rate)
 
     @property
+    def is_open(self) -> bool:
+        """Whether it asks how many users GPUs of a limited number serve."""
+        return self.users is None and self.rate is None
+
+    def most_gpus(self, gpu: Gpu) -> int | None:
+        """Return how many GPUs of a kind there may be, or of its whole instances; None without a limit."""
+        limits = [] if self.max_gpus is None else [self.max_gpus]
+        if self.budget is not None:
+            limits.append(int(float(self.budget) / float(self.prices[gpu.rented]) + 1e-9))
+        each = gpu.per_node if gpu.instance else 1
+        return min(limits) // each * each if limits else None
+
+    @property
     def is_bound(self) -> bool:
-        """Whether the replicas are a lower bound: of a rate or of times, at a speed that no software beats."""
+        """Whether the replicas are as few as can be: those of a rate or of times, in the best case."""
         has_times = self.ttft is not None or self.tpot is not None
         return (self.rate is not None or has_times) and self.efficiency is None
 
@@ -119,11 +136,11 @@ class Row(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        return self.replicas * self.candidate.split.gpus
+        return gpus_of_replicas(self.candidate, self.replicas, self.nodes)
 
     @property
     def asked(self) -> int:
-        """Concurrent requests that are asked for; with a rate a lower bound, by Little's law."""
+        """Concurrent requests that are asked for: with a rate by Little's law, without a load as many as possible."""
         return self.requests * self.replicas if self.demand.users is None else self.demand.users
 
     @property
@@ -144,27 +161,46 @@ class Row(NamedTuple):
     @property
     def tokens_per_second(self) -> Ratio | None:
         """Output tokens per second of all replicas; None if it is not known."""
-        if self.speed is None:
-            return None
-        of_one = self.speed.tokens_per_second
+        return self.speed and self._of_all(self.speed.tokens_per_second)
+
+    @property
+    def tokens_per_second_bound(self) -> Ratio | None:
+        """The upper bound of them."""
+        of_one = self.speed and self.speed.bounds.tokens_per_second
+        return of_one and self._of_all(of_one)
+
+    def _of_all(self, of_one: Ratio) -> Ratio:
         tokens = symbol("tokens", of_one.numerator, "output tokens of one replica")
         seconds = symbol("seconds", of_one.denominator, "per so many s")
         return ratio(tokens * symbol("replicas", self.replicas, "replicas"), seconds)
 
     @property
     def is_slow(self) -> bool:
-        """Whether a user gets fewer tokens per second than people read, by the upper bound."""
+        """Whether a user gets fewer tokens per second than people read."""
         speed = self.tokens_per_second
         return speed is not None and float(speed) < LEAST_TOKENS_PER_SECOND * self.asked
 
     @property
     def price(self) -> Ratio | None:
         """Price of an hour; None if that of the GPU is not given."""
-        each = self.demand.prices.get(self.candidate.gpu.name)
+        each = self.demand.prices.get(self.candidate.gpu.rented)
         if each is None:
             return None
         price = symbol("price", each.numerator, f"price of a GPU-hour, times {each.denominator}")
         return ratio(quantity(self._gpus * price), symbol("scale", each.denominator, "scale of the price"))
+
+    @property
+    def price_per_month(self) -> Ratio | None:
+        price = self.price
+        if price is None:
+            return None
+        hours = symbol("hours", PERIODS["month"] // PERIODS["hour"], "hours of a month")
+        return ratio(symbol("price", price.numerator, "price of an hour") * hours, price.denominator)
+
+    @property
+    def capacity(self) -> float:
+        """The users that all replicas serve, or the requests per second if these are asked for."""
+        return self.replicas * capacity(self.candidate, self.demand)
 
     @property
     def watts(self) -> Quantity | None:
@@ -257,7 +293,7 @@ class _Search:
             if any(candidate.verdict == "fits" and candidate.split.dp == 1 for candidate in found):
                 return
         if reasons:
-            self._refused[request.gpu.name] = reasons[0]
+            self._refused[request.gpu.rented] = reasons[0]
 
     def found(self, requests: Sequence[FitRequest], *, complete: bool) -> Found:
         return Found(tuple(requests), tuple(self._candidates), self._tried, self._pruned, self._refused, complete)
@@ -303,20 +339,18 @@ def speed_of(candidate: Candidate, requests: int, efficiency: Ratio | None) -> S
         bounds = bounds_of_load(candidate.resolved, candidate.load(requests))
     except AttncalcError:
         return None
-    if bounds.tpot is None or bounds.tokens_per_second is None or bounds.planning_tokens_per_second is None:
+    ttft, tpot, tokens = bounds.planning_ttft, bounds.planning_tpot, bounds.planning_tokens_per_second
+    if tpot is None or tokens is None:
         return None
-    planning = bounds.planning_tokens_per_second
     if efficiency is None:
-        return Speed(bounds.ttft, bounds.tpot, bounds.tokens_per_second, planning, bounds.bound_by)
-    assert bounds.planning_tpot is not None
+        return Speed(ttft, tpot, tokens, bounds)
     part = symbol("efficiency", efficiency.numerator, f"of the roofline, times {efficiency.denominator}")
     scale = symbol("scale", efficiency.denominator, "scale of the efficiency")
 
     def longer(seconds: Ratio) -> Ratio:
         return ratio(seconds.numerator * scale, seconds.denominator * part)
 
-    slower = ratio(planning.numerator * part, planning.denominator * scale)
-    return Speed(longer(bounds.planning_ttft), longer(bounds.planning_tpot), slower, planning, bounds.bound_by)
+    return Speed(longer(ttft), longer(tpot), ratio(tokens.numerator * part, tokens.denominator * scale), bounds)
 
 
 def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
@@ -342,44 +376,49 @@ def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
     return candidate._replace(most=quick, worst=worst, limited_by="--tpot")
 
 
-def row(candidate: Candidate, demand: Demand, *, with_speed: bool = True) -> Row | None:
+def row(candidate: Candidate, demand: Demand) -> Row | None:
     """Return as many replicas as the users need; None if these are more GPUs than allowed, or too slow."""
-    within = limited(candidate, demand)
+    within, most = limited(candidate, demand), demand.most_gpus(candidate.gpu)
     if within is None:
         return None
-    needed, requests = 1, 0
-    if demand.users is None:
-        by_rate = _replicas_for_rate(within, demand)
-        if by_rate is None:
-            return None
-        needed, requests = by_rate
+    needed: int | None = 1
+    if demand.rate is not None:
+        needed = _replicas_for_rate(within, demand)
+    elif demand.is_open:
+        needed = (most or 0) // within.split.gpus
     elif within.most is not None:
-        needed = -(-demand.users // within.most)
-    replicas, nodes = placed(needed, within.split.gpus, within.gpu.per_node, spread=demand.spread)
-    if demand.max_gpus is not None and replicas * within.split.gpus > demand.max_gpus:
+        needed = math.ceil(demand.load / within.most)
+    if not needed:
         return None
-    if demand.users is not None:
-        requests = -(-demand.users // replicas)
-    speed = speed_of(within, requests, demand.efficiency) if with_speed else None
-    return Row(within, replicas, nodes, requests, speed, demand)
+    replicas, nodes = replicas_on_nodes(within, needed, spread=demand.spread)
+    if demand.rate is not None:
+        requests = _requests_for_rate(within, replicas if within.gpu.instance else needed, demand)
+    else:
+        requests = (within.most or 1) if demand.users is None else -(-demand.users // replicas)
+    found = Row(within, replicas, nodes, requests, speed_of(within, requests, demand.efficiency), demand)
+    return None if most is not None and found.gpus > most else found
 
 
-def _replicas_for_rate(candidate: Candidate, demand: Demand) -> tuple[int, int] | None:
-    """Return the replicas that serve the requests per second, and the concurrent requests of each; None if unknown.
+def _replicas_for_rate(candidate: Candidate, demand: Demand) -> int | None:
+    """Return the replicas that serve the requests per second; None if a replica's speed is unknown.
 
-    A replica serves at most as many per second as with all requests that it runs. With fewer replicas it could not
-    keep up; the concurrent requests are the fewest with which it does (Little's law with the time at that load).
+    A replica serves at most as many per second as with all requests that it runs.
+    """
+    fastest = _served(candidate, candidate.most or NO_USERS_LIMIT, demand)
+    return max(1, math.ceil(demand.load / fastest)) if fastest else None
+
+
+def _requests_for_rate(candidate: Candidate, replicas: int, demand: Demand) -> int:
+    """Return the fewest concurrent requests with which each of so many replicas keeps up with the rate.
+
+    This is Little's law with the time at that load.
     """
     most = candidate.most or NO_USERS_LIMIT
-    fastest = _served(candidate, most, demand)
-    if not fastest:
-        return None
-    needed = max(1, math.ceil(demand.load / fastest))
 
     def is_enough(requests: int) -> bool:
-        return requests == most or _served(candidate, requests, demand) >= demand.load / needed
+        return requests == most or _served(candidate, requests, demand) >= demand.load / replicas
 
-    return needed, first_true(is_enough, 0, most)
+    return first_true(is_enough, 0, most)
 
 
 def _served(candidate: Candidate, requests: int, demand: Demand) -> float:
@@ -401,6 +440,18 @@ def capacity(candidate: Candidate, demand: Demand) -> float:
     return _served(within, within.most or NO_USERS_LIMIT, demand)
 
 
+def replicas_on_nodes(candidate: Candidate, needed: int, *, spread: bool) -> tuple[int, int]:
+    """Return (replicas, nodes) as `placed` does. An instance is rented whole, so that all its GPUs serve."""
+    split, gpu = candidate.split, candidate.gpu
+    replicas, nodes = placed(needed, split.gpus, gpu.per_node, spread=spread)
+    return max(replicas, nodes * (gpu.per_node // split.gpus)) if gpu.instance else replicas, nodes
+
+
+def gpus_of_replicas(candidate: Candidate, replicas: int, nodes: int) -> int:
+    """Return the GPUs of so many replicas, or those of all instances that have them."""
+    return nodes * candidate.gpu.per_node if candidate.gpu.instance else replicas * candidate.split.gpus
+
+
 def placed(needed: int, gpus: int, per_node: int, *, spread: bool) -> tuple[int, int]:
     """Return (replicas, nodes) of which `needed` replicas serve all users, on as few nodes as possible.
 
@@ -419,15 +470,16 @@ def placed(needed: int, gpus: int, per_node: int, *, spread: bool) -> tuple[int,
     return replicas, nodes
 
 
-def rows(candidates: Iterable[Candidate], demand: Demand, *, with_speed: bool = True) -> list[Row]:
+def rows(candidates: Iterable[Candidate], demand: Demand) -> list[Row]:
     """Return a row per candidate that serves the users, without those beyond the limit of GPUs."""
-    return [found for candidate in candidates if (found := row(candidate, demand, with_speed=with_speed))]
+    return [found for candidate in candidates if (found := row(candidate, demand))]
 
 
 def costs(found: Row) -> tuple[float, ...]:
     """Return what a row should have little of; another row is better if none of these is larger and one is smaller."""
     times = (float(found.speed.tpot), float(found.speed.ttft)) if found.speed else (0.0, 0.0)
-    return (found.gpus, found.nodes, found.candidate.verdict != "fits", *times)
+    served = found.asked if found.demand.is_open else 0
+    return (found.gpus, found.nodes, found.candidate.verdict != "fits", -served, *times)
 
 
 def not_dominated(found: Sequence[Row]) -> list[Row]:
@@ -461,6 +513,7 @@ class Size(NamedTuple):
     factor: float  # how many times as many users
     demand: Demand  # these users
     row: Row | None  # the best row for them; None if nothing serves them
+    when: str = ""  # after which time: '3 months'
 
 
 class Pool(NamedTuple):
@@ -505,6 +558,9 @@ class Plan(NamedTuple):
     growth: tuple[Size, ...]  # what more users need
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
+    enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
+    # The best row of the first row's GPU at the speed of the median published run, and these runs; None without any
+    typical: tuple[Row, PublishedRange] | None = None
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
     @property
@@ -515,29 +571,63 @@ class Plan(NamedTuple):
     @property
     def serves_all(self) -> bool:
         """Whether the rows serve all users."""
-        return bool(self.rows) and self.rows[0].demand == self.demand
+        return bool(self.rows) and (self.demand.is_open or self.rows[0].demand == self.demand)
 
 
-def make_plan(found: Found, demand: Demand, *, growth: Sequence[float], sort: str, is_whole: bool) -> Plan:
+def make_plan(found: Found, demand: Demand, *, growth: Mapping[float, str], sort: str, is_whole: bool) -> Plan:
     """Return the plan for what a search found.
 
-    `growth` are factors by which the users may grow; `is_whole` keeps rows than which another is better.
+    `growth` are factors by which the users may grow, and when; `is_whole` keeps rows than which another is better.
     """
-    every, most = rows(found.candidates, demand), demand.max_gpus or 0
-    if not every and demand.users:  # those of the users that so many GPUs serve
-        served = max((most // one.split.gpus * capacity(one, demand) for one in found.candidates), default=0)
-        every = rows(found.candidates, demand._replace(users=int(served))) if served else []
-    kept = every if is_whole else not_dominated(every)
+    every, enough = rows(found.candidates, demand), None
+    if not every and demand.users and any(demand.most_gpus(one.gpu) for one in found.candidates):
+        enough = next(
+            iter(sorted_rows(rows(found.candidates, demand._replace(max_gpus=None, budget=None)), sort)), None
+        )
+        every = rows(found.candidates, demand._replace(users=None))  # those of the users that so many GPUs serve
+        most = max((one.asked for one in every), default=0)
+        every = [one for one in every if one.asked == most]
+    kept = sorted_rows(every if is_whole else not_dominated(every), sort)
     return Plan(
-        rows=tuple(sorted_rows(kept, sort)),
+        rows=tuple(kept),
         left_out=len(every) - len(kept),
         too_large=len(found.candidates) - len(every),
         too_slow="" if every else _too_slow(found.candidates, demand),
         demand=demand,
-        growth=tuple(size for factor in growth for size in _sizes(found, demand, factor, sort)),
+        growth=tuple(
+            size._replace(when=when) for factor, when in growth.items() for size in _sizes(found, demand, factor, sort)
+        ),
         sort=sort,
         found=found,
+        enough=enough,
+        typical=_typical(kept[0], found.candidates, demand, sort) if kept else None,
     )
+
+
+def published(of: Row) -> PublishedRange | None:
+    """Return what published runs reach of the speed of a replica; None with an efficiency, or without such runs."""
+    is_known = of.speed and not of.demand.efficiency
+    return published_range(of.candidate.resolved, of.candidate.load(of.requests)) if is_known else None
+
+
+def _typical(
+    best: Row, candidates: Sequence[Candidate], demand: Demand, sort: str
+) -> tuple[Row, PublishedRange] | None:
+    """Return `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those."""
+    same = [one for one in candidates if one.group == best.candidate.group]
+    found, reached = best, published(best) if demand.is_bound else None
+    for _ in range(3):
+        if reached is None:
+            break
+        slower = demand._replace(efficiency=ratio(round(1000 * reached.median), 1000))
+        of_runs = sorted_rows(rows(same, slower), sort)
+        if not of_runs:
+            return None
+        found, before = of_runs[0], reached
+        reached = published_range(found.candidate.resolved, found.candidate.load(found.requests))
+        if reached in (before, None):
+            return found, before
+    return reached and (found, reached)
 
 
 def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
@@ -563,7 +653,7 @@ def _sizes(found: Found, demand: Demand, factor: float, sort: str) -> list[Size]
 
 
 def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
-    """Return the rows by one of SORT_KEYS, and then by GPUs and headroom.
+    """Return the rows by one of SORT_KEYS, and then by GPUs, nodes, time and headroom.
 
     Those that are too slow to read along are after the others, and those that may not fit are last.
     """
@@ -577,6 +667,7 @@ def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
             "price-per-token": float(one.price_per_million or unknown),
             "time-per-token": tpot,
             "headroom": -one.headroom,
+            "tokens-per-second": -float(one.tokens_per_second or 0),
         }[sort]
         return (
             one.candidate.verdict != "fits",
@@ -588,6 +679,7 @@ def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
             split.pp,
             split.dp,
             -one.headroom,
+            -one.asked,
         )
 
     return sorted(found, key=key)

@@ -15,13 +15,15 @@ from .request import ResolvedRequest
 
 LOADS = {8: "up to 8", 32: "9 to 32", 128: "33 to 128"}
 """{the most concurrent requests of a copy: the load}; more are 'above 128'."""
+ANY_LOAD = "any number of"
+"""The load of the class of all runs, for loads with few runs."""
 
 
 class ServingClass(NamedTuple):
     """A class of deployments and loads."""
 
     model: str  # 'dense' or 'mixture'
-    load: str  # concurrent requests of a copy: 'up to 8', '9 to 32', '33 to 128', 'above 128'
+    load: str  # concurrent requests of a copy: 'up to 8', '9 to 32', '33 to 128', 'above 128', or ANY_LOAD
     gpus: str  # the GPUs of a copy: 'one', 'several', or 'several with DP attention'
 
     def __str__(self) -> str:
@@ -35,6 +37,7 @@ class PublishedRange(NamedTuple):
     of: ServingClass  # the class
     # Below most runs. Expected tokens/s are from `low` to `high` times the planning figure.
     low: float
+    median: float
     high: float  # above most runs
     runs: int  # their number
     sources: tuple[str, ...]  # the repositories and pages that published them
@@ -49,8 +52,9 @@ def class_of(resolved: ResolvedRequest, load: Load) -> ServingClass:
 
 
 def published_range(resolved: ResolvedRequest, load: Load) -> PublishedRange | None:
-    """Return what published runs of the load's class reach; None if there are too few."""
-    return _table().get(class_of(resolved, load))
+    """Return what published runs of the load's class reach, or those with any load; None if there are too few."""
+    of = class_of(resolved, load)
+    return _table().get(of) or _table().get(of._replace(load=ANY_LOAD))
 
 
 @cache
@@ -59,5 +63,5 @@ def _table() -> dict[ServingClass, PublishedRange]:
     ranges = {}
     for row in found["classes"]:
         of = ServingClass(row["model"], row["load"], row["gpus"])
-        ranges[of] = PublishedRange(of, row["low"], row["high"], row["runs"], tuple(row["sources"]))
+        ranges[of] = PublishedRange(of, row["low"], row["median"], row["high"], row["runs"], tuple(row["sources"]))
     return ranges

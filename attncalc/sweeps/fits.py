@@ -105,7 +105,7 @@ class Need(NamedTuple):
         gpus: int | None = resolved.gpus
         if self.users is not None:
             gpus = None if served == 0 else resolved.gpus * (-(-self.users // served) if served else 1)
-        price = self.prices.get(resolved.gpu.name) if resolved.gpu else None
+        price = self.prices.get(resolved.gpu.rented) if resolved.gpu else None
         cost = None if price is None or gpus is None else gpus * price.numerator / price.denominator
         return {
             "users_all_replicas": served,
@@ -211,7 +211,7 @@ class Trains:
             options = cast("TrainOptions", {**self._options, "batch": batch, "context": context})
             self._request = read_train_request(self._model, options)
         request = self._request.at(batch, context)
-        price = self._prices.get(request.run.gpu.name) if request.run.gpu else None
+        price = self._prices.get(request.run.gpu.rented) if request.run.gpu else None
         request = request._replace(price=price and float(price))
         of = request_answer(request, with_changes=False, plain=True)
         values: dict[str, Any] = {figure.name: figure.value for figure in train_figures(of)}

@@ -57,7 +57,7 @@ def curve_of(
     Raises AttncalcError if a sweep does not have one of the options.
     """
     if command == "plan":
-        curve: Curve | None = _users_curve(result.plan)
+        curve = None if result.plan.demand.is_open else _users_curve(result.plan)
     elif command == "train":
         curve = _training_curve(report)
     else:
@@ -115,7 +115,7 @@ def _users_curve(plan: Plan) -> Curve:
 
     points: dict[str, list[tuple[float, float | None]]] = {request.model.name: [] for request in plan.requests}
     for asked, demand in {each.load: each for each in map(plan.demand.times, FACTORS)}.items():
-        best = sorted_rows(rows(plan.found.candidates, demand, with_speed=False), "gpus")
+        best = sorted_rows(rows(plan.found.candidates, demand), "gpus")
         for model, of_model in points.items():
             of_model.append((asked, next((row.gpus for row in best if row.candidate.group[0] == model), None)))
     x_label = "users" if plan.demand.users else "requests per second"

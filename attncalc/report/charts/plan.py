@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...plot.chart import Chart, Lines, Series
 from ...plot.scale import Axis
-from ...serving.plan import Candidate, Demand, Plan, capacity, placed, speed_of
+from ...serving.plan import Candidate, Demand, Plan, capacity, gpus_of_replicas, replicas_on_nodes, speed_of
 from ...units import NO_UNIT, SECONDS
 
 DEFAULT = ("cost", "users", "frontier")
@@ -28,11 +28,12 @@ def plan_charts(plan: Plan) -> Iterator[Chart]:
         for label, candidates in lines.items()
     }
     unit = "users" if plan.demand.rate is None else "requests/s"
-    yield _cost_chart(plan, capacities, unit)
+    if not plan.demand.is_open:
+        yield _cost_chart(plan, capacities, unit)
     yield _users_chart(plan, capacities, unit)
     frontiers = [Series(label, points) for label, all_of in lines.items() if (points := _frontier(all_of, plan.demand))]
     if frontiers:
-        least = ", at least" if plan.demand.efficiency is None else ""
+        least = ", at best" if plan.demand.efficiency is None else ""
         label = f"{'Price' if plan.demand.prices else 'GPU-hours'} per million tokens{least}"
         time = Axis(f"time per output token{least}", SECONDS, "tpot")
         yield Lines("frontier", label, time, Axis(label, NO_UNIT, "cost"), tuple(frontiers), own_ticks=False)
@@ -63,9 +64,9 @@ def _cost_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
     label = "Price per hour" if demand.prices else "GPUs"
 
     def cost(candidate: Candidate, served: float, load: float) -> float:
-        gpus, needed = candidate.split.gpus, max(1, math.ceil(load / served - 1e-9))
-        price = float(demand.prices.get(candidate.gpu.name, 1))
-        return placed(needed, gpus, candidate.gpu.per_node, spread=demand.spread)[0] * gpus * price
+        needed = max(1, math.ceil(load / served - 1e-9))
+        price = float(demand.prices.get(candidate.gpu.rented, 1))
+        return gpus_of_replicas(candidate, *replicas_on_nodes(candidate, needed, spread=demand.spread)) * price
 
     series = tuple(
         Series(name, _steps([(load, min(cost(*each, load) for each in of_gpu)) for load in loads]))
@@ -107,7 +108,7 @@ def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[fl
     """Return (time per token, cost of a million) of replicas and loads; those after it are 1 % cheaper each."""
     found = []
     for candidate in candidates:
-        hour = candidate.split.gpus * float(demand.prices.get(candidate.gpu.name, 1))
+        hour = candidate.split.gpus * float(demand.prices.get(candidate.gpu.rented, 1))
         for requests in _loads(candidate.most):
             speed = speed_of(candidate, requests, demand.efficiency)
             if speed is not None:
