@@ -21,7 +21,7 @@ from ..units import truncate
 from . import ENGINES, find_engine
 from .engine import Engine
 from .messages import UNKNOWN, Other, by_other, find_message, other_program, unknown_message
-from .startup_log import LogRefusal, StartupLog, after_the_cache, typed_options, with_end
+from .startup_log import InUse, LogRefusal, StartupLog, after_the_cache, typed_options, with_end
 from .told import told_failure
 
 LONGEST_LINE = 1 << 16
@@ -179,7 +179,9 @@ def _figures(log: StartupLog | None) -> int:
     """Return how many figures a log has; -1 if no message in it is known."""
     if log is None or (not log.logged and log.refusal and log.refusal.kind == "unfinished"):
         return -1
-    found = (log.settings, log.available, log.logged, log.budget, [*filter(None, log.refusal or ())])
+    of_refusal = (*log.refusal._replace(use=InUse()), *log.refusal.use) if log.refusal else ()
+    stated = [part for part in of_refusal if part and part != InUse()]
+    found = (log.settings, log.available, log.logged, log.budget, stated)
     return sum(map(len, found))
 
 

@@ -105,6 +105,15 @@ REFUSALS = {
 """What the message of an engine says."""
 
 
+class InUse(NamedTuple):
+    """What processes use of the GPU, as PyTorch lists them: bytes, and the number of processes; 0 if it does not."""
+
+    own: int = 0  # of the engine's process
+    taken: int = 0  # of the others, or at least, without `own`
+    processes: int = 0
+    together: int = 0  # of those that were started together, by their ids: a server's ranks and helpers
+
+
 class LogRefusal(NamedTuple):
     """Why the engine did not start, as its log says it."""
 
@@ -123,11 +132,8 @@ class LogRefusal(NamedTuple):
     # Where a log ends: 'loading' the weights, 'error' within a message, 'other' after a message that is not about
     # memory
     where: str = ""
-    own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
-    taken: int = 0  # bytes of the GPU that the message says other processes use, or at least, without `own`
-    processes: int = 0  # that the message lists
+    use: InUse = InUse()  # of the GPU by processes, as the message has it
     unused: Printed | None = None  # what PyTorch has reserved and does not use, in pieces
-    together: int = 0  # bytes of the GPU that processes use which were started with the engine's, by their ids
     # Of Metal: what was allocated, and the most that it recommends
     needed: Printed | None = None
     limit: Printed | None = None
@@ -414,20 +420,10 @@ def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[s
         otherwise = where or ("rest" if "allocated in private pools" in text else "")
         where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
     tried, free = _amount(_TRIED, text), _amount(_FREE, text)
-    used = _in_use(text)._asdict()  # LogRefusal has fields of the same names
-    return LogRefusal("out_of_memory", match[0], tried, free, where, unused=_amount(_RESERVED, text), **used)
+    return LogRefusal("out_of_memory", match[0], tried, free, where, _in_use(text), _amount(_RESERVED, text))
 
 
-class _InUse(NamedTuple):
-    """What processes use of the GPU, as PyTorch lists them: bytes, and the number of processes; 0 if it does not."""
-
-    own: int = 0  # of the engine's process
-    taken: int = 0  # of the others
-    processes: int = 0
-    together: int = 0  # of those that were started together, by their ids: a server's ranks and helpers
-
-
-def _in_use(text: str) -> _InUse:
+def _in_use(text: str) -> InUse:
     """Return what processes use of the GPU.
 
     In a container PyTorch lists its own process by a number: it is the one that uses little more than PyTorch has. If
@@ -447,7 +443,7 @@ def _in_use(text: str) -> _InUse:
         size for name, size in listed.items() if name and own and name != own and abs(int(name) - int(own)) < _NEAR
     ]
     used = listed[own] if names else 0
-    return _InUse(
+    return InUse(
         own=used if enough or None in listed else 0,
         taken=sum(listed.values()) - used - sum(together),
         processes=len(listed) - (None in listed),
@@ -455,26 +451,26 @@ def _in_use(text: str) -> _InUse:
     )
 
 
-def _in_hidden_list(text: str) -> _InUse:
+def _in_hidden_list(text: str) -> InUse:
     """Return the same of a message in a container whose driver hides what processes use: '0 bytes memory in use'.
 
     What is neither free nor PyTorch's is that of others, but for the contexts of CUDA.
     """
     total, free, allocated, reserved = (_amount(p, text) for p in (_TOTAL, _FREE, _BY_TORCH, _RESERVED))
     if not (total and free and allocated):
-        return _InUse()
+        return InUse()
     own = allocated.bytes + (reserved.bytes if reserved else 0)
     processes = {*re.findall(r"Process (\d{1,9}) has 0 bytes", text)}
-    return _InUse(own, _beside(total.bytes - free.bytes - own), len(processes))
+    return InUse(own, _beside(total.bytes - free.bytes - own), len(processes))
 
 
-def _in_old_list(text: str) -> _InUse:
+def _in_old_list(text: str) -> InUse:
     """Return the same of a message without processes: the others use what is neither PyTorch's nor free."""
     if (found := _OLD_LIST.search(text)) is None:
-        return _InUse()
+        return InUse()
     total, allocated, free, unit, reserved = found.groups()
     own = int(Fraction(reserved or allocated) * GIB)
-    return _InUse(own, _beside(int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit])))
+    return InUse(own, _beside(int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit])))
 
 
 def _beside(size: int) -> int:

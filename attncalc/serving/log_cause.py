@@ -134,7 +134,7 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
     assert refusal is not None
     if refusal.cause:
         return Diagnosis(refusal.line, refusal.cause, refusal.reason, advice=refusal.advice)
-    is_taken = refusal.taken > max(_MOST_TAKEN, refusal.together)
+    is_taken = refusal.use.taken > max(_MOST_TAKEN, refusal.use.together)
     find = _memory_taken if is_taken else _BY_KIND.get(refusal.kind, _failed_allocation)
     return find(log, refusal, gpu)
 
@@ -246,7 +246,7 @@ def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diag
         advice = [Advice("drop the page cache, and end other programs of the host", "sudo sysctl vm.drop_caches=3")]
     else:
         advice = [Advice("end the other processes: nvidia-smi lists them"), _OTHER_GPU]
-    if refusal.processes > 2:
+    if refusal.use.processes > 2:
         advice.append(_OF_RANKS)
     engine, share = find_engine(log.engine), free_share(log)
     if refusal.kind == "occupied":
@@ -285,11 +285,11 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     reason = f"{what}{': ' if words else ''}{', '.join(words)}."
     found = _advised(log, cause, reason, tried.bytes if tried else None, available)
     found = found._replace(advice=(*found.advice, *_of_pieces(refusal)))
-    host = _for_the_host(log, gpu) if cause == "host_memory" else (_OF_RANKS,) if refusal.together else ()
+    host = _for_the_host(log, gpu) if cause == "host_memory" else (_OF_RANKS,) if refusal.use.together else ()
     if tried and free and refusal.where in ("host", "weights") and tried.bytes > _FAR_TOO_LARGE * free.bytes:
         most = size(int(0.8 * free.bytes))  # a fifth for the cache and the buffers
         return found._replace(advice=(Advice(f"a smaller model, or fewer bits: a file of at most {most}"), *host))
-    is_last = refusal.where == "host_cache" or refusal.together  # a shorter context costs less than memory
+    is_last = refusal.where == "host_cache" or refusal.use.together  # a shorter context costs less than memory
     return found._replace(advice=(*found.advice, *host) if is_last else (*host, *found.advice))
 
 
@@ -305,8 +305,10 @@ def _sizes_of(log: StartupLog, refusal: LogRefusal) -> list[str]:
         of_total = f" of {size(total.bytes)}" if total else ""
         pieces = ", in smaller pieces" if tried and free.bytes >= tried.bytes else ""
         words.append(f"{size(free.bytes)}{of_total} were free{pieces}")
-    if refusal.together:
-        words.append(f"and processes that were started together, as ranks of a server, use {size(refusal.together)}")
+    if refusal.use.together:
+        words.append(
+            f"and processes that were started together, as ranks of a server, use {size(refusal.use.together)}"
+        )
     return words
 
 
@@ -362,8 +364,8 @@ _BY_KIND: dict[str, Callable[[StartupLog, LogRefusal, Gpu | None], Diagnosis]] =
 def free_memory(log: StartupLog) -> int | None:
     """Return the bytes of the GPU that other processes leave; None if the log does not have them."""
     free, total, refusal = log.budget.get("free_memory"), log.budget.get("gpu_memory"), log.refusal
-    if refusal and refusal.taken:
-        return total.bytes - refusal.taken if total else None
+    if refusal and refusal.use.taken:
+        return total.bytes - refusal.use.taken if total else None
     if refusal and refusal.kind == "occupied" and refusal.free:
         return refusal.free.bytes
     return free.bytes if free else None
@@ -382,7 +384,7 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
     sizes = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}"
     if refusal.tried and refusal.free:
         wanted, left = size(refusal.tried.bytes), size(refusal.free.bytes)
-        least = "" if refusal.own else "at least "
+        least = "" if refusal.use.own else "at least "
         return f"{wanted} were wanted, {left} were free: other processes use {least}{sizes}"
     share = log.settings.get("gpu_memory_utilization")
     wanted = f", and the engine's share ({share}) is {size(int(float(share) * total.bytes))}" if share else ""

@@ -210,8 +210,10 @@ def _disagreement(estimate: FitResult, log: StartupLog, refusal: LogRefusal, ava
         return f"one batch needs {size(needed)} with this model, and {size(room)} were left for the cache"
     # a message alone, without the lines of the start, may have come after those of the cache
     is_before = (after or refusal.where) == "weights" or (log.model and not refusal.where)
-    if is_before and refusal.own > (most := _most_before_the_cache(estimate)):
-        return f"{size(refusal.own)} were in use before there was a cache, and this model takes at most {size(most)}"
+    if is_before and refusal.use.own > (most := _most_before_the_cache(estimate)):
+        return (
+            f"{size(refusal.use.own)} were in use before there was a cache, and this model takes at most {size(most)}"
+        )
     return ""
 
 
@@ -256,7 +258,7 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
         if refusal.where == "weights":
             cause = "weights_too_large"
         if needed <= room:
-            others = "" if refusal.own else "other processes may use the GPU's memory, or "
+            others = "" if refusal.use.own else "other processes may use the GPU's memory, or "
             note = f"By the estimate it fits: {others}the log's settings differ."
     if refusal.kind == "unfinished":
         if needed <= room:

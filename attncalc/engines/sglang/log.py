@@ -414,7 +414,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     on_cpu = Advice("if it reads images: they are prepared on the CPU", "--disable-fast-image-processor")
     fewer_at_once = Advice("fewer requests at once", "--max-running-requests 16")
     running = (fewer_at_once,) if refusal.where == "serving" else ()
-    return changes.get(refusal.where, (smaller, *((on_cpu,) if refusal.together else ()), steps, *running))
+    return changes.get(refusal.where, (smaller, *((on_cpu,) if refusal.use.together else ()), steps, *running))
 
 
 def _least_share(log: StartupLog) -> Fraction | int:
