@@ -125,21 +125,12 @@ class Handler(BaseHTTPRequestHandler):
         codes = {"X-Error-Code": error, "X-Error-Message": message}
         self.send(b"", status=status, headers={**{name: value for name, value in codes.items() if value}, **headers})
 
-    def redirect(self, location: str, status: int = 302) -> None:
-        self.end(status, headers={"Location": location})
-
     def drip(self, prefix: bytes = b"") -> None:
         """Send a byte now and then until the test ends; the request is never complete."""
         self.wfile.write(prefix)
         while not self.hub.over.wait(0.02):
             self.wfile.write(b"x")
             self.wfile.flush()
-
-    def flood(self) -> None:
-        """Send a file without a length and without an end."""
-        self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        while not self.hub.over.is_set():
-            self.wfile.write(bytes(1 << 16))
 
     def log_message(self, *_: object) -> None:
         pass

@@ -469,9 +469,17 @@ def test_a_token_goes_before_a_password(scripted: Scripted, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["https://h:0", "https://h:65536", "https://h?q", "https://", "ftp://h", "https://é"]
+    "endpoint",
+    [
+        *("https://h:0", "https://h:65536", "https://h?secret", "https://", "ftp://h", "https://é", "x", "file:///etc"),
+        *("me:secret@h", "http://me:secret@", "http://me:secret@h:port", "http://[me:secret@h", "http://me:secret@h o"),
+    ],
 )
-def test_another_endpoint_is_an_error(scripted: Scripted, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+def test_another_endpoint_is_an_error_without_its_password(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
-    assert message(lambda: RemoteFolder(Repository("org/name"))) == "org/name: HF_ENDPOINT is not the address of a hub"
+    error = refusal(RemoteFolder, Repository("org/name"))
+    assert error.message == "org/name: HF_ENDPOINT is not the address of a hub"
+    assert "secret" not in error.tip
     assert scripted.requests == []
