@@ -22,7 +22,6 @@ from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
 
 from attncalc import AttncalcError, load
 from attncalc.config import download, load_with_config, remote
-from attncalc.config.gguf.files import gguf_file, quantizations
 from attncalc.config.hub import Repository, parse_repository, with_revision
 from attncalc.config.presets import preset_of, presets
 from attncalc.config.safetensors import INDEX
@@ -655,28 +654,6 @@ GGUF_NAMES = [
     *("Qwen3-8B-IQ4_XS.gguf", "Qwen3-8B-Q4_0.gguf", "Qwen3-8B-IQ4_0.gguf", "Qwen3-8B-Q4_K_M.gguf", "mmproj-F16.gguf"),
     *("Qwen3-8B-UD-Q4_K_XL.gguf", "BF16/Qwen3-8B-BF16-00001-of-00002.gguf", "BF16/Qwen3-8B-BF16-00002-of-00002.gguf"),
 ]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "file"),
-    [
-        ("", "Qwen3-8B-Q4_K_M.gguf"),
-        ("q4_k_m", "Qwen3-8B-Q4_K_M.gguf"),
-        ("Q4_0", "Qwen3-8B-Q4_0.gguf"),
-        ("UD-Q4_K_XL", "Qwen3-8B-UD-Q4_K_XL.gguf"),
-        ("BF16", "BF16/Qwen3-8B-BF16-00001-of-00002.gguf"),
-        ("qwen3-8b-iq4_xs.gguf", "Qwen3-8B-IQ4_XS.gguf"),
-        ("Q5_K_M", None),
-        ("F16", None),  # a projector is no model
-        (".*", None),
-    ],
-)
-def test_a_quantization_names_a_file(wanted: str, file: str | None) -> None:
-    assert gguf_file(GGUF_NAMES, wanted) == file
-
-
-def test_the_quantizations_of_a_repository() -> None:
-    assert quantizations(GGUF_NAMES) == ["BF16", "IQ4_0", "IQ4_XS", "Q4_0", "Q4_K_M", "UD-Q4_K_XL"]
 
 
 def test_a_quantization_that_is_not_there_is_an_error_that_lists_them(hub: LocalHub) -> None:
