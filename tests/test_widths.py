@@ -129,10 +129,19 @@ def test_messages_have_the_width_of_columns_and_are_one_line_in_a_pipe_without(
             ["  change: --tp 2 --pp 2; requests: 3", "  change: -c 8; requests: 4"],
         ),
         (Table((LABEL, LABEL), (("qwen", "a b"), ("", "c"), ("phi", "d"))), ["  qwen: a b c", "  phi: d"]),
-        (  # a unit of a row; 8 GB and a GiB are no units of these cells
-            Table((LABEL, Column("8 GB"), Column("24 GB")), (("cache, GiB", "1.5", "9"), ("quant", "-", "q8_0"))),
-            ["  cache: 8 GB: 1.5 GiB; 24 GB: 9 GiB", "  quant: 8 GB: none; 24 GB: q8_0"],
+        (  # a unit of a row; 7.6 GiB and 8 GB are no units of these cells
+            Table((LABEL, Column("8 GB"), Column("at 9 GiB")), (("a, GiB", "1.5", "9"), ("rtx, 7.6 GiB", "-", "2"))),
+            ["  a: 8 GB: 1.5 GiB; at 9 GiB: 9 GiB", "  rtx, 7.6 GiB: 8 GB: none; at 9 GiB: 2"],
         ),
+        (
+            Table((Column("from 18.69 GiB", "left"), Column("logged")), (("tokens", "136"),)),
+            ["  from 18.69 GiB: tokens; logged: 136"],
+        ),
+        (  # the unit of the whole table
+            Table((Column("cache, GiB", "left"), Column("4K")), (("gpt2", "18.0"),), above="context"),
+            ["  cache: gpt2; context 4K: 18.0 GiB"],
+        ),
+        (Table((LABEL, Column("fp8\nTFLOP/s")), (("h100", "1,978.9"),)), ["  h100: fp8: 1,978.9 TFLOP/s"]),
         (Table((LABEL, Column("tokens\nper GiB")), (("gpt2", "9"),)), ["  gpt2: tokens per GiB: 9"]),
         (
             Table((LABEL, LABEL), (("all", "8"), ("- weights", "5"), ("= cache", "3"))),

@@ -140,8 +140,8 @@ def _record(table: Table, headers: list[str], label: str, values: list[str]) -> 
 
     The unit of a column, of a row as 'KV cache, GiB', or of the table follows each number.
     """
-    title, unit = _without_unit(headers[0])
-    text, own = _without_unit(label) if ", " in label else (label, "")
+    title, unit = _without_unit(headers[0], ", ")
+    text, own = _without_unit(label, ", ")
     unit = own or unit or table.unit
     indent = text[: len(text) - len(text.lstrip())]
     record = [f"{indent}{title}: {text.strip()}" if title else text]
@@ -158,11 +158,16 @@ def _sign(match: re.Match[str]) -> str:
     return match[1] + {"-": "minus", "+": "plus", "=": "equals", "x": "times"}[match[2]] + " "
 
 
-def _without_unit(header: str) -> tuple[str, str]:
-    """Return a header, and its unit or '': 'KV cache, GiB' has one, and 'tokens per GiB' has none."""
+def _without_unit(header: str, before: str = "(?:^|,? )") -> tuple[str, str]:
+    """Return a header, and its unit or ''; a regular expression matches what is before the unit.
+
+    'KV cache, GiB' has a unit. 'tokens per GiB' and '7.6 GiB' have none.
+    """
     units = "|".join(map(re.escape, sorted(UNIT_NAMES, key=len, reverse=True)))
-    match = re.search(rf"(?:^|(?<!per),? )({units})(?=,? (?!per)|$)", header)
-    return (header[: match.start()] + header[match.end() :], match[1]) if match else (header, "")
+    match = re.search(rf"(?<!per){before}({units})(?=,? (?!per)|$)", header)
+    if match is None or re.search(r"(?:^| )[\d.,]+$", header[: match.start()]):
+        return header, ""
+    return header[: match.start()] + header[match.end() :], match[1]
 
 
 def _named(header: str, value: str, unit: str) -> str:
