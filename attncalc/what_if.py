@@ -91,13 +91,31 @@ def what_if(
         changed = _with_widths(changed, d_model, d_ff, vocab_size)
     if layers:
         changed = _with_layers(changed, layers)
-    if window or pattern:
+    if window and not pattern and _mixes_windows(changed):
+        changed = _with_attentions(changed, lambda kind: _with_other_window(kind, window))
+    elif window or pattern:
         changed = _with_pattern(changed, window, pattern or (LOCAL,))
     return changed if changed is model else dataclasses.replace(changed, stored=None)
 
 
 def _has_kv_heads(model: ModelSpec) -> bool:
     return any(isinstance(group.attention, Grouped) for group in model.main.layers)
+
+
+def _reaches(model: ModelSpec) -> set[int | None]:
+    """Return the windows of the layers that can have one; None for full attention."""
+    return {group.attention.span.reach for group in model.main.layers if hasattr(group.attention, "span")}
+
+
+def _mixes_windows(model: ModelSpec) -> bool:
+    """Return whether the model has local and global layers, of which a window changes the local ones."""
+    reaches = _reaches(model)
+    return None in reaches and len(reaches) > 1
+
+
+def _with_other_window(kind: Attention, window: int) -> Attention:
+    is_local = hasattr(kind, "span") and kind.span.reach
+    return kind.with_span(Sliding(int(window))) if is_local else kind
 
 
 def _with_heads(model: ModelSpec, heads: int | None, kv_heads: int | None, head_dim: int | None) -> ModelSpec:
@@ -155,7 +173,7 @@ def _period(layers: Sequence[Layers]) -> int:
 
 def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) -> ModelSpec:
     """Return the model with its layers as in a repeating pattern; `window` is that of the local ones."""
-    windows = {group.attention.span.reach for group in model.main.layers if hasattr(group.attention, "span")}
+    windows = _reaches(model)
     if not windows:
         raise AttncalcError("--window: no layer of this model can have a window", "leave it out")
     released = [reach for reach in windows if reach]

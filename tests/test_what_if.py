@@ -142,6 +142,12 @@ def test_latent_attention_takes_the_heads_of_the_attention_that_it_replaces() ->
         kv_cache("llama3.1-8b", attention="mla:512", kv_heads=4)
 
 
+def test_a_window_replaces_those_of_the_local_layers_only() -> None:
+    # Gemma 3 27B: 52 local and 10 global layers of 16 KV heads x 128, K and V in bf16
+    changed = kv_cache("gemma3-27b", context=131072, window=8192)
+    assert int(changed.total) == 2 * 16 * 128 * 2 * (52 * 8192 + 10 * 131072)
+
+
 def test_a_model_without_windows_keeps_its_pattern_of_full_layers() -> None:
     assert parse_pattern("2 sliding, full", "--pattern") == ("local", "local", "global")
     model = load("llama3.1-8b")

@@ -83,7 +83,12 @@ class WhatIfOptions(TypedDict, total=False):
     vocab_size: Annotated[
         Count | None, COUNT, "What if its vocabulary had N tokens.", With(also="--vocab --padded-vocab-size --n-vocab")
     ]
-    window: Annotated[Count | None, COUNT, "What if layers saw the last N tokens: sliding windows."]
+    window: Annotated[
+        Count | None,
+        COUNT,
+        "What if layers, or those with windows already, saw the last N tokens.",
+        With(also="--sliding-window --swa"),
+    ]
     pattern: Annotated[
         str | None,
         Parser(parse_pattern, "PATTERN"),

@@ -39,7 +39,7 @@ _FORMATS = (*FORMATS, "yaml", "yml", "xml", "txt", "text")
 """What a person calls a format who writes it after -o, without the suffix of a file."""
 COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
-_SCREEN = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
+SCREEN_FLAGS = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
 """Flags of attncalc that may stand after such a command."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
@@ -189,8 +189,8 @@ class Command(_Narrow, typer.core.TyperCommand):
             from .pasted import without_dashes
 
             if (begin := without_dashes(args)) is not None:
-                screen = [arg for arg in args[begin:] if arg in _SCREEN]
-                args = [*args[:begin], *screen, "--", *(arg for arg in args[begin:] if arg not in _SCREEN)]
+                screen = [arg for arg in args[begin:] if arg in SCREEN_FLAGS]
+                args = [*args[:begin], *screen, "--", *(arg for arg in args[begin:] if arg not in SCREEN_FLAGS)]
         end = args.index("--") if "--" in args else len(args)
         # -q with a value is quantization
         is_quiet = [word == "-q" and after[:1] == "-" for word, after in pairwise([*args, "-"])]

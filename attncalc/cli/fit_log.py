@@ -101,7 +101,7 @@ def read_logged_request(
 
 
 def _without_model(log: StartupLog, options: FitOptions, error: AttncalcError) -> tuple[StartupLog, UnknownModel]:
-    """Return the log with what it says alone; `error` is why its model is not known."""
+    """Return the log alone, with its GPU; `error` is why its model is not known."""
     given = options.get("gpu")
     device = _gpu_in_log(log, str(given) if given else None)[1]
     reason = f"{error.message[0].upper()}{error.message[1:]}"

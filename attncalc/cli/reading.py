@@ -44,6 +44,7 @@ from ..vocabulary import (
     Idea,
 )
 from .arithmetic import about_product, lines_of
+from .command import SCREEN_FLAGS
 from .gpu_words import gpu_in
 from .pasted import launches, split_launch
 from .trial import fits, problem_of
@@ -233,7 +234,7 @@ def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple
         is_same = preset_of(release) is None or _own_context(release) == _own_context(preset)
         found[i] = preset if is_same else release
         dtype = tag.lower() or (copy[1] if copy else "")
-        given = {words.first_name(one) for one in args}
+        given = {words.first_name(one) for one in (args[: args.index("--")] if "--" in args else args)}
         if dtype == "q4_k_m" and not tag and released_dtype(load(preset)) == "mxfp4":  # files of gpt-oss
             dtype, is_open = "", args[0] == "fit" and "--" not in args
             found[1:1] = [*["--engine", _by_layer()] * is_open, "--served-model", word]
@@ -323,6 +324,7 @@ def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str],
     # neither a size nor the CPU of the message
     options = ["--gpu", gpu] if gpu and not re.match(r"(?i)[\d.]+-?[kmgt]i?b|cpu$", gpu) else []
     options += ["--weights-dtype", dtype] if dtype and model else []
+    options += [word for word in text.split() if word in SCREEN_FLAGS]
     return ["fit", *filter(preset_of, [model]), *options, *command[1:]], []
 
 
@@ -963,6 +965,10 @@ class Reading:
     def _choose_context(self) -> None:
         """Replace a context of 0 by the model's own, and let a very long one be the longest that fits."""
         own = _own_context(self._arguments[0]) if self._arguments else 0
+        usual = " ".join(self._found.get("--context", ()))
+        if "--prompt" in self._found and usual in self.assumed:  # 'how many users with 8K input and 2K output'
+            del self._found["--context"]
+            self.assumed.remove(usual)
         if self._found.get("--context", ("",))[-1] == "0" and self._arguments:  # llama.cpp's own context of the model
             self._found["--context"] = ("--context", str(own))
             self.is_new |= own > 0

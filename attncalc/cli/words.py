@@ -918,25 +918,58 @@ def _with_nodes(
 
 
 def _with_models(items: Sequence[Item]) -> list[Item]:
-    """Return the items with a model of each 'llama 70b', and if no model is named, of each size: '7B'."""
-    is_named = any(item.kind == "model" for item in items)
+    """Return the items with a model of each size: 'llama 70b', 'the 120b model of gpt-oss', '405b' of 'llama3.1-70b and
+    405b'; and of 'a 7B' if no model is named.
+    """
     if len(items) > 2 and not any(item.kind == "billions" for item in items):
         items = [_of_family(item) for item in items]
-    found: list[Item] = []
+    items = _without_other_sizes(items)
+    is_named = any(item.kind == "model" for item in items)
+    found, families = list[Item](), list[Item]()
     for item in items:
-        sizes = item.kind == "billions" and (of_size(item.text) or (not is_named and nearest_size(item.text)))
-        if is_named and sizes and not (found and found[-1].kind == "unknown" and of_size(item.text, found[-1].typed)):
-            sizes = False
-        if not sizes:
+        if item.kind != "billions":
             found.append(item)
             continue
-        before = found[-1].typed if found and found[-1].kind == "unknown" else ""
-        of_family = of_size(item.text, before) if before else []  # 'llama 70b' is the newest
-        typed = f"{found.pop().typed} {item.typed}" if of_family else item.typed
-        last = found[-1] if found else item
-        is_other = not of_family and last.kind == "plain" and last.text == last.typed  # 'vicuna 13b'
-        found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True, is_exact=not is_other))
-    return found
+        family = next((one for one in (*found[-1:], *items) if _is_family_of(one, item.text)), None)
+        before = found[-1] if found else item
+        last = next((one for one in reversed(found) if one.kind == "model"), None)
+        if family:
+            names = of_size(item.text, family.typed)
+        elif is_named:
+            names = of_size(item.text, last.text.partition("-")[0]) if last and before.text in _EITHER else []
+        else:
+            names = of_size(item.text) or nearest_size(item.text)
+        if not names:
+            found.append(item)
+            continue
+        families += [family] if family else []
+        typed = f"{family.typed} {item.typed}" if family else item.typed
+        is_other = not family and before.kind == "plain" and before.text == before.typed  # 'vicuna 13b'
+        found.append(Item("model", names[0], typed, is_guess=True, is_exact=not is_other))
+    return [one for one in found if not any(one is family for family in families)]
+
+
+def _is_family_of(item: Item, size: str) -> bool:
+    """Return whether an item is the family of a model of that size: 'gpt-oss' of 120b."""
+    is_open = item.kind == "unknown" or (
+        item.kind == "model" and item.is_guess and not re.search(r"\d[bB]", item.typed)
+    )
+    return is_open and len(item.typed) > 2 and bool(of_size(size, item.typed))
+
+
+def _without_other_sizes(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items without a model that has other parameters than are said: GPT-3 of 'an 82B parameter GPT-3'."""
+    sized = [one for one, after in pairwise(items) if one.kind == "billions" and after.typed[:5].lower() == "param"]
+    named = [one for one in items if one.kind == "model" and preset_of(one.text)]
+    if not (len(named) == len(sized) == 1) or re.search(r"\d[bB]\b", named[0].typed):
+        return items
+    from ..config import load
+    from ..cost.params import params
+
+    there, said = params(load(named[0].text)), float(number(sized[0].text) or 0)
+    if any(0.8 < int(one) / said < 1.25 for one in (there.total, there.active)):
+        return items
+    return [one._replace(kind="plain", text=one.typed) if one is named[0] else one for one in items]
 
 
 def _of_family(item: Item) -> Item:
