@@ -555,6 +555,20 @@ def test_a_sweep_is_shown_as_a_table_and_equals_the_same_question() -> None:
     assert rows != attncalc.sweep("gpt2", context="512,1K", columns="kv_cache")
 
 
+def test_an_answer_of_yes_or_no_is_true_or_false() -> None:
+    assert attncalc.fit("gpt2", gpu="l4")
+    assert not attncalc.fit("llama3-70b", gpu="l4")
+    assert attncalc.train("gpt2", gpu="l4")
+    assert not attncalc.train("llama3-8b", gpu="l4")
+
+
+def test_several_models_may_be_given_by_name() -> None:
+    assert UNTYPED.compare(models=["gpt2", "llama3-8b"], context=512) == attncalc.compare(
+        "gpt2", "llama3-8b", context=512
+    )
+    assert UNTYPED.compare(model="gpt2", context=512) == attncalc.compare("gpt2", context=512)
+
+
 def test_results_can_be_sent_to_another_process() -> None:
     calls = [call("gpt2", context=512) for call in (attncalc.kv_cache, attncalc.flops, attncalc.activations)]
     fitted: dict[str, Any] = {"gpu": "l4", "prompt": 100, "output": 9}

@@ -33,6 +33,8 @@ def takes(kind: Any) -> Callable[[F], F]:
         @functools.wraps(function)
         def call(*values: Any, **options: Any) -> Any:
             options = {name if name in known else other_names.get(name, name): value for name, value in options.items()}
+            if several and (given := options.pop("models", options.pop("model", None))) is not None:
+                values = (*values, *(given if isinstance(given, list | tuple) else (given,)))
             with errors_in_python():
                 if len(values) > most:
                     raise UnknownArgumentError(
@@ -138,17 +140,18 @@ def in_python(text: str) -> str:
     """Return a text with the arguments of a call instead of options; a command in it stays as it is."""
 
     def argument(match: re.Match[str]) -> str:
-        name, value = match.groups()
+        command, name, value = match.groups()
+        if command:
+            return command
         argument = "output" if name == "output-len" else _as_argument(name)
         if value and re.fullmatch(r"\d{1,3}(,\d{3})+", value):
             value = value.replace(",", "")
         return f"{argument}={value if value.isdecimal() else repr(value)}" if value else argument
 
-    if re.search("('|: |^)attncalc [a-z]", text):
-        return text
     # a value has a digit, or is a word before a verb or the end: '--prompt 3K', '--phase train cannot be combined with'
     value = r"(?=[^ ]*\d)[\w./:,-]*\w|[a-z_]+(?=$|[:;,.]| (?:cannot|does|is|has|needs) )"
-    named = re.sub(rf"--([a-z][a-z-]*[a-z])(?:[ =]({value}))?", argument, text)
+    command = r"'attncalc [a-z][^']*'|(?:(?<=: )|^)attncalc [a-z].*"
+    named = re.sub(rf"({command})|--([a-z][a-z-]*[a-z])(?:[ =]({value}))?", argument, text)
     return re.sub(r"(=\S*[^ ,]) (?=\w+=)", r"\1, ", named)
 
 

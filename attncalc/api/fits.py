@@ -47,6 +47,10 @@ class FitResult(Result, of_fit.FitResult):
     def __reduce__(self) -> tuple[Any, ...]:  # the engine's defaults have functions, which cannot be pickled
         return fit, (self.request,)
 
+    def __bool__(self) -> bool:
+        """Return whether it fits."""
+        return self.fits
+
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
         """Return `fits` and `verdict`, then {name: number} of the figures, as in `results` of `--json`."""
         return {"fits": self.fits, "verdict": self.verdict, **super().to_dict()}

@@ -37,6 +37,10 @@ class Train(Result, TrainResult):
     def __reduce__(self) -> tuple[Any, ...]:  # a budget has the model's tables, and is computed again
         return _train, self._make_report.args
 
+    def __bool__(self) -> bool:
+        """Return whether it fits; true without a GPU."""
+        return self.verdict != "does_not_fit"
+
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
         """Return `verdict`, then {name: number} of the figures, as in `results` of `--json`."""
         return {"verdict": self.verdict, **super().to_dict()}

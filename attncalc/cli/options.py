@@ -222,7 +222,7 @@ class ReportOptions(Options):
     format: Annotated[
         Text, option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table.")
     ] = None
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json; jq .values has the figures.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object; jq .values has the figures.")] = False
     output: Annotated[Path | None, output_option(*_SUFFIXES)] = None
     force: Force = False
     plain: Plain = False
@@ -262,7 +262,7 @@ class ReportOptions(Options):
 class AnswerOptions(ReportOptions):
     """Where the answer goes, or the part of it that a script reads."""
 
-    RARE: ClassVar[frozenset[str]] = ReportOptions.RARE | {"quiet", "get"}
+    RARE: ClassVar[frozenset[str]] = ReportOptions.RARE | {"quiet"}
 
     get: Annotated[
         Text,
@@ -272,9 +272,9 @@ class AnswerOptions(ReportOptions):
             help="Print these figures alone, in base units, a line per row: kv_cache. A wrong name lists all.",
         ),
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print one line; none if the exit code tells the answer.")] = (
-        False
-    )
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print one line, or nothing if the exit code tells the answer. Also -q.")
+    ] = False
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError as `ReportOptions`, and if --get is combined with a format."""
