@@ -282,6 +282,7 @@ main()
     [
         ("kv gpt2 -c 1K --get kv_cache", ["75497472"]),  # 12 layers * 1024 tokens * 2 * 12 heads * 64 * 2 B
         ("kv gpt2 -c 1K --get total,weights_stored", ["75497472\t"]),
+        ("kv gpt2 -c 1K --get kv_cache,batch --unit MiB", ["72.0\t1"]),  # 75,497,472 / 2^20
         ("gpus l4 h200 --get name,memory_gb", ["l4\t24", "h200\t141"]),
         ("presets gpt2 --get NAME", ["gpt2"]),
         ("fit gpt2 --gpu l4 --get verdict,fits", ["fits\ttrue"]),
@@ -300,6 +301,7 @@ def test_a_figure_that_get_does_not_know_is_an_error_with_all_names(ask: Ask) ->
     error = ask("kv", "gpt2", "--get", "kv_bytes").error
     assert error.startswith("error: --get: there is no figure 'kv_bytes'\n")
     assert "weights_stored" in error
+    assert ask("kv", "gpt2", "--get", "kv_cache", "--unit", "mile").error.startswith("error: --unit: 'mile' is no unit")
     assert ask("kv", "gpt2", "--get", "kv_cache", "--json").error.startswith("error: --get cannot be combined with")
 
 

@@ -359,6 +359,7 @@ def names(command: Any) -> set[str]:
         "quiet",
         "plain",
         "get",
+        "unit",
         "plot",
         "show",
         "full",

@@ -33,7 +33,7 @@ ALSO = dict.fromkeys(
     "--preset",
 )
 ALSO |= dict.fromkeys(("--field", "--fields", "--column", "--columns", "--select", "--figures"), "--get")
-ALSO |= {"--output-format": "--format", "--get": "--columns"}  # a command has one of the two
+ALSO |= {"--output-format": "--format", "--get": "--columns", "--units": "--unit"}  # a command has one of the two
 """Names by which users of other tools know options that are of the command line only."""
 _FORMATS = (*FORMATS, "yaml", "yml", "xml", "txt", "text")
 """What a person calls a format who writes it after -o, without the suffix of a file."""

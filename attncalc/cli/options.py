@@ -17,14 +17,14 @@ from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
 from ..config.presets import with_file_type
 from ..config.user_files import piped_in
-from ..errors import AttncalcError, clash
+from ..errors import AttncalcError, clash, is_valid
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..report.formats import FORMATS, choose_format
 from ..report.lists import tell
 from ..report.notes import FAILED
 from ..report.report import Report
-from ..units import truncate
+from ..units import parse_bytes, truncate
 from ..what_if import SIZES, model_of_sizes, no_model
 from .command import Options, typer_option
 from .trial import accepted
@@ -262,7 +262,7 @@ class ReportOptions(Options):
 class AnswerOptions(ReportOptions):
     """Where the answer goes, or the part of it that a script reads."""
 
-    RARE: ClassVar[frozenset[str]] = ReportOptions.RARE | {"quiet"}
+    RARE: ClassVar[frozenset[str]] = ReportOptions.RARE | {"quiet", "unit"}
 
     get: Annotated[
         Text,
@@ -271,6 +271,9 @@ class AnswerOptions(ReportOptions):
             metavar="NAME,...",
             help="Print these figures alone, in base units, a line per row: kv_cache. A wrong name lists all.",
         ),
+    ] = None
+    unit: Annotated[
+        Text, option("--unit", metavar="UNIT", help="Unit of sizes with --get, as GiB, GB or MB. Default: B.")
     ] = None
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print one line, or nothing if the exit code tells the answer. Also -q.")
@@ -282,7 +285,12 @@ class AnswerOptions(ReportOptions):
             if values["json"] or values["format"]:
                 raise clash("--get", "--json" if values["json"] else "--format", "give one of them")
             values["format"] = "tsv"
+        values["unit"] = "B" if str(values["unit"]).lower() in ("byte", "bytes") else values["unit"]
         super().__init__(**values)
+        if self.unit is not None and not is_valid(parse_bytes, f"1{self.unit}", ""):
+            raise AttncalcError(f"--unit: '{truncate(self.unit)}' is no unit of sizes", "write B, MiB, GiB, MB or GB")
+        if self.unit is not None and self.get is None:
+            tell("note: --unit is not used: it is for --get; a screen has GiB and bytes, and --json bytes")
 
     @property
     def is_silent(self) -> bool:
@@ -294,7 +302,9 @@ class AnswerOptions(ReportOptions):
         from ..report import lines
 
         if self.get is not None:
-            self.write(lines.picked(report, self.get.split(",")), tabs=True)
+            self.write(
+                lines.picked(report, self.get.split(","), parse_bytes(f"1{self.unit or 'B'}", "--unit")), tabs=True
+            )
         elif not self.is_silent:
             super().show(report, picture_too=picture_too)
         elif not report.fail_if and report.command not in _TOLD:

@@ -42,6 +42,8 @@ _SHORT = {
     **dict.fromkeys(("params", "parameters"), ("params_total",)),
     "total": ("kv_cache", "params_total", "flops_total"),
     "total_bytes": ("kv_cache",),
+    **{word: (f"needed_{word}",) for word in ("low", "high")},
+    "expected": ("needed",),
 }
 """{a shorter name, or that of another report: the figures that it may be, of which a report has one}."""
 

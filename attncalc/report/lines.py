@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..units import BYTES
 from .characters import printable
 from .fail_if import figure_named
 from .report import Report
 
 
-def picked(report: Report, names: Sequence[str]) -> str:
+def picked(report: Report, names: Sequence[str], unit: int = 1) -> str:
     """Return the figures of these names with tabs between them, a line per row; one that does not apply is empty.
 
-    Raises AttncalcError if a name is unknown.
+    Sizes are in units of so many bytes. Raises AttncalcError if a name is unknown.
     """
     rows = report.flat
     if report.rows is None:
@@ -21,7 +22,12 @@ def picked(report: Report, names: Sequence[str]) -> str:
             {**rows[0], **{key: value for key, value in report.extra.items() if not isinstance(value, list | dict)}},
         )
     known = [figure_named(name, rows[0], "--get") for name in names] if rows else []
-    return "".join("\t".join(_cell(row[name]) for name in known) + "\n" for row in rows)
+    sizes = {figure.name for figure in report.all_figures if figure.unit == BYTES} if unit > 1 else ()
+
+    def cell(row: Mapping[str, Any], name: str) -> str:
+        return _cell(row[name] / unit if name in sizes and row[name] is not None else row[name])
+
+    return "".join("\t".join(cell(row, name) for name in known) + "\n" for row in rows)
 
 
 def short(report: Report) -> str:
