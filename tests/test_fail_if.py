@@ -161,6 +161,7 @@ def test_an_amount_has_the_suffixes_of_other_options(text: str, number: int | Fr
         ("", "'' is not a condition", "write NAME OP VALUE"),
         ("kv_cache", "is not a condition", "write NAME OP VALUE"),
         ("kv_cache = 3", "is not a condition", "write NAME OP VALUE"),
+        ("kv > 3 and weights > 4", "is more than one condition", "give --fail-if for each"),
         ("kv_cache => 3", "is not a condition", "write NAME OP VALUE"),
         ("kv_cache >", "'' is not a number or a size", "write 7.5e9"),
         ("kv_cache > lots", "'lots' is not a number or a size", "write 7.5e9"),

@@ -305,6 +305,13 @@ def test_a_figure_that_get_does_not_know_is_an_error_with_all_names(ask: Ask) ->
     assert ask("kv", "gpt2", "--get", "kv_cache", "--json").error.startswith("error: --get cannot be combined with")
 
 
+def test_warnings_and_failed_conditions_are_named_beside_the_figures_of_get(ask: Ask) -> None:
+    answer = ask("kv", "gpt2", "-c", "2K", "--get", "kv_cache", "--fail-if", "kv > 1MiB")
+    assert (answer.out, answer.code) == ("150994944\n", 1)  # 2,048 tokens of 72 KiB
+    assert "failed: kv > 1MiB: gpt2 has 150,994,944 B" in answer.err
+    assert "warning: context 2,048 is beyond the learned position table of 1,024" in answer.err
+
+
 def test_json_lines_have_a_flat_object_per_row_or_answer(ask: Ask) -> None:
     rows = [json.loads(line) for line in ask("gpus", "l4", "h200", "--format", "jsonl").out.splitlines()]
     assert [(row["name"], row["memory_gb"]) for row in rows] == [("l4", 24), ("h200", 141)]

@@ -300,11 +300,13 @@ class AnswerOptions(ReportOptions):
     def show(self, report: Report, *, picture_too: bool = False) -> None:
         """Write the report, the figures of --get, or a line. Raises AttncalcError as `ReportOptions.show` does."""
         from ..report import lines
+        from ..report.write import tell_alerts
 
         if self.get is not None:
             self.write(
                 lines.picked(report, self.get.split(","), parse_bytes(f"1{self.unit or 'B'}", "--unit")), tabs=True
             )
+            tell_alerts(report)
         elif not self.is_silent:
             super().show(report, picture_too=picture_too)
         elif not report.fail_if and report.command not in _TOLD:

@@ -148,6 +148,8 @@ def parse_condition(text: str, option: str = "--fail-if", *, of_rows: bool = Fal
     match = _CONDITION.fullmatch(text)
     if match is None or match["operator"] not in OPERATORS:
         raise AttncalcError(f"{option} '{truncate(text)}' is not a condition", _TIP)
+    if re.search("[<>=]", match["amount"]):
+        raise AttncalcError(f"{option} '{truncate(text)}' is more than one condition", f"give {option} for each")
     sign = {"+": 1, "-": -1, "": 0}[match["sign"]]
     if match["percent"] and not sign:
         raise AttncalcError(

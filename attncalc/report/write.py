@@ -51,10 +51,15 @@ def write(
         sys.stdout.buffer.write(content)
         return
     deliver(content, output, force=force, tabs=chosen.has_tabs)
-    if output is not None or chosen.name in ("json", "csv", "tsv"):  # a warning among data is easily overlooked
-        for note in report.notes:
-            if note.startswith(ALERTS):
-                tell(note)
+    if output is not None or chosen.name in ("json", "jsonl", "csv", "tsv"):
+        tell_alerts(report)
+
+
+def tell_alerts(report: Report) -> None:
+    """Print warnings and conditions that failed on standard error: among data they are easily overlooked."""
+    for note in report.notes:
+        if note.startswith(ALERTS):
+            tell(note)
 
 
 def deliver(text: str | bytes, output: Path | None, *, force: bool, tabs: bool = False) -> None:
