@@ -19,7 +19,7 @@ from tables import each
 from attncalc import AttncalcError, load
 from attncalc.checkpoint import BITS, CheckpointWeights, StoredDtype
 from attncalc.config.folder import LocalFolder
-from attncalc.config.safetensors import INDEX, MAX_HEADER, stored_weights
+from attncalc.config.safetensors import INDEX, stored_weights
 
 Tensors = dict[str, tuple[str, list[int]]]
 """{name: (dtype, shape)}."""
@@ -202,23 +202,12 @@ def entry(**changes: object) -> dict[str, object]:
 
 
 BROKEN_HEADERS: dict[str, tuple[object, int, str]] = {
-    "a shape that does not fill its bytes": (entry(shape=[2, 4]), 12, "does not fill the 12 bytes"),
     "a dtype that is not known": (entry(dtype="Q4"), 12, "has the dtype 'Q4', which is not known"),
     "no dtype": (entry(dtype=None), 12, "no valid dtype, shape and data_offsets"),
     "a shape with a fraction": (entry(shape=[2.0, 3]), 12, "no valid dtype, shape and data_offsets"),
-    "a shape below zero": (entry(shape=[-2, -3]), 12, "no valid dtype, shape and data_offsets"),
     "a shape of booleans": (entry(shape=[True, 6]), 12, "no valid dtype, shape and data_offsets"),
-    "a shape of a thousand dimensions": (entry(shape=[1] * 1000), 12, "no valid dtype, shape and data_offsets"),
-    "three offsets": (entry(data_offsets=[0, 6, 12]), 12, "no valid dtype, shape and data_offsets"),
     "offsets in the wrong order": (entry(data_offsets=[12, 0]), 12, "does not fill"),
     "a gap before the first": (entry(data_offsets=[2, 14]), 14, "does not start where the one before it ends"),
-    "two tensors with the same offsets": (
-        {**entry(), "v": entry()["w"]},
-        12,
-        "does not start where the one before it ends",
-    ),
-    "half a file": (entry(), 5, "7 bytes shorter than its header describes"),
-    "a file with a byte too many": (entry(), 13, "1 bytes longer than its header describes"),
     "half a byte": (entry(dtype="F4", shape=[3], data_offsets=[0, 1]), 1, "does not fill"),
     "a tensor that is a number": ({"w": 5}, 0, "no valid dtype, shape and data_offsets"),
     "a list": ([], 0, "not a JSON object"),
@@ -235,9 +224,6 @@ def test_a_contradictory_header_is_an_error(tmp_path: Path, case: str) -> None:
 
 BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "an empty file": (b"", "shorter than its header"),
-    "seven bytes": (b"1234567", "shorter than its header"),
-    "a header longer than the file": (struct.pack("<Q", 100) + b"{}", "shorter than its header"),
-    "a header of 2^63 bytes": (struct.pack("<Q", 2**63) + b"{}", "shorter than its header"),
     "no header": (struct.pack("<Q", 0), "not JSON"),
     "no JSON": (struct.pack("<Q", 4) + b"{x:1", "not JSON"),
     "no UTF-8": (struct.pack("<Q", 4) + b'"\xff\xff"', "not a text file"),
@@ -256,14 +242,6 @@ def test_a_file_that_is_not_a_safetensors_file_is_an_error(tmp_path: Path, case:
     assert "fetch the file again" in raised.value.tip or case == "a name twice"
 
 
-def test_a_header_above_the_limit_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", MAX_HEADER + 1))
-        file.truncate(MAX_HEADER + 100)
-    with pytest.raises(AttncalcError, match="a header of 16,777,217 bytes, more than 16,777,216"):
-        stored_weights(LocalFolder(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -274,7 +252,6 @@ def test_a_header_above_the_limit_is_not_read(tmp_path: Path) -> None:
         ('{"weight_map": {}, "metadata": {"total_size": "12"}}', "total_size is '12'"),
         ('{"weight_map": {}, "metadata": {"total_size": -1}}', "total_size is '-1'"),
         ('{"weight_map": {}, "metadata": {"total_size": 1.5}}', "total_size is '1.5'"),
-        (f'{{"weight_map": {{}}, "metadata": {{"total_size": {2**63}}}}}', f"total_size is '{2**63}'"),
         ('{"weight_map": {}, "metadata": {"total_size": Infinity}}', "total_size is 'inf'"),
     ],
 )
