@@ -21,8 +21,6 @@ from attncalc.config.layouts import reject_list, reject_other_layout
 from attncalc.config.safetensors import INDEX, stored_weights
 from attncalc.config.user_files import open_file
 
-LIMIT = 4 << 20
-CONFIG: dict[str, Any] = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}
 YAML = "d_model: 64\nn_layers: 2\nn_heads: 4\nd_ff: 9\nnorm: rmsnorm\n"
 
 
@@ -31,26 +29,6 @@ def padded(content: bytes, size: int, end: bytes = b"") -> bytes:
 
 
 # Model files and those beside them
-
-
-def test_a_config_has_at_most_4_mebibytes(tmp_path: Path) -> None:
-    file = tmp_path / "config.json"
-    body = json.dumps(CONFIG).encode()
-    file.write_bytes(padded(body, LIMIT))
-    assert load(file).main.n_layers == 2
-    file.write_bytes(padded(body, LIMIT + 1))
-    with pytest.raises(AttncalcError, match=r"config\.json: longer than 4,194,304 bytes"):
-        load(file)
-
-
-def test_a_quantization_beside_a_config_has_at_most_4_mebibytes(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    beside = tmp_path / "quant_config.json"
-    beside.write_bytes(padded(b'{"w_bit": 4}', LIMIT))
-    assert load(tmp_path).weights_dtype == "int4"
-    beside.write_bytes(padded(b'{"w_bit": 4}', LIMIT + 1))
-    with pytest.raises(AttncalcError, match=r"quant_config\.json: longer than 4,194,304 bytes"):
-        load(tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "O_NONBLOCK"), reason="no pipes on this system")

@@ -428,25 +428,12 @@ LAYOUTS: dict[str, tuple[str, object, str, str]] = {
         "a LoRA adapter (adapter_config.json)",
         "give the base model: meta-llama/Llama-3.1-8B",
     ),
-    "LoRA without a base": (
-        "adapter_config.json",
-        {"peft_type": "LORA"},
-        "a LoRA adapter",
-        "the base model's config.json",
-    ),
     "TensorRT-LLM checkpoint": (
         "config.json",
         {"architecture": "LlamaForCausalLM", "hidden_size": 4096, "mapping": {"tp_size": 2}, "quantization": {}},
         "a config of TensorRT-LLM",
         "give the config.json of the model itself",
     ),
-    "TensorRT-LLM engine": (
-        "config.json",
-        {"version": "0.12", "pretrained_config": {"architecture": "LlamaForCausalLM"}, "build_config": {}},
-        "a config of TensorRT-LLM",
-        "give the config.json",
-    ),
-    "TensorRT-LLM, old": ("config.json", {"builder_config": {"hidden_size": 1}}, "a config of TensorRT-LLM", "give"),
     "MLC": (
         "mlc-chat-config.json",
         {"model_type": "llama", "quantization": "q4f16_1", "model_config": {"hidden_size": 4096}},
@@ -465,12 +452,6 @@ LAYOUTS: dict[str, tuple[str, object, str, str]] = {
         "the modules of sentence-transformers",
         "give 0_Transformer/config.json",
     ),
-    "sentence-transformers at the top": (
-        "modules.json",
-        [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}],
-        "the modules of sentence-transformers",
-        "give the config.json beside it",
-    ),
     "an index": (
         "model.safetensors.index.json",
         {"metadata": {"total_size": 5}, "weight_map": {}},
@@ -478,20 +459,12 @@ LAYOUTS: dict[str, tuple[str, object, str, str]] = {
         "give the folder that contains it",
     ),
     "GGUF metadata": ("gguf.json", {"general.architecture": "llama"}, "the metadata of a GGUF file", "the .gguf file"),
-    "ONNX": ("genai_config.json", {"model": {"decoder": {}}, "search": {}}, "ONNX Runtime GenAI", "give the config"),
     "generation": (
         "generation_config.json",
         {"eos_token_id": 2, "transformers_version": "4.4"},
         "a generation_config.json",
         "give the config.json beside it",
     ),
-    "tokenizer": (
-        "tokenizer_config.json",
-        {"tokenizer_class": "X"},
-        "a tokenizer's file",
-        "give the config.json beside",
-    ),
-    "a list": ("list.json", [1, 2], "not a JSON object", "in braces"),
 }
 
 
