@@ -164,7 +164,7 @@ def _is_alike(part: str, known: str) -> bool:
 
 ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
 """Options whose example is assumed without a value, as it is a usual one: an answer names it."""
-ASSUMED_IN_WORDS = ("--gpu h100", "--context", "--gpu cpu", "--users", "--heads", "--head-dim", "MODEL")
+ASSUMED_IN_WORDS = ("--gpu h100", "--gpu 8xh100", "--context", "--gpu cpu", "--users", "--heads", "--head-dim", "MODEL")
 """Further ones that a question assumes without a command."""
 ON_GPU = ("options of a GPU",)
 """Stands for the options that mean nothing without --gpu, as -ngl."""

@@ -87,9 +87,10 @@ def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: b
         time = time._replace(assumes_mfu=request.mfu is None)
     needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
     usual = map(gpu_of, _USUAL_GPUS) if with_changes and run.gpu is None and run.gpus == 1 else ()
-    ways = ways_to_tune(run).items()
-    fewest = tuple((gpu, {way: fewest_gpus(one, gpu) for way, one in ways}) for gpu in usual)
-    return Answer(result, of_work, time, request.auto, changes(run) if needs_changes else (), fewest)
+    ways = ways_to_tune(run)
+    fewest = tuple((gpu, {way: fewest_gpus(one, gpu) for way, one in ways.items()}) for gpu in usual)
+    by_way = {way: train_result(one, plain=True) for way, one in ways.items() if fewest and run.lora is None}
+    return Answer(result, of_work, time, request.auto, changes(run) if needs_changes else (), fewest, by_way)
 
 
 def trainable_report(options: TrainOptions, *, full: bool = False) -> Report:

@@ -21,7 +21,7 @@ from typing import Any
 from ..api.fit_options import EngineOptions
 from ..config import load
 from ..config.gpus import gpus_of, instances
-from ..config.presets import hint, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
+from ..config.presets import hint, of_size, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
 from ..config.user_files import piped_in
 from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, NotUnderstoodError, is_valid
@@ -485,7 +485,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
     votes["train"] += 3 * any(item.idea and item.idea.means == "train" for item in items)  # 'grpo with vllm'
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
-    asks_flops = any(item.idea and item.idea.means == "flops | train" for item in items)
+    asks_flops = any(item.idea and item.idea.means.startswith("flops | train") for item in items)
     votes["flops"] += 9 * (asks_flops and "D" in _given(items) and not kinds["gpu"])
     asks_users = any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     is_limited = any(map(_has_nodes, items)) or "--budget" in named
@@ -662,7 +662,9 @@ class Reading:
         if item.kind == "model" and item.is_guess and (models := hint(item.typed)).startswith("which one"):
             self.notes.append(models.rstrip("? "))
         if item.kind == "model" and item.is_exact and item.text not in (item.typed, item.value):
-            self.assumed.append(f"{item.text} for {item.typed}")
+            is_near = kind_of(item.typed) == "billions" and not of_size(item.typed)
+            nearest = " (the nearest size; 'attncalc presets' lists all)" * is_near
+            self.assumed.append(f"{item.text} for {item.typed}{nearest}")
         return True
 
     def _slot(self, item: Item) -> tuple[str, ...] | None:
@@ -948,9 +950,10 @@ class Reading:
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*FOR_PROGRAMS, "--plot")):
             self._choose_rows()
         examples: list[str] = []
-        is_open = self._typed is None or (self._typed == "compare" and bool(self._arguments))  # 'compare mha gqa'
+        has_kinds = bool(self._arguments) or "--attention" in self._found
+        is_open = self._typed is None or (self._typed == "compare" and has_kinds)  # 'compare mha gqa'
         assumable = (*ASSUMED, *ASSUMED_IN_WORDS) if is_open and not self.unread + self.doubts else ASSUMED
-        is_moved = self._typed not in (None, self._command)
+        is_moved = self._typed not in (None, self._command) and not (is_open and self._command == "sweep")
         # 'will it rain in Paris tomorrow', 'how much vram needs flux'
         is_moved |= "MODEL" in self.missing and len(self.left_out) > 2 * bool(self._found)
         if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..attention.linear import GatedDeltaNet
@@ -83,6 +84,7 @@ class Answer(NamedTuple):
     changes: tuple[Change, ...]  # changes that make it fit
     # Without a GPU, the fewest of common ones for each way to tune, with their changes; None if 1,024 are not enough
     fewest: tuple[tuple[Gpu, dict[str, Change | None]], ...] = ()
+    by_way: Mapping[str, TrainResult] = MappingProxyType({})  # {way to tune: the run without such changes}
 
 
 def train_report(of: Answer, *, full: bool = False) -> Report:
@@ -109,7 +111,8 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
     shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
     if of.fewest and height(shorter) > HEIGHT:
         *others, work = shorter.tables
-        shorter = shorter._replace(tables=(*others, work._replace(rows=work.rows[:1] + work.rows[2:])))  # no FLOP/token
+        rest = [work._replace(rows=work.rows[2:])] if work.rows[2:] else []  # without the FLOPs
+        shorter = shorter._replace(tables=(*others, *rest))
     rows = _change_rows(of.changes) if of.changes and height(shorter) > HEIGHT else []
     keeps_last = run.lora is None  # how many GPUs are enough
     while height(shorter) > HEIGHT and len(rows) > 1:
@@ -419,11 +422,13 @@ def _changes_table(rows: Sequence[list[tuple[str, ...]]]) -> Table:
 
 def _fewest_table(of: Answer) -> Table:
     columns = [Column("fewest, up to 1,024 GPUs", "left"), *map(Column, of.fewest[0][1])]
-    rows = (
+    rows = [
         (f"{gpu.name}, {gib(gpu.memory)} GiB", *(count(one.run.gpus) if one else "-" for one in by_way.values()))
         for gpu, by_way in of.fewest
-    )
-    return Table(tuple(columns), tuple(rows), missing="not enough")
+    ]
+    if of.by_way:
+        rows.append(("needed on one GPU, GiB", *(gib_range(one.low, one.high) for one in of.by_way.values())))
+    return Table(tuple(columns), tuple(rows))
 
 
 def _without_change(run: Training) -> Table:
