@@ -25,8 +25,8 @@ from measurements import Measurement, measurements  # noqa: E402
 from attncalc.serving.published import ANY_LOAD, ServingClass, class_of  # noqa: E402
 
 TABLE = ROOT / "attncalc" / "serving" / "published.json"
-FEWEST = 5
-"""Runs without which a class has no range."""
+FEWEST, FEWEST_FOR_MEDIAN = 5, 15
+"""Runs without which a class has no range, and without which it has the median of all loads."""
 Classes = dict[ServingClass, list[Measurement]]
 
 
@@ -74,18 +74,26 @@ def derived(runs: Sequence[Measurement]) -> dict[str, Any]:
     factor = widening(classes)
     for of, members in [*classes.items()]:
         classes[of._replace(load=ANY_LOAD)] += members
-    table = [row(of, members, factor) for of, members in sorted(classes.items()) if len(members) >= FEWEST]
+    table = [
+        row(of, members, classes[of._replace(load=ANY_LOAD)], factor)
+        for of, members in sorted(classes.items())
+        if len(members) >= FEWEST
+    ]
     return {"widened_by": round(factor, 2), "classes": table}
 
 
-def row(of: ServingClass, members: Sequence[Measurement], factor: float) -> dict[str, Any]:
-    """Return one class as JSON."""
+def row(
+    of: ServingClass, members: Sequence[Measurement], any_load: Sequence[Measurement], factor: float
+) -> dict[str, Any]:
+    """Return one class as JSON; `any_load` are the runs of its models and GPUs."""
     ratios = [run.of_planning for run in members]
+    typical = members if len(members) >= FEWEST_FOR_MEDIAN else any_load
     return {
         **of._asdict(),
         "runs": len(members),
         "low": round(quantile(ratios, 0.1) / factor, 3),
-        "median": round(quantile(ratios, 0.5), 3),
+        "median": round(quantile((run.of_planning for run in typical), 0.5), 3),
+        "median_runs": len(typical),
         "high": round(min(1.0, quantile(ratios, 0.9) * factor), 3),
         "sources": sorted({source(run) for run in members}),
     }

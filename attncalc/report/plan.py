@@ -250,21 +250,26 @@ def _cost(row: Row) -> str:
     assert row.price_per_month
     gpu = row.candidate.gpu
     one = float(row.demand.prices[gpu.rented]) * (gpu.per_node if gpu.instance else 1)
-    text = f"Price: {float(row.price):,.2f} per hour ({one:,.2f} per {gpu.instance or 'GPU'}), "
+    each = f"{one:,.2f}" if round(one, 2) == one else f"{one:,.3f}"
+    text = f"Price: {float(row.price):,.2f} per hour ({each} per {gpu.instance or 'GPU'}), "
     text += f"{float(row.price_per_month):,.0f} per month (730 h)"
     if row.price_per_million is None:
         return text
-    of_runs, each = published(row), float(row.price_per_million)
-    typical = f", {each / of_runs.median:.3g} at the median of published runs" if of_runs else ""
-    return f"{text}, {each:.3g} per million output tokens{'' if row.demand.efficiency else ' at best'}{typical}"
+    of_runs, tokens = published(row), float(row.price_per_million)
+    typical = f", {tokens / of_runs.median:.3g} at the median of published runs" if of_runs else ""
+    return f"{text}, {tokens:.3g} per million output tokens{'' if row.demand.efficiency else ' at best'}{typical}"
 
 
 def _expected(typical: Row, of_runs: PublishedRange) -> str:
     """Return the GPUs, or the users of these, at the speed of the median published run."""
-    enough = plural(typical.users or 0, "user") if typical.demand.is_open else plural(typical.gpus, "GPU")
+    gpu, enough = typical.candidate.gpu, plural(typical.gpus, "GPU")
+    if typical.demand.is_open:
+        enough = plural(typical.users or 0, "user")
+    elif gpu.instance:
+        enough = f"{count(typical.nodes)} x {gpu.instance} ({enough})"
     if typical.price_per_month and not typical.demand.is_open:
         enough += f" for {float(typical.price_per_month):,.0f} per month"
-    runs = plural(of_runs.runs, "published run")
+    runs = plural(of_runs.median_runs, "published run")
     return f"Expect {enough}: the median of {runs} reaches {of_runs.median:.2g} of the best case"
 
 

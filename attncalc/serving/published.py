@@ -37,7 +37,8 @@ class PublishedRange(NamedTuple):
     of: ServingClass  # the class
     # Below most runs. Expected tokens/s are from `low` to `high` times the planning figure.
     low: float
-    median: float
+    median: float  # of these runs, or if they are few of those with any load
+    median_runs: int  # the number of these
     high: float  # above most runs
     runs: int  # their number
     sources: tuple[str, ...]  # the repositories and pages that published them
@@ -63,5 +64,7 @@ def _table() -> dict[ServingClass, PublishedRange]:
     ranges = {}
     for row in found["classes"]:
         of = ServingClass(row["model"], row["load"], row["gpus"])
-        ranges[of] = PublishedRange(of, row["low"], row["median"], row["high"], row["runs"], tuple(row["sources"]))
+        ranges[of] = PublishedRange(
+            of, row["low"], row["median"], row["median_runs"], row["high"], row["runs"], tuple(row["sources"])
+        )
     return ranges
