@@ -287,7 +287,7 @@ class AnswerOptions(ReportOptions):
             values["format"] = "tsv"
         values["unit"] = "B" if str(values["unit"]).lower() in ("byte", "bytes") else values["unit"]
         super().__init__(**values)
-        if self.unit is not None and not is_valid(parse_bytes, f"1{self.unit}", ""):
+        if self.unit is not None and not is_valid(parse_bytes, f"1 {self.unit}", ""):
             raise AttncalcError(f"--unit: '{truncate(self.unit)}' is no unit of sizes", "write B, MiB, GiB, MB or GB")
         if self.unit is not None and self.get is None:
             tell("note: --unit is not used: it is for --get; a screen has GiB and bytes, and --json bytes")
@@ -304,7 +304,7 @@ class AnswerOptions(ReportOptions):
 
         if self.get is not None:
             self.write(
-                lines.picked(report, self.get.split(","), parse_bytes(f"1{self.unit or 'B'}", "--unit")), tabs=True
+                lines.picked(report, self.get.split(","), parse_bytes(f"1 {self.unit or 'B'}", "--unit")), tabs=True
             )
             tell_alerts(report)
         elif not self.is_silent:
