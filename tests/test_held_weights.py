@@ -136,12 +136,6 @@ def test_old_versions_keep_products_of_mla() -> None:
     assert "products of MLA's matrices" not in extra(held(load("deepseek-v3"), on="h200", tp=8, version="0.8.5"))
 
 
-def test_matrices_of_four_bits_have_no_products() -> None:
-    model = load("deepseek-v3")
-    found = held(model, on="rtx-3090", tp=16, version="v0", weights_dtype="int4")
-    assert "products of MLA's matrices" not in extra(found)
-
-
 def test_rope_tables_have_a_row_per_position() -> None:
     # 131,072 positions x 128 elements x 2 B; llama3's scaling does not change them
     scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
@@ -245,25 +239,6 @@ def test_kv_b_is_copied_if_it_is_quantized() -> None:
     assert quantized["absorbed kv_b"] == 27 * 512 * 16 * 256 * 2
     # SGLang always copies
     assert extra(held(plain, engine="sglang"))["absorbed kv_b"] == 27 * 512 * 16 * 256 * 2
-
-
-def test_importing_flashinfers_mla_took_128_mib_for_some_versions() -> None:
-    plain = from_config(**{key: value for key, value in DEEPSEEK.items() if key != "quantization_config"})
-    by_version = {
-        version: extra(held(plain, version=version)).get("FlashInfer's MLA workspace", 0)
-        for version in ("0.10.2", "0.11.2", "0.24.0", "0.26.0", "0.33.0")
-    }
-    assert by_version == {"0.10.2": 0, "0.11.2": 128 * MIB, "0.24.0": 128 * MIB, "0.26.0": 0, "0.33.0": 0}
-    assert "FlashInfer's MLA workspace" not in extra(held(plain, on="a100-80gb", version="0.19.0"))
-    assert "FlashInfer's MLA workspace" not in extra(held(from_config(**LLAMA), version="0.19.0"))
-
-
-def test_the_vocabulary_is_padded_to_64_rows() -> None:
-    model = from_config(**{**LLAMA, "vocab_size": 49155})
-    # 49,155 -> 49,216, of the embedding and the head
-    assert extra(held(model))["padding of the vocabulary"] == 2 * 61 * 4096 * 2
-    # over four devices: 12,304 rows each instead of 12,289
-    assert extra(held(model, tp=4))["padding of the vocabulary"] == 2 * 15 * 4096 * 2
 
 
 def test_the_allocator_gives_whole_blocks_of_2_mib() -> None:

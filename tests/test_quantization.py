@@ -351,12 +351,9 @@ UNREAD: dict[str, Any] = {
     **{f"{name}, whose codebooks vary": {"quant_method": name} for name in ("aqlm", "higgs", "vptq", "spqr")},
     "quanto": {"quant_method": "quanto", "weights": "int8"},
     "GGUF in a folder": {"quant_method": "gguf"},
-    "no method": {"bits": 4},
     "no object": "int4",
-    "bits that are not known": {"quant_method": "gptq", "bits": 9},
     "a packing that is not known": {"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"},
     "modelopt's AWQ": {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"},
-    "a type of torchao that is not known": {"quant_method": "torchao", "quant_type": "uintx_weight_only"},
     "Quark's integers": {
         "quant_method": "quark",
         "global_quant_config": {"weight": {"dtype": "uint4", "qscheme": "per_group"}},
@@ -367,10 +364,6 @@ UNREAD: dict[str, Any] = {
     "sparse weights": compressed(
         {"num_bits": 8, "type": "int", "strategy": "channel"}, sparsity_config={"format": "sparse-24-bitmask"}
     ),
-    "no groups": {"quant_method": "compressed-tensors"},
-    "a group without scheme": {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": []}}},
-    "a strategy that is not known": compressed({"num_bits": 8, "type": "int", "strategy": "token"}),
-    "a block of letters": {"quant_method": "fp8", "weight_block_size": ["a", "b"]},
     "an algorithm that is not known": {"quant_method": "modelopt", "quant_algo": "W1A1"},
     "a pattern that is not valid": {"quant_method": "fp8", "modules_to_not_convert": ["re:("]},
     "a repeat in a repeated group": {"quant_method": "fp8", "modules_to_not_convert": ["re:(a+)+b"]},
@@ -413,38 +406,9 @@ FIELDS = [
 ]
 VALUES = st.sampled_from(
     [
-        *(
-            None,
-            True,
-            False,
-            0,
-            1,
-            3,
-            4,
-            8,
-            16,
-            -1,
-            10**9,
-            2.5,
-            float("nan"),
-            "",
-            "int",
-            "float",
-            "Linear",
-            "re:(",
-            "*",
-        ),
-        *(
-            "re:(",
-            "group",
-            "FP8",
-            "MIXED_PRECISION",
-            "fp8_e4m3",
-            "per_tensor",
-            "affine",
-            "Int4WeightOnlyConfig",
-            "marlin",
-        ),
+        *(None, True, False, 0, 1, 3, 4, 8, 16, -1, 10**9, 2.5, float("nan")),
+        *("", "int", "float", "Linear", "re:(", "*", "group", "FP8", "MIXED_PRECISION", "fp8_e4m3", "per_tensor"),
+        *("affine", "Int4WeightOnlyConfig", "marlin"),
     ]
 )
 JSON = st.recursive(
