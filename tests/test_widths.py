@@ -11,7 +11,7 @@ from asking import Ask
 from tables import each
 from test_docs import printed, screens
 
-from attncalc.report.lists import list_lines, screen_width
+from attncalc.report.lists import list_lines, screen_width, wrapped
 from attncalc.report.report import LABEL, Column, Table
 
 LOGS = Path(__file__).parent / "data" / "engine-logs"
@@ -151,6 +151,10 @@ def test_messages_have_the_width_of_columns_and_are_one_line_in_a_pipe_without(
 )
 def test_a_list_has_the_labels_of_a_table_in_each_line(table: Table, lines: list[str]) -> None:
     assert list_lines(table, 40) == lines
+
+
+def test_a_number_and_its_unit_are_on_one_line() -> None:
+    assert wrapped("weights take 12.5 GiB, or 3 %", width=19) == ["weights take", "  12.5 GiB, or 3 %"]
 
 
 def test_a_list_says_what_a_missing_cell_means() -> None:

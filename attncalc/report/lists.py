@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Columns of a screen that is no terminal, and of text on a wider one."""
+_UNITS = "|".join(map(re.escape, sorted(UNIT_NAMES, key=len, reverse=True)))
 _NARROWEST = 40
 """Columns of the narrowest screen; a narrower terminal wraps the lines itself."""
 
@@ -33,8 +34,13 @@ def screen_width(stream: TextIO) -> int:
 
 
 def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
-    """Return `text` in lines of at most `width` columns, indented by `hanging` after the first."""
-    return textwrap.wrap(text, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+    """Return `text` in lines of at most `width` columns, indented by `hanging` after the first.
+
+    No line ends between a number and its unit.
+    """
+    joined = re.sub(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/]))", "\0", text)
+    lines = textwrap.wrap(joined, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def tell(text: str, hanging: str = "  ", stream: TextIO | None = None) -> None:
@@ -163,8 +169,7 @@ def _without_unit(header: str, before: str = "(?:^|,? )") -> tuple[str, str]:
 
     'KV cache, GiB' has a unit. 'tokens per GiB' and '7.6 GiB' have none.
     """
-    units = "|".join(map(re.escape, sorted(UNIT_NAMES, key=len, reverse=True)))
-    match = re.search(rf"(?<!per){before}({units})(?=,? (?!per)|$)", header)
+    match = re.search(rf"(?<!per){before}({_UNITS})(?=,? (?!per)|$)", header)
     if match is None or re.search(r"(?:^| )[\d.,]+$", header[: match.start()]):
         return header, ""
     return header[: match.start()] + header[match.end() :], match[1]
