@@ -255,7 +255,7 @@ class Words:
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
             found = [item for item in found if item.kind != "attention"]
         found = _as_one_machine(_without_this_machine(found))
-        return _with_splits(_without_empty(_with_neighbours(_with_usual(found))))
+        return _with_splits(_without_empty(_with_neighbours(_without_denied(_with_usual(found)))))
 
     def _unglued(self, word: str) -> list[str]:
         """Return a number and what it counts, or a family and a size, as two words: '500users', 'llama70b'."""
@@ -721,6 +721,17 @@ def _with_neighbours(items: Sequence[Item]) -> list[Item]:
             found[i] = item._replace(kind="unknown")
         elif item.text in _EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
             found[i + 1] = found[i - 1]._replace(value=after.text)
+    return found
+
+
+def _without_denied(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items with MHA for 'without gqa', and without the kind of attention that a model is said to lack."""
+    found = [*items]
+    for i, (item, after) in enumerate(pairwise(items)):
+        if after.kind == "attention" and item.typed.lower() in _DENIALS:
+            found[i : i + 2] = Item("filler", item.text, item.typed), after._replace(text="mha")
+        elif after.kind == "attention" and any(one.typed.endswith("n't") for one in items[max(i - 1, 0) : i + 1]):
+            found[i + 1] = Item("filler", after.text, after.typed)  # 'phi-3-mini doesn't have GQA'
     return found
 
 
