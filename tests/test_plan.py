@@ -398,7 +398,7 @@ def test_a_rate_needs_decoders_for_as_many_requests_as_run(ask: Ask) -> None:
 
 
 def charts_of(**options: Any) -> dict[str, Lines]:
-    drawn = plan("llama3.1-70b", prompt="3K", output=500, gpu="h100,h200,mi300x", **options).report.draw()
+    drawn = plan("llama3.1-70b", prompt="3K", output=500, **{"gpu": "h100,h200,mi300x", **options}).report.draw()
     assert drawn
     return {chart.name: chart for chart in drawn.charts if isinstance(chart, Lines)}
 
@@ -477,6 +477,8 @@ def test_whole_instances_are_rented(ask: Ask) -> None:
     assert (document["layers"][0]["gpu"], document["layers"][0]["instance"]) == ("h100-80gb", "p5.48xlarge")
     assert ask(*words, "20").out.startswith("1 x p5.48xlarge (8 x H100 80GB SXM): tp 4, 2 replicas, ")
     assert figures_of(ask(*words, "500", "--json").document)["nodes"] > 1  # and no limit of one
+    chart = charts_of(users=20, gpu="p5.48xlarge", price=98)["users"]
+    assert {users for gpus, users in chart.series[0].points if gpus < 8} == {0}
 
 
 @each(("limit", "gpus"), [

@@ -180,7 +180,7 @@ class ChoiceOptions(TypedDict, total=False):
 class CostOptions(TypedDict, total=False):
     """What GPUs cost, and in which order the answers are."""
 
-    price: Annotated[str | Mapping[str, float] | None, PRICE]
+    price: Annotated[str | float | Mapping[str, float] | None, PRICE]
     budget: Annotated[
         str | None,
         BUDGET,

@@ -24,7 +24,7 @@ class RowOptions(TypedDict, total=False):
             help="Concurrent users, for the columns gpus_needed and price_per_hour; with --prompt.",
         ),
     ]
-    price: Annotated[str | Mapping[str, float] | None, PRICE.but(axis=False, common=False)]
+    price: Annotated[str | float | Mapping[str, float] | None, PRICE.but(axis=False, common=False)]
     fewest_gpus: Annotated[bool, "Give each row the fewest GPUs of its kind that hold the model and the batch."]
     where: Annotated[
         str | Sequence[str] | None,

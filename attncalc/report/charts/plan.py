@@ -84,6 +84,8 @@ def _users_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
         numbers = range(step := -(-longest // _STEPS), longest + 1, step)
 
     def served(of_gpu: Sequence[tuple[Candidate, float]], gpus: int) -> float:
+        gpu = of_gpu[0][0].gpu
+        gpus -= gpus % gpu.per_node if gpu.instance else 0
         loads = [gpus // candidate.split.gpus * load for candidate, load in of_gpu if load < math.inf]
         return max(loads, default=0.0)
 
