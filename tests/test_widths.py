@@ -171,3 +171,16 @@ def test_a_command_that_is_too_wide_is_folded_with_backslashes() -> None:
     assert list_lines(table, 40) == [
         *("  with --tp 2:", "  vllm serve some/model \\", "      --max-model-len 32768 --x 1")
     ]
+
+
+@pytest.mark.parametrize("command", ["kv gpt2 -o x.json", "compare gpt2 --plot x.svg", "sweep gpt2 -c 512,1K -o x.csv"])
+def test_a_terminal_says_which_file_was_written(
+    command: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if "--plot" in command:
+        pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    terminal = Terminal()
+    with contextlib.redirect_stderr(terminal):
+        ask(*command.split(), "--force")
+    assert terminal.getvalue() == f"wrote {command.rpartition(' ')[2]}\n"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..units import short, truncate
 from .characters import printable
 from .lists import WIDTH, screen_width
 from .report import LABEL, Column, Report, Table
-from .write import deliver, saved
+from .write import deliver, saved, tell_written
 
 _MOST_VALUES = 8
 """Values of x of a line in words."""
@@ -36,7 +36,8 @@ def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
     return names
 
 
-def picture_file(picture: Picture, names: tuple[str, ...], file: Path, *, force: bool) -> AbstractContextManager[None]:
+@contextmanager
+def picture_file(picture: Picture, names: tuple[str, ...], file: Path, *, force: bool) -> Iterator[None]:
     """Draw the charts of these names into a file, which gets its name when the block of the context ends without an
     error; its suffix selects the format.
 
@@ -45,7 +46,9 @@ def picture_file(picture: Picture, names: tuple[str, ...], file: Path, *, force:
     """
     from ..plot.picture import render
 
-    return saved(render(_printable(picture), names, file.suffix.lower()), file, force=force)
+    with saved(render(_printable(picture), names, file.suffix.lower()), file, force=force):
+        yield
+    tell_written(file)
 
 
 def print_picture(picture: Picture, names: tuple[str, ...], *, plain: bool = False) -> None:

@@ -62,6 +62,12 @@ def tell_alerts(report: Report) -> None:
             tell(note)
 
 
+def tell_written(file: Path) -> None:
+    """Name a file that was written, to a person at a terminal; a script's standard error stays empty."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        tell(f"wrote {truncate(file)}")
+
+
 def deliver(text: str | bytes, output: Path | None, *, force: bool, tabs: bool = False) -> None:
     """Print `text`, or save it to `output`; '-' is standard output too. Tabs are escaped unless `tabs` is true.
 
@@ -69,6 +75,7 @@ def deliver(text: str | bytes, output: Path | None, *, force: bool, tabs: bool =
     """
     if goes_to_file(output):
         save(text, output, force=force, tabs=tabs)
+        tell_written(output)
     elif force:
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     else:

@@ -14,7 +14,7 @@ from ..report.lists import tell
 from ..report.notes import FAILED, WARNING
 from ..report.schemas import schema_name
 from ..report.watch import Watch
-from ..report.write import new_file, write
+from ..report.write import new_file, tell_written, write
 from ..units import count
 from .axes import cell
 from .columns import title_of
@@ -48,6 +48,7 @@ def write_sweep(
         if goes_to_file(output):
             with new_file(output, force=force, is_binary=form.is_binary) as file:
                 form.write(rows, file)
+            tell_written(output)
         else:
             with watch.between_rows():
                 form.write(rows, _standard_output(form))
