@@ -65,7 +65,7 @@ class Idea(NamedTuple):
                     options.append((word,))
                 else:
                     filled = (
-                        re.sub(rf"^(\w+[=:+>])?{self.takes}$", lambda m: _prefixed(m[1] or "", str(value)), word)
+                        re.sub(rf"^(\w*[=:+>/])?{self.takes}$", lambda m: _prefixed(m[1] or "", str(value)), word)
                         if self.takes
                         else word
                     )
@@ -81,7 +81,8 @@ class Idea(NamedTuple):
 
 
 def _prefixed(prefix: str, value: str) -> str:
-    """Return 'mla:128,mla:256' for '128,256'."""
+    """Return 'mla:128,mla:256' for '128,256', and 'targets=q+v' for 'q,v'."""
+    value = value.replace(",", "+") if prefix == "targets=" else value
     return ",".join(f"{prefix}{one}" for one in value.split(","))
 
 

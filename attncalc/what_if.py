@@ -35,7 +35,7 @@ def parse_pattern(text: str, name: str) -> tuple[str, ...]:
     for part in () if numbers else text.split(","):
         # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size; config.json has 'full_attention'
         word = part.strip().lower().removesuffix("_attention")
-        match = re.fullmatch(r"(?:(\d{1,9}) ?[x*]? ?)?((?:gqa|mla):\d+|[a-z]+)(?::(\d{1,9}))?", word)
+        match = re.fullmatch(r"(?:(\d{1,9}) ?[x*]? ?)?(gqa:\d+|mla:\d+(?:\+\d+)?|[a-z]+)(?::(\d{1,9}))?", word)
         if match is None or (match[1] and match[3]) or not (match[2] in _SPANS or Variant.is_named(match[2])):
             raise AttncalcError(f"{name}: '{truncate(part.strip())}' is no kind of layer", _written(text))
         kind, number = _SPANS.get(match[2], match[2]), int(match[1] or match[3] or "1")

@@ -71,6 +71,7 @@ def test_wide_values_are_cached_at_their_own_width() -> None:
         ("mqa", Grouped(8, 1, 16)),
         ("gqa:4", Grouped(8, 4, 16)),
         ("mla:32", Latent(8, 32, 16, 8, 16)),
+        ("mla:32+4", Latent(8, 32, 16, 4, 16)),
     ],
 )
 def test_variants_of_grouped_attention(text: str, expected: Any) -> None:
@@ -101,7 +102,8 @@ def test_a_variants_rotary_key_is_half_as_wide_as_a_head(d_head: int, rope: int)
     ("text", "kind", "words"),
     [
         ("mqa", Grouped(8, 2, 16), ""),
-        ("mla:32", Grouped(8, 2, 16), "a rotary key of 8 beside the latent"),
+        ("mla:32", Grouped(8, 2, 16), "a rotary key of 8 beside the latent; queries"),
+        ("mla:32+4", Grouped(8, 2, 16), "queries not compressed"),
         ("mqa", Latent(8, 32, 16, 4, 12), "queries are not compressed"),
         ("mla:64", Latent(8, 32, 16, 4, 12), ""),
         ("mqa", Cross(Grouped(8, 8, 16)), ""),

@@ -18,8 +18,8 @@ from attncalc import Workload, kv_cache, params
 from attncalc.config.huggingface.architectures import model_type_of_class
 from attncalc.config.huggingface.family import families
 from attncalc.config.huggingface.fields import config_classes
-from attncalc.config.huggingface.sizes import NAMES
 from attncalc.config.huggingface.unused_fields import READ_BY_ENGINES
+from attncalc.config.size_names import NAMES
 from attncalc.errors import AttncalcError
 from attncalc.model import ModelSpec
 

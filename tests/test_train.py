@@ -324,6 +324,7 @@ def test_each_change_makes_it_fit() -> None:
         ({"gpus": 8, "zero": 2, "pp": 2}, "zero=2 cannot be combined with pp=2"),
         ({"lora": "r=8,targets=q+x"}, "has no matrix 'x'"),
         ({"lora": "targets=q"}, "lora needs a rank"),
+        ({"lora": "r=8,targets=q,targets=v"}, "lora has targets twice"),
         ({"lora": "r=8,targets="}, "lora has no targets"),
         ({"lora": "r=8,dropout=1"}, "lora: dropout cannot be '1'"),
         ({"lora": "r=8", "bitsandbytes": "0.41"}, "bitsandbytes needs weights_dtype='nf4'"),

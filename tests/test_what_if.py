@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
 
-from attncalc import AttncalcError, kv_cache, load, params, sweep
+from attncalc import AttncalcError, compare, kv_cache, load, params, sweep
 from attncalc.what_if import parse_pattern, what_if
 
 
@@ -146,6 +146,18 @@ def test_a_window_replaces_those_of_the_local_layers_only() -> None:
     # Gemma 3 27B: 52 local and 10 global layers of 16 KV heads x 128, K and V in bf16
     changed = kv_cache("gemma3-27b", context=131072, window=8192)
     assert int(changed.total) == 2 * 16 * 128 * 2 * (52 * 8192 + 10 * 131072)
+
+
+def test_a_comparison_has_a_model_with_and_without_other_sizes() -> None:
+    """2 of 8 KV heads: a quarter of the cache, and 6 heads fewer in W_k and W_v of 4,096 x 128 in 32 layers."""
+    released, changed = compare("llama3.1-8b", kv_heads=2, context=4096).rows
+    assert (released["name"], changed["name"]) == ("llama3.1-8b", "--kv-heads 2")
+    assert released["kv_cache"] == 4 * changed["kv_cache"]
+    assert released["params_total"] - changed["params_total"] == 32 * 2 * 6 * 4096 * 128
+    with pytest.raises(AttncalcError, match="kv_heads takes one model, not 2"):
+        compare("llama3.1-8b", "gpt2", kv_heads=2)
+    with pytest.raises(AttncalcError, match="attention cannot be combined with kv_heads"):
+        compare("llama3.1-8b", attention="mla:512", kv_heads=2)
 
 
 def test_a_model_without_windows_keeps_its_pattern_of_full_layers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..attention import Variant
 from ..config import ModelLike
-from ..errors import AttncalcError, MissingError
+from ..errors import AttncalcError, MissingError, clash
 from ..model import ModelSpec, plural
 from ..options import as_text
 from ..ranges import parse_counts
@@ -18,11 +19,16 @@ from ..report.report import Report
 from ..units import count, long_option
 from .arguments import takes
 from .inputs import DEFAULT_CONTEXT, read_model, read_workload
-from .options import ComparedModelOptions, CompareOptions
+from .options import ComparedModelOptions, CompareOptions, OtherSizeOptions
 from .results import ResultRows, model_subject
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class _OtherModelOptions(ComparedModelOptions, OtherSizeOptions, total=False):
+    """The options of the model with other sizes."""
+
 
 MAX_CONTEXTS = 100
 """The most contexts of one comparison."""
@@ -83,8 +89,23 @@ def models_and_kinds(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def read_models(models: Sequence[ModelLike], options: Mapping[str, Any]) -> list[ModelSpec]:
-    """Return one device's share of every model. Raises AttncalcError as `read_model` does."""
-    return [read_model(model, options, ComparedModelOptions) for model in models]
+    """Return one device's share of every model; of one with other sizes, as released and with these.
+
+    Raises AttncalcError as `read_model` does, and if several models would have other sizes.
+    """
+    specs = [read_model(model, options, ComparedModelOptions) for model in models]
+    sizes = [long_option(name) for name in OtherSizeOptions.__annotations__ if options.get(name) is not None]
+    if sizes and options.get("attention"):
+        raise clash("--attention", sizes[0])
+    if sizes and len(models) > 1:
+        raise AttncalcError(
+            f"{sizes[0]} takes one model, not {count(len(models))}", f"name one model, or leave {sizes[0]} out"
+        )
+    if sizes:
+        changed = read_model(models[0], options, _OtherModelOptions)
+        name = changed.title.rpartition(" with ")[2]  # '--kv-heads 2'
+        specs.append(dataclasses.replace(changed, name=name))
+    return specs
 
 
 def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) -> Report:

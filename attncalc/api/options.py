@@ -2,14 +2,16 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, TypedDict, get_args
 
 from ..attention import Variant
+from ..config.size_names import NAMES
 from ..engines.options import SplitCacheOptions
 from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, With, choice, dtype_name, options_of
 from ..ranges import split_list
-from ..units import dtype, parse_count
+from ..units import dtype, long_option, parse_count
 from ..what_if import parse_pattern
 from ..workload import Mask, Recompute
 
@@ -22,6 +24,12 @@ OTHER_CONTEXTS = "--num-ctx --n-ctx --seqlen --max-seqlen --cutoff-len " + " ".j
 )
 """Other tools' names of --context: '--ctx-size', '--max-seq-length'."""
 PHASES = ("prefill", "decode", "train")
+
+
+def _named(size: str, *, but: str = "") -> str:
+    """Return the names that a config.json has for a decoder's size, as options; `but` is the option's own name."""
+    names = next(names for names in NAMES if size in names)
+    return " ".join(sorted(long_option(name) for name in names if name != but and not re.search("coder|blocks", name)))
 
 
 def _attention(text: str, name: str) -> str:
@@ -38,8 +46,8 @@ _TP = Option(
 )
 
 
-class WhatIfOptions(TypedDict, total=False):
-    """What if a model had another attention or other sizes."""
+class AttentionOptions(TypedDict, total=False):
+    """What if a model had another attention."""
 
     attention: Annotated[
         str | None,
@@ -47,47 +55,42 @@ class WhatIfOptions(TypedDict, total=False):
         "What if the model had mha, mqa, gqa:N (N KV heads), mla:R (a latent of R) or linear.",
         With(common=True),
     ]
-    layers: Annotated[
-        Count | None,
-        COUNT,
-        "What if it had N layers.",
-        With(also="--n-layer --n-layers --num-layers --num-hidden-layers"),
-    ]
+
+
+class OtherSizeOptions(TypedDict, total=False):
+    """What if a model had other sizes."""
+
+    layers: Annotated[Count | None, COUNT, "What if it had N layers.", With(also=_named("num_hidden_layers"))]
     heads: Annotated[
-        Count | None,
-        COUNT,
-        "What if it had N query heads.",
-        With(also="--n-head --n-heads --num-heads --num-attention-heads --q-heads"),
+        Count | None, COUNT, "What if it had N query heads.", With(also=f"{_named('num_attention_heads')} --q-heads")
     ]
-    kv_heads: Annotated[
-        Count | None,
-        COUNT,
-        "What if it had N KV heads.",
-        With(also="--n-kv-head --n-kv-heads --num-kv-heads --num-key-value-heads --num-query-groups"),
-    ]
+    kv_heads: Annotated[Count | None, COUNT, "What if it had N KV heads.", With(also=_named("num_key_value_heads"))]
     head_dim: Annotated[
-        Count | None, COUNT, "What if heads had N elements.", With(also="--d-head --head-size --kv-channels")
+        Count | None, COUNT, "What if heads had N elements.", With(also=_named("head_dim", but="head_dim"))
     ]
     d_model: Annotated[
         Count | None,
         COUNT,
         "What if it had N elements per token (hidden_size).",
-        With(also="--hidden-size --hidden --dmodel --n-embd --n-embed --embedding-dim --dim"),
+        With(also=f"{_named('hidden_size', but='d_model')} --hidden --dmodel"),
     ]
     d_ff: Annotated[
         Count | None,
         COUNT,
         "What if MLPs, or each expert, had N elements (intermediate_size).",
-        With(also="--intermediate-size --ffn-hidden-size --n-inner --ffn-dim --mlp-dim"),
+        With(also=_named("intermediate_size", but="d_ff")),
     ]
     vocab_size: Annotated[
-        Count | None, COUNT, "What if its vocabulary had N tokens.", With(also="--vocab --padded-vocab-size --n-vocab")
+        Count | None,
+        COUNT,
+        "What if its vocabulary had N tokens.",
+        With(also=f"{_named('vocab_size', but='vocab_size')} --vocab"),
     ]
     window: Annotated[
         Count | None,
         COUNT,
         "What if layers, or those with windows already, saw the last N tokens.",
-        With(also="--sliding-window --swa"),
+        With(also=f"{_named('sliding_window')} --swa"),
     ]
     pattern: Annotated[
         str | None,
@@ -95,6 +98,10 @@ class WhatIfOptions(TypedDict, total=False):
         "Kinds of layers, repeated: '5 local, 1 global' has windows, '3 linear, 1 mla:512' other attention.",
         With(axis=False),
     ]
+
+
+class WhatIfOptions(AttentionOptions, OtherSizeOptions, total=False):
+    """What if a model had another attention or other sizes."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -228,7 +235,7 @@ class IntensityOptions(ShardedModelOptions, SizeOptions, CacheDtypeOptions, tota
     """The options of a decode step, as those of `attncalc compare`."""
 
 
-class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
+class CompareOptions(ComparedModelOptions, OtherSizeOptions, CacheDtypeOptions, total=False):
     attention: Annotated[
         str | Sequence[str] | None,
         "For one model: one more row, as mla:512; may be repeated.",

@@ -239,8 +239,10 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
     keys: dict[str, str] = {}
     text = "r=16" if text in ("-", "True") else text  # --lora without a value, or lora=True
     for part in re.split(r",(?=[a-z]+=)", text.strip()) if "=" in text else [f"r={text}"]:
-        key, _, value = part.partition("=")
-        keys[key.strip()] = value.strip()
+        key, value = map(str.strip, part.partition("=")[::2])
+        if key in keys:
+            raise BadValueError(f"--lora has {key} twice", "join targets with a plus: r=16,targets=q+v")
+        keys[key] = value
     if unknown := keys.keys() - {"r", "rank", "targets", "dropout", "alpha"}:
         raise BadValueError(
             f"--lora has no key '{truncate(min(unknown))}'",

@@ -29,22 +29,26 @@ class Variant(NamedTuple):
 
     name: str  # 'mha', 'mqa', 'gqa', 'mla' or 'linear'
     number: int = 0  # KV heads of 'gqa', or kv_lora_rank of 'mla'
+    rope: int = 0  # qk_rope_head_dim of 'mla'; 0 for half of a head
 
     @classmethod
     def parse(cls, text: str) -> Variant:
-        """Return the variant for 'mha', 'mqa', 'gqa:4', 'mla:512' or 'linear'; 'gqa' is gqa:8, and 'mla' mla:512.
+        """Return the variant for 'mha', 'mqa', 'gqa:4', 'mla:512', 'mla:512+64' or 'linear'; 'mla' is mla:512.
 
         Its title is read too: 'GQA-4'. Raises AttncalcError for any other text.
         """
         name, colon, number = text.lower().replace("-", ":").partition(":")
         if name in _USUAL and not colon:
             return cls(name, _USUAL[name])
-        if _USUAL.get(name) and number:
-            return cls(name, parse_count(number, f"--attention {name}"))
+        number, plus, rope = number.partition("+")
+        if _USUAL.get(name) and number and (name == "mla" or not plus):
+            sizes = (parse_count(one, f"--attention {name}") for one in (number, rope) if one or plus)
+            return cls(name, *sizes)
         raise AttncalcError(
             f"--attention: unknown kind '{truncate(text)}'",
-            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R), linear; for example gqa:8 or mla:512; "
-            "a model file has further kinds, as mamba2: 'attncalc presets show nemotron-h-56b'",
+            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R), linear; for example gqa:8, mla:512, or "
+            "mla:512+64 with a rotary key of 64; a model file has further kinds, as mamba2: "
+            "'attncalc presets show nemotron-h-56b'",
         )
 
     @classmethod
@@ -57,7 +61,8 @@ class Variant(NamedTuple):
         """Its name in a table: 'MHA', 'MLA-512', 'linear'."""
         if self.name == "linear":
             return self.name
-        return f"{self.name.upper()}-{self.number}" if self.number else self.name.upper()
+        sizes = f"-{self.number}" * bool(self.number) + f"+{self.rope}" * bool(self.rope)
+        return f"{self.name.upper()}{sizes}"
 
     def applies_to(self, kind: Attention) -> bool:
         """Return whether `kind` has KV heads that this variant can replace."""
@@ -89,8 +94,8 @@ class Variant(NamedTuple):
         if _is_latent(kind) and self.name != "mla":
             return "queries are not compressed, and every head has its own rotary part"
         if isinstance(kind, Grouped) and self.name == "mla":
-            rope = self._latent(kind).d_rope
-            return f"a rotary key of {rope} beside the latent; queries not compressed; no biases, norms or sinks"
+            rope = "" if self.rope else f"a rotary key of {self._latent(kind).d_rope} beside the latent; "
+            return f"{rope}queries not compressed; no biases, norms or sinks"
         return "" if self.applies_to(kind) or not kind.cache() else f"{kind.label} as released"
 
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
@@ -101,12 +106,12 @@ class Variant(NamedTuple):
 
     def _latent(self, kind: Grouped | Latent) -> Latent:
         if not isinstance(kind, Grouped):
-            return dataclasses.replace(kind, kv_lora_rank=self.number)
+            return dataclasses.replace(kind, kv_lora_rank=self.number, d_rope=self.rope or kind.d_rope)
         from .latent import Latent
 
         # As in DeepSeek-V2 (arXiv:2405.04434, 3.1.2), the rotary key is half as wide as a head.
         widths = kind.widths()
-        rope = max(1, int(widths.d_qk) // 2)
+        rope = self.rope or max(1, int(widths.d_qk) // 2)
         return Latent(kind.n_heads, self.number, widths.d_qk, rope, widths.d_v, span=kind.span)
 
 

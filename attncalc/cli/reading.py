@@ -43,7 +43,7 @@ from ..vocabulary import (
     Fragment,
     Idea,
 )
-from .arithmetic import about_product, lines_of
+from .arithmetic import about_product, lines_of, number
 from .command import SCREEN_FLAGS
 from .gpu_words import gpu_in
 from .pasted import launches, split_launch
@@ -757,7 +757,8 @@ class Reading:
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
         elif own == "--lora" or (
-            (is_further or own in ("--engine", "--price")) and (self._takes_list(name) or value[0][1:2] == "+")
+            (is_further or own in ("--engine", "--price"))
+            and (self._takes_list(name) or "+" in value[0][:2] + before[1][:1])
         ):
             joined = (
                 re.sub(r"\b1x", "", f"{before[1]},{value[0]}") if self._command == "plan" else f"{before[1]},{value[0]}"
@@ -809,7 +810,7 @@ class Reading:
         is_length = re.fullmatch(r"\d{1,6}|\d{1,4}[kK]", item.value or "") is not None  # and no data to train on
         for one in fragments:
             fits = one.command in ("", self._command) and all(self._takes(*pair) for pair in one.options)
-            is_total = ("--tokens", item.value) in one.options
+            is_total = ("--tokens", item.value) in one.options or any("/" in pair[-1] for pair in one.options)
             if not fits or (is_many and not is_total) or (is_length and is_total and self._command == "train"):
                 continue
             is_example = item.value is None and idea.takes != ""
@@ -922,9 +923,10 @@ class Reading:
             self._use(tokens)
             given.setdefault("N", Fraction(int(params(load(model.text)).active)))
         gpus, mfu = (self._found.get(name, (usual,))[-1] for name, usual in (("--gpu", ""), ("--mfu", "0.4")))
-        if is_valid(gpus_of, gpus) and is_valid(SHARE.parse, mfu, ""):
-            machine, share = gpus_of(gpus), Fraction(*parse_decimal(mfu, "--mfu", upper=1))
-            given |= {"GPUs": Fraction(machine[0] or 1), "peak": Fraction(machine[1].peak("bf16")), "MFU": share}
+        number_of, gpu = gpus_of(gpus) if is_valid(gpus_of, gpus) else (None, None)
+        if gpu and is_valid(gpu.peak, "bf16") and is_valid(SHARE.parse, mfu, ""):
+            share = Fraction(*parse_decimal(mfu, "--mfu", upper=1))
+            given |= {"GPUs": Fraction(number_of or 1), "peak": Fraction(gpu.peak("bf16")), "MFU": share}
         self._answers += lines_of([*TERMS["chinchilla"].formula, *TERMS["mfu"].formula], given)
 
     def finish(self) -> Reading:
@@ -938,6 +940,7 @@ class Reading:
             self._explain_beside()
             self._compute_training()
         self._join_parts()
+        self._requests_of_tokens()
         if self._compares and self._command in _OF_ONE_ANSWER and "," not in "".join(self.options):
             self.unread += [] if "--quants" in self._found else ["vs"]
         self._find_missing()
@@ -952,6 +955,7 @@ class Reading:
         examples: list[str] = []
         has_kinds = bool(self._arguments) or "--attention" in self._found
         is_open = self._typed is None or (self._typed == "compare" and has_kinds)  # 'compare mha gqa'
+        is_open |= self._typed == "kv" and "mla:" in self._found.get("--attention", ("",))[-1]  # heads cache nothing
         assumable = (*ASSUMED, *ASSUMED_IN_WORDS) if is_open and not self.unread + self.doubts else ASSUMED
         is_moved = self._typed not in (None, self._command) and not (is_open and self._command == "sweep")
         # 'will it rain in Paris tomorrow', 'how much vram needs flux'
@@ -994,6 +998,17 @@ class Reading:
         fewest = is_open and bool(listed) and listed <= {"--gpu", "--batch"} and not re.match(r"\d+x", gpu)
         self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
 
+    def _requests_of_tokens(self) -> None:
+        """Replace tokens of a day or a month by requests per second."""
+        period, of_tokens, tokens = self._found.get("--rate", ("",))[-1].partition("/")
+        per_period = number(tokens)
+        if of_tokens and period in ("day", "month") and per_period:
+            usual = (("--prompt", "4K"), ("--output-len", "1K"))
+            each = sum(parse_count(self._found.get(name, ("", length))[-1], "") for name, length in usual)
+            rate = f"{float(per_period) / {'day': 86_400, 'month': 2_628_000}[period] / each:.3g}"
+            self._found["--rate"] = ("--rate", rate)
+            self.lacks.append(f"{tokens} tokens per {period} are {rate} requests/s of {each:,} tokens")
+
     def _join_parts(self) -> None:
         """Make one value of parts: a context of 'p+512,c+2048', and kinds of attention with their sizes."""
         if parts := re.findall(r"\+([^,]+)", self._found.get("--context", ("", ""))[1]):
@@ -1002,6 +1017,11 @@ class Reading:
             name, text = self._found["--kv-dtype"]
             self._found["--kv-dtype"] = (name, re.sub(r"\b([qQ][458])(?=,|$)", r"\1_0", text))
         name, text = self._found.get("--attention", ("", ""))
+        text = re.sub(r"(mla:\d+),(\+\d+)|(\+\d+),(mla:\d+)", r"\1\4\2\3", text)
+        if text.startswith("+"):  # a rotary key without its latent
+            del self._found[name]
+            self.missing.append(f"{name} mla:512{text}")
+            return
         kinds = text.split(",")
         sized = {kind.partition(":")[0] for kind in kinds if ":" in kind}
         if name:
@@ -1025,6 +1045,8 @@ class Reading:
         if lists_models and not self._arguments:
             self._found.pop("--roofline", None)
         has_model = any(kind_of(one) != "attention" for one in self._arguments)
+        if self._command in _OF_RELEASED and not has_model:
+            self.unread += OF_MODEL & self._found.keys()
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not has_model and not lists_models
         self.missing += ["MODEL"] * (needs_model and not has_sizes and "--log" not in self._found)
         layers = self._found.get("--n-gpu-layers", ("", ""))[1]

@@ -31,9 +31,9 @@ from ..engines.pasted import could_matter
 from ..errors import BadValueError, is_valid
 from ..hardware import PER_NODE
 from ..model import plural
-from ..options import SHARE, WEIGHTS_DTYPE, Parser
+from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
-from ..units import hyphens, long_option, parse_decimal, truncate
+from ..units import hyphens, long_option, truncate
 from ..vocabulary import (
     ALL_SHOWN,
     COUNTS,
@@ -379,7 +379,8 @@ class Words:
             return Item("idea", name, f"{name} {value}", form, is_guess=True, is_exact=True)
         if option is not None and not own and is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), ""):
             return self._unlike_any(name, value, None)  # '--fp8', which `train` has
-        if option is not None and (own or idea not in IDEAS):
+        is_value = bool(value and placeholder(option) and not idea.takes) if option and idea else False  # '--count 8'
+        if option is not None and (own or idea not in IDEAS or is_value):
             return self._known_option(name, value, option)
         return self._unknown_option(name, value, idea or self._phrases.like(name))
 
@@ -779,7 +780,11 @@ def _as_one_machine(items: list[Item]) -> list[Item]:
     """Return the items of 'I have two 3090s and one 4090' with one machine of both."""
     said = [item.typed.lower() for item in items]
     places = [i for i, item in enumerate(items) if item.kind == "gpu"]
-    if len(places) != 2 or not {"have", "has", "own", "got", "with"} & {*said[: places[0]]} or {"or", "vs"} & {*said}:
+    if (
+        len(places) != 2
+        or not {"have", "has", "own", "got", "with", "mix", "combine"} & {*said[: places[0]]}
+        or {"or", "vs"} & {*said}
+    ):
         return items
     first, last = places
     joint = items[first]._replace(text=f"{items[first].text}+{items[last].text}")
@@ -877,12 +882,14 @@ def _with_active(items: Sequence[Item]) -> Sequence[Item]:
     """Return the items with the users who are active: 30 of '300 employees, 10% active at once'."""
     share = next((item for item in items if item.typed == "--peak-share" and item.value), None)
     all_users = next((item for item in items if item.value and item.idea and "--users" in item.idea.means), None)
+    part = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%|1/([1-9]\d{0,3})", (share and share.value) or "")
     most = number(re.sub(r",(?=\d{3}\b)", "", all_users.value or "")) if all_users else None
-    if not (share and all_users and all_users.idea and most and is_valid(SHARE.parse, share.value or "", "")):
-        return items
-    users = ceil(most * Fraction(*parse_decimal(share.value or "", share.typed, upper=1)))
-    said = all_users.idea._replace(lacks=f"{all_users.value} x {share.value} = {users} active users")
-    active = all_users._replace(value=str(users), idea=said)
+    if not (part and share and all_users and all_users.idea and most):
+        said = Item("plain", "active", f"{share.value if share else ''} active")
+        return [said if item is share else item for item in items]
+    users = ceil(most * Fraction(part[1]) / 100 if part[1] else most / int(part[2]))
+    counted = all_users.idea._replace(lacks=f"{all_users.value} x {share.value} = {users} active users")
+    active = all_users._replace(value=str(users), idea=counted)
     return [active if item is all_users else item for item in items if item is not share]
 
 

@@ -6,7 +6,7 @@
 - formulas.py: a rule -> its value
 - layers.py: the keys of each layer -> the shortest pattern of kinds of layers
 - read.py: the whole config -> the Document: keys of the model and its stacks, notes
-- sizes.py: the sizes that are missing, or that have another family's name (size_names.txt)
+- sizes.py: the sizes that are missing, or that have another family's name (../size_names.txt)
 - values.py: the types of fields, and which of them may be null or 0
 - unused_fields.py: the fields that no rule uses: which of them are an error, and which are ignored with a note
 """

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from ...errors import AttncalcError
 from ...units import truncate
+from ..size_names import NAMES
 from .architectures import letters_of
 from .fields import Fields
 from .formulas import names_in
-
-_TEXT = Path(__file__).with_name("size_names.txt").read_text(encoding="utf-8")
-NAMES = tuple(frozenset(line.split()) for line in _TEXT.splitlines() if not line.startswith("#"))
-"""The names of each size."""
 
 _REQUIRED = ("d_model", "n_layers", "n_heads")
 """The keys of a model file whose fields a config must not omit all at once."""
