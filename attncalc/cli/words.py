@@ -1016,7 +1016,8 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
 
 
 def is_context(text: str) -> bool:
-    """Return whether a number alone is a context: 32k, 4096."""
+    """Return whether a number alone is a context: 32k, 4096, and not 1,8,64."""
     numbers = re.findall(r"\d+", re.sub(r",(?=\d{3}\b)", "", text))
     is_long = any(len(one) > _MOST_DIGITS for one in numbers)
-    return kind_of(text) == "number" and not is_long and (not text.isdigit() or (len(text) > 2 and int(text) >= 256))
+    is_short = re.fullmatch(r"[\d,]+", text) and min(map(int, numbers)) < 256
+    return kind_of(text) == "number" and not (is_long or is_short)
