@@ -402,7 +402,7 @@ def test_a_record_of_a_cpu_is_written_and_read(ask: Ask, tmp_path: Path, monkeyp
     assert [path.name for path in sorted(folder.iterdir())] == [f"{stem}.json", f"{stem}.md"]
     document = json.loads((folder / f"{stem}.json").read_text())
     assert [run["arguments"] for run in document["runs"]] == [step.arguments for step in steps]
-    assert document["command"] == "attncalc verify --record docs/measured --device cpu --seed 3 --minutes 10"
+    assert document["command"] == "attncalc verify --record measured --device cpu --seed 3 --minutes 10"
     assert answer.out.startswith(f"All {sum(len(run['checks']) for run in document['runs'])} checks agree")
     assert f"Written: {folder / stem}.md and {folder / stem}.json\nTo share them, attach both" in answer.out
     kernels = {row[2] for run in document["runs"] for row in run["times"]}

@@ -14,6 +14,7 @@ from asking import REPOSITORY, Answer, Ask, started
 from layers import ENCODER, GROUPED, MHA, WINDOW, ZOO, saved
 
 from attncalc import load
+from attncalc.cli.catalogue import CATALOGUE, QUICK
 from attncalc.verify import need_torch
 
 need_torch()
@@ -40,7 +41,7 @@ def test_layers_of_a_catalogue_agree_at_their_true_size_on_a_cpu(ask: Ask, monke
     """At 36 tokens: small models at their true size, in fp32. ZOO and test_recurrent.py have each kind and option."""
     presets = ("bert-base", "deepseek-v2-lite", "gemma-2b", "granite4-h-tiny", "transformer-base")
     monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", presets)
-    answer = ask("verify", "--device", "cpu", "--context", "36", "--json")
+    answer = ask("verify", "--device", "cpu", "--context", "36", "--minutes", "600", "--json")
     all_checks = checks(answer)
     assert [c for c in all_checks if not c["ok"]] == []
     assert answer.code == 0
@@ -168,6 +169,7 @@ from pathlib import Path
 from attncalc.verify import need_torch
 need_torch()
 from attncalc import load
+from attncalc.cli.catalogue import CATALOGUE, QUICK
 from attncalc.verify.devices import find_device
 from attncalc.verify.options import VerifyOptions
 from attncalc.verify.plan import required_bytes
@@ -288,10 +290,18 @@ def test_a_failing_flop_counter_is_noted(ask: Ask, tmp_path: Path, monkeypatch: 
     assert "decoder: this torch cannot count the FLOPs of flash with grouped heads." in answer.document["notes"]
 
 
+def test_a_cpu_checks_a_few_presets_and_says_how_to_check_all(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncalc.cli.verify.QUICK", ("gpt2", "gemma-2b"))
+    answer = ask("verify", "--device", "cpu", "-c", "8")
+    assert [line.split()[0] for line in answer.out.splitlines() if line.endswith(" ok")] == ["gpt2", "gemma-2b"]
+    assert answer.err.startswith("note: on a CPU 2 of 28 presets are checked; with --minutes 10 all\n")
+    assert {*QUICK} <= {*CATALOGUE}
+
+
 def test_the_catalogue_names_models_that_cannot_be_verified(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flash on a CPU does not support MLA, whose K and V have two widths; the other models are verified."""
     monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", ("deepseek-v3", "gpt2"))
-    answer = ask("verify", "--kernel", "flash", "-c", "8", "--device", "cpu")
+    answer = ask("verify", "--kernel", "flash", "-c", "8", "--device", "cpu", "--minutes", "600")
     assert answer.code == 3
     lines = {line.split()[0]: line for line in answer.out.splitlines() if line.startswith("  ") and line.split()}
     assert lines["deepseek-v3"].endswith("not verified")

@@ -201,8 +201,8 @@ def test_a_simulation_says_that_nothing_ran_on_a_gpu() -> None:
     device = {"type": "cuda", "name": "NVIDIA H100 80GB", "torch": "2.13.0"}
     answer = report(*CHECKS[:2], device=device, simulated=True).answer
     assert answer == (
-        "All 2 checks agree with a simulation of NVIDIA H100 80GB in bf16 (torch's fake tensors; nothing ran on a GPU)."
-        " All bytes and counts are exact."
+        "All 2 checks agree with a simulation of NVIDIA H100 80GB in bf16 (torch's fake tensors; --device cuda runs on "
+        "a GPU). All bytes and counts are exact."
     )
 
 

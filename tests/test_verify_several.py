@@ -144,7 +144,7 @@ def ending(*results: tuple[int, VerifyResult], error: BaseException | None = Non
 
 def test_what_the_time_did_not_reach_is_one_line(ask: Ask, monkeypatch: Patch) -> None:
     monkeypatch.setattr(several, "verify_several", ending((9, VerifyResult((AGREES,), context=8))))
-    answer = ask("verify", "--device", "cpu")
+    answer = ask("verify", "--device", "cpu", "--minutes", "600")
     assert answer.code == 3
     assert "The check agrees on cpu" in answer.out
     assert "27 models were not reached." in " ".join(answer.out.split())
@@ -169,7 +169,7 @@ def test_an_interrupt_prints_the_table_of_what_was_measured(ask: Ask, monkeypatc
     monkeypatch.setattr(
         several, "verify_several", ending((9, VerifyResult((AGREES,), context=8)), error=KeyboardInterrupt())
     )
-    answer = ask("verify", "--device", "cpu", "--json")
+    answer = ask("verify", "--device", "cpu", "--minutes", "600", "--json")
     assert answer.code == 130
     assert [check["of"] for check in answer.document["checks"]] == ["gpt2"]
 

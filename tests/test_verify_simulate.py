@@ -135,7 +135,7 @@ def test_scaling_agrees_and_has_no_times(ask: Ask, model: str) -> None:
 def test_a_simulation_says_that_it_is_one(ask: Ask) -> None:
     answer = ask("verify", "llama3-8b", "--simulate", "h100-80gb", "-c", "512")
     assert "agree with a simulation of NVIDIA H100 80GB SXM in bf16" in " ".join(answer.out.split())
-    assert "nothing ran on a GPU" in " ".join(answer.out.split())
+    assert "--device cuda runs on a GPU" in " ".join(answer.out.split())
     assert "inside kernels" in answer.out  # what it does not see
     parsed = document(ask("verify", "llama3-8b", "--simulate", "h100-80gb", "-c", "512", "--json"))
     assert parsed["simulated"] is True

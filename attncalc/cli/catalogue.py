@@ -14,3 +14,5 @@ CATALOGUE = (
     "whisper-large-v3",
 )
 """Every kind of attention that a preset has and `verify` has a torch layer for is in one of them."""
+QUICK = ("gpt2", "gemma-2b", "gpt-oss-20b", "granite4-h-tiny", "t5-base", "deepseek-v3")
+"""Those of a CPU, which needs minutes for all: MHA, MQA, GQA with windows, Mamba-2, cross-attention and MLA."""

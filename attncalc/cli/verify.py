@@ -23,7 +23,7 @@ from ..report.lists import tell
 from ..units import long_option, parse_decimal, truncate
 from . import COMMANDS
 from . import options as o
-from .catalogue import CATALOGUE
+from .catalogue import CATALOGUE, QUICK
 from .command import Options, command_app
 from .plot_options import PlotOptions
 from .trial import accepted
@@ -80,7 +80,7 @@ class _VerifyOptions(WhatIfOptions, total=False):
     simulate: Annotated[
         str,
         "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a GPU's name.",
-        With(metavar="GPU"),
+        With(metavar="GPU", also="--gpu"),
     ]
     dtype: Annotated[str, "fp32, fp16 or bf16. Default: as released; on a CPU fp32.", With(metavar="DTYPE")]
     batch: Annotated[Count, options_of(SizeOptions)["batch"]]
@@ -152,7 +152,10 @@ class VerifyOutputOptions(o.OutputOptions):
     )
 
 
-EPILOG = f"Without a model: {len(CATALOGUE)} presets, one line each. For example: attncalc verify --preset llama2-70b"
+EPILOG = (
+    f"Without a model: {len(CATALOGUE)} presets, one line each; on a CPU {len(QUICK)}, and with --minutes all. For "
+    "example: attncalc verify --preset llama2-70b"
+)
 
 
 @app.command(help=COMMANDS["verify"], epilog=EPILOG)
@@ -201,10 +204,10 @@ def verify(
         verified = _compare_with_transformers(model.name(), values, plain=output.plain)
     else:
         _check_combinations(has_one, values)
-        specs = [] if has_model else [load(name) for name in CATALOGUE]
-        if has_model:
-            names = [model.name_or_sizes(asked), *(further.models or ())]
-            specs = [read_model(name, asked, ModelOptions) for name in names]
+        names = [model.name_or_sizes(asked), *(further.models or ())] if has_model else []
+        specs = [read_model(name, asked, ModelOptions) for name in names]
+        device = _device(values)
+        specs = specs or [load(name) for name in _catalogue(device, values)]
         settings = base._replace(
             batch=values.get("batch", 2 if "train" in values else 1),
             context=values.get("context"),
@@ -215,7 +218,7 @@ def verify(
             timed=has_one,
             minutes=values.get("minutes", DEFAULT_MINUTES if has_one else CATALOGUE_MINUTES),
         )
-        verified = _run(specs, settings, _device(values), plain=output.plain)
+        verified = _run(specs, settings, device, plain=output.plain)
         if (rank := torchrun_rank()) and rank.number:
             return  # rank 0 has the same result, writes it, and exits with its code
 
@@ -271,9 +274,17 @@ def _device(values: Mapping[str, Any]) -> "Device":
     from ..verify.devices import find_device, simulated_device
 
     simulated = values.get("simulate")
-    if simulated is None:
+    if simulated in (None, "local"):  # --gpu local
         return find_device(values.get("device", "auto"))
     return simulated_device(None if simulated == "cuda" else gpu(simulated))
+
+
+def _catalogue(device: "Device", values: Mapping[str, Any]) -> Sequence[str]:
+    """Return the presets to verify without a model. A CPU has a few of them, unless a time is given."""
+    if device.type != "cpu" or "minutes" in values:
+        return CATALOGUE
+    sys.stderr.write(f"note: on a CPU {len(QUICK)} of {len(CATALOGUE)} presets are checked; with --minutes 10 all\n")
+    return QUICK
 
 
 def _run(specs: list[ModelSpec], options: "VerifyOptions", device: "Device", *, plain: bool) -> Verified:

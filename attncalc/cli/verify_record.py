@@ -52,7 +52,7 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: f
     models = record_models()
     steps = plan_record(models, base, device)
     files = prepare_files(folder, file_stem(device_title(device)), force=force)
-    command = _command(device_name, base, minutes)
+    command = _command(folder, device_name, base, minutes)
     written: dict[str, Any] = {}
 
     def write(document: dict[str, Any]) -> None:
@@ -104,9 +104,9 @@ def record_models() -> dict[str, ModelSpec]:
     return {name: load(name) for name in CATALOGUE} | examples
 
 
-def _command(device: str, base: VerifyOptions, minutes: float) -> str:
-    """Return the command that repeats the record in a checkout."""
-    words = ["attncalc", "verify", "--record", "docs/measured", "--device", device]
+def _command(folder: Path, device: str, base: VerifyOptions, minutes: float) -> str:
+    """Return the command that repeats the record, with the last name of the folder: its path is of this machine."""
+    words = ["attncalc", "verify", "--record", folder.name or "measured", "--device", device]
     words += ["--dtype", base.dtype] if base.dtype else []
     words += ["--kernel", base.kernel] if base.kernel != "all" else []
     words += ["--seed", str(base.seed)] if base.seed else []

@@ -85,7 +85,7 @@ def verdict(checks: Sequence[Check], where: str, simulated: bool = False) -> str
     `where` is what the predictions were compared with: 'on cuda:0 (NVIDIA H200) in bf16'.
     """
     if simulated:
-        where += " (torch's fake tensors; nothing ran on a GPU)"
+        where += " (torch's fake tensors; --device cuda runs on a GPU)"
     if not checks:
         return "Nothing was checked."
     failed = sum(not check.ok for check in checks)
