@@ -31,7 +31,7 @@ When llama.cpp started, posted logs of cards for games had 11,013 of 12,226 MiB 
 antirez/llama.cpp-deepseek-v4-flash#11) and 15,055 of 16,311 (RTX 5060 Ti, lmstudio-bug-tracker#1360; this total is from
 memory), with llama.cpp's own CUDA context.
 """
-_AT_DESKS = ("GeForce", "Radeon RX")
+_AT_DESKS = ("GeForce", "Radeon RX", "Intel Arc B")
 _AT_DESKS_GB = 32
 """The most memory of a card in a desktop, on which models mostly run from GGUF files."""
 MOST_RAM_AT_DESKS = 128 * GIB
@@ -184,7 +184,8 @@ class Gpu:
     @property
     def runs_files(self) -> bool:
         """Whether models mostly run from GGUF files on it: a card in a desktop or laptop, a Mac, or a CPU."""
-        return self.vendor == "Apple" or self.is_cpu or (self.shows_desktop and self.memory_gb <= _AT_DESKS_GB)
+        is_card = self.shows_desktop and self.memory_gb <= _AT_DESKS_GB
+        return self.vendor == "Apple" or self.is_cpu or is_card or "Ryzen AI" in self.title
 
     @property
     def more_memory(self) -> int:

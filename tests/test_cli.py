@@ -85,6 +85,33 @@ def test_a_piped_message_is_read_with_the_model_or_the_command_beside_it() -> No
     assert in_a_loop.stdout.count("  KV cache") == 2
 
 
+COMPOSE = "services:\n  vllm:\n    image: vllm/vllm-openai:v0.11.0\n    command: --model gpt2 -tp 2\n"
+
+
+@each(
+    ("text", "meant"),
+    [
+        ("does llama 3 8b fit a 4090", "fit llama3-8b --gpu 4090"),
+        (
+            f"OOM with this on my 2x 3090, will it fit?\n\n```yaml\n{COMPOSE}```\nThanks!",
+            "fit --gpu 2xrtx-3090 -- vllm",
+        ),
+        ("vllm serve gpt2 -tp 2\nis 2x3090 enough?", "fit --gpu 2x3090 -- vllm serve gpt2 -tp 2"),
+        (
+            "#SBATCH --gres=gpu:h100:2\nsrun vllm serve gpt2 -tp 2",
+            "fit --gpu 2xh100-80gb -- srun vllm serve gpt2 -tp 2",
+        ),
+        ("my laptop (RTX 4060) runs qwen3:8b slowly, what should I change?", "fit qwen3:8b --gpu rtx-4060"),
+        ("|   0  NVIDIA GeForce RTX 4090        On  |\n+---+\ngpt2 on this?", "fit gpt2 --gpu nvidia-geforce-rtx-4090"),
+    ],
+)
+def test_a_question_on_standard_input_is_read_as_if_it_were_typed(tmp_path: Path, text: str, meant: str) -> None:
+    (tmp_path / "question").write_text(text, encoding="utf-8")
+    answer = shell(f"cat {tmp_path}/question | attncalc ")
+    assert answer.returncode == 0
+    assert f"read as: attncalc {meant}" in answer.stderr
+
+
 @pytest.mark.parametrize("command", ["kv", "params", "flops", "memory", "compare"])
 def test_every_command_takes_a_model_by_argument_option_and_stdin(ask: Ask, command: str) -> None:
     text = (REPOSITORY / "presets/models/gpt2.yaml").read_text()

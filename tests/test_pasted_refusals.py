@@ -532,6 +532,31 @@ def test_llama_bench_and_a_dense_model_have_options_of_their_own(ask: Ask) -> No
     assert ask("fit", "--log", "-", "--json", stdin=served).document["model"]["name"] == "qwen3-32b"
 
 
+METRICS = (
+    "# TYPE vllm:num_requests_running gauge\n"
+    'vllm:num_requests_running{engine="0",model_name="Qwen/Qwen3-8B"} 8.0\n'
+    'vllm:num_requests_running{engine="1",model_name="Qwen/Qwen3-8B"} 4.0\n'
+    'vllm:num_requests_waiting{engine="0"} 30.0\nvllm:kv_cache_usage_perc{engine="0"} 0.97\n'
+    'vllm:kv_cache_usage_perc{engine="1"} 0.5\nvllm:num_preemptions_total{engine="0"} 51.0\n'
+)
+
+
+@each(
+    ("text", "reason"),
+    [
+        (METRICS, "12 requests run, 30 wait, 97.0% of the cache is used: it holds 12 such requests."),
+        ("vllm:kv_cache_usage_perc 0.97, vllm:num_preemptions_total 51", "97.0% of the cache is used."),
+        ('sglang:token_usage{x="y"} 0.99 sglang:num_running_reqs 7', "7 requests run, 0 wait, 99.0% of the cache"),
+    ],
+)
+def test_metrics_are_read_as_the_line_about_the_load(ask: Ask, text: str, reason: str) -> None:
+    """Requests of all ranks together, and the usage of the fullest: 8 + 4, and 0.97 of 0.97 and 0.5."""
+    result = ask("fit", "--log", "-", "--json", stdin=text).document["refusal"]
+    assert (result["cause"], result["reason"].startswith(reason)) == ("cache_full", True)
+    options = {each["option"] for each in result["advice"]}
+    assert "--max-num-seqs 1" not in options
+
+
 def test_layers_that_fit_are_counted_from_what_is_free(ask: Ask) -> None:
     """0.9 x 24,000 / 48,000 of 80 layers are 36. Without these figures llama.cpp can choose them."""
     failed = (

@@ -155,7 +155,7 @@ class DeploymentOptions(TypedDict, total=False):
         WEIGHTS_DTYPE,
         "Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
         "Default: as released.",
-        With(also="--quantization --quant -q --weight-dtype --wdtype", common=True),
+        With(also="--quantization --quantize --quant -q --weight-dtype --wdtype", common=True),
     ]
     served_model: Annotated[
         str | None,

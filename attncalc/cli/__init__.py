@@ -194,17 +194,19 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
     `is_read` is whether it is what words mean.
     """
+    piped = b""
     if not args or (args[0] in _OF_LOG and not any(map(os.path.isfile, args))):
         from ..config.user_files import piped_in
 
-        of_log = ["--log", "-"] if args else []
-        args = ["fit", *of_log, *args[1:]] if piped_in() else args  # cat server.log | attncalc
+        of_log, piped = ["--log", "-"] if args else [], piped_in()
+        args = ["fit", *of_log, *args[1:]] if piped else args  # cat server.log | attncalc
     may_be_file = args[:1] == ["fit"] or any(map(os.path.isfile, args))
     if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and may_be_file:
-        from .launch_files import with_command
+        from .launch_files import question_in, with_command
 
         if command := with_command(args, names_of(_built("fit", COMPLETE in os.environ))):
             return _run_as(command)
+        args = (question_in(piped) if args == ["fit"] else []) or args  # echo how big is gpt2 | attncalc
     try:
         return app(args, standalone_mode=False, prog_name="attncalc")
     except (AttncalcError, typer.TyperException) as raised:

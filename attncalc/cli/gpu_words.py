@@ -8,7 +8,8 @@ from ..config.gpus import gpus_of
 from ..errors import AttncalcError, tries
 
 _BEGINNING = (
-    r"(?:\d{1,2} ?x? )?(?:nvidia |geforce |amd |radeon |rtx|gtx|tesla|rx ?\d|mi\d|gb\d|gh\d|[abhltvm]\d|[3-5]0[6-9]0)"
+    r"(?:\d{1,2} |\d{1,2} ?x ?)?"
+    r"(?:nvidia |geforce |amd |radeon |rtx|gtx|tesla|rx ?\d|mi\d|gb\d|gh\d|[abhltvm]\d|[3-5]0[6-9]0)"
 )
 """How people begin the name of a GPU, and not a size or another number."""
 
@@ -36,7 +37,10 @@ def gpu_in(text: str) -> str | None:
 
 def first_gpu_in(text: str) -> str | None:
     """Return the first GPU that the words of a person name, with its number: '2xa100-80gb' of 'on 2x A100 80GB,'."""
-    words = [word.strip("`'\".,:;()*") for word in text.lower().split()]
+    text = re.sub(r"\bgpu:([a-z]\w+):(\d{1,2})\b", r" \2x \1 ", text.lower()).replace(
+        "nvidia-", "nvidia "
+    )  # of Slurm, k8s
+    words = [word.strip("`'\".,:;()*?!") for word in text.split()]
     for i, length in ((i, length) for i in range(len(words)) for length in (4, 3, 2, 1)):
         phrase = " ".join(words[i : i + length])
         if re.match(_BEGINNING, phrase) and (found := gpu_in(phrase)):

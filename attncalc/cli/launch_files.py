@@ -16,10 +16,12 @@ from ..config.yaml import parse_document
 from ..errors import AttncalcError
 from .pasted import first_argument, launches, without_dashes
 
+_LONGEST_QUESTION = 200
+"""Words of a text on standard input that may be a question."""
 _LIMIT = 1 << 16
 """Bytes of such a file."""
-_MANIFEST = ("apiVersion:", "services:", "kind:")
-"""Beginnings of YAML of Kubernetes and docker compose."""
+_MANIFEST = re.compile(r"(?m)^(?:apiVersion|services|kind):.*(?:\n(?:[ \t#-].*|\w+:.*|[ \t]*)$)*")
+"""YAML of Kubernetes and docker compose, also between the lines of a question."""
 _OF_A_LOG = re.compile(
     r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)|\b\w{1,80}(?:Error|Exception): "
     r"|Killed process"
@@ -40,25 +42,60 @@ def with_command(args: Sequence[str], options: Mapping[str, Any]) -> list[str] |
     # a document of another kind may have anything under the same keys
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttncalcError):
         text = _content(file).decode("utf-8", "replace")
-        if file.endswith((".yaml", ".yml")) or text.startswith(_MANIFEST):
-            parts = re.split(r"(?m)^---.*$", text)
+        manifest = _MANIFEST.search(text)
+        if file.endswith((".yaml", ".yml")) or manifest:
+            parts = re.split(r"(?m)^---.*$", manifest[0] if manifest else text)
             found = [words for part in parts for words in _containers(parse_document(part.encode(), file).data)]
         elif not _OF_A_LOG.search(text):
             found = [*_lines(text)]
         if found and _has_message(text):
             found = []
     command = next(filter(launches, found), None)
-    return command and ["fit", *(arg for arg in args if arg not in ("fit", file)), "--", *command]
+    if command is None:
+        return None
+    from .gpu_words import first_gpu_in  # reads the vocabulary, which other command lines do not need
+
+    given = [arg for arg in args if arg not in ("fit", file)]
+    if "--gpu" not in given and (gpu := first_gpu_in(text)):  # 'does this fit on 2x 3090?' beside it
+        given += ["--gpu", gpu]
+    return ["fit", *given, "--", *command]
+
+
+def question_in(data: bytes) -> list[str]:
+    """Return the words of a question on standard input; [] for a log, a document or a longer text.
+
+    A table of nvidia-smi stands for the GPUs in it: 'on 2xrtx-4090'.
+    """
+    text = data.decode("utf-8", "replace")
+    rows = [line for line in text.splitlines() if re.match(r"\s*[|+]", line)]
+    words = " ".join(line for line in text.splitlines() if line not in rows).split()
+    if not 0 < len(words) < _LONGEST_QUESTION or text.lstrip()[0] in "{[" or _OF_A_LOG.search(text):
+        return []
+    from ..engines.log_file import read_log
+    from ..engines.messages import UNKNOWN
+    from .gpu_words import first_gpu_in
+
+    with contextlib.suppress(AttncalcError):
+        refusal = read_log(data, "").refusal
+        if refusal is None or not (refusal.is_told or refusal.program == UNKNOWN):
+            return []
+    gpu, number = first_gpu_in(" ".join(rows)), sum(re.match(r"\s*\| +\d+ +[A-Z]", row) is not None for row in rows)
+    return [*words, "on", f"{number}x{gpu}"] if gpu and number else words
 
 
 def _has_message(text: str) -> bool:
-    """Return whether a text asks what an engine's message means, beside the command that it was started with."""
+    """Return whether a text asks what an engine's message means, beside the command that it was started with.
+
+    'I get OOM with this' asks what the command needs.
+    """
     from ..engines.log_file import read_log
     from ..engines.messages import UNKNOWN
 
     with contextlib.suppress(AttncalcError):
         refusal = read_log(text.encode(), "").refusal
-        return refusal is not None and refusal.kind != "unfinished" and refusal.program != UNKNOWN
+        return (
+            refusal is not None and not refusal.is_told and refusal.kind != "unfinished" and refusal.program != UNKNOWN
+        )
     return False
 
 
@@ -68,7 +105,7 @@ def _content(file: str) -> bytes:
         with open_file(Path(file)) as opened:
             return opened.read(_LIMIT)
     content = piped_in()
-    return read_standard_input(_LIMIT) if content.startswith(tuple(map(str.encode, _MANIFEST))) else content
+    return read_standard_input(_LIMIT) if _MANIFEST.search(content.decode("utf-8", "replace")) else content
 
 
 def _lines(text: str) -> Iterator[list[str]]:

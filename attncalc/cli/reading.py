@@ -80,7 +80,7 @@ _MESSAGE = (
     rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|too large for|not enough"
     r"|out of (memory|resource)|(no available|insufficient|system) memory|insufficient system|runner has|malloc"
     r"|tried to allocate|allocation of"
-    r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|is full|retract|preempted|context length is"
+    r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|is full|retract|preempted|preemptions_|context length is"
     r"|exit (code|status))"
 )
 """What a message may have that was pasted in the place of a question."""
@@ -276,9 +276,10 @@ def _with_own_drafter(args: Sequence[str], name: str) -> list[str] | None:
 def _asked_by_message(text: str) -> list[str] | AttncalcError | None:
     """Return the arguments that answer a message of an engine, or why none do; None if the text has no message."""
     from ..engines.messages import UNKNOWN, find_message
+    from ..engines.metrics import with_metrics
     from ..engines.startup_log import KILLED
 
-    if find_message(text) or KILLED.search(text):
+    if find_message(text) or KILLED.search(text) or len(with_metrics([text])) > 1:
         return ["fit", "--log", "-"]
     if not re.search(_MESSAGE, text):
         return None

@@ -283,7 +283,7 @@ def _catalogue(device: "Device", values: Mapping[str, Any]) -> Sequence[str]:
     """Return the presets to verify without a model. A CPU has a few of them, unless a time is given."""
     if device.type != "cpu" or "minutes" in values:
         return CATALOGUE
-    sys.stderr.write(f"note: on a CPU {len(QUICK)} of {len(CATALOGUE)} presets are checked; with --minutes 10 all\n")
+    tell(f"note: on a CPU {len(QUICK)} of {len(CATALOGUE)} presets are checked; with --minutes 10 all")
     return QUICK
 
 

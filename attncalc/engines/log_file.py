@@ -21,6 +21,7 @@ from ..units import truncate
 from . import ENGINES, find_engine
 from .engine import Engine
 from .messages import UNKNOWN, Other, by_other, find_message, other_program, unknown_message
+from .metrics import with_metrics
 from .startup_log import InUse, LogRefusal, StartupLog, after_the_cache, typed_options, with_end
 from .told import told_failure
 
@@ -255,8 +256,8 @@ def _written_lines(data: bytes) -> list[str]:
     lines: Iterable[str] = (line[:LONGEST_LINE] for line in text.splitlines())
     if text.lstrip()[:1] == "{":
         lines = _from_json(lines)
-    lines = (part for line in lines for part in _unescaped(line))
-    return [" ".join(line.split()) for line in _unwrapped(list(lines))]
+    lines = with_metrics([part for line in lines for part in _unescaped(line)])
+    return [" ".join(line.split()) for line in _unwrapped(lines)]
 
 
 def _unescaped(line: str) -> list[str]:

@@ -167,7 +167,7 @@ class Advice(NamedTuple):
 class Load(NamedTuple):
     """What a running server prints about its load."""
 
-    running: int  # requests that are computed
+    running: int  # requests that are computed; 0 if only the usage is known
     waiting: int  # requests that wait
     usage: float  # the part of the cache that the running ones use, from 0 to 1
     preempted: int  # lines that say that a running request lost its cache and will be computed again
@@ -199,13 +199,12 @@ def busiest(
         restarted = restarted or start.search(line) is not None
         preempted += preemption.search(line) is not None
         for match in pattern.finditer(line):  # a paste may have lost the breaks between lines
-            running, waiting = int(match["running"]), int(match["waiting"] or 0)
-            if not (running or waiting):
+            running, waiting, found = int(match["running"]), int(match["waiting"] or 0), match.groupdict()
+            usage = float(found["usage"]) if found.get("usage") else float(match["percent"]) / 100
+            if not (running or waiting or usage):
                 continue
             if restarted:
                 load, preempted, restarted = None, 0, False
-            found = match.groupdict()
-            usage = float(found["usage"]) if found.get("usage") else float(match["percent"]) / 100
             if load is None or running + waiting >= load.running + load.waiting:
                 load = Load(running, waiting, min(1.0, usage), 0)
     return load and load._replace(preempted=preempted)
@@ -573,7 +572,11 @@ def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: A
     if load is None or not load.is_full:
         more = Advice("more running requests, if a limit is reached", f"{running_option} N")
         return (more,) if load and load.waiting else ()
-    fewer = (Advice("no more than the cache holds", f"{running_option} {load.fitting}"),) if load.preempted else ()
+    fewer = (
+        (Advice("no more than the cache holds", f"{running_option} {load.fitting}"),)
+        if load.preempted and load.running
+        else ()
+    )
     narrow = Advice("a cache of half the size, if it is in 16 bits", f"--kv-cache-dtype {narrow_cache}")
     return (*(() if "kv_dtype" in log.settings else (narrow,)), *others, *fewer)
 

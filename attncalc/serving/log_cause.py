@@ -210,7 +210,8 @@ def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diag
     requests = requests_in_words(load)
     if load.is_full:
         grows = "" if load.waiting or load.preempted else "; when they grow, one is stopped and computed again"
-        return _advised(log, "cache_full", f"{requests}: it holds {plural(load.fitting, 'such request')}{grows}.")
+        holds = f": it holds {plural(load.fitting, 'such request')}" if load.running else ""
+        return _advised(log, "cache_full", f"{requests}{holds}{grows}.")
     if not load.waiting:
         return _advised(log, "no_failure", f"{requests}: no request waits, and the cache has room.")
     why = "the limit of running requests is reached, or prompts are still computed"
@@ -219,6 +220,8 @@ def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diag
 
 def requests_in_words(load: Load) -> str:
     """Return how many requests run and wait, and how full the cache is, without a full stop."""
+    if not (load.running or load.waiting):
+        return f"{load.usage:.1%} of the cache is used"
     runs = f"{plural(load.running, 'request')} {'runs' if load.running == 1 else 'run'}"
     waits = f"{count(load.waiting)} {'waits' if load.waiting == 1 else 'wait'}"
     return f"{runs}, {waits}, {load.usage:.1%} of the cache is used"

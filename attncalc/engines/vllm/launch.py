@@ -158,6 +158,7 @@ _IGNORED = (
     *("--tokenizer", "--tokenizer-mode", "--api-server-count", "--override-generation-config", "--max-logprobs"),
     *("--max-seq-len-to-capture", "--max-log-len", "--mm-processor-kwargs", "--mm-encoder-attn-backend"),
     *("--mm-processor-cache-gb", "--max-num-partial-prefills", "--max-parallel-loading-workers"),
+    "--lora-modules",
     "--distributed-executor-backend",
 )
 """Options with a value that change no figure; --mm-processor-cache-gb is of the host."""
