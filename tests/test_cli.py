@@ -96,6 +96,7 @@ COMPOSE = "services:\n  vllm:\n    image: vllm/vllm-openai:v0.11.0\n    command:
             f"OOM with this on my 2x 3090, will it fit?\n\n```yaml\n{COMPOSE}```\nThanks!",
             "fit --gpu 2xrtx-3090 -- vllm",
         ),
+        (COMPOSE.replace("vllm/vllm-openai:v0.11.0", "text-generation-inference"), "fit gpt2 -tp 2"),
         ("vllm serve gpt2 -tp 2\nis 2x3090 enough?", "fit --gpu 2x3090 -- vllm serve gpt2 -tp 2"),
         (
             "#SBATCH --gres=gpu:h100:2\nsrun vllm serve gpt2 -tp 2",

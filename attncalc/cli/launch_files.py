@@ -42,10 +42,8 @@ def with_command(args: Sequence[str], options: Mapping[str, Any]) -> list[str] |
     # a document of another kind may have anything under the same keys
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttncalcError):
         text = _content(file).decode("utf-8", "replace")
-        manifest = _MANIFEST.search(text)
-        if file.endswith((".yaml", ".yml")) or manifest:
-            parts = re.split(r"(?m)^---.*$", manifest[0] if manifest else text)
-            found = [words for part in parts for words in _containers(parse_document(part.encode(), file).data)]
+        if file.endswith((".yaml", ".yml")) or _MANIFEST.search(text):
+            found = [*_documents(text, file)]
         elif not _OF_A_LOG.search(text):
             found = [*_lines(text)]
         if found and _has_message(text):
@@ -71,6 +69,9 @@ def question_in(data: bytes) -> list[str]:
     words = " ".join(line for line in text.splitlines() if line not in rows).split()
     if not 0 < len(words) < _LONGEST_QUESTION or text.lstrip()[0] in "{[" or _OF_A_LOG.search(text):
         return []
+    if _MANIFEST.search(text):  # of an engine whose commands are read as words: TGI
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttncalcError):
+            return next(_documents(text, "-"), [])
     from ..engines.log_file import read_log
     from ..engines.messages import UNKNOWN
     from .gpu_words import first_gpu_in
@@ -117,6 +118,13 @@ def _lines(text: str) -> Iterator[list[str]]:
             if without_dashes(words) is not None:
                 end = next((i for i, word in enumerate(words) if re.match(r"\d?[>&|]", word)), len(words))
                 yield words[:end]
+
+
+def _documents(text: str, file: str) -> Iterator[list[str]]:
+    """Yield the words of each container in the documents of a manifest."""
+    manifest = _MANIFEST.search(text)
+    for part in re.split(r"(?m)^---.*$", manifest[0] if manifest else text):
+        yield from _containers(parse_document(part.encode(), file).data)
 
 
 def _containers(value: Any) -> Iterator[list[str]]:

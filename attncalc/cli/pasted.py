@@ -72,7 +72,10 @@ def split_launch(args: Sequence[str], options: Mapping[str, Option]) -> tuple[li
     for i, word in enumerate(args):
         if match := re.match("--(?:(gpu|vram|ram|users|price)(=|$)|(?:json|full|plain|quiet)$)", word):  # no engine's
             places |= {i, i + (match[2] == "")}
-    return [one for i, one in enumerate(args) if i not in places], [one for i, one in enumerate(args) if i in places]
+    # 'ollama run gemma3 OLLAMA_KV_CACHE_TYPE=q8_0': a variable counts wherever it stands
+    late = [i for i in places if args[i].partition("=")[0] in start.words.environment]
+    command = [*(args[i] for i in late), *(one for i, one in enumerate(args) if i not in places)]
+    return command, [one for i, one in enumerate(args) if i in places.difference(late)]
 
 
 def changes_nothing(name: str) -> bool:

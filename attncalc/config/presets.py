@@ -167,14 +167,17 @@ def of_gguf_file(path: str) -> tuple[str, str | None] | None:
 def of_absent_file(path: str) -> tuple[str, str | None] | None:
     """Return the name and type of a GGUF file that is not on this machine, if attncalc has weights of that type.
 
-    Floating-point weights have the type None: as released.
+    Floating-point weights, and MXFP4 of gpt-oss, have the type None: as released.
     """
     found = of_gguf_file(path)
     if found is None or Path(path).exists():  # a word that names no preset may be too long for a path
         return None
     if found[1] in (None, *FILE_TYPES):
         return found
-    return (found[0], None) if found[1] in _RELEASED_TYPES else None
+    is_released = found[1] in _RELEASED_TYPES or (
+        found[1] == "mxfp4" and str(preset_of(found[0])).startswith("gpt-oss")
+    )
+    return (found[0], None) if is_released else None
 
 
 def of_other_machine(path: str) -> tuple[str, str | None]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from ..errors import AttncalcError
 from ..records import NamedTuple
+from ..units import truncate
 
 Reading = Callable[[str], Sequence[str]]
 """From the value of an engine's option to the options of `attncalc fit`; () if it changes no memory."""
@@ -23,6 +26,23 @@ _COULD_MATTER = (
 
 def ignored(value: str) -> tuple[str, ...]:
     """The reading of an option that changes no memory."""
+    return ()
+
+
+def only_positions(overrides: str) -> tuple[str, ...]:
+    """The reading of a config's overrides, which change no memory if they are of rotary positions: YaRN.
+
+    Raises AttncalcError if they have another key.
+    """
+    try:
+        keys = [*json.loads(overrides)]
+    except (ValueError, TypeError, RecursionError):
+        keys = [overrides]
+    if other := next((key for key in keys if not re.match("rope_|max_position_embeddings$", str(key))), None):
+        raise AttncalcError(
+            f"'{truncate(str(other))}' overrides a value of the config.json, and may change memory",
+            "leave it out to see the figures without it, or give a config.json with it",
+        )
     return ()
 
 

@@ -8,7 +8,7 @@ from ..base import DraftModel
 from ..launch import DRAFT_MODEL, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
-from ..pasted import LaunchWords, ignored, only_if_several
+from ..pasted import LaunchWords, ignored, only_if_several, only_positions
 from .options import SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
@@ -110,6 +110,7 @@ WORDS = LaunchWords(
     names={
         "--quantization": lambda method: ("--weights-dtype", "fp8") if method == "fp8" else (),
         "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
+        "--json-model-override-args": only_positions,
         "--tensor-parallel-size": "--tp",
         **dict.fromkeys(("--ep-size", "--expert-parallel-size", "--ep"), only_if_several("--enable-expert-parallel")),
         "--speculative-num-draft-tokens": "--speculative-tokens",

@@ -22,7 +22,7 @@ from ..launch import (
 )
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
-from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored
+from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored, only_positions
 from .options import DRAFTER_KEYS, DRAFTER_LAYERS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
 from .versions import vllm_version
 
@@ -181,6 +181,8 @@ WORDS = LaunchWords(
         "--speculative-config": _read_speculation,
         "-sc": _read_speculation,
         "--kv-transfer-config": _read_connector,
+        "--hf-overrides": lambda overrides: (*only_positions(overrides), "--allow-long-max-model-len"),
+        "--rope-scaling": lambda scaling: ("--allow-long-max-model-len",),
         **dict.fromkeys(_IGNORED, ignored),
     },
     unmodelled=(
