@@ -117,7 +117,7 @@ def test_a_link_in_a_title_is_not_a_link_in_markdown(ask: Ask, tmp_path: Path) -
 def test_a_name_that_a_spreadsheet_would_compute_is_quoted(ask: Ask, tmp_path: Path, mark: str) -> None:
     folder = _folder(tmp_path, f"{mark}cmd")
     rows = list(csv.DictReader(io.StringIO(ask("compare", "gpt2", str(folder), "--format", "csv").out)))
-    assert {row["of"] for row in rows} == {"gpt2", f"'{mark}cmd"}
+    assert {row["name"] for row in rows} == {"gpt2", f"'{mark}cmd"}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the line is for a POSIX shell")
@@ -168,7 +168,7 @@ def test_compare_finds_the_divisors_of_very_many_heads_at_once(ask: Ask, tmp_pat
     file = tmp_path / "config.json"
     file.write_text(json.dumps(CONFIG | heads))
     rows = csv.DictReader(io.StringIO(ask("compare", str(file), "--format", "csv").out))
-    assert len({row["of"] for row in rows}) == 13 * 13
+    assert len({row["name"] for row in rows}) == 13 * 13
     file.write_text(json.dumps(CONFIG | dict.fromkeys(heads, 10**13) | {"head_dim": 1}))
     assert "10,000,000,000,000 is more than 1,000,000,000,000" in ask("compare", str(file)).err
 

@@ -72,7 +72,8 @@ def test_json_has_one_shape_for_all_models_and_workloads() -> None:
     by_command: dict[str, set[tuple[str, ...]]] = {}
     for report in reports():
         document = json.loads(as_json.render(report))
-        shared = ["schema", "attncalc", "model", "workload", "results", "values", "layers", "notes"]
+        listed = ["rows"] * (report.rows is not None)
+        shared = ["schema", "attncalc", "values", *listed, "model", "workload", "results", "layers", "notes"]
         checked = ["fail_if"] * (report.command in COMMANDS)
         assert list(document) == [*shared, *checked, *report.extra]
         # only the parts of a layer (W_q, W_kv_a, conv, ...) differ between models
@@ -112,9 +113,12 @@ def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> 
             assert len(figure_names) == len(set(figure_names))
 
 
-def test_csv_has_one_row_per_figure() -> None:
+def test_csv_has_one_row_per_figure_or_per_row_of_a_list() -> None:
     for report in reports():
         rows = list(csv.DictReader(io.StringIO(as_csv.render(report))))
+        if report.rows is not None:
+            assert [row["name"] for row in rows] == [row["name"] for row in report.rows]
+            continue
         assert [row["name"] for row in rows] == [f.name for f in report.all_figures]
         names = [(row["of"], row["name"]) for row in rows]
         assert len(names) == len(set(names))
