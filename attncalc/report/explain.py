@@ -41,10 +41,10 @@ def explain_figures(figures: Iterable[Figure], width: int = 80, *, in_words: boo
             lines += wrapped(f"    formula: {formula.text}", "      ", width)
         else:
             lines += align_formula(formula.cells, width - 4, "    ")
-            lines += _legend([entry for entry in entries if explained.get(entry[0]) != entry], width)
+            lines += _legend([entry for entry in entries if entry not in explained.values()], width)
         if figure.source not in sources:
             lines += wrapped(f"    source: {figure.source}", "      ", width)
-        explained |= {entry[0]: entry for entry in entries}
+        explained |= {entry[0] if entry[1] else entry[2]: entry for entry in entries}  # a 2 has several meanings
         sources.add(figure.source)
         blocks.append(lines)
     return blocks
