@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
 from .attention import FULL, Attention, Grouped, Sliding, Variant
 from .errors import AttncalcError, MissingError
+from .mlp import Mlp
 from .model import MAX_LAYERS, Layers, ModelSpec
 from .units import count, truncate
 
@@ -142,14 +144,25 @@ def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_
         raise AttncalcError("--d-ff: this model has no MLP", "leave it out")
     if vocab_size and model.vocab_size is None:
         raise AttncalcError("--vocab-size: this model has no vocabulary", "leave it out")
-    layers = (
-        dataclasses.replace(layer, mlp=dataclasses.replace(layer.mlp, d_ff=d_ff)) if d_ff and layer.mlp else layer
-        for layer in _one_by_one(model)
-    )
-    changed = _with_stack(model, [*layers])
+    ratio = Fraction(d_model or main.d_model, int(main.d_model))
+
+    def changed_mlp(mlp: Mlp) -> Mlp:
+        if d_ff:
+            return dataclasses.replace(mlp, d_ff=d_ff)
+        shared = mlp.d_ff_shared and round(mlp.d_ff_shared * ratio)
+        return dataclasses.replace(mlp, d_ff=round(mlp.d_ff * ratio), d_ff_shared=shared)
+
+    layers = [
+        dataclasses.replace(layer, mlp=changed_mlp(layer.mlp)) if layer.mlp else layer for layer in _one_by_one(model)
+    ]
+    assumed = model.assumed
+    if ratio != 1 and not d_ff and (widths := dict.fromkeys(layer.mlp.d_ff for layer in layers if layer.mlp)):
+        text = f"d_ff {' and '.join(map(count, widths))}, as many times d_model as released (--d-ff)."
+        assumed = f"{assumed} {text}".lstrip()
+    changed = _with_stack(model, layers)
     stack = dataclasses.replace(changed.main, d_model=d_model or main.d_model)
     stacks = (*changed.stacks[:-1], stack)
-    return dataclasses.replace(changed, stacks=stacks, vocab_size=vocab_size or model.vocab_size)
+    return dataclasses.replace(changed, stacks=stacks, vocab_size=vocab_size or model.vocab_size, assumed=assumed)
 
 
 def _with_layers(model: ModelSpec, number: int) -> ModelSpec:

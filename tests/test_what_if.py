@@ -50,6 +50,22 @@ def test_other_widths_change_a_model() -> None:
 
 
 @each(
+    ("size", "total"),
+    [
+        # parameters of GPT-2's checkpoints on the Hub; d_ff is 4 d_model in each
+        ({"layers": 24, "heads": 16, "d_model": 1024}, 354_823_168),
+        ({"layers": 48, "heads": 25, "d_model": 1600}, 1_557_611_200),
+    ],
+)
+def test_another_width_scales_d_ff(size: dict[str, Any], total: int) -> None:
+    assert int(params("gpt2", **size).total) == total
+
+
+def test_a_scaled_d_ff_is_said(ask: Ask) -> None:
+    assert "ASSUMED: d_ff 6,400, as many times d_model" in ask("kv", "gpt2", "--d-model", "1600").out
+
+
+@each(
     ("words", "says"),
     [
         ("kv --heads 4", "needs --layers"),
