@@ -123,6 +123,14 @@ def test_figures_that_differ_give_exit_code_1(ask: Ask) -> None:
     assert "DIFFERS" in answer.out
 
 
+@each(("model", "gpu", "agrees"), [("llama3.1-8b", "h100", True), ("llama3.1-8b", "rtx-4090", False)])
+def test_a_cache_that_the_gpu_cannot_hold_differs(ask: Ask, model: str, gpu: str, agrees: bool) -> None:
+    # 437,904 tokens x 131,072 B are 53.46 GiB, more than all of a 4090's 24; an H100 has 72.8 - 15.0 - 2.3 to 4.4
+    answer = ask("fit", model, "--gpu", gpu, "--log", "-", stdin="GPU KV cache size: 437,904 tokens\n")
+    assert answer.code == int(not agrees)
+    assert ("AGREES" in answer.out, "DIFFERS: the KV memory is" in answer.out) == (agrees, not agrees)
+
+
 def test_rounding_of_the_memory_is_tolerated(ask: Ask) -> None:
     # 1.00 GiB is anything from 0.995 to 1.005: 509 to 514 blocks of 16 tokens
     log = "Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,224 tokens\n"

@@ -200,7 +200,7 @@ def _facts(
 ) -> dict[str, Any]:
     """Return the keys of JSON that only a log has."""
     facts = {
-        "agrees": comparison.agrees if diagnosis is None else diagnosis.cause == "no_failure",
+        "agrees": comparison.agrees and not comparison.misses if diagnosis is None else diagnosis.cause == "no_failure",
         "checks": [check.facts() for check in comparison.checks],
         "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
         "suggestions": changes_facts(diagnosis.changes, partial(_command, given=given)) if diagnosis else [],
@@ -235,6 +235,8 @@ def _verdict(comparison: LogComparison, other_model: str) -> str:
         return f"DIFFERS: {other_model}"
     if not comparison.checks:
         return "NOTHING TO COMPARE: the log has no figures of the cache."
+    if comparison.agrees and (memory := comparison.misses):
+        return f"DIFFERS: the KV memory is {_place(memory)} the estimate. Check --gpu, --tp and --weights-dtype."
     agrees = "AGREES: all figures are within the log's rounding."
     return agrees if comparison.agrees else "DIFFERS: see the figures below."
 
@@ -376,9 +378,7 @@ def _place(estimate: Estimate) -> str:
     """Return where the logged size is: an estimate is not wrong inside its range."""
     if estimate.inside:
         return "in the range"
-    if estimate.logged < estimate.low:
-        return f"{human(estimate.low - estimate.logged, BYTES)} below"
-    return f"{human(estimate.logged - estimate.high, BYTES)} above"
+    return f"{human(abs(estimate.outside), BYTES)} {'above' if estimate.outside > 0 else 'below'}"
 
 
 def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog) -> list[str]:

@@ -67,7 +67,12 @@ class Estimate(NamedTuple):
     @property
     def inside(self) -> bool:
         """Whether the logged size is in the range."""
-        return self.low <= self.logged <= self.high
+        return not self.outside
+
+    @property
+    def outside(self) -> int:
+        """The bytes of the logged size above the range, negative below it; 0 inside."""
+        return self.logged - min(max(self.logged, self.low), self.high)
 
 
 class LogComparison(NamedTuple):
@@ -89,6 +94,18 @@ class LogComparison(NamedTuple):
     def agrees(self) -> bool:
         """Whether every figure of the cache agrees."""
         return all(check.ok for check in self.checks)
+
+    @property
+    def misses(self) -> Estimate | None:
+        """The KV memory if it is outside its range by over a tenth of the GPU's memory: another GPU, model or --tp.
+
+        None if the log has the weights, which may be quantized: then it has what the difference consists of.
+        """
+        sizes = {one.name: one for one in self.estimates}
+        if self.request.gpu is None or "weights" in sizes or "kv_memory" not in sizes:
+            return None
+        memory = sizes["kv_memory"]
+        return memory if abs(memory.outside) > self.request.gpu.memory // 10 else None
 
 
 def compare(request: FitRequest, log: StartupLog) -> LogComparison:
