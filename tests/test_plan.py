@@ -1,6 +1,7 @@
 """`attncalc plan`: rows are what `fit` answers, and no better row is missed."""
 
 import math
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -545,6 +546,30 @@ def test_the_price_of_tokens_is_that_of_an_hour_at_full_speed(ask: Ask) -> None:
     per_hour = found["tokens_per_second_estimate"] * 3600
     assert found["price_per_month"] == pytest.approx(8 * 3.79 * 730)
     assert found["price_per_million_tokens"] == pytest.approx(found["price_per_hour"] / per_hour * 10**6)
+
+
+@each(("rate", "gpus", "price"), [
+    ("0.01", 1, 231.48),  # 0.01 x 300 = 3 tokens/s: 2.5 / (3 x 3600) x 10^6
+    ("0.5", 1, 4.63),  # 2.5 / (150 x 3600) x 10^6
+])  # fmt: skip
+def test_the_price_of_tokens_at_a_rate_is_that_of_the_tokens_asked_for(
+    ask: Ask, rate: str, gpus: int, price: float
+) -> None:
+    words = f"plan llama3.1-8b --gpu h100 --price 2.5 --rate {rate} --prompt 1000 --output-len 300"
+    found = figures_of(ask(*words.split(), "--json").document)
+    assert found["gpus"] == gpus
+    assert found["price_per_million_tokens"] == pytest.approx(price, rel=1e-3)
+
+
+def test_the_expected_bill_and_price_of_tokens_are_of_the_same_gpus(ask: Ask) -> None:
+    """At 5M/day x 300 tokens each GPU-month of 730 x 2.5 adds 1825 / (5 x 300 x 730 / 24) = 0.04 per million."""
+    words = "plan llama3.1-70b --gpu h100 --price 2.5 --rate 5M/day --prompt 1000 --output-len 300"
+    heading = " ".join(ask(*words.split()).out.partition("\n\n")[0].split())
+    expected, best = re.findall(r"(?:Expect (\d+) GPUs|x (\d+)\)).*?([\d,]+) per month.*?([\d.]+) per million", heading)
+    for *gpus, month, price in (expected, best):
+        assert int(month.replace(",", "")) == 1825 * int("".join(gpus))
+        assert float(price) == pytest.approx(0.04 * int("".join(gpus)))
+    assert int(expected[0]) > int(best[1])
 
 
 def test_a_request_counts_for_as_long_as_it_runs(tmp_path: Path) -> None:

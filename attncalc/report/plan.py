@@ -76,7 +76,8 @@ FIGURES = FigureRows(
     },
     price_per_million_tokens=ratio_row(
         "price of a million tokens",
-        "price of a million output tokens at that speed: the best case, or with --efficiency",
+        "price of a million output tokens: with --rate of those asked for, else at that speed, which is the best case, "
+        "or with --efficiency",
         f"without --price, {_NO_TIMES}",
     ),
     watts=FigureRow("power", NO_UNIT, "the GPUs' maximum power together, in W, without their hosts", _NO_POWER),
@@ -244,20 +245,32 @@ def _capacity(row: Row) -> str:
     return f"{room}, up to {number(float(speed) / output)} requests/s" if demand.is_open and speed and output else room
 
 
-def _cost(row: Row) -> str:
-    """Return what a row costs: 'Price: 20.00 per hour (2.50 per GPU), 14,600 per month (730 h), ...'."""
+def _cost(row: Row, expected: Row | None) -> str:
+    """Return what a row costs: 'Price: 20.00 per hour (2.50 per GPU x 8), 14,600 per month (730 h), ...'.
+
+    `expected` is the row at the speed of the median published run, which has a line of its own.
+    """
     assert row.price
     assert row.price_per_month
-    gpu = row.candidate.gpu
+    gpu, demand = row.candidate.gpu, row.demand
+    number_of = row.nodes if gpu.instance else row.gpus
+    is_bound = demand.is_bound and not demand.is_open
+    is_same = demand.rate is not None and expected is not None and expected.gpus == row.gpus
     one = float(row.demand.prices[gpu.rented]) * (gpu.per_node if gpu.instance else 1)
     each = f"{one:,.2f}" if round(one, 2) == one else f"{one:,.3f}"
-    text = f"Price: {float(row.price):,.2f} per hour ({each} per {gpu.instance or 'GPU'}), "
+    text = f"Price{' at best' * (is_bound and not is_same)}: {float(row.price):,.2f} per hour "
+    text += f"({each} per {gpu.instance or 'GPU'} x {count(number_of)}), "
     text += f"{float(row.price_per_month):,.0f} per month (730 h)"
     if row.price_per_million is None:
         return text
-    of_runs, tokens = published(row), float(row.price_per_million)
+    tokens, of_runs = float(row.price_per_million), None if demand.is_bound else published(row)
     typical = f", {tokens / of_runs.median:.3g} at the median of published runs" if of_runs else ""
-    return f"{text}, {tokens:.3g} per million output tokens{'' if row.demand.efficiency else ' at best'}{typical}"
+    at_best = "" if demand.efficiency or is_bound else " at best"
+    return f"{text}, {_per_million(row)}{at_best}{typical}"
+
+
+def _per_million(row: Row) -> str:
+    return f"{float(row.price_per_million or 0):,.3g} per million output tokens"
 
 
 def _expected(typical: Row, of_runs: PublishedRange) -> str:
@@ -269,6 +282,7 @@ def _expected(typical: Row, of_runs: PublishedRange) -> str:
         enough = f"{count(typical.nodes)} x {gpu.instance} ({enough})"
     if typical.price_per_month and not typical.demand.is_open:
         enough += f" for {float(typical.price_per_month):,.0f} per month"
+    enough += f", {_per_million(typical)}" if typical.price_per_million else ""
     runs = plural(of_runs.median_runs, "published run")
     return f"Expect {enough}: the median of {runs} reaches {of_runs.median:.2g} of the best case"
 
@@ -285,13 +299,15 @@ def _heading(plan: Plan) -> tuple[str, ...]:
         each = ", ".join(f"{name} {float(price):,.0f}" for name, price in prices.items())
         lines += [f"Price per month (730 h): {each}"] if prices else []
     else:
-        lines = [lines[0][0].upper() + lines[0][1:], *([_cost(plan.rows[0])] if prices else [])]
+        lines = [lines[0][0].upper() + lines[0][1:]]
     if plan.enough:
         price = plan.enough.price_per_month
         lines.append(f"Enough: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
     if plan.typical:
         start = f"{plan.typical[0].candidate.group[0]}: " if len(models) > 1 else ""
         lines.append(start + _expected(*plan.typical))
+    if len(models) == 1 and prices:
+        lines.append(_cost(plan.rows[0], plan.typical and plan.typical[0]))
     first = plan.requests[0]
     assert first.traffic is not None
     load = ", ".join(filter(None, (described(first.traffic), shared(first.traffic))))
@@ -532,6 +548,8 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     if plan.pools:
         rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
         yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."
+    if demand.rate is not None and demand.prices:
+        yield "price/M: of the tokens asked for. tokens/s: what the replicas reach when they run."
     if demand.shows_power:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
 

@@ -212,26 +212,35 @@ class Row(NamedTuple):
     def kwh_per_million(self) -> Ratio | None:
         """kWh of a million output tokens at that power; None if it or the speed is unknown."""
         watts = self.watts
-        return self._per_million(None if watts is None else ratio(watts, symbol("kilo", 1000, "W of a kW")))
+        kilowatts = None if watts is None else ratio(watts, symbol("kilo", 1000, "W of a kW"))
+        return _per_million(kilowatts, self.tokens_per_second)
 
     @property
     def price_per_million(self) -> Ratio | None:
-        """Price of a million output tokens; None without a price, and if the speed is not known."""
-        return self._per_million(self.price)
+        """Price of a million output tokens; None without a price, and if the speed is not known.
+
+        With a rate it is the price of the tokens asked for: GPUs that wait for requests cost as much as busy ones.
+        """
+        rate = self.demand.rate
+        if rate is None:
+            return _per_million(self.price, self.tokens_per_second)
+        output = symbol("output", self.candidate.users.traffic.output, "output tokens of a request")
+        requests = symbol("requests", rate.numerator, f"requests in {rate.denominator} s")
+        return _per_million(self.price, ratio(requests * output, rate.denominator))
 
     @property
     def _gpus(self) -> Quantity:
         return symbol("gpus", self.gpus, "GPUs")
 
-    def _per_million(self, price: Ratio | None) -> Ratio | None:
-        """Return what a million tokens take of something of which an hour takes `price`."""
-        speed = self.tokens_per_second
-        if price is None or speed is None:
-            return None
-        million, hour = symbol("million", 10**6, "tokens"), symbol("hour", 3600, "s")
-        seconds, tokens = symbol("s", speed.denominator, "s"), symbol("tokens", speed.numerator, "tokens")
-        scale = symbol("scale", price.denominator, "scale of the price")
-        return ratio(symbol("price", price.numerator, "price") * million * seconds, scale * hour * tokens)
+
+def _per_million(price: Ratio | None, speed: Ratio | None) -> Ratio | None:
+    """Return what a million tokens take of something of which an hour takes `price`."""
+    if price is None or not speed:
+        return None
+    million, hour = symbol("million", 10**6, "tokens"), symbol("hour", 3600, "s")
+    seconds, tokens = symbol("s", speed.denominator, "s"), symbol("tokens", speed.numerator, "tokens")
+    scale = symbol("scale", price.denominator, "scale of the price")
+    return ratio(symbol("price", price.numerator, "price") * million * seconds, scale * hour * tokens)
 
 
 class Found(NamedTuple):
