@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -61,6 +62,8 @@ _OF_LOG = ("log", "logs", "doctor", "diagnose", "debug")
 _OTHER_NAMES = {"version": "--version", "v": "--version", "completion": "--show-completion"}
 _OTHER_NAMES |= dict.fromkeys(_OF_LOG, "fit --log")
 """{a word: what it is as an option}."""
+_ASKS_FOR_HELP = r"what (can|does|do) (you|it|this|this tool|attncalc) do|how (do|can) i use (it|this|attncalc)"
+"""Questions that the start page answers."""
 _LISTS = {**dict.fromkeys(("list", "ls", "models", "preset"), "presets"), "gpu": "gpus"}
 """{a word before --json and other options of output: the command that it means}."""
 SHELLS = ("bash", "zsh", "fish")
@@ -214,22 +217,29 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
         can_read = isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError | BadValueError)
         if not isinstance(error, NetworkError) and (is_read or not can_read):
             raise
-    from .reading import FOR_PROGRAMS, answer, with_built_in
+    from .reading import answer, with_built_in
 
     root: Any = typer.main.get_command(app)
     of_name = isinstance(error, NetworkError | NoSuchModelError | BadValueError)
     found = with_built_in(args, root, error) if of_name else error
     if isinstance(found, AttncalcError) and not isinstance(error, NetworkError):
-        name, *rest = args
-        if name in _LISTS and FOR_PROGRAMS & {*rest[:1]}:
-            found = [_LISTS[name], *rest], []
-        elif name in _OTHER_NAMES and (len(rest) == (name == "completion") or (name in _OF_LOG and len(rest) < 2)):
-            found = [*_OTHER_NAMES[name].split(), *rest], []
-        else:
-            found = answer(args, root, error)
+        other = _other_name(*args)
+        found = (other, []) if other else answer(args, root, error)
     if isinstance(found, AttncalcError):
         raise found
     return _run_as(*found)
+
+
+def _other_name(name: str, *rest: str) -> list[str]:
+    """Return the arguments that a word which is no command stands for: 'version'; [] if it is none of these."""
+    from .reading import FOR_PROGRAMS
+
+    if name in _LISTS and FOR_PROGRAMS & {*rest[:1]}:
+        return [_LISTS[name], *rest]
+    if name in _OTHER_NAMES and (len(rest) == (name == "completion") or (name in _OF_LOG and len(rest) < 2)):
+        return [*_OTHER_NAMES[name].split(), *rest]
+    asks_for_help = re.fullmatch(_ASKS_FOR_HELP, " ".join((name, *rest)).lower().rstrip("? .!"))
+    return ["help"] if asks_for_help else []
 
 
 def _run_as(meant: list[str], beside: list[str] | None = None) -> Any:

@@ -98,7 +98,9 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
 
     Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
     """
-    args, is_unknown = _in_order(args, root, error), isinstance(error, NotUnderstoodError)
+    typed, args, is_unknown = [*args], _in_order(args, root, error), isinstance(error, NotUnderstoodError)
+    if " " in typed[0] and args[0] in root.list_commands(None) and problem_of(root, args) is None:
+        return [*args], []  # a command line in quotation marks
     if is_unknown or args[:1] == ["explain"]:
         text = " ".join(args)
         asks_for_it = args[:1] == ["explain"] or "-" in args  # other commands leave it to the loop that they are in

@@ -44,6 +44,7 @@ from ..vocabulary import (
     NEWEST,
     NO_FIGURE,
     NUMBERS,
+    OTHER_SIZES,
     PLACEHOLDERS,
     REWRITES,
     SYMBOLS,
@@ -720,6 +721,8 @@ def _with_neighbours(items: Sequence[Item]) -> list[Item]:
             found[i + 1] = after._replace(kind="plain")
         elif is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
             found[i] = item._replace(kind="unknown")
+        elif item.kind == "model" and after.typed.lower() in OTHER_SIZES and not re.search(r"\d[bB]\b", item.typed):
+            found[i + 1] = Item("unknown", after.text, f"{item.typed} {after.typed}", is_guess=True)  # 'gpt-3 xl'
         elif item.text in _EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
             found[i + 1] = found[i - 1]._replace(value=after.text)
     return found
@@ -837,7 +840,8 @@ def _is_plain(word: str) -> bool:
     lower = word.lower()
     is_word = re.fullmatch(r"[^\W\d_]+(?:['-][^\W\d_]+)*", lower)
     is_formula = re.fullmatch(r"\d[nd]{1,2}|\d+/\d+", lower) is not None  # 2N, 24/7
-    return is_formula or (bool(is_word) and lower not in NEGATIONS | COUNTS | _parts_of_names())
+    is_size = not OTHER_SIZES.isdisjoint(lower.split("-")[1:])  # 'bert-medium'
+    return is_formula or (bool(is_word) and not is_size and lower not in NEGATIONS | COUNTS | _parts_of_names())
 
 
 def _is_one_slip(word: str, known: str) -> bool:
@@ -1007,7 +1011,7 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
         counts = idea and (idea.takes == "SIZE" or is_batch)  # 'users at 64k', '16k requests'
         text = items[j].text if 0 <= j < len(items) else ""
         is_long = bool(counts and re.search(r"(?i)k|,", text))
-        is_long |= [one.typed[:5] for one in items[j + 1 : j + 2]] == ["param"]  # '8B parameters'
+        is_long |= bool(re.search(r"(?i)[mbt]$", text)) and [one.typed[:5] for one in items[j + 1 : j + 2]] == ["param"]
         is_long |= bool(idea and re.fullmatch(_UNLIKELY.get(idea.takes + idea.means[:9], "-"), text))
         if 0 <= j < len(items) and items[j].kind in items[i].takes and not is_long:
             yield j
