@@ -73,6 +73,10 @@ class Idea(NamedTuple):
             found.append(Fragment(command, tuple(options)))
         return found
 
+    def sets(self, name: str) -> bool:
+        """Return whether it sets options of this command, or a value of this option: 'nf4' of --weights-dtype."""
+        return self.means.startswith(f"{name} -") or f" {name} " in self.alone
+
     def votes(self, value: str | None) -> list[tuple[str, float]]:
         """Return the commands that it speaks for, with their weights: `fit` suits most questions, and counts less."""
         commands = list(dict.fromkeys(one.command for one in self.fragments(value) if one.command))

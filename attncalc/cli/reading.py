@@ -73,8 +73,6 @@ _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
 FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet", "-q", "--get"))
 """Options of an answer that a program reads."""
-_OF_RELEASED = ("compare",)
-"""Commands in which they do not: these need a model that they change."""
 _EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
 _MESSAGE = (
     rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|too large for|not enough"
@@ -369,7 +367,9 @@ def _tried(
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
     dropped = [word for word in found.left_out if NO_FIGURE not in word]
-    is_doubtful = dropped or found.assumed or found.lacks or not is_same or isinstance(error, BadValueError)
+    # a script may ask another command for a list, whose answer is rows of `sweep`
+    is_moved = (not is_same or isinstance(error, BadValueError)) and (found.args[0] != "sweep" or found.is_one_row)
+    is_doubtful = dropped or found.assumed or found.lacks or is_moved
     is_strict = is_doubtful and FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
@@ -1038,7 +1038,7 @@ class Reading:
         """Find what the command lacks, with examples."""
         of_gpu = {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
         asks_models = any(item.idea and item.idea.means.startswith("presets | fit") for item in self._items)
-        has_sizes = self._command not in _OF_RELEASED and not OF_MODEL.isdisjoint(self._found)
+        has_sizes = self._command != "compare" and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
             self._command in ("fit", "train")
             and {"--gpu", "--ram"} & {*self._found}
@@ -1048,7 +1048,7 @@ class Reading:
         if lists_models and not self._arguments:
             self._found.pop("--roofline", None)
         has_model = any(kind_of(one) != "attention" for one in self._arguments)
-        if self._command in _OF_RELEASED and not has_model:
+        if self._command == "compare" and not has_model:
             self.unread += OF_MODEL & self._found.keys()
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not has_model and not lists_models
         self.missing += ["MODEL"] * (needs_model and not has_sizes and "--log" not in self._found)

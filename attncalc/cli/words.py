@@ -393,8 +393,9 @@ class Words:
         parser, given = self._parsers.get(option.opts[0]), (value or None) if placeholder(option) else None
         if given and parser and not is_valid(parser.parse, given, name):  # '--gpus 8xH100', '--dtype int4'
             meant = self._of_phrase([given])
-            if meant and meant.kind in (*_NAMED, "idea"):
-                return meant._replace(typed=name, value=given, is_guess=True, is_exact=meant.kind in _NAMED)
+            if meant and (meant.kind in _NAMED or (meant.idea and meant.idea.sets(option.opts[0]))):
+                typed = f"{name} {given}" if meant.idea else name  # '--quant nf4'
+                return meant._replace(typed=typed, value=None if meant.idea else given, is_guess=True, is_exact=True)
         return Item("option", hyphens(name), name, value=given)
 
     def _unknown_option(self, name: str, value: str, idea: Idea | None) -> Item:
@@ -410,8 +411,8 @@ class Words:
             if item.kind in _NAMED:
                 return item._replace(typed=name, is_guess=True, is_exact=is_exact)
         is_open = idea.takes or (idea.means and " -" not in idea.means)
-        if is_open and known and known.idea and known.idea.means.startswith(f"{idea.means.split()[0]} -"):
-            return known._replace(typed=f"{name} {value}", is_guess=True, is_exact=is_exact)  # '--deepspeed zero3'
+        if is_open and known and known.idea and known.idea.sets(idea.means.partition(" ")[0]):
+            return known._replace(typed=f"{name} {value}", is_guess=True, is_exact=is_exact)
         idea = self._of_file(value, idea)
         value = known.text if known and kind == "gpu" else value
         if value and (idea.means.startswith("--preset") or ("," in value and preset_of(value.partition(",")[0]))):
@@ -597,8 +598,8 @@ class Words:
 
     def _of_program(self, name: str, *, is_first: bool) -> Item | None:
         """Return what a program does, by its name: 'pretrain_gpt.py', 'estimate_zero3_model_states_mem_needs'."""
-        parts = re.split(r"[^A-Za-z0-9]+", name)
-        ideas = [self._phrases[(part.lower(),)] for part in parts if (part.lower(),) in self._phrases]
+        parts = re.split(r"[^a-z0-9]+", name.lower())
+        ideas = [self._phrases[(part,)] for part in parts if (part,) in self._phrases]
         serving = [self._phrases[("serve",)]] if re.fullmatch(_PROGRAM, name) else []
         ideas = [*(one for one in ideas if one.means.startswith("train")), *serving, *ideas]
         if ideas and (is_first or "_" in name):
@@ -676,20 +677,16 @@ def _of_part(name: str) -> Item | None:
 
 def _of_word(word: str) -> Item | None:
     lower = word.lower()
-    item = None
     if several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
-        item = Item("option", "--gpus", word, value=several[1] or several[2])
-    elif lower in (*ENGINES, *RUNNERS):
-        item = Item("option", "--engine", word, value=lower)
-    elif lower in NUMBERS:
-        item = Item("number", NUMBERS[lower], word)
-    elif lower in FILLER:
-        item = Item("filler", word, word)
-    elif is_valid(WEIGHTS_DTYPE.parse, word, ""):
-        item = Item("dtype", word, word)
-    elif file_type := _QUANTS.get(re.sub("[_-]", "", lower)):
-        item = Item("dtype", file_type, word)
-    return item
+        return Item("option", "--gpus", word, value=several[1] or several[2])
+    if lower in (*ENGINES, *RUNNERS):
+        return Item("option", "--engine", word, value=lower)
+    if lower in NUMBERS:
+        return Item("number", NUMBERS[lower], word)
+    if lower in FILLER:
+        return Item("filler", word, word)
+    dtype = word if is_valid(WEIGHTS_DTYPE.parse, word, "") else _QUANTS.get(re.sub("[_-]", "", lower))
+    return Item("dtype", dtype, word) if dtype else None
 
 
 def _with_usual(items: Sequence[Item]) -> Sequence[Item]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from ..model import plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
-from ..serving.fit import FitResult, sure_sequences
+from ..serving.fit import FitResult, possible_verdict, sure_sequences, with_other_gpus
 from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
@@ -139,6 +140,8 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
     split = " ".join(f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1)
     if fewest.quantity is None:
         split = "no --tp is enough"
+    fewer = (one.gpus or 1 for one in with_other_gpus(resolved) if possible_verdict(one) == "may_not_fit")
+    split += "".join(f"; maybe {least}" for least in islice(fewer, 1) if least < (fewest.whole or 0))
     label = "fewest GPUs per replica" if resolved.gpus > resolved.devices * dp else fewest.label
     yield label, fewest.human, "" if resolved.whole_layers else split
 
