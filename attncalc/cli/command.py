@@ -41,6 +41,9 @@ COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
 SCREEN_FLAGS = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
 """Flags of attncalc that may stand after such a command."""
+_TIMES = "'attncalc fit MODEL --gpu GPU -c 4K --roofline' computes it."
+_COMPUTED_BY = {"--context": "With 'fit', -c auto is the longest that fits.", "--ttft": _TIMES, "--tpot": _TIMES}
+"""{option without its value: what computes that value}."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
 
@@ -48,8 +51,7 @@ OMITTED = "-"
 def lacks_value(name: str, params: Iterable[Any]) -> AttncalcError:
     """Return the error about an option without its value, with what the option means."""
     tip = next((f"{name} {param.metavar}: {param.help}" for param in params if name in param.opts), "")
-    auto = " With 'fit', -c auto is the longest that fits." if name == "--context" else ""
-    return AttncalcError(f"{name} needs a value", tip + auto)
+    return AttncalcError(f"{name} needs a value", f"{tip} {_COMPUTED_BY.get(name, '')}".rstrip())
 
 
 def own_error(error: Exception) -> AttncalcError:
