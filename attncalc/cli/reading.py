@@ -367,8 +367,8 @@ def _tried(
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
     dropped = [word for word in found.left_out if NO_FIGURE not in word]
-    # a script may ask another command for a list, whose answer is rows of `sweep`
-    is_moved = (not is_same or isinstance(error, BadValueError)) and (found.args[0] != "sweep" or found.is_one_row)
+    # '--csv' beside a list can only mean rows of `sweep`
+    is_moved = isinstance(error, BadValueError) or not (is_same or (found.args[0] == "sweep" and not found.is_one_row))
     is_doubtful = dropped or found.assumed or found.lacks or is_moved
     is_strict = is_doubtful and FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
     if problem and words.command is None and not found.doubts:
