@@ -431,6 +431,20 @@ def test_vllm_refuses_a_context_beyond_the_models_maximum(ask: Ask) -> None:
     assert ask("fit", "qwen3-8b", "--gpu", "h100", "--context", "40960").code == 0
 
 
+def test_sglang_refuses_a_context_beyond_the_models_maximum(ask: Ask) -> None:
+    # ValueError in _derive_context_length of SGLang 0.5.23 (srt/configs/model_config.py)
+    command = ("fit", "qwen3-8b", "--gpu", "h100", "--engine", "sglang", "--context", "40961")
+    answer = ask(*command)
+    assert answer.code == 1
+    assert "DOES NOT START: context 40,961 is beyond the model's maximum of 40,960." in answer.out
+    variable = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
+    assert variable in answer.out
+    launch = ask(*command, "--allow-long-max-model-len", "--json").document["launch_command"]
+    assert launch.startswith(f"{variable} python -m sglang.launch_server")
+    assert ask("fit", "--gpu", "h100", "--", *launch.split(), "--json").code == 0
+    assert ask(*command, "--engine-version", "0.4.10").code == 0  # it only warned
+
+
 def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:
     # 151,936 is 2,374 times 64, and not a multiple of 5: "151936 is not divisible by 5" in the log of Qwen3-14B
     qwen = dataclasses.replace(load("qwen3-8b"), stacks=load("gpt3").stacks)  # 96 heads

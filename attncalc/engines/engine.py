@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from ..errors import AttncalcError
 from ..quantity import Quantity, symbol
 from ..records import NamedTuple
-from ..units import DType, long_option
+from ..units import DType, count, long_option
 from .pipeline import split_into_stages, stage_sizes
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Engine(Generic[Args]):
     pads_tower_heads: bool = False
     typed_files: bool = False  # whether its files have a type of their own, which neither model nor repository names
     has_extra_weights: bool = False  # whether `extra_weights` is known
-    long_context_options: Mapping[str, Any] = MappingProxyType({})  # required beyond the model's maximum context
+    long_context_variable = ""  # the variable that allows a context beyond the model's maximum; "" if none is needed
 
     whole_with_dcp: frozenset[str] = frozenset()  # roles of caches that each device stores for all tokens despite `dcp`
     host_cache_option: str = ""  # its option that copies blocks of the cache to host memory; '' without one
@@ -335,9 +335,21 @@ class Engine(Generic[Args]):
 
     # The start
 
+    @property
+    def long_context_options(self) -> dict[str, Any]:
+        """The options that allow a context beyond the model's maximum."""
+        return {"allow_long_max_model_len": True} if self.long_context_variable else {}
+
     def refusal(self, model: ModelSpec, args: Args) -> Refusal | None:
         """Return why it does not start with a model and arguments, whatever the memory; None if it does."""
-        return None
+        context, maximum, variable = args.max_model_len or 0, model.max_context, self.long_context_variable
+        if not variable or not maximum or context <= maximum or getattr(args, "allow_long_max_model_len", True):
+            return None
+        return Refusal(
+            f"context {count(context)} is beyond the model's maximum of {count(maximum)}",
+            f"Use --context {maximum} or less. With {variable}=1 (--allow-long-max-model-len here) {self.title} "
+            "starts, but positions beyond the maximum may give wrong results.",
+        )
 
     def longest_request(self, pool: Pool) -> int | None:
         """Return the tokens of the longest request of a server whose context needs more than `pool`.

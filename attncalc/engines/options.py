@@ -57,6 +57,11 @@ class PagedOptions(TypedDict, total=False):
         With(names="--prefix-caching/--no-prefix-caching --enable-prefix-caching/--no-enable-prefix-caching"),
     ]
     mamba_ssm_cache_dtype: Annotated[str | None, DTYPE_OR_AUTO, "Dtype of recurrent states."]
+    allow_long_max_model_len: Annotated[
+        bool,
+        "A context beyond the model's maximum: VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, or "
+        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1.",
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +71,7 @@ class PagedArgs(EngineArgs):
     block_size: int | None = None
     prefix_caching: bool | None = None
     mamba_ssm_cache_dtype: DType | None = None
+    allow_long_max_model_len: bool = False
     enable_lora: bool = False
     max_lora_rank: int | None = None
 

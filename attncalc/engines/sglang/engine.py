@@ -11,7 +11,7 @@ from ...quantity import Quantity, ceil_div, quantity, symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
 from ..ds_mla import has_pools, picks_latents
-from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
+from ..engine import Engine, ExtraWeights, HeldWeights, HostCache, Refusal
 from ..multi_token import PREDICT_TOKENS
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
 from ..runtime import Limits
@@ -42,6 +42,7 @@ class Sglang(Engine[SglangArgs]):
     options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, SglangOptions)
     splits = frozenset({"pp", "dcp", "attn_dp"})
     share_option = "--mem-fraction-static"
+    long_context_variable = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"  # _derive_context_length in model_config.py
     share_is_of_free = True
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
     running_option = "--max-running-requests"
@@ -158,6 +159,9 @@ class Sglang(Engine[SglangArgs]):
 
     def loads_drafter_first(self, args: SglangArgs) -> bool:
         return args.version.sizes_pools_after_drafter
+
+    def refusal(self, model: ModelSpec, args: SglangArgs) -> Refusal | None:
+        return super().refusal(model, args) if args.version.refuses_long_context else None
 
     def longest_request(self, pool: Pool) -> int | None:
         """Return max_req_len: the pool without one token.

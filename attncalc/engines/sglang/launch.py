@@ -17,6 +17,8 @@ _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B ...'."""
     args: SglangArgs = facts.args
+    if args.allow_long_max_model_len:
+        yield "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
     yield from ("python", "-m", "sglang.launch_server", "--model-path", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES)
@@ -84,6 +86,12 @@ def algorithm(draft: DraftModel | None) -> str:
     return "STANDALONE" if "fc" not in names else "EAGLE3" if "lm_head" in names else "EAGLE"
 
 
+def _positions(overrides: str) -> tuple[str, ...]:
+    """Return the option for a longer context, which a factor alone allows (get_context_length in srt/utils)."""
+    is_longer = '"factor"' in overrides and "original_max_position_embeddings" not in overrides
+    return (*only_positions(overrides), *["--allow-long-max-model-len"] * is_longer)
+
+
 def _algorithm_words(name: str) -> tuple[str, ...]:
     """Return what --speculative-algorithm means: a drafter with a cache, unless it looks tokens up in the text."""
     return () if name.upper() == "NGRAM" else ("--speculative-layers", "1")
@@ -110,7 +118,7 @@ WORDS = LaunchWords(
     names={
         "--quantization": lambda method: ("--weights-dtype", "fp8") if method == "fp8" else (),
         "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
-        "--json-model-override-args": only_positions,
+        "--json-model-override-args": _positions,
         "--tensor-parallel-size": "--tp",
         **dict.fromkeys(("--ep-size", "--expert-parallel-size", "--ep"), only_if_several("--enable-expert-parallel")),
         "--speculative-num-draft-tokens": "--speculative-tokens",
@@ -130,6 +138,11 @@ WORDS = LaunchWords(
         "--enable-dp-attention": ("--enable-dp-attention",),
         "--enable-ep-moe": ("--enable-expert-parallel",),
         **dict.fromkeys(_IGNORED_FLAGS, ()),
+    },
+    environment={
+        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": lambda value: (
+            ("--allow-long-max-model-len",) if value.strip().lower() in ("1", "true") else ()
+        )
     },
 )
 """How `sglang.launch_server` is read (python/sglang/srt/server_args.py)."""

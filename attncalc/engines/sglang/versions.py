@@ -26,6 +26,8 @@ class SglangVersion(Version):
         """Whether the pools are from this version's source."""
         return self.name == VERSION
 
+    refuses_long_context = since((0, 5, 2), "_derive_context_length in configs/model_config.py; 0.4.10 only warns")
+    """A context beyond the model's maximum is an error, unless a variable allows it."""
     caps_windows = since((0, 5, 21), "_resolve_swa_cap_tokens in pool_configurator.py")
     """Compressed attention's window pool is sized by the running requests, unless a ratio is given."""
     budgets_scales_of_latents = since((0, 5, 17), "_compute_cell_size in pool_configurator.py; pull request 31992")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ...hardware import FREE_OF_UNIFIED
@@ -52,7 +51,7 @@ class Vllm(Engine[VllmArgs]):
     must_fit_one = True
     has_extra_weights = True
     releases = RELEASES
-    long_context_options = MappingProxyType({"allow_long_max_model_len": True})
+    long_context_variable = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
     log_signs = (
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
@@ -176,13 +175,8 @@ class Vllm(Engine[VllmArgs]):
         return method not in _NEVER_LOADED and dropped.get(method, True)
 
     def refusal(self, model: ModelSpec, args: VllmArgs) -> Refusal | None:
-        context, maximum = args.max_model_len or 0, model.max_context
-        if maximum and context > maximum and not args.allow_long_max_model_len:
-            return Refusal(
-                f"context {count(context)} is beyond the model's maximum of {count(maximum)}",
-                f"Use --context {maximum} or less. With VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 (--allow-long-max-model-len "
-                "here) vLLM starts, but positions beyond the maximum may give wrong results.",
-            )
+        if too_long := super().refusal(model, args):
+            return too_long
         fits_kernel = args.kv_dtype.name == "fp8" and "indexer" in cache_roles(model)
         has_kernel = args.version.has_sparse_latents_on_rtx and fits_kernel
         if args.capability == 12 and picks_latents(model) and not has_kernel:

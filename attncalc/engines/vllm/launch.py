@@ -21,7 +21,7 @@ from ..launch import (
     torch_name,
 )
 from ..multi_token import PREDICT_TOKENS
-from ..options import LoraOptions
+from ..options import LoraOptions, PagedOptions
 from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored, only_positions
 from .options import DRAFTER_KEYS, DRAFTER_LAYERS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
 from .versions import vllm_version
@@ -141,7 +141,7 @@ def _read_quantization(method: str) -> tuple[str, ...]:
 
 def _variable(name: str) -> Reading:
     """Return the reading of a number, or of 1 or 0: the argument's option, or the opposite if it has one."""
-    option = options_of(VllmOptions)[name]
+    option = (options_of(PagedOptions) | options_of(VllmOptions))[name]
     on, _, off = option.names[0].partition("/")
     if option.parser is COUNT:
         return lambda value: (on, value)

@@ -100,9 +100,6 @@ class VllmOptions(TypedDict, total=False):
     max_num_batched_tokens: Annotated[Count | None, COUNT, "Tokens per step. Default: by the GPU."]
     max_num_seqs: Annotated[Count | None, COUNT, "Sequences per step. Default: by the GPU.", With(common=True)]
     enforce_eager: Annotated[bool, "No CUDA graphs, which take memory from 0.20 on."]
-    allow_long_max_model_len: Annotated[
-        bool, "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which allows a context beyond the model's maximum."
-    ]
     disable_hybrid_kv_cache_manager: Annotated[bool, "Store sliding windows as full attention."]
     swap_space: Annotated[float | str | None, GIBIBYTES_OR_ZERO, "Before V1: host memory for swapped blocks."]
     cpu_offload_gb: Annotated[float | str | None, GIBIBYTES_OR_ZERO, "Weights of each GPU in host memory."]
@@ -176,7 +173,6 @@ class VllmArgs(PagedArgs):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     enforce_eager: bool = False
-    allow_long_max_model_len: bool = False
     disable_hybrid_kv_cache_manager: bool = False
     swap_space: int | None = None
     cpu_offload_gb: int | None = None
