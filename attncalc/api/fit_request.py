@@ -14,7 +14,7 @@ from ..config import ModelLike, load
 from ..config.presets import checkpoints, preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
-from ..errors import AttncalcError, MissingError, clash
+from ..errors import AttncalcError, MissingError, clash, is_valid
 from ..ggml import FILE_TYPES
 from ..hardware import MOST_RAM_AT_DESKS, Gpu
 from ..model import ModelSpec
@@ -256,6 +256,9 @@ def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool)
             engine = choice.engine
             note = f"--engine {engine} is chosen: only {find_engine(engine).title} has {choice.option}."
         deployment["engine"] = engine
+    stages, why = _stages(model, deployment) if not is_logged else (1, "")
+    if stages > 1:
+        deployment["pp"], note = stages, f"{note} --pp {stages} is chosen: {why}.".lstrip()
     if "mem_fraction_static" in values:
         deployment |= _static_share(deployment, values["mem_fraction_static"])
     if deployment.pop("enable_dp_attention", False):
@@ -265,6 +268,20 @@ def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool)
         if share and deployment.get("kv_memory") is None:
             deployment.setdefault("gpu_memory_utilization", share)
     return deployment, note
+
+
+def _stages(model: ModelSpec, deployment: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the number of pipeline stages by default, as 3 where 3 GPUs divide no heads, and why."""
+    gpus, name = deployment.get("gpus") or 1, deployment["engine"]
+    is_split = any(deployment.get(option) for option in ("tp", "pp", "dp", "dcp", "attn_dp"))
+    if is_split or name == "all" or find_engine(name).splits_by_layer or gpus > model.main.n_layers:
+        return 1, ""
+    try:
+        model.shard(gpus)
+    except AttncalcError as error:
+        has_smaller = any(gpus % n == 0 and is_valid(model.shard, n) for n in range(2, gpus))
+        return (1, "") if has_smaller else (gpus, error.message)
+    return 1, ""
 
 
 def _with_other_memory(deployment: dict[str, Any]) -> Gpu | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from ..errors import BadValueError
+from ..report.glossary import TERMS
 from ..units import human, parse_count, truncate
 
 _NUMBER = r"\d[\d_]*(?:\.\d+)?(?:[eE]\d{1,2})?[kKmMbBtT]?\b"
@@ -15,8 +16,26 @@ _WORDS = r"(?: [A-Za-z]+){0,3}"
 """What is counted, after a number: '80 layers'."""
 _PRODUCT = re.compile(rf"{_FACTOR}(?:{_WORDS} ?(?:\*\*|[*^\u00d7/]) ?{_FACTOR})+")
 _POWERS = {one: parse_count(f"1{one}", "") for one in "kK"} | {"m": 10**6, "b": 10**9, "t": 10**12}
-_TERMS = {"N": "6nd", "n_kv_heads": "kv-cache", "heads": "kv-cache", "d_model": "parameters"}
+_TERMS = dict.fromkeys(("fine-tun", "finetun", "gradient", "adam"), "training-memory") | {
+    "N": "6nd",
+    "n_kv_heads": "kv-cache",
+    "heads": "kv-cache",
+    "d_model": "parameters",
+}
 """{symbol or word of a product: the term that it belongs to}."""
+SYMBOL_OF = {
+    "--layers": "L",
+    "--d-model": "d_model",
+    "--heads": "n_heads",
+    "--kv-heads": "n_kv_heads",
+    "--head-dim": "d_head",
+    "--context": "T",
+    "--batch": "B",
+    "--tokens": "D",
+    "--price": "price",
+    "--measured-rate": "tokens_per_second",
+}
+"""{option: its symbol in the formulas of the glossary}."""
 _LONGEST, _LARGEST = 40, 10**30
 """Characters of a number, and the largest result."""
 
@@ -78,12 +97,32 @@ def lines_of(formulas: Sequence[str], given: Mapping[str, Fraction]) -> list[str
     return lines
 
 
+def about_formula(
+    text: str, symbol: Callable[[str], str], given: Mapping[str, Fraction], *, is_priced: bool
+) -> tuple[list[str], list[str]] | None:
+    """Return the command that explains a formula of a question, and the lines with its results; None without one.
+
+    `symbol` and `given` are those of `about_product`. With `is_priced` the formula may be the price per token.
+    """
+    term = "price-per-token"
+    if is_priced and (lines := lines_of(TERMS[term].formula, {"GPUs": Fraction(1), **given})):
+        return ["explain", term], lines
+    if (found := about_product(text, symbol, given)) is None:
+        return None
+    term, line = found
+    further = lines_of(TERMS[term].formula, given) if term else []
+    is_same = any(f"{int(value):,}" in line for value in given.values())  # the product has these numbers
+    return ["explain", term] if term else [], [line, *([] if is_same else further)]
+
+
 def about_product(text: str, symbol: Callable[[str], str], given: Mapping[str, Fraction]) -> tuple[str, str] | None:
     """Return the term that a product in a text is about ('' if none) and the line with its result; or None.
 
     `symbol` gives the symbol of a name that was typed, as L of 'n_layers', and `given` the numbers of symbols.
     """
-    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", re.sub(r"(?<!\w)6 ?ND\b", "6 * N * D", text))
+    text = re.sub(r"\bO\([^)]*\)", "", re.sub(r"(?<!\w)6 ?ND\b", "6 * N * D", text))  # O(n^2) is no product
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
+    text = re.sub(r"\d[\d.]*(?: ?x ?\d[\d.]*)+(?= ?=)", lambda one: one[0].replace("x", "*"), text)  # 7 x 4 x 4 = 112
     product = product_in(text)
     if product is None:
         return None
@@ -91,7 +130,10 @@ def about_product(text: str, symbol: Callable[[str], str], given: Mapping[str, F
     typed = re.findall(rf"\b([A-Za-z]\w*) ?(?:=|:| is) ?({_NUMBER})", text)
     known = {symbol(name): one for name, value in typed if (one := number(value)) is not None}
     found = computed(re.sub(r"[A-Za-z]\w*", lambda one: names.get(one[0], one[0]), product), {**given, **known})
-    if found is None or (not names and len(re.findall(r"[*^\u00d7/]", product)) < 2):  # '2*3090' is two GPUs
+    is_stated = (
+        re.search(rf"{re.escape(product)} ?= ?\d", text) is not None
+    )  # '13 * 16 = 208 GB', but '2*3090' is two GPUs
+    if found is None or not (names or is_stated or len(re.findall(r"[*^\u00d7/]", product)) > 1):
         return None
     term = next((term for name, term in _TERMS.items() if name in names.values() or name in text), "")
     term = term or "flop" * ("flop" in text.lower())

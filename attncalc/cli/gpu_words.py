@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from ..config.gpus import gpus_of
+from ..config.gpus import gpus_of, instances
 from ..errors import AttncalcError, tries
+from ..vocabulary import CLOUDS
 
 _BEGINNING = (
     r"(?:\d{1,2} |\d{1,2} ?x ?)?"
@@ -49,3 +51,10 @@ def first_gpu_in(text: str) -> str | None:
             is_other = size and int(size[1]) not in (known.memory_gb, known.memory_gb * (number or 1))
             return f"{number or 1}x{size[1]}GB" if size and is_other else found  # an RTX 4090 of 48 GB
     return None
+
+
+def instances_of(args: Sequence[str]) -> list[str]:
+    """Return the instances of the cloud that a question names, one of each number of GPUs, the smallest first."""
+    cloud = next((CLOUDS[word] for word in re.findall("[a-z0-9]+", " ".join(args).lower()) if word in CLOUDS), None)
+    of_cloud = [one for one in instances().values() if cloud and re.search(cloud, one.instance)]
+    return [*{(one.name, one.per_node): one.instance for one in reversed(of_cloud)}.values()][::-1]

@@ -20,20 +20,20 @@ from typing import Any
 
 from ..api.fit_options import EngineOptions
 from ..config import load
-from ..config.gpus import gpus_of, instances
+from ..config.gpus import gpus_of
 from ..config.presets import hint, of_size, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
 from ..config.user_files import piped_in
 from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, NotUnderstoodError, is_valid
 from ..ggml import FILE_TYPES
 from ..options import SHARE, by_name, options_of
+from ..report.glossary import TERMS, find_terms, is_term, terms_in
 from ..serving.weight_format import released_dtype
 from ..units import hyphens, parse_count, parse_decimal, truncate
 from ..vocabulary import (
     ALL_SHOWN,
     ASSUMED,
     ASSUMED_IN_WORDS,
-    CLOUDS,
     FILLER,
     MESSAGES,
     NEEDS,
@@ -43,9 +43,9 @@ from ..vocabulary import (
     Fragment,
     Idea,
 )
-from .arithmetic import about_product, lines_of, number
+from .arithmetic import about_formula, lines_of, number
 from .command import SCREEN_FLAGS
-from .gpu_words import gpu_in
+from .gpu_words import gpu_in, instances_of
 from .pasted import launches, split_launch
 from .trial import fits, problem_of
 from .words import FILES, OF_MODEL, Item, Words, given_by, is_context, kind_of, parts_of_name, placeholder
@@ -147,10 +147,10 @@ def _about_terms(
 ) -> tuple[list[str], list[str]] | AttncalcError | None:
     """Return the answer to a product of numbers, to 'help gqa', and to words after `explain`; None for other words."""
     typed, *asked = args
-    if words.command != "explain" and (found := about_product(" ".join(args), words.symbol, _given(words.items(args)))):
-        return ["explain", found[0]] if found[0] else [], [found[1]]
+    if found := about_formula(" ".join(args), words.symbol, _given(words.items(args)), is_priced=words.command is None):
+        return found
     if typed == "help":
-        if _is_term(" ".join(asked)):
+        if is_term(" ".join(asked)):
             return ["explain", *asked], []
         meant = next(_read(words, [*asked, "gpt2"]))  # a model, as a command has one
         return AttncalcError(error.message, f"did you mean 'attncalc help {meant.args[0]}'?")
@@ -176,8 +176,12 @@ def _about_words(
     # '-c 8 K' is '-c 8K', 'sweep gpt2 -c 1k 2k', 'fit qwen3-32b-awq'
     found.is_new |= isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError) and found.args != [*args]
     lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
-    if is_unknown and (instance := _instance_for(words, args, root)):
+    names = instances_of(args) if is_unknown else []
+    if names and (instance := _instance_for(words, args, root, names)):
         return instance.args, instance.beside
+    if names and "--gpu all" in " ".join(found.args):
+        found.args[found.args.index("all")] = ",".join(names)
+        found.assumed = [*(one for one in found.assumed if one != "--gpu all"), "the instances of that cloud"]
     if not (is_unknown or ((found.is_new or lacks) and not found.unread)):
         return error
     is_open = is_unknown and (found.unread or not found.is_meant)
@@ -185,18 +189,13 @@ def _about_words(
     return _tried(islice(whole, _MOST_TRIALS), words, args, root, error)
 
 
-def _instance_for(words: Words, args: Sequence[str], root: Any) -> Reading | None:
-    """Return the reading with the smallest instance of the cloud that a question asks for: 'which aws instance'."""
-    cloud = next((CLOUDS[word] for word in " ".join(args).lower().split() if word in CLOUDS), None)
-    if cloud is None or not re.search(r"(?i)\b(instance|machine|vm|node|server)s?\b", " ".join(args)):
+def _instance_for(words: Words, args: Sequence[str], root: Any, names: Sequence[str]) -> Reading | None:
+    """Return the reading with the smallest instance on which the model fits: 'which aws instance'."""
+    if not re.search(r"(?i)\b(instance|machine|vm|node|server)s?\b", " ".join(args)):
         return None
     found = next(one for one in _read(words, args) if one.args[0] == "fit")
-    of_cloud: dict[tuple[str, int], str] = {}
-    for one in instances().values():
-        if re.search(cloud, one.instance):
-            of_cloud.setdefault((one.name, one.per_node), one.instance)
     is_open = found.is_sure and "--gpu" not in found.options and preset_of(found.args[1])
-    for name in of_cloud.values() if is_open else ():
+    for name in names if is_open else ():
         if fits(root, [*found.args, "--gpu", name]):
             found.args += ["--gpu", name]
             found.assumed.append(f"--gpu {name}, the instance with the least GPU memory on which it fits")
@@ -606,7 +605,7 @@ class Reading:
         own = item.idea and not item.idea.lacks and item.typed.startswith("-")
         if own and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
-        term = self._command == "explain" and item.typed.startswith("-") and _is_term(item.typed.lstrip("-"))
+        term = self._command == "explain" and item.typed.startswith("-") and is_term(item.typed.lstrip("-"))
         is_word = self._command in _OF_WORDS and (term or not item.typed.startswith("-"))
         if item.is_guess and not item.is_exact and not is_word:
             self.doubts.append(item)
@@ -637,7 +636,7 @@ class Reading:
         means = [word.lstrip("-") for word in item.idea.words.split()] if item.idea and known else []
         kind = [item.text.partition(":")[0]] * (item.kind == "attention")  # gqa of 'gqa-8'
         words = [item.typed.lstrip("-"), *kind, *means]
-        term = next((word for word in words if _is_term(word)), None)
+        term = next((word for word in words if is_term(word)), None)
         is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
         is_name = item.kind in ("model", "unknown", "plain") or self._typed == "presets"
         if self._command == "presets" and not (is_name or is_own):
@@ -849,12 +848,12 @@ class Reading:
 
     def _keep_terms(self) -> None:
         """Keep the terms of the glossary as arguments. Other words are left out, or unread if they have a meaning."""
-        usual = (item.typed for item in self._items if item.kind == "filler" and _is_term(item.typed))
+        usual = (item.typed for item in self._items if item.kind == "filler" and is_term(item.typed))
         self._arguments = self._arguments or [*usual]  # 'what is a transformer'
         numbers = [one for one in self._arguments if one.isdigit() and self._has_answer]
-        self._arguments, others = _terms_in([one for one in self._arguments if one not in numbers])
+        self._arguments, others = terms_in([one for one in self._arguments if one not in numbers])
         without = [one for one in self._arguments if one.lower() != "attention"]
-        self._arguments = without if _is_term(" ".join(without)) else self._arguments  # 'flops of attention'
+        self._arguments = without if is_term(" ".join(without)) else self._arguments  # 'flops of attention'
         others += numbers
         figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
         is_about_terms = self._asks_meaning or (
@@ -868,15 +867,13 @@ class Reading:
 
     def _explain_beside(self) -> None:
         """Add what a term means beside figures: of a question why, those that it names, or the model's attention."""
-        from ..report.glossary import TERMS, find_terms
-
         asks_why = any(re.fullmatch(_REASON, item.typed.lower()) for item in self._items)
         terms = [
             item
             for item in self._items
             if (item.idea and item.idea.means == "explain")
             or (asks_why and item.kind in ("idea", "plain", "attention") and not item.value)
-            if _is_term(item.typed)
+            if is_term(item.typed)
         ]
         self._use(terms)
         terms.sort(key=lambda item: item.idea is not None and not item.idea.means.endswith("explain"))
@@ -894,8 +891,6 @@ class Reading:
 
     def _compute(self) -> None:
         """Compute the formulas of the terms with the numbers given: 'chinchilla optimal tokens for a 3b model'."""
-        from ..report.glossary import TERMS, find_terms
-
         formulas = [one for name in find_terms(" ".join(self._arguments)) for one in TERMS[name].formula]
         if lines := lines_of(formulas, _given(self._items)):
             names = tuple(line.removeprefix("answer: ").partition("=")[0] for line in lines)
@@ -912,8 +907,6 @@ class Reading:
 
     def _compute_training(self) -> None:
         """Compute 6 N D of so many tokens: `flops` counts one step, and a model of 1.5B parameters is only like one."""
-        from ..report.glossary import TERMS
-
         tokens = [one for one in self._items if "D" in given_by(one) and kind_of(one.value or "") == "billions"]
         model = next((one for one in self._items if one.kind == "model"), None)
         given = _given(tokens) | (given_by(model) if model and kind_of(model.typed) == "billions" else {})
@@ -950,6 +943,7 @@ class Reading:
         if "--speculative-model" in self._found:
             self._found.pop("--speculative-layers", None)
         self._choose_context()
+        self._choose_precision()
         if self._place == "desk" and re.match("[35679]x", self._found.get("--gpu", ("",))[-1]):
             self._found["--engine"] = ("--engine", _by_layer())  # no 3 GPUs divide the heads
             self.assumed.append(f"--engine {_by_layer()}")
@@ -987,6 +981,18 @@ class Reading:
         if asks_what_fits and not has_context and own > _SERVED:
             self._found["--context"] = ("--context", "auto")
             self.assumed.append("--context auto")
+
+    def _choose_precision(self) -> None:
+        """Let a question about the time of training have mixed precision, where the release is in fp32, as GPT-2."""
+        is_timed = self._command == "train" and not self._typed and {"--tokens", "--samples"} & {*self._found}
+        types = ("--dtype", "--param-dtype", "--weights-dtype", "--autocast")
+        if (
+            is_timed
+            and self._found.keys().isdisjoint(types)
+            and any(preset_of(one) and load(one).dtype == "fp32" for one in self._arguments)
+        ):
+            self._found |= {"--dtype": ("--dtype", "bf16"), "--param-dtype": ("--param-dtype", "fp32")}
+            self.assumed.append("--dtype bf16 --param-dtype fp32 (mixed precision)")
 
     def _choose_rows(self) -> None:
         """Set what a person wants of `sweep`: a table, the files that people run at a desk, and the fewest GPUs."""
@@ -1066,24 +1072,23 @@ class Reading:
             if is_needed and not given & {*options}:
                 self.missing.append(example)
                 given.add(example.split()[0])
+        self._hold_prefix()
         self._within_context()
+
+    def _hold_prefix(self) -> None:
+        """Let the prompt be the shared prefix with a request's own tokens, and an assumed one exceed the prefix."""
+        prefix = number(self._found.get("--shared-prefix", ("",))[-1]) or Fraction(0)
+        own = number(self._found.get("--prompt", ("",))[-1].partition("+")[2])
+        if own:
+            self._found["--prompt"] = ("--prompt", str(prefix + own))
+        elif "--prompt 4K" in self.missing and prefix >= parse_count("4K", ""):
+            self.missing[self.missing.index("--prompt 4K")] = f"--prompt {prefix + parse_count('1K', '')}"
 
 
 def _own_context(model: str) -> int:
     """Return the longest context of a built-in model; 0 without one."""
     name = with_file_type(model)[0]
     return (load(name).max_context if preset_of(name) else None) or 0
-
-
-def _terms_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words that are terms of the glossary, the longest first, and the others."""
-    terms: list[str] = []
-    others: list[str] = []
-    while words:
-        length = next((n for n in range(len(words), 0, -1) if _is_term(" ".join(words[:n]))), 0)
-        (terms if length else others).extend(words[: length or 1])
-        words = words[length or 1 :]
-    return terms, others
 
 
 def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
@@ -1100,12 +1105,6 @@ def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
 def _with_value(item: Item) -> str:
     """Return an idea with its number: 'layers 32', and '70b' of which it is a part."""
     return item.typed if (item.value or "") in item.typed else f"{item.typed} {item.value}"
-
-
-def _is_term(words: str) -> bool:
-    from ..report.glossary import find_terms
-
-    return is_valid(find_terms, words)
 
 
 def _size(text: str) -> str:

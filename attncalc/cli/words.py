@@ -55,7 +55,7 @@ from ..vocabulary import (
     parts_of,
 )
 from ..what_if import SIZES
-from .arithmetic import number
+from .arithmetic import SYMBOL_OF, number
 from .command import names_of
 from .fit_log import is_log_file
 from .gpu_words import gpu_in
@@ -103,17 +103,6 @@ _YES = ("true", "yes", "on", "1")
 _NAMED = ("gpu", "dtype", "attention")
 """Kinds of words that need no option before them to be understood."""
 _OPTION = re.compile(r"--?[A-Za-z]")
-SYMBOL_OF = {
-    "--layers": "L",
-    "--d-model": "d_model",
-    "--heads": "n_heads",
-    "--kv-heads": "n_kv_heads",
-    "--head-dim": "d_head",
-    "--context": "T",
-    "--batch": "B",
-    "--tokens": "D",
-}
-"""{option: its symbol in the formulas of the glossary}."""
 _CHANGED = r"(?i)doubl\w+|halv\w+|half|twice|improv\w+|increas\w+|reduc\w+|saves?|savings?|gains?|lowers?|worth"
 
 
@@ -613,7 +602,7 @@ def _rewritten(args: Sequence[str]) -> list[str]:
     for pattern, text in REWRITES:
         joined = " ".join(word.replace(" ", "\0") for word in args)
         if (changed := re.sub(pattern, text, joined)) != joined:
-            changed = re.sub(r"<(\d+) - 1>", lambda match: str(int(match[1]) - 1), changed)
+            changed = re.sub(r"<(\d+) - (\d+)>", lambda match: str(int(match[1]) - int(match[2])), changed)
             args = [word.replace("\0", " ") for word in changed.split()]
     return [*args]
 
@@ -777,9 +766,14 @@ def _without_this_machine(items: list[Item]) -> list[Item]:
 
 
 def _as_one_machine(items: list[Item]) -> list[Item]:
-    """Return the items of 'I have two 3090s and one 4090' with one machine of both."""
+    """Return the items of 'two 3090s and one 4090' as one machine, and of 'g5.xlarge (1 A10)' without the A10."""
     said = [item.typed.lower() for item in items]
     places = [i for i, item in enumerate(items) if item.kind == "gpu"]
+    named = [i for i in places if _is_instance(items[i].text)]
+    if len(named) == 1 and not {"or", "vs"} & {*said}:
+        of_instance = gpus_of(items[named[0]].text)[1].name
+        kinds = {i: re.sub(r"^\d+x|(?<=\d)\D.*", "", items[i].text) for i in places if i not in named}
+        return [item for i, item in enumerate(items) if not of_instance.startswith(kinds.get(i, " "))]
     if (
         len(places) != 2
         or not {"have", "has", "own", "got", "with", "mix", "combine"} & {*said[: places[0]]}
@@ -816,12 +810,14 @@ def _with_splits(items: Sequence[Item]) -> list[Item]:
 
 def given_by(item: Item) -> dict[str, Fraction]:
     """Return the number that an item gives to a symbol of a formula: {'L': 32} of '32 layers', {'N': 3e9} of '3b'."""
+    if item.kind == "gpu":
+        return {"GPUs": Fraction(gpus_of(item.text)[0] or 1)} if is_valid(gpus_of, item.text) else {}
     if item.kind in ("model", "billions"):
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", item.typed)
         return {"N": number(size[0]) or Fraction(0)} if size else {}
     options = [pair for one in item.idea.fragments(item.value) for pair in one.options] if item.idea else []
     names = [*(pair[0] for pair in options), item.text]
-    value = number(item.value or "")
+    value = number(re.sub(r",(?=\d{3}\b)", "", item.value or ""))
     return {} if value is None else {SYMBOL_OF[name]: value for name in names[:1] if name in SYMBOL_OF}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadValueError, did_you_mean
+from ..errors import BadValueError, did_you_mean, is_valid
 from ..quantity import Quantity
 from ..records import NamedTuple
 from ..units import NO_UNIT, truncate
@@ -61,6 +61,21 @@ def find_terms(words: str) -> list[str]:
             f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}'attncalc explain' lists all terms"
         )
     return list(dict.fromkeys(found))
+
+
+def terms_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words that are terms of the glossary, the longest first, and the others."""
+    terms: list[str] = []
+    others: list[str] = []
+    while words:
+        length = next((n for n in range(len(words), 0, -1) if is_term(" ".join(words[:n]))), 0)
+        (terms if length else others).extend(words[: length or 1])
+        words = words[length or 1 :]
+    return terms, others
+
+
+def is_term(words: str) -> bool:
+    return is_valid(find_terms, words)
 
 
 def term_report(name: str) -> Report:
