@@ -101,9 +101,9 @@ def test_gpu_all_has_the_answer_of_each_gpu(ask: Ask) -> None:
 
 
 def test_gpus_that_cannot_run_it_are_counted_with_the_reason(ask: Ask) -> None:
-    answer = ask("fit", MODEL, "--gpu", "all", "--gpus", "3")
+    answer = ask("fit", MODEL, "--gpu", "all", "--gpus", "6")
     others = len(attncalc.gpu_names()) - 18  # Macs, on which llama.cpp divides the layers
-    reason = "cannot run it: --tp 3 does not divide 32 query heads."
+    reason = "cannot run it: --gpus 6: --tp 6 does not divide 32 query heads."
     assert f"{others} further GPUs {reason}" in " ".join(answer.out.split())
 
 
