@@ -1,6 +1,7 @@
 """What engines keep beside weights and cache: parts, ranges and verdicts. Whole start-ups are in test_startups.py."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -443,6 +444,22 @@ def test_sglang_refuses_a_context_beyond_the_models_maximum(ask: Ask) -> None:
     assert launch.startswith(f"{variable} python -m sglang.launch_server")
     assert ask("fit", "--gpu", "h100", "--", *launch.split(), "--json").code == 0
     assert ask(*command, "--engine-version", "0.4.10").code == 0  # it only warned
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_tp_that_cuts_fp8_blocks_is_refused(ask: Ask, tmp_path: Path, engine: str) -> None:
+    # 1,536 / 8 = 192 is no multiple of 128 (vllm-project/vllm issue 17569); 1,536 / 4 = 384 is
+    config = json.loads((Path(__file__).parent / "data/engine-logs/models/qwen3-235b-a22b.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    command = ("fit", str(path), "--engine", engine, "--gpu", "8xh100")
+    answer = ask(*command, "--tp", "8")
+    assert answer.code == 1
+    assert "DOES NOT START: --tp 8 leaves 192 of 1,536 outputs of experts" in answer.out
+    assert "Use --tp 4, or --enable-expert-parallel." in answer.out
+    assert ask(*command, "--tp", "8", "--enable-expert-parallel").code == 0
+    assert ask("fit", str(path), "--engine", engine, "--gpu", "4xh200", "--tp", "4").code == 0
 
 
 def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:

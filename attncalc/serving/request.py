@@ -21,6 +21,7 @@ from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
+from ..quantization import Role
 from ..records import Keeper, NamedTuple, dataclass
 from ..units import BYTES, count, dtype, human, is_dtype, long_option, parse_decimal, truncate
 from ..workload import Workload
@@ -261,7 +262,28 @@ class ResolvedRequest(NamedTuple):
 
     def refusal_with(self, args: EngineArgs) -> Refusal | None:
         """Return why the engine does not start with these arguments, whatever the memory; None if it does."""
-        return self.engine.refusal(self.request.model, args) or self._share_not_free()
+        return self.engine.refusal(self.request.model, args) or self._cut_blocks(args) or self._share_not_free()
+
+    def _cut_blocks(self, args: EngineArgs) -> Refusal | None:
+        """Return that --tp cuts FP8 blocks: 1,536 / 8 = 192 is no multiple of 128 (vllm-project/vllm issue 17569).
+
+        vLLM and SGLang check it as they load (create_weights in layers/quantization/fp8.py). Whole experts are not cut.
+        """
+        stored = None if self.request.weights_dtype else self.request.model.quantization
+        for _, layers in self.request.model.groups() if stored and stored.method == "fp8" and args.tp > 1 else ():
+            mlp = layers.mlp
+            role: Role = "experts" if mlp and mlp.n_experts else "mlp"
+            scheme = stored and stored.scheme_of(0, role, "W_up")
+            is_whole = role == "experts" and self.request.enable_expert_parallel
+            if mlp is None or scheme is None or is_whole or mlp.d_ff % (args.tp * max(1, scheme.block)) == 0:
+                continue
+            sizes = [str(tp) for tp in range(1, args.tp) if args.tp % tp == mlp.d_ff % (tp * scheme.block) == 0]
+            return Refusal(
+                f"--tp {args.tp} leaves {count(mlp.d_ff // args.tp)} of {count(mlp.d_ff)} outputs of {role}, which are "
+                f"not whole FP8 blocks of {scheme.block}",
+                f"Use --tp {sizes[-1] if sizes else 1}{', or --enable-expert-parallel' * (role == 'experts')}.",
+            )
+        return None
 
     def _share_not_free(self) -> Refusal | None:
         """Return that other programs leave less than the share, if the engine needs all of it free."""
