@@ -69,6 +69,8 @@ def what_if(
     head_dim: int | None = None,
     d_model: int | None = None,
     d_ff: int | None = None,
+    experts: int | None = None,
+    experts_per_token: int | None = None,
     vocab_size: int | None = None,
     window: int | None = None,
     pattern: Sequence[str] | None = None,
@@ -91,6 +93,8 @@ def what_if(
         changed = changed.with_attention(attention) if attention and first is model else changed
     if d_model or d_ff or vocab_size:
         changed = _with_widths(changed, d_model, d_ff, vocab_size)
+    if experts or experts_per_token:
+        changed = _with_experts(changed, experts, experts_per_token)
     if layers:
         changed = _with_layers(changed, layers)
     if window and not pattern and _mixes_windows(changed):
@@ -163,6 +167,25 @@ def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_
     stack = dataclasses.replace(changed.main, d_model=d_model or main.d_model)
     stacks = (*changed.stacks[:-1], stack)
     return dataclasses.replace(changed, stacks=stacks, vocab_size=vocab_size or model.vocab_size, assumed=assumed)
+
+
+def _with_experts(model: ModelSpec, experts: int | None, per_token: int | None) -> ModelSpec:
+    def changed(layer: Layers) -> Layers:
+        mlp = layer.mlp
+        if mlp is None or not mlp.n_experts:
+            return layer
+        n_experts, n_per_token = experts or mlp.n_experts, per_token or mlp.n_experts_per_token
+        return dataclasses.replace(
+            layer, mlp=dataclasses.replace(mlp, n_experts=n_experts, n_experts_per_token=n_per_token)
+        )
+
+    layers = [*_one_by_one(model)]
+    if not any(layer.mlp and layer.mlp.n_experts for layer in layers):
+        name = "--experts" if experts else "--experts-per-token"
+        raise AttncalcError(
+            f"{name}: this model has no experts", "'attncalc presets show mixtral-8x7b' prints a model file to change"
+        )
+    return _with_stack(model, [changed(layer) for layer in layers])
 
 
 def _with_layers(model: ModelSpec, number: int) -> ModelSpec:

@@ -61,6 +61,14 @@ def test_another_width_scales_d_ff(size: dict[str, Any], total: int) -> None:
     assert int(params("gpt2", **size).total) == total
 
 
+def test_other_experts_change_a_mixture() -> None:
+    # Mixtral 8x7B, 32 layers: 8 more experts of 3 * 4096 * 14336, and 8 more columns of the router
+    before, after = params("mixtral-8x7b"), params("mixtral-8x7b", experts=16, experts_per_token=4)
+    expert, router = 3 * 4096 * 14336, 4096
+    assert int(after.total) - int(before.total) == 32 * 8 * (expert + router)
+    assert int(after.active) - int(before.active) == 32 * (2 * expert + 8 * router)
+
+
 def test_a_scaled_d_ff_is_said(ask: Ask) -> None:
     assert "ASSUMED: d_ff 6,400, as many times d_model" in ask("kv", "gpt2", "--d-model", "1600").out
 
@@ -73,6 +81,8 @@ def test_a_scaled_d_ff_is_said(ask: Ask) -> None:
         ("kv --layers 4 --kv-heads 4", "needs --head-dim or --d-model"),
         ("fit --layers 4 --gpu h100", "needs --heads"),
         ("kv bert-base --vocab-size 100 --d-ff 0", "--d-ff"),
+        ("params gpt2 --experts 4", "--experts: this model has no experts"),
+        ("params mixtral-8x7b --experts-per-token 9", "9 is more than the 8 experts"),
         ("params gemma3-4b --d-model 100", "--d-model: this model has further matrices of its width"),
     ],
 )

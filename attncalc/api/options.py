@@ -80,6 +80,15 @@ class OtherSizeOptions(TypedDict, total=False):
         "What if MLPs, or each expert, had N elements (intermediate_size).",
         With(also=_named("intermediate_size", but="d_ff")),
     ]
+    experts: Annotated[
+        Count | None, COUNT, "What if each mixture had N routed experts.", With(also=_named("num_experts"))
+    ]
+    experts_per_token: Annotated[
+        Count | None,
+        COUNT,
+        "What if a token used N of the routed experts.",
+        With(also=_named("num_experts_per_tok", but="experts_per_token")),
+    ]
     vocab_size: Annotated[
         Count | None,
         COUNT,
