@@ -1011,10 +1011,10 @@ class Reading:
         """Replace tokens of a day or a month by requests per second."""
         period, of_tokens, tokens = self._found.get("--rate", ("",))[-1].partition("/")
         per_period = number(tokens)
-        if of_tokens and period in ("day", "month") and per_period:
+        if of_tokens and period in ("minute", "day", "month") and per_period:
             usual = (("--prompt", "4K"), ("--output-len", "1K"))
             each = sum(parse_count(self._found.get(name, ("", length))[-1], "") for name, length in usual)
-            rate = f"{float(per_period) / {'day': 86_400, 'month': 2_628_000}[period] / each:.3g}"
+            rate = f"{float(per_period) / {'minute': 60, 'day': 86_400, 'month': 2_628_000}[period] / each:.3g}"
             self._found["--rate"] = ("--rate", rate)
             self.lacks.append(f"{tokens} tokens per {period} are {rate} requests/s of {each:,} tokens")
 
