@@ -179,7 +179,7 @@ def test_engines_are_named_only_in_their_own_packages() -> None:
 
 
 NETWORK = ("urllib.request", "http.client", "ssl", "socket")
-READING = ("attncalc.cli.reading", "attncalc.cli.words", "attncalc.vocabulary")
+READING = ("attncalc.cli.answer", "attncalc.cli.reading", "attncalc.cli.words", "attncalc.vocabulary")
 NEVER = ("torch", "rich", "matplotlib", "pydantic", "importlib.metadata", "importlib.resources", *READING, *NETWORK)
 
 

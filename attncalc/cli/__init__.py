@@ -217,7 +217,8 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
         can_read = isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError | BadValueError)
         if not isinstance(error, NetworkError) and (is_read or not can_read):
             raise
-    from .reading import answer, with_built_in
+    from .answer import answer
+    from .stand_in import with_built_in
 
     root: Any = typer.main.get_command(app)
     of_name = isinstance(error, NetworkError | NoSuchModelError | BadValueError)

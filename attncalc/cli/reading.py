@@ -1,71 +1,43 @@
-"""What words mean that are no usual command line: `attncalc llama3-8b h100`, `attncalc how big is qwen3-8b`.
-
-Each word is classified: a model, a GPU, a number, a dtype, an option, an idea of the vocabulary. Then each command that
-could be meant is tried: the first in which every word has a place is the reading. A reading without doubt is run. An
-unknown option is a doubt, since a script may have it: then the tip has the command.
-"""
+"""What words mean that are no usual command line: `attncalc llama3-8b h100`, `attncalc how big is qwen3-8b`."""
 
 from __future__ import annotations
 
-import io
-import os
 import re
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import chain, islice
 from typing import Any
 
 from ..api.fit_options import EngineOptions
 from ..config import load
 from ..config.gpus import gpus_of
-from ..config.presets import hint, of_size, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
-from ..config.user_files import piped_in
+from ..config.presets import hint, of_size, preset_of, starting_with, with_file_type
 from ..engines import ENGINES, find_engine
-from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError, NotUnderstoodError, is_valid
-from ..ggml import FILE_TYPES
-from ..options import SHARE, by_name, options_of
+from ..errors import is_valid
+from ..options import SHARE, options_of
 from ..report.glossary import TERMS, find_terms, is_term, terms_in
-from ..serving.weight_format import released_dtype
 from ..units import hyphens, parse_count, parse_decimal, truncate
-from ..vocabulary import (
-    ALL_SHOWN,
-    ASSUMED,
-    ASSUMED_IN_WORDS,
-    FILLER,
-    MESSAGES,
-    NEEDS,
-    NO_FIGURE,
-    ON_GPU,
-    UNLIKE,
-    Fragment,
-    Idea,
-)
-from .arithmetic import about_formula, lines_of, number
-from .command import SCREEN_FLAGS
-from .gpu_words import gpu_in, instances_of
-from .pasted import launches, split_launch
-from .trial import fits, problem_of
-from .words import FILES, OF_MODEL, Item, Words, given_by, is_context, kind_of, parts_of_name, placeholder
+from ..vocabulary import ALL_SHOWN, ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
+from .arithmetic import lines_of, number
+from .gpu_words import gpu_in
+from .kinds import Item, given_by, is_context, kind_of, placeholder
+from .words import OF_MODEL, Words
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
 """Commands that words can mean, the most usual first."""
-_SEVERAL = ("compare", "sweep", "plan", "verify")
+SEVERAL = ("compare", "sweep", "plan", "verify")
 """Commands that take several models."""
 _SERVED = 1_100_000
 """The longest context that a server has by default: with a longer one the question is which context fits."""
 _OF_ONE_ANSWER = ("fit", "train")
 """Commands whose answer compares nothing: 'lora vs qlora' is no option of theirs."""
-_OF_WORDS = ("explain", "presets")
+OF_WORDS = ("explain", "presets")
 """Commands that take any words."""
 _DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "sweep": "--kv-dtype", "memory": "--dtype"}
-_OTHER_MODELS = "'attncalc presets' lists the built-in models; other models: 'attncalc kv org/name' or a config.json"
-_MOST_TRIALS = 3
 _DEAREST = 100
 """A price that is no GPU-hour's: 'a budget of 5000 dollars', 'a GPU under 1000 dollars'."""
-_ANY_MODEL = "llama3.1-8b"
+ANY_MODEL = "llama3.1-8b"
 """The model with which a command without one is tried."""
 _WITH_SIZE = {"gqa": "gqa:8", "mla": "mla:512"}
 """Kinds of attention that need a size, with a usual one."""
@@ -73,364 +45,22 @@ _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
 FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet", "-q", "--get"))
 """Options of an answer that a program reads."""
-_EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
-_MESSAGE = (
-    rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|too large for|not enough"
-    r"|out of (memory|resource)|(no available|insufficient|system) memory|insufficient system|runner has|malloc"
-    r"|tried to allocate|allocation of"
-    r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|is full|retract|preempted|preemptions_|context length is"
-    r"|exit (code|status))"
-)
-"""What a message may have that was pasted in the place of a question."""
-_TRAINERS = re.compile(r"(\S*/)?(torchrun|deepspeed|accelerate|axolotl|llamafactory-cli|tune|litgpt)\b")
-"""What starts a training run."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 _REASON = "why|how come"
 """Those that ask for a reason, which is said in words beside a model's figures."""
 
 
-def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
-    """Return the arguments that those of a failed command mean, with what to say beside them; or the error with the
-    best tip.
-
-    Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
-    """
-    typed, args, is_unknown = [*args], _in_order(args, root, error), isinstance(error, NotUnderstoodError)
-    if " " in typed[0] and args[0] in root.list_commands(None) and problem_of(root, args) is None:
-        return [*args], []  # a command line in quotation marks
-    if is_unknown or args[:1] == ["explain"]:
-        text = " ".join(args)
-        asks_for_it = args[:1] == ["explain"] or "-" in args  # other commands leave it to the loop that they are in
-        piped = piped_in().decode("utf-8", "replace") if asks_for_it else ""
-        for whole in (text, *[f"{text}\n{piped}"] * bool(piped)):  # the command of a start, and what it printed
-            if of_message := _asked_by_message(whole):
-                return of_message if isinstance(of_message, AttncalcError) else _about_message(of_message, whole, root)
-    if is_unknown and launches(args):
-        return _about_launch(args, root)
-    words = Words(root, args[args[:1] == ["help"] :])
-    is_settled = ("--" in args and not is_unknown) or (words.command in _OF_WORDS and error.tip)
-    special = _about_terms(words, args, root, error) if is_unknown or words.command == "explain" else None
-    if special or not is_settled:
-        return special or _about_words(words, args, root, error)
-    return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
-
-
-def _in_order(args: Sequence[str], root: Any, error: AttncalcError) -> Sequence[str]:
-    """Return the words of a question in quotation marks, and the arguments with the command first: '--json kv gpt2'."""
-    args = [word for before, arg in zip(["", *args], args, strict=False) for word in _unquoted(arg, before)]
-    if not isinstance(error, NotUnderstoodError):
-        return args
-    args = (args[0].split() or args) if len(args) == 1 else args
-    if "--" in args and not launches(args):  # 'fit qwen3-8b --gpu h100 -- torchrun ...', '-- what about 128k'
-        place = args.index("--")
-        of_trainer = _TRAINERS.match(" ".join(args[place + 1 :])) is not None
-        args = [*args[of_trainer:place], *args[place + 1 :]]
-    lead = next((i for i, word in enumerate(args) if not word.startswith("-")), 0)
-    is_late = lead and args[lead] in root.list_commands(None)
-    return [args[lead], *args[:lead], *args[lead + 1 :]] if is_late else args
-
-
-def _unquoted(arg: str, before: str) -> list[str]:
-    """Return the words of a sentence or a launch command in quotation marks, and another argument as it is."""
-    words = arg.split() if " " in arg else []
-    is_sentence = len(words) > 3 and "\n" not in arg and not (arg.startswith("-") or before.startswith("-"))
-    return words if is_sentence or launches(words) else [arg]
-
-
-def _given(items: Iterable[Item]) -> dict[str, Fraction]:
+def numbers_given(items: Iterable[Item]) -> dict[str, Fraction]:
     return {symbol: value for item in items for symbol, value in given_by(item).items()}
 
 
-def _about_terms(
-    words: Words, args: Sequence[str], root: Any, error: AttncalcError
-) -> tuple[list[str], list[str]] | AttncalcError | None:
-    """Return the answer to a product of numbers, to 'help gqa', and to words after `explain`; None for other words."""
-    typed, *asked = args
-    if found := about_formula(" ".join(args), words.symbol, _given(words.items(args)), is_priced=words.command is None):
-        return found
-    if typed == "help":
-        if is_term(" ".join(asked)):
-            return ["explain", *asked], []
-        meant = next(_read(words, [*asked, "gpt2"]))  # a model, as a command has one
-        return AttncalcError(error.message, f"did you mean 'attncalc help {meant.args[0]}'?")
-    if words.command != "explain":
-        return None
-    if any(item.kind == "model" for item in words.items(asked)):
-        args = [*asked, "--explain"]  # 'explain params gpt2' asks for the formulas of that model
-        return _about_words(Words(root, args), args, root, NotUnderstoodError(error.message, error.tip))
-    reading = Reading("explain", words.options("explain"), None, "", is_meant=True)
-    for item in words.items(" ".join(asked).split()):
-        reading.add(item)
-    reading.finish()
-    is_some = len(reading.args) > 1 and not any(word.startswith("-") for word in asked)
-    return (reading.args, reading.beside) if is_some and isinstance(error, BadValueError) else None
-
-
-def _about_words(
-    words: Words, args: Sequence[str], root: Any, error: AttncalcError
-) -> tuple[list[str], list[str]] | AttncalcError:
-    """Return the command line that words mean, or the error with the best tip."""
-    readings = _read(words, args)
-    found, is_unknown = next(readings), isinstance(error, NotUnderstoodError)
-    # '-c 8 K' is '-c 8K', 'sweep gpt2 -c 1k 2k', 'fit qwen3-32b-awq'
-    found.is_new |= isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError) and found.args != [*args]
-    lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
-    names = instances_of(args) if is_unknown else []
-    if names and (instance := _instance_for(words, args, root, names)):
-        return instance.args, instance.beside
-    if names and "--gpu all" in " ".join(found.args):
-        found.args[found.args.index("all")] = ",".join(names)
-        found.assumed = [*(one for one in found.assumed if one != "--gpu all"), "the instances of that cloud"]
-    if not (is_unknown or ((found.is_new or lacks) and not found.unread)):
-        return error
-    is_open = is_unknown and (found.unread or not found.is_meant)
-    whole = (one for one in chain([found], readings) if is_open or not one.unread)
-    return _tried(islice(whole, _MOST_TRIALS), words, args, root, error)
-
-
-def _instance_for(words: Words, args: Sequence[str], root: Any, names: Sequence[str]) -> Reading | None:
-    """Return the reading with the smallest instance on which the model fits: 'which aws instance'."""
-    if not re.search(r"(?i)\b(instance|machine|vm|node|server)s?\b", " ".join(args)):
-        return None
-    found = next(one for one in _read(words, args) if one.args[0] == "fit")
-    is_open = found.is_sure and "--gpu" not in found.options and preset_of(found.args[1])
-    for name in names if is_open else ():
-        if fits(root, [*found.args, "--gpu", name]):
-            found.args += ["--gpu", name]
-            found.assumed.append(f"--gpu {name}, the instance with the least GPU memory on which it fits")
-            return found
-    return None
-
-
-def _by_layer() -> str:
+def by_layer() -> str:
     """Return the name of the engine that runs files at a desk: each GPU has whole layers."""
     return next(name for name in ENGINES if find_engine(name).splits_by_layer)
 
 
-def with_built_in(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
-    """Return the arguments with the built-in model of the same name, if the hub cannot be reached or a folder is not
-    here; or the error.
-
-    A program gets the error: the other model may differ.
-    """
-    problem = truncate(error.message, 150)
-    if (usual := with_usual_mixture(args)) and FOR_PROGRAMS.isdisjoint(args):
-        return usual
-    if isinstance(error, BadValueError):
-        return error
-    if own := _with_own_drafter(args, error.message.partition(":")[0]):
-        return own, [f"note: {problem}; a draft model of one layer of the model is counted"]
-    found = [*args]
-    words = Words(root, args)
-    for i, word in enumerate(args):
-        name, _, tag = word.rstrip("/").partition(":")
-        copy = unquantized(name) if "/" in name else None
-        preset = copy[0] if copy else preset_of(name.rpartition("/")[2]) or preset_at(name) if "/" in name else None
-        if preset is None or word.startswith("-") or not FOR_PROGRAMS.isdisjoint(args):
-            continue
-        release = parts_of_name(name.rpartition("/")[2])[0] if copy else preset
-        is_same = preset_of(release) is None or _own_context(release) == _own_context(preset)
-        found[i] = preset if is_same else release
-        dtype = tag.lower() or (copy[1] if copy else "")
-        given = {words.first_name(one) for one in (args[: args.index("--")] if "--" in args else args)}
-        if dtype == "q4_k_m" and not tag and released_dtype(load(preset)) == "mxfp4":  # files of gpt-oss
-            dtype, is_open = "", args[0] == "fit" and "--" not in args
-            found[1:1] = [*["--engine", _by_layer()] * is_open, "--served-model", word]
-        if dtype and args[0] in ("fit", "train"):
-            is_served = args[0] == "fit" and "mlx" not in name.lower() and not {"--served-model"} & given and bool(copy)
-            is_typed = "--weights-dtype" in given
-            found[1:1] = [*["--weights-dtype", dtype] * (not is_typed), *["--served-model", word] * is_served]
-        of_mlx = f"; MLX runs it: mlx_lm.server --model {name}" if "mlx" in name.lower() else ""
-        return found, [f"note: {problem}; the built-in {preset} has that name{of_mlx}"]
-    return error
-
-
-def with_usual_mixture(args: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """Return the arguments with llama.cpp's own type for one of another author, as Q4_K_M for UD-Q4_K_XL, and a note;
-    None without one.
-    """
-    for i, word in enumerate(args):
-        for match in re.finditer(r"(?i)(?:UD-)?\b(I?Q\d_\w+?)(?:_(?:X?L|XXL))?(?=\.gguf$|$)", word):
-            base, typed = match[1].lower(), match[0]
-            usual = next((one for one in (base, f"{base}_m", f"{base.partition('_')[0]}_0") if one in FILE_TYPES), None)
-            if usual and typed.lower() not in FILE_TYPES and not os.path.exists(word):
-                found = [*args[:i], f"{word[: match.start()]}{usual.upper()}{word[match.end() :]}", *args[i + 1 :]]
-                note = "UD-Q4_K_XL is 1 to 9 % larger, UD-Q6_K_XL 6 to 16 % than q6_k, and others differ by model too"
-                return found, [f"note: {typed} is read as {usual}: {note}"]
-    return None
-
-
-def _with_own_drafter(args: Sequence[str], name: str) -> list[str] | None:
-    """Return the arguments with a layer of the model itself for the draft model of that name; None without it."""
-    for i, word in enumerate(args):
-        if word == name and re.match("-.*(draft|spec|md$)", args[i - 1]):
-            return [*args[: i - 1], "--speculative-layers", "1", *args[i + 1 :]]
-        if name in word and "num_speculative_tokens" in word:
-            key = rf"""["']model["']: ?["']{re.escape(name)}["']"""
-            return [*args[:i], re.sub(f"{key}, ?|, ?{key}", "", word), *args[i + 1 :]]
-    return None
-
-
-def _asked_by_message(text: str) -> list[str] | AttncalcError | None:
-    """Return the arguments that answer a message of an engine, or why none do; None if the text has no message."""
-    from ..engines.messages import UNKNOWN, find_message
-    from ..engines.metrics import with_metrics
-    from ..engines.startup_log import KILLED
-
-    if find_message(text) or KILLED.search(text) or len(with_metrics([text])) > 1:
-        return ["fit", "--log", "-"]
-    if not re.search(_MESSAGE, text):
-        return None
-    if term := next((term for word, term in MESSAGES.items() if word in text.lower()), None):
-        return ["explain", term]
-    from ..engines.log_file import read_log
-
-    is_error = re.search(_EXCEPTION, text)
-    try:
-        log = read_log(text.encode(), "the message")
-    except AttncalcError as error:
-        return error if is_error or "neither" not in error.message else None
-    is_known = log.refusal is None or not (log.refusal.program == UNKNOWN or log.refusal.is_told)
-    return ["fit", "--log", "-"] if is_known or is_error else None
-
-
-def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str], list[str]]:
-    """Return the command that answers a message, with the model and the GPU beside it; and its cache per request."""
-    if command[0] != "fit":
-        return command, []
-    sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
-    items = Words(root, text.split()).items(text.split())
-    named = {item.kind: item.text for item in items}
-    counts = (item.value or "" for item in items if item.idea and "--batch" in item.idea.means)
-    users = [int(text) for text in counts if re.fullmatch(r"[1-9]\d{0,8}", text)]
-    if (tokens := re.search(r"KV cache size: ([\d,]+) tokens", text)) and users and "model" not in named:
-        each = int(tokens[1].replace(",", "")) // users[0]
-        return ["explain", "preemption"], [f"answer: {tokens[1]} tokens are {each:,} for each of {users[0]} requests"]
-    if trains := [item for item in items if item.idea and dict(item.idea.votes(item.value)).get("train", 0) > 1]:
-        sizes = re.findall(r"(?:capacity of |; )(\d+\.\d+) GiB", text) if "gpu" not in named else []
-        sized = ("--context N", "--batch N")
-        of_run = [
-            one for one in items if one.kind in ("model", "gpu", "dtype") or (one.idea and one.idea.means in sized)
-        ]
-        reading = Reading("train", Words(root, []).options("train"), None, "", is_meant=True)
-        for item in (*trains, *of_run, *(Item("size", f"{size}GiB", size) for size in sizes[:1])):
-            reading.add(item)
-        if not reading.finish().missing:
-            return reading.args, reading.beside
-    given = {item.text: item.value for item in items if item.value}
-    gpu, model = given.get("--gpu") or named.get("gpu", "").removeprefix("1x"), named.get("model", "")
-    dtype = given.get("--weights-dtype") or named.get("dtype")
-    # neither a size nor the CPU of the message
-    options = ["--gpu", gpu] if gpu and not re.match(r"(?i)[\d.]+-?[kmgt]i?b|cpu$", gpu) else []
-    options += ["--weights-dtype", dtype] if dtype and model else []
-    options += [word for word in text.split() if word in SCREEN_FLAGS]
-    return ["fit", *filter(preset_of, [model]), *options, *command[1:]], []
-
-
-def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]] | AttncalcError:
-    """Return `attncalc fit` of a pasted launch command with the words beside it; or why it does not work."""
-    declared = root.get_command(None, "fit").callback.declared.values()
-    command, words = split_launch(args, by_name(declared))
-    question = ["fit", *words]
-    of_question = Words(root, question)
-    found = next(one for one in _read(of_question, question) if one.args[0] == "fit")
-    found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context
-    own = [one for one in found.args[1:2] if "--" in args and one in words and not one.startswith("-")]  # MODEL
-    meant, beside = ["fit", *own, *found.options, "--", *command], found.beside
-    if "--" in args and found.gaps and problem_of(root, meant) is None:  # '--max-power 300W -- vllm serve'
-        return AttncalcError(
-            f"not understood: {truncate(', '.join(found.gaps))}", f"did you mean 'attncalc {shlex.join(meant)}'?"
-        )
-    if any(item.idea and "--rate" in item.idea.means for item in of_question.items(words)):
-        model = next(filter(preset_of, command), "MODEL")
-        plan = next(one for one in _read(Words(root, []), ["plan", model, *words]) if one.args[0] == "plan")
-        beside.append(f"note: {plan.command} finds the GPUs for a rate")
-    return problem_of(root, meant) or (meant, beside)
-
-
-def _tried(
-    readings: Iterable[Reading], words: Words, args: Sequence[str], root: Any, error: AttncalcError
-) -> tuple[list[str], list[str]] | AttncalcError:
-    """Return the arguments of the first reading that works, or the error with the best tip.
-
-    It is run if nothing in it is a guess. A program's answer also has the command that was typed, and all words.
-    """
-    any_words = ("gpus", *_OF_WORDS)
-    trials = (
-        (one, problem_of(root, [_ANY_MODEL if each == "MODEL" else each for each in one.whole]))
-        for i, one in enumerate(readings)
-        if i == 0 or not (one.args[0] in any_words or one.is_one_row)
-    )
-    first = next(trials)
-    found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
-    is_same = words.command in (None, found.args[0])
-    dropped = [word for word in found.left_out if NO_FIGURE not in word]
-    # '--csv' beside a list can only mean rows of `sweep`
-    is_moved = isinstance(error, BadValueError) or not (is_same or (found.args[0] == "sweep" and not found.is_one_row))
-    is_doubtful = dropped or found.assumed or found.lacks or is_moved
-    is_strict = is_doubtful and FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
-    if problem and words.command is None and not found.doubts:
-        return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
-    # 'memory gpt2 --dtype int4' is no question of `fit`, but 'kv gpt2 -c 1K,2K' is one of `sweep`
-    is_other = not is_same and isinstance(error, BadValueError) and found.args[0] not in _SEVERAL
-    if found.is_sure and found.is_new and not is_strict and not is_other and (is_same or problem is None):
-        return problem or (found.args, found.beside)
-    if not isinstance(error, NotUnderstoodError):
-        if problem or ("MODEL" in found.missing and (found.unread or found.left_out)):  # 'kv no-such-model'
-            return error
-        if found.missing and is_same and isinstance(error, MissingError):
-            return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
-    files = (word for word in found.gaps if re.search(r"[^\d]/(?!s$)", word) or word.endswith(FILES))
-    if absent := next((word for word in files if not os.path.exists(word)), None):
-        return AttncalcError(f"no such file or folder: {truncate(absent)}")
-    tip = _tip(found, words, args, works=problem is None)
-    whole = AttncalcError(_message(found, words, args, error), tip)
-    whole.further = (problem,) if problem and (is_same or found.args[0] == "sweep") else ()
-    return whole
-
-
-def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcError) -> str:
-    """Return the message of an error. Without a command it is about what is not understood: 'qwen3-8b --vram 8GB'."""
-    if words.command or len(args) == 1:
-        return error.message
-    if found.gaps:
-        return f"not understood: {truncate(', '.join(dict.fromkeys(found.gaps)))}"
-    missing = " and ".join(example.split()[0].replace("MODEL", "a model") for example in found.missing)
-    return f"the question lacks {missing}" if missing else error.message
-
-
-def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> str:
-    """Return the command that the arguments mean if it works, and what else to know."""
-    command = found.args[0]
-    dropped = (f"leave out {', '.join(words)}: {note}" for note, words in found.dropped.items())
-    all_notes = dict.fromkeys((*found.notes, *dropped, *found.lacks))
-    notes = [note for note in all_notes if f"'attncalc {command} " not in note]
-    unread, unknown = [*found.unread, *(word for word in found.left_out if " (" not in word)], list[str]()
-    if len(unread) >= len(args):
-        names_model = re.fullmatch(r"(?=.*\d)[A-Za-z][\w.]*[-:.\d][\w.:-]*", args[0])
-        return f"{hint(args[0])}{_OTHER_MODELS}" if names_model else f"known: {', '.join(words.commands)}"
-    if words.command is None and "MODEL" in found.missing and len(found.unread + found.left_out) > 2:
-        return "'attncalc help' has the commands with examples, and 'attncalc explain' the terms that it explains"
-    for word in map(truncate, unread):
-        is_name = re.fullmatch(r"\d+(\.\d+)?[bB]|[a-z]{3,}", word) and any(one.matches(word) for one in presets())
-        models = hint(word).rstrip("? ") or (f"'attncalc presets {word}' lists models" if is_name else "")
-        models = models if "MODEL" in found.missing or models.startswith("which one") else ""
-        (notes if models else unknown).append(models or word)
-    notes += [f"not understood: {', '.join(unknown)}"] if unknown else []
-    others = [name.partition("=")[0] for name in args if name.startswith("-") and not words.has(name)]
-    other = next((name for name in (*found.replaced, *others) if words.has(name, command)), None)
-    if other and words.command not in (None, command):
-        text = f"'{command}' has {truncate(other)}" + f": {found.command}" * works
-    elif not works:
-        text = f"'attncalc {command} --help' lists its options"
-    else:
-        text = f"for example: {found.command}" if "MODEL" in found.missing else f"did you mean '{found.command}'?"
-    model = found.args[1] if len(found.args) > 1 and not found.args[1].startswith("-") else _ANY_MODEL
-    return "; ".join((text, *notes)).replace("?;", "?").replace("MODEL", model)
-
-
-def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
+def readings_of(words: Words, args: Sequence[str]) -> Iterator[Reading]:
     """Yield what the arguments may mean, the likeliest first: what leaves the fewest words unread."""
     typed = words.items(args[1:] if words.command else args)
     # what is given replaces examples
@@ -445,7 +75,7 @@ def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
     for command, votes in likely:
         is_meant = votes > 0 or votes == likely[0][1]
         reading = Reading(command, words.options(command), words.command, place, is_meant=is_meant)
-        for item in typed if command in _OF_WORDS else items:
+        for item in typed if command in OF_WORDS else items:
             reading.add(item)
         reading.finish()
         if gaps(reading) or reading.is_one_row:
@@ -488,7 +118,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["train"] += 3 * any(item.idea and item.idea.means == "train" for item in items)  # 'grpo with vllm'
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
     asks_flops = any(item.idea and item.idea.means.startswith("flops | train") for item in items)
-    votes["flops"] += 9 * (asks_flops and "D" in _given(items) and not kinds["gpu"])
+    votes["flops"] += 9 * (asks_flops and "D" in numbers_given(items) and not kinds["gpu"])
     asks_users = any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     is_limited = any(map(_has_nodes, items)) or "--budget" in named
     votes["plan"] += (9 if is_limited else -9) * asks_users
@@ -606,7 +236,7 @@ class Reading:
         if own and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
         term = self._command == "explain" and item.typed.startswith("-") and is_term(item.typed.lstrip("-"))
-        is_word = self._command in _OF_WORDS and (term or not item.typed.startswith("-"))
+        is_word = self._command in OF_WORDS and (term or not item.typed.startswith("-"))
         if item.is_guess and not item.is_exact and not is_word:
             self.doubts.append(item)
         self._compares |= item.text in ("vs", "versus")
@@ -616,12 +246,12 @@ class Reading:
             item.kind == "model" and item.text in (item.typed, item.value)
         )
         self.is_new |= item.is_guess or not is_usual
-        is_name = self._typed in ("presets", "gpus") or (self._typed in _SEVERAL and self._follows_a_model)
+        is_name = self._typed in ("presets", "gpus") or (self._typed in SEVERAL and self._follows_a_model)
         self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
         is_beside = self.is_meant and (self._command, item.text) == ("train", "--engine")  # 'grpo with vllm'
         if is_beside or (item.kind == "plain" and self._command != "explain" and not is_name):
             self.left_out.append(item.typed)
-        elif self._command in _OF_WORDS and item.kind != "filler" and (term or item.kind != "option" or not is_usual):
+        elif self._command in OF_WORDS and item.kind != "filler" and (term or item.kind != "option" or not is_usual):
             self._add_word(item)
         elif item.idea:
             self._add_idea(item, item.idea)
@@ -657,7 +287,7 @@ class Reading:
         """Add an item that is an argument of this command, and return whether it is one."""
         takes = {"gpus": ("gpu",), "compare": ("model", "attention")}.get(self._command, ("model",))
         is_of_option = item.is_guess and item.value is not None
-        is_further = self._arguments and (is_of_option or self._command not in (*_SEVERAL, "gpus"))
+        is_further = self._arguments and (is_of_option or self._command not in (*SEVERAL, "gpus"))
         if item.kind not in takes or (item.kind == "model" and is_further):
             return item.kind == "model" and preset_of(item.text) in map(preset_of, self._arguments[:1])
         self._arguments += [item.text] * (item.text not in self._arguments)
@@ -892,7 +522,7 @@ class Reading:
     def _compute(self) -> None:
         """Compute the formulas of the terms with the numbers given: 'chinchilla optimal tokens for a 3b model'."""
         formulas = [one for name in find_terms(" ".join(self._arguments)) for one in TERMS[name].formula]
-        if lines := lines_of(formulas, _given(self._items)):
+        if lines := lines_of(formulas, numbers_given(self._items)):
             names = tuple(line.removeprefix("answer: ").partition("=")[0] for line in lines)
             symbols = {*re.findall(r"[A-Za-z]\w*", " ".join(one for one in formulas if one.startswith(names)))}
             self._use([item for item in self._items if symbols & given_by(item).keys()])
@@ -909,7 +539,7 @@ class Reading:
         """Compute 6 N D of so many tokens: `flops` counts one step, and a model of 1.5B parameters is only like one."""
         tokens = [one for one in self._items if "D" in given_by(one) and kind_of(one.value or "") == "billions"]
         model = next((one for one in self._items if one.kind == "model"), None)
-        given = _given(tokens) | (given_by(model) if model and kind_of(model.typed) == "billions" else {})
+        given = numbers_given(tokens) | (given_by(model) if model and kind_of(model.typed) == "billions" else {})
         if not tokens or model is None or self._command not in ("flops", "train"):
             return
         if self._command == "flops" and preset_of(model.text):
@@ -945,8 +575,8 @@ class Reading:
         self._choose_context()
         self._choose_precision()
         if self._place == "desk" and re.match("[35679]x", self._found.get("--gpu", ("",))[-1]):
-            self._found["--engine"] = ("--engine", _by_layer())  # no 3 GPUs divide the heads
-            self.assumed.append(f"--engine {_by_layer()}")
+            self._found["--engine"] = ("--engine", by_layer())  # no 3 GPUs divide the heads
+            self.assumed.append(f"--engine {by_layer()}")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*FOR_PROGRAMS, "--plot")):
             self._choose_rows()
         examples: list[str] = []
@@ -959,7 +589,7 @@ class Reading:
         is_moved |= "MODEL" in self.missing and len(self.left_out) > 2 * bool(self._found)
         if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):
             examples = [one for one in self.missing if one != "MODEL"]
-            model = [_ANY_MODEL] * ("MODEL" in self.missing)
+            model = [ANY_MODEL] * ("MODEL" in self.missing)
             self._arguments[:0] = model
             self.assumed, self.missing = [*model, *self.assumed, *examples], []
         self.args = [self._command, *self._arguments, *self.options, *" ".join(examples).split()]
@@ -968,7 +598,7 @@ class Reading:
 
     def _choose_context(self) -> None:
         """Replace a context of 0 by the model's own, and let a very long one be the longest that fits."""
-        own = _own_context(self._arguments[0]) if self._arguments else 0
+        own = own_context(self._arguments[0]) if self._arguments else 0
         usual = " ".join(self._found.get("--context", ()))
         if "--prompt" in self._found and usual in self.assumed:  # 'how many users with 8K input and 2K output'
             del self._found["--context"]
@@ -1056,7 +686,7 @@ class Reading:
         has_model = any(kind_of(one) != "attention" for one in self._arguments)
         if self._command == "compare" and not has_model:
             self.unread += OF_MODEL & self._found.keys()
-        needs_model = self._command not in ("gpus", *_OF_WORDS) and not has_model and not lists_models
+        needs_model = self._command not in ("gpus", *OF_WORDS) and not has_model and not lists_models
         self.missing += ["MODEL"] * (needs_model and not has_sizes and "--log" not in self._found)
         layers = self._found.get("--n-gpu-layers", ("", ""))[1]
         if "--gpu" not in self._found and layers in ("99", "999", "-1", "all"):
@@ -1085,7 +715,7 @@ class Reading:
             self.missing[self.missing.index("--prompt 4K")] = f"--prompt {prefix + parse_count('1K', '')}"
 
 
-def _own_context(model: str) -> int:
+def own_context(model: str) -> int:
     """Return the longest context of a built-in model; 0 without one."""
     name = with_file_type(model)[0]
     return (load(name).max_context if preset_of(name) else None) or 0

@@ -1,0 +1,328 @@
+"""What words make of those around them: values of ideas, sizes of models, nodes of GPUs, denials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise, product
+from math import ceil
+
+from ..config.gpus import gpus_of
+from ..config.presets import nearest_size, of_size, preset_of, starting_with
+from ..errors import is_valid
+from ..hardware import PER_NODE
+from ..model import plural
+from ..vocabulary import FAMILIES, NO_FIGURE, OTHER_SIZES, PLACEHOLDERS, Idea
+from .arithmetic import number
+from .gpu_words import gpu_in
+from .kinds import Item, is_context, is_instance, kind_of, parts_of_names
+
+_GLUE = frozenset(
+    ("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens", "running", "active", "under", "below")
+)
+"""Words between an idea and its value: 'a batch of 8'."""
+_EITHER = ("vs", "versus", "or", "and")
+_HAS = dict.fromkeys(("use", "uses", "using", "have", "has"), ("attention",)) | {"support": ("dtype",)}
+"""{verb of a question about what there is: the kinds of words that it asks for, and does not set}."""
+_BEFORE_USED = "than|shows|showing|uses|used|says|reports|takes?|eats|exceeds|available"
+"""Words before a size that is used, and no GPU's."""
+_DENIALS = ("not", "never", "no", "instead", "without")
+_SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
+_UNLIKELY = {"N--context": r"\d{1,2}", "SIZE--gpu SIZ": r"\d{4,}", "RANKtrain --l": r".*[kKmM,].*"}
+"""{placeholder and start of what an idea means: numbers that it hardly has, as '3 epochs' after 'context'}."""
+_MOST_IDEAS = 6
+_CHANGED = r"(?i)doubl\w+|halv\w+|half|twice|improv\w+|increas\w+|reduc\w+|saves?|savings?|gains?|lowers?|worth"
+
+
+def with_usual(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items with the 16 bits that 'does fp8 double ...' compares fp8 with, instead of the verb."""
+    others = [item for item in items if item.value or not re.fullmatch(_CHANGED, item.typed)]
+    types = [item for item in others if item.kind == "dtype" or item.has_type]
+    if len(others) == len(items) or len(types) != 1:
+        return others if types else items
+    usual = "fp16" if (own := types[0].value or types[0].text)[:1] in "qQ" else "bf16"
+    other = types[0]._replace(value=usual) if types[0].value else types[0]._replace(text=usual)
+    return others if own in ("fp16", "bf16") else [other, *others]
+
+
+def with_neighbours(items: Sequence[Item]) -> list[Item]:
+    """Return the items with what the next word makes of them."""
+    found = [*items]
+    for i in range(len(found) - 2, 0, -1):  # 'q4 vs q8 vs f16 kv cache'
+        before, word, typed = found[i - 1 : i + 2]
+        if before.kind == "dtype" and word.text in _EITHER[:3] and typed.has_type:
+            found[i - 1] = typed._replace(value=before.text)
+    for i, (item, after) in enumerate(pairwise(found)):
+        is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
+        is_speed = after.idea is not None and "tps" in after.idea.words.split()
+        if item.kind == "number" and (is_speed or after.typed.lower() == "times"):  # '40 tokens/s', '8 times smaller'
+            found[i] = item._replace(kind="plain")
+        elif after.kind in _HAS.get(item.typed.lower(), ()) and found[0].typed.lower() in ("does", "is", "has"):
+            found[i + 1] = after._replace(kind="plain")  # 'does mistral 7b use gqa'
+        elif re.fullmatch(_BEFORE_USED, item.typed.lower()) and after.kind == "size":  # 'than 40GB'
+            found[i + 1] = after._replace(kind="plain")
+        elif is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
+            found[i] = item._replace(kind="unknown")
+        elif item.kind == "model" and after.typed.lower() in OTHER_SIZES and not re.search(r"\d[bB]\b", item.typed):
+            found[i + 1] = Item("unknown", after.text, f"{item.typed} {after.typed}", is_guess=True)  # 'gpt-3 xl'
+        elif item.text in _EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
+            found[i + 1] = found[i - 1]._replace(value=after.text)
+    return found
+
+
+def without_denied(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items with MHA for 'without gqa', and without the kind of attention that a model is said to lack."""
+    found = [*items]
+    for i, (item, after) in enumerate(pairwise(items)):
+        if after.kind == "attention" and item.typed.lower() in _DENIALS:
+            found[i : i + 2] = Item("filler", item.text, item.typed), after._replace(text="mha")
+        elif after.kind == "attention" and any(one.typed.endswith("n't") for one in items[max(i - 1, 0) : i + 1]):
+            found[i + 1] = Item("filler", after.text, after.typed)  # 'phi-3-mini doesn't have GQA'
+    return found
+
+
+def _takes_too(item: Item, other: Item) -> bool:
+    """Return whether an idea with a value may have another item as a further one."""
+    return bool(item.idea and item.value and other.kind in PLACEHOLDERS.get(item.idea.takes, ()))
+
+
+def without_empty(items: Sequence[Item]) -> list[Item]:
+    """Return the items with a denial that denies nothing, a part of a name alone, and an 'or' of two clauses as plain.
+
+    For example the 'not' of 'and if not, which', the 'small' of 'so small', and 'or should I get'.
+    """
+    found = [*items]
+    said = [i for i, item in enumerate(items) if item.kind != "filler" and item.typed.lower() not in _SMALL_WORDS]
+    for place, i in enumerate(said):
+        before, after = ([items[j] for j in some] for some in (said[:place][-1:], said[place + 1 :][:1]))
+        if _is_empty(items[i], items[max(i - 1, 0) : i], before, after, items[i + 1 : i + 2]):
+            found[i] = Item("plain", items[i].text, items[i].typed)
+    return found
+
+
+def _is_empty(
+    item: Item, adjoining: Sequence[Item], before: Sequence[Item], after: Sequence[Item], following: Sequence[Item]
+) -> bool:
+    """Return whether a word says nothing here: beside the words around it, with and without those that say nothing."""
+    text = item.text.lower()
+    if text in _DENIALS:
+        return not any(map(_changes, after)) or any(one.text.lower() in ("if", "or", "why", "but") for one in adjoining)
+    if text == "or":
+        kinds = {one.kind for one in (*before, *after)}
+        return len(kinds) > 1 or "plain" in kinds
+    is_part = item.kind == "unknown" and text in parts_of_names() and not starting_with(text)
+    return is_part and not any(one.kind in ("model", "gpu") for one in (*adjoining, *following))
+
+
+def without_this_machine(items: list[Item]) -> list[Item]:
+    """Return the items of a question about a model without 'my GPU', if this machine has none."""
+    if not any(item.kind == "model" for item in items) or is_valid(gpus_of, "local"):
+        return items
+    return [Item("plain", one.typed, one.typed) if _is_this_machine(one) else one for one in items]
+
+
+def as_one_machine(items: list[Item]) -> list[Item]:
+    """Return the items of 'two 3090s and one 4090' as one machine, and of 'g5.xlarge (1 A10)' without the A10."""
+    said = [item.typed.lower() for item in items]
+    places = [i for i, item in enumerate(items) if item.kind == "gpu"]
+    named = [i for i in places if is_instance(items[i].text)]
+    if len(named) == 1 and not {"or", "vs"} & {*said}:
+        of_instance = gpus_of(items[named[0]].text)[1].name
+        kinds = {i: re.sub(r"^\d+x|(?<=\d)\D.*", "", items[i].text) for i in places if i not in named}
+        return [item for i, item in enumerate(items) if not of_instance.startswith(kinds.get(i, " "))]
+    if (
+        len(places) != 2
+        or not {"have", "has", "own", "got", "with", "mix", "combine"} & {*said[: places[0]]}
+        or {"or", "vs"} & {*said}
+    ):
+        return items
+    first, last = places
+    joint = items[first]._replace(text=f"{items[first].text}+{items[last].text}")
+    return [*items[:first], joint, *items[last + 1 :]] if {*said[first + 1 : last]} <= {"and", "plus", "a"} else items
+
+
+def _is_this_machine(item: Item) -> bool:
+    return item.text == "local" or (item.idea is not None and item.idea.alone == "--gpu local" and item.value is None)
+
+
+def _changes(item: Item) -> bool:
+    """Return whether an item sets something, which 'not' before it would take away: 'not fp8'."""
+    return item.kind in ("dtype", "option", "attention", "unknown") or (item.idea is not None and not item.is_cue)
+
+
+def with_splits(items: Sequence[Item]) -> list[Item]:
+    """Return the items with lists for two splits of a model: --tp 4,2 --pp 1,2 for 'tp=4 vs tp=2 pp=2'."""
+    names = ["".join(re.findall(r"--[tpd]p\b", one.idea.means if one.idea else one.text)[:1]) for one in items]
+    either = next((i for i, item in enumerate(items) if item.text in _EITHER), 0)
+    if not (either and names[either - 1] and "".join(names[either + 1 : either + 2]) and items[either - 1].value):
+        return [*items]
+    sides = [dict(zip(names[part], items[part], strict=True)) for part in (slice(either), slice(either, None))]
+    found = [item for i, item in enumerate(items) if not names[i] and i != either]
+    for name in filter(None, dict.fromkeys(names)):
+        value = ",".join((name in side and side[name].value) or "1" for side in sides)
+        found.append(Item("option", name, name, value=value, is_guess=True, is_exact=True))
+    return found
+
+
+def with_values(items: Sequence[Item]) -> list[Item]:
+    """Return the items with the values of ideas: '8' of 'batch 8', and '500' of '500 users'.
+
+    A number between two ideas belongs to the one that leaves the fewest words without a place, and then to the nearer.
+    """
+    has_price = any(item.text == "--price" and item.value for item in items)
+    takers = [i for i, item in enumerate(items) if item.takes and not (has_price and "--price" in item.idea.means)]  # type: ignore[union-attr]
+    takers = takers[:_MOST_IDEAS]
+
+    def cost(chosen: Sequence[int | None]) -> tuple[float, int, int]:
+        left = [item for i, item in enumerate(items) if i not in chosen and item.kind in ("number", "share", "time")]
+        pairs = [(i, j) for i, j in zip(takers, chosen, strict=True) if j is not None]
+        before, distance = sum(j < i for i, j in pairs), sum(abs(j - i) for i, j in pairs)
+        without = (
+            0.5 if "gpu" in items[i].takes or items[i].text in _GLUE else 1
+            for i, j in zip(takers, chosen, strict=True)
+            if j is None
+        )
+        return sum(without) + sum(not is_context(item.text) for item in left), distance, before
+
+    choices = product(*([*_beside(i, items), None] for i in takers))
+    chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)
+    values = {i: items[j].text for i, j in zip(takers, chosen, strict=True) if j is not None}
+    return [
+        item._replace(value=_of_mac(item, values[i]) if i in values else item.value)
+        for i, item in enumerate(items)
+        if i not in chosen
+    ]
+
+
+def with_active(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items with the users who are active: 30 of '300 employees, 10% active at once'."""
+    share = next((item for item in items if item.typed == "--peak-share" and item.value), None)
+    all_users = next((item for item in items if item.value and item.idea and "--users" in item.idea.means), None)
+    part = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%|1/([1-9]\d{0,3})", (share and share.value) or "")
+    most = number(re.sub(r",(?=\d{3}\b)", "", all_users.value or "")) if all_users else None
+    if not (part and share and all_users and all_users.idea and most):
+        said = Item("plain", "active", f"{share.value if share else ''} active")
+        return [said if item is share else item for item in items]
+    users = ceil(most * Fraction(part[1]) / 100 if part[1] else most / int(part[2]))
+    counted = all_users.idea._replace(lacks=f"{all_users.value} x {share.value} = {users} active users")
+    active = all_users._replace(value=str(users), idea=counted)
+    return [active if item is all_users else item for item in items if item is not share]
+
+
+def _of_mac(item: Item, value: str) -> str:
+    """Return a Mac of that memory, of which a GPU has less: 'mac 24gb'. The chip changes the speed only."""
+    if not re.match(r"(?i)mac(book|[ -]|$)", item.typed) or kind_of(value) != "size":
+        return value
+    mac = f"mac {value}"
+    return gpus_of(mac)[1].name if gpu_in(mac) else value
+
+
+def with_nodes(
+    items: Sequence[Item], nodes: Item, machine: Item | None, counted: Item | None, *, is_split: bool
+) -> list[Item]:
+    """Return the items with the GPUs of all nodes: 2x8xh100 of two nodes with 8xh100.
+
+    `machine` names a node's GPU, with its number or without one; `counted` is the number of GPUs, of all nodes if the
+    usual node has fewer. `is_split` is whether another option decides how many GPUs there are.
+    """
+    name = (machine.value or machine.text) if machine else ""
+    total, usual = int((counted and counted.value) or 0), PER_NODE
+    if is_valid(gpus_of, name):
+        usual = gpus_of(name)[1].per_node
+    has_number = re.match(r"\d+x", name) is not None or is_instance(name)
+    if counted is nodes:
+        total = 0
+    if not has_number and (total > usual or is_split or not (machine or total)):
+        unused = nodes._replace(idea=Idea("nodes", note=NO_FIGURE), is_exact=total > usual or is_split)
+        return [unused if item is nodes else item for item in items]
+    others = [item for item in items if not any(item is one for one in (nodes, machine, counted))]
+    text = f"{nodes.value}x{name}" if has_number else f"{nodes.value}x{total or usual}x{name}".rstrip("x")
+    lacks = "" if has_number else f"{plural(total or usual, 'GPU')} per node are assumed: --gpus is the number of all"
+    if not machine:
+        text, idea = str(int(nodes.value or 1) * total), Idea("gpus", "--gpus N", lacks=lacks)
+        return [*others, Item("idea", "gpus", nodes.typed, idea, text, is_guess=True, is_exact=True)]
+    return [
+        *others,
+        Item("idea", "gpu", nodes.typed, Idea("gpu", "--gpu GPU", lacks=lacks), text, is_guess=True, is_exact=True),
+    ]
+
+
+def with_models(items: Sequence[Item]) -> list[Item]:
+    """Return the items with a model of each size: 'llama 70b', 'the 120b model of gpt-oss', '405b' of 'llama3.1-70b and
+    405b'; and of 'a 7B' if no model is named.
+    """
+    if len(items) > 2 and not any(item.kind == "billions" for item in items):
+        items = [_of_family(item) for item in items]
+    items = _without_other_sizes(items)
+    is_named = any(item.kind == "model" for item in items)
+    found, families = list[Item](), list[Item]()
+    for item in items:
+        if item.kind != "billions":
+            found.append(item)
+            continue
+        family = next((one for one in (*found[-1:], *items) if _is_family_of(one, item.text)), None)
+        before = found[-1] if found else item
+        last = next((one for one in reversed(found) if one.kind == "model"), None)
+        if family:
+            names = of_size(item.text, family.typed)
+        elif is_named:
+            names = of_size(item.text, last.text.partition("-")[0]) if last and before.text in _EITHER else []
+        else:
+            names = of_size(item.text) or nearest_size(item.text)
+        if not names:
+            found.append(item)
+            continue
+        families += [family] if family else []
+        typed = f"{family.typed} {item.typed}" if family else item.typed
+        is_other = not family and before.kind == "plain" and before.text == before.typed  # 'vicuna 13b'
+        found.append(Item("model", names[0], typed, is_guess=True, is_exact=not is_other))
+    return [one for one in found if not any(one is family for family in families)]
+
+
+def _is_family_of(item: Item, size: str) -> bool:
+    """Return whether an item is the family of a model of that size: 'gpt-oss' of 120b."""
+    is_open = item.kind == "unknown" or (
+        item.kind == "model" and item.is_guess and not re.search(r"\d[bB]", item.typed)
+    )
+    return is_open and len(item.typed) > 2 and bool(of_size(size, item.typed))
+
+
+def _without_other_sizes(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items without a model that has other parameters than are said: GPT-3 of 'an 82B parameter GPT-3'."""
+    sized = [one for one, after in pairwise(items) if one.kind == "billions" and after.typed[:5].lower() == "param"]
+    named = [one for one in items if one.kind == "model" and preset_of(one.text)]
+    if not (len(named) == len(sized) == 1) or re.search(r"\d[bB]\b", named[0].typed):
+        return items
+    from ..config import load
+    from ..cost.params import params
+
+    there, said = params(load(named[0].text)), float(number(sized[0].text) or 0)
+    if any(0.8 < int(one) / said < 1.25 for one in (there.total, there.active)):
+        return items
+    return [one._replace(kind="plain", text=one.typed) if one is named[0] else one for one in items]
+
+
+def _of_family(item: Item) -> Item:
+    """Return an item with the usual model of a family: deepseek-v3 of 'deepseek'."""
+    model = FAMILIES.get(re.sub("[ -]", "", item.typed.lower())) if item.kind == "unknown" else None
+    return item._replace(kind="model", text=model, is_exact=True) if model else item
+
+
+def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
+    """Yield the places of the words after and before an idea that may be its value."""
+    for step in (1, -1):
+        j = i + step
+        while 0 <= j < len(items) and items[j].text.lower() in _GLUE and items[j].value is None:
+            j += step
+        idea = items[i].idea
+        is_batch = idea is not None and (("--batch" in idea.means and step == 1) or idea.means == "--batch N")
+        counts = idea and (idea.takes == "SIZE" or is_batch)  # 'users at 64k', '16k requests'
+        text = items[j].text if 0 <= j < len(items) else ""
+        is_long = bool(counts and re.search(r"(?i)k|,", text))
+        is_long |= bool(re.search(r"(?i)[mbt]$", text)) and [one.typed[:5] for one in items[j + 1 : j + 2]] == ["param"]
+        is_long |= bool(idea and re.fullmatch(_UNLIKELY.get(idea.takes + idea.means[:9], "-"), text))
+        if 0 <= j < len(items) and items[j].kind in items[i].takes and not is_long:
+            yield j
+    if "--price" in items[i].idea.means:  # type: ignore[union-attr]
+        yield from (j for j, item in enumerate(items) if item.kind == "share" and "%" not in item.text)
