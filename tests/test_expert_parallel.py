@@ -327,7 +327,7 @@ def test_ranks_of_attention_divide_the_running_requests() -> None:
         ("mixtral-8x7b", ["--attn-dp", "2", "--dp", "2", "--engine", "sglang"], "--attn-dp cannot be combined with"),
         (
             "mixtral-8x7b",
-            ["--gpus", "3", "--engine", "sglang", "--enable-expert-parallel"],
+            ["--tp", "3", "--engine", "sglang", "--enable-expert-parallel"],
             "--tp 3 does not divide the 8 experts",
         ),
         ("mixtral-8x7b", ["--dp", "0"], "--dp: '0' is not a whole number"),

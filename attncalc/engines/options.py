@@ -58,9 +58,7 @@ class PagedOptions(TypedDict, total=False):
     ]
     mamba_ssm_cache_dtype: Annotated[str | None, DTYPE_OR_AUTO, "Dtype of recurrent states."]
     allow_long_max_model_len: Annotated[
-        bool,
-        "A context beyond the model's maximum: VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, or "
-        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1.",
+        bool, "A context beyond the model's maximum, as with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 or SGLang's variable."
     ]
 
 
