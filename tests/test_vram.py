@@ -187,3 +187,10 @@ def test_the_question_in_words_is_read(ask: Ask, words: str, monkeypatch: pytest
     answer = ask(*words.split())
     assert answer.err == f"read as: attncalc fit {MODEL}\n"
     assert answer.out.startswith("NEEDS ")
+
+
+def test_the_memory_that_is_needed_says_that_no_prefix_is_shared(ask: Ask) -> None:
+    words = ("fit", "llama3.1-8b", "-b", "200", "--prompt", "7000", "--output-len", "1K")
+    note = "warning: --shared-prefix is not counted here"
+    assert note in ask(*words, "--shared-prefix", "6000").out
+    assert note not in ask(*words).out

@@ -129,6 +129,11 @@ def _notes(found: Vram) -> Iterator[str]:
     yield from resolved.workload.assumed
     if found.assumes_context:
         yield f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several requests."
+    if resolved.request.traffic and resolved.request.traffic.shared_tokens:
+        yield (
+            "warning: --shared-prefix is not counted here: each request has all of its tokens. With --gpu, the users "
+            "on average share it."
+        )
     share = found.asked.budget.share
     if share and share.numerator != share.denominator:
         yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
