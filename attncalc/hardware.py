@@ -139,6 +139,11 @@ class Gpu:
         return self.instance or self.name
 
     @property
+    def rented_gpus(self) -> int:
+        """How many GPUs are rented together: those of the instance, or one."""
+        return self.per_node if self.instance else 1
+
+    @property
     def shares_with_host(self) -> bool:
         """Whether programs of the host use the same memory. A Mac's limit, set by Metal, leaves them the rest."""
         return self.unified and self.vendor != "Apple"

@@ -64,7 +64,7 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     if auto and not all_gpus:
         run = with_auto(run, auto)
     mfu, price, tokens = values.get("mfu"), values.get("price"), _tokens(values, run, all_gpus)
-    priced = run.gpu.per_node if run.gpu and run.gpu.instance else 1  # GPUs that the price is of
+    priced = run.gpu.rented_gpus if run.gpu else 1  # GPUs that the price is of
     return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price) / priced)
 
 

@@ -37,7 +37,7 @@ def read_prices(given: float | str | Mapping[str, Any], gpus: Sequence[Gpu | str
 
 def _numbered(known: Gpu) -> tuple[int, Gpu]:
     """Return the GPUs of an instance, and the GPU."""
-    return known.per_node if known.instance else 1, known
+    return known.rented_gpus, known
 
 
 def _pairs(text: str, gpus: Sequence[Gpu | str]) -> list[tuple[Gpu | str, Any]]:

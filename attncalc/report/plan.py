@@ -256,7 +256,7 @@ def _cost(row: Row, expected: Row | None) -> str:
     number_of = row.nodes if gpu.instance else row.gpus
     is_bound = demand.is_bound and not demand.is_open
     is_same = demand.rate is not None and expected is not None and expected.gpus == row.gpus
-    one = float(row.demand.prices[gpu.rented]) * (gpu.per_node if gpu.instance else 1)
+    one = float(row.demand.prices[gpu.rented]) * gpu.rented_gpus
     each = f"{one:,.2f}" if round(one, 2) == one else f"{one:,.3f}"
     text = f"Price{' at best' * (is_bound and not is_same)}: {float(row.price):,.2f} per hour "
     text += f"({each} per {gpu.instance or 'GPU'} x {count(number_of)}), "

@@ -107,8 +107,7 @@ class Demand(NamedTuple):
         limits = [] if self.max_gpus is None else [self.max_gpus]
         if self.budget is not None:
             limits.append(int(float(self.budget) / float(self.prices[gpu.rented]) + 1e-9))
-        each = gpu.per_node if gpu.instance else 1
-        return min(limits) // each * each if limits else None
+        return min(limits) // gpu.rented_gpus * gpu.rented_gpus if limits else None
 
     @property
     def is_bound(self) -> bool:

@@ -18,7 +18,7 @@ from ..runtime import Limits
 from .launch import WORDS, launch
 from .layout import layout
 from .lora import lora_buffers
-from .options import SglangArgs, SglangOptions
+from .options import LONG_CONTEXT, SglangArgs, SglangOptions
 from .pools import stage_sizes
 from .runtime import runtime
 from .share import chunked_prefill_size, mem_fraction_static
@@ -42,7 +42,7 @@ class Sglang(Engine[SglangArgs]):
     options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, SglangOptions)
     splits = frozenset({"pp", "dcp", "attn_dp"})
     share_option = "--mem-fraction-static"
-    long_context_variable = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"  # _derive_context_length in model_config.py
+    long_context_variable = LONG_CONTEXT
     share_is_of_free = True
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
     running_option = "--max-running-requests"

@@ -9,7 +9,7 @@ from ..launch import DRAFT_MODEL, Flags, LaunchFacts, dtype_flags, flag, own_fla
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import LaunchWords, ignored, only_if_several, only_positions
-from .options import SglangArgs, SglangOptions
+from .options import LONG_CONTEXT, SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
@@ -18,7 +18,7 @@ def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B ...'."""
     args: SglangArgs = facts.args
     if args.allow_long_max_model_len:
-        yield "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
+        yield f"{LONG_CONTEXT}=1"
     yield from ("python", "-m", "sglang.launch_server", "--model-path", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES)
@@ -140,9 +140,7 @@ WORDS = LaunchWords(
         **dict.fromkeys(_IGNORED_FLAGS, ()),
     },
     environment={
-        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": lambda value: (
-            ("--allow-long-max-model-len",) if value.strip().lower() in ("1", "true") else ()
-        )
+        LONG_CONTEXT: lambda value: ("--allow-long-max-model-len",) if value.strip().lower() in ("1", "true") else ()
     },
 )
 """How `sglang.launch_server` is read (python/sglang/srt/server_args.py)."""

@@ -12,6 +12,9 @@ from ...units import truncate
 from ..options import PagedArgs
 from .versions import SglangVersion, sglang_version
 
+LONG_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+"""The variable that allows a context beyond the model's maximum (_derive_context_length in model_config.py)."""
+
 LORA_MODULES = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj", "qkv_proj"), "qkv_proj"),
     **dict.fromkeys(("gate_proj", "up_proj", "gate_up_proj"), "gate_up_proj"),

@@ -85,7 +85,7 @@ def _users_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
 
     def served(of_gpu: Sequence[tuple[Candidate, float]], gpus: int) -> float:
         gpu = of_gpu[0][0].gpu
-        gpus -= gpus % gpu.per_node if gpu.instance else 0
+        gpus -= gpus % gpu.rented_gpus
         loads = [gpus // candidate.split.gpus * load for candidate, load in of_gpu if load < math.inf]
         return max(loads, default=0.0)
 
