@@ -319,7 +319,8 @@ PERIODS = {
     "month": 2_628_000,
     "year": 31_536_000,
 }
-"""{period: its seconds}; a month is a twelfth of a year, 730 hours."""
+"""{period: its seconds}; a month is a twelfth of a year."""
+MONTH_HOURS = PERIODS["month"] // PERIODS["hour"]
 _SHORT_PERIODS = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day", "mo": "month"}
 _PER_PERIOD = re.compile(
     r"(?i)[$€£]? ?(?P<amount>\d{1,3}(?:,\d{3})+|[\d.]+) ?(?P<scale>[kmb]?)"

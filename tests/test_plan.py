@@ -338,7 +338,7 @@ def test_a_laptop_has_one_gpu_and_a_rack_72(ask: Ask) -> None:
         ("h100,l4", "2.5,0.8", {"h100-80gb": 2.5, "l4": 0.8}),
         ("h100", "$1825/month", {"h100-80gb": 2.5}),
         ("h100", "8xh100=20", {"h100-80gb": 2.5}),
-        ("p4d.24xlarge,p5.48xlarge", "32,98", {"p4d.24xlarge": 4, "p5.48xlarge": 98 / 8}),
+        ("p4d,p5.48xlarge", "32,98", {"p4d.24xlarge": 4, "p5.48xlarge": 98 / 8}),
     ],
 )
 def test_prices_without_names_are_those_of_the_gpus_in_their_order(gpus: str, prices: str, found: object) -> None:
@@ -509,6 +509,16 @@ def test_what_to_expect_of_a_rate_is_the_speed_of_the_median_run(ask: Ask) -> No
     assert slower["gpus"] == int(gpus)
 
 
+def test_what_to_expect_of_some_gpus_is_the_speed_of_the_median_run(ask: Ask) -> None:
+    words = ("plan", "llama3.1-70b", "--max-gpus", "8", *LOAD[2:], "--gpu", "h200", "--tp", "8")
+    line = next(line for line in ask(*words).out.replace("\n  ", " ").splitlines() if line.startswith("Expect "))
+    users, rate, share = (line.split()[i] for i in (1, 3, -5))
+    slower = figures_of(ask(*words, "--efficiency", share, "--json").document)
+    assert slower["users_all_replicas"] == int(users)
+    # the share is shown with two digits: 0.305 to 0.315 for 0.31
+    assert slower["tokens_per_second_estimate"] / 500 == pytest.approx(float(rate), rel=0.02)
+
+
 def test_a_rate_of_a_day_is_that_of_its_seconds(ask: Ask) -> None:
     words = ("plan", "llama3.1-8b", *LOAD[2:], "--gpu", "h100", "--json", "--rate")
     for text in ("1M/day", "1,000,000 requests per day"):
@@ -639,6 +649,7 @@ def test_usual_requests_are_assumed_and_named(ask: Ask, words: str, prompt: int,
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort price", "--sort price needs --price"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort cost", "--sort cannot be 'cost'"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --growth 0", "--growth: '0' is not a number above 0"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --growth x", "--growth: 'x' is not a number above 0"),
     ("--users 500 --gpu h100 --prompt 3M --output-len 1", "more than the context"),
     ("--users 500 --rate 20/s --gpu h100 --prompt 3K --output-len 1", "--users cannot be combined with --rate"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --budget 500 --price 2", "--budget: '500' has no period"),

@@ -259,16 +259,19 @@ def _growth(given: Any) -> dict[float, str]:
         raise AttncalcError(f"--growth has {count(len(parts))} sizes, and may have 20", "give fewer")
     found: dict[float, str] = {}
     for part in parts:
-        if by_percent := re.fullmatch(r"\+?([\d.]+) ?%(?: ?(?:/|per|a) ?([a-z]+))?", part.strip().lower()):
+        if by_percent := re.fullmatch(r"\+?([\d.]+) ?%(?: ?(?:/|per|a) ?([a-z]+))?", part.lower()):
             more, name = 1 + _number(by_percent[1]) / 100, period(by_percent[2] or "")
             if by_percent[2] and name not in _AFTER:
                 raise BadValueError(f"--growth: '{truncate(part)}' has no period", "write 20%/month or 50%/year")
             found |= {more**n: plural(n, name) for n in _AFTER[name]} if name else {more: ""}
         else:
-            found[_number(part.strip().lower().removesuffix("x"))] = ""
+            found[_number(part.lower().removesuffix("x") or part)] = ""
     return found
 
 
 def _number(text: str) -> float:
-    numerator, denominator = parse_decimal(text, "--growth")
+    try:
+        numerator, denominator = parse_decimal(text, "--growth")
+    except BadValueError as error:
+        raise BadValueError(error.message, "write 1.5, or 20%/month") from None
     return numerator / denominator

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -285,14 +286,20 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
 
 @cache
 def instances() -> dict[tuple[str, ...], Gpu]:
-    """Return {words of a name: the GPU of the instance}, those with the least memory of all their GPUs first."""
+    """Return {words of a name: the GPU of the instance}, those with the least memory of all their GPUs first.
+
+    A family of one size needs no size: 'p4d' is p4d.24xlarge.
+    """
     found = []
     for line in Path(__file__).with_name("instances.txt").read_text(encoding="utf-8").splitlines()[1:]:
         of_instance, _, names = line.partition(": ")
         number, _, kind = of_instance.partition("x")
         found += [dataclasses.replace(gpu(kind), per_node=int(number), instance=name) for name in names.split()]
     found.sort(key=lambda one: one.per_node * one.memory)
-    return {_words_of_instance(one.instance): one for one in found}
+    by_words = {_words_of_instance(one.instance): one for one in found}
+    families = Counter(one.instance.partition(".")[0] for one in found)
+    only = {_words_of_instance(name): one for one in found if families[name := one.instance.partition(".")[0]] == 1}
+    return only | by_words
 
 
 def _words_of_instance(name: str) -> tuple[str, ...]:

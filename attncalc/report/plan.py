@@ -19,7 +19,7 @@ from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Poo
 from ..serving.published import PublishedRange
 from ..serving.request import resolve
 from ..serving.suggestions import suggestions
-from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
+from ..units import MONTH_HOURS, NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from .charts.picture import picture
 from .charts.plan import DEFAULT, plan_charts
 from .figures import FigureRow, FigureRows, ratio_row
@@ -87,7 +87,7 @@ FIGURES = FigureRows(
     price_per_hour=ratio_row(
         "price of an hour", "the price of all GPUs for an hour, in the currency of --price", "without --price"
     ),
-    price_per_month=ratio_row("price of a month", "the price of 730 hours", "without --price"),
+    price_per_month=ratio_row("price of a month", f"the price of {MONTH_HOURS} hours", "without --price"),
 )
 """The figures of a row; those of the whole answer are the best row's."""
 _NOTHING = dict.fromkeys(FIGURES)
@@ -238,11 +238,11 @@ def answer(row: Row) -> str:
 def _capacity(row: Row) -> str:
     if row.demand.rate is not None:
         return f"up to {number(row.capacity)} requests/s"
-    demand, speed = row.demand, row.tokens_per_second
+    demand = row.demand
     most = "at most " if demand.is_open and demand.is_bound else ""
     room = f"room for {'any number of users' if row.users is None else most + plural(row.users, 'user')}"
-    output = row.candidate.users.traffic.output
-    return f"{room}, up to {number(float(speed) / output)} requests/s" if demand.is_open and speed and output else room
+    rate = row.requests_per_second if demand.is_open else None
+    return f"{room}, up to {number(rate)} requests/s" if rate else room
 
 
 def _cost(row: Row, expected: Row | None) -> str:
@@ -260,10 +260,10 @@ def _cost(row: Row, expected: Row | None) -> str:
     each = f"{one:,.2f}" if round(one, 2) == one else f"{one:,.3f}"
     text = f"Price{' at best' * (is_bound and not is_same)}: {float(row.price):,.2f} per hour "
     text += f"({each} per {gpu.instance or 'GPU'} x {count(number_of)}), "
-    text += f"{float(row.price_per_month):,.0f} per month (730 h)"
+    text += f"{float(row.price_per_month):,.0f} per month ({MONTH_HOURS} h)"
     if row.price_per_million is None:
         return text
-    tokens, of_runs = float(row.price_per_million), None if demand.is_bound else published(row)
+    tokens, of_runs = float(row.price_per_million), None if expected else published(row)
     typical = f", {tokens / of_runs.median:.3g} at the median of published runs" if of_runs else ""
     at_best = "" if demand.efficiency or is_bound else " at best"
     return f"{text}, {_per_million(row)}{at_best}{typical}"
@@ -277,7 +277,7 @@ def _expected(typical: Row, of_runs: PublishedRange) -> str:
     """Return the GPUs, or the users of these, at the speed of the median published run."""
     gpu, enough = typical.candidate.gpu, plural(typical.gpus, "GPU")
     if typical.demand.is_open:
-        enough = plural(typical.users or 0, "user")
+        enough = f"{plural(typical.users or 0, 'user')}, {number(typical.requests_per_second or 0)} requests/s"
     elif gpu.instance:
         enough = f"{count(typical.nodes)} x {gpu.instance} ({enough})"
     if typical.price_per_month and not typical.demand.is_open:
@@ -297,7 +297,7 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     if len(models) > 1:
         lines = [f"{name}: {line}" for name, line in zip(models, lines, strict=True)]
         each = ", ".join(f"{name} {float(price):,.0f}" for name, price in prices.items())
-        lines += [f"Price per month (730 h): {each}"] if prices else []
+        lines += [f"Price per month ({MONTH_HOURS} h): {each}"] if prices else []
     else:
         lines = [lines[0][0].upper() + lines[0][1:]]
     if plan.enough:

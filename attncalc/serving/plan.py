@@ -15,7 +15,7 @@ from ..hardware import Gpu
 from ..quantity import Quantity, Ratio, quantity, ratio, symbol
 from ..records import NamedTuple
 from ..search import first_true, grouped
-from ..units import PERIODS, SECONDS, count, quotient
+from ..units import MONTH_HOURS, SECONDS, count, quotient
 from .fit import Deployment, Verdict
 from .load_bounds import Load, LoadBounds, bounds_of_load
 from .plan_space import Space, Split, splits
@@ -193,13 +193,19 @@ class Row(NamedTuple):
         price = self.price
         if price is None:
             return None
-        hours = symbol("hours", PERIODS["month"] // PERIODS["hour"], "hours of a month")
+        hours = symbol("hours", MONTH_HOURS, "hours of a month")
         return ratio(symbol("price", price.numerator, "price of an hour") * hours, price.denominator)
 
     @property
     def capacity(self) -> float:
         """The users that all replicas serve, or the requests per second if these are asked for."""
         return self.replicas * capacity(self.candidate, self.demand)
+
+    @property
+    def requests_per_second(self) -> float | None:
+        """Requests per second that all replicas finish with so many concurrent ones; None if it is not known."""
+        speed, output = self.tokens_per_second, self.candidate.users.traffic.output
+        return float(speed) / output if speed and output else None
 
     @property
     def watts(self) -> Quantity | None:
@@ -567,7 +573,8 @@ class Plan(NamedTuple):
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
     enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
-    # The best row of the first row's GPU at the speed of the median published run, and these runs; None without any
+    # The best row of the first row's GPU at the speed of the median published run, and these runs; None without any,
+    # and if users alone decide how many GPUs there are
     typical: tuple[Row, PublishedRange] | None = None
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
@@ -623,7 +630,7 @@ def _typical(
 ) -> tuple[Row, PublishedRange] | None:
     """Return `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those."""
     same = [one for one in candidates if one.group == best.candidate.group]
-    found, reached = best, published(best) if demand.is_bound else None
+    found, reached = best, published(best) if demand.is_bound or demand.is_open else None
     for _ in range(3):
         if reached is None:
             break
