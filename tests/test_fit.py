@@ -43,7 +43,12 @@ GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),)
 def request_for(
     model: ModelSpec, engine: str = "ideal", *, batch: int = 1, context: int = 4096, **options: Any
 ) -> FitRequest:
-    """Return a request; the default is one sequence of 4,096 tokens with the cache in the model's dtype."""
+    """Return a request; the default is one sequence of 4,096 tokens with the cache in the model's dtype.
+
+    The model has no maximum context, so that memory limits the longest one.
+    """
+    stacks = (*model.stacks[:-1], dataclasses.replace(model.main, max_context=None))
+    model = dataclasses.replace(model, stacks=stacks)
     dtypes = {"kv_dtype": options.pop("kv_dtype", model.dtype), "dtype": options.pop("dtype", None)}
     workload = Workload.decode(batch, context, **dtypes)
     fields = {field.name for field in dataclasses.fields(FitRequest)}
@@ -262,6 +267,14 @@ def test_a_purely_recurrent_model_has_a_token_count_on_several_gpus() -> None:
         sizes = [(10 * GIB - int(weights(part).total), part.main.n_layers) for part in spread_over_gpus(model, gpus)]
         assert result.pool.tokens == min(room * 1000 // (n * 196_608) for room, n in sizes if n)
         assert result.max_context is None
+
+
+def test_the_longest_context_is_at_most_the_models_own() -> None:
+    """A token of gpt2's cache has 12 * 2 * 768 * 2 B = 36,864 B: 10 GiB hold 291,271, and it was made for 1,024."""
+    request = request_for(load("gpt2"), kv_memory=10 * GIB, kv_dtype="fp16")
+    assert fit(request).max_context == 291_271
+    capped = fit(dataclasses.replace(request, model=load("gpt2"))).max_context
+    assert (capped, capped and capped.formula.text) == (1024, "max_positions")
 
 
 def test_a_server_of_llama_cpp_has_at_most_16_gpus() -> None:

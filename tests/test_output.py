@@ -314,6 +314,13 @@ def test_warnings_and_failed_conditions_are_named_beside_the_figures_of_get(ask:
     assert "warning: context 2,048 is beyond the learned position table of 1,024" in answer.err
 
 
+def test_get_names_the_range_of_an_estimate(ask: Ask) -> None:
+    words = ("fit", "llama3.1-8b", "--gpu", "rtx-4090", "-c", "8K", "--get", "max_context,weights")
+    low, high = (ask(*words[:-1], f"max_context_{end}").out.strip() for end in ("low", "high"))
+    said = f"note: max_context is an estimate: max_context_low is {low}, max_context_high {high}\n"
+    assert (ask(*words).err, ask(*words, "--reserve", "1GiB").err) == (said, "")
+
+
 def test_json_lines_have_a_flat_object_per_row_or_answer(ask: Ask) -> None:
     rows = [json.loads(line) for line in ask("gpus", "l4", "h200", "--format", "jsonl").out.splitlines()]
     assert [(row["name"], row["memory_gb"]) for row in rows] == [("l4", 24), ("h200", 141)]

@@ -121,7 +121,7 @@ def test_cells_of_one_setting_share_a_memory_budget(engine: str, monkeypatch: py
         return deployments[-1]
 
     monkeypatch.setattr(fits, "Deployment", deployment)
-    rows = sweep("llama3-70b", gpu="h100-80gb", gpus=4, engine=engine, context="4K:64K:4K", batch="1,8,64")
+    rows = sweep("llama3.1-70b", gpu="h100-80gb", gpus=4, engine=engine, context="4K:64K:4K", batch="1,8,64")
     assert (len({(row["concurrency"], row["max_context"]) for row in rows}), len(deployments)) == (48, 1)
 
 

@@ -307,6 +307,8 @@ class AnswerOptions(ReportOptions):
                 lines.picked(report, self.get.split(","), parse_bytes(f"1 {self.unit or 'B'}", "--unit")), tabs=True
             )
             tell_alerts(report)
+            for range_ in lines.ranges(report, self.get.split(",")):
+                tell(f"note: {range_}")
         elif not self.is_silent:
             super().show(report, picture_too=picture_too)
         elif not report.fail_if and report.command not in _TOLD:

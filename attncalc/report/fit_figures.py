@@ -90,7 +90,11 @@ FIGURES = FigureRows(
         title="Concurrent requests",
     ),
     max_context=FigureRow(
-        "longest context", TOKENS, "the longest context of the batch that fits", _NO_LIMIT, title="Longest context"
+        "longest context",
+        TOKENS,
+        "the longest context of the batch that fits, at most the model's own",
+        _NO_LIMIT,
+        title="Longest context",
     ),
     max_batch=FigureRow(
         "maximum requests", NO_UNIT, "the most sequences of this context that fit", _NO_LIMIT, title="Largest batch"

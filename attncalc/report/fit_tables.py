@@ -123,7 +123,7 @@ def span(low: int | None, high: int | None, replicas: int = 1) -> str:
 
 def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
     maximum, (low, high), label = answer.resolved.request.model.max_context, answer.limits, figures["max_context"].label
-    if maximum and (low.max_context or maximum) >= maximum:
+    if maximum and low.max_context == maximum:
         return label, count(maximum), "the model's own"
     longest = span(low.max_context, high.max_context)
     return label, longest, f"of its {count(maximum)}" if maximum else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..units import BYTES
@@ -16,11 +16,7 @@ def picked(report: Report, names: Sequence[str], unit: int = 1) -> str:
 
     Sizes are in units of so many bytes. Raises AttncalcError if a name is unknown.
     """
-    rows = report.flat
-    if report.rows is None:
-        rows = (
-            {**rows[0], **{key: value for key, value in report.extra.items() if not isinstance(value, list | dict)}},
-        )
+    rows = _rows(report)
     known = [figure_named(name, rows[0], "--get") for name in names] if rows else []
     sizes = {figure.name for figure in report.all_figures if figure.unit == BYTES} if unit > 1 else ()
 
@@ -28,6 +24,15 @@ def picked(report: Report, names: Sequence[str], unit: int = 1) -> str:
         return _cell(row[name] / unit if name in sizes and row[name] is not None else row[name])
 
     return "".join("\t".join(cell(row, name) for name in known) + "\n" for row in rows)
+
+
+def ranges(report: Report, names: Sequence[str]) -> Iterator[str]:
+    """Yield the range of each of these figures that is an estimate, for a report without a list."""
+    (row,) = _rows(report) if report.rows is None else ({},)
+    for name in (figure_named(name, row, "--get") for name in names if row):
+        low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+        if low != high:
+            yield f"{name} is an estimate: {name}_low is {_cell(low)}, {name}_high {_cell(high)}"
 
 
 def short(report: Report) -> str:
@@ -38,6 +43,12 @@ def short(report: Report) -> str:
     first = report.figures[0]
     exact = "" if first.exact == first.human else f"  {first.exact}"
     return f"{answer or f'{first.label}  {first.human}{exact}'}\n"
+
+
+def _rows(report: Report) -> Sequence[Mapping[str, Any]]:
+    """Return the rows of a list, or the one of an answer, with its facts."""
+    facts = {key: value for key, value in report.extra.items() if not isinstance(value, list | dict)}
+    return report.flat if report.rows is not None else [{**report.flat[0], **facts}]
 
 
 def _cell(value: Any) -> str:

@@ -51,11 +51,10 @@ class FitResult(NamedTuple):
         needed: Bytes that the requested batch needs.
         verdict: Whether all devices have room for it, and the engine starts.
         refusal: Why the engine does not start, whatever the memory; None if it does.
-        max_context: The longest context of the requested batch; None without a limit, 0 if it never fits.
+        max_context: The longest context of the requested batch, at most the model's own; None without a limit, 0 if it
+            never fits.
         max_batch: The most sequences of the requested context; None without a limit, 0 if not one fits.
         host: What is in host memory, if its size is known.
-
-    max_context and max_batch are the engine's limits, whatever context the model was trained for.
     """
 
     resolved: ResolvedRequest
@@ -256,10 +255,13 @@ class Deployment:
         return self.resolved._replace(workload=workload, request=request)
 
     def max_context(self, batch: int, tightest: int, end: End = "expected") -> Quantity | None:
-        """Return the longest context of `batch` sequences; None without a limit.
+        """Return the longest context of `batch` sequences: what fits, or the model's own; None without a limit.
 
         The device with the index `tightest` has short names in the formula.
         """
+        own = self.resolved.request.model.max_context
+        if own and self.has_room(batch, own, end):
+            return symbol("max_positions", own, "tokens of the model's own maximum context")
         return self._most("T", "tokens of each sequence", tightest, lambda tokens: (batch, tokens), end)
 
     def limits(self, batch: int, context: int, end: End) -> Limits:
@@ -340,7 +342,7 @@ def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
     most the model's maximum.
     """
     deployment = Deployment(resolved)
-    return _longest_context(deployment, "low"), _sure_sequences(deployment)
+    return int(deployment.max_context(resolved.workload.batch, 0, "low") or 0), _sure_sequences(deployment)
 
 
 def sure_sequences(resolved: ResolvedRequest) -> int:
@@ -353,18 +355,6 @@ def sure_sequences(resolved: ResolvedRequest) -> int:
 
 def _sure_sequences(deployment: Deployment) -> int:
     return int(deployment.max_batch(deployment.resolved.workload.context, 0, "low") or 0)
-
-
-def _longest_context(deployment: Deployment, end: End) -> int:
-    """Return the longest context of the requested batch with one end of the memory; 0 without a limit or if none fits.
-
-    It is at most the model's maximum.
-    """
-    batch, maximum = deployment.resolved.workload.batch, deployment.resolved.request.model.max_context
-    longest = _largest(lambda tokens: deployment.has_room(batch, tokens, end))
-    if maximum and (longest is None or longest > maximum):
-        longest = maximum
-    return longest or 0
 
 
 def most_sequences(
@@ -401,7 +391,8 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     """
     resolved = resolve(request)
     ends: tuple[End, ...] = ("low", "expected", "high")
-    context = next((tokens for end in ends if (tokens := _longest_context(Deployment(resolved), end))), 0)
+    deployment, batch = Deployment(resolved), resolved.workload.batch
+    context = int(next(filter(None, (deployment.max_context(batch, 0, end) for end in ends)), 0))
     return request.with_workload(context=context) if context else request
 
 
