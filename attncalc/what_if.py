@@ -174,7 +174,12 @@ def _with_experts(model: ModelSpec, experts: int | None, per_token: int | None) 
         mlp = layer.mlp
         if mlp is None or not mlp.n_experts:
             return layer
-        n_experts, n_per_token = experts or mlp.n_experts, per_token or mlp.n_experts_per_token
+        n_experts, n_per_token = experts or mlp.n_experts, per_token or mlp.n_experts_per_token or 0
+        if n_per_token > n_experts:
+            raise AttncalcError(
+                f"--experts-per-token: {n_per_token} is more than the {n_experts} experts",
+                f"give --experts-per-token {n_experts} or fewer",
+            )
         return dataclasses.replace(
             layer, mlp=dataclasses.replace(mlp, n_experts=n_experts, n_experts_per_token=n_per_token)
         )

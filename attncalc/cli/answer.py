@@ -22,7 +22,7 @@ from .pasted import launches, split_launch
 from .pasted_message import about_message, asked_by_message
 from .reading import ANY_MODEL, FOR_PROGRAMS, OF_WORDS, SEVERAL, Reading, numbers_given, readings_of
 from .trial import fits, problem_of
-from .words import FILES, Words
+from .words import FILES, OF_MODEL, Words
 
 _OTHER_MODELS = "'attncalc presets' lists the built-in models; other models: 'attncalc kv org/name' or a config.json"
 _MOST_TRIALS = 3
@@ -94,8 +94,9 @@ def _about_terms(
         return AttncalcError(error.message, f"did you mean 'attncalc help {meant.args[0]}'?")
     if words.command != "explain":
         return None
-    if any(item.kind == "model" for item in words.items(asked)):
-        args = [*asked, "--explain"]  # 'explain params gpt2' asks for the formulas of that model
+    sized = (one for one in words.items(asked) if one.value and one.idea and OF_MODEL & {*one.idea.means.split()})
+    if any(sized) or any(item.kind == "model" for item in words.items(asked)):
+        args = [*asked, "--explain"]  # 'explain params gpt2', 'explain kv 32 layers' ask for that model's formulas
         return _about_words(Words(root, args), args, root, NotUnderstoodError(error.message, error.tip))
     reading = Reading("explain", words.options("explain"), None, "", is_meant=True)
     for item in words.items(" ".join(asked).split()):
@@ -150,16 +151,18 @@ def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]]
     found = next(one for one in readings_of(of_question, question) if one.args[0] == "fit")
     found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context
     own = [one for one in found.args[1:2] if "--" in args and one in words and not one.startswith("-")]  # MODEL
-    meant, beside = ["fit", *own, *found.options, "--", *command], found.beside
-    if "--" in args and found.gaps and problem_of(root, meant) is None:  # '--max-power 300W -- vllm serve'
-        return AttncalcError(
-            f"not understood: {truncate(', '.join(found.gaps))}", f"did you mean 'attncalc {shlex.join(meant)}'?"
-        )
+    meant = ["fit", *own, *found.options, "--", *command]
     if any(item.idea and "--rate" in item.idea.means for item in of_question.items(words)):
         model = next(filter(preset_of, command), "MODEL")
         plan = next(one for one in readings_of(Words(root, []), ["plan", model, *words]) if one.args[0] == "plan")
-        beside.append(f"note: {plan.command} finds the GPUs for a rate")
-    return problem_of(root, meant) or (meant, beside)
+        tip = f"'{plan.command}' finds the GPUs for a rate"
+    else:
+        tip = f"did you mean 'attncalc {shlex.join(meant)}'?"
+    problem = problem_of(root, meant)
+    gaps = found.gaps if "--" in args else [one for one in found.unread if re.search(r"\d", one)]
+    if gaps and problem is None:  # '--max-power 300W -- vllm serve', 'vllm serve MODEL 100 rps'
+        return AttncalcError(f"not understood: {truncate(', '.join(gaps))}", tip)
+    return problem or (meant, found.beside)
 
 
 def _tried(
@@ -207,8 +210,8 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
     """Return the message of an error. Without a command it is about what is not understood: 'qwen3-8b --vram 8GB'."""
     if words.command or len(args) == 1:
         return error.message
-    if found.gaps:
-        return f"not understood: {truncate(', '.join(dict.fromkeys(found.gaps)))}"
+    if gaps := found.blocking or found.gaps:
+        return f"not understood: {truncate(', '.join(dict.fromkeys(gaps)))}"
     missing = " and ".join(example.split()[0].replace("MODEL", "a model") for example in found.missing)
     return f"the question lacks {missing}" if missing else error.message
 
@@ -227,9 +230,11 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
         return "'attncalc help' has the commands with examples, and 'attncalc explain' the terms that it explains"
     for word in map(truncate, unread):
         is_name = re.fullmatch(r"\d+(\.\d+)?[bB]|[a-z]{3,}", word) and any(one.matches(word) for one in presets())
-        models = hint(word).rstrip("? ") or (f"'attncalc presets {word}' lists models" if is_name else "")
+        models = hint(word).rstrip("? ") if re.search("[A-Za-z]", word) else ""
+        models = models or (f"'attncalc presets {word}' lists models" if is_name else "")
         models = models if "MODEL" in found.missing or models.startswith("which one") else ""
         (notes if models else unknown).append(models or word)
+    unknown = [word for word in unknown if words.command or word not in found.blocking]  # which the error names
     notes += [f"not understood: {', '.join(unknown)}"] if unknown else []
     others = [name.partition("=")[0] for name in args if name.startswith("-") and not words.has(name)]
     other = next((name for name in (*found.replaced, *others) if words.has(name, command)), None)

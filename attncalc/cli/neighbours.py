@@ -25,8 +25,10 @@ _GLUE = frozenset(
 _EITHER = ("vs", "versus", "or", "and")
 _HAS = dict.fromkeys(("use", "uses", "using", "have", "has"), ("attention",)) | {"support": ("dtype",)}
 """{verb of a question about what there is: the kinds of words that it asks for, and does not set}."""
-_BEFORE_USED = "than|shows|showing|uses|used|says|reports|takes?|eats|exceeds|available"
+_BEFORE_USED = "than|shows|showing|uses|used|says|reports|takes?|needs|eats|exceeds|available"
 """Words before a size that is used, and no GPU's."""
+_CLAIM = "compare it with the answer"
+"""The note about a number that a question only compares: 'bigger than 40GB', 'is 40 tokens/s possible'."""
 _DENIALS = ("not", "never", "no", "instead", "without")
 _SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
 _UNLIKELY = {"N--context": r"\d{1,2}", "SIZE--gpu SIZ": r"\d{4,}", "RANKtrain --l": r".*[kKmM,].*"}
@@ -57,18 +59,23 @@ def with_neighbours(items: Sequence[Item]) -> list[Item]:
         is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
         is_speed = after.idea is not None and "tps" in after.idea.words.split()
         if item.kind == "number" and (is_speed or after.typed.lower() == "times"):  # '40 tokens/s', '8 times smaller'
-            found[i] = item._replace(kind="plain")
+            found[i] = _compared(item)
         elif after.kind in _HAS.get(item.typed.lower(), ()) and found[0].typed.lower() in ("does", "is", "has"):
             found[i + 1] = after._replace(kind="plain")  # 'does mistral 7b use gqa'
         elif re.fullmatch(_BEFORE_USED, item.typed.lower()) and after.kind == "size":  # 'than 40GB'
-            found[i + 1] = after._replace(kind="plain")
-        elif is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
-            found[i] = item._replace(kind="unknown")
+            found[i + 1] = _compared(after)
+        elif is_counted and (item.kind == "size" or (item.kind == "number" and item.typed.isdigit())):
+            found[i] = item._replace(kind="unknown")  # '10000 samples', '50 GB disk'
         elif item.kind == "model" and after.typed.lower() in OTHER_SIZES and not re.search(r"\d[bB]\b", item.typed):
             found[i + 1] = Item("unknown", after.text, f"{item.typed} {after.typed}", is_guess=True)  # 'gpt-3 xl'
         elif item.text in _EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
             found[i + 1] = found[i - 1]._replace(value=after.text)
     return found
+
+
+def _compared(item: Item) -> Item:
+    """Return a number with which a question compares the answer."""
+    return item._replace(kind="idea", idea=Idea(item.typed, note=_CLAIM))
 
 
 def without_denied(items: Sequence[Item]) -> Sequence[Item]:
@@ -289,17 +296,22 @@ def _is_family_of(item: Item, size: str) -> bool:
 
 
 def _without_other_sizes(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the items without a model that has other parameters than are said: GPT-3 of 'an 82B parameter GPT-3'."""
-    sized = [one for one, after in pairwise(items) if one.kind == "billions" and after.typed[:5].lower() == "param"]
+    """Return the items without the size of the only model, '47b' of 'mixtral 8x7b: all 47b parameters', or without the
+    model if it has another size: GPT-3 of 'an 82B parameter GPT-3'.
+    """
+    sized = [one for one in items if one.kind == "billions" or re.fullmatch(r"\d+M", one.text)]
     named = [one for one in items if one.kind == "model" and preset_of(one.text)]
-    if not (len(named) == len(sized) == 1) or re.search(r"\d[bB]\b", named[0].typed):
+    if not sized or len(named) != 1 or re.search(r"\d[bB]\b(?<!x\d[bB])", named[0].typed):
         return items
     from ..config import load
     from ..cost.params import params
 
-    there, said = params(load(named[0].text)), float(number(sized[0].text) or 0)
-    if any(0.8 < int(one) / said < 1.25 for one in (there.total, there.active)):
-        return items
+    there = params(load(named[0].text))
+    ratios = {one: [int(size) / (number(one.text) or 1) for size in (there.total, there.active)] for one in sized}
+    own = [one for one, both in ratios.items() if any(0.8 < ratio < 1.25 for ratio in both)]
+    others = [one for one, after in pairwise(items) if one in sized and after.typed[:5].lower() == "param"]
+    if own or len(others) != 1:
+        return [one for one in items if one not in own]
     return [one._replace(kind="plain", text=one.typed) if one is named[0] else one for one in items]
 
 

@@ -183,9 +183,8 @@ class Reading:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it can be run without asking. The answer to a question names the numbers without a place."""
-        unread = [word for word in self.unread if self._typed or kind_of(word) not in ("number", "billions", "share")]
-        return not (unread or self.missing or self.doubts or self._has_example)
+        """Whether it can be run without asking."""
+        return not (self.unread or self.missing or self.doubts or self._has_example)
 
     @property
     def is_one_row(self) -> bool:
@@ -193,13 +192,14 @@ class Reading:
         return self._command == "sweep" != self._typed and "," not in "".join(self.args) and not self._arguments[1:]
 
     @property
+    def blocking(self) -> list[str]:
+        """The words without which it cannot be run."""
+        return [*self.unread, *(item.typed for item in self.doubts)]
+
+    @property
     def gaps(self) -> list[str]:
         """The words that are not in it for certain."""
-        return [
-            *self.unread,
-            *(word.partition(" (")[0] for word in self.left_out),
-            *(item.typed for item in self.doubts),
-        ]
+        return [*self.blocking, *(word.partition(" (")[0] for word in self.left_out)]
 
     @property
     def options(self) -> list[str]:
@@ -209,8 +209,7 @@ class Reading:
     @property
     def beside(self) -> list[str]:
         """Lines about the reading, beside the command."""
-        unread = [*self.left_out, *self.unread, *(item.typed for item in self.doubts)]
-        lines = {"not read": ", ".join(unread), "assumed": ", ".join(self.assumed)}
+        lines = {"not read": ", ".join([*self.left_out, *self.blocking]), "assumed": ", ".join(self.assumed)}
         lacks = (each for each in dict.fromkeys(self.lacks) if "--price" not in self._found or "prices" not in each)
         named = [*lines.items(), *(("note", each) for each in lacks)]
         return [*self._answers, *(f"{name}: {truncate(text, 300)}" for name, text in named if text)]
@@ -406,7 +405,7 @@ class Reading:
         """Add what an idea means for this command."""
         value = _size(item.value) if item.value and idea.takes == "SIZE" else item.value
         fragments = idea.fragments(value)
-        text = f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed
+        text = _with_value(item)
         noted = f"{text} ({idea.note})" if idea.note else text
         commands = (self._command, "fit", *["explain"] * (not item.typed.startswith("-")))
         is_command = any(one.command in commands and not one.options for one in fragments)
@@ -416,8 +415,9 @@ class Reading:
         elif item.is_cue:
             self.left_out += [noted] * (not is_command and item.text.lower() not in FILLER)
         elif not fragments and (idea.note or item.text.lower() in FILLER):
-            # '--dist-init-addr 10.0.0.1:5000'
-            is_text = kind_of(item.value or "") is None and not re.search("checkpoint|model", item.text)
+            # '--dist-init-addr 10.0.0.1:5000', and not '--max-power 300W'
+            is_text = not re.match(r"\d(?!.*\d[.:]\d.*[.:])", item.value or "")
+            is_text = is_text and not re.search("checkpoint|model", item.text)
             is_plain = item.value is None or is_text
             is_free = (
                 not may_matter
@@ -569,6 +569,9 @@ class Reading:
         self._requests_of_tokens()
         if self._compares and self._command in _OF_ONE_ANSWER and "," not in "".join(self.options):
             self.unread += [] if "--quants" in self._found else ["vs"]
+        if self._command not in OF_WORDS:  # a number may be meant as a value
+            self.unread += [word for word in self.left_out if re.match(r"\d", word) and " (" not in word]
+            self.left_out = [word for word in self.left_out if word not in self.unread]
         self._find_missing()
         if "--speculative-model" in self._found:
             self._found.pop("--speculative-layers", None)
