@@ -49,7 +49,7 @@ def test_a_controlled_start_is_predicted(row: dict[str, Any]) -> None:
 
 def test_controlled_starts_are_predicted_on_average() -> None:
     errors = [abs(error(row)) for row in rows_of("vllm", "controlled")]
-    assert len(errors) == 56
+    assert len(errors) == 64
     assert mean(errors) < 0.05
     assert percentile(errors, 0.9) < 0.22
 
