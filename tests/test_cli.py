@@ -81,11 +81,20 @@ def test_a_piped_message_is_read_with_the_model_or_the_command_beside_it() -> No
     lines = "Load weight end. avail mem=17.52 GB, mem usage=61.17 GB.\\nRuntimeError: Not enough memory. Please try to"
     started_so = shell(f"printf '{lines} increase --mem-fraction-static.' | attncalc doctor --cmd '{launch}'")
     assert "share (0.75) for the cache" in " ".join(started_so.stdout.split())
-    in_a_loop = shell("printf 'gpt2\nqwen3-8b' | while read m || [ $m ]; do attncalc kv $m --nosuch; done")
-    assert in_a_loop.stdout.count("  KV cache") == 2
+    listed = shell(f"echo '{NVIDIA_SMI}' | attncalc fit gpt2")  # a table is read, and other lines stay for the loop
+    assert "note: nvidia-smi is read as --gpu rtx-4090 --other-memory 1532MiB\nFITS" in listed.stderr + listed.stdout
+    in_a_loop = shell(
+        "printf 'gpt2\nqwen3-8b' | while read m || [ $m ]; do attncalc fit $m; attncalc kv $m --nosuch; done"
+    )
+    assert (in_a_loop.stdout.count("NEEDS"), in_a_loop.stdout.count("  KV cache  ")) == (2, 2)
 
 
 COMPOSE = "services:\n  vllm:\n    image: vllm/vllm-openai:v0.11.0\n    command: --model gpt2 -tp 2\n"
+NVIDIA_SMI = """
+|   0  NVIDIA GeForce RTX 4090        On  | 00000000:01:00.0  On |                  Off |
+| 30%   45C    P8              29W / 450W |   1532MiB / 24564MiB |      6%      Default |
++-----------------------------------------+----------------------+----------------------+
+"""
 
 
 @each(
@@ -103,7 +112,7 @@ COMPOSE = "services:\n  vllm:\n    image: vllm/vllm-openai:v0.11.0\n    command:
             "fit --gpu 2xh100-80gb -- srun vllm serve gpt2 -tp 2",
         ),
         ("my laptop (RTX 4060) runs qwen3:8b slowly, what should I change?", "fit qwen3:8b --gpu rtx-4060"),
-        ("|   0  NVIDIA GeForce RTX 4090        On  |\n+---+\ngpt2 on this?", "fit gpt2 --gpu nvidia-geforce-rtx-4090"),
+        (f"{NVIDIA_SMI}\ngpt2 on this?", "fit gpt2 --gpu rtx-4090 --other-memory 1532MiB"),
     ],
 )
 def test_a_question_on_standard_input_is_read_as_if_it_were_typed(tmp_path: Path, text: str, meant: str) -> None:

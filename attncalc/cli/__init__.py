@@ -203,6 +203,8 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
         of_log, piped = ["--log", "-"] if args else [], piped_in()
         args = ["fit", *of_log, *args[1:]] if piped else args  # cat server.log | attncalc
+    if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"}:
+        args = _with_listed_gpus(args)
     may_be_file = args[:1] == ["fit"] or any(map(os.path.isfile, args))
     if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and may_be_file:
         from .launch_files import question_in, with_command
@@ -229,6 +231,22 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
     if isinstance(found, AttncalcError):
         raise found
     return _run_as(*found)
+
+
+def _with_listed_gpus(args: list[str]) -> list[str]:
+    """Return the arguments with the GPUs that nvidia-smi printed, in an argument or on standard input."""
+    from ..config.user_files import piped_in
+
+    text = b"" if {"--gpu", "--log"} & {*args} else piped_in(is_shared="-" not in args)
+    if not re.search(r"\d ?MiB|\(UUID", " ".join((piped := text.decode("utf-8", "replace"), *args))):
+        return args
+    from .gpu_words import with_listed_gpus
+
+    found = with_listed_gpus(args, piped)
+    if found != args:
+        fullest = ", of the GPU with the most memory in use" if re.search(r"\d+x\S+ --other", " ".join(found)) else ""
+        tell(f"note: nvidia-smi is read as {shlex.join(word for word in found if word not in args)}{fullest}")
+    return found
 
 
 def _other_name(name: str, *rest: str) -> list[str]:

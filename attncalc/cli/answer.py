@@ -44,8 +44,11 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
         asks_for_it = args[:1] == ["explain"] or "-" in args  # other commands leave it to the loop that they are in
         piped = piped_in().decode("utf-8", "replace") if asks_for_it else ""
         for whole in (text, *[f"{text}\n{piped}"] * bool(piped)):  # the command of a start, and what it printed
-            if of_message := asked_by_message(whole):
-                return of_message if isinstance(of_message, AttncalcError) else about_message(of_message, whole, root)
+            of_message = asked_by_message(whole)
+            if isinstance(of_message, AttncalcError):
+                return of_message
+            if of_message:
+                return about_message(of_message, whole, typed, root)
     if is_unknown and launches(args):
         return _about_launch(args, root)
     words = Words(root, args[args[:1] == ["help"] :])

@@ -18,7 +18,7 @@ from ..config.hub import parse_repository
 from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquantized
 from ..config.source import DOCUMENTS
 from ..config.user_files import open_file, read_standard_input
-from ..engines import find_engine
+from ..engines import DEFAULT_ENGINE, find_engine
 from ..errors import AttncalcError, clash
 from ..hardware import DESKTOP, Gpu
 from ..model import ModelSpec
@@ -58,29 +58,13 @@ def read_logged_request(
     Raises AttncalcError if the log cannot be read, is no engine's start-up log, does not name the model (without
     MODEL), or cannot be combined with another option.
     """
-    for name in _NOT_WITH_A_LOG:
-        if name in options:
-            option = long_option(name)
-            raise clash(option, "--log", "leave it out: the log has the memory")
-    from ..engines.log_file import read_log
-
-    engine = options.get("engine")
-    if engine == "all":
-        raise clash("--engine all", "--log", "leave --engine out: the log names the engine")
-    data = content(path)
-    log = read_log(data, str(path), engine)
-    if engine not in (None, log.engine):
-        raise clash(
-            f"--engine {truncate(engine)}",
-            f"a log of {find_engine(log.engine).title}",
-            "leave --engine out: the log names the engine",
-        )
-    has_sizes = log.logged or log.available or log.budget or (log.refusal and log.refusal.tried)
-    is_open = not (has_sizes or log.gpu or log.devices > 1 or options.get("gpu"))
-    if is_open and log.refusal and log.refusal.kind == "out_of_memory":
-        options = {**options, "gpu": first_gpu_in(data[:_BEGINNING].decode("utf-8", "replace"))}
+    log, options = _read_log(path, named, options)
     if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:
         given = options.get("gpu")
+        unused = [long_option(name) for name in options if name not in ("gpu", "engine")]
+        unused[:0] = ["MODEL"] * named.is_given
+        if unused:
+            tell(f"note: not used: {', '.join(unused)}: the message states its cause")
         return log, UnknownModel("", _gpu_in_log(log, str(given) if given else None)[1])
     log = _with_given_gpus(log, options)
     copy = unquantized(log.model or "")
@@ -98,6 +82,37 @@ def read_logged_request(
     # without it in the log, the command has the repository that was typed: a preset may be of several
     typed = served_fields(named.model, model, options) if named.model and not log.served else {}
     return log, fit_request(model, merged, {"served_model": log.served, **typed}, is_logged=True)
+
+
+def _read_log(path: Path, named: NamedModel, options: FitOptions) -> tuple[StartupLog, FitOptions]:
+    """Return the log, and the options with the GPU in the words around it. Raises AttncalcError as its caller."""
+    for name in _NOT_WITH_A_LOG:
+        if name in options:
+            option = long_option(name)
+            raise clash(option, "--log", "leave it out: the log has the memory")
+    from ..engines.log_file import read_log
+    from ..engines.messages import PYTORCH
+
+    engine = options.get("engine")
+    if engine == "all":
+        raise clash("--engine all", "--log", "leave --engine out: the log names the engine")
+    data = content(path)
+    log = read_log(data, str(path), engine)
+    if engine not in (None, log.engine):
+        raise clash(
+            f"--engine {truncate(engine)}",
+            f"a log of {find_engine(log.engine).title}",
+            "leave --engine out: the log names the engine",
+        )
+    is_of_pytorch = log.refusal is not None and log.refusal.program == PYTORCH
+    if is_of_pytorch and named.is_given and options.keys() - {"gpu", "weights_dtype"}:
+        log = read_log(data, str(path), DEFAULT_ENGINE)
+        tell(f"note: no line names the engine: --engine {DEFAULT_ENGINE} is assumed")
+    has_sizes = log.logged or log.available or log.budget or (log.refusal and log.refusal.tried)
+    is_open = not (has_sizes or log.gpu or log.devices > 1 or options.get("gpu"))
+    if is_open and log.refusal and log.refusal.kind == "out_of_memory":
+        options = {**options, "gpu": first_gpu_in(data[:_BEGINNING].decode("utf-8", "replace"))}
+    return log, options
 
 
 def _without_model(log: StartupLog, options: FitOptions, error: AttncalcError) -> tuple[StartupLog, UnknownModel]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..config.gpus import gpus_of, instances
-from ..errors import AttncalcError, tries
+from ..config.gpus import gpu_of_device, gpus_of, instances
+from ..errors import AttncalcError, is_valid, tries
+from ..units import MIB
 from ..vocabulary import CLOUDS
 
 _BEGINNING = (
@@ -51,6 +52,61 @@ def first_gpu_in(text: str) -> str | None:
             is_other = size and int(size[1]) not in (known.memory_gb, known.memory_gb * (number or 1))
             return f"{number or 1}x{size[1]}GB" if size and is_other else found  # an RTX 4090 of 48 GB
     return None
+
+
+_ROW = re.compile(r"(?s)\|\s+\d+\s+([A-Z]\S*(?: \S+)*)\s+(?:On|Off|N/A)\s+\|.{1,200}?(\d+)MiB\s*/\s*(\d+)MiB")
+"""A GPU in the table of nvidia-smi, with its memory in use and all of it."""
+_LISTED = re.compile(r"GPU \d+: ([^(\n]+) \(UUID\b")
+_CELLS = re.compile(r"(?m)^(?:\d+, *)?((?:NVIDIA|Tesla|Quadro|GeForce|[AHL]\d)[^,\n]*), *(\d+) MiB(?:, *(\d+) MiB)?")
+_TABLE = re.compile(
+    r"(?m)^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} +\d|[+|]|GPU \d+: .*UUID|(?:.*, *)?(?:name|memory\.\w+).*MiB\]"
+    r"|.*, *\d+ MiB).*$\n?"
+)
+"""Lines of nvidia-smi: of its table, of -L, and of --query-gpu=name,memory.total,memory.used."""
+
+
+def without_listing(text: str) -> tuple[str, list[str]]:
+    """Return a text without what nvidia-smi printed, and that as options: '--gpu 2xh100-80gb --other-memory 41216MiB'.
+
+    The memory in use is that of the GPU with the most. Without a header, the second size of a line is in use.
+    """
+    if not re.search(r"\d ?MiB|\(UUID", text):
+        return text, []
+    rows = [(title, int(total), int(used)) for title, used, total in _ROW.findall(text)]
+    cells = [(title, *sorted((int(one), int(other or 0)), reverse=True)) for title, one, other in _CELLS.findall(text)]
+    if "memory.free" in text and "memory.used" not in text:
+        cells = [(title, total, total - free) for title, total, free in cells]
+    found = rows or cells or [(title, 0, 0) for title in _LISTED.findall(text)]
+    names = dict.fromkeys(_name(title, total) for title, total, _ in found)
+    if not names:
+        return text, []
+    used = max(one[-1] for one in found)
+    kinds = f"{len(found)}x{''.join(names)}".removeprefix("1x") if len(names) == 1 else "+".join(names)
+    return _TABLE.sub("", text), ["--gpu", kinds, *(["--other-memory", f"{used}MiB"] if used else [])]
+
+
+def _name(title: str, mebibytes: int) -> str:
+    """Return the name here of a GPU as its driver names it, or else its memory."""
+    known = gpu_of_device(title, mebibytes * MIB)
+    return known.name if known else title if is_valid(gpus_of, title) else f"{mebibytes}MiB"
+
+
+def with_listed_gpus(args: Sequence[str], piped: str) -> list[str]:
+    """Return the arguments with what nvidia-smi printed as options: it is an argument, or piped in without --gpu."""
+    found: list[str] = []
+    words: list[str] = []
+    for arg in args:
+        text, listed = without_listing(arg)
+        if listed and found[-1:] in (["--gpu"], ["-g"]):
+            found.pop()
+        found += [text] if not listed else text.split()
+        words += listed
+    if {"--gpu", "-g", "--log"}.isdisjoint(found) and not words:
+        words = without_listing(piped)[1]
+        found = [arg for arg in found if arg != "-" or not words]
+    given = {arg.partition("=")[0] for arg in found}
+    pairs = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in given]
+    return [*found, *(word for pair in pairs for word in pair)]
 
 
 def instances_of(args: Sequence[str]) -> list[str]:

@@ -62,26 +62,26 @@ def with_command(args: Sequence[str], options: Mapping[str, Any]) -> list[str] |
 def question_in(data: bytes) -> list[str]:
     """Return the words of a question on standard input; [] for a log, a document or a longer text.
 
-    A table of nvidia-smi stands for the GPUs in it: 'on 2xrtx-4090'.
+    A table of nvidia-smi stands for the GPUs in it: '--gpu 2xrtx-4090'.
     """
     text = data.decode("utf-8", "replace")
-    rows = [line for line in text.splitlines() if re.match(r"\s*[|+]", line)]
-    words = " ".join(line for line in text.splitlines() if line not in rows).split()
-    if not 0 < len(words) < _LONGEST_QUESTION or text.lstrip()[0] in "{[" or _OF_A_LOG.search(text):
+    from .gpu_words import without_listing
+
+    text, listed = without_listing(text)
+    words = [*text.split(), *listed]
+    if not 0 < len(words) < _LONGEST_QUESTION or text.lstrip()[:1] in ("{", "[") or _OF_A_LOG.search(text):
         return []
     if _MANIFEST.search(text):  # of an engine whose commands are read as words: TGI
         with contextlib.suppress(ValueError, TypeError, KeyError, AttncalcError):
             return next(_documents(text, "-"), [])
     from ..engines.log_file import read_log
     from ..engines.messages import UNKNOWN
-    from .gpu_words import first_gpu_in
 
     with contextlib.suppress(AttncalcError):
         refusal = read_log(data, "").refusal
         if refusal is None or not (refusal.is_told or refusal.program == UNKNOWN):
             return []
-    gpu, number = first_gpu_in(" ".join(rows)), sum(re.match(r"\s*\| +\d+ +[A-Z]", row) is not None for row in rows)
-    return [*words, "on", f"{number}x{gpu}"] if gpu and number else words
+    return words
 
 
 def _has_message(text: str) -> bool:

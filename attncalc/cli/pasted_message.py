@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any
 
-from ..config.presets import preset_of
+from ..engines.log_file import read_log
 from ..errors import AttncalcError
+from ..options import by_name
 from ..vocabulary import MESSAGES
-from .command import SCREEN_FLAGS
 from .kinds import Item
+from .pasted import launches, split_launch
 from .reading import Reading
 from .words import Words
 
@@ -38,8 +42,6 @@ def asked_by_message(text: str) -> list[str] | AttncalcError | None:
         return None
     if term := next((term for word, term in MESSAGES.items() if word in text.lower()), None):
         return ["explain", term]
-    from ..engines.log_file import read_log
-
     is_error = re.search(_EXCEPTION, text)
     try:
         log = read_log(text.encode(), "the message")
@@ -49,8 +51,8 @@ def asked_by_message(text: str) -> list[str] | AttncalcError | None:
     return ["fit", "--log", "-"] if is_known or is_error else None
 
 
-def about_message(command: list[str], text: str, root: Any) -> tuple[list[str], list[str]]:
-    """Return the command that answers a message, with the model and the GPU beside it; and its cache per request."""
+def about_message(command: list[str], text: str, typed: Sequence[str], root: Any) -> tuple[list[str], list[str]]:
+    """Return the command that answers a message, with the words of the person around it; and its cache per request."""
     if command[0] != "fit":
         return command, []
     sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
@@ -72,11 +74,32 @@ def about_message(command: list[str], text: str, root: Any) -> tuple[list[str], 
             reading.add(item)
         if not reading.finish().missing:
             return reading.args, reading.beside
-    given = {item.text: item.value for item in items if item.value}
-    gpu, model = given.get("--gpu") or named.get("gpu", "").removeprefix("1x"), named.get("model", "")
-    dtype = given.get("--weights-dtype") or named.get("dtype")
-    # neither a size nor the CPU of the message
-    options = ["--gpu", gpu] if gpu and not re.match(r"(?i)[\d.]+-?[kmgt]i?b|cpu$", gpu) else []
-    options += ["--weights-dtype", dtype] if dtype and model else []
-    options += [word for word in text.split() if word in SCREEN_FLAGS]
-    return ["fit", *filter(preset_of, [model]), *options, *command[1:]], []
+    reading = Reading("fit", Words(root, []).options("fit"), None, "gpu", is_meant=True)
+    around = [arg for arg in typed if not (" " in arg and asked_by_message(arg))]  # a message in quotation marks
+    words_around = _around_message(text) if around in ([], [*typed]) else [" ".join(around).split()]
+    declared = by_name(root.get_command(None, "fit").callback.declared.values())
+    for some in words_around:
+        words = split_launch(some, declared)[1] if launches(some) else some  # the reader of logs reads a command
+        for item in Words(root, words).items(words):
+            if item.kind in ("model", "gpu", "dtype") or item.value or item.typed.startswith("-"):
+                reading.add(item)
+    reading.add(Item("option", "--log", "--log", value="-"))
+    return reading.finish().args, reading.beside
+
+
+def _around_message(text: str) -> tuple[list[str], list[str]]:
+    """Return the words before and after a message: those without which it says the same."""
+    words = text.split()
+
+    def says(begin: int, end: int) -> Any:
+        with contextlib.suppress(AttncalcError):
+            log = read_log(" ".join(words[begin:end]).encode(), "")
+            refusal = log.refusal and log.refusal._replace(line="")
+            return log.engine, refusal, log.logged, log.budget, log.available, log.load
+        return None
+
+    whole, every = says(0, len(words)), range(len(words))
+    end = bisect_left(every, True, key=lambda end: says(0, end) == whole)
+    begin = bisect_left(every, True, key=lambda begin: says(begin, end) != whole) - 1
+    sign = re.search(_MESSAGE, text)  # 'To serve at least one request', before what counts
+    return words[: min(begin, len(text[: sign.start()].split())) if sign else begin], words[end:]

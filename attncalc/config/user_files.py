@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
 import select
@@ -33,15 +34,31 @@ def _without_waiting(path: str, flags: int) -> int:
     return descriptor
 
 
-def piped_in() -> bytes:
-    """Return the first bytes of standard input, which stay to be read; b"" for a terminal, or if nothing comes."""
+def piped_in(*, is_shared: bool = False) -> bytes:
+    """Return the first bytes of standard input, which stay to be read; b"" for a terminal, or if nothing comes.
+
+    `is_shared` is whether a loop may read it too, and then they stay for the loop: where a system cannot do that, b"".
+    """
     with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, replaced, or of a system without select
         buffer = sys.stdin.buffer
         is_open = sys.stdin not in _read and not sys.stdin.isatty()
         if is_open and isinstance(buffer, io.BufferedReader) and select.select([buffer], [], [], _PATIENCE)[0]:
             file = buffer.fileno()  # the lines of a file stay for a loop: 'while read gpu; ... done < gpus.txt'
-            return os.pread(file, _LOOK, os.lseek(file, 0, os.SEEK_CUR)) if buffer.seekable() else buffer.peek()
+            if buffer.seekable():
+                return os.pread(file, _LOOK, os.lseek(file, 0, os.SEEK_CUR))
+            return _copied(file) if is_shared else buffer.peek()
     return b""
+
+
+def _copied(pipe: int) -> bytes:
+    """Return the bytes that wait in a pipe, and leave them there. Raises AttributeError if only Linux could do it."""
+    copy, end = os.pipe()
+    try:
+        size = ctypes.CDLL(None).tee(pipe, end, _LOOK, 2)  # SPLICE_F_NONBLOCK
+        return os.read(copy, size) if size > 0 else b""
+    finally:
+        os.close(copy)
+        os.close(end)
 
 
 def read_standard_input(limit: int) -> bytes:
