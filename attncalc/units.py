@@ -293,15 +293,16 @@ def list_tip(text: str) -> str:
 def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:
     """Return a decimal above 0 exactly, as (numerator, a power of ten): '0.92' is (92, 100), '.5' is (5, 10).
 
-    A share (`upper` is 1) may also be '92%'. Raises AttncalcError, which names `option`, if the text is no decimal
-    above 0 or is above `upper`.
+    A share (`upper` is 1) may also be '92%' or '1/3'. Raises AttncalcError, which names `option`, if the text is no
+    decimal above 0 or is above `upper`.
     """
-    share = text.strip().removesuffix("%") if upper == 1 else text.strip()
-    match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,20}))?", share.strip())
+    share = re.fullmatch(r"(.*?)(%|/.*)?", text.strip(), re.DOTALL) if upper == 1 else None
+    match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,20}))?", (share[1] if share else text).strip())
     whole, fraction = (match[1], match[2] or "") if match else ("", "")
     numerator, denominator = int(whole + fraction or "0"), 10 ** len(fraction)
-    if share != text.strip():
-        denominator *= 100
+    if share and share[2]:
+        divisor, tens = (100, 1) if share[2] == "%" else parse_decimal(share[2][1:], option)
+        numerator, denominator = numerator * tens, denominator * divisor
     if not numerator or (upper is not None and numerator > upper * denominator):
         limit = "" if upper is None else f" and at most {upper}"
         raise BadValueError(
@@ -323,7 +324,7 @@ PERIODS = {
 MONTH_HOURS = PERIODS["month"] // PERIODS["hour"]
 _SHORT_PERIODS = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day", "mo": "month"}
 _PER_PERIOD = re.compile(
-    r"(?i)[$€£]? ?(?P<amount>\d{1,3}(?:,\d{3})+|[\d.]+) ?(?P<scale>[kmb]?)"
+    r"(?i)[$€£]? ?(?P<amount>\d{1,3}(?:,\d{3})+|[\d.]+) ?(?P<scale>[kmb]?)(?: ?[*x] ?(?P<times>[\d.]+))?"
     r"(?: ?(?:[$€£]|usd|eur|(?:req|request)s?|rps|qps)\b)?"
     r"(?: ?(?:/|\b(?:per|a|an)\b) ?(?:gpu[- ]?)?(?P<period>[a-z]+?)s?)?"
 )
@@ -346,8 +347,15 @@ def parse_per(text: str, option: str, *, each: str, example: str) -> tuple[int, 
         why = "is not a rate" if "/" in text else "is not a number above 0"
         raise BadValueError(f"{option}: '{truncate(text)}' {why}", f"write {example}")
     numerator, denominator = parse_decimal(match["amount"].replace(",", ""), option)
+    times, tens = parse_decimal(match["times"] or "1", option)
     scale = {"k": 10**3, "m": 10**6, "b": 10**9}.get(match["scale"].lower(), 1)
-    return numerator * scale * PERIODS[each], denominator * PERIODS[known]
+    return numerator * scale * times * PERIODS[each], denominator * tens * PERIODS[known]
+
+
+def is_per_day(text: str) -> bool:
+    """Return whether a rate is that of a day or longer, whose peak hours have more: '1M/day'."""
+    match = _PER_PERIOD.fullmatch(text.strip())
+    return match is not None and PERIODS.get(period(match["period"] or "") or "", 0) >= PERIODS["day"]
 
 
 def parse_price(text: str, option: str) -> tuple[int, int]:

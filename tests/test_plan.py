@@ -525,6 +525,36 @@ def test_a_rate_of_a_day_is_that_of_its_seconds(ask: Ask) -> None:
         assert ask(*words, text).document["load"]["rate"] == pytest.approx(10**6 / 86_400)
 
 
+@each(("asked", "peak", "average"), [
+    ("--rate 10k*20/day --load-factor 1/3", 3 * 10_000 * 20 / 86_400, 10_000 * 20 / 86_400),
+    ("--rate 5/s --load-factor 25%", 20, 5),
+])  # fmt: skip
+def test_gpus_serve_the_peak_and_the_price_of_tokens_is_that_of_the_average(
+    ask: Ask, asked: str, peak: float, average: float
+) -> None:
+    words = f"plan llama3.1-8b --prompt 500 --output-len 300 --gpu h100 --price 2.5 {asked}".split()
+    document = ask(*words, "--json").document
+    assert document["load"]["rate"] == pytest.approx(peak)
+    found = figures_of(document)
+    assert found["gpus"] == figures_of(ask(*words[:10], "--rate", str(peak), "--json").document)["gpus"]
+    assert found["price_per_million_tokens"] == pytest.approx(found["price_per_hour"] / 3600 / (average * 300) * 10**6)
+    (heading,) = re.findall(r"peak of\s+([\d.]+)\s+on\s+average", ask(*words).out)
+    assert float(heading) == pytest.approx(average, rel=0.01)
+
+
+def test_a_load_factor_prices_the_tokens_of_users_who_are_not_always_there(ask: Ask) -> None:
+    words = ("plan", "llama3.1-8b", *LOAD, "--gpu", "h100", "--price", "2.5", "--json")
+    busy, idle = (figures_of(ask(*words, *more).document) for more in ((), ("--load-factor", "0.25")))
+    assert idle.pop("price_per_million_tokens") == pytest.approx(4 * busy.pop("price_per_million_tokens"))
+    assert idle == busy
+
+
+def test_a_rate_of_a_day_says_that_it_has_no_peak(ask: Ask) -> None:
+    words = ("plan", "llama3.1-8b", *LOAD[2:], "--gpu", "h100", "--rate")
+    asked = [" ".join(ask(*words, *rate.split()).out.split()) for rate in ("9/s", "1M/day", "1M/day --load-factor 1")]
+    assert ["a peak of 3 x is --load-factor 1/3" in each for each in asked] == [False, True, False]
+
+
 def test_growth_of_a_percentage_is_compound(ask: Ask) -> None:
     words = ("plan", "qwen3-8b", *LOAD, "--gpu", "h100", "--json", "--growth")
     sizes = ask(*words, "20%/month").document["growth"]
@@ -664,6 +694,9 @@ def test_usual_requests_are_assumed_and_named(ask: Ask, words: str, prompt: int,
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft soon", "--ttft: 'soon' is not a number"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft 300", "--ttft: '300' has no unit"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --efficiency 2", "--efficiency: '2' is not a number"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --load-factor 3", "--load-factor: '3' is not a number"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --load-factor 4/3", "--load-factor: '4/3' is not a number"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --load-factor 1/0", "--load-factor: '0' is not a number"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --prefix-hit-rate 2", "--prefix-hit-rate: '2' is not"),
     ("--users 5 --gpu h100 --prompt 3K --output-len 1 --spread --disaggregate", "cannot be combined with --spread"),
     ("--users 500 --gpu all --prompt 3K --output-len 1 --tp 1:1000:1 --pp 1:1000:1", "candidates, and may have"),

@@ -43,7 +43,7 @@ def _time(text: str, name: str) -> float:
 
 
 def _rate(text: str, name: str) -> Ratio:
-    """Return requests per second from '20/s', '1M/day' or '20'. Raises AttncalcError for another text."""
+    """Return requests per second from '20/s', '1M/day', '10k*20/day' or '20'. Raises AttncalcError for another text."""
     return ratio(*parse_per(text, name, each="second", example="20/s, 1200/min, 50000/h or 1M/day"))
 
 
@@ -77,8 +77,14 @@ class LoadOptions(TypedDict, total=False):
     rate: Annotated[
         str | float | None,
         RATE,
-        "Requests per second instead of --users, as 20/s, 1200/min or 1M/day.",
+        "Requests per second instead of --users, as 20/s, 1200/min, 1M/day or 10k*20/day: 10k users with 20 each.",
         With(also="--rps --qps --request-rate", metavar="N/s", common=True),
+    ]
+    load_factor: Annotated[
+        str | float | None,
+        SHARE,
+        "Average load / peak load, as 0.3 or 1/3. --rate is the average, and the GPUs serve the peak: --rate / 0.3.",
+        With(common=True),
     ]
     prompt: Annotated[
         Count | None,

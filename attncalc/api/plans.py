@@ -17,6 +17,7 @@ from ..errors import AttncalcError, BadValueError, MissingError, clash
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..options import as_text, options_of, parsed
+from ..quantity import ratio
 from ..ranges import parse_counts, split_list
 from ..records import NamedTuple
 from ..report.plan import asked, plan_report
@@ -26,7 +27,7 @@ from ..serving.plan import Demand, Plan, make_plan, search
 from ..serving.plan_space import Space
 from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
-from ..units import count, parse_decimal, period, truncate
+from ..units import count, is_per_day, parse_decimal, period, truncate
 from .arguments import takes
 from .fit_request import fit_request, options_of_name, served_fields
 from .inputs import read_model
@@ -119,6 +120,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"), longest)
     assumed = [f"{options_of(LoadOptions)[name].name} {text}" for name, text in usual.items()]
     traffic = read_traffic({**load, **usual})
+    rate, factor = load.get("rate"), load.get("load_factor")
     prices = read_prices(costs["price"], names) if "price" in costs else {}
     gpus = _gpus(names, prices)
     if budget and not prices:
@@ -141,7 +143,11 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         space=space,
         demand=Demand(
             users=load.get("users"),
-            rate=load.get("rate"),
+            rate=ratio(rate.numerator * factor.denominator, rate.denominator * factor.numerator)
+            if rate and factor
+            else rate,
+            load_factor=factor,
+            has_no_peak=is_per_day(str(options.get("rate"))) and not factor,
             ttft=load.get("ttft"),
             tpot=load.get("tpot"),
             efficiency=load.get("efficiency"),

@@ -17,7 +17,7 @@ from ..engines import ENGINES, find_engine
 from ..errors import is_valid
 from ..options import SHARE, options_of
 from ..report.glossary import TERMS, find_terms, is_term, terms_in
-from ..units import hyphens, parse_count, parse_decimal, truncate
+from ..units import PERIODS, hyphens, parse_count, parse_decimal, truncate
 from ..vocabulary import ALL_SHOWN, ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
 from .arithmetic import lines_of, number
 from .gpu_words import gpu_in
@@ -194,7 +194,7 @@ class Reading:
     @property
     def blocking(self) -> list[str]:
         """The words without which it cannot be run."""
-        return [*self.unread, *(item.typed for item in self.doubts)]
+        return [*self.unread, *map(_named, self.doubts)]
 
     @property
     def gaps(self) -> list[str]:
@@ -434,7 +434,7 @@ class Reading:
             if idea.means:
                 self.notes.append(idea.note)
             else:
-                self.dropped[idea.note] = [*self.dropped.get(idea.note, ()), truncate(item.typed)]
+                self.dropped[idea.note] = [*self.dropped.get(idea.note, ()), truncate(_named(item))]
 
     def _set_idea(self, item: Item, idea: Idea, fragments: Sequence[Fragment]) -> bool:
         """Set the options of the first fragment that this command has, and return whether that is possible."""
@@ -641,15 +641,14 @@ class Reading:
         self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
 
     def _requests_of_tokens(self) -> None:
-        """Replace tokens of a day or a month by requests per second."""
-        period, of_tokens, tokens = self._found.get("--rate", ("",))[-1].partition("/")
-        per_period = number(tokens)
-        if of_tokens and period in ("minute", "day", "month") and per_period:
+        """Replace tokens of a day or another period, as in 'day/50M', by requests."""
+        period, _, tokens = self._found.get("--rate", ("",))[-1].partition("/")
+        if period in PERIODS and (per_period := number(tokens.replace(",", ""))):
             usual = (("--prompt", "4K"), ("--output-len", "1K"))
             each = sum(parse_count(self._found.get(name, ("", length))[-1], "") for name, length in usual)
-            rate = f"{float(per_period) / {'minute': 60, 'day': 86_400, 'month': 2_628_000}[period] / each:.3g}"
-            self._found["--rate"] = ("--rate", rate)
-            self.lacks.append(f"{tokens} tokens per {period} are {rate} requests/s of {each:,} tokens")
+            requests = f"{float(per_period / each):{'.3g' if per_period < 1000 * each else '.0f'}}"
+            self._found["--rate"] = ("--rate", f"{requests}/{period}")
+            self.lacks.append(f"{tokens} tokens per {period} are {requests} requests of {each:,} tokens")
 
     def _join_parts(self) -> None:
         """Make one value of parts: a context of 'p+512,c+2048', and kinds of attention with their sizes."""
@@ -738,6 +737,12 @@ def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
 def _with_value(item: Item) -> str:
     """Return an idea with its number: 'layers 32', and '70b' of which it is a part."""
     return item.typed if (item.value or "") in item.typed else f"{item.typed} {item.value}"
+
+
+def _named(item: Item) -> str:
+    """Return an item as an error names it: what words were rewritten to is no option that was typed."""
+    is_rewritten = item.idea and re.fullmatch("daily-users|traffic-share", item.idea.words)
+    return _with_value(item).lstrip("-") if is_rewritten else item.typed
 
 
 def _size(text: str) -> str:

@@ -15,7 +15,18 @@ from ..quantity import ceil_div, named, quantity, ratio, symbol
 from ..serving.fit import fit, min_gpus
 from ..serving.host_read import host_bandwidth, uses_host
 from ..serving.launch import launch_command
-from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Pool, Pools, Row, Size, published
+from ..serving.plan import (
+    LEAST_TOKENS_PER_SECOND,
+    Candidate,
+    Demand,
+    Plan,
+    Pool,
+    Pools,
+    Row,
+    Size,
+    best_of_models,
+    published,
+)
 from ..serving.published import PublishedRange
 from ..serving.request import resolve
 from ..serving.suggestions import suggestions
@@ -76,8 +87,8 @@ FIGURES = FigureRows(
     },
     price_per_million_tokens=ratio_row(
         "price of a million tokens",
-        "price of a million output tokens: with --rate of those asked for, else at that speed, which is the best case, "
-        "or with --efficiency",
+        "price of a million output tokens on average: with --rate of those asked for, else at that speed, which is the "
+        "best case, or with --efficiency",
         f"without --price, {_NO_TIMES}",
     ),
     watts=FigureRow("power", NO_UNIT, "the GPUs' maximum power together, in W, without their hosts", _NO_POWER),
@@ -289,7 +300,9 @@ def _expected(typical: Row, of_runs: PublishedRange) -> str:
 
 def _heading(plan: Plan) -> tuple[str, ...]:
     models = _models(plan)
-    best = {name: next((row for row in plan.rows if row.candidate.group[0] == name), None) for name in models}
+    best: dict[str, Row | None] = dict.fromkeys(models) | {
+        one.candidate.group[0]: one for one in best_of_models(plan.rows)
+    }
     least = "at least " if plan.demand.is_bound and not plan.demand.is_open else ""
     least = least if plan.serves_all else "NOT ENOUGH: "
     lines = [f"{least}{answer(row)}" if row else _nothing(plan, name) for name, row in best.items()]
@@ -303,14 +316,15 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     if plan.enough:
         price = plan.enough.price_per_month
         lines.append(f"Enough: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
-    if plan.typical:
-        start = f"{plan.typical[0].candidate.group[0]}: " if len(models) > 1 else ""
-        lines.append(start + _expected(*plan.typical))
+    expected = {row.candidate.group[0]: (row, of_runs) for row, of_runs in plan.typical}
+    for name in (name for name in models if name in expected):
+        lines.append((f"{name}: " if len(models) > 1 else "") + _expected(*expected[name]))
     if len(models) == 1 and prices:
-        lines.append(_cost(plan.rows[0], plan.typical and plan.typical[0]))
+        lines.append(_cost(plan.rows[0], expected[models[0]][0] if expected else None))
     first = plan.requests[0]
     assert first.traffic is not None
-    load = ", ".join(filter(None, (described(first.traffic), shared(first.traffic))))
+    each = "for each model" if len(models) > 1 else ""
+    load = ", ".join(filter(None, (described(first.traffic), shared(first.traffic), each)))
     engines = dict.fromkeys(candidate.resolved.engine.title for candidate in plan.found.candidates)
     titles = [first.model.title] if len(models) == 1 else []
     lines.append(", ".join([*titles, f"{asked(plan.demand)} of {load}", *engines, *_targets(plan.demand)]).lstrip())
@@ -328,6 +342,12 @@ def _targets(demand: Demand) -> Iterator[str]:
     for name, seconds in (("first token", demand.ttft), ("token", demand.tpot)):
         if seconds is not None:
             yield f"{name} within {quotient(seconds, SECONDS)}"
+    if demand.load_factor:
+        average = demand.on_average(demand.rate)
+        of_load = f"peak of {number(float(average))} on average / " if average else "load factor "
+        yield f"{of_load}{number(float(demand.load_factor))}"
+    if demand.has_no_peak:
+        yield "on average: a peak of 3 x is --load-factor 1/3"
     if demand.spread:
         yield "one node may fail"
     if demand.budget is not None:
@@ -548,8 +568,9 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     if plan.pools:
         rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
         yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."
-    if demand.rate is not None and demand.prices:
-        yield "price/M: of the tokens asked for. tokens/s: what the replicas reach when they run."
+    if demand.prices and (demand.rate or demand.load_factor):
+        of_load = f" on average, {number(float(demand.load_factor))} of the peak" if demand.load_factor else ""
+        yield f"price/M: of the tokens{' asked for' * (demand.rate is not None)}{of_load}. tokens/s: of busy replicas."
     if demand.shows_power:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
 
@@ -580,6 +601,7 @@ def _load_facts(plan: Plan) -> dict[str, Any]:
     return {
         "users": plan.demand.users,
         "rate": plan.demand.rate and float(plan.demand.rate),
+        "load_factor": plan.demand.load_factor and float(plan.demand.load_factor),
         "ttft": plan.demand.ttft,
         "tpot": plan.demand.tpot,
         "efficiency": plan.demand.efficiency and float(plan.demand.efficiency),

@@ -78,10 +78,12 @@ class Demand(NamedTuple):
     """
 
     users: int | None  # concurrent requests
-    rate: Ratio | None = None  # requests per second
+    rate: Ratio | None = None  # requests per second, at the peak
+    load_factor: Ratio | None = None  # the average load as a part of that; None if the load is always the same
     ttft: float | None = None  # seconds to the first token at most; None without a target
     tpot: float | None = None  # seconds per output token at most; None without a target
     efficiency: Ratio | None = None  # the part of the roofline that is reached; None for all of it, the best case
+    has_no_peak: bool = False  # whether the rate is that of a day or longer, without a load factor
     spread: bool = False  # whether the rest must serve them if one node fails
     max_gpus: int | None = None  # the most GPUs; None without a limit
     budget: Ratio | None = None  # the highest price of an hour; None without a limit
@@ -96,6 +98,14 @@ class Demand(NamedTuple):
             return self.users
         assert self.rate is not None
         return float(self.rate)
+
+    def on_average(self, speed: Ratio | None) -> Ratio | None:
+        """Return the part of a speed at the peak that is reached on average."""
+        if speed is None or self.load_factor is None:
+            return speed
+        part = symbol("load_factor", self.load_factor.numerator, f"load factor, times {self.load_factor.denominator}")
+        scale = symbol("scale", self.load_factor.denominator, "scale of the load factor")
+        return ratio(speed.numerator * part, speed.denominator * scale)
 
     @property
     def is_open(self) -> bool:
@@ -222,16 +232,16 @@ class Row(NamedTuple):
 
     @property
     def price_per_million(self) -> Ratio | None:
-        """Price of a million output tokens; None without a price, and if the speed is not known.
+        """Price of a million output tokens at the average load; None without a price, and if the speed is not known.
 
         With a rate it is the price of the tokens asked for: GPUs that wait for requests cost as much as busy ones.
         """
         rate = self.demand.rate
         if rate is None:
-            return _per_million(self.price, self.tokens_per_second)
+            return _per_million(self.price, self.demand.on_average(self.tokens_per_second))
         output = symbol("output", self.candidate.users.traffic.output, "output tokens of a request")
         requests = symbol("requests", rate.numerator, f"requests in {rate.denominator} s")
-        return _per_million(self.price, ratio(requests * output, rate.denominator))
+        return _per_million(self.price, self.demand.on_average(ratio(requests * output, rate.denominator)))
 
     @property
     def _gpus(self) -> Quantity:
@@ -573,9 +583,9 @@ class Plan(NamedTuple):
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
     enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
-    # The best row of the first row's GPU at the speed of the median published run, and these runs; None without any,
-    # and if users alone decide how many GPUs there are
-    typical: tuple[Row, PublishedRange] | None = None
+    # Of each model whose row has published runs, the best row of that GPU at the speed of the median run, and the runs.
+    # None if users alone decide how many GPUs there are
+    typical: tuple[tuple[Row, PublishedRange], ...] = ()
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
     @property
@@ -615,8 +625,13 @@ def make_plan(found: Found, demand: Demand, *, growth: Mapping[float, str], sort
         sort=sort,
         found=found,
         enough=enough,
-        typical=_typical(kept[0], found.candidates, demand, sort) if kept else None,
+        typical=tuple(filter(None, (_typical(one, found.candidates, demand, sort) for one in best_of_models(kept)))),
     )
+
+
+def best_of_models(found: Sequence[Row]) -> Iterable[Row]:
+    """Return the first row of each model."""
+    return {one.candidate.group[0]: one for one in reversed(found)}.values()
 
 
 def published(of: Row) -> PublishedRange | None:
@@ -628,7 +643,7 @@ def published(of: Row) -> PublishedRange | None:
 def _typical(
     best: Row, candidates: Sequence[Candidate], demand: Demand, sort: str
 ) -> tuple[Row, PublishedRange] | None:
-    """Return `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those."""
+    """Return one of `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those."""
     same = [one for one in candidates if one.group == best.candidate.group]
     found, reached = best, published(best) if demand.is_bound or demand.is_open else None
     for _ in range(3):
