@@ -266,6 +266,14 @@ def test_more_axes_label_the_lines_of_a_grid_in_80_columns(ask: Ask) -> None:
     assert "131,072" in answer.out
 
 
+def test_a_sweep_without_a_context_names_that_of_each_row(ask: Ask) -> None:
+    models = ("gpt2", "llama3-8b")
+    assert [row["context"] for row in sweep(models)] == [1024, 8192]
+    assert "\n  gpt2         1,024" in ask("sweep", *models, "--format", "table").out
+    assert "context 8,192\n" in ask("sweep", "llama3-8b", "--kv-dtype", "fp8,bf16", "--format", "table").out
+    assert "context: each model's own\n" in ask("sweep", *models, "--gpu", "h100,l4", "--format", "table").out
+
+
 def test_one_axis_is_a_table_of_the_main_figures(ask: Ask) -> None:
     answer = ask("sweep", "llama2-70b", "-c", "1K,2K", "--format", "table")
     assert [line.split() for line in answer.out.splitlines()[-2:]] == [

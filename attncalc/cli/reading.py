@@ -554,6 +554,8 @@ class Reading:
             share = Fraction(*parse_decimal(mfu, "--mfu", upper=1))
             given |= {"GPUs": Fraction(number_of or 1), "peak": Fraction(gpu.peak("bf16")), "MFU": share}
         self._answers += lines_of([*TERMS["chinchilla"].formula, *TERMS["mfu"].formula], given)
+        if self._answers and self._command == "train":
+            self._answers.append(f"note: the memory and the time below are those of {model.text}, with its scores")
 
     def finish(self) -> Reading:
         """Return the reading, after all items were added."""

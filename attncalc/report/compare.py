@@ -16,7 +16,7 @@ from ..units import count
 from ..what_if import what_if
 from ..workload import Workload
 from .charts.compare import compare_picture
-from .compare_rows import attention_of, rows_at
+from .compare_rows import Row, attention_of, rows_at
 from .compare_tables import context_tables, model_table, variant_table
 from .fail_if import Condition, checks_of, with_outcomes
 from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
@@ -114,6 +114,8 @@ def compare_variants(
     released = next(i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks)
     first, compared = rows[released][0], list(by_name.values())
     at_contexts = [row.workload for row in rows[0]]
+    kinds = dict.fromkeys(Variant.parse(text).title for text in further)
+    own = [(name, by_name[name], workload) for name in kinds if by_name.get(name, model) != model]
     lines = heading(model, *_workload_line(model, at_contexts))
     layers = [
         (row.facts(released=i == released), tuple(row.figures.values()))
@@ -128,10 +130,10 @@ def compare_variants(
         tuple(first.figures.values()),
         tuple(layers),
         context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
-        (*([_SAME_PARAMS] if same_params else ()), *_variant_notes(model, at_contexts, compared)),
-        extra={"crossovers": []},
+        (*([_SAME_PARAMS] if same_params else ()), *_variant_notes(rows[released], compared)),
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines, released),
+        **_crossovers([(rows[released][0].name, model, workload), *own], _longest(at_contexts)),
     )
 
 
@@ -140,14 +142,9 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
 
     With `contexts`, at each of them in place of the workloads' own.
     """
-    rows = rows_at([(m.name, m, w) for m, w in zip(models, workloads, strict=True)], contexts)
+    named = [(m.name, m, w) for m, w in zip(models, workloads, strict=True)]
+    rows = rows_at(named, contexts)
     first, at_contexts = rows[0][0], [row.workload for row in rows[0]]
-    longest = max(int(workload.context) for workload in at_contexts)
-    limit = max(longest, min([LONGEST, *(model.max_context for model in models if model.max_context)]))
-    pairs = [
-        ((models[0].name, model.name), cheaper((models[0], model), (workloads[0], workload), limit))
-        for model, workload in zip(models[1:], workloads[1:], strict=True)
-    ]
     titles = {model.name: model.title for model in models}
     title = ", ".join(model.title for model in models)
     lines = (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact))
@@ -161,11 +158,10 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
         layers,
         context_tables(rows) if contexts[1:] else (model_table([row for (row,) in rows]),),
         _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
-        answer="\n".join(_cheaper_note(names, found) for names, found in pairs if found),
         titles=titles if len(set(titles.values())) == len(models) else {},
-        extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines),
+        **_crossovers(named, _longest(at_contexts)),
     )
 
 
@@ -203,10 +199,13 @@ def _longest(workloads: Sequence[Workload]) -> Workload:
     return max(workloads, key=lambda workload: int(workload.context))
 
 
-def _variant_notes(model: ModelSpec, workloads: Sequence[Workload], compared: Sequence[ModelSpec]) -> tuple[str, ...]:
+def _variant_notes(released: Sequence[Row], compared: Sequence[ModelSpec]) -> tuple[str, ...]:
+    model, workloads = released[0].model, [row.workload for row in released]
     legend = "* as released. attn.: parameters of attention."
-    if model.main.has_cache and not workloads[1:]:
-        legend += " FLOP/byte: of a decode step, per byte of weights and cache."
+    if model.main.has_cache and not released[1:]:
+        scores = released[0].figures["decode_flop_per_cache_byte"].human
+        legend += " FLOP/byte: of a decode step, per byte of weights and cache. "
+        legend += f"The scores as released do {scores} FLOP per byte of the cache."
     kinds = {kind for variant in compared for kind in attention_of(variant).split("/")}
     if "MQA" in kinds and "MLA" not in kinds:
         legend += " --attention mla:512 adds MLA."
@@ -238,6 +237,17 @@ def _decode_notes(models: Sequence[ModelSpec]) -> list[str]:
             "that pick k of E at random."
         )
     return notes
+
+
+def _crossovers(named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workload) -> dict[str, Any]:
+    """Return a report's answer and facts: from which context each model is cheaper than the first."""
+    (first, model, workload), *others = named
+    limit = max(int(longest.context), min([LONGEST, *(m.max_context for _, m, _ in named if m.max_context)]))
+    pairs = [((first, name), cheaper((model, other), (workload, own), limit)) for name, other, own in others]
+    return {
+        "answer": "\n".join(_cheaper_note(names, found) for names, found in pairs if found),
+        "extra": {"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
+    }
 
 
 def _crossover(names: tuple[str, str], found: Cheaper) -> dict[str, Any]:

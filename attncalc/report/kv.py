@@ -5,10 +5,12 @@ from __future__ import annotations
 from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.common import cache_dtype
+from ..cost.crossover import MAX_CONTEXT as LONGEST
 from ..cost.params import params
 from ..engines import per_layer_engine
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
+from ..search import first_true
 from ..serving.weight_format import released_dtype
 from ..serving.weights import AS_STORED, weights
 from ..units import BYTES, count, human
@@ -83,7 +85,7 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
         workload_facts(model, workload, engine),
         figures,
         layers_with_figures(model, map(_group_figures, cache.groups)),
-        _tables(model, workload, figures, cache, kv_cache(model, workload.doubled(), engine_name=engine)),
+        _tables(model, workload, figures, cache, engine),
         _notes(model, workload, cache, engine),
         answer="" if cache.total else "An encoder processes all tokens in one pass: it has no KV cache.",
         unexplained=frozenset(
@@ -155,7 +157,7 @@ def _group_figures(group: LayerCache) -> tuple[Figure, ...]:
 
 
 def _tables(
-    model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache, doubled: KVCache
+    model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache, engine: str
 ) -> tuple[Table, ...]:
     by_name = {f.name: f for f in figures}
     per_token, per_token_max = by_name["kv_cache_per_token"], by_name["kv_cache_per_token_max"]
@@ -178,14 +180,17 @@ def _tables(
     tables = [Table(columns, figure_rows(rows), strong=frozenset({0}))]
     if is_hybrid(model) and cache.total:
         tables.append(_group_table(cache, fills_windows))
-    comparison = _comparison_table(model, by_name, cache, doubled)
+    comparison = _comparison_table(model, workload, by_name, cache, engine)
     return (*tables, comparison) if comparison.rows else tuple(tables)
 
 
-def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCache, doubled: KVCache) -> Table:
+def _comparison_table(
+    model: ModelSpec, workload: Workload, by_name: dict[str, Figure], cache: KVCache, engine: str
+) -> Table:
     """Return the table of twice the context, of what MHA would need and of the weights, as multiples of the cache."""
     rows = []
     if cache.total:
+        doubled = kv_cache(model, workload.doubled(), engine_name=engine)
         factor = f"{times(ratio(doubled.total, cache.total))} as much"
         rows.append(("twice the context", human(doubled.total, BYTES), factor))
     for name in ("kv_cache_if_mha", "weights", "weights_stored"):
@@ -197,7 +202,18 @@ def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCac
         per_device = model.tp == 1 or name != "weights_stored"  # files hold the weights of all devices
         factor = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total and per_device else ""
         rows.append((figure.label, figure.human, factor))
+        if name == "weights" and factor and (context := _context_of(model, workload, figure.whole, engine)):
+            rows.append(("  a cache as large", f"{count(context)} tokens", ""))
     return Table((LABEL, Column(), Column()), tuple(rows))
+
+
+def _context_of(model: ModelSpec, workload: Workload, size: int, engine: str) -> int:
+    """Return the shortest context at which the cache has so many bytes; 0 if it stays smaller."""
+
+    def is_reached(context: int) -> bool:
+        return kv_cache(model, workload.at(context), engine_name=engine).total >= size
+
+    return first_true(is_reached, 0, LONGEST) if is_reached(LONGEST) else 0
 
 
 def _group_table(cache: KVCache, fills_windows: bool) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ..errors import AttncalcError
@@ -65,8 +65,14 @@ def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
     varying = [axis.name for axis in sweep.axes if axis.varies]
     figures = [name for name in sweep.columns if name not in varying]
     is_grid = len(figures) == 1 and len(varying) > 1 and sweep.selection == ALL_ROWS
-    tables = _grid(sweep, varying, figures[0], cells) if is_grid else [_table(sweep, cells)]
     fixed = [f"{axis.name.replace('_', ' ')} {_label(shown(axis.values[0]))}" for axis in sweep.axes if not axis.varies]
+    contexts = {row[sweep.names.index("context")] for row in cells if "context" in {*sweep.names} - {*varying}}
+    is_one = len(contexts) == 1
+    if is_one or (contexts and is_grid):
+        fixed.append(f"context {count(*contexts)}" if is_one else "context: each model's own")
+    tables = (
+        _grid(sweep, varying, figures[0], cells) if is_grid else [_table(sweep, cells, without=["context"][:is_one])]
+    )
     if is_grid:
         across = _across(varying)
         title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)}, {across.replace('_', ' ')} across"
@@ -142,9 +148,11 @@ def _without_repeats(labels: Sequence[Sequence[str]], i: int) -> list[str]:
     return ["" if j < same else text for j, text in enumerate(labels[i])]
 
 
-def _table(sweep: Sweep, cells: Sequence[Row]) -> Table:
+def _table(sweep: Sweep, cells: Sequence[Row], *, without: Collection[str]) -> Table:
     columns, texts = [], []
     for i, name in enumerate(sweep.names):
+        if name in without:
+            continue
         values = [row[i] for row in cells]
         if name == ERROR:
             if not any(values):

@@ -43,7 +43,7 @@ class Sweep:
     Attributes:
         axes: The axes that were given, the outermost first.
         columns: The figures.
-        names: The keys of a row: the axes that vary, the figures, and 'error'.
+        names: The keys of a row: the axes that vary, the context if none is given, the figures, and 'error'.
         with_train: Whether rows are of a training step.
         with_fit: Whether there is a GPU or a memory, and so the figures of `fit`.
         outer: The axes but batch and context: each combination of their values is a setting.
@@ -67,7 +67,9 @@ class Sweep:
         self.with_train = with_train
         self.with_fit = has_fit(axes) and not with_train
         varying = [axis.name for axis in axes if axis.varies]
-        self.names = (*dict.fromkeys((*varying, *columns)), ERROR)
+        given = {axis.name for axis in axes}
+        assumed = ["context"] * given.isdisjoint(("context", "prompt"))  # each model has its own
+        self.names = (*dict.fromkeys((*varying, *assumed, *columns)), ERROR)
         self._flags = flags
         self.outer = [axis for axis in axes if axis.name not in INNER]
         self._inner = {axis.name: axis.values for axis in axes if axis.name in INNER}
