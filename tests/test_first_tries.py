@@ -196,6 +196,13 @@ def test_words_that_change_no_figure_are_left_out_and_named_first(ask: Ask) -> N
     assert (answer.code, answer.out.startswith("FITS")) == (0, True)  # in q4_k_m
 
 
+def test_a_command_that_is_wrapped_can_be_pasted(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    first, *others = ask("fit", "llama3-8b", "h100", "--max-num-seqs", "8", "-c", "4K", "fp8").err.splitlines()
+    assert [line.endswith(" \\") for line in (first, *others)] == [True] * len(others) + [False]
+    assert max(map(len, (first, *others))) <= 60
+
+
 def test_another_tools_name_of_an_option_is_read(ask: Ask) -> None:
     answer = ask("kv", "llama3-8b", "--seq_len_max", "4k", "--port", "80")
     assert answer.out == ask("kv", "llama3-8b", "-c", "4k").out

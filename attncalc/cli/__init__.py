@@ -267,7 +267,8 @@ def _run_as(meant: list[str], beside: list[str] | None = None) -> Any:
         for line in beside or ():
             tell(line, stream=sys.stdout)
         return None
-    for line in (f"read as: attncalc {truncate(shlex.join(meant), 400)}", *(beside or ())):
+    tell(f"read as: attncalc {shlex.join(meant)}", is_command=True)
+    for line in beside or ():
         tell(line, "    ")
     return _run(meant, is_read=True)
 

@@ -186,7 +186,10 @@ def _tried(
     is_same = words.command in (None, found.args[0])
     dropped = [word for word in found.left_out if NO_FIGURE not in word]
     # '--csv' beside a list can only mean rows of `sweep`
-    is_moved = isinstance(error, BadValueError) or not (is_same or (found.args[0] == "sweep" and not found.is_one_row))
+    is_list = (found.args[0] == "sweep" and not found.is_one_row) or (
+        found.args[0] == "compare" and "csv" in found.args
+    )
+    is_moved = isinstance(error, BadValueError) or not (is_same or is_list)
     is_doubtful = dropped or found.assumed or found.lacks or is_moved
     is_strict = is_doubtful and FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
     if problem and words.command is None and not found.doubts:

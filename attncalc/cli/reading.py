@@ -91,7 +91,7 @@ def _place(items: Sequence[Item]) -> str:
     values = [one.value for one in items if one.value and re.search("[a-zA-Z]", one.value) and one.kind != "model"]
     texts = [*values, *(one.text for one in items if one.kind in ("gpu", "size"))]
     devices = [gpus_of(text)[1] for text in texts if is_valid(gpus_of, text)]
-    at_a_desk = any(one.shows_desktop or one.vendor == "Apple" for one in devices)
+    at_a_desk = bool(devices) and all(one.runs_files for one in devices)
     has_engine = any(item.text == "--engine" for item in items)
     is_of_weights = any(re.fullmatch("(?i)weights?", one.typed) for one in items)
     asks_cache = any(one.idea and "--kv-dtype" in one.idea.means for one in items)
@@ -103,6 +103,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
 
     Each word votes for those that it is said of.
     """
+    if typed == "verify" or any(item.idea and item.idea.means == "verify" for item in items):
+        return [("verify", 99.0)]  # no other command measures anything
     votes = dict.fromkeys(_USUAL, 0.0)
     kinds = Counter(item.kind for item in items if item.kind != "model" or not item.is_guess)
     for item in items:
@@ -142,6 +144,9 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     )
     votes["explain"] += any(item.typed.lower() in ("what is", "whats") for item in items) and any(sizes)
     votes["presets"] += 9 * all(item.kind == "unknown" for item in items)  # 'qwen'
+    models = [item.text for item in items if item.kind == "model" and preset_of(item.text)]
+    if models and not load(models[0]).main.has_cache:
+        votes |= {"fit": 0, "memory": votes["memory"] + votes["fit"]}  # an encoder has no cache
     if typed:
         votes[typed] = 99
     return sorted(votes.items(), key=lambda one: -one[1])
@@ -748,5 +753,5 @@ def _named(item: Item) -> str:
 
 
 def _size(text: str) -> str:
-    text = text.upper().replace("I", "i")
+    text = text.upper().replace("I", "i").replace("X", "x")
     return text if text.lower().endswith("b") else f"{text}GB" if text[-1:].isdigit() else f"{text}B"

@@ -85,16 +85,16 @@ def options_of_keys(flat: Mapping[str, Any], file: Path) -> dict[str, str]:
             found[option] = joint.join((found[option], value_here)) if joint and option in found else value_here
     if "finetuning_type" in flat:  # LLaMA-Factory: disable_gradient_checkpointing is False by default
         found.setdefault("--recompute", "full")
-    _join(found)
+    _join(found, is_typed=not file.name)
     return found
 
 
-def _join(found: dict[str, str]) -> None:
-    """Make options of parts of one."""
+def _join(found: dict[str, str], *, is_typed: bool) -> None:
+    """Make options of parts of one. A file may have modules of LoRA without LoRA; who types them means LoRA."""
     if found.pop("pairs", None) is not None and (batch := found.get("--batch", "1")).isdecimal():
         found["--batch"] = str(2 * int(batch))  # chosen and rejected answers
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
-    if "lora" in lora or "r" in lora or "--weights-dtype" in found:
+    if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
         parts = {"r": "16", **lora}
         found["--lora"] = ",".join(f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts)
     if found.get("--zero") == "2":

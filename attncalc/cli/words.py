@@ -413,7 +413,8 @@ class Words:
                 item = item._replace(text=f"{item.text}.")
             if item.idea and item.idea.means == "--gpu local":
                 item = Item("gpu", "local", item.typed)
-            is_number = item.kind == "gpu" and items and re.fullmatch(r"\d{1,4}", items[-1].text)
+            counted = {"gpu": r"\d{1,4}", "size": r"(?!1$)\d{1,2}"}.get(item.kind, "-")  # '8 h100', 'two 48GB cards'
+            is_number = items and items[-1].kind == "number" and re.fullmatch(counted, items[-1].text)
             is_mac = item.idea and item.typed.lower().startswith("mac") and items and re.match("m[1-9]", items[-1].text)
             if is_mac:  # 'm3 macbook air 16gb' is an M3 with 16GB
                 continue

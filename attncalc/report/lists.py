@@ -43,16 +43,18 @@ def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
     return [line.replace("\0", " ") for line in lines]
 
 
-def tell(text: str, hanging: str = "  ", stream: TextIO | None = None) -> None:
+def tell(text: str, hanging: str = "  ", stream: TextIO | None = None, *, is_command: bool = False) -> None:
     """Write a line to `stream`, by default standard error, in several of the width of a terminal or of COLUMNS.
 
-    In a pipe without COLUMNS it is one line, which programs search.
+    In a pipe without COLUMNS it is one line, which programs search. A command's lines end with a backslash.
     """
     stream = stream or sys.stderr
     if stream is None:  # it is closed
         return
     is_wrapped = stream.isatty() or "COLUMNS" in os.environ
-    lines = wrapped(text, hanging, screen_width(stream)) if is_wrapped else [text]
+    width = screen_width(stream)
+    divided = command_lines(text, width) if is_command else wrapped(text, hanging, width)
+    lines = divided if is_wrapped else [text]
     stream.write(printable("\n".join(lines), stream.encoding) + "\n")
 
 
