@@ -30,7 +30,7 @@ from attncalc.units import GIB
         ("deepseek-r1:671b", "deepseek-v3"),  # a repository of the preset, with the size in its title
         ("deepseek-r1:1.5b", "deepseek-r1-1.5b"),  # a distilled model has the name of its teacher
         ("deepseek-r1:7b", "qwen2.5-7b"),
-        ("deepseek-r1:8b", None),  # Llama 3.1 or Qwen3: Ollama changed its tag
+        ("deepseek-r1:8b", "qwen3-8b"),  # of R1-0528; Ollama's tag was Llama 3.1 before
         ("deepseek-r1:8b-llama-distill-q4_K_M", "llama3.1-8b"),
         ("deepseek-r1:70b", "llama3.1-70b"),
         ("deepseek-r1", "deepseek-v3"),

@@ -15,7 +15,7 @@ import typer
 from ..api.inputs import read_model, with_revision
 from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
-from ..config.presets import with_file_type
+from ..config.presets import of_ollama, with_file_type
 from ..config.user_files import piped_in
 from ..errors import AttncalcError, clash, is_valid
 from ..model import ModelSpec
@@ -111,6 +111,8 @@ class NamedModel(Options):
 
         Raises AttncalcError if there is neither.
         """
+        if options.get("engine") == "ollama" and self.model:
+            self.model = of_ollama(self.model)
         return of_json(self.name()) if self.is_given else of_sizes(options)
 
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import load
 from ..config.gpus import gpus_of
-from ..config.presets import of_other_machine, with_file_type
+from ..config.presets import of_ollama, of_other_machine, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
 from ..errors import AttncalcError, MissingError, NotUnderstoodError, is_valid
@@ -158,6 +158,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     model = reader.read_variables(words[: start.first]) or model
     if start.version:
         reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
+    model = of_ollama(model) if model and start.words.runner else model
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.gpus import gpu_names
-from ..config.presets import of_size, preset_names, preset_of, starting_with, with_file_type
+from ..config.presets import of_ollama, of_size, preset_names, preset_of, starting_with, with_file_type
 from ..config.source import DOCUMENTS
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines.pasted import could_matter
@@ -144,6 +144,9 @@ class Words:
     def items(self, args: Sequence[str]) -> list[Item]:
         """Return what the arguments are, in order."""
         bare: list[str] = []
+        if "ollama" in " ".join(args).lower():  # 'qwen3', and not 'qwen3 32b'
+            sized = [kind_of(after) == "billions" for after in [*args[1:], ""]]
+            args = [word if is_sized else of_ollama(word) for word, is_sized in zip(args, sized, strict=True)]
         parts = (part for word in rewritten(args) for unglued in self._unglued(word) for part in parts_of_name(unglued))
         words, of_files = self._of_files([*parts])
         words, of_keys = self._of_keys(words)

@@ -46,6 +46,15 @@ _DISTILLED = r"(.+?)-(?:Distill|\d{4})-([A-Za-z]+)\d*-([\d.]+B)"
 """A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B."""
 _OLLAMA_TYPES = {"qat": "q4_0", "fp16": "fp16", "bf16": "bf16"}
 """Types at the end of tags of Ollama's library: 'gemma3:27b-it-qat'."""
+_LATEST = (
+    "deepseek-r1=8b gemma2=9b gemma3=4b gpt-oss=20b llama2=7b llama3=8b llama3.1=8b llama3.2=3b llama3.3=70b "
+    "mistral=7b mistral-nemo=12b mistral-small=24b mixtral=8x7b phi4=14b qwen2.5=7b qwen2.5-coder=7b qwen3=8b "
+    "qwen3-coder=30b"
+)
+_OLLAMA_LATEST = dict(pair.split("=") for pair in _LATEST.split())
+"""{a name in Ollama's library: the tag that it means alone, 'latest'}, by https://ollama.com/library."""
+_OLLAMA_TAGS = {"deepseek-r1:8b": "qwen3-8b", "mistral:7b": "mistral-7b-v0.3", "qwen3:30b": "qwen3-30b-a3b"}
+"""{a tag of Ollama's library: the preset}, if the words of the name fit several: R1-0528's 8B is Qwen3's."""
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
 """Words that change no size of a model: 'llama3.1:8b-instruct'."""
 
@@ -121,12 +130,23 @@ def preset_of(name: str) -> str | None:
     if name in preset_names():
         return name
     known, lower = _by_repository(), name.lower()
+    if lower in _OLLAMA_TAGS:
+        return _OLLAMA_TAGS[lower]
     if found := known.get(lower) or known.get(lower.replace("_", "/", 1)):  # Qwen_Qwen3-32B of bartowski's files
         return found[0]
     if re.fullmatch(_FAMILY_AND_SIZE, name):
         name = re.sub("[/_]", " ", name)
     spelled = _spelled(name)
     return next(iter(spelled)) if len(spelled) == 1 and (_name_words(name) in _by_words() or _has_size(name)) else None
+
+
+def of_ollama(name: str) -> str:
+    """Return a name of Ollama's library with the tag that it means: 'llama3.2:3b' of 'llama3.2' and 'llama3.2:latest'.
+
+    Any other name is returned as it is.
+    """
+    own = name.lower().removesuffix(":latest")
+    return f"{own}:{_OLLAMA_LATEST[own]}" if own in _OLLAMA_LATEST else name
 
 
 def preset_at(path: str) -> str | None:

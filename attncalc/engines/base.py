@@ -88,6 +88,11 @@ class EngineArgs:
     speculative_model: DraftModel | None = None
 
     @property
+    def backend(self) -> str:
+        """How llama.cpp names the GPUs, before their numbers."""
+        return {"Apple": "MTL", "AMD": "ROCm"}.get(self.device.partition(" ")[0], "CUDA")
+
+    @property
     def changes_weights(self) -> bool:
         """Whether an option adds to the weights on a GPU, or moves some of them to the host."""
         return False

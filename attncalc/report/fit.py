@@ -247,7 +247,8 @@ def verdict(found: Answer) -> str:
     used, speed = _used(result), _speed(found, on_gpus)
     start = f"{answer}:"
     if on_gpus and result.verdict == "fits":
-        start, on_gpus, speed = f"RUNS PARTLY ON THE CPU: {on_gpus}{speed};", "", ""
+        where = "ON THE CPU" if on_gpus.startswith("0 of ") else "PARTLY ON THE CPU"
+        start, on_gpus, speed = f"RUNS {where}: {on_gpus}{speed};", "", ""
     if used:
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         tokens = f"{count(workload.context)} tokens of context"

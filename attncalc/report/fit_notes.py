@@ -12,7 +12,7 @@ from ..quantity import Quantity
 from ..serving.answer import Answer
 from ..serving.fit import Deployment, FitResult, possible_verdict
 from ..serving.launch import launch_command
-from ..serving.request import ResolvedRequest, resolve
+from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.suggestions import narrower_weights
 from ..units import BYTES, GIB, count, human, long_option
 from .notes import WARNING, context_notes, device_notes, model_notes
@@ -53,7 +53,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "
             "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
         )
-        notes += _wired_limit_notes(result, resolved.gpu)
+        notes += _wired_limit_notes(result.verdict, result.request, resolved.gpu)
     has_types = resolved.engine.typed_files and model.stored is None and resolved.request.weights_dtype is None
     if has_types and result.verdict != "fits":
         notes.append("--quants lists types of GGUF files by the context that they hold.")
@@ -67,12 +67,12 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
 
 
-def _wired_limit_notes(result: FitResult, mac: Gpu) -> Iterator[str]:
+def _wired_limit_notes(verdict: str, request: FitRequest, mac: Gpu) -> Iterator[str]:
     """Yield the limit of Metal with which it fits, if that leaves macOS an eighth of the memory."""
     limit = mac.memory_gb * GIB * 7 // 8
-    if result.verdict == "fits" or limit <= mac.memory:
+    if verdict == "fits" or limit <= mac.memory:
         return
-    raised = dataclasses.replace(result.request, gpu=dataclasses.replace(mac, memory=limit, is_own=True))
+    raised = dataclasses.replace(request, gpu=dataclasses.replace(mac, memory=limit, is_own=True))
     if possible_verdict(raised) == "fits":
         size = f"{limit / GIB:g}GiB"
         yield f"--gpu {mac.name}:{size} fits: 'sudo sysctl iogpu.wired_limit_mb={limit // 2**20}' gives the GPU {size}."
@@ -102,6 +102,8 @@ def _whole_notes(result: FitResult) -> Iterator[str]:
             yield f"{' and '.join(map(long_option, placed))} can be left out: all layers fit on {gpus}."
         return
     longest = deployment.limits(*size, "low").max_context
+    if resolved.gpu and resolved.gpu.vendor == "Apple":
+        yield from _wired_limit_notes(deployment.verdict(*size) or "", whole, resolved.gpu)
     ways = [change.flag for change in islice(narrower_weights(whole), 1)]
     ways += [f"--context {longest} or less"] if longest and longest < resolved.workload.context else []
     if ways:

@@ -179,7 +179,7 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
             parts = {part.name: int(part.expected) for part in budget.reserve.runtime.parts}
             details = {detail.name: int(detail.quantity) for detail in budget.reserve.runtime.details}
         row = DeviceMemory(
-            name=f"CUDA{i}",
+            name=f"{resolved.args.backend}{i}",
             layers=device.model.main.n_layers,
             model_buffer=int(budget.weights.total) if budget.weights else 0,
             kv_buffer=int(device.needed(batch, context)),

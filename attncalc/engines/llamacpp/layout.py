@@ -251,7 +251,11 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     draft = _draft_buffer(layers, args) if args.has_draft_context else ()
     placed = placement_of(len(layers), args)
     # without a GPU nothing is divided
-    on_devices = {"CPU" if args.on_cpu else "CUDA0": buffers} if args.gpus > 1 or args.device_memory is not None else {}
+    on_devices = (
+        {"CPU" if args.on_cpu else f"{args.backend}0": buffers}
+        if args.gpus > 1 or args.device_memory is not None
+        else {}
+    )
     start = Start(args, buffers, states, window, len(layers), on_devices, draft, per_slot=pooled)
     whole = LlamaCppLayout(start, (*buffers, *draft), states, tuple(_notes(cache_specs, args, window)))
     if not on_devices or (args.gpus == 1 and not placed.is_partial and not args.no_kv_offload):
@@ -266,7 +270,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
         return dataclasses.replace(whole, buffers=buffers, states=states, is_part=True)
 
     gpus, host = [part(device) for device in range(placed.gpus)], part(HOST)
-    on_devices = {"CPU": host.buffers, **{f"CUDA{i}": gpu.buffers for i, gpu in enumerate(gpus)}}
+    on_devices = {"CPU": host.buffers, **{f"{args.backend}{i}": gpu.buffers for i, gpu in enumerate(gpus)}}
     start = dataclasses.replace(start, devices=on_devices)
     return dataclasses.replace(
         whole,

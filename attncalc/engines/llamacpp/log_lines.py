@@ -139,7 +139,7 @@ def buffer_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> It
         return
     yield f"load_tensors: offloaded {placement_of(layers, args).on_gpus}/{block_count(layers, args) + 1} layers to GPU"
     sizes = model_buffers(facts.whole, args)
-    name = f"CUDA{0 if facts.first else args.gpus - 1}"
+    name = f"{args.backend}{0 if facts.first else args.gpus - 1}"
     is_known = facts.first or facts.last
     if not sizes and is_known:
         sizes = {name: facts.weights}

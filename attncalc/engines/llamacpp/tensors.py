@@ -133,7 +133,7 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
         devices = tensors_of(model, args, predicts=predicts)
         sizes = {
             "CPU_Mapped": mapped_bytes(devices[HOST]),
-            **{f"CUDA{gpu}": cuda_bytes(devices[gpu]) for gpu in range(args.gpus)},
+            **{f"{args.backend}{gpu}": cuda_bytes(devices[gpu]) for gpu in range(args.gpus)},
         }
         return {name: size for name, size in sizes.items() if size}
 
