@@ -255,6 +255,13 @@ def _other_name(name: str, *rest: str) -> list[str]:
 
     if name in _LISTS and FOR_PROGRAMS & {*rest[:1]}:
         return [_LISTS[name], *rest]
+    if name in _OF_LOG and not rest:
+        raise MissingError(
+            f"{name}: give a start-up log, or the message in quotation marks",
+            f"for example, docker logs vllm 2>&1 | attncalc {name}; 'attncalc verify --smoke' checks this machine",
+        )
+    if name in ("--help", "-h"):
+        return ["help"]  # with options that no command has: '--help --no-color'
     if name in _OTHER_NAMES and (len(rest) == (name == "completion") or (name in _OF_LOG and len(rest) < 2)):
         return [*_OTHER_NAMES[name].split(), *rest]
     asks_for_help = re.fullmatch(_ASKS_FOR_HELP, " ".join((name, *rest)).lower().rstrip("? .!"))
