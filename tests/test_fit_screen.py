@@ -77,6 +77,15 @@ def on_terminal(
     return re.sub(r"\x1b\[[\d;]*m", "", output.getvalue())
 
 
+def test_a_screen_of_more_lines_than_the_terminal_ends_with_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    for lines, ends in ((24, False), (16, True)):
+        with monkeypatch.context() as patch:
+            patch.setattr(terminal, "screen_rows", lambda _, lines=lines: lines)
+            shown = on_terminal(fit_report(FIT), patch)
+        verdict = " ".join(shown.split()).partition(". ")[0]
+        assert shown.endswith(f"\n\n{verdict}.\n") == ends
+
+
 @each(("turn", "name"), enumerate(one_per_structure(CATALOGUE)))
 def test_the_default_screen_leaves_a_row_for_the_prompt(turn: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for report in reports(turn, name):
@@ -333,7 +342,7 @@ def test_words_replace_the_bar(plain: bool, environment: dict[str, str]) -> None
     with pytest.MonkeyPatch.context() as patch:
         screen = on_terminal(fit_report(FIT), patch, plain=plain, **environment)
     assert not set(screen) & set("█▓▒░")
-    assert "\n  weights 15.3, runtime 0.9 to 2.9, KV cache 3.5 to 5.9 GiB\n" in screen
+    assert "\n  weights 15.3 GiB, runtime 0.9 to 2.9 GiB, KV cache 3.5 to 5.9 GiB\n" in screen
     assert "\n  vLLM takes 21.6 of the GPU's 23.5 GiB (--gpu-memory-utilization 0.92)\n" in screen
 
 
@@ -349,7 +358,7 @@ def test_markdown_has_the_bar_in_words_and_the_command_as_code() -> None:
     report = fit_report(FitRequest(load("gpt2"), Workload.decode(1, 1024), gpu=gpu("t4")))
     document = markdown.render(report)
     assert document.startswith("**FITS: ")
-    assert "weights 0.2, runtime " in document
+    assert "weights 0.2 GiB, runtime " in document
     assert "```sh\nvllm serve openai-community/gpt2 --max-model-len 1024" in document
 
 

@@ -288,7 +288,10 @@ main()
         ("fit gpt2 --gpu l4 --get verdict,fits", ["fits\ttrue"]),
         ("kv gpt2 -c 1K --quiet", ["KV cache  72 MiB  75,497,472 B"]),
         ("presets gpt2 -q", ["gpt2"]),
-        ("fit gpt2 --gpu l4 -q", []),
+        (
+            "fit gpt2 --kv-memory 1GiB --engine ideal -q",  # 72 MiB in fp32: 14.2 of them
+            ["FITS: 14 concurrent requests. 1 request of 1,024 tokens needs 72 MiB, 1.00 GiB are free."],
+        ),
         ("kv gpt2 -q --fail-if kv_cache>1GiB", []),
     ],
 )
@@ -312,6 +315,12 @@ def test_warnings_and_failed_conditions_are_named_beside_the_figures_of_get(ask:
     assert (answer.out, answer.code) == ("150994944\n", 1)  # 2,048 tokens of 72 KiB
     assert "failed: kv > 1MiB: gpt2 has 150,994,944 B" in answer.err
     assert "warning: context 2,048 is beyond the learned position table of 1,024" in answer.err
+
+
+def test_a_plain_file_has_sentences_as_a_screen(ask: Ask, tmp_path: Path) -> None:
+    words = ("kv", "gpt2", "-c", "1K", "--plain")
+    ask(*words, "-o", str(tmp_path / "a.txt"))
+    assert (tmp_path / "a.txt").read_text() == ask(*words).out != ask(*words[:-1]).out
 
 
 def test_get_names_the_range_of_an_estimate(ask: Ask) -> None:

@@ -26,7 +26,7 @@ def test_the_first_line_says_what_is_needed(ask: Ask) -> None:
     answer = ask("fit", MODEL)
     found = results(ask("fit", MODEL, "--json"))
     low, high = (f"{found[name] / GIB:.1f}" for name in ("needed_low", "needed_high"))
-    assert answer.out.startswith(f"NEEDS {low} to {high} GiB: weights 15.0, KV cache 1.0, runtime ")
+    assert answer.out.startswith(f"NEEDS {low} to {high} GiB: weights 15.0 GiB, KV cache 1.0 GiB, runtime ")
     assert (answer.code, answer.err) == (0, "")
 
 

@@ -202,8 +202,6 @@ class PlainOutputOptions(Options):
         deliver(text, self.output, force=self.force)
 
 
-_TOLD = ("fit", "train", "plan", "what_fits", "diagnosis", "verify", "records")
-"""Reports whose answer is the exit code."""
 _SUFFIXES = [suffix for known in FORMATS.values() for suffix in known.suffixes if suffix]
 
 
@@ -277,9 +275,7 @@ class AnswerOptions(ReportOptions):
     unit: Annotated[
         Text, option("--unit", metavar="UNIT", help="Unit of sizes with --get, as GiB, GB or MB. Default: B.")
     ] = None
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print one line, or nothing if the exit code tells the answer. Also -q.")
-    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer in one line. Also -q.")] = False
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError as `ReportOptions`, and if --get is combined with a format."""
@@ -313,7 +309,7 @@ class AnswerOptions(ReportOptions):
                 tell(f"note: {range_}")
         elif not self.is_silent:
             super().show(report, picture_too=picture_too)
-        elif not report.fail_if and report.command not in _TOLD:
+        elif not report.fail_if:
             self.write(lines.short(report))
 
 

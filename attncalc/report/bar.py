@@ -43,10 +43,10 @@ class Bar(NamedTuple):
     owner: str = "the GPU"  # what has the memory: 'the GPU', 'each GPU', 'the CPU'
 
     def words(self) -> tuple[str, str]:
-        """Return what the bar shows in two sentences, with figures in GiB: both ends of a range, '0.3 to 2.4'."""
-        runtime = f"runtime {gib_range(*self.runtime)}, " if self.runtime[1] else ""
-        weights, cache = f"weights {gib(self.weights)}", f"KV cache {gib_range(*self.cache)}"
-        return f"{weights}, {runtime}{cache} GiB", self._limits()
+        """Return what the bar shows in two sentences: both ends of a range, '0.3 to 2.4'."""
+        runtime = f"runtime {gib_range(*self.runtime)} GiB, " if self.runtime[1] else ""
+        weights, cache = f"weights {gib(self.weights)} GiB", f"KV cache {gib_range(*self.cache)} GiB"
+        return f"{weights}, {runtime}{cache}", self._limits()
 
     def lines(self) -> tuple[Line, ...]:
         """Return the bar, its legend and the memory that the engine takes."""

@@ -64,10 +64,10 @@ def answer_report(
     details, bar = detail_figures(result, figures), _memory_bar(result)
     bounds, per_user = _bounds(answer, with_variants) if with_bounds else Section(()), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
-    head, *facts = _heading(answer)
+    (head, *facts), times = _heading(answer), _times(answer, roofline)
     report = Report(
         "fit",
-        (head, *_times(answer, roofline), *facts),
+        (*times, head, *facts) if result.fits else (head, *times, *facts),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         (*figures.values(), *bounds.figures),
@@ -260,7 +260,7 @@ def verdict(found: Answer) -> str:
     no_cache = f"no KV cache{' on the GPU' if _on_gpus(result) or resolved.engine.cache_on_host(resolved.args) else ''}"
     needed = human(result.needed, BYTES) if result.needed else no_cache
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
-    free = f"{_free(budget, '' if ' GiB' in needed else ' GiB')} free"
+    free = f"{_free(budget)} free"
     each = f"{per_replica}," if per_replica else ""
     if start == "FITS:" and (room := _room(found)):
         start = f"FITS: {room}."
@@ -378,12 +378,12 @@ def _per_replica(resolved: ResolvedRequest) -> str:
     return f", {most}{count(batch)} on each of {plural(replicas, copy_name(resolved))}"
 
 
-def _free(budget: MemoryBudget, unit: str) -> str:
-    """Return the memory for the cache with a verb: '4.1 to 4.6 are', or '4.1 to 4.6 GiB are' with a unit."""
+def _free(budget: MemoryBudget) -> str:
+    """Return the memory for the cache with a verb: '4.1 to 4.6 GiB are'."""
     low, high = budget.kv_memory_low, budget.kv_memory_high
     if human(low, BYTES) == human(high, BYTES):
         return f"{human(low, BYTES)} {'are' if low else 'is'}"
-    return f"{gib_range(low, high)}{unit} are"
+    return f"{gib_range(low, high)} GiB are"
 
 
 def _memory_bar(result: FitResult) -> Bar | None:

@@ -37,7 +37,9 @@ def ranges(report: Report, names: Sequence[str]) -> Iterator[str]:
 
 def short(report: Report) -> str:
     """Return the answer in one line, or the first column of a list without one."""
-    answer = report.answer or report.extra.get("answer")
+    sentences = (table.rows[i][0] for table in report.tables if not table.columns[1:] for i in sorted(table.strong))
+    answer = report.answer or report.extra.get("answer") or next(sentences, "")
+    answer = report.heading[0] if report.verdict else answer
     if report.rows is not None and not answer:
         return "".join(f"{_cell(next(iter(row.values())))}\n" for row in report.rows)
     first = report.figures[0]

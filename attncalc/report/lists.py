@@ -33,6 +33,14 @@ def screen_width(stream: TextIO) -> int:
         return WIDTH
 
 
+def screen_rows(stream: TextIO) -> int:
+    """Return the lines of the terminal, less one for the prompt; 0 if it is none."""
+    try:
+        return max(0, os.get_terminal_size(stream.fileno()).lines - 1)
+    except (OSError, ValueError):
+        return 0
+
+
 def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
     """Return `text` in lines of at most `width` columns, indented by `hanging` after the first.
 

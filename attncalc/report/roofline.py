@@ -250,11 +250,18 @@ def _per_second(step: Step, tokens: int) -> str:
 
 
 def bounds_text(bounds: Roofline) -> str:
-    """Return the answer: 'Decode step at context 8,192: at least 14.7 ms, memory-bound (58.1 FLOP/byte).'."""
-    at_context = f"Decode step at context {count(bounds.workload.context)}"
-    steps = ((at_context, bounds.decode), ("Prefill", bounds.prefill))
+    """Return the answer: 'At most 68 tokens/s: a decode step at context 8,192 takes at least 14.7 ms, ...'."""
+    step, batch, rate = (
+        f"decode step at context {count(bounds.workload.context)}",
+        bounds.workload.batch,
+        float(bounds.tokens_per_second or 0),
+    )
+    if rate:
+        of_all = f" of {plural(batch, 'request')}" if batch > 1 else ""
+        step = f"At most {rate:,.{1 if rate < 10 else 0}f} tokens/s{of_all}: a {step}"
+    steps = ((step[:1].upper() + step[1:], bounds.decode), ("A prefill", bounds.prefill))
     return " ".join(
-        f"{name}: at least {quotient(step.seconds, SECONDS)}, {step.bound_by}-bound "
+        f"{name} takes at least {quotient(step.seconds, SECONDS)}, {step.bound_by}-bound "
         f"({number(float(step.intensity))} FLOP/byte)."
         for name, step in steps
         if step

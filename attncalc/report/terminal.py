@@ -9,7 +9,7 @@ from rich.text import Text
 
 from .bar import Kind
 from .characters import printable
-from .lists import screen_width
+from .lists import screen_rows, screen_width
 from .report import Report
 from .text import layout
 
@@ -32,7 +32,8 @@ def print_report(report: Report, *, explain: bool = False) -> None:
     console = Console(highlight=False, soft_wrap=True, width=width)
     is_styled = not (console.no_color or console.is_dumb_terminal)
     styles = _STYLES if is_styled else {}
-    for i, block in enumerate(layout(report, explain=explain, width=width, with_bar=is_styled)):
+    rows = screen_rows(sys.stdout)
+    for i, block in enumerate(layout(report, explain=explain, width=width, with_bar=is_styled, rows=rows)):
         if i:
             console.print()
         for line in block:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from .bar import Bar, Kind, Line, Piece
@@ -14,18 +15,21 @@ HEIGHT = 23
 """Lines of a default screen: those of a terminal of 24, less one for the prompt."""
 
 
-def render(report: Report, *, explain: bool = False, width: int = WIDTH, plain: bool = False) -> str:
+def render(report: Report, *, explain: bool = False, width: int = WIDTH, plain: bool = False, rows: int = 0) -> str:
     """Return the report in lines of at most `width` columns; only a longer word makes a longer line.
 
     `plain` shows tables as lists, in which each number comes after its name: a screen reader reads them so.
     """
-    blocks = ("\n".join(map(as_text, block)) for block in layout(report, explain=explain, width=width, plain=plain))
-    return "\n\n".join(blocks) + "\n"
+    blocks = layout(report, explain=explain, width=width, plain=plain, rows=rows)
+    return "\n\n".join("\n".join(map(as_text, block)) for block in blocks) + "\n"
 
 
 def height(report: Report) -> int:
     """Return the number of lines of a terminal of WIDTH columns, without formulas."""
-    blocks = layout(report, with_bar=True)
+    return _height(layout(report, with_bar=True))
+
+
+def _height(blocks: Sequence[Sequence[Line]]) -> int:
     return sum(map(len, blocks)) + len(blocks) - 1  # an empty line between two blocks
 
 
@@ -38,12 +42,19 @@ def first_that_fits(screens: Iterable[Report], lines: int = HEIGHT) -> Report:
 
 
 def layout(
-    report: Report, *, explain: bool = False, width: int = WIDTH, with_bar: bool = False, plain: bool = False
+    report: Report,
+    *,
+    explain: bool = False,
+    width: int = WIDTH,
+    with_bar: bool = False,
+    plain: bool = False,
+    rows: int = 0,
 ) -> list[Sequence[Line]]:
     """Return the blocks of lines of a screen, between which a line is empty.
 
     `width` is that of a table; a formula has at most 120 columns, and text at most WIDTH. `with_bar` shows the memory
-    as a bar of block characters, and not only in words.
+    as a bar of block characters, and not only in words. A screen of more than `rows` lines ends with the first sentence
+    of the verdict, which scrolls away.
     """
     text_width = min(width, WIDTH)
     blocks = [_heading_lines(report, text_width, with_bar)]
@@ -58,7 +69,11 @@ def layout(
         parts = (part for table in report.tables for part in ([table] if plain else divided(table, width)))
         blocks += [_table_lines(part, width, plain) for part in parts]
     blocks += [[line for note in notes for line in _note_lines(note, text_width)] for notes in report.note_blocks]
-    return [*blocks, *(_table_lines(table, width, plain) for table in report.footer)]
+    blocks += [_table_lines(table, width, plain) for table in report.footer]
+    if rows and report.verdict and _height(blocks) > rows:
+        verdict = re.split(r"(?<=\.) (?=[A-Z0-9])", report.heading[0])[0]
+        blocks.append(_lines(wrapped(verdict, width=text_width), report.verdict))
+    return blocks
 
 
 def as_text(line: Line) -> str:

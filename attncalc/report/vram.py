@@ -66,10 +66,10 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
 
 def _answer(of: Need) -> str:
     each = f" on each of {of.resolved.gpus} GPUs" if of.resolved.gpus > 1 else ""
-    cache = f"KV cache {gib(int(of.cache))}, " if of.cache else ""
+    cache = f"KV cache {gib(int(of.cache))} GiB, " if of.cache else ""
     runtime = gib_range(of.reserve.low, of.reserve.high)
     total = gib_range(of.low, of.high)
-    return f"NEEDS {total} GiB{each}: weights {gib(int(of.weights.total))}, {cache}runtime {runtime}."
+    return f"NEEDS {total} GiB{each}: weights {gib(int(of.weights.total))} GiB, {cache}runtime {runtime} GiB."
 
 
 def subject(need: Need, engine: str, of: str = "") -> str:

@@ -14,7 +14,7 @@ from ..errors import AttncalcError
 from ..units import truncate
 from .characters import printable
 from .formats import choose_format, goes_to_file
-from .lists import screen_width, tell
+from .lists import screen_rows, screen_width, tell
 from .notes import ALERTS
 from .report import Report
 
@@ -35,18 +35,20 @@ def write(
     Raises AttncalcError if the format is unknown, or if the file exists (without force) or cannot be written.
     """
     chosen = choose_format(form, output)
-    if output is None and not force and chosen.name == "table":
-        if sys.stdout.isatty() and not plain:
-            from .terminal import print_report
+    to_screen = output is None and not force
+    if to_screen and chosen.name == "table" and sys.stdout.isatty() and not plain:
+        from .terminal import print_report
 
-            print_report(report, explain=explain)
-            return
+        print_report(report, explain=explain)
+        return
+    if chosen.name == "table":
         from .text import render
 
-        deliver(render(report, explain=explain, width=screen_width(sys.stdout), plain=plain), None, force=False)
-        return
-    chosen.check(output)
-    content = chosen.render(report, explain=explain)
+        size = {"width": screen_width(sys.stdout), "rows": screen_rows(sys.stdout)} if to_screen else {}
+        content: Any = render(report, explain=explain, plain=plain, **size)
+    else:
+        chosen.check(output)
+        content = chosen.render(report, explain=explain)
     if chosen.is_binary and not goes_to_file(output):
         sys.stdout.buffer.write(content)
         return
