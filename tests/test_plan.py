@@ -612,6 +612,24 @@ def test_the_expected_bill_and_price_of_tokens_are_of_the_same_gpus(ask: Ask) ->
     assert int(expected[0]) > int(best[1])
 
 
+@each(("api", "of_request"), [
+    ("0.6", 1300 * 0.6 / 10**6),
+    ("0.5,1.5", (1000 * 0.5 + 300 * 1.5) / 10**6),
+    ("0.01", 1300 * 0.01 / 10**6),
+])  # fmt: skip
+def test_gpus_break_even_with_an_api_at_the_rate_at_which_it_costs_as_much(
+    ask: Ask, api: str, of_request: float
+) -> None:
+    load = ("--rate", "2/s", "--efficiency", "0.5", "--prompt", "1000", "--output-len", "300")
+    words = ("plan", "llama3.1-8b", "--gpu", "h100", "--price", "2.5", *load)
+    found = figures_of(ask(*words, "--api-price", api, "--json").document)
+    assert found["break_even_rate"] == pytest.approx(2.5 * found["gpus"] / 3600 / of_request)
+    screen = " ".join(ask(*words, "--api-price", api).out.split())
+    assert f"{2 * 2_628_000 * of_request:,.0f} per month for 2 requests/s" in screen
+    capacity = float(re.findall(r"up to ([\d.]+) requests/s", screen)[0])
+    assert ("the API is cheaper at any rate" in screen) == (found["break_even_rate"] > capacity)
+
+
 def test_a_request_counts_for_as_long_as_it_runs(tmp_path: Path) -> None:
     """Outputs of 100 and 300 tokens run 100 and 300 steps: (100 x (1000 + 50) + 300 x (2000 + 150)) / 400 = 1875."""
     file = tmp_path / "requests.csv"
@@ -677,6 +695,8 @@ def test_usual_requests_are_assumed_and_named(ask: Ask, words: str, prompt: int,
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price h100=free", "--price h100-80gb: 'free' is not"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price no.yaml", "--price: no.yaml: no such file"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort price", "--sort price needs --price"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --api-price 1", "--api-price needs --price"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --api-price 1,2,3", "--api-price: '1,2,3' has more than two"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort cost", "--sort cannot be 'cost'"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --growth 0", "--growth: '0' is not a number above 0"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --growth x", "--growth: 'x' is not a number above 0"),

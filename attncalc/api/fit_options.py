@@ -33,7 +33,7 @@ USERS = Option(
 PRICE = Option(
     "--price",
     also=("--prices", "--cost"),
-    metavar="PRICES",
+    metavar="PRICE,...",
     common=True,
     help="Prices per hour, of a GPU or an instance: h100=2.49,p5.48xlarge=98; or a .yaml file.",
 )

@@ -56,6 +56,17 @@ def _budget(text: str, name: str) -> Ratio:
     return ratio(*parse_per(text, name, each="hour", example="10000/month or 20/h"))
 
 
+def _api_price(text: str, name: str) -> tuple[Ratio, Ratio]:
+    """Return the prices of a million tokens of input and of output, of '0.60' or '0.50,1.50'."""
+    parts = [part.strip().lstrip("$€£") for part in text.split(",", 2)]
+    if len(parts) > 2:
+        raise BadValueError(
+            f"{name}: '{truncate(text)}' has more than two prices", "write 0.60, or input,output: 0.5,1.5"
+        )
+    prices = [ratio(*parse_decimal(part, name)) for part in parts]
+    return prices[0], prices[-1]
+
+
 def _percentile(text: str, name: str) -> float:
     numerator, denominator = parse_decimal(text.removeprefix("p"), name, upper=100)
     return numerator / denominator
@@ -192,6 +203,11 @@ class CostOptions(TypedDict, total=False):
         BUDGET,
         "The most that GPUs may cost, as 10000/month or 20/h; with --price.",
         With(metavar="MONEY/TIME"),
+    ]
+    api_price: Annotated[
+        str | float | None,
+        Parser(_api_price, "PRICE,..."),
+        "An API's price of a million tokens, as 0.60, or of input,output: the rate from which GPUs are cheaper.",
     ]
     watts: Annotated[bool, "Show the power of the GPUs, and kWh per million tokens."]
     sort: Annotated[

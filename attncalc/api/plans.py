@@ -122,16 +122,16 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     traffic = read_traffic({**load, **usual})
     rate, factor = load.get("rate"), load.get("load_factor")
     prices = read_prices(costs["price"], names) if "price" in costs else {}
-    gpus = _gpus(names, prices)
-    if budget and not prices:
-        raise AttncalcError("--budget needs --price", "give the prices: --price h100=2.49,h200=3.79")
+    usual_sort = "tokens-per-second" if load.keys().isdisjoint(("users", "rate")) else "price" if prices else "gpus"
+    gpus, sort = _gpus(names, prices), str(costs.get("sort") or usual_sort)
+    of_prices = {"--budget": budget, "--api-price": "api_price" in costs, f"--sort {sort}": sort.startswith("price")}
+    for name in (name for name, is_given in of_prices.items() if is_given and not prices):
+        raise AttncalcError(f"{name} needs --price", "give the prices: --price h100=2.49,h200=3.79")
     space = Space(
         **{name: _counts(options, name) for name in ("tp", "pp", "dp", "attn_dp")},
         expert_parallel=bool(options.get("enable_expert_parallel")),
         max_gpus=max_gpus,
     )
-    if costs.get("sort") == "price" and not prices:
-        raise AttncalcError("--sort price needs --price", "give the prices: --price h100=2.49,h200=3.79")
     dtypes = [(cache, weights) for weights in _texts(options, "weights_dtype") for cache in _texts(options, "kv_dtype")]
     requests = [
         request
@@ -155,12 +155,12 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
             max_gpus=max_gpus,
             budget=budget,
             prices=prices,
+            api_price=costs.get("api_price"),
             shows_power=bool(options.get("watts")),
             assumed=f"Assumed: {', '.join(assumed)}." if assumed else "",
         ),
         growth=_growth(options.get("growth")),
-        sort=costs.get("sort")
-        or ("tokens-per-second" if load.keys().isdisjoint(("users", "rate")) else "price" if prices else "gpus"),
+        sort=sort,
         is_whole=bool(options.get("all")),
         disaggregates=bool(options.get("disaggregate")),
     )

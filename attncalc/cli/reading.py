@@ -122,7 +122,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     asks_flops = any(item.idea and item.idea.means.startswith("flops | train") for item in items)
     votes["flops"] += 9 * (asks_flops and "D" in numbers_given(items) and not kinds["gpu"])
     asks_users = any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
-    is_limited = any(map(_has_nodes, items)) or "--budget" in named
+    is_priced = "--price" in named and any(re.match(r"\d+x", item.text) for item in items)
+    is_limited = any(map(_has_nodes, items)) or "--budget" in named or is_priced
     votes["plan"] += (9 if is_limited else -9) * asks_users
     counts = [item.value or "" for item in items if item.idea and item.idea.means.startswith("plan --users")]
     # 'how many requests per second can 2 h100 serve', '10000 users', which are those of several replicas
@@ -349,11 +350,7 @@ class Reading:
         return option is not None and ((is_optional and not value) or bool(value) == bool(placeholder(option)))
 
     def _takes_list(self, name: str) -> bool:
-        return (
-            self._command == "sweep"
-            or name == "--price"
-            or ",..." in str(getattr(self._options.get(name), "metavar", ""))
-        )
+        return self._command == "sweep" or ",..." in str(getattr(self._options.get(name), "metavar", ""))
 
     def _set(self, name: str, *value: str, is_example: bool = False, is_further: bool = False) -> bool:
         """Set an option, and return whether that is possible.

@@ -91,6 +91,11 @@ FIGURES = FigureRows(
         "best case, or with --efficiency",
         f"without --price, {_NO_TIMES}",
     ),
+    break_even_rate=ratio_row(
+        "requests/s from which the GPUs are cheaper than the API",
+        "requests per second on average at which the GPUs cost as much as the API",
+        "without --api-price",
+    ),
     watts=FigureRow("power", NO_UNIT, "the GPUs' maximum power together, in W, without their hosts", _NO_POWER),
     kwh_per_million_tokens=ratio_row(
         "kWh of a million tokens", "kWh of a million output tokens at that power and speed", f"{_NO_POWER}, {_NO_TIMES}"
@@ -219,6 +224,7 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         tpot_estimate=speed and speed.tpot,
         tokens_per_second_estimate=row.tokens_per_second,
         price_per_million_tokens=row.price_per_million,
+        break_even_rate=row.break_even_rate,
         watts=row.watts,
         kwh_per_million_tokens=row.kwh_per_million,
         price_per_hour=row.price,
@@ -284,6 +290,24 @@ def _per_million(row: Row) -> str:
     return f"{float(row.price_per_million or 0):,.3g} per million output tokens"
 
 
+def _api(row: Row) -> str:
+    """Return what an API costs, and from which rate the GPUs of a row cost less, on average."""
+    demand, enough = row.demand, float(row.break_even_rate or 0)
+    of_runs = None if demand.is_bound else published(row)
+    reached, part = of_runs.median if of_runs else 1.0, float(demand.load_factor or 1)
+    most = row.most_requests_per_second * reached * part
+    prices = list(dict.fromkeys(f"{float(price):,.4g}" for price in demand.api_price or ()))
+    text = f"API at {' (input) and '.join(prices)}{' (output)' * len(prices[1:])} per million tokens"
+    rate = float(demand.rate or reached * (row.requests_per_second or 0)) * part
+    if rate and not demand.is_open:
+        bill = float(row.price_per_month or 0) * rate / enough
+        text += f": {bill:,.0f} per month for {number(rate)} requests/s"
+    best_case = "" if demand.efficiency or of_runs else " at best"
+    never = "; the API is cheaper at any rate" if enough > most else ""
+    at = f"{number(enough)} requests/s, capacity {number(most)}{best_case}"
+    return f"{text}. Break-even with {plural(row.gpus, 'GPU')}: {at}{never}"
+
+
 def _expected(typical: Row, of_runs: PublishedRange) -> str:
     """Return the GPUs, or the users of these, at the speed of the median published run."""
     gpu, enough = typical.candidate.gpu, plural(typical.gpus, "GPU")
@@ -320,7 +344,9 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     for name in (name for name in models if name in expected):
         lines.append((f"{name}: " if len(models) > 1 else "") + _expected(*expected[name]))
     if len(models) == 1 and prices:
-        lines.append(_cost(plan.rows[0], expected[models[0]][0] if expected else None))
+        typical = expected[models[0]][0] if expected else None
+        lines.append(_cost(plan.rows[0], typical))
+        lines += [_api(typical or plan.rows[0])] if plan.demand.api_price else []
     first = plan.requests[0]
     assert first.traffic is not None
     each = "for each model" if len(models) > 1 else ""
@@ -605,6 +631,8 @@ def _load_facts(plan: Plan) -> dict[str, Any]:
         "ttft": plan.demand.ttft,
         "tpot": plan.demand.tpot,
         "efficiency": plan.demand.efficiency and float(plan.demand.efficiency),
+        "api_price_input": plan.demand.api_price and float(plan.demand.api_price[0]),
+        "api_price_output": plan.demand.api_price and float(plan.demand.api_price[1]),
         "budget_per_hour": plan.demand.budget and float(plan.demand.budget),
         "spread": plan.demand.spread,
         "prompt": traffic.prompt,

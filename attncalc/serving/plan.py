@@ -88,6 +88,7 @@ class Demand(NamedTuple):
     max_gpus: int | None = None  # the most GPUs; None without a limit
     budget: Ratio | None = None  # the highest price of an hour; None without a limit
     prices: Mapping[str, Ratio] = MappingProxyType({})  # {GPU, or instance: price of a GPU for an hour}
+    api_price: tuple[Ratio, Ratio] | None = None  # an API's prices of a million tokens of input and of output
     shows_power: bool = False  # whether the screen shows the power of the GPUs
     assumed: str = ""  # a sentence about options that were not given: 'Assumed: --prompt 4K.'
 
@@ -218,6 +219,11 @@ class Row(NamedTuple):
         return float(speed) / output if speed and output else None
 
     @property
+    def most_requests_per_second(self) -> float:
+        """Requests per second that all replicas finish with as many concurrent ones as they serve."""
+        return self.replicas * capacity(self.candidate, self.demand._replace(users=None, rate=ratio(1, 1)))
+
+    @property
     def watts(self) -> Quantity | None:
         """The most power of all GPUs; None if it is unknown."""
         watts = self.candidate.gpu.watts
@@ -242,6 +248,25 @@ class Row(NamedTuple):
         output = symbol("output", self.candidate.users.traffic.output, "output tokens of a request")
         requests = symbol("requests", rate.numerator, f"requests in {rate.denominator} s")
         return _per_million(self.price, self.demand.on_average(ratio(requests * output, rate.denominator)))
+
+    @property
+    def break_even_rate(self) -> Ratio | None:
+        """Requests per second at which the GPUs cost as much as an API; None without its price and the GPUs'."""
+        price, api = self.price, self.demand.api_price
+        if price is None or api is None:
+            return None
+        traffic, (prompts, outputs) = self.candidate.users.traffic, api
+        scale = prompts.denominator * outputs.denominator
+        of_input = symbol("input", prompts.numerator * outputs.denominator, f"price of a million, times {scale}")
+        of_output = symbol(
+            "output_price", outputs.numerator * prompts.denominator, f"price of a million, times {scale}"
+        )
+        prompt, output = symbol("prompt", traffic.prompt, "tokens"), symbol("output", traffic.output, "tokens")
+        million, hour = symbol("million", 10**6 * scale, f"tokens, times {scale}"), symbol("hour", 3600, "s")
+        of_request = prompt * of_input + output * of_output
+        return ratio(
+            symbol("price", price.numerator, "price of an hour") * million, price.denominator * hour * of_request
+        )
 
     @property
     def _gpus(self) -> Quantity:
@@ -645,6 +670,7 @@ def _typical(
 ) -> tuple[Row, PublishedRange] | None:
     """Return one of `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those."""
     same = [one for one in candidates if one.group == best.candidate.group]
+    same = [best.candidate] if demand.is_open else same
     found, reached = best, published(best) if demand.is_bound or demand.is_open else None
     for _ in range(3):
         if reached is None:
