@@ -482,8 +482,8 @@ def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
     return Printed(match[1], match[0], _UNITS[match[2]]) if match else None
 
 
-_USUAL_SHARE, _MOST_MEMORY = "0.9", 288 * GIB
-"""vLLM's share before 0.20, and about the most memory of a GPU (B300, MI355X): what is assumed if a log has neither."""
+_USUAL_SHARE, _USUAL_MEMORY = "0.9", 80 * GIB
+"""vLLM's share before 0.20, and the memory of most GPUs that serve: what is assumed if a log has neither."""
 _MARGIN = GIB // 4
 """Bytes that should stay free beyond an allocation that failed after the cache was there."""
 
@@ -539,7 +539,7 @@ def larger_share(
         missing: Bytes that are missing, if the log shows them, and not the GPU's memory.
     """
     share = log.settings.get("gpu_memory_utilization")
-    if missing > (Fraction(largest) - Fraction(share or _USUAL_SHARE)) * _MOST_MEMORY:
+    if missing > (Fraction(largest) - Fraction(share or _USUAL_SHARE)) * _USUAL_MEMORY:
         return ()
     if max(Fraction(share or 0), least) >= Fraction(largest):
         return ()

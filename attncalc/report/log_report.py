@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..serving.log_cause import Diagnosis, diagnose_alone, requests_in_words
 from ..serving.log_check import Estimate, LogComparison, compare, with_failed_cache, with_logged_weights
 from ..serving.log_doctor import NAME_THE_LOGS_MODEL, LoadState, diagnose, load_state, named_otherwise
 from ..serving.request import FitRequest, ResolvedRequest, resolve
+from ..serving.suggestions import Suggestion
 from ..units import BYTES, count, human, truncate
 from .fit import answer_report, hardware, model_heading, request_facts
 from .fit_facts import changes_facts
@@ -67,11 +69,13 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     is_by_size = request.weights_dtype != asked.weights_dtype
     is_stored = is_by_size and log.served and (named is None or log.served.startswith(("/", ".", "~")))
     weights_dtype = request.weights_dtype if is_stored else log.checkpoint_dtype
-    given = _Given(log.settings.get("gpu_memory_utilization"), weights_dtype, is_within=log.within is not None)
+    share = log.settings.get("gpu_memory_utilization")
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     if diagnosis and diagnosis.cause != "other_model":
         diagnosis = diagnosis._replace(notes=(*by_size, *diagnosis.notes))
     answer = Answer.to(comparison.request)
+    resolved = resolve(request) if request.gpu else answer.resolved
+    given = _Given(share, weights_dtype, log.within is not None, resolved)
     other_model = "" if diagnosis or comparison.agrees else named_otherwise(request.model, log, named)
     printed = None if comparison.agrees else log.logged.get("kv_tokens")
     tokens = (printed and printed.number) or answer.result.pool.tokens
@@ -287,6 +291,7 @@ class _Given(NamedTuple):
     share: str | None  # the share in the log, with which it had its memory; a request without a GPU has none
     weights_dtype: str | None  # the dtype of the log's checkpoint, by its name or its size: it needs no option
     is_within: bool  # whether another program started it: then no command of the engine starts it
+    resolved: ResolvedRequest  # by the log and the options
 
 
 def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> list[Table]:
@@ -306,16 +311,24 @@ def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> li
     changes = diagnosis.changes[:most]
     rows = []
     for change in changes:
-        first, *others = wrapped(change.flag or change.change, "  ", WIDTH - len(_REQUESTS) - 4)
+        first, *others = wrapped(_typed(change, given), "  ", WIDTH - len(_REQUESTS) - 4)
         longest = change.result.longest_request
         room = f"up to {count(longest)} tokens" if longest else times(change.result.pool.concurrency, 2)
         rows += [(first, room), *((line, "") for line in others)]
     tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
     commands = [(change, command) for change in changes if (command := _command(change.result.resolved, given))]
     for change, command in commands if most is None else commands[:1]:
-        which = change.flag or change.change if len(changes) > 1 else "it"
+        which = _typed(change, given) if len(changes) > 1 else "it"
         tables += command_table(command, f"with {which}:")
     return tables
+
+
+def _typed(change: Suggestion, given: _Given) -> str:
+    """Return a change as it is typed in the engine's command, as '--kv-cache-dtype fp8'; of attncalc without one."""
+    before, after = (_command(one, given) for one in (given.resolved, change.result.resolved))
+    options = [re.split(" (?=-)", command or "") for command in (before, after)]
+    own = [option for option in options[1] if option not in options[0]] if before and after else []
+    return " ".join(own) or change.flag or change.change
 
 
 def _command(resolved: ResolvedRequest, given: _Given) -> str | None:

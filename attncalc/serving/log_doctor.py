@@ -264,7 +264,8 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
         if needed <= room:
             return alone._replace(notes=("By the estimate the GPU's memory is enough.",))
         reason = f"{alone.reason} By the estimate, {reason[0].lower()}{reason[1:]}"
-    changes, words = _changes(estimate), _tried(estimate)
+    with_share = refusal.kind != "out_of_memory"  # a larger share leaves less for what failed
+    changes, words = _changes(estimate, with_share=with_share), _tried(estimate, with_share=with_share)
     if needed <= room or alone.cause == "compute_too_large":  # the estimate may err, and the log does not
         advice = alone.advice if needed <= room and not changes else ()
         return alone._replace(changes=changes, notes=(note,), tried=words, advice=advice)
@@ -280,11 +281,11 @@ def _measured(excess: int) -> str:
     return f"{sizes}; the changes are computed with the log's."
 
 
-def _changes(result: FitResult) -> tuple[Suggestion, ...]:
+def _changes(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion, ...]:
     """Return the changes with which it starts; first, if the users' requests are known, a context that holds them."""
     traffic, context = result.request.traffic, result.resolved.workload.context
     longest = int(traffic.worst_tokens) if traffic else context
-    changes = suggestions(result)
+    changes = suggestions(result, with_share=with_share)
     if longest < context and result.verdict != "fits":
         shorter = fit(result.request.with_workload(context=longest))
         if shorter.verdict == "fits":
@@ -367,9 +368,9 @@ def _fewer_sequences(result: FitResult) -> Suggestion | None:
     )
 
 
-def _tried(result: FitResult) -> str:
+def _tried(result: FitResult, *, with_share: bool = True) -> str:
     """Return which changes were computed, in words; '' for none, since by the estimate it fits."""
-    return "" if result.verdict == "fits" else tried(result.resolved)
+    return "" if result.verdict == "fits" else tried(result.resolved, with_share=with_share)
 
 
 def _reason(result: FitResult, room: int) -> tuple[str, str]:
