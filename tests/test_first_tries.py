@@ -180,7 +180,6 @@ fit llama3-8b --kv-size 8
 train llama3-8b --deepspeed ds_config.json
 fit llama3-8b --gpu h100 --hicache
 train llama3-8b on 10000 samples
-vicuna 13b on a 4090
 """
 
 

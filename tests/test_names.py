@@ -57,7 +57,7 @@ def test_every_preset_has_its_own_name() -> None:
 def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     assert hint("llama3.2") == "which one: llama3.2-1b, llama3.2-3b, llama3.2-11b-vision? "
     assert hint("T5") == "did you mean 't5-base'? "
-    assert hint("llama-2-13b") == "did you mean 'llama2-7b'? "  # and not llama3.2-3b, of similar letters
+    assert hint("llama-2-33b") == "did you mean 'llama2-7b'? "  # and not llama3.2-3b, of similar letters
     assert hint("gemma-3-12b-it-qat") == "did you mean 'gemma3-12b'? "
     assert hint("70B") == "which one: llama3.1-70b, llama3-70b, llama2-70b? "
 

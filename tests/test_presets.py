@@ -17,7 +17,7 @@ from attncalc import ModelSpec, load, preset_names
 from attncalc.attention import KINDS, Attention, Cross
 from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config import load_with_config
-from attncalc.config.presets import Preset, _by_size, _described, preset_of, presets
+from attncalc.config.presets import Preset, _by_size, _described, more_names, preset_of, presets
 
 ROWS, COLUMNS = 24, 80
 MODELS = REPOSITORY / "presets/models"
@@ -27,7 +27,9 @@ def test_the_list_leaves_a_row_for_the_prompt(ask: Ask) -> None:
     lines = ask("presets").out.splitlines()
     assert len(lines) < ROWS
     assert max(map(len, lines)) <= COLUMNS
-    assert lines[0] == f"{len(preset_names())} built-in models  'attncalc presets qwen' shows their figures"
+    assert (
+        lines[0] == f"{len(preset_names())} built-in models  'attncalc presets qwen' shows figures, and further models"
+    )
 
 
 def test_a_pipe_has_one_name_per_line() -> None:
@@ -76,6 +78,15 @@ def test_full_shows_the_figures_of_all_in_80_columns(ask: Ask) -> None:
     lines = ask("presets", "--full").out.splitlines()
     assert max(map(len, lines)) <= COLUMNS
     assert {line.split()[0] for line in lines if line.startswith("  ")} >= set(preset_names())
+
+
+def test_further_models_are_found_by_name_and_not_listed(ask: Ask, tmp_path: Path) -> None:
+    assert not {*more_names()} & {*preset_names()}
+    assert "pythia-1.4b" in ask("presets", "pythia").out
+    assert "pythia-1.4b" not in ask("presets", "--full").out
+    (tmp_path / "model.yaml").write_text(ask("presets", "show", "EleutherAI/pythia-1.4b").out)
+    assert load(tmp_path / "model.yaml").main == load("Pythia 1.4B").main
+    assert preset_of("vicuna:13b") == "llama2-13b"  # Ollama's library, a source of that model
 
 
 def test_options_stand_before_or_after_the_word(ask: Ask) -> None:

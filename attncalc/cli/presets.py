@@ -84,7 +84,7 @@ def _matching(words: list[str]) -> list[Preset]:
         is_family = families.count(word.lower()) > 1  # whose presets are found without reading all files
         return preset.matches(word) or (not is_family and word.lower() in attention_words(load(preset.name)))
 
-    found = [preset for preset in all_presets() if all(has(preset, word) for word in words)]
+    found = [one for one in all_presets() if all(has(one, word) for word in words) and (words or one.is_listed)]
     if found:
         return found
     known = {name for preset in all_presets() for name in (preset.family, preset.name)}

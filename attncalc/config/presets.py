@@ -19,6 +19,7 @@ from ..units import truncate
 from .data_files import compiled_file, file_names, presets_folder
 
 _REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
+_TAG = r"(?a)ollama\.com/library/([\w.:-]+)"
 _TITLE = r"(?m)^title: *(.+)$"
 _FREE_NAME = r"(?a)[\w .:-]{1,80}"
 """A name that may be spelled freely: without a slash, it is no path and no repository."""
@@ -65,12 +66,18 @@ class Preset(NamedTuple):
     name: str  # the name of its file: 'qwen3-32b'
     title: str  # its title: 'Qwen3 32B'
     repositories: tuple[str, ...]  # the repositories that its sources name, on the Hugging Face hub: 'Qwen/Qwen3-32B'
+    tags: tuple[str, ...] = ()  # the tags of Ollama's library that its sources name: 'phi3:14b'
 
     @property
     def family(self) -> str:
         """The letters that its name starts with: 'qwen' for 'qwen2.5-7b' and 'qwen3-32b'; 't5' for 't5-base'."""
         letters = re.match(r"[a-z]\d+|[a-z]+", self.name)
         return letters[0] if letters else self.name
+
+    @property
+    def is_listed(self) -> bool:
+        """Return whether lists have it; a model of more.json is only found by its name."""
+        return self.name in preset_names()
 
     def matches(self, word: str) -> bool:
         """Return whether the name, the title or a repository contains `word`, in any case."""
@@ -82,8 +89,19 @@ def _folder() -> Path:
 
 
 def preset_names() -> list[str]:
-    """Return the sorted names of all presets."""
+    """Return the sorted names of the presets that lists have. `more_names` has further models."""
     return list(file_names(_folder()))
+
+
+def more_names() -> list[str]:
+    """Return the names of the models that are built in but not in lists: older ones, and smaller relatives."""
+    return sorted(_more())
+
+
+@cache
+def _more() -> dict[str, dict[str, Any]]:
+    """Return {name: title, sources and config.json} of the models that have no file of their own."""
+    return compiled_file(presets_folder() / "more.json") or {}
 
 
 def preset_text(name: str) -> str:
@@ -94,28 +112,35 @@ def preset_text(name: str) -> str:
     found = preset_of(name)
     if found is None:
         raise NoSuchModelError(f"no preset named '{truncate(name)}'", f"{hint(name)}'attncalc presets' lists them all")
-    return _file(found).read_text(encoding="utf-8")
+    if found not in _more():
+        return _file(found).read_text(encoding="utf-8")
+    from .yaml import to_yaml
+
+    return to_yaml(compiled_preset(found) or {}, "its config.json")
 
 
 def compiled_preset(name: str) -> dict[str, Any] | None:
-    """Return a preset's data from the wheel's JSON, or None in a checkout."""
-    return compiled_file(_file(name))
+    """Return a preset's data from its config.json in more.json or the wheel's JSON, or None if it has to be parsed."""
+    if name not in _more():
+        return compiled_file(_file(name))
+    from .huggingface import convert_config
+
+    more = {**_more()[name]}
+    return {**convert_config(more.pop("config"), f"{name}.json").data, **more}
 
 
 def preset_config(name: str) -> dict[str, Any] | None:
     """Return the fields of a preset's config.json that are not its class's defaults; None without a class."""
-    import json  # imported here, so that only `verify` pays for it
-
-    config: dict[str, Any] | None = json.loads((presets_folder() / "configs.json").read_text("utf-8")).get(name)
-    return config
+    config: dict[str, Any] | None = (_more().get(name) or {}).get("config")
+    return config or (compiled_file(presets_folder() / "configs.json") or {}).get(name)
 
 
 @cache
 def presets() -> tuple[Preset, ...]:
-    """Return all presets, by name and size. It reads their files as text, without parsing them: 2 ms for 80 presets."""
-    return tuple(
-        _described(name, _file(name).read_text(encoding="utf-8")) for name in sorted(preset_names(), key=_by_size)
-    )
+    """Return all built-in models, by name and size. It reads the presets as text, without parsing: 2 ms for 80."""
+    listed = [_described(name, _file(name).read_text(encoding="utf-8")) for name in preset_names()]
+    more = [_described(name, "\n".join([f"title: {one['title']}", *one["sources"]])) for name, one in _more().items()]
+    return tuple(sorted([*listed, *more], key=lambda preset: _by_size(preset.name)))
 
 
 @cache
@@ -127,7 +152,7 @@ def preset_of(name: str) -> str | None:
             ('Qwen3-32B'), or one of them in another spelling ('qwen3:32b', 'Qwen 3 32B'). The type of a GGUF file at
             its end does not matter ('qwen3-32b:Q4_K_M').
     """
-    if name in preset_names():
+    if name in preset_names() or name in _more():
         return name
     known, lower = _by_repository(), name.lower()
     if lower in _OLLAMA_TAGS:
@@ -282,7 +307,7 @@ def hint(name: str) -> str:
     if len(several) > 1:
         return f"which one: {', '.join(several)}? "
     if several or not (size := re.search(_SIZE, name)):
-        return f"did you mean '{several[0]}'? " if several else did_you_mean(name, preset_names())
+        return f"did you mean '{several[0]}'? " if several else did_you_mean(name, [*preset_names(), *_more()])
     family = _spelled(name[: size.start()])  # llama2-7b for llama-2-13b, and not llama3.2-3b
     same = {*of_size(size[0])} & (family or {*preset_names()})
     return did_you_mean(name, same or family)
@@ -300,7 +325,8 @@ def _spelled(name: str) -> set[str]:
     words, known = _name_words(name), _by_words()
     if words in known or not words:
         return known.get(words, set())
-    return set().union(*(found for other, found in known.items() if other[: len(words)] == words))
+    found = set[str]().union(*(found for other, found in known.items() if other[: len(words)] == words))
+    return found & {*preset_names()} or found
 
 
 def _has_size(name: str) -> bool:
@@ -323,7 +349,7 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
         titles = [" ".join(parts) for parts in product(*(word.split("/") for word in preset.title.split()))]
         size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
         released = [repository.partition("/")[2] for repository in preset.repositories]
-        names = [preset.name, *titles, *(title.partition(" (")[0] for title in titles), *released]
+        names = [preset.name, *titles, *(title.partition(" (")[0] for title in titles), *released, *preset.tags]
         for distilled in filter(None, (re.fullmatch(_DISTILLED, name) for name in released)):
             names += [distilled.expand(spelled) for spelled in (r"\1 \3", r"\1 \3 \2 distill")]
         if size:
@@ -351,7 +377,7 @@ def repository_of(name: str) -> str | None:
 
     For example 'meta-llama/Llama-3.1-8B' for 'llama-3.1-8b'.
     """
-    if name in preset_names():
+    if name in preset_names() or name in _more():
         return None
     found = _by_repository().get(name.lower()) if "/" not in name else None
     return found[1] if found else None
@@ -373,7 +399,7 @@ def _by_size(name: str) -> list[str | float]:
 def _described(name: str, text: str) -> Preset:
     title = re.search(_TITLE, text)
     repositories = tuple(dict.fromkeys(re.findall(_REPOSITORY, text)))
-    return Preset(name, title[1].strip("\"'") if title else name, repositories)
+    return Preset(name, title[1].strip("\"'") if title else name, repositories, tuple(re.findall(_TAG, text)))
 
 
 def _file(name: str) -> Path:

@@ -20,7 +20,7 @@ from .layers import attention_source
 from .lists import WIDTH
 from .report import Column, Report, Table, column_table, rows_of, unit_column
 
-_NAMES_TIP = "'attncalc presets qwen' shows their figures"
+_NAMES_TIP = "'attncalc presets qwen' shows figures, and further models"
 _FIGURES_TIP = "'attncalc presets show NAME' prints one"
 _KV_NOTE = "KV per token: bytes that a token adds until a window is full."
 
