@@ -59,6 +59,7 @@ class Item(NamedTuple):
     is_guess: bool = False  # whether it is an unknown option, or is spelled wrong
     is_exact: bool = False  # whether it is a guess without doubt: another name of the same
     is_asked: bool = False  # whether its number is the question: 'how many users'
+    ends: bool = False  # whether a comma follows
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -158,6 +159,8 @@ def of_word(word: str) -> Item | None:
         return Item("number", NUMBERS[lower], word)
     if lower in FILLER:
         return Item("filler", word, word)
+    if lower in COUNTS:  # 'half' is no dtype here
+        return None
     dtype = word if is_valid(WEIGHTS_DTYPE.parse, word, "") else _QUANTS.get(re.sub("[_-]", "", lower))
     return Item("dtype", dtype, word) if dtype else None
 

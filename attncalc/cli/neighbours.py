@@ -50,7 +50,7 @@ def with_usual(items: Sequence[Item]) -> Sequence[Item]:
 
 def with_neighbours(items: Sequence[Item]) -> list[Item]:
     """Return the items with what the next word makes of them."""
-    found = [*items]
+    found = _with_free_values(items)
     for i in range(len(found) - 2, 0, -1):  # 'q4 vs q8 vs f16 kv cache'
         before, word, typed = found[i - 1 : i + 2]
         if before.kind == "dtype" and word.text in _EITHER[:3] and typed.has_type:
@@ -70,6 +70,19 @@ def with_neighbours(items: Sequence[Item]) -> list[Item]:
             found[i + 1] = Item("unknown", after.text, f"{item.typed} {after.typed}", is_guess=True)  # 'gpt-3 xl'
         elif item.text in _EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
             found[i + 1] = found[i - 1]._replace(value=after.text)
+    return found
+
+
+def _with_free_values(items: Sequence[Item]) -> list[Item]:
+    """Return the items with the values of words that change no figure: 'alpha 128', 'seed 0', 'lr 2e-4'."""
+    found = list[Item]()
+    for item in items:
+        before = found[-1] if found else item
+        is_free = before.idea and not before.idea.means and before.idea.note.startswith(NO_FIGURE) and not before.value
+        if is_free and re.match(r"\d*\.?\d", item.typed) and item.kind in ("number", "share", "unknown"):
+            found[-1] = before._replace(value=item.typed)
+        else:
+            found.append(item)
     return found
 
 
@@ -334,6 +347,7 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
         is_long = bool(counts and re.search(r"(?i)k|,", text))
         is_long |= bool(re.search(r"(?i)[mbt]$", text)) and [one.typed[:5] for one in items[j + 1 : j + 2]] == ["param"]
         is_long |= bool(idea and re.fullmatch(_UNLIKELY.get(idea.takes + idea.means[:9], "-"), text))
+        is_long |= any(one.ends for one in items[min(i, j) : max(i, j)])  # '16 heads, 1024 hidden'
         if 0 <= j < len(items) and items[j].kind in items[i].takes and not is_long:
             yield j
     if "--price" in items[i].idea.means:  # type: ignore[union-attr]

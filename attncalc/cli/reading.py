@@ -181,6 +181,7 @@ class Reading:
         self.lacks: list[str] = []  # what attncalc does not count of what was typed
         self.replaced: list[str] = []  # the options that stand for unknown ones
         self._items: list[Item] = []
+        self._is_listed = False  # whether the last item continues a list: 'at 4k and 8k'
         self._numbers: list[str] = []  # words with a number, which a formula of a term may need
         self._answers: list[str] = []  # formulas of terms with the numbers given
         self.doubts: list[Item] = []  # what is unknown, or spelled wrong
@@ -234,6 +235,8 @@ class Reading:
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
+        before = self._items[-1] if self._items else item
+        self._is_listed = before.kind == "number" or before.text.lower() in ("and", "or", "vs", "versus", "to")
         self._items.append(item)
         if item.kind == "gpu" and self._command != "plan":  # in which 'h100' is any number
             item = item._replace(text=item.text.removeprefix("1x"))
@@ -389,6 +392,8 @@ class Reading:
         elif own == "--weights-dtype" and all(re.match("i?q\\d", each) for each in two) and self._takes("--quants"):
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
+        elif own == "--context" and is_further and not self._is_listed and "+" not in value[0]:
+            return False  # 'at 128k avg 50k' are no two contexts
         elif own == "--lora" or (
             (is_further or own in ("--engine", "--price"))
             and (self._takes_list(name) or "+" in value[0][:2] + before[1][:1])

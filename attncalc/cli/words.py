@@ -163,7 +163,7 @@ class Words:
             bare = []
             name, equals, value = word.rstrip("?,;").partition("=")
             if not equals and rest and not (_OPTION.match(rest[-1]) or rest[-1].endswith(".py")):
-                value = rest[-1]
+                value = rest[-1].rstrip("?!,;")
             if (of_engine := self._of_engine(name, value)) is not None:
                 rest = rest[: len(rest) - of_engine[0]] if not equals else rest
                 items += of_engine[1]
@@ -195,14 +195,14 @@ class Words:
 
     def _unglued(self, word: str) -> list[str]:
         """Return a number and what it counts, or a family and a size, as two words: '500users', 'llama70b'."""
-        word = word if preset_of(word) else word.rstrip("?!,.;)")
+        typed, word = word, word if preset_of(word) else word.rstrip("?!,.;)")
         match = re.fullmatch(r"(\d[\d_,]*[kKmM]?)-?([A-Za-z]{3,})", word)
         idea = self._phrases.of(match[2]) if match else None
         if match and idea and "number" in PLACEHOLDERS.get(idea.takes, ()):
             return [*match.groups()]
         of_family = re.fullmatch(r"(?i)([a-z]+)-?(\d+(?:\.\d+)?b)", word)
         is_family = of_family and not preset_of(word) and of_size(of_family[2], of_family[1])
-        return [*of_family.groups()] if of_family and is_family else [word]
+        return [*of_family.groups()] if of_family and is_family else [typed]
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
         """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2',
@@ -414,10 +414,12 @@ class Words:
             i += length
             if item.kind == "plain" and ended[i - 1]:  # 'need help: 70b', unlike 'vicuna 13b'
                 item = item._replace(text=f"{item.text}.")
+            item = item._replace(ends=said[i - 1][-1] in ",;")
             if item.idea and item.idea.means == "--gpu local":
                 item = Item("gpu", "local", item.typed)
             counted = {"gpu": r"\d{1,4}", "size": r"(?!1$)\d{1,2}"}.get(item.kind, "-")  # '8 h100', 'two 48GB cards'
             is_number = items and items[-1].kind == "number" and re.fullmatch(counted, items[-1].text)
+            is_number = is_number and not items[-1].ends  # 'context 4096, a100'
             is_mac = item.idea and item.typed.lower().startswith("mac") and items and re.match("m[1-9]", items[-1].text)
             if is_mac:  # 'm3 macbook air 16gb' is an M3 with 16GB
                 continue
