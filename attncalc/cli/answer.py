@@ -195,7 +195,8 @@ def _tried(
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
     # 'memory gpt2 --dtype int4' is no question of `fit`, but 'kv gpt2 -c 1K,2K' is one of `sweep`
-    is_other = not is_same and isinstance(error, BadValueError) and found.args[0] not in SEVERAL
+    is_other = isinstance(error, BadValueError) and found.args[0] not in SEVERAL
+    is_other = not is_same and (is_other or words.command == "verify")  # which alone measures
     if found.is_sure and found.is_new and not is_strict and not is_other and (is_same or problem is None):
         return problem or (found.args, found.beside)
     if not isinstance(error, NotUnderstoodError):

@@ -103,7 +103,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
 
     Each word votes for those that it is said of.
     """
-    if typed == "verify" or any(item.idea and item.idea.means == "verify" for item in items):
+    if not typed and any(item.idea and item.idea.means == "verify" for item in items):
         return [("verify", 99.0)]  # no other command measures anything
     votes = dict.fromkeys(_USUAL, 0.0)
     kinds = Counter(item.kind for item in items if item.kind != "model" or not item.is_guess)

@@ -418,9 +418,9 @@ class Words:
             if item.idea and item.idea.means == "--gpu local":
                 item = Item("gpu", "local", item.typed)
             counted = {"gpu": r"\d{1,4}", "size": r"(?!1$)\d{1,2}"}.get(item.kind, "-")  # '8 h100', 'two 48GB cards'
-            is_number = items and items[-1].kind == "number" and re.fullmatch(counted, items[-1].text)
-            is_number = is_number and not items[-1].ends  # 'context 4096, a100'
-            is_mac = item.idea and item.typed.lower().startswith("mac") and items and re.match("m[1-9]", items[-1].text)
+            last = items[-1] if items else item
+            is_number = last.kind == "number" and not last.ends and re.fullmatch(counted, last.text)
+            is_mac = item.idea and item.typed.lower().startswith("mac") and re.match("m[1-9]", last.text)
             if is_mac:  # 'm3 macbook air 16gb' is an M3 with 16GB
                 continue
             before = items[-3].kind if len(items) > 2 else ""
