@@ -126,6 +126,9 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     is_limited = any(map(_has_nodes, items)) or "--budget" in named or is_priced
     votes["plan"] += (9 if is_limited else -9) * asks_users
     counts = [item.value or "" for item in items if item.idea and item.idea.means.startswith("plan --users")]
+    # 'how many H100s for 300 concurrent users'
+    asks_gpus = any(re.match("(?i)how many", item.typed) and "plan --gpu" in str(item.idea) for item in items)
+    votes["plan"] += 9 * (asks_gpus and re.search("--(users|rate)", named) is not None)
     # 'how many requests per second can 2 h100 serve', '10000 users', which are those of several replicas
     votes["plan"] += 9 * (any(item.is_asked and "--rate" in str(item.idea) for item in items) and kinds["gpu"] > 0)
     votes["plan"] += 9 * any(len(one) > 3 for one in counts)
