@@ -261,6 +261,8 @@ def verdict(found: Answer) -> str:
     needed = human(result.needed, BYTES) if result.needed else no_cache
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
     free = f"{_free(budget)} free"
+    if result.needed > budget.kv_memory_high and human(result.needed, BYTES) == human(budget.kv_memory_high, BYTES):
+        free = f"{human(result.needed - budget.kv_memory_high, BYTES)} more than are free"  # 1.002 and 1.001 GiB
     each = f"{per_replica}," if per_replica else ""
     if start == "FITS:" and (room := _room(found)):
         start = f"FITS: {room}."
