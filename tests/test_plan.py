@@ -270,6 +270,10 @@ def test_nothing_that_fits_is_the_answer_no(ask: Ask) -> None:
     assert f", room for {most} users, up to " in " ".join(few.out.split())
     assert few.code == 1
     assert "\nEnough: 16 x H100 80GB SXM in 2 nodes: " in few.out
+    words = ("plan", "llama3.1-70b", "--rate", "50/s", *LOAD[2:], "--gpu", "h100")
+    fewer, enough = ask(*words, "--max-gpus", "8").out, ask(*words).out.split(" in ")[0].removeprefix("At least ")
+    assert fewer.startswith("NOT ENOUGH: 8 x H100 80GB SXM ")
+    assert f"\nEnough at best: {enough} in " in fewer
 
 
 def test_a_limit_for_ci(ask: Ask) -> None:

@@ -254,7 +254,7 @@ def answer(row: Row) -> str:
 
 def _capacity(row: Row) -> str:
     if row.demand.rate is not None:
-        return f"up to {number(row.capacity)} requests/s"
+        return f"up to {number(row.most_requests_per_second)} requests/s"
     demand = row.demand
     most = "at most " if demand.is_open and demand.is_bound else ""
     room = f"room for {'any number of users' if row.users is None else most + plural(row.users, 'user')}"
@@ -339,7 +339,8 @@ def _heading(plan: Plan) -> tuple[str, ...]:
         lines = [lines[0][0].upper() + lines[0][1:]]
     if plan.enough:
         price = plan.enough.price_per_month
-        lines.append(f"Enough: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
+        at_best = " at best" * plan.demand.is_bound
+        lines.append(f"Enough{at_best}: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
     expected = {row.candidate.group[0]: (row, of_runs) for row, of_runs in plan.typical}
     for name in (name for name in models if name in expected):
         lines.append((f"{name}: " if len(models) > 1 else "") + _expected(*expected[name]))
@@ -483,7 +484,7 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
         columns.append((Column("users"), [_number(row.users) for row in rows]))
         columns.append((Column("worst"), [_number(row.worst) for row in rows]))
     else:
-        columns.append((Column("most\nreq/s"), [number(row.capacity) for row in rows]))
+        columns.append((Column("most\nreq/s"), [number(row.most_requests_per_second) for row in rows]))
     if plan.demand.prices:
         columns.append((Column("price/\nhour"), [f"{float(row.price):,.2f}" if row.price else "-" for row in rows]))
     speeds = [row.speed for row in rows]

@@ -208,11 +208,6 @@ class Row(NamedTuple):
         return ratio(symbol("price", price.numerator, "price of an hour") * hours, price.denominator)
 
     @property
-    def capacity(self) -> float:
-        """The users that all replicas serve, or the requests per second if these are asked for."""
-        return self.replicas * capacity(self.candidate, self.demand)
-
-    @property
     def requests_per_second(self) -> float | None:
         """Requests per second that all replicas finish with so many concurrent ones; None if it is not known."""
         speed, output = self.tokens_per_second, self.candidate.users.traffic.output
@@ -630,13 +625,13 @@ def make_plan(found: Found, demand: Demand, *, growth: Mapping[float, str], sort
     `growth` are factors by which the users may grow, and when; `is_whole` keeps rows than which another is better.
     """
     every, enough = rows(found.candidates, demand), None
-    if not every and demand.users and any(demand.most_gpus(one.gpu) for one in found.candidates):
+    if not every and not demand.is_open and any(demand.most_gpus(one.gpu) for one in found.candidates):
         enough = next(
             iter(sorted_rows(rows(found.candidates, demand._replace(max_gpus=None, budget=None)), sort)), None
         )
-        every = rows(found.candidates, demand._replace(users=None))  # those of the users that so many GPUs serve
-        most = max((one.asked for one in every), default=0)
-        every = [one for one in every if one.asked == most]
+        every = rows(found.candidates, demand._replace(users=None, rate=None))  # what so many GPUs serve of it
+        served = [one.asked if demand.users else one.most_requests_per_second for one in every]
+        every = [one for one, each in zip(every, served, strict=True) if each == max(served)]
     kept = sorted_rows(every if is_whole else not_dominated(every), sort)
     return Plan(
         rows=tuple(kept),
