@@ -84,6 +84,9 @@ def test_a_screen_of_more_lines_than_the_terminal_ends_with_the_verdict(monkeypa
             shown = on_terminal(fit_report(FIT), patch)
         verdict = " ".join(shown.split()).partition(". ")[0]
         assert shown.endswith(f"\n\n{verdict}.\n") == ends
+    monkeypatch.setattr(terminal, "screen_rows", lambda _: 16)
+    timed = on_terminal(fit_report(FIT, roofline=True), monkeypatch).splitlines()
+    assert [line.split()[0] for line in timed[-4:] if line[:1].isalpha()] == ["At", "MAY"]
 
 
 @each(("turn", "name"), enumerate(one_per_structure(CATALOGUE)))

@@ -71,8 +71,11 @@ def layout(
     blocks += [[line for note in notes for line in _note_lines(note, text_width)] for notes in report.note_blocks]
     blocks += [_table_lines(table, width, plain) for table in report.footer]
     if rows and report.verdict and _height(blocks) > rows:
-        verdict = re.split(r"(?<=\.) (?=[A-Z0-9])", report.heading[0])[0]
-        blocks.append(_lines(wrapped(verdict, width=text_width), report.verdict))
+        first = [re.split(r"(?<=\.) (?=[A-Z0-9])", line)[0] for line in report.heading]
+        number = 2 if re.match("([A-Z ]{4,}|Price):", "".join(first[1:2])) else 1  # the verdict below times
+        blocks.append(
+            _lines((line for text in first[:number] for line in wrapped(text, width=text_width)), report.verdict)
+        )
     return blocks
 
 
