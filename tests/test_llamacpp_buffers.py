@@ -16,6 +16,7 @@ from tables import each
 
 from attncalc import AttncalcError, load
 from attncalc.config.gpus import gpu
+from attncalc.engines.llamacpp.options import FLASH
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.engines.runtime import RuntimeMemory
 from attncalc.model import ModelSpec
@@ -226,7 +227,8 @@ def test_unknown_versions_are_errors(text: str) -> None:
 
 
 def test_flash_attention_has_three_modes_and_a_quantized_v_needs_it() -> None:
+    assert [FLASH.parse(text, "--flash-attn") for text in ("-", "off", "AUTO")] == ["on", "off", "auto"]
     with pytest.raises(AttncalcError, match="--flash-attn yes is unknown"):
-        fit(request("qwen3-8b", 4096, flash_attn="yes"))
+        FLASH.parse("yes", "--flash-attn")
     with pytest.raises(AttncalcError, match="needs flash attention for V in q8_0"):
         fit(request("qwen3-8b", 4096, kv="q8_0", flash_attn="off"))

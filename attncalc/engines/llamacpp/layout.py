@@ -18,7 +18,7 @@ from ...errors import AttncalcError
 from ...quantity import Ratio, most, named, quantity, ratio, renamed, symbol, symbol_like
 from ...records import dataclass
 from ...search import first_true
-from ...units import BYTES, NO_UNIT, count, truncate
+from ...units import BYTES, NO_UNIT, count
 from ..base import NO_LIMIT, Bound, Detail, Pool
 from ..pipeline import NO_CACHE, LayerCacheSpec, layer_by_layer, merge_equal
 from .buffers import (
@@ -360,8 +360,6 @@ def _check_args(args: LlamacppArgs) -> None:
         )
     if args.sequences and args.sequences > MAX_SEQUENCES:
         raise AttncalcError(f"--sequences: llama.cpp takes at most {MAX_SEQUENCES}", "start several servers")
-    if args.flash_attn not in (None, "on", "off", "auto"):
-        raise AttncalcError(f"--flash-attn {truncate(args.flash_attn)} is unknown", "give on, off or auto")
     for kv_type in (*args.types, *args.draft_types):
         if kv_type.name not in TYPES:
             nearest = "q4_0" if kv_type.bits <= 4 else "q8_0"

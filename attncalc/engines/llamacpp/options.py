@@ -51,6 +51,15 @@ def _shares(text: str, name: str) -> tuple[float, ...]:
     return tuple(numbers)
 
 
+def _flash_mode(text: str, name: str) -> str:
+    """Return 'on', 'off' or 'auto'; '-', the omitted value of an older llama.cpp's flag, is 'on'."""
+    mode = {"-": "on", "1": "on", "true": "on", "0": "off", "false": "off"}.get(text.lower(), text.lower())
+    if mode not in FLASH.known:
+        raise AttncalcError(f"{name} {truncate(text)} is unknown", "give on, off or auto")
+    return mode
+
+
+FLASH = Parser(_flash_mode, "[MODE]", known=("on", "off", "auto"))
 ALL_LAYERS = 1_000
 """More layers than any model has: the value of n_cpu_moe for --cpu-moe."""
 _EXPERTS = ("gate", "up", "down")
@@ -170,7 +179,7 @@ class LlamacppOptions(SplitCacheOptions, total=False):
     ]
     ubatch: Annotated[Count | None, COUNT, "Tokens per pass. Default: 512.", With(names="--ubatch --ubatch-size -ub")]
     flash_attn: Annotated[
-        str | None, "Flash attention: on, off or auto.", With(names="--flash-attn -fa", metavar="MODE")
+        str | None, FLASH, "Flash attention: on, off or auto. Without MODE: on.", With(names="--flash-attn -fa")
     ]
     n_outputs_max: Annotated[Count | None, COUNT, "Rows of logits per pass. Default: one per slot, as llama-server."]
     kv_unified: Annotated[bool, "All slots share one buffer.", With(names="--kv-unified -kvu")]
