@@ -26,6 +26,8 @@ from .words import FILES, OF_MODEL, Words
 
 _OTHER_MODELS = "'attncalc presets' lists the built-in models; other models: 'attncalc kv org/name' or a config.json"
 _MOST_TRIALS = 3
+_CUT_PRICE = re.compile(r"(?i)(?<!\S)\.\d+ ?(?:/ ?h(?:r|our)?|per hour|an? hour|dollars?|usd)(?!\w)")
+"""A price that lost its first digits: "$2.49/hr" is '.49/hr'."""
 _TRAINERS = re.compile(r"(\S*/)?(torchrun|deepspeed|accelerate|axolotl|llamafactory-cli|tune|litgpt)\b")
 """What starts a training run."""
 
@@ -35,6 +37,7 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     best tip.
 
     Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
+    Raises AttncalcError for a price that lost digits.
     """
     typed, args, is_unknown = [*args], _in_order(args, root, error), isinstance(error, NotUnderstoodError)
     if " " in typed[0] and args[0] in root.list_commands(None) and problem_of(root, args) is None:
@@ -51,6 +54,9 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
                 return about_message(of_message, whole, typed, root)
     if is_unknown and launches(args):
         return _about_launch(args, root)
+    if cut := _CUT_PRICE.search(" ".join(args)):
+        tip = "put the question between single quotes, or write '2.5 dollars'"
+        raise AttncalcError(f"'{cut[0]}' is no price: a shell leaves out $2 between double quotes", tip)
     words = Words(root, args[args[:1] == ["help"] :])
     is_settled = ("--" in args and not is_unknown) or (words.command in OF_WORDS and error.tip)
     special = _about_terms(words, args, root, error) if is_unknown or words.command == "explain" else None

@@ -104,7 +104,7 @@ def parts_of_name(word: str) -> list[str]:
     model and its dtype in the name of a quantized copy: 'Qwen3-4B-MLX-8bit'.
     """
     is_free = not re.search(r"(?i)/|gguf$", word) and preset_of(with_file_type(word)[0]) is None
-    copy = unquantized(word) if is_free else None
+    copy = unquantized(word.rstrip(",;:?!.")) if is_free else None
     if copy:
         parts = word.split("-")
         names = ("-".join(parts[:n]) for n in range(len(parts), 0, -1))  # the release, as it may have another context

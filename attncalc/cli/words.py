@@ -92,6 +92,10 @@ def _phrases(names: tuple[tuple[str, Idea], ...]) -> Phrases:
     return Phrases(names)
 
 
+_OF_BITS = {"2": "q2_k", "3": "q3_k_m", "5": "q5_k_m", "6": "q6_k", "16": "bf16", "32": "fp32"}
+"""{bits of a weight: the usual dtype}, other than int8 and int4."""
+
+
 class Words:
     """Reads words, with the options of the commands and the vocabulary."""
 
@@ -455,7 +459,7 @@ class Words:
         elif gpu:
             item = Item("gpu", gpu, joined)
         elif bits:
-            item = Item("dtype", {"16": "bf16", "32": "fp32"}.get(bits[1], f"int{bits[1]}"), joined)
+            item = Item("dtype", _OF_BITS.get(bits[1], f"int{bits[1]}"), joined)
         elif len(text) > 1:
             item = of_part(joined)
         elif is_log_file(joined):
