@@ -64,7 +64,8 @@ def answer_report(
     details, bar = detail_figures(result, figures), _memory_bar(result)
     bounds, per_user = _bounds(answer, with_variants) if with_bounds else Section(()), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
-    (head, *facts), times = _heading(answer), _times(answer, roofline)
+    times = _times(answer, roofline)
+    head, *facts = _heading(answer, with_speed=not times)
     report = Report(
         "fit",
         (*times, head, *facts) if result.fits else (head, *times, *facts),
@@ -168,7 +169,7 @@ def shown_notes(
 # The heading, the bar and the picture
 
 
-def _heading(answer: Answer) -> tuple[str, ...]:
+def _heading(answer: Answer, *, with_speed: bool = True) -> tuple[str, ...]:
     """Return the verdict, then the model and where it runs."""
     result, resolved = answer.result, answer.resolved
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
@@ -178,7 +179,7 @@ def _heading(answer: Answer) -> tuple[str, ...]:
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
     facts = (place(resolved), replicas, split, f"{resolved.engine.title}{version}", weights, cache)
     assumed = [f"ASSUMED: {resolved.model.assumed}"] if resolved.model.assumed else []
-    return (verdict(answer), ", ".join(filter(None, facts)), *assumed)
+    return (verdict(answer, with_speed=with_speed), ", ".join(filter(None, facts)), *assumed)
 
 
 def model_heading(result: FitResult) -> tuple[str, ...]:
@@ -226,7 +227,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     )
 
 
-def verdict(found: Answer) -> str:
+def verdict(found: Answer, *, with_speed: bool = True) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or 'STARTS with ...'."""
     result, resolved, workload = found.result, found.resolved, found.resolved.workload
     budget, maximum, requests = result.budget, result.layout.max_sequences, resolved.request.workload.batch
@@ -244,7 +245,7 @@ def verdict(found: Answer) -> str:
         return f"{answer}: {batch}{each} runs at most {count(maximum)}."
     if beside := _beside_the_cache(result):
         return f"{answer}: {beside}."
-    used, speed = _used(result), _speed(found, on_gpus)
+    used, speed = _used(result), _speed(found, on_gpus) if with_speed else ""
     start = f"{answer}:"
     if on_gpus and result.verdict == "fits":
         where = "ON THE CPU" if on_gpus.startswith("0 of ") else "PARTLY ON THE CPU"

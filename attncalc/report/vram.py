@@ -8,7 +8,7 @@ from typing import Any
 from ..model import plural
 from ..quantity import Quantity
 from ..serving.vram import Need, UsualGpu, Vram
-from ..units import BYTES, GIB, count
+from ..units import BYTES, GIB, count, human
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, Given
 from .fit import request_facts
@@ -66,10 +66,14 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
 
 def _answer(of: Need) -> str:
     each = f" on each of {of.resolved.gpus} GPUs" if of.resolved.gpus > 1 else ""
-    cache = f"KV cache {gib(int(of.cache))} GiB, " if of.cache else ""
+    cache = f"KV cache {_size(int(of.cache))}, " if of.cache else ""
     runtime = gib_range(of.reserve.low, of.reserve.high)
     total = gib_range(of.low, of.high)
-    return f"NEEDS {total} GiB{each}: weights {gib(int(of.weights.total))} GiB, {cache}runtime {runtime} GiB."
+    return f"NEEDS {total} GiB{each}: weights {_size(int(of.weights.total))}, {cache}runtime {runtime} GiB."
+
+
+def _size(size: int) -> str:
+    return f"{gib(size)} GiB" if size >= GIB else human(size, BYTES)
 
 
 def subject(need: Need, engine: str, of: str = "") -> str:
