@@ -34,9 +34,9 @@ def screen_width(stream: TextIO) -> int:
 
 
 def screen_rows(stream: TextIO) -> int:
-    """Return the lines of the terminal, less one for the prompt; 0 if it is none."""
+    """Return the lines of the terminal, less those told above and one for the prompt; 0 if it is none."""
     try:
-        return max(0, os.get_terminal_size(stream.fileno()).lines - 1)
+        return max(1, os.get_terminal_size(stream.fileno()).lines - 1 - sum(_told))
     except (OSError, ValueError):
         return 0
 
@@ -49,6 +49,10 @@ def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
     joined = re.sub(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/]))", "\0", text)
     lines = textwrap.wrap(joined, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
+
+
+_told: list[int] = []
+"""The lines of each text that this process wrote to a terminal beside its answer."""
 
 
 def tell(text: str, hanging: str = "  ", stream: TextIO | None = None, *, is_command: bool = False) -> None:
@@ -64,6 +68,7 @@ def tell(text: str, hanging: str = "  ", stream: TextIO | None = None, *, is_com
     divided = command_lines(text, width) if is_command else wrapped(text, hanging, width)
     lines = divided if is_wrapped else [text]
     stream.write(printable("\n".join(lines), stream.encoding) + "\n")
+    _told.extend([len(lines)] * stream.isatty())
 
 
 def divided(table: Table, width: int) -> list[Table]:
