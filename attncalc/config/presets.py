@@ -112,7 +112,7 @@ def preset_text(name: str) -> str:
     found = preset_of(name)
     if found is None:
         raise NoSuchModelError(f"no preset named '{truncate(name)}'", f"{hint(name)}'attncalc presets' lists them all")
-    if found not in _more():
+    if found in preset_names():
         return _file(found).read_text(encoding="utf-8")
     from .yaml import to_yaml
 
@@ -121,7 +121,7 @@ def preset_text(name: str) -> str:
 
 def compiled_preset(name: str) -> dict[str, Any] | None:
     """Return a preset's data from its config.json in more.json or the wheel's JSON, or None if it has to be parsed."""
-    if name not in _more():
+    if name in preset_names():
         return compiled_file(_file(name))
     from .huggingface import convert_config
 
