@@ -460,6 +460,10 @@ def test_tp_that_cuts_fp8_blocks_is_refused(ask: Ask, tmp_path: Path, engine: st
     assert "Use --tp 4, or --enable-expert-parallel." in answer.out
     assert ask(*command, "--tp", "8", "--enable-expert-parallel").code == 0
     assert ask("fit", str(path), "--engine", engine, "--gpu", "4xh200", "--tp", "4").code == 0
+    # the release by its name, without its config; FP8 that vLLM makes of the weights in 16 bits has no blocks
+    fp8 = ("fit", "qwen3-235b-a22b", "--weights-dtype", "fp8", "--engine", engine, "--gpu", "8xh100", "--tp", "8")
+    assert ask(*fp8, "--served-model", "Qwen/Qwen3-235B-A22B-FP8").out.startswith("DOES NOT START: --tp 8 leaves 192")
+    assert ask(*fp8).code == 0
 
 
 def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:

@@ -74,9 +74,9 @@ def only_if_several(*options: str) -> Reading:
     return lambda number: () if number in ("0", "1") else options
 
 
-def if_on(*options: str) -> Reading:
+def if_on(*options: str, otherwise: Sequence[str] = ()) -> Reading:
     """Return the reading of a variable that stands for a flag: 'OLLAMA_FLASH_ATTENTION=1'."""
-    return lambda value: options if value.lower() in ("1", "true", "on", "enabled") else ()
+    return lambda value: options if value.strip().lower() in ("1", "true", "on", "enabled") else otherwise
 
 
 def visible_gpus(devices: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ and rejects combinations that exclude each other. No code after it looks up a de
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -166,6 +167,15 @@ class FitRequest(Keeper):
         return dataclasses.replace(request, gpus=gpus, tp=None, pp=1, dcp=1)
 
 
+def _fp8_block(request: FitRequest, role: Role) -> int:
+    """Return how many outputs share a scale in the FP8 weights that are loaded; 0 without such blocks."""
+    if request.weights_dtype == "fp8":  # of the release that stands beside a preset: its name alone is known
+        return 128 if re.fullmatch(r"Qwen/.*-FP8", request.served_model or "") else 0
+    stored = None if request.weights_dtype else request.model.quantization
+    scheme = stored.scheme_of(0, role, "W_up") if stored and stored.method == "fp8" else None
+    return scheme.block if scheme else 0
+
+
 class ResolvedRequest(NamedTuple):
     """A complete request: nothing in it is left to a default."""
 
@@ -269,18 +279,17 @@ class ResolvedRequest(NamedTuple):
 
         vLLM and SGLang check it as they load (create_weights in layers/quantization/fp8.py). Whole experts are not cut.
         """
-        stored = None if self.request.weights_dtype else self.request.model.quantization
-        for _, layers in self.request.model.groups() if stored and stored.method == "fp8" and args.tp > 1 else ():
+        for _, layers in self.request.model.groups() if args.tp > 1 else ():
             mlp = layers.mlp
             role: Role = "experts" if mlp and mlp.n_experts else "mlp"
-            scheme = stored and stored.scheme_of(0, role, "W_up")
+            block = _fp8_block(self.request, role)
             is_whole = role == "experts" and self.request.enable_expert_parallel
-            if mlp is None or scheme is None or is_whole or mlp.d_ff % (args.tp * max(1, scheme.block)) == 0:
+            if mlp is None or not block or is_whole or mlp.d_ff % (args.tp * block) == 0:
                 continue
-            sizes = [str(tp) for tp in range(1, args.tp) if args.tp % tp == mlp.d_ff % (tp * scheme.block) == 0]
+            sizes = [str(tp) for tp in range(1, args.tp) if args.tp % tp == mlp.d_ff % (tp * block) == 0]
             return Refusal(
                 f"--tp {args.tp} leaves {count(mlp.d_ff // args.tp)} of {count(mlp.d_ff)} outputs of {role}, which are "
-                f"not whole FP8 blocks of {scheme.block}",
+                f"not whole FP8 blocks of {block}",
                 f"Use --tp {sizes[-1] if sizes else 1}{', or --enable-expert-parallel' * (role == 'experts')}.",
             )
         return None

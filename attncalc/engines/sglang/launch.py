@@ -8,7 +8,7 @@ from ..base import DraftModel
 from ..launch import DRAFT_MODEL, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
-from ..pasted import LaunchWords, ignored, only_if_several, only_positions
+from ..pasted import LaunchWords, if_on, ignored, only_if_several, only_positions
 from .options import LONG_CONTEXT, SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
@@ -139,8 +139,6 @@ WORDS = LaunchWords(
         "--enable-ep-moe": ("--enable-expert-parallel",),
         **dict.fromkeys(_IGNORED_FLAGS, ()),
     },
-    environment={
-        LONG_CONTEXT: lambda value: ("--allow-long-max-model-len",) if value.strip().lower() in ("1", "true") else ()
-    },
+    environment={LONG_CONTEXT: if_on("--allow-long-max-model-len")},
 )
 """How `sglang.launch_server` is read (python/sglang/srt/server_args.py)."""

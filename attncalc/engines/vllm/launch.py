@@ -22,7 +22,7 @@ from ..launch import (
 )
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions, PagedOptions
-from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored, only_positions
+from ..pasted import OF_EACH_GPU, LaunchWords, Reading, if_on, ignored, only_positions
 from .options import DRAFTER_KEYS, DRAFTER_LAYERS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
 from .versions import vllm_version
 
@@ -145,7 +145,7 @@ def _variable(name: str) -> Reading:
     on, _, off = option.names[0].partition("/")
     if option.parser is COUNT:
         return lambda value: (on, value)
-    return lambda value: (on,) if value.strip().lower() in ("1", "true") else (off,) if off else ()
+    return if_on(on, otherwise=(off,) if off else ())
 
 
 def _of_image(version: str) -> tuple[str, ...]:
