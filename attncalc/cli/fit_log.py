@@ -7,13 +7,13 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..api.fit_options import FitOptions
-from ..api.fit_request import fit_request, served_fields
+from ..api.fit_request import fit_request, options_of_name, served_fields
 from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
-from ..config.gpus import gpu, gpu_of_device, gpus_of
+from ..config.gpus import cpu, gpu, gpu_of_device, gpus_of
 from ..config.hub import parse_repository
 from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquantized
 from ..config.source import DOCUMENTS
@@ -22,7 +22,7 @@ from ..engines import DEFAULT_ENGINE, find_engine
 from ..errors import AttncalcError, clash
 from ..hardware import DESKTOP, Gpu
 from ..model import ModelSpec
-from ..options import parsed
+from ..options import GIBIBYTES, parsed
 from ..records import NamedTuple
 from ..report.lists import tell
 from ..serving.request import FitRequest
@@ -77,6 +77,7 @@ def read_logged_request(
             raise
         return _without_model(log, options, error)
     log = log._replace(is_dense=not model.has_experts)
+    options = _with_options_of_name(options, log, named)
     merged = _with_options_in_log(options, log, model)
     _note_others(log, merged["gpu"])
     # without it in the log, the command has the repository that was typed: a preset may be of several
@@ -113,6 +114,16 @@ def _read_log(path: Path, named: NamedModel, options: FitOptions) -> tuple[Start
     if is_open and log.refusal and log.refusal.kind == "out_of_memory":
         options = {**options, "gpu": first_gpu_in(data[:_BEGINNING].decode("utf-8", "replace"))}
     return log, options
+
+
+def _with_options_of_name(options: FitOptions, log: StartupLog, named: NamedModel) -> FitOptions:
+    """Return the options with those that a name of Ollama's library implies, if the log lacks them too."""
+    if not (named.model and find_engine(log.engine).typed_files):
+        return options
+    runner = {"engine": "ollama"} if log.within and log.within.title == "Ollama" else {}
+    implied = options_of_name(named.model, {**options, **runner})[0]
+    found = {name: value for name, value in implied.items() if name not in log.settings}
+    return cast("FitOptions", found | {**options})
 
 
 def _without_model(log: StartupLog, options: FitOptions, error: AttncalcError) -> tuple[StartupLog, UnknownModel]:
@@ -201,7 +212,8 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
     own = merged.get("dtype")
     if own and is_dtype(own) and dtype(own).name == model.dtype:  # the weights are as released
         del merged["dtype"]
-    number, merged["gpu"] = _gpu_in_log(log, options.get("gpu"))
+    ram = GIBIBYTES.parse(options["ram"], "--ram") if options.get("ram") else None
+    number, merged["gpu"] = _gpu_in_log(log, options.get("gpu"), ram)
     if find_engine(log.engine).splits_by_layer and merged["gpu"] and (number or log.devices) > 1:
         merged["gpus"] = number or log.devices
     return merged
@@ -279,12 +291,13 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
 
-def _gpu_in_log(log: StartupLog, text: str | None) -> tuple[int | None, Gpu | None]:
+def _gpu_in_log(log: StartupLog, text: str | None, ram: int | None = None) -> tuple[int | None, Gpu | None]:
     """Return the number in --gpu, as of '2xh100', and the GPU of --gpu, or else of the log, with the memory in the log.
 
     None if nothing is known. Raises AttncalcError if that of --gpu is unknown.
     """
     number, known = gpus_of(text) if text is not None else (None, None)
+    known = cpu(ram) if known and known.is_cpu and ram else known
     if known is None and log.gpu is not None:
         words = [word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")]
         with contextlib.suppress(AttncalcError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import takewhile
@@ -127,11 +127,15 @@ def placeholder(option: Any) -> str:
     return metavar if metavar in PLACEHOLDERS else "SIZE" if metavar in ("GIB", "GB") else "VALUE"
 
 
-def continued(value: str, rest: list[str]) -> str:
-    """Return a value with the words after it that belong to it: '1k 2k 4k' as a list."""
+def continued(value: str, rest: list[str], counts: Callable[[str], bool]) -> str:
+    """Return a value with the words after it that belong to it: '1k 2k 4k' as a list.
+
+    `counts` is whether a word takes the number before it: '-c 32k 64 users'.
+    """
     is_dtype = [is_valid(WEIGHTS_DTYPE.parse, one, "") for one in (value, *rest)]
     while rest and (kind_of(value) == kind_of(rest[-1]) == "number" or (is_dtype[0] and is_dtype[len(rest)])):
-        if any(gpu_in(one.lower()) for one in rest[-2:]):  # '--users 100 8 h100', '-c 32768 4090'
+        after = rest[-2] if rest[1:] else ""
+        if any(gpu_in(one.lower()) for one in rest[-2:]) or counts(after):  # '--users 100 8 h100', '-c 32768 4090'
             break
         value += f",{rest.pop()}"
     return value

@@ -24,8 +24,8 @@ _MESSAGE = (
     rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|too large for|not enough"
     r"|out of (memory|resource)|(no available|insufficient|system) memory|insufficient system|runner has|malloc"
     r"|tried to allocate|allocation of"
-    r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|is full|retract|preempted|preemptions_|context length is"
-    r"|exit (code|status))"
+    r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|less than desired|is full|retract|preempted|preemptions_"
+    r"|context length is|ErrorOutOfMemory|exit (code|status))"
 )
 """What a message may have that was pasted in the place of a question."""
 
@@ -81,7 +81,7 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
     for some in words_around:
         words = split_launch(some, declared)[1] if launches(some) else some  # the reader of logs reads a command
         for item in Words(root, words).items(words):
-            if item.kind in ("model", "gpu", "dtype") or item.value or item.typed.startswith("-"):
+            if item.kind in ("model", "gpu", "dtype", "size") or item.value or item.typed.startswith("-"):
                 reading.add(item)
     reading.add(Item("option", "--log", "--log", value="-"))
     return reading.finish().args, reading.beside

@@ -177,7 +177,7 @@ class Words:
                 continue  # to the list of '--models gpt2,qwen3-8b'
             if item.value is not None and not equals:
                 rest.pop()
-                item = item._replace(value=continued(item.value, rest))
+                item = item._replace(value=continued(item.value, rest, self._counts_others))
             elif value and item.value is None and item.idea and item.is_exact and not item.typed.endswith(value):
                 is_yes = value.lower() in _YES or ("offload" in name and value == "cpu")
                 rest = rest[:-1] if is_yes and not equals else rest
@@ -196,6 +196,11 @@ class Words:
             found = [item for item in found if item.kind != "attention"]
         found = as_one_machine(without_this_machine(found))
         return with_splits(without_empty(with_neighbours(without_denied(with_usual(found)))))
+
+    def _counts_others(self, word: str) -> bool:
+        """Return whether a word takes a number, and not of tokens."""
+        idea = self._phrases.of(word)
+        return idea is not None and idea.takes == "N" and not re.search("--(context|tokens) N", idea.means)
 
     def _unglued(self, word: str) -> list[str]:
         """Return a number and what it counts, or a family and a size, as two words: '500users', 'llama70b'."""

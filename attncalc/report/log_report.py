@@ -15,9 +15,10 @@ from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..records import NamedTuple
 from ..serving.answer import Answer
+from ..serving.fit import fit
 from ..serving.launch import launch_command
 from ..serving.log_cause import Diagnosis, diagnose_alone, requests_in_words
-from ..serving.log_check import Estimate, LogComparison, compare, with_failed_cache, with_logged_weights
+from ..serving.log_check import Estimate, LogComparison, compare, with_failed_cache, with_logged_weights, without_gpu
 from ..serving.log_doctor import NAME_THE_LOGS_MODEL, LoadState, diagnose, load_state, named_otherwise
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.suggestions import Suggestion
@@ -72,7 +73,8 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     share = log.settings.get("gpu_memory_utilization")
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     if diagnosis and diagnosis.cause != "other_model":
-        diagnosis = diagnosis._replace(notes=(*by_size, *diagnosis.notes))
+        noted = diagnosis._replace(notes=(*by_size, *diagnosis.notes))
+        diagnosis = _with_context(noted, request, asked.workload.context)
     answer = Answer.to(comparison.request)
     resolved = resolve(request) if request.gpu else answer.resolved
     given = _Given(share, weights_dtype, log.within is not None, resolved)
@@ -116,6 +118,9 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
 
 def _with_logged_sizes(asked: FitRequest, log: StartupLog) -> tuple[FitRequest, tuple[str, ...]]:
     """Return the request with the weights' dtype and the context that sizes in the log show, and a note about each."""
+    logged = log.settings.get("context")
+    if log.refusal and log.refusal.kind == "too_small" and logged:  # its figures are of the log's context
+        asked = asked.with_workload(context=int(logged))
     by_weights = with_logged_weights(asked, log)
     request = with_failed_cache(by_weights, log)
     notes = []
@@ -127,6 +132,17 @@ def _with_logged_sizes(asked: FitRequest, log: StartupLog) -> tuple[FitRequest, 
         tokens = count(request.workload.context)
         notes.append(f"Context {tokens}: by the size of the cache that did not fit. --context sets another.")
     return request, tuple(notes)
+
+
+def _with_context(diagnosis: Diagnosis, request: FitRequest, context: int) -> Diagnosis:
+    """Return the diagnosis with the shorter context of an option as the first change, if the logged memory holds it."""
+    if context >= request.workload.context or not diagnosis.available:
+        return diagnosis
+    result = fit(without_gpu(request.with_workload(context=context), diagnosis.available))
+    if result.verdict != "fits":
+        return diagnosis._replace(notes=(*diagnosis.notes, f"With --context {context} it does not start either."))
+    change = Suggestion(f"{count(context)} tokens of context", f"--context {context}", result)
+    return diagnosis._replace(changes=(change, *diagnosis.changes), advice=())
 
 
 def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
@@ -328,6 +344,7 @@ def _typed(change: Suggestion, given: _Given) -> str:
     before, after = (_command(one, given) for one in (given.resolved, change.result.resolved))
     options = [re.split(" (?=-)", command or "") for command in (before, after)]
     own = [option for option in options[1] if option not in options[0]] if before and after else []
+    own[:1] = [own[0] if own[0].startswith("-") else own[0].split()[-1]] if own else []  # the model alone
     return " ".join(own) or change.flag or change.change
 
 

@@ -169,7 +169,7 @@ class FitRequest(Keeper):
 
 def _fp8_block(request: FitRequest, role: Role) -> int:
     """Return how many outputs share a scale in the FP8 weights that are loaded; 0 without such blocks."""
-    if request.weights_dtype == "fp8":  # of the release that stands beside a preset: its name alone is known
+    if request.weights_dtype == "fp8":  # of a preset's release only the name is known
         return 128 if re.fullmatch(r"Qwen/.*-FP8", request.served_model or "") else 0
     stored = None if request.weights_dtype else request.model.quantization
     scheme = stored.scheme_of(0, role, "W_up") if stored and stored.method == "fp8" else None
