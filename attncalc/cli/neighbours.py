@@ -45,7 +45,7 @@ _HAS = dict.fromkeys(("use", "uses", "using", "have", "has"), ("attention",)) | 
 """{verb of a question about what there is: the kinds of words that it asks for, and does not set}."""
 _BEFORE_USED = "than|shows|showing|uses|used|says|reports|takes?|needs|eats|exceeds|available"
 """Words before a size that is used, and no GPU's."""
-_CLAIM = "compare it with the answer"
+CLAIM = "compare it with the answer"
 """The note about a number that a question only compares: 'bigger than 40GB', 'is 40 tokens/s possible'."""
 _DENIALS = ("not", "never", "no", "instead", "without")
 _SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
@@ -76,8 +76,11 @@ def with_neighbours(items: Sequence[Item]) -> list[Item]:
     for i, (item, after) in enumerate(pairwise(found)):
         is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
         is_speed = after.idea is not None and "tps" in after.idea.words.split()
-        if item.kind == "number" and (is_speed or after.typed.lower() == "times"):  # '40 tokens/s', '8 times smaller'
-            found[i] = _compared(item)
+        is_ratio = after.typed.lower() == "times" and not any(one.takes for one in found[i + 2 : i + 4])
+        if item.kind == "number" and (
+            is_speed or is_ratio
+        ):  # '40 tokens/s', '8 times smaller', not '2 times more users'
+            found[i] = _compared(item, "--tpot VALUE" if is_speed else "")
         elif after.kind in _HAS.get(item.typed.lower(), ()) and found[0].typed.lower() in ("does", "is", "has"):
             found[i + 1] = after._replace(kind="plain")  # 'does mistral 7b use gqa'
         elif re.fullmatch(_BEFORE_USED, item.typed.lower()) and after.kind == "size":  # 'than 40GB'
@@ -96,7 +99,7 @@ def _with_free_values(items: Sequence[Item]) -> list[Item]:
     found = list[Item]()
     for item in items:
         before = found[-1] if found else item
-        is_free = before.idea and not before.idea.means and before.idea.note.startswith(NO_FIGURE) and not before.value
+        is_free = before.idea and not before.idea.means and before.idea.note == NO_FIGURE and not before.value
         if is_free and re.match(r"\d*\.?\d", item.typed) and item.kind in ("number", "share", "unknown"):
             found[-1] = before._replace(value=item.typed)
         else:
@@ -104,9 +107,11 @@ def _with_free_values(items: Sequence[Item]) -> list[Item]:
     return found
 
 
-def _compared(item: Item) -> Item:
-    """Return a number with which a question compares the answer."""
-    return item._replace(kind="idea", idea=Idea(item.typed, note=_CLAIM))
+def _compared(item: Item, means: str = "") -> Item:
+    """Return a number with which a question compares the answer, if no option has it."""
+    return item._replace(
+        kind="idea", idea=Idea(item.typed, means, note=CLAIM), value=f"{item.text}/s" if means else None
+    )
 
 
 def without_denied(items: Sequence[Item]) -> Sequence[Item]:

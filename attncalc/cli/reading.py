@@ -22,6 +22,7 @@ from ..vocabulary import ALL_SHOWN, ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO
 from .arithmetic import lines_of, number
 from .gpu_words import gpu_in
 from .kinds import Item, given_by, is_context, kind_of, placeholder
+from .neighbours import CLAIM
 from .words import OF_MODEL, Words
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
@@ -239,7 +240,13 @@ class Reading:
     def add(self, item: Item) -> None:
         """Find a place for an item."""
         before = self._items[-1] if self._items else item
-        self._is_listed = before.kind == "number" or before.text.lower() in ("and", "or", "vs", "versus", "to")
+        self._is_listed = before.kind in ("number", "size") or before.text.lower() in (
+            "and",
+            "or",
+            "vs",
+            "versus",
+            "to",
+        )
         self._items.append(item)
         if item.kind == "gpu" and self._command != "plan":  # in which 'h100' is any number
             item = item._replace(text=item.text.removeprefix("1x"))
@@ -395,7 +402,12 @@ class Reading:
         elif own == "--weights-dtype" and all(re.match("i?q\\d", each) for each in two) and self._takes("--quants"):
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
-        elif own == "--context" and is_further and not self._is_listed and "+" not in value[0]:
+        elif (
+            own in ("--context", "--gpu")
+            and is_further
+            and not self._is_listed
+            and kind_of(value[0]) in ("number", "size")
+        ):
             return False  # 'at 128k avg 50k' are no two contexts
         elif own == "--lora" or (
             (is_further or own in ("--engine", "--price"))
@@ -436,6 +448,8 @@ class Reading:
             )
             self.left_out += [noted] * is_free
             self.doubts += [item] * (not is_free and item not in self.doubts)
+        elif idea.note == CLAIM:
+            self.left_out.append(f"{item.typed} ({CLAIM})")
         elif not is_command:
             self.unread.append(text)
             self.notes += [f"did you mean '{idea.means.split()[0]}'?"] * (item.is_guess and bool(item.takes))
@@ -666,6 +680,9 @@ class Reading:
         """Make one value of parts: a context of 'p+512,c+2048', and kinds of attention with their sizes."""
         if parts := re.findall(r"\+([^,]+)", self._found.get("--context", ("", ""))[1]):
             self._found["--context"] = ("--context", str(sum(parse_count(part, "") for part in parts)))
+        if (lora := "".join(self._found.get("--lora", ())[1:])) and not re.search(r"(?:^|,)r=|^\d", lora):
+            self._found["--lora"] = ("--lora", f"r=16,{lora}")
+            self.assumed.append("--lora r=16")
         if "--kv-dtype" in self._found:  # a cache has no K-quants
             name, text = self._found["--kv-dtype"]
             self._found["--kv-dtype"] = (name, re.sub(r"\b([qQ][458])(?=,|$)", r"\1_0", text))

@@ -95,7 +95,7 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
         found["--batch"] = str(2 * int(batch))  # chosen and rejected answers
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
-        parts = {"r": "16", **lora}
+        parts = lora if is_typed and lora.keys() - {"lora"} else {"r": "16", **lora}
         found["--lora"] = ",".join(f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts)
     if found.get("--zero") == "2":
         found.pop("--fsdp", None)

@@ -434,7 +434,7 @@ class Words:
                 continue
             before = items[-3].kind if len(items) > 2 else ""
             # '8 h100' and '300B tokens 8 h100', not 'batch 8 h100'
-            if is_number and (len(items) < 2 or not items[-2].takes or before in items[-2].takes):
+            if is_number and (len(items) < 2 or "number" not in items[-2].takes or before in items[-2].takes):
                 item = item._replace(text=f"{items.pop().text}x{item.text}")
             items.append(item)
         return items
