@@ -113,10 +113,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
             for command, weight in item.idea.votes(item.value):
                 votes[command] = votes.get(command, 0) + weight
     named = " ".join(item.idea.means if item.idea else item.text for item in items)
-    votes["plan"] += 2 if re.search("--(price|budget|growth)", named) else 0
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price|budget)", named) is None)
     asks_why = any(re.match(_WHY, item.typed.lower()) for item in items)
-    votes["plan"] -= 9 * (asks_why and re.search("--(users|rate)", named) is None)  # 'why does attention cost so much'
     votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
     votes["train"] += 3 * any(item.idea and item.idea.means == "train" for item in items)  # 'grpo with vllm'
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
