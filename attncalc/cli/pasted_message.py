@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from ..engines.log_file import read_log
+from ..engines.log_file import is_log, read_log
 from ..errors import AttncalcError
 from ..options import by_name
 from ..vocabulary import MESSAGES
@@ -75,7 +75,8 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
         if not reading.finish().missing:
             return reading.args, reading.beside
     reading = Reading("fit", Words(root, []).options("fit"), None, "gpu", is_meant=True)
-    around = [arg for arg in typed if not (" " in arg and asked_by_message(arg))]  # a message in quotation marks
+    # without messages and lines of a log in quotation marks
+    around = [arg for arg in typed if " " not in arg or not (asked_by_message(arg) or is_log(arg.encode()))]
     words_around = _around_message(text) if around in ([], [*typed]) else [" ".join(around).split()]
     declared = by_name(root.get_command(None, "fit").callback.declared.values())
     for some in words_around:
