@@ -342,12 +342,13 @@ def _heading(plan: Plan) -> tuple[str, ...]:
         at_best = " at best" * plan.demand.is_bound
         lines.append(f"Enough{at_best}: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
     expected = {row.candidate.group[0]: (row, of_runs) for row, of_runs in plan.typical}
-    for name in (name for name in models if name in expected):
-        lines.append((f"{name}: " if len(models) > 1 else "") + _expected(*expected[name]))
+    start = {name: f"{name}: " if len(models) > 1 else "" for name in models}
+    lines += [start[name] + _expected(*expected[name]) for name in models if name in expected]
     if len(models) == 1 and prices:
-        typical = expected[models[0]][0] if expected else None
-        lines.append(_cost(plan.rows[0], typical))
-        lines += [_api(typical or plan.rows[0])] if plan.demand.api_price else []
+        lines.append(_cost(plan.rows[0], expected[models[0]][0] if expected else None))
+    if plan.demand.api_price:
+        of_runs = {name: expected[name][0] if name in expected else row for name, row in best.items()}
+        lines += [start[name] + _api(row) for name, row in of_runs.items() if row]
     first = plan.requests[0]
     assert first.traffic is not None
     each = "for each model" if len(models) > 1 else ""
@@ -460,7 +461,8 @@ def _tables(plan: Plan, rows: Sequence[Row], columns: _Columns) -> Iterator[Tabl
         yield _growth_table(plan)
     if plan.pools:
         yield from _pools_tables(plan)
-    yield from command_table(_command(plan.rows[0].candidate), "each replica of the first row")
+    if len(_models(plan)) == 1:  # with several, a row of each is worth more
+        yield from command_table(_command(plan.rows[0].candidate), "each replica of the first row")
 
 
 def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
@@ -596,8 +598,8 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
         yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."
     if demand.prices and (demand.rate or demand.load_factor):
-        of_load = f" on average, {number(float(demand.load_factor))} of the peak" if demand.load_factor else ""
-        yield f"price/M: of the tokens{' asked for' * (demand.rate is not None)}{of_load}. tokens/s: of busy replicas."
+        average = " on average" if demand.load_factor else ""
+        yield f"price/M: of the tokens{' asked for' * (demand.rate is not None)}{average}. tokens/s: of busy replicas."
     if demand.shows_power:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
 
