@@ -191,6 +191,7 @@ def test_the_question_in_words_is_read(ask: Ask, words: str, monkeypatch: pytest
 
 def test_the_memory_that_is_needed_says_that_no_prefix_is_shared(ask: Ask) -> None:
     words = ("fit", "llama3.1-8b", "-b", "200", "--prompt", "7000", "--output-len", "1K")
-    note = "warning: --shared-prefix is not counted here"
-    assert note in ask(*words, "--shared-prefix", "6000").out
-    assert note not in ask(*words).out
+    note = "warning: --shared-prefix is not counted in these requests"
+    for gpu in ((), ("--gpu", "h100")):
+        assert note in ask(*words, *gpu, "--shared-prefix", "6000").out
+        assert note not in ask(*words, *gpu).out

@@ -14,6 +14,7 @@ from .figures import SUM, FigureRow, FigureRows, Given
 from .fit import request_facts
 from .fit_figures import FIGURES as FIT_FIGURES
 from .fit_figures import term_figures
+from .notes import NO_SHARED_PREFIX
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
 from .text import first_that_fits
 
@@ -134,10 +135,7 @@ def _notes(found: Vram) -> Iterator[str]:
     if found.assumes_context:
         yield f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several requests."
     if resolved.request.traffic and resolved.request.traffic.shared_tokens:
-        yield (
-            "warning: --shared-prefix is not counted here: each request has all of its tokens. With --gpu, the users "
-            "on average share it."
-        )
+        yield NO_SHARED_PREFIX
     share = found.asked.budget.share
     if share and share.numerator != share.denominator:
         yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
