@@ -20,23 +20,8 @@ from .kinds import Item, is_context, is_instance, kind_of, parts_of_names
 
 _GLUE = frozenset(
     (
-        "of",
-        "is",
-        "at",
-        "in",
-        "to",
-        "a",
-        "an",
-        "as",
-        "with",
-        "token",
-        "tokens",
-        "running",
-        "active",
-        "under",
-        "below",
-        "must",
-        "be",
+        *("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens", "running"),
+        *("active", "under", "below", "must", "be"),
     )
 )
 """Words between an idea and its value: 'a batch of 8'."""
