@@ -270,6 +270,8 @@ def test_nothing_that_fits_is_the_answer_no(ask: Ask) -> None:
     assert f", room for {most} users, up to " in " ".join(few.out.split())
     assert few.code == 1
     assert "\nEnough: 16 x H100 80GB SXM in 2 nodes: " in few.out
+    six = ask("plan", "llama3.1-70b", "--users", "200", "--gpu", "6xh100").out  # which cannot have tp 8
+    assert "\nEnough: 8 x H100 80GB SXM in 1 node: tp 8, " in six
     words = ("plan", "llama3.1-70b", "--rate", "50/s", *LOAD[2:], "--gpu", "h100")
     fewer, enough = ask(*words, "--max-gpus", "8").out, ask(*words).out.split(" in ")[0].removeprefix("At least ")
     assert fewer.startswith("NOT ENOUGH: 8 x H100 80GB SXM ")
@@ -511,6 +513,23 @@ def test_what_to_expect_of_a_rate_is_the_speed_of_the_median_run(ask: Ask) -> No
     gpus, share = (line.split()[i] for i in (1, -5))
     slower = figures_of(ask(*words, "--efficiency", share, "--json").document)
     assert slower["gpus"] == int(gpus)
+
+
+def test_the_expected_gpus_serve_the_rate_at_the_share_that_is_named(ask: Ask) -> None:
+    """1M/day / 86,400 s x 3 are 34.7 requests/s. On 1 H100 and on 2 other runs apply than those that led to them."""
+    words = "plan llama3.1-8b --rate 1M/day --prompt 800 --output-len 200 --load-factor 1/3 --gpu h100"
+    heading = " ".join(ask(*words.split()).out.split())
+    found = re.search(r"At least (\d+) .*?up to ([\d.]+) req.*?Expect (\d+) GPUs: .*? reaches ([\d.]+) of", heading)
+    assert found
+    least, most, gpus, share = map(float, found.groups())
+    assert most / least * gpus * share > 34.7
+
+
+@each(("tpot", "is_known"), [("50ms", True), ("20ms", False)])
+def test_runs_that_measured_tokens_give_no_gpus_for_a_time_near_the_least(ask: Ask, tpot: str, is_known: bool) -> None:
+    """20 ms are near the 5.2 of a single request once these are divided by 0.31: 344 GPUs for the 24 at best."""
+    heading = ask("plan", "llama3.1-70b", "--users", "300", "--gpu", "h100", "--tpot", tpot).out
+    assert ("\nExpect 32 GPUs" in heading, "\nExpect more: " in heading) == (is_known, not is_known)
 
 
 def test_what_to_expect_of_some_gpus_is_the_speed_of_the_median_run(ask: Ask) -> None:

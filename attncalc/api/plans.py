@@ -59,7 +59,14 @@ class PlanRequest(NamedTuple):
     def plan(self, on_step: Callable[[str], None] = lambda _: None) -> Plan:
         """Return the plan; after Ctrl-C with what was found until then. Raises AttncalcError as `search` does."""
         found = search(self.requests, self.space, on_step)
-        plan = make_plan(found, self.demand, growth=self.growth, sort=self.sort, is_whole=self.is_whole)
+        plan = make_plan(
+            found,
+            self.demand,
+            growth=self.growth,
+            sort=self.sort,
+            is_whole=self.is_whole,
+            without_limit=lambda: search(self.requests, self.space._replace(max_gpus=None), on_step),
+        )
         return plan._replace(pools=disaggregated(found.candidates, self.demand)) if self.disaggregates else plan
 
 

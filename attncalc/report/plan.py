@@ -50,6 +50,9 @@ _PUBLISHED = (
 _MOST_POOLS = 3
 """Kinds of GPU of the table of pools."""
 _MAY_NOT = "may not fit"
+_NO_EXPECTATION = (
+    "Expect more: the target is near the least time, and published runs measured tokens/s; --efficiency 0.5 estimates"
+)
 _NO_ROW = "if no GPUs serve the users"
 _NO_LIMIT = "without a limit"
 _NO_TIMES = "with drafted tokens, and without the GPU's FLOP/s"
@@ -280,7 +283,7 @@ def _cost(row: Row, expected: Row | None) -> str:
     text += f"{float(row.price_per_month):,.0f} per month ({MONTH_HOURS} h)"
     if row.price_per_million is None:
         return text
-    tokens, of_runs = float(row.price_per_million), None if expected else published(row)
+    tokens, of_runs = float(row.price_per_million), None if expected or is_bound else published(row)
     typical = f", {tokens / of_runs.median:.3g} at the median of published runs" if of_runs else ""
     at_best = "" if demand.efficiency or is_bound else " at best"
     return f"{text}, {_per_million(row)}{at_best}{typical}"
@@ -343,7 +346,9 @@ def _heading(plan: Plan) -> tuple[str, ...]:
         lines.append(f"Enough{at_best}: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
     expected = {row.candidate.group[0]: (row, of_runs) for row, of_runs in plan.typical}
     start = {name: f"{name}: " if len(models) > 1 else "" for name in models}
-    lines += [start[name] + _expected(*expected[name]) for name in models if name in expected]
+    for name, row in best.items():
+        if name in expected or (row and plan.demand.is_bound and plan.demand.has_times and published(row)):
+            lines.append(start[name] + (_expected(*expected[name]) if name in expected else _NO_EXPECTATION))
     if len(models) == 1 and prices:
         lines.append(_cost(plan.rows[0], expected[models[0]][0] if expected else None))
     if plan.demand.api_price:

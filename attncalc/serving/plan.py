@@ -121,10 +121,14 @@ class Demand(NamedTuple):
         return min(limits) // gpu.rented_gpus * gpu.rented_gpus if limits else None
 
     @property
+    def has_times(self) -> bool:
+        """Whether a target of time limits the replicas."""
+        return self.ttft is not None or self.tpot is not None
+
+    @property
     def is_bound(self) -> bool:
         """Whether the replicas are as few as can be: those of a rate or of times, in the best case."""
-        has_times = self.ttft is not None or self.tpot is not None
-        return (self.rate is not None or has_times) and self.efficiency is None
+        return (self.rate is not None or self.has_times) and self.efficiency is None
 
     def times(self, factor: float) -> Demand:
         """Return the demand of as many times the users, or the requests per second."""
@@ -399,7 +403,7 @@ def speed_of(candidate: Candidate, requests: int, efficiency: Ratio | None) -> S
 
 def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
     """Return a replica with no more requests than the targets of time allow; None if it serves none in that time."""
-    if demand.ttft is None and demand.tpot is None:
+    if not demand.has_times:
         return candidate
 
     def is_quick(requests: int) -> bool:
@@ -619,16 +623,23 @@ class Plan(NamedTuple):
         return bool(self.rows) and (self.demand.is_open or self.rows[0].demand == self.demand)
 
 
-def make_plan(found: Found, demand: Demand, *, growth: Mapping[float, str], sort: str, is_whole: bool) -> Plan:
-    """Return the plan for what a search found.
+def make_plan(
+    found: Found,
+    demand: Demand,
+    *,
+    growth: Mapping[float, str],
+    sort: str,
+    is_whole: bool,
+    without_limit: Callable[[], Found],
+) -> Plan:
+    """Return the plan for what a search found; `without_limit` searches with any number of GPUs.
 
     `growth` are factors by which the users may grow, and when; `is_whole` keeps rows than which another is better.
     """
     every, enough = rows(found.candidates, demand), None
     if not every and not demand.is_open and any(demand.most_gpus(one.gpu) for one in found.candidates):
-        enough = next(
-            iter(sorted_rows(rows(found.candidates, demand._replace(max_gpus=None, budget=None)), sort)), None
-        )
+        unlimited = rows(without_limit().candidates, demand._replace(max_gpus=None, budget=None))
+        enough = next(iter(sorted_rows(unlimited, sort)), None)
         every = rows(found.candidates, demand._replace(users=None, rate=None))  # what so many GPUs serve of it
         served = [one.asked if demand.users else one.most_requests_per_second for one in every]
         every = [one for one, each in zip(every, served, strict=True) if each == max(served)]
@@ -663,22 +674,26 @@ def published(of: Row) -> PublishedRange | None:
 def _typical(
     best: Row, candidates: Sequence[Candidate], demand: Demand, sort: str
 ) -> tuple[Row, PublishedRange] | None:
-    """Return one of `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those."""
+    """Return one of `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those.
+
+    If the rows of two classes of runs lead to each other, the slower one decides. None, too, if the GPUs grow 1.5 times
+    as much as the speed shrinks: the share of tokens/s that runs reach is not that of a time near the least.
+    """
     same = [one for one in candidates if one.group == best.candidate.group]
     same = [best.candidate] if demand.is_open else same
-    found, reached = best, published(best) if demand.is_bound or demand.is_open else None
-    for _ in range(3):
-        if reached is None:
-            break
-        slower = demand._replace(efficiency=ratio(round(1000 * reached.median), 1000))
-        of_runs = sorted_rows(rows(same, slower), sort)
+    reached = published(best) if demand.is_bound or demand.is_open else None
+    tried: dict[PublishedRange, Row] = {}
+    while reached is not None and reached not in tried:
+        of_runs = sorted_rows(rows(same, demand._replace(efficiency=ratio(round(1000 * reached.median), 1000))), sort)
         if not of_runs:
             return None
-        found, before = of_runs[0], reached
-        reached = published_range(found.candidate.resolved, found.candidate.load(found.requests))
-        if reached in (before, None):
-            return found, before
-    return reached and (found, reached)
+        tried[reached] = of_runs[0]
+        reached = published_range(of_runs[0].candidate.resolved, of_runs[0].candidate.load(of_runs[0].requests))
+    if not tried:
+        return None
+    used = [*tried][-1] if reached is None else min([*tried][[*tried].index(reached) :], key=lambda runs: runs.median)
+    is_near_the_least = demand.has_times and tried[used].gpus * used.median > 1.5 * best.gpus
+    return None if is_near_the_least else (tried[used], used)
 
 
 def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
