@@ -74,7 +74,7 @@ class Recording:
         self.is_over = False
         self._names: dict[str, str] = {}
         self._results: set[str] = set()
-        self._objects: dict[str, Any] = {"ratio_value": _ratio_value}
+        self._objects: dict[str, Any] = {"ratio_value": lambda a, b: Ratio(a, b, Formula(())).value}
 
     def result(self, text: str, number: int, *operands: int) -> Traced:
         """Return the number that an operation gives; in the text, {0} and {1} are its operands."""
@@ -120,10 +120,6 @@ class Recording:
         exec(f"def compute({', '.join(variables)}):\n " + "\n ".join(reversed(lines)), self._objects)
         function: Callable[..., Any] = self._objects["compute"]
         return function
-
-
-def _ratio_value(numerator: int, denominator: int) -> int | float:
-    return Ratio(numerator, denominator, Formula(())).value
 
 
 class Recorded:

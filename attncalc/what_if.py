@@ -97,7 +97,7 @@ def what_if(
         changed = _with_experts(changed, experts, experts_per_token)
     if layers:
         changed = _with_layers(changed, layers)
-    if window and not pattern and _mixes_windows(changed):
+    if window and not pattern and {None} < _reaches(changed):  # local and global layers: it changes the local ones
         changed = _with_attentions(changed, lambda kind: _with_other_window(kind, window))
     elif window or pattern:
         changed = _with_pattern(changed, window, pattern or (LOCAL,))
@@ -111,12 +111,6 @@ def _has_kv_heads(model: ModelSpec) -> bool:
 def _reaches(model: ModelSpec) -> set[int | None]:
     """Return the windows of the layers that can have one; None for full attention."""
     return {group.attention.span.reach for group in model.main.layers if hasattr(group.attention, "span")}
-
-
-def _mixes_windows(model: ModelSpec) -> bool:
-    """Return whether the model has local and global layers, of which a window changes the local ones."""
-    reaches = _reaches(model)
-    return None in reaches and len(reaches) > 1
 
 
 def _with_other_window(kind: Attention, window: int) -> Attention:

@@ -111,7 +111,7 @@ _SHARE = st.floats(0, 1)
 def test_names_of_a_memory_do_not_cross(gib: int, used: float, weights: float, low: float, high: float) -> None:
     """Neither a name nor the line to it crosses another name."""
     from attncalc.plot.picture.canvas import Ruler
-    from attncalc.plot.picture.stack import _any_touch, _names
+    from attncalc.plot.picture.stack import _names, _touch
 
     memory = gib * 2**30
     usable, held, least = int(memory * (1 + used) / 2), int(memory * weights * 1.5), int(memory * low**3 / 10)
@@ -120,7 +120,7 @@ def test_names_of_a_memory_do_not_cross(gib: int, used: float, weights: float, l
         memory, usable, "vLLM", "0.9", "--u", held, (least, most), (usable - held - most, usable - held - least)
     )
     names = _names(memory_chart(bar), Ruler(), 8.2)
-    assert not _any_touch(names)
+    assert not any(_touch(*pair) for pair in itertools.combinations(names, 2))
     assert all(-1e-9 <= name.left < name.right <= 1 + 1e-9 for name in names)
 
 

@@ -112,7 +112,8 @@ def _number(values: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Training:
-    number, gpu = (None, None) if all_gpus or "gpu" not in values else _gpu(values["gpu"])
+    given = None if all_gpus else values.get("gpu")
+    number, gpu = (None, given) if given is None or isinstance(given, Gpu) else gpus_of(str(given))
     split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
     gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
     context = _number(values, "context", usual_context(spec))
@@ -223,12 +224,6 @@ def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:
     if "weights_dtype" in values and "no_kbit_upcast" not in values:
         raise AttncalcError("--autocast has no effect: --weights-dtype is counted with it", "leave it out")
     return True
-
-
-def _gpu(value: Any) -> tuple[int | None, Gpu]:
-    if isinstance(value, Gpu):
-        return None, value
-    return gpus_of(str(value))
 
 
 def _lora(text: str, spec: ModelSpec) -> Lora:

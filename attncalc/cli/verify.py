@@ -27,7 +27,6 @@ from .catalogue import CATALOGUE, QUICK
 from .command import Options, command_app
 from .plot_options import PlotOptions
 from .trial import accepted
-from .verify_compare import compare
 
 if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
@@ -182,7 +181,7 @@ def verify(
     has_one = has_model and not further.models
     if records.compare is not None:
         _check_alone("--compare", (), "--compare reads two records and runs nothing", given)
-        raise typer.Exit(compare(records.compare, output, full=output.full))
+        raise typer.Exit(_compare(records.compare, output))
     base = VerifyOptions(dtype=values.get("dtype"), kernel=values.get("kernel", "all"), seed=values.get("seed", 0))
     if "smoke" in values:
         tip = "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed"
@@ -229,6 +228,28 @@ def verify(
     else:
         output.show(catalogue_report(verified.models, verified.device, verified.unreached, full=output.full))
     _end(verified)
+
+
+def _compare(paths: tuple[Path, Path], output: VerifyOutputOptions) -> int:
+    """Write the comparison of two records, and return the exit code: 0 if they agree, 1 if not, 3 without a common run.
+
+    Raises AttncalcError if a file is no record.
+    """
+    from ..report.record_files import read_record
+    from ..report.records import records_report
+
+    a, b = map(read_record, paths)
+    try:
+        report = records_report(a, b, full=output.full)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise AttncalcError(
+            f"--compare: a damaged record: {truncate(f'{type(error).__name__}: {error}', 80)}",
+            "its schema: attncalc schema record",
+        ) from None
+    output.show(report)
+    if not report.rows:
+        return CannotCheckError.code
+    return 1 if report.extra["differences"] else 0
 
 
 def _end(verified: Verified) -> None:

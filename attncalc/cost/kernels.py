@@ -314,11 +314,12 @@ def _math(s: Shape) -> list[Moment]:
         _tensor("row_masked", "masked queries, one byte each", s.B * s.n_heads * s.S),
         _tensor("scalar", "a constant", FP32),
     ]
+    half = [_tensor("softmax_half", "softmax in the layer's dtype", s.pairs * s.bytes)] if s.half else []
     # Making the mask's matrix is never the peak: it holds 5 bytes per pair of one head, and softmax 9 per pair of each.
     return [
         Moment("QK", (*masked, scaled, *_copied_for_qk(s), scores)),
         Moment("softmax", (*masked, scores, softmax, *rows)),
-        Moment("PV", (*masked, softmax, *_half_softmax(s), *_copied_for_pv(s), out)),
+        Moment("PV", (*masked, softmax, *half, *_copied_for_pv(s), out)),
         _output_projection(s, projected),
     ]
 
@@ -351,7 +352,3 @@ def _copied_for_pv(s: Shape) -> list[HeldTensor]:
     if values >= output:
         return [_tensor("v_copied", "values, contiguous", values)]
     return [_tensor("out_half", "the output in the layer's dtype", output)]
-
-
-def _half_softmax(s: Shape) -> list[HeldTensor]:
-    return [_tensor("softmax_half", "softmax in the layer's dtype", s.pairs * s.bytes)] if s.half else []

@@ -335,11 +335,6 @@ class Engine(Generic[Args]):
 
     # The start
 
-    @property
-    def long_context_options(self) -> dict[str, Any]:
-        """The options that allow a context beyond the model's maximum."""
-        return {"allow_long_max_model_len": True} if self.long_context_variable else {}
-
     def refusal(self, model: ModelSpec, args: Args) -> Refusal | None:
         """Return why it does not start with a model and arguments, whatever the memory; None if it does."""
         context, maximum, variable = args.max_model_len or 0, model.max_context, self.long_context_variable

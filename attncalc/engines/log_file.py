@@ -23,7 +23,6 @@ from .engine import Engine
 from .messages import UNKNOWN, Other, by_other, find_message, other_program, unknown_message
 from .metrics import with_metrics
 from .startup_log import InUse, LogRefusal, StartupLog, after_the_cache, typed_options, with_end
-from .told import told_failure
 
 LONGEST_LINE = 1 << 16
 """Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
@@ -67,6 +66,29 @@ _NO_MESSAGE = (
     "has neither the size of a cache nor a message why there is none",
     "give lines such as 'GPU KV cache size: 78,384 tokens', or the error's message",
 )
+_FAILED = re.compile(
+    r"(?i)(?<!no )(?<!not an )(?<!without )(?<!avoid )(?<!prevent )"
+    r"(?:\b(?:cuda |gpu )?out[- ]of[- ](?:\w+ )?(?:memory|vram)"
+    r"|\bOOM(?:s|ed|ing|'s)?\b|OutOfMemory(?:Error)?\b|malloc (?:fail|error)"
+    r"|alloc\w* (?:of .{1,40} )?fail|fail\w* to allocate"
+    r"|(?:not enough|insufficient|too little) (?:\w+ )?(?:memory|vram))"
+)
+_NOT_TOLD = re.compile(
+    r"(?i)^\s*# |^\W{0,3}(?:will|would|does|do|can|could|should|is|are|how)\b|\bif (?:you|it|that|there|one)\b"
+    r"|\b(?:never|no longer|(?:do|does|did)(?: not|n't)|fixe[ds]|solved|against)"
+    r"(?: (?!start|fit|load)\w+){0,2} (?:OOM|out of)"
+)
+"""Beginnings of comments in scripts, questions and conditions, and words that say the opposite."""
+_STAGES = (
+    (r"graph", "graphs"),
+    (r"\bRAM\b|(?:system|host|cpu) memory", "host"),
+    (r"warm-?up", "compute"),
+    (r"load(?:s|ing)?\b|weights", "weights"),
+    (r"request|inference|generat|prefill|prompt|after (?:a while|\d)|hours?\b", "serving"),
+)
+"""{words beside it: what was allocated}: the first that is found."""
+_AROUND = 80
+"""Characters that are shown before the words of a failure, and twice as many as after them."""
 _A_SCREEN = 60
 """Lines of a paste that is all about one message."""
 _A_FEW = 12
@@ -115,8 +137,21 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
 def _with_words(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:
     """Return a log with the failure of which a person tells, if no line of a program has one."""
     words = (line for line in _ends(lines) if log is None or not _PRINTED.search(line))
-    told = told_failure(words) if _runs_well(log) else None
+    told = _told_failure(words) if _runs_well(log) else None
     return _read_lines(lines, engine, told) if told else log
+
+
+def _told_failure(lines: Iterable[str]) -> LogRefusal | None:
+    """Return the failure of the first sentence that tells of one; None if none does."""
+    uncommented = (re.sub(r"\s# .*", "", line) for line in lines)
+    sentences = (one for line in uncommented for one in re.split(r"(?<=[.!?]) ", line) if not _NOT_TOLD.search(one))
+    match = next(filter(None, map(_FAILED.search, sentences)), None)
+    if match is None:
+        return None
+    begin, end = match.string.rfind(" ", 0, max(0, match.start() - _AROUND)), match.end() + _AROUND // 2
+    line = match.string[begin + 1 : end].rpartition(" ")[0] if end < len(match.string) else match.string[begin + 1 :]
+    where = next((where for words, where in _STAGES if re.search(words, line, re.IGNORECASE)), "")
+    return LogRefusal("out_of_memory", line, where=where, is_told=True)
 
 
 def _is_of_pytorch(log: StartupLog | None) -> bool:
@@ -211,7 +246,7 @@ def _read_lines(lines: list[str], engine: object = None, told: LogRefusal | None
         assumed = assumed or log
     named = next((known for number, known in signs if number and assumed and known.name != assumed.engine), None)
     if named and assumed and assumed.refusal:  # CUDA's message has no sign of the engine that the other lines name
-        return named.read_log(lines, told_failure(ends) or assumed.refusal)
+        return named.read_log(lines, _told_failure(ends) or assumed.refusal)
     return assumed and (_read_as(engine, lines) or assumed)
 
 

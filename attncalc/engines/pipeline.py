@@ -12,6 +12,7 @@ from ..errors import AttncalcError
 from ..model import ModelSpec, plural
 from ..quantity import symbol_like
 from ..records import NamedTuple
+from ..search import grouped
 
 Layer = TypeVar("Layer")
 NO_CACHE = ("this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory")
@@ -79,11 +80,8 @@ def merge_equal(specs: Sequence[LayerCacheSpec]) -> tuple[LayerCacheSpec, ...]:
 
     Layers that cache nothing are left out.
     """
-    counts: dict[tuple[CacheSpec, ...], int] = {}
-    for spec in specs:
-        if spec.cached:
-            counts[spec.cached] = counts.get(spec.cached, 0) + spec.layers
-    return tuple(LayerCacheSpec(layers, cached) for cached, layers in counts.items())
+    counts = grouped((spec.cached, spec.layers) for spec in specs if spec.cached).items()
+    return tuple(LayerCacheSpec(sum(layers), cached) for cached, layers in counts)
 
 
 def sum_over_layers(

@@ -50,9 +50,8 @@ class Switch(Generic[T]):
         return self._values[number]
 
 
-def by_version(steps: dict[Number, T], source: str) -> Switch[T]:
-    """Return a switch with a value from each version on: {(): "0.9", (0, 20): "0.92"}."""
-    return Switch(steps, source)
+by_version = Switch
+"""A switch with a value from each version on: {(): "0.9", (0, 20): "0.92"}."""
 
 
 def since(first: Number, source: str) -> Switch[bool]:

@@ -80,10 +80,8 @@ def _stack(chart: Stack, columns: int) -> list[str]:
     feet = [" "] * (width + 1)
     for mark in chart.marks:
         feet[round(across.at(mark.value) * width)] = "^"
-    legend = []
-    for piece in chart.pieces:
-        fill = _FILLS[piece.kind]
-        legend.append(f"{fill} {piece.label} {piece.text}" if piece.label else fill)
+    fills = ((_FILLS[piece.kind], piece) for piece in chart.pieces)
+    legend = [f"{fill} {piece.label} {piece.text}" if piece.label else fill for fill, piece in fills]
     entries = "   ".join(legend).replace("▓   ▒", "▓▒")
     marks = "; ".join(mark.label for mark in chart.marks)
     return [

@@ -60,9 +60,9 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
 
     Raises AttncalcError as `compare` and `diagnose` do.
     """
-    if request.workload.context > (request.model.max_context or request.workload.context):
-        # an engine that wrote a log was not refused for its context
-        request = request.with_engine_args(**find_engine(log.engine).long_context_options)
+    is_longer = request.workload.context > (request.model.max_context or request.workload.context)
+    if is_longer and find_engine(log.engine).long_context_variable:  # an engine that wrote a log was not refused for it
+        request = request.with_engine_args(allow_long_max_model_len=True)
     asked, (request, by_size) = request, _with_logged_sizes(request, log)
     comparison = compare(request, log)
     request = request.with_engine_args(**comparison.inferred)

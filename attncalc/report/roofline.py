@@ -236,17 +236,12 @@ def _steps_table(
             quotient(step.by_compute, SECONDS),
             quotient(step.by_memory, SECONDS),
             number(float(step.intensity)),
-            _per_second(step, tokens),
+            f"{int(tokens) * step.seconds.denominator / step.seconds.numerator:,.0f}" if tokens else "-",
         )
         for name, step, tokens in steps
         if step
     ]
     return Table(columns, tuple(rows))
-
-
-def _per_second(step: Step, tokens: int) -> str:
-    """Return tokens/s, or '-' if the number of tokens per step is unknown."""
-    return f"{int(tokens) * step.seconds.denominator / step.seconds.numerator:,.0f}" if tokens else "-"
 
 
 def bounds_text(bounds: Roofline) -> str:

@@ -146,7 +146,8 @@ def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> It
     if full or of.time or result.verdict in (None, "fits"):
         yield _work_table(of, figures)
     if full and len(run.stages) > 1:
-        yield _stages_table(run)
+        rows = tuple((str(i), f"{size / GIB:.2f}") for i, size in enumerate(stage_sizes(run)))
+        yield Table((Column("stage"), Column("allocated\nGiB")), rows)
 
 
 def _budget_table(of: Answer, figures: dict[str, Figure], *, with_parts: bool) -> Table:
@@ -465,11 +466,6 @@ def days_text(seconds: float) -> str:
     """Return a time in days, or in hours if it is shorter than a day."""
     days = seconds / 86400
     return f"{days:,.1f} days" if days >= 1 else f"{24 * days:.1f} hours"
-
-
-def _stages_table(run: Training) -> Table:
-    rows = [(str(i), f"{size / GIB:.2f}") for i, size in enumerate(stage_sizes(run))]
-    return Table((Column("stage"), Column("allocated\nGiB")), tuple(rows))
 
 
 def _notes(of: Answer) -> Iterator[str]:

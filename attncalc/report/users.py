@@ -19,18 +19,15 @@ _NO_USERS = "without --prompt and --lengths, and without a limit"
 _BLOCKS = "the engine's blocks"
 
 FIGURES = FigureRows(
-    concurrent_average=FigureRow(
-        "concurrent users on average",
-        NO_UNIT,
-        "concurrent users of one replica, on average, with the least memory",
-        _NO_USERS,
-    ),
-    concurrent_worst=FigureRow(
-        "concurrent users at worst",
-        NO_UNIT,
-        "concurrent users of one replica, at worst, with the least memory",
-        _NO_USERS,
-    ),
+    **{
+        f"concurrent_{name}": FigureRow(
+            f"concurrent users {words}",
+            NO_UNIT,
+            f"concurrent users of one replica, {words}, with the least memory",
+            _NO_USERS,
+        )
+        for name, words in (("average", "on average"), ("worst", "at worst"))
+    }
 )
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -148,7 +149,9 @@ def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[
         temporary = target.parent / f".{target.name[:50]}.{os.urandom(6).hex()}"
         text: dict[str, Any] = {} if is_binary else {"encoding": "utf-8", "newline": "\n"}
         try:
-            with open(temporary, "xb" if is_binary else "x", opener=_private, **text) as file:
+            # Until it is complete, only its owner may read it.
+            private = partial(os.open, mode=0o600)
+            with open(temporary, "xb" if is_binary else "x", opener=private, **text) as file:
                 yield file
             os.chmod(temporary, mode)
             if force:
@@ -162,11 +165,6 @@ def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "cannot be written").lower()
         raise AttncalcError(f"{truncate(output)}: {reason}", "name a file in a folder you can write to") from None
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read, until it is complete."""
-    return os.open(path, flags, 0o600)
 
 
 def _rename_to_new(temporary: Path, target: Path) -> None:

@@ -59,7 +59,8 @@ def lower_bounds(resolved: ResolvedRequest, *, with_limits: bool = True) -> Roof
     prompt, decode = load
     model = resolved.model if batch == 1 else with_ranks(resolved.model, ranks)
     bounds = with_host(resolved, of_gpu(model, decode, with_limits=with_limits))
-    return bounds.with_prefill_of(of_gpu(with_ranks(resolved.model, 1), prompt, with_limits=False))
+    of = of_gpu(with_ranks(resolved.model, 1), prompt, with_limits=False)
+    return bounds._replace(prefill=of.prefill, prefill_expected=of.prefill_expected, prompt=of.prompt)
 
 
 def _load(resolved: ResolvedRequest) -> tuple[Workload, Workload] | None:

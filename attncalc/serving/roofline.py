@@ -121,10 +121,6 @@ class Roofline(NamedTuple):
     workload: Workload
     host: HostRead | None = None
 
-    def with_prefill_of(self, other: Roofline) -> Roofline:
-        """Return these bounds with the prefill of another workload on the same GPU."""
-        return self._replace(prefill=other.prefill, prefill_expected=other.prefill_expected, prompt=other.prompt)
-
 
 class Machine(NamedTuple):
     """A GPU, the dtypes of products and weights, and the engine's settings."""

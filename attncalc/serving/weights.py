@@ -92,7 +92,9 @@ def weights(
             counted = _as_stored(model, form.files, int(params(stage).total), whole=is_whole)
         else:
             key = ("weights", form.rest, form.given, form.experts_only)
-            counted = stage.kept(key, lambda: _in_format(stage, form))
+            counted = stage.kept(
+                key, lambda: _by_schemes(stage, form.schemes, form) if form.schemes else _in_one_dtype(stage, form)
+            )
         extra = _towers(stage, form, engine)
         if engine and args and engine.has_extra_weights:
             of = ("held", form.rest, form.given, form.experts_only, form.files is None)
@@ -104,11 +106,6 @@ def weights(
         return _with_extra(counted._replace(notes=(*counted.notes, *notes)), [part for part in extra if part.size])
 
     return max(map(of_stage, stages), key=lambda stage: int(stage.total))
-
-
-def _in_format(stage: ModelSpec, form: WeightFormat) -> Weights:
-    """Return the weights of a part of a model without files."""
-    return _by_schemes(stage, form.schemes, form) if form.schemes else _in_one_dtype(stage, form)
 
 
 def _engine_notes(stage: ModelSpec, form: WeightFormat, engine: Engine[Any], args: EngineArgs | None) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -200,10 +201,7 @@ def context_warning(sweep: Sweep) -> str:
 
 def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
     """Return a warning about long contexts, and the errors of the cells, each once."""
-    errors: dict[str, int] = {}
-    for row in cells:
-        if row[-1] is not None:
-            errors[row[-1]] = errors.get(row[-1], 0) + 1
+    errors = Counter(row[-1] for row in cells if row[-1] is not None)
     notes = [f"error in {count(n)} of {count(len(cells))} cells: {text}" for text, n in list(errors.items())[:_ERRORS]]
     if len(errors) > _ERRORS:
         notes.append(f"and {count(len(errors) - _ERRORS)} other errors: --format csv lists them")

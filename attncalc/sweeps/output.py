@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .. import __version__
 from ..errors import AttncalcError
@@ -51,7 +51,8 @@ def write_sweep(
             tell_written(output)
         else:
             with watch.between_rows():
-                form.write(rows, _standard_output(form))
+                form.check(None)
+                form.write(rows, sys.stdout.buffer if form.is_binary else sys.stdout)
                 sys.stdout.flush()
     return _exit_code(watch, sweep, failures, screen=form is None)
 
@@ -79,11 +80,6 @@ def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row
     from .parallel import rows_in_parallel
 
     return rows_in_parallel(sweep, jobs, escape)
-
-
-def _standard_output(form: Format) -> IO[Any]:
-    form.check(None)
-    return sys.stdout.buffer if form.is_binary else sys.stdout
 
 
 def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:

@@ -80,10 +80,11 @@ class Sweep:
         self._fits = [name for name in figures if not is_cost[name] or with_train]
         places = {name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))}
         self._pick = itemgetter(*(places[name] for name in self.names))
-        if with_train:
-            self._check_train()
-        else:
-            self._check_others()
+        for name in self._given:
+            if not with_train:
+                self._check(name)
+            elif name not in TRAIN:
+                raise clash(option_name(name), "--train")
         if need.fewest_gpus and not self.can_have_fewest_gpus:
             others = [name for name in ("gpus", "tp", "pp") if name in self._given] + ["train"] * with_train
             tip = f"leave out {' and '.join(map(option_name, others))}" if others else "name the GPU only: --gpu h100"
@@ -95,25 +96,19 @@ class Sweep:
         flags = [name for name, value in self._flags.items() if value is not False]
         return [*(axis.name for axis in self.axes if axis.name != "model"), *flags]
 
-    def _check_train(self) -> None:
-        for name in self._given:
-            if name not in TRAIN:
-                raise clash(option_name(name), "--train")
-
-    def _check_others(self) -> None:
-        for name in self._given:
-            option = option_name(name)
-            of_fit = name in FIT_AXES or (name in self._flags and name not in WhatIfOptions.__annotations__)
-            if name in ONLY_TRAIN:
-                raise AttncalcError(f"{option} needs --train", "add --train: rows of a training step")
-            if of_fit and not self.with_fit:
-                raise AttncalcError(f"{option} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb")
-            if name in PASS_AXES and not any(column in {**PASS, **MEMORY} for column in self.columns):
-                tip = "add figures of a pass: --columns flops_total,peak_flash"
-                raise AttncalcError(f"{option} changes no column", tip)
-            if name in TRAFFIC_AXES and not any(column in (*USERS, *BOUNDS, *NEED) for column in self.columns):
-                tip = "add the figures of users: --columns concurrent_average,concurrent_worst"
-                raise AttncalcError(f"{option} changes no column", tip)
+    def _check(self, name: str) -> None:
+        option = option_name(name)
+        of_fit = name in FIT_AXES or (name in self._flags and name not in WhatIfOptions.__annotations__)
+        if name in ONLY_TRAIN:
+            raise AttncalcError(f"{option} needs --train", "add --train: rows of a training step")
+        if of_fit and not self.with_fit:
+            raise AttncalcError(f"{option} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb")
+        if name in PASS_AXES and not any(column in {**PASS, **MEMORY} for column in self.columns):
+            tip = "add figures of a pass: --columns flops_total,peak_flash"
+            raise AttncalcError(f"{option} changes no column", tip)
+        if name in TRAFFIC_AXES and not any(column in (*USERS, *BOUNDS, *NEED) for column in self.columns):
+            tip = "add the figures of users: --columns concurrent_average,concurrent_worst"
+            raise AttncalcError(f"{option} changes no column", tip)
 
     def __len__(self) -> int:
         return math.prod(len(axis.values) for axis in self.axes)

@@ -15,6 +15,7 @@ from ..cost.params import params
 from ..errors import CannotCheckError
 from ..model import ModelSpec
 from ..records import NamedTuple
+from ..search import grouped
 from ..units import BYTES, count, human
 from ..workload import Run, Workload
 from .cases import Case, cases
@@ -103,10 +104,8 @@ def make_plan(
     refused = [f"{name}: {reason} ({' and '.join(phases)})." for (name, reason), phases in choice.refusals.items()]
     notes = (*too_large, *refused, *(absent if device.runs_extra_kernels else ()))
     required = required_bytes(model, request, weight_copies)
-    by_case: dict[str, int] = {}
-    for key, kernels in choice.kernels.items():
-        by_case[key[0]] = max(by_case.get(key[0], 0), *(required[key][kernel] for kernel in kernels))
-    return Plan(request, choice.kernels, shortened, notes, by_case)
+    sizes = grouped((key[0], required[key][kernel]) for key, kernels in choice.kernels.items() for kernel in kernels)
+    return Plan(request, choice.kernels, shortened, notes, {name: max(size) for name, size in sizes.items()})
 
 
 def check_memory(plan: Plan, case: Case, device: Device) -> None:

@@ -29,10 +29,6 @@ class Ceiling(NamedTuple):
     flop_per_s: float  # FLOP per second of the matmul
     bytes_per_s: float  # bytes read and written per second
 
-    def or_higher(self, other: Ceiling) -> Ceiling:
-        """Return the higher of both throughputs: a busy device reaches less than it can."""
-        return Ceiling(max(self.flop_per_s, other.flop_per_s), max(self.bytes_per_s, other.bytes_per_s))
-
 
 def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
     """Measure a matmul, a copy and a sum in this dtype. The fastest of several runs counts.

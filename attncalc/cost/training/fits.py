@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -166,9 +167,8 @@ def changes(run: Training) -> tuple[Change, ...]:
     """
     if run.gpu is None or _fits(run):
         return ()
-    found: dict[tuple[_Kind, ...], Change] = {
-        (kind,): change for kind in _KINDS for change in _first_fitting(kind, run)
-    }
+    alone = {kind: next((change for change in _try(kind, run) if _fits(change.run)), None) for kind in _KINDS}
+    found: dict[tuple[_Kind, ...], Change] = {(kind,): change for kind, change in alone.items() if change}
     if any((kind,) in found for kind in _SAME_RESULT):
         return tuple(found.values())
     for number in range(len(_OTHERS) + 1):
@@ -259,23 +259,10 @@ def _all_of(run: Training, kinds: Sequence[_Kind]) -> Change:
 _Kind = Callable[[Training], Iterator[Change]]
 
 
-def _first_fitting(kind: _Kind, run: Training) -> Iterator[Change]:
-    for change in _try(kind, run):
-        if _fits(change.run):
-            yield change
-            return
-
-
 def _try(kind: _Kind, run: Training) -> Iterator[Change]:
     """Yield the changes of one kind that are possible."""
-    changes = kind(run)
-    while True:
-        try:
-            yield next(changes)
-        except StopIteration:
-            return
-        except AttncalcError:
-            return
+    with contextlib.suppress(AttncalcError):
+        yield from kind(run)
 
 
 def _with(run: Training, flag: str, cost: str, **fields: Any) -> Change:

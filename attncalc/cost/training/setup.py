@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from functools import cached_property
 from typing import Literal
 
@@ -277,7 +278,4 @@ def _divisors(number: int) -> list[int]:
 
 
 def _grouped(layers: list[Layers]) -> tuple[Layers, ...]:
-    counts: dict[Layers, int] = {}
-    for layer in layers:
-        counts[layer] = counts.get(layer, 0) + 1
-    return tuple(dataclasses.replace(layer, count=n) for layer, n in counts.items())
+    return tuple(dataclasses.replace(layer, count=n) for layer, n in Counter(layers).items())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from ...quantity import Quantity, named, quantity, symbol, total
 from ...records import NamedTuple
+from ...search import grouped
 from ...units import dtype
 from .optimizers import state_bytes
 from .param_tensor import ParamTensor
@@ -116,10 +117,8 @@ def _bytes(name: str, symbol_name: str, what: str) -> Quantity:
 
 def _of_parts(tensors: Iterable[ParamTensor], name: str, meaning: str) -> Quantity:
     """Return the number of parameters as a sum of named parts."""
-    parts: dict[str, int] = {}
-    for tensor in tensors:
-        parts[tensor.part] = parts.get(tensor.part, 0) + tensor.total
-    return total(symbol(f"{name}_{part}", n, f"{meaning}: {part}") for part, n in parts.items() if n)
+    parts = grouped((tensor.part, tensor.total) for tensor in tensors).items()
+    return total(symbol(f"{name}_{part}", sum(n), f"{meaning}: {part}") for part, n in parts if any(n))
 
 
 class _Shards:

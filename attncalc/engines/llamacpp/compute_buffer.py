@@ -46,10 +46,6 @@ def _spread(least: int, most: int) -> Spread:
     return Fraction(least, 100), Fraction(most, 100)
 
 
-def _wider(a: Spread, b: Spread) -> Spread:
-    return min(a[0], b[0]), max(a[1], b[1])
-
-
 _CLOSE = _spread(98, 103)
 """ggml's allocator confirms the formula to 2%: dense models and experts, with and without windows."""
 _GAPS = _spread(85, 112)
@@ -173,7 +169,8 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     }
     found = {name: peak for name, peak in peaks.items() if peak}
     if _per_layer_inputs(whole):
-        found = {name: peak._replace(spread=_wider(peak.spread, _LATENT)) for name, peak in found.items()}
+        least, most = _LATENT
+        found = {k: p._replace(spread=(min(p.spread[0], least), max(p.spread[1], most))) for k, p in found.items()}
     host = _host(whole, graph, d, tokens)
     if not found:  # a GPU without layers
         return ComputeBuffer(0, quantity(0), 0, host, ())

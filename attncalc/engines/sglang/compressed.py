@@ -94,19 +94,13 @@ class CompressedLayout(SglangLayout):
     def _stage_costs(self) -> Iterator[tuple[int, int, int]]:
         for i, stage in enumerate(self.stage_bytes):
             pages = 1 if self.window_cap is not None else self.swa_ratio.denominator
-            cost = pages * self._page_bytes(i)
+            cost = pages * named(stage.page, "page_bytes", "bytes of a page of tokens in all pools")
             if self.window_cap is None:
-                cost = cost + self.swa_ratio.numerator * self._window_page_bytes(i)
+                meaning = "bytes of a page of windows, with the tokens to pool by 4"
+                cost = cost + self.swa_ratio.numerator * named(stage.window_page, "window_page_bytes", meaning)
             if self.args.has_drafter:
                 cost, pages = cost * (stage.layers + 1), pages * stage.layers
             yield i, cost, pages * self.page
-
-    def _page_bytes(self, stage: int) -> Quantity:
-        return named(self.stage_bytes[stage].page, "page_bytes", "bytes of a page of tokens in all pools")
-
-    def _window_page_bytes(self, stage: int) -> Quantity:
-        meaning = "bytes of a page of windows, with the tokens to pool by 4"
-        return named(self.stage_bytes[stage].window_page, "window_page_bytes", meaning)
 
     def _unpooled_bytes(self, stage: int) -> int:
         """Return the bytes of tokens to pool: of all requests, two more, and the rows of one pool as padding."""

@@ -92,11 +92,6 @@ def _positions(overrides: str) -> tuple[str, ...]:
     return (*only_positions(overrides), *["--allow-long-max-model-len"] * is_longer)
 
 
-def _algorithm_words(name: str) -> tuple[str, ...]:
-    """Return what --speculative-algorithm means: a drafter with a cache, unless it looks tokens up in the text."""
-    return () if name.upper() == "NGRAM" else ("--speculative-layers", "1")
-
-
 _IGNORED = (
     *("--speculative-num-steps", "--speculative-eagle-topk", "--tokenizer-path", "--max-prefill-tokens"),
     *("--schedule-policy", "--nnodes", "--node-rank", "--mm-attention-backend"),
@@ -122,7 +117,11 @@ WORDS = LaunchWords(
         "--tensor-parallel-size": "--tp",
         **dict.fromkeys(("--ep-size", "--expert-parallel-size", "--ep"), only_if_several("--enable-expert-parallel")),
         "--speculative-num-draft-tokens": "--speculative-tokens",
-        **dict.fromkeys(("--speculative-algorithm", "--speculative-algo"), _algorithm_words),
+        # a drafter with a cache, unless it looks tokens up in the text
+        **dict.fromkeys(
+            ("--speculative-algorithm", "--speculative-algo"),
+            lambda name: () if name.upper() == "NGRAM" else ("--speculative-layers", "1"),
+        ),
         "--speculative-draft-model-path": lambda path: () if path == DRAFT_MODEL else ("--speculative-model", path),
         **dict.fromkeys(_IGNORED, ignored),
     },

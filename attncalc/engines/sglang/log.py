@@ -13,39 +13,9 @@ from fractions import Fraction
 
 from ...search import first_true
 from ...units import GIB, count
+from .. import startup_log as logs
 from ..base import CacheLayout
-from ..startup_log import (
-    COUNT,
-    OF_WEIGHTS,
-    OUT_OF_MEMORY,
-    SIZES,
-    Advice,
-    LogChecks,
-    LogMemory,
-    LogRefusal,
-    Printed,
-    StartupLog,
-    busiest,
-    first,
-    for_load,
-    gib,
-    in_calls,
-    larger_share,
-    last_start,
-    least,
-    more_gpus,
-    option,
-    printed,
-    read_budget,
-    read_flags,
-    read_settings,
-    read_weights_dtype,
-    size_checks,
-    smaller_share,
-    torch_out_of_memory,
-    without_a_start,
-    without_load,
-)
+from ..startup_log import COUNT, OUT_OF_MEMORY, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
 from .options import SglangArgs
 from .runtime import AITER_RESERVE, AITER_RESERVED_FROM
 from .versions import releases_of, sglang_version
@@ -73,12 +43,13 @@ _TOKENS_OF_A_BATCH = re.compile(
 _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
 _OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}")
 _STAGES = {
-    "serving": re.compile(in_calls(r"forward_thread_func|event_loop_\w{1,20}|run_batch")),
+    "serving": re.compile(logs.in_calls(r"forward_thread_func|event_loop_\w{1,20}|run_batch")),
     "graphs": re.compile(
-        in_calls("init_cuda_graphs|capture|capture_one_batch_size") + r"|self\.capture\(|(?i:Capture cuda graph failed)"
+        logs.in_calls("init_cuda_graphs|capture|capture_one_batch_size")
+        + r"|self\.capture\(|(?i:Capture cuda graph failed)"
     ),
-    "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
-    "weights": OF_WEIGHTS,
+    "pool": re.compile(logs.in_calls("init_memory_pool|_create_buffers")),
+    "weights": logs.OF_WEIGHTS,
 }
 """Functions of SGLang in the traceback of an allocation that failed."""
 
@@ -109,10 +80,10 @@ _SETTINGS = {
 _ALGORITHM = _argument("speculative_algorithm")
 _DRAFTER = re.compile(r"speculative_draft_model_path='([^']{1,4096})'|--speculative-draft-model-path ([^\s']{1,4096})")
 _OPTIONS = {
-    "tp": option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?!\w|\.\d)"),
-    "context": option("context-len(?:gth)?", r"\d{1,12}(?!\w|\.\d)"),
-    "kv_dtype": option("kv-cache-dtype"),
-    "gpu_memory_utilization": option("mem-fraction(?:-static)?", r"[01]?\.\d{1,12}"),
+    "tp": logs.option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?!\w|\.\d)"),
+    "context": logs.option("context-len(?:gth)?", r"\d{1,12}(?!\w|\.\d)"),
+    "kv_dtype": logs.option("kv-cache-dtype"),
+    "gpu_memory_utilization": logs.option("mem-fraction(?:-static)?", r"[01]?\.\d{1,12}"),
 }
 """The options of a pasted command, for what the engine's own lines lack."""
 _ARGUMENTS = {
@@ -134,7 +105,7 @@ _POOL = re.compile(
 )
 _COMPRESSED = re.compile(r"DSV4 pool sizes: full=(\d{1,12}), swa=(\d{1,12})")
 """The first line counts: --max-total-tokens may shrink the pools after that."""
-_AVAILABLE = gib(r"DSV4 memory calculation:[^\[]{0,200}?available_bytes=SIZE")
+_AVAILABLE = logs.gib(r"DSV4 memory calculation:[^\[]{0,200}?available_bytes=SIZE")
 _STATES = re.compile(r"Mamba Cache is allocated\..{0,200}?ssm_state size: ?[\d.]{1,20} ?GB")
 _TOKENS = re.compile(rf"#tokens: {COUNT}")
 _NUMBER = r"[ :]{1,4}(\d{1,9}(?:\.\d{1,9})?) ?GB"
@@ -142,13 +113,13 @@ _SIZES = {"k_size": r"K size", "v_size": r"V size", "kv_size": r"KV size"}
 _STATE_SIZES = {"conv_state_size": "conv_state size", "ssm_state_size": "ssm_state size"}
 _OF_STATES = {"state_slots", *_STATE_SIZES}
 _BUDGET = {
-    "gpu_memory": gib(r"has (?:a total capacity of )?SIZE of which|SIZE total(?: capacity)?;"),
+    "gpu_memory": logs.gib(r"has (?:a total capacity of )?SIZE of which|SIZE total(?: capacity)?;"),
     "least_share": re.compile(r"Raise --mem-fraction-static above (0\.\d{1,6})"),
-    "free_memory": gib(r"Load weight begin\. avail mem=SIZE"),
-    "weights": gib(r"Load weight end\.[^\[]{0,300}?mem usage=SIZE"),
-    "after_weights": gib(r"Load weight end\.[^\[]{0,300}?avail mem=SIZE"),
-    "after_cache": gib(r"Memory pool end\. avail mem=SIZE"),
-    "cuda_graphs": gib(r"Capture (?:\w{1,20} )?cuda graph end\.[^\[]{0,200}?mem usage=SIZE"),
+    "free_memory": logs.gib(r"Load weight begin\. avail mem=SIZE"),
+    "weights": logs.gib(r"Load weight end\.[^\[]{0,300}?mem usage=SIZE"),
+    "after_weights": logs.gib(r"Load weight end\.[^\[]{0,300}?avail mem=SIZE"),
+    "after_cache": logs.gib(r"Memory pool end\. avail mem=SIZE"),
+    "cuda_graphs": logs.gib(r"Capture (?:\w{1,20} )?cuda graph end\.[^\[]{0,200}?mem usage=SIZE"),
 }
 _LOADED = re.compile(
     r"Load weight end\.[^\[]{0,120}?type=(?P<type>\w{1,80})[^\[]{0,200}?avail mem=(?P<free>[\d.]{1,12}) GB, "
@@ -165,28 +136,30 @@ _PREEMPTION = re.compile(r"Retract requests")
 
 def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(without_load(lines, _LOAD), _START, _OUTCOME)
+    text, starts = logs.last_start(logs.without_load(lines, _LOAD), _START, _OUTCOME)
     logged = figures_of(text)
-    budget = {name: figure for name, figure in read_budget(_BUDGET, text).items() if figure.number or name != "weights"}
+    budget = {
+        name: figure for name, figure in logs.read_budget(_BUDGET, text).items() if figure.number or name != "weights"
+    }
     budget |= _with_drafter(text)
     before, after = budget.get("free_memory"), budget.get("after_weights")
     if "weights" not in budget and before and after and before.number > after.number:  # up to 0.4.3
         used = float(before.number - after.number)
         budget["weights"] = Printed(f"{used:.2f}", f"{before.line}, {after.line}", GIB)
     refusal = stated or _refusal(text, started=bool(logged))
-    load = busiest(lines, _START, _LOAD, _PREEMPTION)
+    load = logs.busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged:
-        refusal = without_a_start(load, lines, _START, _STAGES)
+        refusal = logs.without_a_start(load, lines, _START, _STAGES)
         if refusal is None:
             return None
-    version = first(_VERSION, text)
+    version = logs.first(_VERSION, text)
     return StartupLog(
         engine="sglang",
         version=version,
-        model=first(_MODEL, text),
+        model=logs.first(_MODEL, text),
         settings=_with_whole_share(_settings(text), version, text),
-        flags=read_flags(_FLAGS, text),
-        available=tuple(printed(_AVAILABLE, text, GIB)),
+        flags=logs.read_flags(_FLAGS, text),
+        available=tuple(logs.printed(_AVAILABLE, text, GIB)),
         logged=logged,
         budget=budget,
         refusal=refusal,
@@ -209,7 +182,7 @@ def _with_drafter(text: str) -> dict[str, Printed]:
         return {}
     found = {"weights": Printed(f"{float(sum(weights.values())):.2f}", " and ".join(load[0] for load in loads), GIB)}
     first_load = text.partition("Load weight end")[0]
-    if before := read_budget({"free_memory": _BUDGET["free_memory"]}, first_load):
+    if before := logs.read_budget({"free_memory": _BUDGET["free_memory"]}, first_load):
         found |= before
     pools = _POOL.search(text)
     if pools and loads[-1].start() < pools.start():
@@ -219,32 +192,32 @@ def _with_drafter(text: str) -> dict[str, Printed]:
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)
+    settings = logs.read_settings(_OPTIONS, text) | logs.read_settings(_SETTINGS, text)
     # the line of max_total_num_tokens has the number that SGLang made of it
     arguments = text.partition("ServerArgs(")[2].partition("max_total_num_tokens=")[0]
-    settings |= read_settings(_ARGUMENTS, arguments[:_LONGEST_ARGS])
-    requests = first(_REQUESTS, arguments[:_LONGEST_ARGS])
+    settings |= logs.read_settings(_ARGUMENTS, arguments[:_LONGEST_ARGS])
+    requests = logs.first(_REQUESTS, arguments[:_LONGEST_ARGS])
     if requests and requests.isdecimal():
         settings["max_running_requests"] = requests
-    ranks = first(_RANKS, text) or (first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None)
+    ranks = logs.first(_RANKS, text) or (logs.first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None)
     if ranks:
         settings["attn_dp"] = ranks
-    if first(_EXPERTS, text) not in (None, "0", "1"):
+    if logs.first(_EXPERTS, text) not in (None, "0", "1"):
         settings["enable_expert_parallel"] = "True"
-    algorithm, drafter = first(_ALGORITHM, text), first(_DRAFTER, text)
+    algorithm, drafter = logs.first(_ALGORITHM, text), logs.first(_DRAFTER, text)
     if algorithm and algorithm != "NGRAM":
         settings["speculative_layers"] = "0" if algorithm in ("DFLASH", "DSPARK") else "1"
-        if drafter and drafter != first(_MODEL, text):  # multi-token prediction names the model
+        if drafter and drafter != logs.first(_MODEL, text):  # multi-token prediction names the model
             settings["speculative_model"] = drafter
     if settings.get("kv_dtype", "").startswith("fp4"):
         settings["kv_dtype"] = "fp4"
-    return settings | read_weights_dtype(_QUANTIZATION, text)
+    return settings | logs.read_weights_dtype(_QUANTIZATION, text)
 
 
 def figures_of(text: str) -> dict[str, Printed]:
     """Return the sizes of the pools in those lines: SGLang's own, or the ones that attncalc predicts."""
     figures: dict[str, Printed] = {}
-    tokens = least(printed(re.compile(rf"max_total_num_tokens={COUNT}"), text))
+    tokens = logs.least(logs.printed(re.compile(rf"max_total_num_tokens={COUNT}"), text))
     for match in _POOL.finditer(text):
         kind = match["kind"].strip().lower()
         prefix = f"{kind}_" if kind else ""
@@ -275,7 +248,7 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
         batch = (_REQUESTS_OF_A_BATCH if is_of_requests else _TOKENS_OF_A_BATCH).search(text)
         tried, free = (Printed(batch[name], batch[0]) for name in ("tried", "free")) if batch else (None, None)
         return LogRefusal("out_of_memory", match[0], tried, free, where="requests" if is_of_requests else "tokens")
-    if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
+    if failed := logs.torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return _between(failed, text) if re.search(_NO_MEMORY, text) and not started else failed
     if started:
         return None
@@ -305,7 +278,7 @@ def _with_whole_share(settings: dict[str, str], version: str | None, text: str) 
 
     For example 0.7225, which is 0.85 of 0.85 (`SglangVersion.prints_share_of_aiter`).
     """
-    printed_share, longest = first(_SETTINGS["gpu_memory_utilization"], text), settings.get("context")
+    printed_share, longest = logs.first(_SETTINGS["gpu_memory_utilization"], text), settings.get("context")
     is_multiplied = settings.get("attention_backend") == "aiter" and sglang_version(version).prints_share_of_aiter
     if printed_share is None or not is_multiplied or (longest and int(longest) <= AITER_RESERVED_FROM):
         return settings
@@ -320,11 +293,11 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
 
     Only logs of compressed attention have the memory: then the tokens are those that follow from it.
     """
-    if available := least(log.available):
+    if available := logs.least(log.available):
         memory = LogMemory(available.bytes, available.line, available.half)
         rounded = (memory.printed + step * memory.half for step in (0, -1, 1))
         expected, *ends = (figures_of(" ".join(layout.pool(size, context).log_lines)) for size in rounded)
-        return memory, size_checks(log, expected, ends=ends)
+        return memory, logs.size_checks(log, expected, ends=ends)
     named = {"state_slots": "state_slots", "full_kv_tokens": "kv_tokens", "kv_tokens": "kv_tokens"}
     given = next((name for name in ("kv_tokens", "full_kv_tokens", "state_slots") if name in log.logged), None)
     if given is None:
@@ -342,13 +315,13 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
             low, high = high, 2 * high
         bounds = low, high
     needed = first_true(lambda size: counted(size) >= printed, *bounds)
-    source = f"{count(printed)} {SIZES[given]}, as printed"
+    source = f"{count(printed)} {logs.SIZES[given]}, as printed"
     predicted = figures_of(" ".join(layout.pool(needed, context).log_lines))
     missing = "Mamba Cache is allocated" if "state_slots" in predicted and not log.logged.keys() & _OF_STATES else ""
     sizes = 0 if missing else _bytes_of_pools(log.logged)
     if _bytes_of_pools(predicted) > needed * 51 // 50:  # the pools are larger than what SGLang divided
         sizes = 0
-    return LogMemory(sizes or needed, source, missing=missing), size_checks(log, predicted, given)
+    return LogMemory(sizes or needed, source, missing=missing), logs.size_checks(log, predicted, given)
 
 
 def _bytes_of_pools(figures: Mapping[str, Printed]) -> int:
@@ -382,15 +355,17 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     refusal = log.refusal
     if refusal is None:
         return ()
-    fewer_weights = Advice("more GPUs, or else weights in fewer bits", more_gpus(log, "--tp"))
+    fewer_weights = Advice("more GPUs, or else weights in fewer bits", logs.more_gpus(log, "--tp"))
     if refusal.kind == "overloaded":
-        larger = larger_share(log, _SHARE_OPTION, "0.92", 0)
-        return for_load(log, "--max-running-requests", "fp8_e4m3", *larger, Advice("more GPUs", fewer_weights.option))
+        larger = logs.larger_share(log, _SHARE_OPTION, "0.92", 0)
+        return logs.for_load(
+            log, "--max-running-requests", "fp8_e4m3", *larger, Advice("more GPUs", fewer_weights.option)
+        )
     if refusal.kind == "occupied":
         return (Advice("start with the least of them, if the GPUs differ", f"{_UNBALANCED_CHECK}=0"),)
     if refusal.kind == "no_memory":
-        return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
-    smaller = smaller_share(log, _SHARE_OPTION, "0.75")
+        return (*logs.larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
+    smaller = logs.smaller_share(log, _SHARE_OPTION, "0.75")
     is_decode = refusal.tried and refusal.line.startswith("Decode")  # a step wants a token for each request
     at_once = int(refusal.tried.number) if refusal.tried and is_decode else 16
     fewer = max(1, (log.load.running if log.load else at_once) // 2)

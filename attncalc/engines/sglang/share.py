@@ -105,16 +105,12 @@ def _captures_prefill(args: SglangArgs) -> bool:
     if (args.vision_params and not is_captured_tower) or (has_options and not version.captures_prefill_with_options):
         return False
     if version.captures_breakable_prefill:
+        captured = version.captures_latents
+        has_graphs = captured == "all" or (captured == "sparse" and args.model_type in _SPARSE)
         # Kimi-K2.5's prefills were compiled while those of other latents were not captured
-        return "MLA" not in args.attentions or is_captured_tower or _captures_latents(args)
+        return "MLA" not in args.attentions or is_captured_tower or has_graphs
     has_drafter = args.has_drafter and not version.compiles_prefill_with_drafter
     return not (args.caches_on_host or has_drafter or args.model_type in version.models_not_compiled)
-
-
-def _captures_latents(args: SglangArgs) -> bool:
-    """Return whether "breakable" graphs of a model with latents are captured."""
-    captured = args.version.captures_latents
-    return captured == "all" or (captured == "sparse" and args.model_type in _SPARSE)
 
 
 def mem_fraction_static(args: SglangArgs, devices: int) -> str:

@@ -102,11 +102,8 @@ def _names(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
         inside = [place for place in places if place.left >= 0 and place.left <= middle <= place.right <= 1]
         choices.append([place._replace(level=level) for level in range(len(chart.pieces)) for place in inside])
     fewest_rows = sorted(product(*choices), key=lambda labels: [sum(label.level for label in labels), _rows(labels)])
-    return list(next((one for one in fewest_rows if not _any_touch(one)), fewest_rows[0]))
-
-
-def _any_touch(labels: Sequence[_Label]) -> bool:
-    return any(_touch(label, other) for label, other in combinations(labels, 2))
+    apart = (labels for labels in fewest_rows if not any(_touch(*pair) for pair in combinations(labels, 2)))
+    return list(next(apart, fewest_rows[0]))
 
 
 def _touch(label: _Label, other: _Label) -> bool:

@@ -112,7 +112,8 @@ def verify_layers(model: ModelSpec, request: VerifyRequest, device: Device, on_p
                 found.add(case, behaviour(case, env))
                 on_progress.keep(found.result())
         if ceiling:
-            highest = ceiling.or_higher(timing.measure_ceiling(device, request.torch_dtype))
+            again = timing.measure_ceiling(device, request.torch_dtype)
+            highest = timing.Ceiling(*map(max, ceiling, again))  # a busy device reaches less than it can
             found.times = timing.with_bound(found.times, highest)
         found.checks += _model_totals(model, plan, found.totals)
     return found.result()

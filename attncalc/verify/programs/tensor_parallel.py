@@ -247,10 +247,9 @@ def _split(layer: RealLayer, mesh: Any) -> None:
     heads = kind.heads if isinstance(kind, Cross) else kind
     if isinstance(module, GroupedLayer) and isinstance(heads, Grouped):
         _order_by_rank(module, heads, tp)
-    styles: dict[str, ParallelStyle] = {}
-    for name in module.column_parallel:
-        if hasattr(module, name):
-            styles[name] = ColwiseParallel()
+    styles: dict[str, ParallelStyle] = {
+        name: ColwiseParallel() for name in module.column_parallel if hasattr(module, name)
+    }
     parallelize_module(module, mesh, {**styles, "W_o": RowwiseParallel()})
     rank = mesh.get_local_rank()
     if isinstance(module, GroupedLayer):

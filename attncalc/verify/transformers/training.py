@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...model import Head
 from ...records import NamedTuple
+from ...search import grouped
 from ..training.saved import ROPE, SavedTensor, SavedTensors, bytes_of, state_bytes
 from .kernels import stand_ins
 from .model import LAYER, READS_TOKEN_VALUES, find_class, has_towers, is_language, quiet
@@ -46,10 +47,8 @@ class TrainingStep(NamedTuple):
 
     def saved_by_layer(self) -> dict[str, int]:
         """Return the bytes saved by each layer, by its path; those outside of all layers are ''."""
-        layers: dict[str, int] = {}
-        for tensor in self.saved:
-            layers[layer_path(tensor.path)] = layers.get(layer_path(tensor.path), 0) + tensor.bytes
-        return layers
+        sizes = grouped((layer_path(tensor.path), tensor.bytes) for tensor in self.saved)
+        return {path: sum(size) for path, size in sizes.items()}
 
     @property
     def rope_tables(self) -> int:
