@@ -251,12 +251,6 @@ def test_output_is_a_file(ask: Ask, tmp_path: Any) -> None:
         assert json.loads(file.read_text())["users"]["output"] == 1024
 
 
-def test_a_number_after_output_is_read_as_tokens_beside_a_prompt(ask: Ask) -> None:
-    old = ask(*FIT, "--prompt", "4K", "--output", "1K", "--json")
-    assert old.out == ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--json").out
-    assert old.err.startswith("note: --output names a file; --output 1K is read as --output-len 1K\n")
-
-
 @each(
     ("options", "message"),
     [

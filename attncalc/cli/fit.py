@@ -4,7 +4,6 @@
 # objects already, and need not be evaluated from strings.
 
 import os
-import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 
 import typer
 
-from ..api.fit_options import ALL, GROUPS, FitOptions, UserOptions
+from ..api.fit_options import ALL, GROUPS, FitOptions
 from ..api.fit_request import read_fit_request, read_quants
 from ..config import ModelLike, load
 from ..config.user_files import piped_in
@@ -83,7 +82,6 @@ def fit(
     plot: PlotOptions,
     output: o.CheckedOutputOptions,
 ) -> None:
-    options = with_tokens_of_output(options, output)
     if start.log is None and _is_log(model, options):
         model.model, start.log = None, Path(model.model or "-")
         tell(f"note: read as --log {truncate(start.log)}: a start-up log is no model")
@@ -199,24 +197,6 @@ def _quants(model: ModelLike, options: FitOptions) -> "Report":
     context = options.get("context")
     asked = None if context is None or is_auto(context) else parse_count(str(context), "--context")
     return fit_quants_report(read_quants(model, options), context=asked)
-
-
-def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOptions:
-    """Return the options, with --output 1K beside --prompt as --output-len 1K, its old spelling.
-
-    Raises AttncalcError for a number without --prompt: a file is hardly meant.
-    """
-    text = str(output.output)
-    if not re.fullmatch(r"\d[\d_,]*[kmgtKMGT]?", text):
-        return options
-    if not options.keys() & UserOptions.__annotations__ or "output" in options:
-        raise AttncalcError(
-            f"--output {truncate(text)}: --output is the file of the answer",
-            "tokens of an output are --output-len 1K, with --prompt 4K; a file needs a suffix, as 1K.txt",
-        )
-    tell(f"note: --output names a file; --output {text} is read as --output-len {text}")
-    output.output = None
-    return {**options, "output": text}
 
 
 def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions, *, with_bounds: bool) -> "Report":

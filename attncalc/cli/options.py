@@ -6,6 +6,7 @@
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -46,11 +47,17 @@ def declared(kind: Any, field: str) -> typer.models.OptionInfo:
 
 
 def output_file(text: str | Path) -> Path:
-    """Return the path of a file to write. Raises AttncalcError for a folder: 'x.json/', whose slash a path drops."""
+    """Return the path of a file to write.
+
+    Raises AttncalcError for a folder, 'x.json/', whose slash a path drops; and for a number, by which tokens are meant.
+    """
     if str(text).endswith(("/", os.sep)):
         raise AttncalcError(f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o")
     if str(text) in FORMATS:
         raise AttncalcError(f"--output {text}: a file needs a suffix", f"-o answer.{text} is a file")
+    if re.fullmatch(r"\d[\d_,.]*[kmgtKMGT]?", str(text)):
+        tip = f"tokens of an output are --output-len {text}; a file needs a suffix, as {text}.txt"
+        raise AttncalcError(f"--output {text}: --output is the file of the answer", tip)
     return Path(text)
 
 
