@@ -295,7 +295,8 @@ def with_models(items: Sequence[Item]) -> list[Item]:
         if family:
             names = of_size(item.text, family.typed)
         elif is_named:
-            names = of_size(item.text, last.text.partition("-")[0]) if last and before.text in _EITHER else []
+            is_choice = last and any(one.text in _EITHER for one in found[found.index(last) :])  # 'or the 7b'
+            names = of_size(item.text, last.text.partition("-")[0]) if last and is_choice else []
         else:
             names = of_size(item.text) or nearest_size(item.text)
         if not names:
