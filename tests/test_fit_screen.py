@@ -151,7 +151,18 @@ def rows_of_changes(screen: str) -> list[str]:
 
 
 def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) -> None:
-    command = ("fit", "gpt-oss-120b", "--gpu", "8xrtx-4090", "--tp", "4", "-c", "131072", "--prompt=400", "--output=9")
+    command = (
+        "fit",
+        "gpt-oss-120b",
+        "--gpu",
+        "8xrtx-4090",
+        "--tp",
+        "4",
+        "-c",
+        "131072",
+        "--prompt=400",
+        "--output-len=9",
+    )
     screen, full = ask(*command).out, ask(*command, "--full").out
     flags = [change["flag"] for change in ask(*command, "--json").document["suggestions"]]
     shown = len(rows_of_changes(screen))
