@@ -246,3 +246,9 @@ def test_some_command_has_what_an_idea_means(idea: Idea) -> None:
         assert any(all(pair[0] in options[name] for pair in fragment.options) for name in commands) or (
             fragment.options == (("show",),)
         )
+
+
+def test_a_formula_answers_on_stdout_before_the_screen_and_alone_with_quiet(ask: Ask) -> None:
+    question = "training flops of gpt-3 on 300B tokens"
+    assert ask(*question.split()).out.startswith("answer: training FLOP = 6 * 174,604,259,328 * 300,000,000,000 =")
+    assert ask(*question.split(), "--quiet").out.count("\n") == 1

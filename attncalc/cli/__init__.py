@@ -270,14 +270,13 @@ def _other_name(name: str, *rest: str) -> list[str]:
 
 def _run_as(meant: list[str], beside: list[str] | None = None) -> Any:
     """Run the command line that was meant, and name it, with further lines below it; without one they are all."""
-    if not meant:
-        for line in beside or ():
-            tell(line, stream=sys.stdout)
-        return None
-    tell(f"read as: attncalc {shlex.join(meant)}", is_command=True)
+    if meant:
+        tell(f"read as: attncalc {shlex.join(meant)}", is_command=True)
+    answers = [line for line in beside or () if line.startswith("answer: ")]
     for line in beside or ():
-        tell(line, "    ")
-    return _run(meant, is_read=True)
+        tell(line, "    ", sys.stdout if line in answers else sys.stderr)
+    is_whole = not meant or (answers and {"--quiet", "-q"} & {*meant})
+    return None if is_whole else _run(meant, is_read=True)
 
 
 class _NoOutput(io.TextIOBase):

@@ -132,6 +132,11 @@ def _about_words(
         found.assumed = [*(one for one in found.assumed if one != "--gpu all"), "the instances of that cloud"]
     if not (is_unknown or ((found.is_new or lacks) and not found.unread)):
         return error
+    if found.is_computed and FOR_PROGRAMS - {"--quiet", "-q"} & {*found.args}:
+        lines = "; ".join(line for line in found.beside if line.startswith("answer: "))
+        return AttncalcError(
+            "the answer is that of a formula, which JSON and files lack", f"{lines}; --quiet prints it"
+        )
     is_open = is_unknown and (found.unread or not found.is_meant)
     whole = (one for one in chain([found], readings) if is_open or not one.unread)
     return _tried(islice(whole, _MOST_TRIALS), words, args, root, error)
@@ -198,6 +203,7 @@ def _tried(
     is_moved = isinstance(error, BadValueError) or not (is_same or is_list)
     is_doubtful = dropped or found.assumed or found.lacks or is_moved
     is_strict = is_doubtful and FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
+    is_strict = is_strict and not found.is_computed
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
     # 'memory gpt2 --dtype int4' is no question of `fit`, but 'kv gpt2 -c 1K,2K' is one of `sweep`

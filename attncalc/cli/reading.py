@@ -216,6 +216,11 @@ class Reading:
         return [word for pair in self._found.values() for word in pair]
 
     @property
+    def is_computed(self) -> bool:
+        """Whether its answer is that of a formula, which is printed above the command's screen."""
+        return any(line.startswith("answer: ") for line in self._answers)
+
+    @property
     def beside(self) -> list[str]:
         """Lines about the reading, beside the command."""
         lines = {"not read": ", ".join([*self.left_out, *self.blocking]), "assumed": ", ".join(self.assumed)}
