@@ -284,10 +284,10 @@ main()
         ("kv gpt2 -c 1K --get total,weights_stored", ["75497472\t"]),
         ("kv gpt2 -c 1K --get kv_cache,batch --unit MiB", ["72.0\t1"]),  # 75,497,472 / 2^20
         ("gpus l4 h200 --get name,memory_gb", ["l4\t24", "h200\t141"]),
-        ("presets gpt2 --get NAME", ["gpt2"]),
+        ("presets distilgpt2 --get NAME", ["distilgpt2"]),
         ("fit gpt2 --gpu l4 --get verdict,fits", ["fits\ttrue"]),
         ("kv gpt2 -c 1K --quiet", ["KV cache  72 MiB  75,497,472 B"]),
-        ("presets gpt2 -q", ["gpt2"]),
+        ("presets distilgpt2 -q", ["distilgpt2"]),
         (
             "fit gpt2 --kv-memory 1GiB --engine ideal -q",  # 72 MiB in fp32: 14.2 of them
             ["FITS: 14 concurrent requests. 1 request of 1,024 tokens needs 72 MiB, 1.00 GiB are free."],
