@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise, product
-from math import ceil
+from math import ceil, log2
 
+from ..config import load
 from ..config.gpus import gpus_of
-from ..config.presets import nearest_size, of_size, preset_of, starting_with
+from ..config.presets import of_size, preset_of, starting_with, usual_dense
 from ..errors import is_valid
 from ..hardware import PER_NODE
 from ..model import plural
@@ -298,7 +299,7 @@ def with_models(items: Sequence[Item]) -> list[Item]:
             is_choice = last and any(one.text in _EITHER for one in found[found.index(last) :])  # 'or the 7b'
             names = of_size(item.text, last.text.partition("-")[0]) if last and is_choice else []
         else:
-            names = of_size(item.text) or nearest_size(item.text)
+            names = of_size(item.text) or _nearest_size(item.text)
         if not names:
             found.append(item)
             continue
@@ -307,6 +308,16 @@ def with_models(items: Sequence[Item]) -> list[Item]:
         is_other = not family and before.kind == "plain" and before.text == before.typed  # 'vicuna 13b'
         found.append(Item("model", names[0], typed, is_guess=True, is_exact=not is_other))
     return [one for one in found if not any(one is family for family in families)]
+
+
+def _nearest_size(size: str) -> list[str]:
+    """Return the usual dense preset whose parameters are nearest to '1.3B'; [] if none is within a half of it."""
+    from ..cost.params import params
+
+    asked = number(size) or Fraction(1)
+    ratios = {name: abs(log2(int(params(load(name)).total) / max(int(asked), 1))) for name in usual_dense()}
+    nearest = min(ratios, key=lambda name: ratios[name])
+    return [nearest] if ratios[nearest] < 0.6 else []
 
 
 def _is_family_of(item: Item, size: str) -> bool:
@@ -325,7 +336,6 @@ def _without_other_sizes(items: Sequence[Item]) -> Sequence[Item]:
     named = [one for one in items if one.kind == "model" and preset_of(one.text)]
     if not sized or len(named) != 1 or re.search(r"\d[bB]\b(?<!x\d[bB])", named[0].typed):
         return items
-    from ..config import load
     from ..cost.params import params
 
     there = params(load(named[0].text))

@@ -507,12 +507,18 @@ class Reading:
         """Keep the terms of the glossary as arguments. Other words are left out, or unread if they have a meaning."""
         usual = (item.typed for item in self._items if item.kind == "filler" and is_term(item.typed))
         self._arguments = self._arguments or [*usual]  # 'what is a transformer'
-        numbers = [one for one in self._arguments if one.isdigit() and self._has_answer]
+        is_reason = any(re.fullmatch(_REASON, item.typed.lower()) for item in self._items)
+        # numbers of a question why are those of the explanation: 'why does an MLP have 8 d^2 parameters'
+        numbers = [
+            one
+            for one in self._arguments
+            if (one.isdigit() and self._has_answer) or (is_reason and re.search(r"\d", one))
+        ]
         self._arguments, others = terms_in([one for one in self._arguments if one not in numbers])
         without = [one for one in self._arguments if one.lower() != "attention"]
         self._arguments = without if is_term(" ".join(without)) else self._arguments  # 'flops of attention'
-        others += numbers
         figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
+        others += numbers
         is_about_terms = self._asks_meaning or (
             not re.search(r"[^A-Za-z' -]", figures) and not any(map(starting_with, others))
         )
@@ -521,6 +527,7 @@ class Reading:
             self._compute()
         else:
             self.unread += [*self._arguments, *others] or ["?"]
+        (self.left_out if is_reason else self.unread).extend(self._numbers)
 
     def _explain_beside(self) -> None:
         """Add what a term means beside figures: of a question why, those that it names, or the model's attention."""
@@ -588,7 +595,6 @@ class Reading:
         """Return the reading, after all items were added."""
         if self._command == "explain":
             self._keep_terms()
-            self.unread += self._numbers
         if not (self._arguments or self._found or self._is_asked):
             self.unread, self.left_out = [*self.unread, *self.left_out], []
         if self._command != "explain":

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from functools import cache
 from itertools import product
-from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -288,15 +287,9 @@ def of_size(size: str, family: str = "") -> list[str]:
     return sorted(newest, key=lambda name: (usual.get(name, len(_USUAL)), name.count("-")))
 
 
-def nearest_size(size: str) -> list[str]:
-    """Return the usual dense presets of the size nearest to '1.3B'; [] if none is within a half of it."""
-    names = (re.fullmatch(rf"(?:{'|'.join(_USUAL)})[\d.]*-([\d.]+b)", name) for name in preset_names())
-    ratios = {abs(log2(_parameters(name[1]) / max(_parameters(size), 1))): name[1] for name in names if name}
-    return of_size(ratios[min(ratios)]) if min(ratios) < 0.6 else []
-
-
-def _parameters(size: str) -> float:
-    return float(size[:-1]) * {"m": 1e6, "b": 1e9, "t": 1e12}[size[-1].lower()]
+def usual_dense() -> list[str]:
+    """Return the presets of usual dense families whose names have their size."""
+    return [name for name in preset_names() if re.fullmatch(rf"(?:{'|'.join(_USUAL)})[\d.]*-[\d.]+b", name)]
 
 
 def hint(name: str) -> str:
