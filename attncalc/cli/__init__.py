@@ -262,7 +262,8 @@ def _other_name(name: str, *rest: str) -> list[str]:
         )
     if name in ("--help", "-h"):
         return ["help"]  # with options that no command has: '--help --no-color'
-    if name in _OTHER_NAMES and (len(rest) == (name == "completion") or (name in _OF_LOG and len(rest) < 2)):
+    is_file = name in _OF_LOG and len(rest) == 1 and " " not in rest[0]  # not a message
+    if name in _OTHER_NAMES and (is_file or len(rest) == (name == "completion")):
         return [*_OTHER_NAMES[name].split(), *rest]
     asks_for_help = re.fullmatch(_ASKS_FOR_HELP, " ".join((name, *rest)).lower().rstrip("? .!"))
     return ["help"] if asks_for_help else []
