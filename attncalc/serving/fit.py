@@ -15,7 +15,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, least, most, named, quantity, symbol
 from ..records import NamedTuple
 from ..search import first_true
-from ..units import count
+from ..units import BYTES, count, human
 from .devices import (
     Device,
     HostMemory,
@@ -134,6 +134,14 @@ def fit(request: FitRequest) -> FitResult:
     return deployment.result(workload.batch, workload.context)
 
 
+def budget_without_kv_memory(resolved: ResolvedRequest) -> MemoryBudget | None:
+    """Return the budget of the whole GPU with the least room, if the memory for its cache was given; else None."""
+    if resolved.request.kv_memory is None or resolved.gpu is None or resolved.gpu.is_cpu:
+        return None
+    whole = dataclasses.replace(resolved.request, kv_memory=None, gpu_memory_utilization="1.0")
+    return min((device.budget for device in devices_of(resolve(whole))), key=lambda budget: budget.room("high"))
+
+
 class Deployment:
     """A complete request with its devices, which answers for any batch and context that its devices do not depend on.
 
@@ -224,7 +232,22 @@ class Deployment:
         """Return why the engine does not start with that context, whatever the memory; None if it does."""
         resolved = self.resolved
         args = dataclasses.replace(resolved.args, max_model_len=context)
-        return resolved.refusal_with(args) or self._too_few_blocks(context)
+        return resolved.refusal_with(args) or self._exceeds_the_gpu() or self._too_few_blocks(context)
+
+    def _exceeds_the_gpu(self) -> Refusal | None:
+        """Return that the given memory for the cache is more than weights and the least runtime leave of the GPU.
+
+        vLLM does not compare them: with --kv-cache-memory-bytes it skips profiling, and runs out of memory.
+        """
+        tightest, size = budget_without_kv_memory(self.resolved), self.resolved.request.kv_memory or 0
+        if not (tightest and tightest.weights and tightest.memory) or size <= tightest.kv_memory_high:
+            return None
+        sizes = (size, tightest.weights.total, tightest.memory, tightest.kv_memory_high)
+        cache, held, memory, left = (human(one, BYTES) for one in sizes)
+        return Refusal(
+            f"a cache of {cache} and weights of {held} do not fit in {memory} with the runtime memory",
+            f"Weights and runtime memory leave at most {left} for the cache.",
+        )
 
     def _too_few_blocks(self, context: int) -> Refusal | None:
         """Return that a request has room, and a step may have more sequences than the most blocks for their states."""

@@ -594,7 +594,7 @@ def _check_devices(request: FitRequest) -> None:
     if request.kv_memory is None:
         return
     has_start = request.gpu is not None and request.gpu.other_memory is not None  # the share must be free then
-    for name in ("gpu_memory_utilization", "reserve", "weights_dtype", *([] if request.gpu else ["gpus"])):
+    for name in ("gpu_memory_utilization", "reserve", *([] if request.gpu else ["weights_dtype", "gpus"])):
         if getattr(request, name) is not None and not (has_start and name == "gpu_memory_utilization"):
             raise clash(
                 long_option(name),

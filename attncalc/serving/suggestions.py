@@ -12,8 +12,17 @@ from typing import Any
 from ..errors import AttncalcError
 from ..model import plural
 from ..records import NamedTuple
-from ..units import count, dtype, long_option
-from .fit import NO_LIMIT, FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
+from ..units import GIB, count, dtype, long_option
+from .fit import (
+    NO_LIMIT,
+    FitResult,
+    budget_without_kv_memory,
+    fit,
+    possible_verdict,
+    sure_limits,
+    sure_sequences,
+    with_other_gpus,
+)
 from .offload import with_least_offload
 from .request import FitRequest, ResolvedRequest, file_type, half_dtype, parse_share, resolve
 from .weight_format import weight_bits
@@ -74,7 +83,16 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         return ()
     resolved, request = result.resolved, result.request
     if free := resolved.free_share:
-        return tuple(_with_free_share(result, free))
+        words, flag = f"{free} of the GPU's memory", f"{resolved.engine.share_option} {free}"
+        left = dataclasses.replace(request, gpu_memory_utilization=free)
+        return tuple(_first(words, flag, fit(left)))
+    if (
+        result.refusal
+        and (budget := budget_without_kv_memory(resolved))
+        and (size := budget.kv_memory_low // GIB * GIB)
+    ):
+        left = dataclasses.replace(request, kv_memory=size)
+        return tuple(_first(f"{size // GIB} GiB for the cache", f"--kv-memory {size // GIB}GiB", fit(left)))
     same_gpus, too_small = _on_the_same_gpus(resolved, with_share=with_share)
     same_gpus = [*_on_other_splits(resolved, same_gpus, with_share=with_share), *same_gpus]
     gpus, smaller = list(islice(_more_gpus(resolved), 1)), list(_smaller_workload(resolved))
@@ -99,10 +117,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     return found or tuple(_with_possible_context(result, with_share=with_share))
 
 
-def _with_free_share(result: FitResult, share: str) -> Iterator[Suggestion]:
-    """Yield the share that other programs leave free, alone if it is enough, or with the changes that it needs."""
-    changed = fit(dataclasses.replace(result.request, gpu_memory_utilization=share))
-    words, flag = f"{share} of the GPU's memory", f"{result.resolved.engine.share_option} {share}"
+def _first(words: str, flag: str, changed: FitResult) -> Iterator[Suggestion]:
+    """Yield a change without which nothing starts, alone if it is enough, or with the changes that it needs."""
     if changed.verdict == "fits":
         yield Suggestion(words, flag, changed)
     for change in suggestions(changed, with_share=False):
