@@ -233,19 +233,33 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
     return _run_as(*found)
 
 
+def _listing_or(arg: str) -> str:
+    """Return what nvidia-smi printed into the file that an argument names; the argument if that is no such file."""
+    if not os.path.isfile(arg):
+        return arg
+    from .gpu_words import read_listing
+    from .launch_files import content
+
+    with contextlib.suppress(AttncalcError, OSError):
+        listing = read_listing(text := content(arg).decode("utf-8", "replace"))
+        return text if listing.options and not listing.rest.strip() else arg
+    return arg
+
+
 def _with_listed_gpus(args: list[str]) -> list[str]:
     """Return the arguments with the GPUs that nvidia-smi printed, in an argument or on standard input."""
     from ..config.user_files import piped_in
 
-    text = b"" if {"--gpu", "--log"} & {*args} else piped_in(is_shared="-" not in args)
-    if not re.search(r"\d ?MiB|\(UUID", " ".join((piped := text.decode("utf-8", "replace"), *args))):
+    data = b"" if {"--gpu", "--log"} & {*args} else piped_in(is_shared="-" not in args)
+    texts = [data.decode("utf-8", "replace"), *map(_listing_or, args)]
+    if not re.search(r"\d ?MiB|\(UUID", " ".join(texts)):
         return args
     from .gpu_words import with_listed_gpus
 
-    found = with_listed_gpus(args, piped)
+    piped, *args = texts
+    found, note = with_listed_gpus(args, piped)
     if found != args:
-        fullest = ", of the GPU with the most memory in use" if re.search(r"\d+x\S+ --other", " ".join(found)) else ""
-        tell(f"note: nvidia-smi is read as {shlex.join(word for word in found if word not in args)}{fullest}")
+        tell(f"note: nvidia-smi is read as {shlex.join(word for word in found if word not in args)}{note}")
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..config.gpus import gpu_of_device, gpus_of, instances
 from ..errors import AttncalcError, is_valid, tries
+from ..records import NamedTuple
 from ..units import MIB
 from ..vocabulary import CLOUDS
 
@@ -56,33 +57,55 @@ def first_gpu_in(text: str) -> str | None:
 
 _ROW = re.compile(r"(?s)\|\s+\d+\s+([A-Z]\S*(?: \S+)*)\s+(?:On|Off|N/A)\s+\|.{1,200}?(\d+)MiB\s*/\s*(\d+)MiB")
 """A GPU in the table of nvidia-smi, with its memory in use and all of it."""
-_LISTED = re.compile(r"GPU \d+: ([^(\n]+) \(UUID\b")
+_LISTED = re.compile(r"GPU \d+: ([^(\n]+) \(UUID\b[^\n]*((?:\n[ \t]+MIG .*)*)")
+_SLICE = re.compile(r"\bMIG ((?:\dc\.)?\dg\.(\d+)gb)")
 _CELLS = re.compile(r"(?m)^(?:\d+, *)?((?:NVIDIA|Tesla|Quadro|GeForce|[AHL]\d)[^,\n]*), *(\d+) MiB(?:, *(\d+) MiB)?")
 _TABLE = re.compile(
-    r"(?m)^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} +\d|[+|]|GPU \d+: .*UUID|(?:.*, *)?(?:name|memory\.\w+).*MiB\]"
+    r"(?m)^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} +\d|[+|]|(?:GPU \d+:|[ \t]+MIG ).*UUID|(?:.*, *)?(?:name|memory\.\w+).*MiB\]"
     r"|.*, *\d+ MiB).*$\n?"
 )
 """Lines of nvidia-smi: of its table, of -L, and of --query-gpu=name,memory.total,memory.used."""
 
 
-def without_listing(text: str) -> tuple[str, list[str]]:
-    """Return a text without what nvidia-smi printed, and that as options: '--gpu 2xh100-80gb --other-memory 41216MiB'.
+class Listing(NamedTuple):
+    """What nvidia-smi printed within a text."""
 
-    The memory in use is that of the GPU with the most. Without a header, the second size of a line is in use.
+    rest: str  # the text without it
+    options: list[str]  # it as options: '--gpu 2xh100-80gb --other-memory 41216MiB'; [] if it names no GPU
+    note: str = ""  # which of the GPUs they are, where that matters
+
+
+def read_listing(text: str, wanted: int = 0) -> Listing:
+    """Return what nvidia-smi printed within a text, as options for the freest GPUs.
+
+    Those are `wanted` ones, or else all whose memory in use is at most a tenth of the memory above the least. Of slices
+    by MIG it is the largest, because a process of CUDA sees a single one. Without a header, the second size of a line
+    is in use.
     """
     if not re.search(r"\d ?MiB|\(UUID", text):
-        return text, []
+        return Listing(text, [])
     rows = [(title, int(total), int(used)) for title, used, total in _ROW.findall(text)]
     cells = [(title, *sorted((int(one), int(other or 0)), reverse=True)) for title, one, other in _CELLS.findall(text)]
     if "memory.free" in text and "memory.used" not in text:
         cells = [(title, total, total - free) for title, total, free in cells]
-    found = rows or cells or [(title, 0, 0) for title in _LISTED.findall(text)]
-    names = dict.fromkeys(_name(title, total) for title, total, _ in found)
-    if not names:
-        return text, []
-    used = max(one[-1] for one in found)
-    kinds = f"{len(found)}x{''.join(names)}".removeprefix("1x") if len(names) == 1 else "+".join(names)
-    return _TABLE.sub("", text), ["--gpu", kinds, *(["--other-memory", f"{used}MiB"] if used else [])]
+    listed = [*_LISTED.findall(text)]
+    slices = [(int(size), f"{title} MIG {profile}") for title, of in listed for profile, size in _SLICE.findall(of)]
+    if slices:
+        note = f", the largest of {len(slices)} slices: a process sees one" if len(slices) > 1 else ""
+        return Listing(_TABLE.sub("", text), ["--gpu", _name(max(slices)[1], 0)], note)
+    found = rows or cells or [(title, 0, 0) for title, _ in listed]
+    if not found:
+        return Listing(text, [])
+    freest = sorted(range(len(found)), key=lambda i: found[i][2])
+    least = found[freest[0]]
+    free = freest[:wanted] if wanted else [i for i in freest if found[i][2] <= least[2] + least[1] // 10]
+    used = found[free[-1]][2]
+    names = dict.fromkeys(_name(*found[i][:2]) for i in sorted(free))
+    kinds = f"{len(free)}x{''.join(names)}".removeprefix("1x") if len(names) == 1 else "+".join(names)
+    note = ", of the GPU with the most memory in use" if used and len(free) > 1 else ""
+    if len(free) < len(found):
+        note += f", the freest of {len(found)}: CUDA_VISIBLE_DEVICES={','.join(map(str, sorted(free)))}"
+    return Listing(_TABLE.sub("", text), ["--gpu", kinds, *(["--other-memory", f"{used}MiB"] if used else [])], note)
 
 
 def _name(title: str, mebibytes: int) -> str:
@@ -91,22 +114,27 @@ def _name(title: str, mebibytes: int) -> str:
     return known.name if known else title if is_valid(gpus_of, title) else f"{mebibytes}MiB"
 
 
-def with_listed_gpus(args: Sequence[str], piped: str) -> list[str]:
-    """Return the arguments with what nvidia-smi printed as options: it is an argument, or piped in without --gpu."""
+def with_listed_gpus(args: Sequence[str], piped: str) -> tuple[list[str], str]:
+    """Return the arguments with what nvidia-smi printed as options, and the note on it.
+
+    It is an argument or its file, or piped in without --gpu.
+    """
+    number = re.search(r"(?:-tp|--tp|--gpus|--tensor-parallel-size)[ =](\d{1,2})\b", " ".join(args))
+    wanted, note = int(number[1]) if number else 0, ""
     found: list[str] = []
     words: list[str] = []
     for arg in args:
-        text, listed = without_listing(arg)
-        if listed and found[-1:] in (["--gpu"], ["-g"]):
+        listing = read_listing(arg, wanted)
+        if listing.options and found[-1:] in (["--gpu"], ["-g"]):
             found.pop()
-        found += [text] if not listed else text.split()
-        words += listed
+        found += listing.rest.split() if listing.options else [arg]
+        words, note = words + listing.options, note or listing.note
     if {"--gpu", "-g", "--log"}.isdisjoint(found) and not words:
-        words = without_listing(piped)[1]
+        _, words, note = read_listing(piped, wanted)
         found = [arg for arg in found if arg != "-" or not words]
     given = {arg.partition("=")[0] for arg in found}
     pairs = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in given]
-    return [*found, *(word for pair in pairs for word in pair)]
+    return [*found, *(word for pair in pairs for word in pair)], note
 
 
 def instances_of(args: Sequence[str]) -> list[str]:

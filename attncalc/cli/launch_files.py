@@ -41,7 +41,7 @@ def with_command(args: Sequence[str], options: Mapping[str, Any]) -> list[str] |
     file, found = next(files, "-" if names_none else ""), list[list[str]]()
     # a document of another kind may have anything under the same keys
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttncalcError):
-        text = _content(file).decode("utf-8", "replace")
+        text = content(file).decode("utf-8", "replace")
         if file.endswith((".yaml", ".yml")) or _MANIFEST.search(text):
             found = [*_documents(text, file)]
         elif not _OF_A_LOG.search(text):
@@ -65,9 +65,9 @@ def question_in(data: bytes) -> list[str]:
     A table of nvidia-smi stands for the GPUs in it: '--gpu 2xrtx-4090'.
     """
     text = data.decode("utf-8", "replace")
-    from .gpu_words import without_listing
+    from .gpu_words import read_listing
 
-    text, listed = without_listing(text)
+    text, listed, _ = read_listing(text)
     words = [*text.split(), *listed]
     if not 0 < len(words) < _LONGEST_QUESTION or text.lstrip()[:1] in ("{", "[") or _OF_A_LOG.search(text):
         return []
@@ -100,7 +100,7 @@ def _has_message(text: str) -> bool:
     return False
 
 
-def _content(file: str) -> bytes:
+def content(file: str) -> bytes:
     """Return the first bytes of a file; '-' is standard input, which stays to be read unless it is a manifest."""
     if file != "-":
         with open_file(Path(file)) as opened:
