@@ -288,9 +288,22 @@ def test_what_is_short_is_what_weights_and_reserve_take_too_much() -> None:
         assert (budget.short, budget.room()) == (short, memory - weights - 10 * MIB)
 
 
+@pytest.mark.parametrize(
+    ("size", "estimated", "excess"),
+    [
+        (5, 10, 5),
+        (-40, 120, -40),
+        (-40, 50, -20),  # 60 of 100 were taken: of 50 it is 30
+        (-80, 50, -30),  # 20 of 100 were taken, and stay
+    ],
+)
+def test_a_smaller_estimate_has_a_part_of_what_a_log_took_less(size: int, estimated: int, excess: int) -> None:
+    assert LoggedExcess(size, 1, 100).of(estimated) == excess
+
+
 @pytest.mark.parametrize(("tp", "devices", "exact"), [(1, 1, True), (1, 2, False), (2, 1, False), (2, 2, True)])
 def test_the_excess_of_a_log_is_exact_on_as_many_devices(tp: int, devices: int, exact: bool) -> None:
-    asked = request("vllm", memory=24 * GIB, reserve=None, tp=tp, logged_excess=LoggedExcess(5 * MIB, devices))
+    asked = request("vllm", memory=24 * GIB, reserve=None, tp=tp, logged_excess=LoggedExcess(5 * MIB, devices, 0))
     plain = memory_budget(resolve(dataclasses.replace(asked, logged_excess=None))).reserve
     found = memory_budget(resolve(asked)).reserve
     assert plain is not None

@@ -178,7 +178,7 @@ def _with_gpu(
         return _occupied(estimate, log, refusal)
     excess = _excess(estimate, log, available)
     if excess is not None:
-        logged = LoggedExcess(excess, estimate.resolved.devices)
+        logged = _logged_excess(estimate, excess)
         estimate = fit(dataclasses.replace(request, logged_excess=logged))
     counts_layers = "n_gpu_layers" in log.settings or not find_engine(log.engine).splits_by_layer
     if counts_layers and (disagreement := _disagreement(estimate, log, refusal, available)):
@@ -191,6 +191,11 @@ def _with_gpu(
         changes = tuple(change for change in smaller if change.result.starts)
         return alone._replace(changes=changes, advice=()) if changes else alone
     return _before_the_cache(estimate, refusal, excess, alone)
+
+
+def _logged_excess(estimate: FitResult, excess: int) -> LoggedExcess:
+    reserve = estimate.budget.reserve
+    return LoggedExcess(excess, estimate.resolved.devices, int(reserve.total) if reserve else 0)
 
 
 def _disagreement(estimate: FitResult, log: StartupLog, refusal: LogRefusal, available: int | None) -> str:
@@ -419,7 +424,7 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
     per_request = max(1, min(request.workload.context, held))
     if request.gpu:
         estimate = fit(request)
-        excess = LoggedExcess(estimate.budget.room() - memory.printed, estimate.resolved.devices)
+        excess = _logged_excess(estimate, estimate.budget.room() - memory.printed)
         logged = dataclasses.replace(request, logged_excess=excess)
     else:
         logged = without_gpu(request, memory.printed)

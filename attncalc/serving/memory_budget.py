@@ -43,7 +43,7 @@ class Reserve(NamedTuple):
         )
         if exact:
             return self._replace(total=total, low=int(total), high=int(total))
-        return self._replace(total=total, low=self.low + excess, high=self.high + excess)
+        return self._replace(total=total, low=max(0, self.low + excess), high=max(0, self.high + excess))
 
 
 class MemoryBudget(NamedTuple):
@@ -233,4 +233,8 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:
     """Return the runtime memory with what a log shows beyond the estimate; as it is without a log."""
     excess = resolved.request.logged_excess
-    return reserve.with_excess(excess.size, exact=excess.devices == resolved.devices) if excess else reserve
+    return (
+        reserve.with_excess(excess.of(int(reserve.total)), exact=excess.devices == resolved.devices)
+        if excess
+        else reserve
+    )

@@ -58,6 +58,18 @@ class LoggedExcess(NamedTuple):
 
     size: int  # bytes on each GPU; negative if they took less
     devices: int  # the number of GPUs of that start: with as many, the runtime memory has no range
+    estimated: int  # bytes of the runtime memory that was estimated of that start
+
+    def of(self, estimated: int) -> int:
+        """Return the bytes beyond another estimate.
+
+        If a start took less than half of its estimate, its settings are others than assumed, and a smaller estimate
+        frees nothing: the logged bytes stay. Otherwise a smaller estimate has its part of a negative size.
+        """
+        logged = self.estimated + self.size
+        if self.size >= 0 or estimated >= self.estimated:
+            return self.size
+        return logged - estimated if 2 * logged < self.estimated else self.size * estimated // self.estimated
 
 
 @dataclass(frozen=True)
