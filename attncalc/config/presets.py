@@ -343,8 +343,7 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
         size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
         released = [repository.partition("/")[2] for repository in preset.repositories]
         names = [preset.name, *titles, *(title.partition(" (")[0] for title in titles), *released, *preset.tags]
-        for distilled in filter(None, (re.fullmatch(_DISTILLED, name) for name in released)):
-            names += [distilled.expand(spelled) for spelled in (r"\1 \3", r"\1 \3 \2 distill")]
+        names += [name for release in released for name in _of_distilled(release)]
         if size:
             names += [f"{name} {size[1]}" for name in released]
         for name in names:
@@ -354,6 +353,12 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
         for name in (*undated, *size_last):
             others.setdefault(_name_words(name), set()).add(preset.name)
     return others | known
+
+
+def _of_distilled(release: str) -> list[str]:
+    """Return the names of a distilled model after its teacher: 'DeepSeek-R1 14B'; [] for another model."""
+    distilled = re.fullmatch(_DISTILLED, release)
+    return [distilled.expand(spelled) for spelled in (r"\1 \3", r"\1 \3 \2 distill")] if distilled else []
 
 
 def _name_words(name: str) -> tuple[str, ...]:
@@ -366,14 +371,25 @@ def _all_words(name: str) -> tuple[str, ...]:
 
 
 def repository_of(name: str) -> str | None:
-    """Return the repository that presets' sources name and whose last part is `name` in any case, or None.
+    """Return the repository of presets' sources whose last part is `name` in any case, or the first with its words.
 
-    For example 'meta-llama/Llama-3.1-8B' for 'llama-3.1-8b'.
+    For example 'meta-llama/Llama-3.3-70B-Instruct' for 'llama3.3-70b'. None for a preset's own name.
     """
-    if name in preset_names() or name in _more():
+    if name in preset_names() or name in _more() or "/" in name:
         return None
-    found = _by_repository().get(name.lower()) if "/" not in name else None
-    return found[1] if found else None
+    found = _by_repository().get(name.lower())
+    return found[1] if found else _by_release().get((preset_of(name), _name_words(name)))
+
+
+@cache
+def _by_release() -> dict[tuple[str | None, tuple[str, ...]], str]:
+    """Return {(preset, words of a name of a release): the first repository of that name}."""
+    return {
+        (preset.name, _name_words(name)): repository
+        for preset in presets()
+        for repository in reversed(preset.repositories)
+        for name in (repository.partition("/")[2], *_of_distilled(repository.partition("/")[2]))
+    }
 
 
 @cache
