@@ -645,7 +645,7 @@ class Reading:
             self._found["--context"] = ("--context", str(own))
             self.is_new |= own > 0
         asks_what_fits = self._command == "fit" and "--gpu" in self._found and not self._typed and self._arguments
-        has_context = not {"--context", "--prompt", "--log"}.isdisjoint(self._found)
+        has_context = not {"--context", "--prompt", "--log", "--roofline"}.isdisjoint(self._found)  # a speed needs one
         if asks_what_fits and not has_context and own > _SERVED:
             self._found["--context"] = ("--context", "auto")
             self.assumed.append("--context auto")
