@@ -293,11 +293,11 @@ def test_what_is_short_is_what_weights_and_reserve_take_too_much() -> None:
     [
         (5, 10, 5),
         (-40, 120, -40),
-        (-40, 50, -20),  # 60 of 100 were taken: of 50 it is 30
+        (-40, 30, -30),  # no runtime memory is below 0
         (-80, 50, -30),  # 20 of 100 were taken, and stay
     ],
 )
-def test_a_smaller_estimate_has_a_part_of_what_a_log_took_less(size: int, estimated: int, excess: int) -> None:
+def test_a_smaller_estimate_never_becomes_less_than_nothing(size: int, estimated: int, excess: int) -> None:
     assert LoggedExcess(size, 1, 100).of(estimated) == excess
 
 

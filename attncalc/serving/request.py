@@ -64,12 +64,12 @@ class LoggedExcess(NamedTuple):
         """Return the bytes beyond another estimate.
 
         If a start took less than half of its estimate, its settings are others than assumed, and a smaller estimate
-        frees nothing: the logged bytes stay. Otherwise a smaller estimate has its part of a negative size.
+        frees nothing: the logged bytes stay. Otherwise at most the estimate is taken off.
         """
         logged = self.estimated + self.size
         if self.size >= 0 or estimated >= self.estimated:
             return self.size
-        return logged - estimated if 2 * logged < self.estimated else self.size * estimated // self.estimated
+        return logged - estimated if 2 * logged < self.estimated else max(self.size, -estimated)
 
 
 @dataclass(frozen=True)
