@@ -290,8 +290,7 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     assumed.append(f"an MLP of {'three matrices' if is_gated else 'two matrices'} with d_ff {count(d_ff)}")
     if "heads" not in sizes:
         assumed.append("as many query heads as KV heads")
-    if "vocab_size" not in sizes:
-        assumed.append("no vocabulary")
+    assumed.append("an lm head that is not tied to the embedding" if "vocab_size" in sizes else "no vocabulary")
     known = {"n_kv_heads": sizes.get("kv_heads"), "d_head": head_dim, "vocab_size": sizes.get("vocab_size")}
     return {
         "title": "A model of these sizes",

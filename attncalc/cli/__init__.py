@@ -274,7 +274,7 @@ def _other_name(name: str, *rest: str) -> list[str]:
             f"{name}: give a start-up log, or the message in quotation marks",
             f"for example, docker logs vllm 2>&1 | attncalc {name}; 'attncalc verify --smoke' checks this machine",
         )
-    if name in ("--help", "-h"):
+    if name in ("--help", "-h") or (name == "--plain" and not rest):
         return ["help"]  # with options that no command has: '--help --no-color'
     is_file = name in _OF_LOG and len(rest) == 1 and " " not in rest[0]  # not a message
     if name in _OTHER_NAMES and (is_file or len(rest) == (name == "completion")):

@@ -120,6 +120,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
     asks_flops = any(item.idea and item.idea.means.startswith("flops | train") for item in items)
     votes["flops"] += 9 * (asks_flops and "D" in numbers_given(items) and not kinds["gpu"])
+    votes["flops"] += 9 * (_asks_optimum(items) and kinds["model"] > 0)
     asks_users = any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     is_priced = "--price" in named and any(re.match(r"\d+x", item.text) for item in items)
     is_limited = any(map(_has_nodes, items)) or "--budget" in named or is_priced
@@ -153,6 +154,11 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     if typed:
         votes[typed] = 99
     return sorted(votes.items(), key=lambda one: -one[1])
+
+
+def _asks_optimum(items: Iterable[Item]) -> bool:
+    """Return whether the question is on how many tokens a model is best trained."""
+    return any(item.idea and "chinchilla" in item.idea.words.split() for item in items)
 
 
 def _has_nodes(item: Item) -> bool:
@@ -574,9 +580,10 @@ class Reading:
         tokens = [one for one in self._items if "D" in given_by(one) and kind_of(one.value or "") == "billions"]
         model = next((one for one in self._items if one.kind == "model"), None)
         given = numbers_given(tokens) | (given_by(model) if model and kind_of(model.typed) == "billions" else {})
-        if not tokens or model is None or self._command not in ("flops", "train"):
+        asks_optimum = _asks_optimum(self._items)
+        if not (tokens or asks_optimum) or model is None or self._command not in ("flops", "train"):
             return
-        if self._command == "flops" and preset_of(model.text):
+        if (self._command == "flops" or asks_optimum) and preset_of(model.text):
             from ..cost.params import params
 
             self._set("--phase", "train", is_example=True)
