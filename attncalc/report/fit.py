@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..cost.common import cache_dtype
 from ..model import plural
-from ..serving.answer import Answer
+from ..serving.answer import Answer, bounds_of
 from ..serving.devices import device_memory
 from ..serving.fit import FitResult, Verdict
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
-from ..serving.request import FitRequest, ResolvedRequest
+from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.suggestions import Suggestion, best_of_each_cost
 from ..serving.users import users
 from ..units import BYTES, count, human
@@ -107,7 +107,10 @@ def _times(answer: Answer, roofline: bool) -> tuple[str, ...]:
     from .roofline import bounds_text
 
     bounds, _ = answer.bounds if roofline else (None, "")
-    return (bounds_text(bounds),) if bounds else ()
+    most, resolved, of_most = answer.limits[0].max_batch or 0, answer.resolved, None
+    if bounds and bounds.workload.batch == 1 < most and resolved.replicas == 1:
+        of_most, _ = bounds_of(resolve(resolved.request.with_workload(batch=int(most))))
+    return (bounds_text(bounds, of_most),) if bounds else ()
 
 
 def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestion]) -> tuple[Table, ...]:

@@ -244,15 +244,20 @@ def _steps_table(
     return Table(columns, tuple(rows))
 
 
-def bounds_text(bounds: Roofline) -> str:
-    """Return the answer: 'At most 68 tokens/s: a decode step at context 8,192 takes at least 14.7 ms, ...'."""
+def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
+    """Return the answer: 'At most 68 tokens/s for one request, 994 in total for 40: a decode step at context ...'.
+
+    `of_most` has as many requests as fit.
+    """
     step, batch, rate = (
         f"decode step at context {count(bounds.workload.context)}",
         bounds.workload.batch,
         float(bounds.tokens_per_second or 0),
     )
     if rate:
-        of_all = f" of {plural(batch, 'request')}" if batch > 1 else ""
+        of_all = f" of {plural(batch, 'request')}" if batch > 1 else " for one request"
+        if of_most and of_most.tokens_per_second:
+            of_all += f", {float(of_most.tokens_per_second):,.0f} in total for {count(of_most.workload.batch)}"
         step = f"At most {rate:,.{1 if rate < 10 else 0}f} tokens/s{of_all}: a {step}"
     steps = ((step[:1].upper() + step[1:], bounds.decode), ("A prefill", bounds.prefill))
     return " ".join(
