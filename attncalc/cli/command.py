@@ -348,10 +348,11 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
         for option, times in Counter(order).items():
             single = option.param_type_name == "option" and not option.multiple
             if times > 1 and single and (not option.is_flag or option.secondary_opts) and not ctx.resilient_parsing:
-                names = [*option.opts, *option.secondary_opts]
+                every = [name for name, own in names_of(ctx.command).items() if own is option]
+                names = every if len(every) < 5 else [*option.opts, *option.secondary_opts]  # --context has 60
                 also = f"; {', '.join(names)} are the same option" if len(names) > 1 else ""
                 count = "twice" if times == 2 else f"{times} times"
-                raise AttncalcError(f"{names[0]} is given {count}", f"give it once{also}")
+                raise AttncalcError(f"{option.opts[0]} is given {count}", f"give it once{also}")
         return values, rest, order
 
     parser.parse_args = parse_once

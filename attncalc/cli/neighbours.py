@@ -227,14 +227,19 @@ def with_values(items: Sequence[Item]) -> list[Item]:
 def with_active(items: Sequence[Item]) -> Sequence[Item]:
     """Return the items with the users who are active: 30 of '300 employees, 10% active at once'."""
     share = next((item for item in items if item.typed == "--peak-share" and item.value), None)
-    all_users = next((item for item in items if item.value and item.idea and "--users" in item.idea.means), None)
+    all_users = next(
+        (one for one in items if one.value and "--users" in (one.text, *(one.idea.means.split() if one.idea else ()))),
+        None,
+    )
     part = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%|1/([1-9]\d{0,3})", (share and share.value) or "")
     most = number(re.sub(r",(?=\d{3}\b)", "", all_users.value or "")) if all_users else None
-    if not (part and share and all_users and all_users.idea and most):
+    if not (part and share and all_users and most):
         said = Item("plain", "active", f"{share.value if share else ''} active")
         return [said if item is share else item for item in items]
     users = ceil(most * Fraction(part[1]) / 100 if part[1] else most / int(part[2]))
-    counted = all_users.idea._replace(lacks=f"{all_users.value} x {share.value} = {users} active users")
+    counted = (all_users.idea or Idea("users", "--users N"))._replace(
+        lacks=f"{all_users.value} x {share.value} = {users} active users"
+    )
     active = all_users._replace(value=str(users), idea=counted)
     return [active if item is all_users else item for item in items if item is not share]
 

@@ -18,7 +18,19 @@ from ..errors import is_valid
 from ..options import SHARE, options_of
 from ..report.glossary import TERMS, find_terms, is_term, terms_in
 from ..units import PERIODS, hyphens, parse_count, parse_decimal, truncate
-from ..vocabulary import ALL_SHOWN, ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
+from ..vocabulary import (
+    ALL_SHOWN,
+    ASSUMED,
+    ASSUMED_IN_WORDS,
+    FILLER,
+    NEEDS,
+    NO_FIGURE,
+    ON_GPU,
+    REWRITES,
+    UNLIKE,
+    Fragment,
+    Idea,
+)
 from .arithmetic import lines_of, number
 from .gpu_words import gpu_in
 from .kinds import Item, given_by, is_context, kind_of, placeholder
@@ -786,7 +798,7 @@ def _with_value(item: Item) -> str:
 
 def _named(item: Item) -> str:
     """Return an item as an error names it: what words were rewritten to is no option that was typed."""
-    is_rewritten = item.idea and re.fullmatch("daily-users|traffic-share", item.idea.words)
+    is_rewritten = item.idea and any(f"--{item.idea.words}=" in text for _, text in REWRITES)
     return _with_value(item).lstrip("-") if is_rewritten else item.typed
 
 

@@ -303,8 +303,11 @@ def _api(row: Row) -> str:
     text = f"API at {' (input) and '.join(prices)}{' (output)' * len(prices[1:])} per million tokens"
     rate = float(demand.rate or reached * (row.requests_per_second or 0)) * part
     if rate and not demand.is_open:
-        bill = float(row.price_per_month or 0) * rate / enough
-        text += f": {bill:,.0f} per month for {number(rate)} requests/s"
+        own, traffic = float(row.price_per_month or 0), row.candidate.users.traffic
+        bill, tokens = own * rate / enough, rate * (traffic.prompt + traffic.output) * MONTH_HOURS * 3600 / 10**6
+        own_price = f"{own:,.0f} ({own / tokens:,.3g} per million of input and output)"
+        text += f": {bill:,.0f} per month for {number(rate)} requests/s, the GPUs {own_price}"
+        text += f": the {'API is' if bill < own else 'GPUs are'} cheaper" * (enough <= most)
     best_case = "" if demand.efficiency or of_runs else " at best"
     never = "; the API is cheaper at any rate" if enough > most else ""
     at = f"{number(enough)} requests/s, capacity {number(most)}{best_case}"
@@ -360,7 +363,8 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     load = ", ".join(filter(None, (described(first.traffic), shared(first.traffic), each)))
     engines = dict.fromkeys(candidate.resolved.engine.title for candidate in plan.found.candidates)
     titles = [first.model.title] if len(models) == 1 else []
-    lines.append(", ".join([*titles, f"{asked(plan.demand)} of {load}", *engines, *_targets(plan.demand)]).lstrip())
+    of = " at once," if plan.demand.users is not None else " of"
+    lines.append(", ".join([*titles, f"{asked(plan.demand)}{of} {load}", *engines, *_targets(plan.demand)]).lstrip())
     return tuple(lines)
 
 
@@ -377,8 +381,8 @@ def _targets(demand: Demand) -> Iterator[str]:
             yield f"{name} within {quotient(seconds, SECONDS)}"
     if demand.load_factor:
         average = demand.on_average(demand.rate)
-        of_load = f"peak of {number(float(average))} on average / " if average else "load factor "
-        yield f"{of_load}{number(float(demand.load_factor))}"
+        of_load = f"the peak of {number(float(average))} on average, " if average else ""
+        yield f"{of_load}load factor {number(float(demand.load_factor))}"
     if demand.has_no_peak:
         yield "on average: a peak of 3 x is --load-factor 1/3"
     if demand.spread:
@@ -541,6 +545,10 @@ def _growth_table(plan: Plan) -> Table:
             for size in plan.growth
         ],
     }
+    last = (Column("replicas"), [count(row.replicas) if row else "-" for row in rows])
+    if plan.demand.prices:
+        prices = [float(row.price_per_month or 0) if row else 0 for row in rows]
+        last = (Column("per month"), [f"{price:,.0f}" if price else "-" for price in prices])
     return column_table(
         [
             *((Column(name, "left"), cells) for name, cells in texts.items() if name == "growth" or len({*cells}) > 1),
@@ -548,7 +556,7 @@ def _growth_table(plan: Plan) -> Table:
             (Column("nodes"), [count(row.nodes) if row else "-" for row in rows]),
             (Column("gpu", "left"), [row.candidate.gpu.rented if row else "none serves them" for row in rows]),
             (Column("split", "left"), [row.candidate.split.words if row else "" for row in rows]),
-            (Column("replicas"), [count(row.replicas) if row else "-" for row in rows]),
+            last,
         ]
     )
 
