@@ -385,7 +385,7 @@ def hyphens(name: str) -> str:
 
 
 _SIZES = {
-    **{f"{p}ib".lower(): 1024 ** (i + 1) for i, p in enumerate("KMGTPE")},
+    **{f"{p}i{b}": 1024 ** (i + 1) for i, p in enumerate("kmgtpe") for b in ("b", "")},  # 40Gi of Kubernetes
     **{f"{p}b".lower(): 1000 ** (i + 1) for i, p in enumerate("KMGTPE")},
     "b": 1,
     "": 1,

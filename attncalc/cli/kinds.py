@@ -34,7 +34,7 @@ _PATTERNS = {
     "number": r"\d[\d_,]*[kKmM]?|\d[\dkKmM]*(?:(?:[,:]|\.\.)[\dx]+[kKmM]?)+",
     "share": r"\d*\.\d+|\d+(?:\.\d+)?%",
     "billions": r"\d+(?:\.\d+)?[bBtT]",
-    "size": r"\d+(?:\.\d+)?[KMGTkmgt](?:[iI]?[bB])?",
+    "size": r"\d+(?:\.\d+)?[KMGTkmgt](?:[iI]?[bB]|i)?",
     "time": r"\d+(?:\.\d+)?(?:ms|s|/s)",
     "attention": r"(?i)mha|mqa|gqa(?:[:-]\d+)?|mla(?:[:-]\d+)?|linear",
     "model": r"(?![\d.]+/|\w+/s(?:ec)?$)[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",

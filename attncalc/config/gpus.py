@@ -34,8 +34,8 @@ _SEVERAL_AFTER = r"(?P<kind>.*[A-Za-z0-9]) ?[xX*:] ?(?P<gpus>\d{1,4})"
 """'h100x8'; 'mi300x' has no number at its end."""
 _FOLLOWING_MEMORY = r", *\d+ ?MiB.*$"
 """What follows the name in a line of nvidia-smi: 'NVIDIA A100-SXM4-80GB, 81920 MiB'."""
-_MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPEkmgtpe]i?[Bb]"
-"""'24GB', '23.5 GiB'."""
+_MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPEkmgtpe](?:i?[Bb]|i)"
+"""'24GB', '23.5 GiB', '40Gi'."""
 _CARD = r"(?i)\d+ ?GB"
 """'24GB': as a shop names a card with 24 GiB, of which software sees half a GiB less, or a 48th if that is more.
 

@@ -274,10 +274,13 @@ def verdict(found: Answer, *, with_speed: bool = True) -> str:
 
 
 def _more(found: Answer) -> str:
-    """Return how many of a batch that does not fit do, and how many GPUs are enough; '' if it may fit."""
+    """Return how much of what does not fit does, in tokens or requests, and which GPUs are enough; '' if it may fit."""
     result, resolved, batch = found.result, found.resolved, found.resolved.request.workload.batch
-    if result.verdict != "does_not_fit" or (batch == 1 and result.budget.kv_memory_high):
+    if result.verdict != "does_not_fit":
         return ""
+    if batch == 1 and result.budget.kv_memory_high:
+        longest = int(found.limits[0].max_context or 0)
+        return f" {count(longest)} tokens fit." if longest else ""
     least, most = ((each.max_batch or 0) * resolved.replicas for each in found.limits)
     on_average = found.users and (found.users.average or 0) * resolved.replicas >= batch
     enough = next((change for change in found.changes if change.needs_hardware), None)
