@@ -506,9 +506,7 @@ def test_fit_takes_only_the_defaults_of_a_gpu_beside_a_known_memory(ask: Ask) ->
     assert small["decode_time_bound"] > 0
 
 
-@pytest.mark.parametrize(
-    "option", [("--reserve", "1GiB"), ("--gpu-memory-utilization", "0.9"), ("--weights-dtype", "fp8")]
-)
+@pytest.mark.parametrize("option", [("--reserve", "1GiB"), ("--gpu-memory-utilization", "0.9")])
 def test_options_about_the_rest_of_a_gpu_exclude_a_known_memory(ask: Ask, option: tuple[str, str]) -> None:
     error = ask("fit", "qwen3-8b", "--kv-memory", "9GiB", "--gpu", "h100", *option).error
     assert error.startswith(f"error: {option[0]} cannot be combined with --kv-memory")

@@ -392,7 +392,6 @@ def test_notes_appear_only_where_they_apply(
         ([FULL], {"flash_attn": "off", "k": "q8_0"}, True),
         ([FULL], {"flash_attn": "off", "v": "q8_0"}, False),
         ([FULL], {"flash_attn": "auto", "v": "q8_0"}, True),
-        ([FULL], {"flash_attn": "maybe"}, False),
         ([recurrent(1, 10, 4)], {"speculative_tokens": 1}, True),
         ([FULL], {"speculative_tokens": 1}, False),
         ([FULL, kv(1, 2, 64, Chunked(8192))], {}, True),

@@ -701,13 +701,12 @@ def test_only_what_the_log_shows_is_known_to_start(ask: Ask) -> None:
 
 @pytest.mark.parametrize(
     ("log", "larger"),
-    # 0.90 of 80 GiB leaves 4 GiB up to 0.95: 3 of them are 3.75 %, and 5 are more; without the GPU's memory, 14.4 GiB
-    # are 5 % of 288
+    # 0.90 of 80 GiB leaves 4 GiB up to 0.95: 3 of them are 3.75 %, and 5 are more; a GPU of unknown memory has 80
     [
         ("(20/80 GiB) gpu_memory_utilization=0.9 SIZE (6.0 GiB KV cache is needed ... memory (3.0 GiB)", "above 0.94"),
         ("(20/80 GiB) gpu_memory_utilization=0.9 SIZE (6.0 GiB KV cache is needed ... memory (1.0 GiB)", ""),
-        ("SIZE (16.0 GiB KV cache is needed ... memory (2.0 GiB)", "a larger share"),
-        ("SIZE (16.0 GiB KV cache is needed ... memory (1.0 GiB)", ""),
+        ("SIZE (16.0 GiB KV cache is needed ... memory (13.0 GiB)", "a larger share"),
+        ("SIZE (16.0 GiB KV cache is needed ... memory (11.0 GiB)", ""),
     ],
 )
 def test_a_larger_share_is_only_advised_if_it_can_be_enough(ask: Ask, tmp_path: Path, log: str, larger: str) -> None:

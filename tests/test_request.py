@@ -113,7 +113,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
             f"--{name.replace('_', '-')} cannot be combined with --kv-memory",
             "leave one of them out",
         )
-        for name, value in (("gpu_memory_utilization", "0.9"), ("reserve", 0), ("weights_dtype", "fp8"))
+        for name, value in (("gpu_memory_utilization", "0.9"), ("reserve", 0))
     ),
     *(
         (

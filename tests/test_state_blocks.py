@@ -264,8 +264,8 @@ def test_latents_beside_states_need_0_11_1() -> None:
 def test_vllm_starts_only_with_a_block_for_each_sequence(
     ask: Ask, version: str, options: list[str], missing: int, verdict: str
 ) -> None:
-    """An H100 has 1,024 sequences by default: num_gpu_blocks is the memory / bytes of a block, rounded down."""
-    asked = ("fit", "qwen3.6-27b", "-c", "4096", "--gpu", "h100", "--engine", "vllm", "--engine-version", version)
+    """An H200 has 1,024 sequences by default: num_gpu_blocks is the memory / bytes of a block, rounded down."""
+    asked = ("fit", "qwen3.6-27b", "-c", "4096", "--gpu", "h200", "--engine", "vllm", "--engine-version", version)
     block = results(ask(*asked, *options, "--kv-memory", "30GiB", "--json"))["kv_bytes_per_block"]
     shown = " ".join(ask(*asked, *options, "--kv-memory", f"{1024 * block - missing}").out.split())
     assert shown.startswith(verdict)

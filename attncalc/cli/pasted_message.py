@@ -103,4 +103,5 @@ def _around_message(text: str) -> tuple[list[str], list[str]]:
     end = bisect_left(every, True, key=lambda end: says(0, end) == whole)
     begin = bisect_left(every, True, key=lambda begin: says(begin, end) != whole) - 1
     sign = re.search(_MESSAGE, text)  # 'To serve at least one request', before what counts
-    return words[: min(begin, len(text[: sign.start()].split())) if sign else begin], words[end:]
+    after = re.sub(r"\([^)]*\)?", "", " ".join(words[end:]))  # '(after 512 MiB of overhead)'
+    return words[: min(begin, len(text[: sign.start()].split())) if sign else begin], after.split()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import io
 import os
 import select
@@ -52,6 +51,8 @@ def piped_in(*, is_shared: bool = False) -> bytes:
 
 def _copied(pipe: int) -> bytes:
     """Return the bytes that wait in a pipe, and leave them there. Raises AttributeError if only Linux could do it."""
+    import ctypes  # which Pyodide lacks
+
     copy, end = os.pipe()
     try:
         size = ctypes.CDLL(None).tee(pipe, end, _LOOK, 2)  # SPLICE_F_NONBLOCK

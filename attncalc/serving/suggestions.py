@@ -89,6 +89,7 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if (
         result.refusal
         and (budget := budget_without_kv_memory(resolved))
+        and budget.kv_memory_high < (request.kv_memory or 0)
         and (size := budget.kv_memory_low // GIB * GIB)
     ):
         left = dataclasses.replace(request, kv_memory=size)

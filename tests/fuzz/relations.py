@@ -221,7 +221,8 @@ def limits_hold(case: Case, result: Result, data: Data) -> None:
         case = case._replace(arguments=(*case.arguments, "-c", str(data["workload"]["context"])))
     for name, options in (("max_context", of_context), ("max_batch", ("-b", "--batch"))):
         most = (_values(data).get(name) or 0) * (data["dp"] if name == "max_batch" else 1)  # -b is of all replicas
-        for number, wrong in ((most, "does_not_fit"), (most + 1, "fits")) if most else ():
+        is_own = name == "max_context" and most == data["model"]["max_context"]  # the memory may hold more
+        for number, wrong in ((most, "does_not_fit"), (most + 1, "fits"))[: 1 if is_own else 2] if most else ():
             answer, changed = _answer(_with(case, options, number))
             if answer.code > 1 or _is_refused(changed):
                 break
