@@ -70,7 +70,8 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
 def _check_answer(case: Case, result: Result) -> None:
     """An answer is readable; in JSON, each formula gives its value."""
     beside = ("warning: ", "failed: ", *READING)
-    assert all(line.startswith(beside) for line in result.err.replace("\n    ", " ").splitlines()), result.err
+    lines = re.sub(r"\n +", " ", result.err).splitlines()  # a terminal's are wrapped
+    assert all(line.startswith(beside) for line in lines), result.err
     assert result.out or result.written or "--quiet" in case.arguments, "nothing was printed"
     if "--plot" not in case.arguments:  # which draws the answer beside it
         assert not (result.out and result.written), "the answer was printed and written"

@@ -319,7 +319,7 @@ def sweep_equals_command(case: Case, result: Result, data: Data) -> None:
     """A row of `sweep` has the figure of the command that it stands for."""
     figure = {"kv": "kv_cache", "params": "params_total", "flops": "flops_total", "memory": "peak_flash"}
     command = case.arguments[0]
-    if command not in figure or _has(case, "--engine", "--lengths", "--revision") or data["model"]["tp"] > 1:
+    if command not in figure or _has(case, "--engine", "--lengths", "--revision", "--unit") or data["model"]["tp"] > 1:
         return
     if _has(case, *("--kv-dtype-k", "--cache-type-k", "-ctk"), *("--kv-dtype-v", "--cache-type-v", "-ctv")):
         return  # a sweep takes them with a GPU only
