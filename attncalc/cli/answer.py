@@ -218,7 +218,8 @@ def _tried(
             return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
     files = (word for word in found.gaps if re.search(r"[^\d]/(?!s$)", word) or word.endswith(FILES))
     if absent := next((word for word in files if not os.path.exists(word)), None):
-        return AttncalcError(f"no such file or folder: {truncate(absent)}")
+        tip = "check the path; a config.json, a .yaml or a .gguf stands where MODEL does"
+        return AttncalcError(f"no such file or folder: {truncate(absent)}", tip)
     tip = _tip(found, words, args, works=problem is None)
     whole = AttncalcError(_message(found, words, args, error), tip)
     whole.further = (problem,) if problem and (is_same or found.args[0] == "sweep") else ()
