@@ -26,7 +26,7 @@ _GLUE = frozenset(
     )
 )
 """Words between an idea and its value: 'a batch of 8'."""
-_EITHER = ("vs", "versus", "or", "and")
+EITHER = ("vs", "versus", "or", "and")
 _HAS = dict.fromkeys(("use", "uses", "using", "have", "has"), ("attention",)) | {"support": ("dtype",)}
 """{verb of a question about what there is: the kinds of words that it asks for, and does not set}."""
 _BEFORE_USED = "than|shows|showing|uses|used|says|reports|takes?|needs|eats|exceeds|available"
@@ -57,7 +57,7 @@ def with_neighbours(items: Sequence[Item]) -> list[Item]:
     found = _with_free_values(items)
     for i in range(len(found) - 2, 0, -1):  # 'q4 vs q8 vs f16 kv cache'
         before, word, typed = found[i - 1 : i + 2]
-        if before.kind == "dtype" and word.text in _EITHER[:3] and typed.has_type:
+        if before.kind == "dtype" and word.text in EITHER[:3] and typed.has_type:
             found[i - 1] = typed._replace(value=before.text)
     for i, (item, after) in enumerate(pairwise(found)):
         is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
@@ -75,7 +75,7 @@ def with_neighbours(items: Sequence[Item]) -> list[Item]:
             found[i] = item._replace(kind="unknown")  # '10000 samples', '50 GB disk'
         elif item.kind == "model" and after.typed.lower() in OTHER_SIZES and not re.search(r"\d[bB]\b", item.typed):
             found[i + 1] = Item("unknown", after.text, f"{item.typed} {after.typed}", is_guess=True)  # 'gpt-3 xl'
-        elif item.text in _EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
+        elif item.text in EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
             found[i + 1] = found[i - 1]._replace(value=after.text)
     return found
 
@@ -183,7 +183,7 @@ def _changes(item: Item) -> bool:
 def with_splits(items: Sequence[Item]) -> list[Item]:
     """Return the items with lists for two splits of a model: --tp 4,2 --pp 1,2 for 'tp=4 vs tp=2 pp=2'."""
     names = ["".join(re.findall(r"--[tpd]p\b", one.idea.means if one.idea else one.text)[:1]) for one in items]
-    either = next((i for i, item in enumerate(items) if item.text in _EITHER), 0)
+    either = next((i for i, item in enumerate(items) if item.text in EITHER), 0)
     if not (either and names[either - 1] and "".join(names[either + 1 : either + 2]) and items[either - 1].value):
         return [*items]
     sides = [dict(zip(names[part], items[part], strict=True)) for part in (slice(either), slice(either, None))]
@@ -301,7 +301,7 @@ def with_models(items: Sequence[Item]) -> list[Item]:
         if family:
             names = of_size(item.text, family.typed)
         elif is_named:
-            is_choice = last and any(one.text in _EITHER for one in found[found.index(last) :])  # 'or the 7b'
+            is_choice = last and any(one.text in EITHER for one in found[found.index(last) :])  # 'or the 7b'
             names = of_size(item.text, last.text.partition("-")[0]) if last and is_choice else []
         else:
             names = of_size(item.text) or _nearest_size(item.text)

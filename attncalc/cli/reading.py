@@ -34,7 +34,7 @@ from ..vocabulary import (
 from .arithmetic import lines_of, number
 from .gpu_words import gpu_in
 from .kinds import Item, given_by, is_context, kind_of, placeholder
-from .neighbours import CLAIM
+from .neighbours import CLAIM, EITHER
 from .words import OF_MODEL, Words
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
@@ -261,13 +261,7 @@ class Reading:
     def add(self, item: Item) -> None:
         """Find a place for an item."""
         before = self._items[-1] if self._items else item
-        self._is_listed = before.kind in ("number", "size") or before.text.lower() in (
-            "and",
-            "or",
-            "vs",
-            "versus",
-            "to",
-        )
+        self._is_listed = before.kind in ("number", "size") or before.text.lower() in (*EITHER, "to")
         self._items.append(item)
         if item.kind == "gpu" and self._command != "plan":  # in which 'h100' is any number
             item = item._replace(text=item.text.removeprefix("1x"))
