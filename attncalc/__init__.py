@@ -10,8 +10,6 @@ KVCache(llama2-70b, batch 8, context 4,096: 10.00 GiB)
 Each name is imported when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"

@@ -1,7 +1,5 @@
 """The entry point of the command: `attncalc`, or `python -m attncalc`."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

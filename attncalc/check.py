@@ -3,8 +3,6 @@
 The measurement may come from a real layer on a device, another library's model, or an engine's log.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The weights in a checkpoint's files: dtypes and sizes, without the files themselves."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from .ggml import TYPES_BY_NAME

@@ -1,7 +1,5 @@
 """The exceptions that reach a user: AttncalcError, and its subclasses for a library that must tell them apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

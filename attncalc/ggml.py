@@ -3,8 +3,6 @@
 Source: `enum ggml_type` in ggml/include/ggml.h, and the blocks in ggml/src/ggml-common.h of llama.cpp.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

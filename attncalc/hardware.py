@@ -3,8 +3,6 @@
 The facts are in presets/gpus/, with the vendor's page as source; config/gpus.py reads them.
 """
 
-from __future__ import annotations
-
 from .errors import AttncalcError
 from .quantity import Quantity, Ratio, ratio, symbol
 from .records import NamedTuple, dataclass

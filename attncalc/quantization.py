@@ -4,8 +4,6 @@ A checkpoint names modules as transformers does ('model.layers.3.self_attn.q_pro
 for a matrix of attncalc, so that the lists of a quantization_config can be applied to it.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import math
 import re

@@ -1,7 +1,5 @@
 """Lists and ranges of numbers on the command line: '1,16,64', '4K:32K:4K', '1K:128K:x2'."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice

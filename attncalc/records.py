@@ -5,8 +5,6 @@ quarter of the instructions of `attncalc kv`, measured on 2026-11-24. Here the m
 originals, and the classes behave alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar

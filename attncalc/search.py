@@ -1,7 +1,5 @@
 """Binary search over a monotonic predicate, and values by key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 

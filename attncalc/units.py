@@ -3,8 +3,6 @@
 Figures are integers in base units (bytes, FLOP, parameters, tokens). GiB and TFLOP exist only in this file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import SupportsFloat

@@ -3,8 +3,6 @@
 One line per idea. The names of declared options and commands need no line: `Phrases` takes them too.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ Without a model, the sizes alone describe one: `model_of_sizes`.
 Only the stack that reads the target's tokens changes, and everything that is not named stays as released.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The arguments of a call: their names and types, for errors, help and completion."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

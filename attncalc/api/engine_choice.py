@@ -1,7 +1,5 @@
 """Which engine is meant if --engine is not given: by the other options, or by a name in Ollama's library."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

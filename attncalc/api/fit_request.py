@@ -1,7 +1,5 @@
 """From the options of `attncalc fit` to a FitRequest."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """From the options of a call to its model and its workload."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The requests of a plan: as numbers, as ranges, or as a CSV with the tokens of each."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math

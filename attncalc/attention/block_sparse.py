@@ -1,7 +1,5 @@
 """Grouped attention over the blocks of keys that an indexer picks for each query (MiniMax-M3)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Differential attention: the difference of two softmax score matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

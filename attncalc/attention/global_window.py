@@ -1,7 +1,5 @@
 """A window on both sides, with tokens or summaries that every query sees besides it (Longformer, LongT5)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cross-attention to an image's tokens, which text without an image skips (Llama 3.2 Vision)."""
 
-from __future__ import annotations
-
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .kind import CacheSpec, Matrix, Widths

@@ -1,7 +1,5 @@
 """DeepSeek's lightning indexer: a small attention that picks the keys for the main attention."""
 
-from __future__ import annotations
-
 from ..records import NamedTuple
 from ..workload import Mask, Run
 from .kind import MULTIPLY_ADD, CacheSpec, Matrix

@@ -1,7 +1,5 @@
 """Linear attention: the gated delta rule, its channel-wise form (KDA), lightning attention; short convolutions."""
 
-from __future__ import annotations
-
 from ..quantity import Constant, ceil_div, documented, minimum
 from ..records import dataclass
 from ..workload import Mask, Run

@@ -3,8 +3,6 @@
 `span.py` defines what a span is.
 """
 
-from __future__ import annotations
-
 from ..quantity import documented, exact_div, minimum
 from ..records import dataclass
 from .span import HALF, Chunked, Narrow, capped_causal_pairs

@@ -1,7 +1,5 @@
 """Grouped attention whose scores have further products with a table of relative positions (DeBERTa, XLNet)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The base of the recurrent kinds, which have a state of a fixed size and run token by token; no attention at all."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar

@@ -1,7 +1,5 @@
 """Grouped attention with convolved keys and values and a learned bias per distance (Inkling)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..quantity import documented

@@ -1,7 +1,5 @@
 """The real-gated linear recurrent unit of Griffin and RecurrentGemma."""
 
-from __future__ import annotations
-
 from ..quantity import documented, exact_div
 from ..records import dataclass
 from ..workload import Mask, Run

@@ -7,8 +7,6 @@ torch saves the operands that a derivative reads, once per storage: of `x @ W` i
 for the gradient of x. So the input of a frozen matrix is not saved (torch/csrc/autograd, derivatives.yaml).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Compressed attention whose pools several layers read (DeepSeek-V4.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..errors import AttncalcError

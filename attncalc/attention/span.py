@@ -4,8 +4,6 @@ Any kind can have any span. Positions count from 1: under a causal mask, the n-t
 `visible_keys(n)` keys, itself included.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from ..errors import AttncalcError

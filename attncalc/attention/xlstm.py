@@ -1,7 +1,5 @@
 """xLSTM's layer with a matrix memory (mLSTM)."""
 
-from __future__ import annotations
-
 from ..quantity import documented
 from ..records import dataclass
 from ..workload import Mask, Run

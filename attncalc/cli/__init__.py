@@ -3,8 +3,6 @@
 Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 it cannot be checked on this machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

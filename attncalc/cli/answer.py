@@ -1,7 +1,5 @@
 """What a failed command line means: a question in words, a launch command, a message, a term; or its best tip."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A formula with the numbers of a question: '12*n_layers*d_model^2 with n_layers=12 d_model=768'."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction

@@ -4,8 +4,6 @@ Many presets have the same layers in other sizes, so that measuring all would ta
 the same when a preset is added, so that records of several machines can be compared.
 """
 
-from __future__ import annotations
-
 CATALOGUE = (
     *("bert-base", "bert-large", "deepseek-v3", "falcon-7b", "gemma-2b", "gemma3-27b", "gemma4-26b-a4b"),
     *("gpt-oss-120b", "gpt-oss-20b", "gpt2", "gpt3", "granite4-h-tiny", "jamba-1.5-mini", "llama2-70b"),

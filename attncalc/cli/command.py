@@ -1,7 +1,5 @@
 """How a command is built: options in groups, their help, and an error for an option that is given twice."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

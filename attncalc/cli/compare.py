@@ -1,7 +1,5 @@
 """`attncalc compare`: one model's attention as every kind, or several models side by side."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What a shell completes as the value of an option or argument. It is imported only when a shell asks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any

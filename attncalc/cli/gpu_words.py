@@ -1,7 +1,5 @@
 """GPUs as people write them: '2 x 3090s', 'a100,l40s', 'p5.48xlarge', or somewhere in a sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

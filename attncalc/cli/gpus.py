@@ -1,7 +1,5 @@
 """`attncalc gpus`: the known GPUs; one of them with all its facts and sources, or several side by side."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """What a word alone is: its kind by a pattern or a table, and the parts of a name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """`attncalc kv`: the KV cache."""
 
-from __future__ import annotations
-
 from ..api.inputs import read_workload
 from ..api.options import KVCacheOptions
 from ..report.kv import kv_report

@@ -1,7 +1,5 @@
 """Files that hold a launch command: a script, a unit of systemd, the YAML of docker compose or Kubernetes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """`attncalc memory`: activation memory of attention."""
 
-from __future__ import annotations
-
 from ..api.inputs import read_workload
 from ..api.options import ActivationsOptions
 from ..report.memory import memory_report

@@ -1,7 +1,5 @@
 """What words make of those around them: values of ideas, sizes of models, nodes of GPUs, denials."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """`attncalc params`: parameters."""
 
-from __future__ import annotations
-
 from ..api.options import ShardedModelOptions
 from ..report.params import params_report
 from . import COMMANDS

@@ -1,7 +1,5 @@
 """A pasted launch command as a question: `attncalc fit --gpu h100 -- vllm serve Qwen/Qwen3-8B -tp 2`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

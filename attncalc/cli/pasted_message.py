@@ -1,7 +1,5 @@
 """A pasted message of an engine as a question, with the model and the GPU beside it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -3,8 +3,6 @@
 Keys that change no memory are left out: data, learning rates, logging. Others that are not known are named.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`attncalc schema`: JSON Schemas of what commands print as JSON, and of the files that users write."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 

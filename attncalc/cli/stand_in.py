@@ -1,7 +1,5 @@
 """Built-in models and types that stand for what cannot be loaded: a repository, another author's type."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Try a command line without its answer: whether its options exist, and whether the command accepts their values."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

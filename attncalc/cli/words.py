@@ -1,7 +1,5 @@
 """What each word of a command line is: a model, a GPU, a number, a dtype, an option, an idea of the vocabulary."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Sequence

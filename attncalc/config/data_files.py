@@ -5,8 +5,6 @@ the YAML. Of `models/`, each file has one, since a command reads one model of ma
 and needs no YAML parser, so that an installed command answers in less time, and answers at all where PyYAML is missing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from functools import cache

@@ -3,8 +3,6 @@
 A file that was converted remembers what its keys are called in the user's own file instead.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType

@@ -4,8 +4,6 @@ Whoever answers may be hostile or broken. Nothing is written to disk, nothing is
 leaves https for another scheme.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import socket

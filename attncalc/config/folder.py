@@ -1,7 +1,5 @@
 """A folder with a model's files: on disk here, or a repository on the hub (remote.py)."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

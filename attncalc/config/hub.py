@@ -1,7 +1,5 @@
 """The names of models on the Hugging Face hub, and their files in huggingface_hub's cache, without a network."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import suppress

@@ -5,8 +5,6 @@ attention are the fields of the attention kinds; `schemas/model.yaml` has the ot
 that a command which loads one preset uses `kind_keys` of the preset's own kinds instead.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """JSON files in another layout than a config.json: they are named in an error, with the file to give instead."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What this machine has: its GPUs, as the vendors' programs name them, and its memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

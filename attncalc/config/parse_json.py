@@ -1,7 +1,5 @@
 """JSON text -> the object in it, with no key given twice."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

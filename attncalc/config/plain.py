@@ -1,7 +1,5 @@
 """A model that is given as an object: the fields of a config.json as a dict, or a config object of transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 

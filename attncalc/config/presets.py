@@ -3,8 +3,6 @@
 A name is found in any spelling: 'Llama 3.1 8B', 'llama-3.1-8b', 'llama3_1_8b' and Ollama's 'llama3.1:8b' are one.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from itertools import product

@@ -1,7 +1,5 @@
 """Prices of GPUs per hour, which the user gives: none are built in, since they age."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ and the first and last byte of each tensor), and the bytes of all tensors withou
 Source: the format's README and `SafeTensors::read_metadata` in safetensors/src/tensor.rs.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -3,8 +3,6 @@
 Only the keywords that attncalc's own schemas use are known; a property test compares the result with jsonschema's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

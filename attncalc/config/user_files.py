@@ -1,7 +1,5 @@
 """The files that a user names: opened without waiting, and standard input, which can be read once."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

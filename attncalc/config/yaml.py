@@ -1,7 +1,5 @@
 """YAML text -> Document, without aliases and duplicate keys and with the line of every value; and back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Activation memory of one attention layer's forward pass: the score matrix, and the peak of each kernel."""
 
-from __future__ import annotations
-
 from ..attention import Attention, check_mask
 from ..errors import NotSupportedError
 from ..model import Layers, ModelSpec, Stack

@@ -1,7 +1,5 @@
 """The KV cache: what a model's layers cache, in an engine's bytes."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Which of two models is cheaper at which contexts: by its cache, and by its decode step."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial

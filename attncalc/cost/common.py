@@ -1,7 +1,5 @@
 """Shared by the cost functions: dtypes, names of layer groups, and totals that read as sums of named parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..attention.span import no_decode_step

@@ -5,8 +5,6 @@ compared with the rest: 2 per multiply-add. Attention is then cheaper than recur
 projections have n d^2 too, and a row of their own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from ..attention import Sliding

@@ -1,7 +1,5 @@
 """How cost grows with the context: the growth when it doubles, and where scores overtake projections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import lcm
 

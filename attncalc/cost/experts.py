@@ -5,8 +5,6 @@ which is the lower bound. If each of B tokens picks k at random, it reads E (1 -
 for 32 tokens that pick 8. A real router is less even, so that it reads fewer on average.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

@@ -10,8 +10,6 @@ recomputation the backward pass first repeats forward products: those of whole l
 The head is outside the layers, and is not repeated. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 5.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from ..attention.grouped import Grouped

@@ -1,7 +1,5 @@
 """What a decode step reads, and how many FLOPs it does for each byte it reads."""
 
-from __future__ import annotations
-
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, Ratio, named, quantity, ratio, symbol

@@ -1,7 +1,5 @@
 """Parameters: every matrix, norm and table, counted once."""
 
-from __future__ import annotations
-
 from ..attention import Matrix
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, ceil_div, quantity, symbol_like, total

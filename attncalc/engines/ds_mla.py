@@ -4,8 +4,6 @@ Source: FlashMLA's README; vLLM's v1/attention/backends/mla/sparse_swa.py; SGLan
 mem_cache/deepseek_v4_memory_pool.py and kernels/ops/attention/dsv4/kv_layout.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ..attention import CacheSpec

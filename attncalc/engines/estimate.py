@@ -1,7 +1,5 @@
 """An estimate of the runtime memory for engines without a formula of their own: a pass's tensors and a constant."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..model import Layers, Stack, plural

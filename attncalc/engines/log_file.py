@@ -5,8 +5,6 @@ docker's and Kubernetes' JSON, lines that a terminal wrapped at its width, quota
 was put before each line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

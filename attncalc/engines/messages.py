@@ -4,8 +4,6 @@ The messages are in messages.txt. A text has one of them if its words and number
 them does not matter, so that quotation marks, escapes and line breaks of a paste change nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache

@@ -7,8 +7,6 @@
 Source: vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py.
 """
 
-from __future__ import annotations
-
 import re
 
 _METRIC = re.compile(

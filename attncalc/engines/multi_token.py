@@ -1,7 +1,5 @@
 """Multi-token prediction: layers of a model's releases that propose tokens, so that no draft model is needed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from ..attention import Matrix

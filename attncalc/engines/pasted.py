@@ -1,7 +1,5 @@
 """What an engine's own launch command is made of, so that a pasted one can be read as options of `attncalc fit`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

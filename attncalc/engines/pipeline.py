@@ -1,7 +1,5 @@
 """What a model's layers cache, in order; layers cut into pipeline stages; bytes summed over layers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby, pairwise

@@ -1,7 +1,5 @@
 """Charts as plain data: what a picture shows, before it is drawn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Literal

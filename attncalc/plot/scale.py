@@ -4,8 +4,6 @@ An axis is logarithmic if its values span a factor of WIDE, or double from one t
 its own below the smallest value: a context at which not one request fits is an answer too.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ has no dependencies, but takes longer to import than a command takes, has no nam
 encoding with block characters.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import textwrap

@@ -3,8 +3,6 @@
 It is drawn with block characters; where an output's encoding has none, characters.py replaces them by ASCII.
 """
 
-from __future__ import annotations
-
 from itertools import groupby
 from typing import Literal
 

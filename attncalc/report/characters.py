@@ -1,7 +1,5 @@
 """Characters that an output cannot show, or that would deceive its reader."""
 
-from __future__ import annotations
-
 import re
 
 _BLOCKS = str.maketrans("█▓▒░│┤┬└─·", "#=-.|+++-.")

@@ -1,7 +1,5 @@
 """The report of `attncalc compare`: variants of one model's attention, or several models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

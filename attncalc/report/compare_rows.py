@@ -1,7 +1,5 @@
 """The rows of `attncalc compare`: a variant or a model at one context, with its figures."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

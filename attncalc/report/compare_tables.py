@@ -1,7 +1,5 @@
 """Tables of `attncalc compare`: variants or models at one context, or at several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..units import NO_UNIT, column, count

@@ -1,7 +1,5 @@
 """CSV for a spreadsheet or a script: a row per item of a list, or per figure of another report."""
 
-from __future__ import annotations
-
 import csv
 import io
 from typing import IO, Any

@@ -1,7 +1,5 @@
 """Draw the picture of a report: into a file with matplotlib, or with characters."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

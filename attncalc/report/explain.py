@@ -1,7 +1,5 @@
 """The explanation of a figure: its formula in symbols and in numbers, the meaning of each symbol, the source."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The report of `attncalc fit --engine all`: every engine's answer to one request, one row per engine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The keys of `attncalc fit --json` besides the figures. Sizes are in bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The figures of `attncalc fit`: those of the budget and the cache, and those that only some engines have."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 
 from ..engines.base import NO_LIMIT

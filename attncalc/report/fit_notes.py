@@ -1,7 +1,5 @@
 """The notes of `attncalc fit`: warnings, assumptions, and how parallelism divides the cache and the experts."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from itertools import islice

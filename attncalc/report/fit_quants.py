@@ -1,7 +1,5 @@
 """The report of `attncalc fit --quants`: a model's types of GGUF files, or the files of a folder, by what they hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..records import NamedTuple

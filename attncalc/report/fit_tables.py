@@ -1,7 +1,5 @@
 """The tables of `attncalc fit`: what fits, what would make it fit, and those that --full adds."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice

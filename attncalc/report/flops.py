@@ -1,7 +1,5 @@
 """The report of `attncalc flops`: FLOPs by part, and how they grow with the context."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ..attention import FULL

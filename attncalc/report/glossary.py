@@ -1,7 +1,5 @@
 """Terms of the field, each on one screen: what it means, its formula, and an example to redo by hand."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

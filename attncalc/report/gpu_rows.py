@@ -1,7 +1,5 @@
 """One row per GPU, for --gpu all: what a run needs there and whether it fits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from ..model import plural

@@ -1,7 +1,5 @@
 """The reports of `attncalc gpus`: the known GPUs, and one GPU with all its facts and sources."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

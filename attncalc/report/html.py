@@ -1,7 +1,5 @@
 """HTML: a report as a page of its own or as a fragment for a notebook, and the rows of a sweep."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Sequence
 from typing import IO

@@ -1,7 +1,5 @@
 """JSON, the contract that scripts rely on: a report, whose shape never depends on a flag, and the rows of a sweep."""
 
-from __future__ import annotations
-
 import json
 from typing import IO, Any
 

@@ -1,7 +1,5 @@
 """JSON lines: an object per row, with the names as keys; a missing figure is null."""
 
-from __future__ import annotations
-
 import json
 from typing import IO
 

@@ -1,7 +1,5 @@
 """The report of `attncalc kv`: the KV cache in total, per sequence and per token."""
 
-from __future__ import annotations
-
 from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.common import cache_dtype

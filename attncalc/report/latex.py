@@ -1,7 +1,5 @@
 """LaTeX for the body of a paper that uses the package booktabs: the tables of a report, and the rows of a sweep."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence

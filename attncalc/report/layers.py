@@ -1,7 +1,5 @@
 """Layer groups in reports: facts for JSON, names and spans for screens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

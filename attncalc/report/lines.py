@@ -1,7 +1,5 @@
 """The lines of a report that a script reads: figures by name, or the answer in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

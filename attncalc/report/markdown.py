@@ -1,7 +1,5 @@
 """Markdown to paste into a review or a wiki: the tables of a report, and the rows of a sweep."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import IO

@@ -1,7 +1,5 @@
 """The report of `attncalc memory`: the score matrix of a layer, and the peak memory by kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..cost.activations import LayerActivations, activations

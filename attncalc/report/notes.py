@@ -1,7 +1,5 @@
 """Notes that several reports share: about the model, its shape, the context, and tensor parallelism."""
 
-from __future__ import annotations
-
 from ..model import ModelSpec, plural
 from ..units import count
 from ..workload import Workload

@@ -1,7 +1,5 @@
 """The report of `attncalc params`: parameters by matrix and by part of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from ..cost.common import Part, sum_over_groups

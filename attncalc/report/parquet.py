@@ -1,7 +1,5 @@
 """Rows as a Parquet file, in groups of rows; pyarrow writes it."""
 
-from __future__ import annotations
-
 from itertools import islice
 from typing import IO, Any
 

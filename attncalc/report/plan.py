@@ -1,7 +1,5 @@
 """The report of `attncalc plan`: the best row as a sentence, the rows, and the command that starts a replica."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence

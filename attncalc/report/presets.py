@@ -1,7 +1,5 @@
 """The reports of `attncalc presets`: the built-in models, and the supported model_types of a config.json."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Mapping, Sequence

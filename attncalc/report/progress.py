@@ -1,7 +1,5 @@
 """The current step on standard error: a bar on a terminal, otherwise a line now and then."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

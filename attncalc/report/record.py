@@ -1,7 +1,5 @@
 """The page of `attncalc verify --record`: Markdown, made from nothing but the record's JSON."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

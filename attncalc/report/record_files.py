@@ -1,7 +1,5 @@
 """The two files of a record: checked before anything is measured, and rewritten whole after every step."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The report of `attncalc verify --compare`: two records of `verify --record` side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple

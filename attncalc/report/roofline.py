@@ -3,8 +3,6 @@
 Every label names the figure as a bound.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any

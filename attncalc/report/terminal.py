@@ -1,7 +1,5 @@
 """A report on a terminal: the lines of the plain text, with emphasis."""
 
-from __future__ import annotations
-
 import sys
 
 from rich.console import Console

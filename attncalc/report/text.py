@@ -1,7 +1,5 @@
 """A report as plain text, for pipes and files. A terminal shows the same lines with emphasis, in its own width."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """The cache in host memory and on disk, in the report of `attncalc fit`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..serving.answer import Answer

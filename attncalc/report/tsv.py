@@ -1,7 +1,5 @@
 """TSV to paste into a spreadsheet: as CSV, with tabs between the cells."""
 
-from __future__ import annotations
-
 import csv
 import io
 from typing import IO

@@ -1,7 +1,5 @@
 """How many users' requests run concurrently, as a section of the report of `attncalc fit`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

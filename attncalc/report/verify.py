@@ -1,7 +1,5 @@
 """The reports of `attncalc verify`: of one model, of several, and the line of `--smoke`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

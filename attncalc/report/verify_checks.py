@@ -1,7 +1,5 @@
 """The checks of `attncalc verify`: the verdict, their tables, and each check that disagrees."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Other tables of `attncalc verify`: peak memory and time, shares of rates, scaling, and figures for information."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

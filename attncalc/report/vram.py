@@ -1,7 +1,5 @@
 """The report of `attncalc fit` without a GPU: the memory that a model needs, and which GPUs have it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

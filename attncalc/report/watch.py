@@ -1,7 +1,5 @@
 """Rows on their way to a file: progress for who watches, and an end between two rows after Ctrl-C."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

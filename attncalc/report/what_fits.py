@@ -1,7 +1,5 @@
 """The report of `attncalc fit` about many: the built-in models on a GPU, or one model on each GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

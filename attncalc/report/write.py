@@ -1,7 +1,5 @@
 """Write a report to standard output, or to a file."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """Spreadsheets: a report or the rows of a sweep as .xlsx, with one sheet per model; XlsxWriter writes them."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import re

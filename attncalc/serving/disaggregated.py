@@ -5,8 +5,6 @@ users of O output tokens are N / (TTFT + (O - 1) * TPOT) requests per second. So
 one after the other on each replica, and so many caches move. Neither the time of moving them nor of waiting is counted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What fits: how an engine divides the memory for the cache, and how many sequences and tokens it holds."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy

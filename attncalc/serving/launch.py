@@ -1,7 +1,5 @@
 """The command that starts an engine with a request, to copy."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shlex

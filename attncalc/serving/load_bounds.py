@@ -15,8 +15,6 @@ Communication between devices is not counted, nor what a scheduler does. The ste
 steps have the average context, the prompt and half of the output, as in `traffic.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

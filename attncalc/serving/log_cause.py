@@ -1,7 +1,5 @@
 """Why an engine did not start, or why its requests wait, as its log alone says it, without the sizes of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -4,8 +4,6 @@ The cache follows exactly from its memory, so its figures must agree within the 
 memory are estimates: they are compared with their ranges.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterator

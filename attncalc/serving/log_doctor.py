@@ -1,7 +1,5 @@
 """Why an engine did not start, by its log and the model, and the changes with which it would; how a server copes."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The least that an engine must leave on the host so that a request fits: layers, or the experts of layers."""
 
-from __future__ import annotations
-
 from ..engines import ENGINES, find_engine
 from ..engines.engine import AUTO
 from ..search import first_true

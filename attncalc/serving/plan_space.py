@@ -1,7 +1,5 @@
 """The ways to split a model over the GPUs of one replica that a plan tries."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any

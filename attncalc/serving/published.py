@@ -3,8 +3,6 @@
 published.json is derived from tests/data/serving/measurements.json by tools/serving_classes.py.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

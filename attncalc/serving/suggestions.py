@@ -1,7 +1,5 @@
 """Changes that would make a workload fit. `fit` recalculates each changed request."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce

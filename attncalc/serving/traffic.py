@@ -1,7 +1,5 @@
 """The requests that users send: how many tokens they have on average and at most, and what they share."""
 
-from __future__ import annotations
-
 from ..errors import AttncalcError, clash
 from ..quantity import Quantity, ceil_div, quantity, symbol
 from ..records import NamedTuple

@@ -8,8 +8,6 @@ The engine's blocks are counted exactly for requests of both lengths:
 With more requests than at worst, an engine may have to preempt some of them. With more than on average, it has to.
 """
 
-from __future__ import annotations
-
 from ..quantity import Quantity, symbol
 from ..records import NamedTuple
 from .fit import Deployment, most_sequences

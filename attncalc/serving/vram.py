@@ -1,7 +1,5 @@
 """The GPU memory that a request needs, without a GPU, and which GPUs have it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from ..errors import AttncalcError

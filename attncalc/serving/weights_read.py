@@ -1,7 +1,5 @@
 """Bytes of the weights that one step reads on one device."""
 
-from __future__ import annotations
-
 from ..cost.common import compute_dtype
 from ..cost.experts import Routing, routed_read
 from ..cost.intensity import weights_read

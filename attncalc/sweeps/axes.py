@@ -3,8 +3,6 @@
 A row has the values of the axes that vary in this order, and so do the loops: a model changes last, a context first.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

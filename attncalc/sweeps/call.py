@@ -1,7 +1,5 @@
 """The call of Python: `sweep(["llama3-8b", "qwen3-8b"], context="4K,8K", gpu="h100")`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from io import BytesIO, StringIO
 from typing import Any

@@ -1,7 +1,5 @@
 """The columns of a sweep: figures under the names that they have in JSON, and what computes each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..errors import AttncalcError, did_you_mean

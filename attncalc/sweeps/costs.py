@@ -1,7 +1,5 @@
 """The costs of one model with one set of options, as functions of batch and context."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What fits of one model with one set of options, or what a training step needs, by batch and context."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property

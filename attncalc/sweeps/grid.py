@@ -1,7 +1,5 @@
 """A sweep on a screen: a grid of one figure, contexts across and everything else down, or a table of several."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

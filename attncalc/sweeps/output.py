@@ -1,7 +1,5 @@
 """Writes a sweep: rows as they are computed, or a screen."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of a sweep from several processes, in the order of one process."""
 
-from __future__ import annotations
-
 import math
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The picture of a sweep: lines of each figure over a numeric axis, one per combination of the other axes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Which rows of a sweep are kept, and in which order: --where, --sort and --top."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction

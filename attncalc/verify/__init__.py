@@ -16,8 +16,6 @@
 Call `need_torch` before importing any of these.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """The distinct attention layers of a model, each of which is verified once."""
 
-from __future__ import annotations
-
 from ..attention import Attention, Cross
 from ..attention.recurrent import NoAttention
 from ..cost.common import group_name

@@ -1,7 +1,5 @@
 """Errors of the attention kernels, of the device's memory, and of the device itself."""
 
-from __future__ import annotations
-
 import torch
 
 from ..errors import CannotCheckError

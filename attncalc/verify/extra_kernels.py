@@ -5,8 +5,6 @@ flex is torch's `flex_attention` (torch/nn/attention/flex_attention.py). flash_a
 All three take shared KV heads as they are.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 from collections.abc import Callable, Hashable

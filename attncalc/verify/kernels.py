@@ -1,7 +1,5 @@
 """The attention kernels: the backends of torch's scaled_dot_product_attention, and a reference written out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

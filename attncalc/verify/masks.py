@@ -1,7 +1,5 @@
 """Attention masks: which query sees which key."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor

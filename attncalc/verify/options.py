@@ -1,7 +1,5 @@
 """The options of the command, without the defaults of model and device. This module does not import torch."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from ..records import NamedTuple

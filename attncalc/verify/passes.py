@@ -1,7 +1,5 @@
 """The ways to run a layer: a prefill and a decode step with each kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Literal

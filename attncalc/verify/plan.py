@@ -1,7 +1,5 @@
 """The kernels and the context that fit in memory, chosen before anything is allocated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

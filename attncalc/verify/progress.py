@@ -1,7 +1,5 @@
 """How far a verification is: the step that runs, how many there are, about how long the rest takes, and its results."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The processes that torchrun started, as its environment describes them. This module does not import torch."""
 
-from __future__ import annotations
-
 import os
 
 from ..errors import AttncalcError

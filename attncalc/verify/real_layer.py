@@ -1,7 +1,5 @@
 """A real torch layer of a case, with random weights and random tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The complete request for one model on one device, from the options of the command."""
 
-from __future__ import annotations
-
 import torch
 
 from ..cost.common import compute_dtype

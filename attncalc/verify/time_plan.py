@@ -1,7 +1,5 @@
 """The time that a verification will take, predicted from the device's own matmul and copy before anything is run."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

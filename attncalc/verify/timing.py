@@ -1,7 +1,5 @@
 """Times of layers, and lower bounds from the device's own matmul and copy. They are shown and not checked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -4,8 +4,6 @@ Paths are in aten/src/ATen/native/transformers/cuda. What torch can be asked at 
 and is not listed here.
 """
 
-from __future__ import annotations
-
 import re
 
 import torch

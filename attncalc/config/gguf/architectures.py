@@ -7,8 +7,6 @@ Source: src/llama-arch.cpp, src/llama-model.cpp and load_arch_hparams in src/mod
 llama-cpp-python 0.3.36.
 """
 
-from __future__ import annotations
-
 from ...errors import did_you_mean
 from ...records import NamedTuple
 

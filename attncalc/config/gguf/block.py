@@ -1,7 +1,5 @@
 """One block of a GGUF file: its tensors, of which readers take those that they know."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Of a repository it is decided by llama.cpp's rules for `-hf org/name:Q4_K_M`.
 Source: find_best_model and gguf_filename_is_model in common/download.cpp of llama.cpp.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

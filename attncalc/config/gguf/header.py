@@ -7,8 +7,6 @@ Source: docs/gguf.md in ggml's repository and ggml/src/gguf.cpp of llama.cpp, wh
 keys and tensors given once, at most 4 dimensions, tensors one after the other without gaps but those of alignment.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The keys of a GGUF file that describe its model: 'llama.block_count' under its architecture's name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

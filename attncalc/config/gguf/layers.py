@@ -4,8 +4,6 @@ Widths are read from the shapes of tensors. Where a key of the file says the sam
 known, and every element is counted once.
 """
 
-from __future__ import annotations
-
 import math
 
 from ...units import count

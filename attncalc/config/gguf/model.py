@@ -3,8 +3,6 @@
 The projector of a multimodal model is a file of its own, which llama.cpp loads with --mmproj.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

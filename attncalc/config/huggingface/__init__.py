@@ -11,8 +11,6 @@
 - unused_fields.py: the fields that no rule uses: which of them are an error, and which are ignored with a note
 """
 
-from __future__ import annotations
-
 from .family import supported_model_types, unsupported_model_types
 from .fields import transformers_version
 from .read import convert_config

@@ -1,7 +1,5 @@
 """The model_type of a class that a config names in `architectures`, for a config without a model_type."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

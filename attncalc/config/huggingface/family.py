@@ -1,7 +1,5 @@
 """The family whose rules a config.json is read by: that of its model_type, or of the language model inside it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -11,8 +11,6 @@ In the rules of a layer, `i` is the number of the layer, counted from 0. `top` a
 text_config, such as `top["tie_word_embeddings"]`.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The keys of every layer by a family's rules, and the shortest pattern of kinds of layers that describes them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby

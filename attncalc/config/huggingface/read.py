@@ -1,7 +1,5 @@
 """Convert a config.json to a Document: compute the rules of its family, and reject fields that no rule uses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

@@ -7,8 +7,6 @@ Layers with equal positions share a table. Source: vLLM 0.33, model_executor/lay
 one table per set of arguments, and each class has its own number of rows (`_compute_cos_sin_cache`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from math import isnan
 from typing import Any

@@ -3,8 +3,6 @@
 A config that has `dim` for a class that reads `hidden_size` must not be answered with the class's default in silence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any

@@ -3,8 +3,6 @@
 A tower has its parameters, and the largest item that it encodes, whose memory vLLM measures when it starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache

@@ -5,8 +5,6 @@ have is ignored by transformers, so that a note names it. It is an error if an e
 the model has its own code, which may read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 transformers' classes reject a value of another type, and so does this module. It also rejects 0 where it is no size.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from math import isfinite

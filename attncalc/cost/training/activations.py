@@ -4,8 +4,6 @@ A layer's saved tensors are listed once (attention/saved.py and below). Recomput
 (full) or drops the scores (selective). Source: Korthikanti et al. 2022, arXiv:2205.05198, 4 and 5.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator
 

@@ -6,8 +6,6 @@ model_type. Source: modeling_*.py of each, activations.py, and what the classes 
 CLASS` prints each tensor that a class saves and the formulas do not count, and the other way round.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

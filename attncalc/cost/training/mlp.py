@@ -1,7 +1,5 @@
 """The tensors that an MLP, dense or a mixture of experts, saves for its backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ...attention.saved import FP32, INT64, Forward, SavedTensor, l2_norm_tensors, matrix_input, norm_tensors

@@ -1,7 +1,5 @@
 """The states that optimizers keep per trained tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ...records import NamedTuple

@@ -1,7 +1,5 @@
 """A parameter tensor: what is trained, sharded, quantized and adapted is decided for each."""
 
-from __future__ import annotations
-
 from ...records import NamedTuple
 
 

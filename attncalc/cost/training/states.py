@@ -5,8 +5,6 @@ weights, 2 N of gradients, and 12 N of optimizer states (fp32 weights, two momen
 ranks, stage 2 also the gradients, stage 3 also the weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from ...quantity import Quantity, named, quantity, symbol, total

@@ -5,8 +5,6 @@ few moments: when the loss is differentiated, in the backward pass of the last l
 first (all gradients), or when the optimizer steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ...attention.saved import SavedTensor

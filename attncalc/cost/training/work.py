@@ -4,8 +4,6 @@ Model FLOPs are 3 forward passes with the exact mask; hardware FLOPs add what is
 With frozen weights the backward pass computes no gradients of them: 2 forward passes. Adapters are not counted.
 """
 
-from __future__ import annotations
-
 from ...quantity import Quantity, Ratio, quantity, ratio, symbol
 from ...records import NamedTuple
 from ..flops import Flops, flops

@@ -10,8 +10,6 @@ Source: llama.cpp's src/llama-context.cpp (n_ctx_seq), llama-kv-cache.cpp, llama
 llama-memory-recurrent.cpp, llama-kv-cache-dsv4.cpp, llama-memory-hybrid-idx.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...attention import CacheSpec, Chunked

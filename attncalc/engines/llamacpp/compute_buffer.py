@@ -19,8 +19,6 @@ Source: src/llama-graph.cpp, src/llama-context.cpp (sched_reserve, graph_reserve
 ggml-backend.cpp (copies of split inputs) of llama.cpp b9190 and of llama-cpp-python 0.3.36.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The command that starts llama.cpp's server."""
 
-from __future__ import annotations
-
 import re
 
 from ...ggml import FILE_TYPES

@@ -5,8 +5,6 @@ src/llama-model.cpp ('model buffer size') and ggml/src/ggml-cuda/ggml-cuda.cu ('
 them too, or with its own engine those of ml/device.go ('msg="kv cache"') and llm/server.go ('msg=load request=').
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The lines that llama.cpp prints about its memory: caches, model and compute buffers, and the table of all devices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...hardware import Gpu

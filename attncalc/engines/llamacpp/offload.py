@@ -1,7 +1,5 @@
 """What llama.cpp puts on each GPU and on the host: layers as models of their own, with the tensors of a GGUF file."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -7,8 +7,6 @@ have mixtures of their own: Qwen3.5-9B in Q4_K_M has 5,629,109,088 bytes as llam
 Unsloth, and bartowski's model buffer is 5,060.88 MiB instead of 4,810.31.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 

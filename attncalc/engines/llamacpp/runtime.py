@@ -4,8 +4,6 @@ Source: llama.cpp's src/llama-context.cpp, common/arg.cpp, tools/server/server-c
 common/fit.cpp; for the memory outside the buffers, posted logs (tests/data/engine-logs/llamacpp-buffers.json).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ...quantity import ceil_div, quantity, symbol

@@ -4,8 +4,6 @@ The cells of the cache are computed as in `VERSION` for every build. What differ
 the host.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -19,8 +19,6 @@ Source: DSV4PoolConfigurator (srt/model_executor/pool_configurator.py) and srt/m
 0.5.12 to 0.5.23, for NVIDIA GPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 

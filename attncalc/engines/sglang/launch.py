@@ -1,7 +1,5 @@
 """The command that starts SGLang."""
 
-from __future__ import annotations
-
 import re
 
 from ..base import DraftModel

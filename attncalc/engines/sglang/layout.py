@@ -8,8 +8,6 @@ Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py, model_o
 speculative_hook.py, mamba_hook.py); further files are named in pools.py, slots.py and share.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 

@@ -5,8 +5,6 @@ end'), srt/mem_cache/memory_pool.py ('KV Cache is allocated') and srt/managers/s
 What it prints as GB are GiB.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """SGLang's buffers for LoRA adapters: LoRAMemoryPool in srt/lora/mem_pool.py of 0.5.23."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ...errors import AttncalcError

@@ -4,8 +4,6 @@ All layers of a pool have rows of one size. A layer without keys of its own (bec
 has a row too: SGLang multiplies by the number of layers, not of caches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...attention import FULL, CacheSpec, Chunked, Full, Sliding

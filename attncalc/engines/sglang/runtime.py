@@ -11,8 +11,6 @@ Source: profile_max_num_token and _profile_available_bytes (srt/model_executor/m
 srt/mem_cache/kv_cache_configurator.py in 0.5.23); start-ups in tests/data/sglang/startups.json and tests/data/startups.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from ...hardware import Gpu

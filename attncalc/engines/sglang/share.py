@@ -4,8 +4,6 @@ Source: SGLang's server_args.py of 0.3.6 to 0.5.18, and memory_hook.py and cuda_
 0.5.19 to 0.5.23.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from ...units import GIB

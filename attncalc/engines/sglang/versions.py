@@ -1,7 +1,5 @@
 """What changed between SGLang's versions: dtypes that it reads, and its default share of a GPU's memory."""
 
-from __future__ import annotations
-
 import re
 
 from ...errors import AttncalcError, NotSupportedError

@@ -6,8 +6,6 @@ for the whole context at the start. A quantized cache stores its newest tokens u
 the ideal engine, except that a ragged batch is padded to its longest sequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from ...attention import FULL, CacheSpec

@@ -5,8 +5,6 @@ the encoder's output are held during that pass (profile_run in v1/worker/gpu_mod
 tensors count only if they are larger than those of the language model.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

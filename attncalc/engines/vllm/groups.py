@@ -5,8 +5,6 @@ all groups have the same number of layers: that of the rarest kind. Gemma 3 27B 
 52 with a sliding window: 1 group of 10 and 6 groups of windows, which need 6 * 10 - 52 = 8 layers of padding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...errors import NotSupportedError

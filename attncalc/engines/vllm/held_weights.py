@@ -4,8 +4,6 @@ The log line "Model loading took 27.52 GiB memory" has the bytes that PyTorch's 
 loaded (`DeviceMemoryProfiler` in utils/mem_utils.py), so that all of them are in it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

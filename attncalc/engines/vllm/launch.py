@@ -1,7 +1,5 @@
 """The command that starts vLLM."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

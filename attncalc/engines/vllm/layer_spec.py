@@ -1,7 +1,5 @@
 """The cache of one layer, as vLLM describes it: pages of some tokens, or of one state (v1/kv_cache_interface.py)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Literal

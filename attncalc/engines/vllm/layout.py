@@ -4,8 +4,6 @@ Read from vLLM 0.8.5 to 0.33.0: v1/kv_cache_interface.py, v1/core/kv_cache_utils
 Versions differ: `versions.py` lists what changed and when.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence, Set
 

@@ -5,8 +5,6 @@ v1/worker/gpu_worker.py ('Available KV cache memory', 'Free memory on device'), 
 executor/executor_base.py ('# GPU blocks') and worker/worker.py ('reserved for KV Cache').
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -8,8 +8,6 @@ Qwen4's pools are in the group of its 12 layers of keys and values. Its 36 state
 convolution and the tokens to pool have groups of their own. GLM-5.3-Flash has 11 latents and 34 states, in 4 groups.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

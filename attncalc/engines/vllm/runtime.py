@@ -7,8 +7,6 @@ controlled starts of 0.15 to 0.20 on an H100 (llm-d-incubation/llm-d-planner, pu
 logs; `versions.py` lists what changed.
 """
 
-from __future__ import annotations
-
 from ...hardware import FREE_OF_UNIFIED
 from ...quantity import Quantity, maximum, quantity, symbol
 from ...records import NamedTuple

@@ -1,7 +1,5 @@
 """Blocks of recurrent states: how many a request takes, and how attention's blocks grow until a state fits in one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

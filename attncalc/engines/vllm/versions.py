@@ -1,7 +1,5 @@
 """What changed between vLLM's versions and affects its cache or its log. Read from the sources of 0.8.0 to 0.33.0."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

@@ -3,8 +3,6 @@
 Neither the user's settings of matplotlib nor the time changes a byte: the same picture gives the same file.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Draw bars: one horizontal bar per name, with its value at its end."""
 
-from __future__ import annotations
-
 from ..chart import Bars
 from ..scale import scale
 from . import style

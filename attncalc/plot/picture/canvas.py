@@ -1,7 +1,5 @@
 """A figure of matplotlib that is laid out in inches from its upper left corner."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from matplotlib.axes import Axes

@@ -4,8 +4,6 @@ The module of a kind of chart has `height(chart, ruler, width)`, the inches that
 `draw(canvas, ruler, chart, box)`, which draws it below that.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from ..chart import Bars, Chart, Lines, Picture, Roof, Stack

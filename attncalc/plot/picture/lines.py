@@ -1,7 +1,5 @@
 """Draw lines, each with its name at its end."""
 
-from __future__ import annotations
-
 from matplotlib.axes import Axes
 
 from ..chart import Lines, Series, known, runs

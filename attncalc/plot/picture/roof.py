@@ -1,7 +1,5 @@
 """Draw a roofline: the roof, and each step as a point on it, with its bounds below."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Draw a stack: one bar of pieces, with their names above and the limits below."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations, product
 from typing import Any

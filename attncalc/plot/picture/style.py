@@ -1,7 +1,5 @@
 """How pictures look: sizes, and colours that differ in greyscale and for people who see fewer colours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")

@@ -1,7 +1,5 @@
 """The picture of `attncalc compare`: bars of each figure, one per variant or model; lines over several contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...plot.chart import Chart, Lines, Picture, Series

@@ -1,7 +1,5 @@
 """The charts of `attncalc fit`: the memory of a GPU as a stack, and its roofline with a prefill and a decode step."""
 
-from __future__ import annotations
-
 from ...plot.chart import Mark, Piece, Roof, Stack, Step
 from ...plot.scale import Axis
 from ...serving.roofline import Roofline

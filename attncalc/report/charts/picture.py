@@ -1,7 +1,5 @@
 """The title and the caption of a picture, and bars of a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from ...plot.chart import Bar, Bars, Chart, Picture

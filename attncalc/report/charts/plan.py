@@ -1,7 +1,5 @@
 """The charts of `attncalc plan`: cost over users, users over GPUs, and the frontier of cost and time per token."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

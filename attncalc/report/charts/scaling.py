@@ -1,7 +1,5 @@
 """The picture of `attncalc verify --scaling`: measured points on predicted lines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...check import ScalingRow

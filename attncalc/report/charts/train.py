@@ -1,7 +1,5 @@
 """The charts of `attncalc train`: the parts of a GPU's memory over the context, and the stages of a pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from ...cost.training.setup import Training

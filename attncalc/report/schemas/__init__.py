@@ -3,8 +3,6 @@
 Each is a YAML file here, and groups.yaml has the keys that several have; reading.py explains how to write one.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The facts of every kind of attention, as their classes declare them."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

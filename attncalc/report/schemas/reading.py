@@ -18,8 +18,6 @@ first key is its kind and has its meaning:
 Among keys, '+model' stands for all keys of that group of groups.yaml, and '+roofline.FIGURES' for those of figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path

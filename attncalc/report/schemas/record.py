@@ -1,7 +1,5 @@
 """The lists of a run in the JSON file of `attncalc verify --record`: rows without the names of their columns."""
 
-from __future__ import annotations
-
 from ...check import COLUMNS
 from .reading import Schema, properties
 

@@ -1,7 +1,5 @@
 """Checks of a layer's behaviour on a small layer of its kind: few heads of their true widths, few tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Checks of counts, which must be equal: parameters, bytes of the cache, FLOPs, visible pairs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -4,8 +4,6 @@ On a GPU, kernels and libraries allocate workspaces too. Where their source give
 otherwise it is measured, reported, and left out of the peak that is compared.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Checks of the kernels: equal to the reference, only visible keys have an effect, and weights sum to 1."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Errors of measured results, and the errors that checks tolerate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

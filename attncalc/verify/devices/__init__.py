@@ -1,7 +1,5 @@
 """The devices that layers run on: a CPU, a CUDA GPU, Intel's or Apple's GPU, or a simulated CUDA GPU."""
 
-from __future__ import annotations
-
 import re
 import warnings
 

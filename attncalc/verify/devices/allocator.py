@@ -1,7 +1,5 @@
 """A GPU whose memory torch's caching allocator counts, for CUDA and for Intel's XPU alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType

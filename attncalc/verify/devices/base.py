@@ -1,7 +1,5 @@
 """What every device can do: run layers, report its free memory, and measure the peak memory of a run."""
 
-from __future__ import annotations
-
 import gc
 import time
 import warnings

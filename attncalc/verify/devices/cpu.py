@@ -1,7 +1,5 @@
 """The CPU: its memory, and the peak of a run from torch's profiler."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """An NVIDIA or AMD GPU, through torch.cuda."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """The tensors that exist at each moment of a run, as torch's dispatcher sees them."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol

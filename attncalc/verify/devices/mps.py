@@ -1,7 +1,5 @@
 """Apple's GPU, through torch's MPS backend. Its peak memory cannot be measured."""
 
-from __future__ import annotations
-
 import torch
 
 from .base import Device

@@ -4,8 +4,6 @@ Operators compute shapes with torch's own rules for CUDA (its meta functions), s
 its true size at any context. Memory inside a kernel is not seen: workspaces and the partial outputs of split keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

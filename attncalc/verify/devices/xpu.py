@@ -1,7 +1,5 @@
 """An Intel GPU, through torch.xpu, whose memory statistics have the names of torch.cuda's."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.attention import SDPBackend
 

@@ -3,8 +3,6 @@
 A kind and its layer share their names: `attention/rglru.py` has RgLru, `verify/layers/rglru.py` has RgLruLayer.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 

@@ -5,8 +5,6 @@ fields: the formula and the layer are two independent statements. Positions are 
 and no matrix product: a rotary part has its true width and is not rotated.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar, Protocol
 

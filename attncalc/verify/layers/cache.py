@@ -1,7 +1,5 @@
 """A real KV cache: as long as the context, or a ring buffer as long as the layer's span."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Cross-attention: the layer of `attention/cross.py`."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from torch import Tensor

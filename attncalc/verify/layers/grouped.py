@@ -1,7 +1,5 @@
 """MHA, GQA and MQA: the layer of `attention/grouped.py`."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

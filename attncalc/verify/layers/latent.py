@@ -1,7 +1,5 @@
 """MLA: the layer of `attention.Latent`."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """Delta rule, Lightning attention and short convolutions: the layers of `attention/linear.py`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, silu, softplus

@@ -1,7 +1,5 @@
 """Mamba and Mamba-2: the layers of `attention/mamba.py`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, silu, softplus

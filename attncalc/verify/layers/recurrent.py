@@ -5,8 +5,6 @@ process all tokens together; the recurrence processes one token after another, a
 Products of vectors and states are matmuls, so that torch counts their FLOPs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar

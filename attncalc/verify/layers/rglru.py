@@ -1,7 +1,5 @@
 """RG-LRU: the layer of `attention/rglru.py`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, softplus

@@ -1,7 +1,5 @@
 """RWKV: the layers of `attention/rwkv.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -1,7 +1,5 @@
 """mLSTM: the layer of `attention/xlstm.py`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid

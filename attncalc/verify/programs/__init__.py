@@ -1,7 +1,5 @@
 """The ways to verify a model on a device: each layer, over doubling contexts, split over ranks, or trained."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from ...check import VerifyResult

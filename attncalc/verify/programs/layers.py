@@ -1,7 +1,5 @@
 """Verify each distinct attention layer of a model, one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 

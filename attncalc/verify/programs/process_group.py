@@ -1,7 +1,5 @@
 """How the ranks of one layer meet, exchange what they measured, and end with one error line if one of them is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

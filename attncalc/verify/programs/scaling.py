@@ -1,7 +1,5 @@
 """Time and peak memory of each layer over doubling contexts, to see what grows linearly and what quadratically."""
 
-from __future__ import annotations
-
 import torch
 
 from ...attention.recurrent import Recurrent

@@ -1,7 +1,5 @@
 """Verify several models within one limit of time: the cheapest first, until the time is used."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

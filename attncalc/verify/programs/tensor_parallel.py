@@ -1,7 +1,5 @@
 """Verify the parameters and the cache of each rank, with layers split by torch's own tensor parallelism."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Train a real model with one layer of each kind: saved tensors, gradients, optimizer states, and the step's peak."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The facts of the machine that a reader of a record needs: its driver, its system, its processor."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

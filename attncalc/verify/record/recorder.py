@@ -1,7 +1,5 @@
 """Run the steps of a record that fit in its time, and describe after each what is known so far, as plain data."""
 
-from __future__ import annotations
-
 import datetime
 import gc
 import time

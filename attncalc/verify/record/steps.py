@@ -1,7 +1,5 @@
 """The steps of a record, the most informative first. Each is one `attncalc verify` that a reader can repeat."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 

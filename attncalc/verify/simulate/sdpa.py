@@ -8,8 +8,6 @@ kernel's operation, and that operation. Its outputs have the sizes that torch's 
 Source of every function: aten/src/ATen/native/transformers/attention.cpp, torch 2.13.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

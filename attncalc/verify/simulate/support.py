@@ -7,8 +7,6 @@ assumed.
 On ROCm torch has no cudnn kernel; flash and efficient share one implementation (AOTriton), for equal head widths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ...records import NamedTuple

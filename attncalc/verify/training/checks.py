@@ -1,7 +1,5 @@
 """Checks of a training step: what each layer saves, gradients, optimizer states, the peak."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

@@ -3,8 +3,6 @@
 Norms and the loss compute in fp32 as in transformers' classes: the formulas count the copies that this needs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The tensors that autograd saves for the backward pass, by the module that saves them first."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Compare a model's figures with those of its transformers class: parameters, cache bytes and FLOPs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """One forward pass of a transformers class on meta tensors: the bytes of its cache, the FLOPs of its attention."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ the kernel's `ctx.save_for_backward` lists. So the kernels' own lists are read f
 computes around them is measured.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The class is built on torch's meta device, where a tensor has a shape and a dtyp
 size is built in a second, and only the config is read.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

@@ -4,8 +4,6 @@ The class runs under torch's FakeTensorMode, where tensors have shapes and no da
 scaled_dot_product_attention would take the math path, which saves the scores that flash does not save.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Compare what `attncalc train` predicts with a training step of the transformers class of a config."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping

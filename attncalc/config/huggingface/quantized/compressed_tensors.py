@@ -3,8 +3,6 @@
 The bytes are those that the library itself writes for one linear layer (compressed-tensors 0.20, `ModelCompressor`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fields of a quantization_config: bounded numbers, lists of modules, and patterns that are safe to match."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

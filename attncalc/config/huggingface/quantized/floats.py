@@ -1,7 +1,5 @@
 """Schemes with floating-point elements: DeepSeek's fp8, NVIDIA's modelopt, MX formats, FBGEMM, AMD's Quark."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schemes with integer elements: GPTQ, AWQ, AutoRound, bitsandbytes, HQQ, EETQ, BitNet, torchao, MLX, EXL2, EXL3."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

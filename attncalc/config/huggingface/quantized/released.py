@@ -4,8 +4,6 @@ Each method is read by the rules of the code that writes or loads it. A method o
 returned as unread, and `fit` does not guess its size.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
