@@ -22,6 +22,8 @@ LOCAL, GLOBAL, UNNAMED = "local", "global", ""
 _SPANS = {LOCAL: LOCAL, "sliding": LOCAL, "window": LOCAL, "swa": LOCAL, GLOBAL: GLOBAL, "full": GLOBAL}
 SIZES = frozenset({"layers", "heads", "kv_heads", "head_dim", "d_model", "d_ff", "vocab_size"})
 """The sizes that describe a model without another."""
+OF_SIZES = "A model of these sizes"
+"""Its title."""
 
 
 def parse_pattern(text: str, name: str) -> tuple[str, ...]:
@@ -70,6 +72,7 @@ def what_if(
     experts: int | None = None,
     experts_per_token: int | None = None,
     vocab_size: int | None = None,
+    tie_word_embeddings: bool | None = None,
     window: int | None = None,
     pattern: Sequence[str] | None = None,
 ) -> ModelSpec:
@@ -93,6 +96,12 @@ def what_if(
         changed = _with_widths(changed, d_model, d_ff, vocab_size)
     if experts or experts_per_token:
         changed = _with_experts(changed, experts, experts_per_token)
+    if tie_word_embeddings is not None:
+        if not (model.head and model.head.kind == "lm"):
+            raise AttncalcError(
+                "--tie-word-embeddings: this model has no lm head", "leave it out, or give --vocab-size"
+            )
+        changed = dataclasses.replace(changed, head=model.head._replace(tied=tie_word_embeddings))
     if layers:
         changed = _with_layers(changed, layers)
     if window and not pattern and {None} < _reaches(changed):  # local and global layers: it changes the local ones
@@ -288,10 +297,13 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     assumed.append(f"an MLP of {'three matrices' if is_gated else 'two matrices'} with d_ff {count(d_ff)}")
     if "heads" not in sizes:
         assumed.append("as many query heads as KV heads")
-    assumed.append("an lm head that is not tied to the embedding" if "vocab_size" in sizes else "no vocabulary")
+    if "vocab_size" not in sizes:
+        assumed.append("no vocabulary")
+    elif "tie_word_embeddings" not in sizes:
+        assumed.append("an lm head with a matrix of its own (--tie-word-embeddings)")
     known = {"n_kv_heads": sizes.get("kv_heads"), "d_head": head_dim, "vocab_size": sizes.get("vocab_size")}
     return {
-        "title": "A model of these sizes",
+        "title": OF_SIZES,
         "assumed": f"{'; '.join(assumed)}.",
         "n_layers": layers,
         "d_model": d_model,

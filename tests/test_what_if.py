@@ -96,6 +96,15 @@ def test_a_model_of_sizes_alone_says_what_is_assumed(ask: Ask) -> None:
     assert f"{2 * 2 * 4 * 8 * 2 * 16:,} B" in answer.out  # L * 2 * n_kv_heads * d_head * bytes * T
 
 
+def test_an_untied_head_is_a_second_matrix_of_the_vocabulary(ask: Ask) -> None:
+    tied, untied = (int(params("gpt2", tie_word_embeddings=tied).total) for tied in (True, False))
+    assert (tied, untied - tied) == (124_439_808, 50257 * 768)
+    sizes = ("params", *map(str, SIZES_OF_LLAMA_3_8B), "--vocab-size", "100")
+    assert "(--tie-word-embeddings)" in ask(*sizes).out
+    assert "(--tie-word-embeddings)" not in ask(*sizes, "--tie-word-embeddings").out
+    assert "this model has no lm head" in ask(*sizes[:-2], "--tie-word-embeddings").error
+
+
 def test_mha_stays_mha_with_other_heads() -> None:
     assert load("llama2-7b").main.leading.label == "MHA"
     assert what_if(load("llama2-7b"), heads=16).main.leading.label == "MHA"

@@ -14,7 +14,7 @@ from ..errors import AttncalcError, clash
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..units import DS_MLA, count, truncate
-from ..what_if import model_of_sizes, what_if
+from ..what_if import OF_SIZES, model_of_sizes, what_if
 from ..workload import Mask, Workload, WorkloadOptions
 from .options import (
     CacheDtypeOptions,
@@ -49,9 +49,15 @@ def read_model(model: ModelLike | None, options: Mapping[str, Any], kind: Any = 
     changes = {name: values[name] for name in WhatIfOptions.__annotations__ if name in values}
     changed = what_if(spec, **changes)
     if changed != spec:
-        words = (f"{options_of(WhatIfOptions)[name].name} {shlex.quote(str(options[name]))}" for name in changes)
-        spec = dataclasses.replace(changed, title=f"{spec.title} with {' '.join(words)}")
+        title = f"{spec.title} with {' '.join(_as_typed(name, options[name]) for name in changes)}"
+        spec = changed if spec.title == OF_SIZES else dataclasses.replace(changed, title=title)
     return spec.shard(values["tp"]) if "tp" in values else spec
+
+
+def _as_typed(name: str, value: object) -> str:
+    """Return an option of `WhatIfOptions` with its value, as the command line has it."""
+    names = options_of(WhatIfOptions)[name].names[0].split("/")
+    return names[value is False] if isinstance(value, bool) else f"{names[0]} {shlex.quote(str(value))}"
 
 
 def with_revision(model: ModelLike, revision: str | None) -> ModelLike:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from math import isqrt
 
 from ..errors import BadValueError
 from ..report.glossary import TERMS
@@ -31,6 +32,7 @@ SYMBOL_OF = {
     "--batch": "B",
     "--tokens": "D",
     "--price": "price",
+    "--flop-budget": "C",
     "--measured-rate": "tokens_per_second",
 }
 """{option: its symbol in the formulas of the glossary}."""
@@ -65,7 +67,10 @@ def product_in(text: str) -> str | None:
 
 
 def computed(formula: str, given: Mapping[str, Fraction]) -> tuple[str, Fraction] | None:
-    """Return a product with the numbers of its symbols, and its value; None if a symbol has none."""
+    """Return a product, or its root, with the numbers of its symbols, and its value; None if a symbol has none."""
+    if formula.startswith("sqrt("):
+        inner = computed(formula[5:-1], given)
+        return (f"sqrt({inner[0]})", Fraction(isqrt(int(inner[1])))) if inner else None
     factors = re.split(r" ?(\*\*|[*^\u00d7/]) ?", formula.strip())
     numbers = [number(one) or given.get(one) for one in factors[::2]]
     value, base = Fraction(1), Fraction(0)
@@ -143,4 +148,4 @@ def _written(value: Fraction | None) -> str:
     value = value or Fraction(0)
     if value >= 10**16:
         return f"{float(value):.3g}"
-    return f"{int(value):,}" if value.denominator == 1 else f"{float(value):,.4g}"
+    return f"{round(value):,}" if value.denominator == 1 or value >= 1000 else f"{float(value):,.4g}"

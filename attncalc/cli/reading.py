@@ -242,7 +242,8 @@ class Reading:
     def beside(self) -> list[str]:
         """Lines about the reading, beside the command."""
         lines = {"not read": ", ".join([*self.left_out, *self.blocking]), "assumed": ", ".join(self.assumed)}
-        lacks = (each for each in dict.fromkeys(self.lacks) if "--price" not in self._found or "prices" not in each)
+        is_priced = "--price" in self._found or any("price" in line for line in self._answers)
+        lacks = (each for each in dict.fromkeys(self.lacks) if not (is_priced and "prices" in each))
         named = [*lines.items(), *(("note", each) for each in lacks)]
         return [*self._answers, *(f"{name}: {truncate(text, 300)}" for name, text in named if text)]
 
@@ -582,27 +583,36 @@ class Reading:
         )
 
     def _compute_training(self) -> None:
-        """Compute 6 N D of so many tokens: `flops` counts one step, and a model of 1.5B parameters is only like one."""
+        """Compute 2 N and 6 N D: `flops` counts one step with its scores, and a model of 1.5B is only like another."""
         tokens = [one for one in self._items if "D" in given_by(one) and kind_of(one.value or "") == "billions"]
         model = next((one for one in self._items if one.kind == "model"), None)
-        given = numbers_given(tokens) | (given_by(model) if model and kind_of(model.typed) == "billions" else {})
-        asks_optimum = _asks_optimum(self._items)
-        if not (tokens or asks_optimum) or model is None or self._command not in ("flops", "train"):
+        own = given_by(model) if model and kind_of(model.typed) == "billions" else {}
+        asks_optimum, given = _asks_optimum(self._items), numbers_given(tokens) | own
+        of_token = [item for item in self._items if re.search(r"\btoken$", item.typed)]
+        of_token = of_token if self._command == "flops" and "--phase" in self._found else []
+        if not (tokens or asks_optimum or of_token) or model is None or self._command not in ("flops", "train"):
             return
         if (self._command == "flops" or asks_optimum) and preset_of(model.text):
             from ..cost.params import params
 
             self._set("--phase", "train", is_example=True)
-            self._use(tokens)
+            self._use([*tokens, *of_token])
             given.setdefault("N", Fraction(int(params(load(model.text)).active)))
+        terms = ("6nd",) if of_token and not tokens else ("chinchilla", "mfu")
+        given |= {"D": Fraction(1)} if "6nd" in terms and "train" in self._found["--phase"] else {}
         gpus, mfu = (self._found.get(name, (usual,))[-1] for name, usual in (("--gpu", ""), ("--mfu", "0.4")))
         number_of, gpu = gpus_of(gpus) if is_valid(gpus_of, gpus) else (None, None)
         if gpu and is_valid(gpu.peak, "bf16") and is_valid(SHARE.parse, mfu, ""):
             share = Fraction(*parse_decimal(mfu, "--mfu", upper=1))
             given |= {"GPUs": Fraction(number_of or 1), "peak": Fraction(gpu.peak("bf16")), "MFU": share}
-        self._answers += lines_of([*TERMS["chinchilla"].formula, *TERMS["mfu"].formula], given)
+            given |= {"price": price} if (price := number(self._found.get("--price", ("",))[-1])) else {}
+        self._answers += lines_of([one for term in terms for one in TERMS[term].formula], given)
         if self._answers and self._command == "train":
-            self._answers.append(f"note: the memory and the time below are those of {model.text}, with its scores")
+            self.assumed += ["--mfu 0.4"] if "MFU" in given and "--mfu" not in self._found else []
+            is_run = own and self._typed in (None, "train") and not self.unread + self.doubts
+            for name in ("--tokens", "--mfu", "--price") if is_run else ():  # another model's time and price
+                self._found.pop(name, None)
+            self._answers.append(f"note: the memory below is that of {model.text}")
 
     def finish(self) -> Reading:
         """Return the reading, after all items were added."""

@@ -8,6 +8,7 @@ from ..cost.kernels import KERNELS, HeldTensor
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import ratio
+from ..serving.weights import weights
 from ..units import BYTES, NO_UNIT, count, exact, human
 from ..workload import Workload
 from .figures import FigureRow, FigureRows
@@ -63,6 +64,10 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         f"activations in {in_dtype.name} ({in_dtype.note})",
         f"scores B x n_heads x S x T = {' x '.join(map(count, largest.score_shape))}",
     )
+    answer = ""
+    if not model.main.has_cache:  # for which `fit` has no answer
+        held = human(weights(model, in_dtype=in_dtype.name).total, BYTES)
+        answer = f"The weights take {held} in {in_dtype.name}. A pass adds the activations of one layer at a time."
     return Report(
         "memory",
         heading(model, *facts),
@@ -73,6 +78,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         _tables(layers, largest, largest_layer(model, activations(model, workload.doubled()))),
         _notes(model, workload, largest),
         _tensors(largest),
+        answer=answer,
     )
 
 
@@ -179,7 +185,8 @@ def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> t
         "Peaks are for inference, without the weights and the layer's input. The math kernel holds whole score "
         f"matrices, in fp32 whatever the dtype: {times(ratio(math, flash))} as much as flash, which holds none."
     )
-    notes.append("'attncalc fit MODEL' counts the whole model, with weights and KV cache.")
+    if model.main.has_cache:
+        notes.append("'attncalc fit MODEL' counts the whole model, with weights and KV cache.")
     if workload.past:
         notes.append("K and V of past tokens are in the cache, which 'attncalc kv' counts.")
     kinds = [layers.attention for _, layers in model.groups()]
