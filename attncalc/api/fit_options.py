@@ -1,7 +1,5 @@
 """The options of `attncalc fit`: where a model runs, for which users, and those of each engine."""
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 import os
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict

@@ -1,7 +1,5 @@
 """The options of a model, of a workload, and of the commands about costs. Those of `fit` are in fit_options.py."""
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 import re
 from collections.abc import Sequence
 from typing import Annotated, TypedDict, get_args

@@ -3,8 +3,6 @@
 Those that `fit` has too keep its names. Here they take lists: every value is tried.
 """
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict

@@ -1,7 +1,5 @@
 """The options of `attncalc train`."""
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 import os
 import re
 from decimal import Decimal

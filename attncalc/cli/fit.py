@@ -1,8 +1,5 @@
 """`attncalc fit`: how much GPU memory a model needs, and whether it fits on GPUs, in an engine's own terms."""
 
-# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
-# objects already, and need not be evaluated from strings.
-
 import os
 import sys
 from functools import partial

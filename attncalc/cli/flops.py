@@ -1,8 +1,5 @@
 """`attncalc flops`: FLOPs of a prefill, a decode step or a training step."""
 
-# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
-# objects already, and need not be evaluated from strings.
-
 from typing import Annotated, ClassVar
 
 import typer

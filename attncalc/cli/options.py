@@ -1,8 +1,5 @@
 """The options that are of the command line only: the name of the model, and where the answer goes."""
 
-# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
-# objects already, and need not be evaluated from strings.
-
 import contextlib
 import json
 import os

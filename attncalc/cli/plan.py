@@ -1,8 +1,5 @@
 """`attncalc plan`: from users to GPUs."""
 
-# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
-# objects already, and need not be evaluated from strings.
-
 import typer
 
 from ..api.plan_options import GROUPS, PlanOptions

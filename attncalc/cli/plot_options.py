@@ -1,8 +1,5 @@
 """The options that draw an answer: --plot and --show."""
 
-# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
-# objects already, and need not be evaluated from strings.
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType

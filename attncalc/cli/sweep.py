@@ -1,8 +1,5 @@
 """`attncalc sweep`: a row for every combination of models, contexts, batches, dtypes, GPUs and other options."""
 
-# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
-# objects already, and need not be evaluated from strings.
-
 import re
 import sys
 from collections.abc import Mapping

@@ -1,8 +1,5 @@
 """`attncalc train`: whether a training run fits on its GPUs, and what a step costs."""
 
-# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
-# objects already, and need not be evaluated from strings.
-
 import re
 from functools import partial
 from pathlib import Path

@@ -1,8 +1,5 @@
 """`attncalc verify`: real torch layers on a device, measured and compared with the formulas."""
 
-# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
-# objects already, and need not be evaluated from strings.
-
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

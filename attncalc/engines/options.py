@@ -3,8 +3,6 @@
 Each engine's own are in its `options.py`.
 """
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 from functools import cached_property
 from typing import Annotated, TypedDict
 

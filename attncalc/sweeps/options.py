@@ -3,8 +3,6 @@
 They are no axes: each holds for the whole sweep.
 """
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict
 

@@ -1,7 +1,5 @@
 """llama.cpp's own options, and its arguments: those of its context, and those that divide a model over devices."""
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """SGLang's own options, and its arguments."""
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 from functools import cached_property
 from typing import Annotated, TypedDict
 

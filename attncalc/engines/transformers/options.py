@@ -1,7 +1,5 @@
 """The options of transformers' caches, and their arguments."""
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 from typing import Annotated, TypedDict
 
 from ...options import COUNT, Count, With

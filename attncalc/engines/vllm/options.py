@@ -1,7 +1,5 @@
 """vLLM's own options, and its arguments."""
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
-
 import contextlib
 import json
 from collections.abc import Mapping
