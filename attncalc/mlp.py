@@ -1,7 +1,5 @@
 """The feed-forward part of a layer, dense or a mixture of experts."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from .attention import Matrix
@@ -97,7 +95,7 @@ class Mlp:
         shared = f" and {self.n_shared_experts} shared" if self.n_shared_experts else ""
         return f"{self.n_experts} experts of {self.d_ff:,}, {self.n_experts_per_token}{shared} used"
 
-    def shard(self, tp: int) -> Mlp:
+    def shard(self, tp: int) -> "Mlp":
         """Return the part on one of `tp` devices: every expert's width is split, the router is replicated.
 
         Raises AttncalcError if `tp` does not divide a width.

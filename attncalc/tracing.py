@@ -22,8 +22,6 @@ tests, `Compiled` runs each function again with other ints in the place of the n
 condition differs then, and UnaskedNumberError is raised.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -76,7 +74,7 @@ class Recording:
         self._results: set[str] = set()
         self._objects: dict[str, Any] = {"ratio_value": lambda a, b: Ratio(a, b, Formula(())).value}
 
-    def result(self, text: str, number: int, *operands: int) -> Traced:
+    def result(self, text: str, number: int, *operands: int) -> "Traced":
         """Return the number that an operation gives; in the text, {0} and {1} are its operands."""
         text = text.format(*map(_code, operands))
         name = self._names.get(text)

@@ -1,7 +1,5 @@
 """From the options of `attncalc train` to a Training."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +40,7 @@ class TrainRequest(NamedTuple):
     mfu: float | None = None  # the share of the peak FLOP/s
     price: float | None = None  # the price of a GPU-hour
 
-    def at(self, batch: int, context: int) -> TrainRequest:
+    def at(self, batch: int, context: int) -> "TrainRequest":
         """Return the request with another micro-batch. Raises AttncalcError as `read_train_request` does."""
         _check_positions(self.run.model, context)
         return self._replace(run=self.run.with_workload(batch=batch, context=context))

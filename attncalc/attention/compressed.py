@@ -1,7 +1,5 @@
 """Compressed attention (DeepSeek-V4): a window of keys, and pools of earlier tokens with one key each."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -100,7 +98,7 @@ class Compressed:
     source = "DeepSeek-V4, transformers' modeling_deepseek_v4.py"
 
     @classmethod
-    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Compressed:
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> "Compressed":
         if "compress_rate" in keys:
             span = WindowAndPools(span, Pools(keys["compress_rate"], keys.get("index_topk")))
         return cls(**keys, span=span)
@@ -217,12 +215,12 @@ class Compressed:
             return ()
         return ("Scores include those of pools and of the indexer. Activations leave out the indexer's.",)
 
-    def with_span(self, span: Span) -> Compressed:
+    def with_span(self, span: Span) -> "Compressed":
         if isinstance(self.span, WindowAndPools):
             span = dataclasses.replace(self.span, window=span)
         return dataclasses.replace(self, span=span)
 
-    def shard(self, tp: int) -> Compressed:
+    def shard(self, tp: int) -> "Compressed":
         if self.n_heads % tp or self.o_groups % tp:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide {self.n_heads} heads in {self.o_groups} groups",

@@ -4,8 +4,6 @@ The score matrix has S queries by T_source keys and no causal mask. K and V are 
 cache grows with the source and not with the generated tokens.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -65,10 +63,10 @@ class Cross(NamedTuple):
     def notes(self, past: bool) -> tuple[str, ...]:
         return ("Cross-attention reads the cached K and V of the source: the encoder has already run.",) if past else ()
 
-    def with_span(self, span: Span) -> Cross:
+    def with_span(self, span: Span) -> "Cross":
         return self
 
-    def shard(self, tp: int) -> Cross:
+    def shard(self, tp: int) -> "Cross":
         return Cross(self.heads.shard(tp))
 
     def facts(self) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 They differ only in n_kv_heads: n_heads in MHA, 1 in MQA, and a number between in GQA.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -100,7 +98,7 @@ class Grouped:
     )
 
     @classmethod
-    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> "Grouped":
         keys = dict(keys)
         n_heads = keys["n_heads"]
         if "d_head" not in keys and d_model % n_heads:
@@ -284,10 +282,10 @@ class Grouped:
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()
 
-    def with_span(self, span: Span) -> Grouped:
+    def with_span(self, span: Span) -> "Grouped":
         return dataclasses.replace(self, span=span)
 
-    def shard(self, tp: int) -> Grouped:
+    def shard(self, tp: int) -> "Grouped":
         # Query heads are split. KV heads are split too, and replicated if there are fewer than devices: with 8 KV
         # heads, each of 16 devices holds one, and each head is on 2 devices (vLLM, model_executor/models/llama.py).
         heads = tp_share(self.n_heads, tp, f"{self.n_heads} query heads")

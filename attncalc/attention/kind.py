@@ -5,8 +5,6 @@ no model family and no unit. A new kind is a new file beside this one and a line
 `attention/__init__.py`. Its fields are its YAML keys.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -224,10 +222,10 @@ class Attention(Protocol):
     def notes(self, past: bool) -> tuple[str, ...]:
         """Return notes on its FLOPs and activations. `past`: the workload has tokens in the past."""
 
-    def with_span(self, span: Span) -> Attention:
+    def with_span(self, span: Span) -> "Attention":
         """Return the kind with another span."""
 
-    def shard(self, tp: int) -> Attention:
+    def shard(self, tp: int) -> "Attention":
         """Return the part on one of `tp` tensor-parallel devices. Raises BadValueError if it does not divide."""
 
     def facts(self) -> dict[str, Any]:

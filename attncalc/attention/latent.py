@@ -1,7 +1,5 @@
 """Multi-head latent attention (MLA): the cache holds one compressed latent per token for all heads."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -70,7 +68,7 @@ class Latent:
     span: Span = FULL
 
     @classmethod
-    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Latent:
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> "Latent":
         keys = dict(keys)
         extra = matrices_from_shapes(keys.pop("extra_projections", {}), "queries")
         if "index_topk" in keys:
@@ -223,10 +221,10 @@ class Latent:
             f"An indexer picks {int(self.index_topk):,} keys. Exact scores include its own; activations do not.",
         )
 
-    def with_span(self, span: Span) -> Latent:
+    def with_span(self, span: Span) -> "Latent":
         return dataclasses.replace(self, span=span)
 
-    def shard(self, tp: int) -> Latent:
+    def shard(self, tp: int) -> "Latent":
         # Heads are split; W_q_a, W_kv_a and the latent are replicated on every device (vLLM, SGLang).
         heads = tp_share(self.n_heads, tp, f"{self.n_heads} heads")
         return dataclasses.replace(self, n_heads=heads)

@@ -1,7 +1,5 @@
 """Selective state spaces: Mamba and Mamba-2."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 
@@ -163,6 +161,6 @@ class Mamba2(Recurrent):
             *([scales] if f.math.parallel_mixers else []),
         )
 
-    def shard(self, tp: int) -> Mamba2:
+    def shard(self, tp: int) -> "Mamba2":
         groups = split_evenly(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups
         return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_groups=groups)

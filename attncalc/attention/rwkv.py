@@ -1,7 +1,5 @@
 """RWKV's time mixing: a weighted mean of past values, or states of heads, with one decay per channel."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +29,7 @@ class Rwkv(Recurrent):
     splits = (("d_inner", "channels"),)
 
     @classmethod
-    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> "Rwkv":
         _check_width(keys["d_inner"], d_model)
         return cls(**keys)
 
@@ -71,7 +69,7 @@ class Rwkv5(Recurrent):
     source = "Peng et al. 2024, arXiv:2404.05892, 4.1 (RWKV-5)"
 
     @classmethod
-    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Rwkv5:
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> "Rwkv5":
         _check_width(keys["d_inner"], d_model)
         if keys["d_inner"] % keys["d_head"]:
             raise AttncalcError(
@@ -98,7 +96,7 @@ class Rwkv5(Recurrent):
             CacheSpec("state", self.d_inner, self.d_head, per="sequence", dtype="fp32"),
         )
 
-    def shard(self, tp: int) -> Rwkv5:
+    def shard(self, tp: int) -> "Rwkv5":
         heads = split_evenly(exact_div(self.d_inner, self.d_head), tp, "heads")
         return dataclasses.replace(self, d_inner=heads * self.d_head)
 

@@ -6,8 +6,6 @@ Sources: args.py, model.py and moe.py in models/llama3 and models/llama4 of meta
 vllm/transformers_utils/configs/mistral.py, which translates Mistral's; ModelConfig in gpt_oss/torch/model.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -111,7 +109,7 @@ class _Keys(dict[str, Any]):
             if self.get(key) is None:
                 raise AttncalcError(f"{key} is missing; the params.json of each release has it", _OTHERS_TIP)
 
-    def inside(self, key: str) -> _Keys:
+    def inside(self, key: str) -> "_Keys":
         """Return the keys inside a key, or none if it is null. Raises AttncalcError if it has another value."""
         value = self.get(key)
         if value is not None and not isinstance(value, Mapping):

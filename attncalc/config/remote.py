@@ -1,7 +1,5 @@
 """A repository on the hub as a folder, over HTTPS: its small files, and parts of its large ones."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re
@@ -33,7 +31,7 @@ _OR_PATH = "or give the path to its config.json"
 class RemoteFile:
     """A file on the hub. See ByteSource."""
 
-    def __init__(self, folder: RemoteFolder, file: str, first: Answer) -> None:
+    def __init__(self, folder: "RemoteFolder", file: str, first: Answer) -> None:
         self.name = folder.label(file)  # what errors call the file
         self._folder, self._file = folder, file
         self._head = first.content

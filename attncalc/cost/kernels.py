@@ -11,8 +11,6 @@ head that shares them, and turns the causal flag into an fp32 matrix. Flash (Fla
 efficient (memory-efficient attention, arXiv:2112.05682) hold no S x T tensor. `attncalc verify` measures all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ..quantity import Constant, Quantity, ceil_div, minimum, named, quantity, symbol, total
@@ -52,7 +50,7 @@ class Moment(NamedTuple):
         return total(named(t.size, t.name, f"bytes of {t.meaning}") for t in self.tensors if t.size)
 
     @property
-    def without_buffers(self) -> Moment:
+    def without_buffers(self) -> "Moment":
         """Return the moment without what a kernel allocates inside."""
         return self._replace(tensors=tuple(tensor for tensor in self.tensors if not tensor.inside))
 

@@ -13,8 +13,6 @@ and qwen3_moe.py (attn_tp_size for attention, tp_size for DeepseekV2MLP and shar
 ParallelLMHead (use_attn_tp_group only with --enable-dp-lm-head), and layers/moe/fused_moe_triton/layer.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
@@ -62,7 +60,7 @@ class WholeExperts(SomeExperts):
     # Tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens
     shared_copies: int = documented("devices that have whole shared experts", default=1)
 
-    def shard(self, tp: int) -> WholeExperts:
+    def shard(self, tp: int) -> "WholeExperts":
         width = self.d_ff_shared
         if not width or self.shared_copies > 1:
             return self

@@ -1,7 +1,5 @@
 """The layout of the engines without pages, ideal and transformers: each sequence takes the bytes of its tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 
@@ -31,7 +29,7 @@ class UnpagedLayout:
     version: str | None = None
 
     @property
-    def parts(self) -> tuple[UnpagedLayout, ...]:
+    def parts(self) -> "tuple[UnpagedLayout, ...]":
         """The layout of each pipeline stage, if there are several."""
         if len(self.stages) == 1:
             return ()

@@ -1,7 +1,5 @@
 """Conditions on figures, for CI: 'params_total > 7.5e9', or 'kv_cache_per_token > +0%' of a baseline."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -68,7 +66,7 @@ class Condition(NamedTuple):
     amount: Amount  # the limit, or the change
     is_share: bool  # whether the change is a percentage of the baseline
 
-    def test(self, figure: Figure, baseline: Figure | None = None) -> Outcome:
+    def test(self, figure: Figure, baseline: Figure | None = None) -> "Outcome":
         """Return the figure compared with the limit.
 
         Raises AttncalcError if the figure does not apply to the model, is in another unit, or lacks a baseline.

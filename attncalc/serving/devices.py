@@ -1,7 +1,5 @@
 """The GPUs of a request that have layers of their own: their memory, and how the engine stores the cache there."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -51,7 +49,7 @@ class Device(NamedTuple):
         needed = self.layout.needed(batch, context)
         return max(needed, self.start.needed(1, context)) if self.start else needed
 
-    def kv_memory(self, batch: int, context: int, main: Device) -> Quantity:
+    def kv_memory(self, batch: int, context: int, main: "Device") -> Quantity:
         """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
         name, meaning = "kv_memory", "bytes for the cache"
         if self.name != main.name:

@@ -1,7 +1,5 @@
 """The memory budget of one GPU: the share that the engine takes, less weights and reserve, is for the cache."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from functools import cache
@@ -36,7 +34,7 @@ class Reserve(NamedTuple):
         """Return its bytes at one end of the memory for the cache: the most at its low end."""
         return {"low": self.high, "expected": int(self.total), "high": self.low}[end]
 
-    def with_excess(self, excess: int, *, exact: bool) -> Reserve:
+    def with_excess(self, excess: int, *, exact: bool) -> "Reserve":
         """Return it with `excess` bytes that a log shows beyond the estimate; if exact, without a range."""
         total = quantity(
             named(self.total, "estimated", "bytes of the estimate") + symbol("excess", excess, "bytes logged")

@@ -4,8 +4,6 @@ A candidate is one replica: what `fit` answers for its GPUs, and how many of the
 replicas as the users need are a row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -130,7 +128,7 @@ class Demand(NamedTuple):
         """Whether the replicas are as few as can be: those of a rate or of times, in the best case."""
         return (self.rate is not None or self.has_times) and self.efficiency is None
 
-    def times(self, factor: float) -> Demand:
+    def times(self, factor: float) -> "Demand":
         """Return the demand of as many times the users, or the requests per second."""
         if self.rate is not None:
             return self._replace(rate=ratio(round(self.rate.numerator * factor * 10**6), self.rate.denominator * 10**6))

@@ -4,8 +4,6 @@ Most fields of a `FitRequest` may be left out. `resolve` fills in the defaults o
 and rejects combinations that exclude each other. No code after it looks up a default.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping
@@ -147,15 +145,15 @@ class FitRequest(Keeper):
     traffic: Traffic | None = None
     batch_is_given: bool = False
 
-    def with_engine_args(self, **changes: Any) -> FitRequest:
+    def with_engine_args(self, **changes: Any) -> "FitRequest":
         """Return the request with some of the engine's arguments changed; None is the engine's default."""
         return dataclasses.replace(self, engine_args={**self.engine_args, **changes})
 
-    def with_workload(self, **changes: Any) -> FitRequest:
+    def with_workload(self, **changes: Any) -> "FitRequest":
         """Return the request with some fields of the workload changed."""
         return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
 
-    def for_engine(self, name: str) -> FitRequest:
+    def for_engine(self, name: str) -> "FitRequest":
         """Return the same request for another engine, on the same GPUs.
 
         An engine that gives each GPU whole layers (llama.cpp) spreads them over all GPUs, and ignores tp, pp and dcp.

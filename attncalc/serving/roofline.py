@@ -10,8 +10,6 @@ All tokens of a step may pick the same experts, so the bounds of a mixture read 
 takes with the expected number of experts is given beside them, and is no bound.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 
@@ -64,7 +62,7 @@ class Step(NamedTuple):
             named(self.flops, "flops", "FLOP of the step"), named(self.read, "bytes_read", "bytes read in the step")
         )
 
-    def on(self, machine: Machine) -> Step:
+    def on(self, machine: "Machine") -> "Step":
         """Return the same pass on another GPU."""
         by_compute, by_memory = _times(self.flops, self.read, machine)
         return self._replace(by_compute=by_compute, by_memory=by_memory)

@@ -1,7 +1,5 @@
 """A sweep: a row of figures for every combination of models, contexts, batches, dtypes, GPUs and other options."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -137,7 +135,7 @@ class Sweep:
         is_open = not self.with_train and of.keys().isdisjoint(("gpus", "tp", "pp"))
         return is_open and not all(re.match(r"\d+x", shown(gpu)) for gpu in of.get("gpu", ()))
 
-    def with_columns(self, columns: Sequence[str]) -> Sweep:
+    def with_columns(self, columns: Sequence[str]) -> "Sweep":
         return type(self)(self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train)
 
     def tuples(self, escape: Callable[[str], str] = str) -> Iterator[Row]:

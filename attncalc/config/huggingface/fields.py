@@ -1,7 +1,5 @@
 """A config's fields under the names and with the defaults of transformers' config class."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -122,7 +120,7 @@ class Fields(Mapping[str, Any]):
     A field can be looked up by any of its names: `fields["n_embd"]` is `fields["hidden_size"]` for GPT-2.
     """
 
-    def __init__(self, config: Mapping[str, Any], config_class: ConfigClass, outer: Fields | None = None) -> None:
+    def __init__(self, config: Mapping[str, Any], config_class: ConfigClass, outer: "Fields | None" = None) -> None:
         """Read a config's fields under their own names.
 
         If two names of one field disagree, the last other name counts, wherever the own name is: transformers sets a
@@ -157,7 +155,7 @@ class Fields(Mapping[str, Any]):
         return self._class.divides and self._class.is_strict
 
     @property
-    def outer_or_self(self) -> Fields:
+    def outer_or_self(self) -> "Fields":
         """The fields of the config around a text_config, which has the dtype and architectures; else these fields."""
         return self.outer or self
 
@@ -169,7 +167,7 @@ class Fields(Mapping[str, Any]):
         """Return the name that the class has for `name`."""
         return self._class.attribute_map.get(name, name)
 
-    def of_layer(self, i: int) -> Fields:
+    def of_layer(self, i: int) -> "Fields":
         """Return the fields of layer i, counted from 0: `per_layer_config` may change some for one layer.
 
         Its keys are layer numbers, with or without leading zeros: {"5": {...}} or {"05": {...}}.

@@ -1,7 +1,5 @@
 """How a model is trained: the micro-batch, the dtypes, the optimizer, and how GPUs share the work."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter
@@ -214,11 +212,11 @@ class Training:
         return self.sequences * self.workload.context
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> "tuple[Stage, ...]":
         """Return the stages of the pipeline; one if there is none."""
         return stages(self)
 
-    def with_workload(self, **changes: int | str) -> Training:
+    def with_workload(self, **changes: int | str) -> "Training":
         """Return the run with another micro-batch, context or recomputation."""
         workload = self.workload
         if "context" in changes:

@@ -1,7 +1,5 @@
 """How many blocks fit in a memory, how many a request takes, and the lines that vLLM logs about them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter
@@ -53,7 +51,7 @@ class VllmLayout:
     bound: Bound = "reserved"
 
     @property
-    def parts(self) -> tuple[VllmLayout, ...]:
+    def parts(self) -> "tuple[VllmLayout, ...]":
         """The layout of each pipeline stage, if there are several."""
         if len(self.groups_by_stage) == 1:
             return ()
@@ -161,7 +159,7 @@ class VllmLayout:
             return needed
         return maximum(needed, self.blocks_per_request(context) * admitted)
 
-    def with_shared_prefix(self, tokens: int) -> VllmLayout | None:
+    def with_shared_prefix(self, tokens: int) -> "VllmLayout | None":
         kinds = {group.spec.kind for group in self.groups}
         default = "cross" not in kinds and not self.args.version.v0
         caches_prefixes = default if self.args.prefix_caching is None else self.args.prefix_caching
