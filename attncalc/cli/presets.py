@@ -1,16 +1,15 @@
 """`attncalc presets`: the built-in models and the supported model_types; show one model, or add one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..api.options import ModelOptions
 from ..config import load, preset_text, to_model_file
+from ..config.presets import Preset
 from ..config.presets import presets as all_presets
 from ..errors import AttncalcError, did_you_mean
 from ..report.presets import Listed, attention_words, families_report, presets_report
@@ -18,9 +17,6 @@ from ..units import truncate
 from . import COMMANDS
 from . import options as o
 from .command import Group, command_app
-
-if TYPE_CHECKING:
-    from ..config.presets import Preset
 
 
 class _Presets(Group):

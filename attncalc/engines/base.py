@@ -9,18 +9,14 @@ arguments. The layout that it returns answers two questions:
 From plain ints it computes plain ints, which searches use; from Quantities it computes Quantities with formulas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
+from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, symbol
 from ..records import NamedTuple, dataclass
 from ..units import DType
 from .pipeline import LayerCacheSpec
-
-if TYPE_CHECKING:
-    from ..model import ModelSpec
 
 Bound = Literal["lower", "reserved"]
 """Whether an engine's bytes are a lower bound, or the bytes that it reserves."""
@@ -168,13 +164,13 @@ class CacheLayout(Protocol):
         """The most sequences that the engine runs concurrently, whatever the memory; None without such a limit."""
 
     @property
-    def parts(self) -> Sequence[CacheLayout]:
+    def parts(self) -> "Sequence[CacheLayout]":
         """The layout of each GPU or pipeline stage if they hold different layers; () if one layout is for all."""
 
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes that `batch` concurrent sequences of `context` tokens need on one device."""
 
-    def with_shared_prefix(self, tokens: int) -> CacheLayout | None:
+    def with_shared_prefix(self, tokens: int) -> "CacheLayout | None":
         """Return the layout of sequences that all start with the same tokens, which `needed` counts once.
 
         Only tokens that the engine finds in its cache of prefixes count: whole blocks. None if the engine does not

@@ -1,18 +1,14 @@
 """What a launch command is made of, and the options that engines share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..model import ModelSpec
 from ..options import options_of
 from ..records import NamedTuple
 from ..units import DType
-
-if TYPE_CHECKING:
-    from ..model import ModelSpec
-    from .base import EngineArgs
+from .base import EngineArgs
 
 Flags = Iterator[str | int]
 """Options, each before its value."""

@@ -6,19 +6,15 @@ formula, a range around it, and the source of both. A range is narrow if the for
 and agrees with measurements, and wide if it rests on few of them.
 """
 
-from __future__ import annotations
-
 from math import isqrt
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from ..hardware import Gpu
+from ..model import ModelSpec
 from ..quantity import Quantity, named, symbol, total
 from ..records import NamedTuple, dataclass
 from ..units import GIB
-
-if TYPE_CHECKING:
-    from ..hardware import Gpu
-    from ..model import ModelSpec
-    from .base import Detail, EngineArgs
+from .base import Detail, EngineArgs
 
 Args = TypeVar("Args", bound="EngineArgs")
 Term = tuple[str, str, Quantity]

@@ -1,18 +1,13 @@
 """The weights in a model's safetensors or GGUF files: figures, table and notes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ..checkpoint import CheckpointWeights, StoredDtype
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, quantity, symbol
 from ..units import BYTES, count, exact, human
 from .figures import SUM, FigureRow, FigureRows, Given
 from .report import Column, Figure, Table
-
-if TYPE_CHECKING:
-    from ..checkpoint import CheckpointWeights, StoredDtype
 
 _HEADERS = "the headers of its safetensors or GGUF files"
 _INDEX = "the total_size of its model.safetensors.index.json"

@@ -1,8 +1,6 @@
 """The settings of an engine that change the speed of a step, and the bytes of cache that a step reads with them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..attention import CacheSpec
 from ..cost.cache import KVCache
@@ -14,9 +12,7 @@ from ..quantity import Quantity, exact_div, named, quantity, summed, symbol
 from ..records import NamedTuple
 from ..units import DType, dtype
 from ..workload import Workload
-
-if TYPE_CHECKING:
-    from .request import ResolvedRequest
+from .request import ResolvedRequest
 
 
 class ServingConfig(NamedTuple):
@@ -30,7 +26,7 @@ class ServingConfig(NamedTuple):
     whole: frozenset[str] = frozenset()  # roles of caches whose tokens are not divided
 
     @classmethod
-    def of(cls, resolved: ResolvedRequest) -> ServingConfig:
+    def of(cls, resolved: ResolvedRequest) -> "ServingConfig":
         args = resolved.args
         k, v = resolved.engine.cache_dtypes(args)
         return cls(

@@ -1,13 +1,12 @@
 """The drafter beside a model on one device: a draft model, or the model's layers for multi-token prediction."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..cost.cache import layer_cache_specs
 from ..cost.params import params
 from ..engines.base import DraftModel, EngineArgs
+from ..engines.engine import Engine
 from ..engines.multi_token import PREDICT_TOKENS, prediction_layers
 from ..errors import AttncalcError
 from ..model import MAX_LAYERS, ModelSpec
@@ -15,9 +14,6 @@ from ..quantity import ceil_div
 from ..units import count
 from .weight_format import released_dtype
 from .weights import weights
-
-if TYPE_CHECKING:
-    from ..engines.engine import Engine
 
 
 def draft_model(draft: ModelSpec, model: ModelSpec, of: Engine[Any], tp: int) -> DraftModel:

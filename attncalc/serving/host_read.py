@@ -5,10 +5,7 @@ bytes on GPUs at their bandwidth and the bytes on the host at that of its memory
 of its layers on the host reads 20 GB there: 0.23 s at 89.6 GB/s, and 0.02 s for the other half on an RTX 4090.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 from ..cost.experts import Routing
 from ..cost.intensity import weights_read
@@ -16,10 +13,8 @@ from ..model import ModelSpec
 from ..quantity import Ratio, named, quantity, ratio, symbol
 from ..workload import Workload
 from .cache_read import ServingConfig, cache_read
+from .request import ResolvedRequest
 from .roofline import HostRead, Roofline, Step
-
-if TYPE_CHECKING:
-    from .request import ResolvedRequest
 
 DEFAULT_BANDWIDTH = 89_600_000_000
 """Bytes/s of two channels of DDR5-5600: 2 x 8 B x 5,600 MT/s."""

@@ -3,13 +3,11 @@
 The last two apply to the matrices of attention and MLPs; everything else is in the model's own dtype.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ..attention import Matrix
+from ..checkpoint import CheckpointWeights
 from ..cost.common import Part, group_name, sum_over_groups
 from ..cost.experts import Routing, experts_read, routed_read
 from ..cost.params import lm_head
@@ -20,9 +18,6 @@ from ..quantization import Quantization, Role, Scheme
 from ..records import NamedTuple
 from ..units import DType, dtype
 from ..workload import Workload
-
-if TYPE_CHECKING:
-    from ..checkpoint import CheckpointWeights
 
 _AS_WEIGHTS = {
     "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),

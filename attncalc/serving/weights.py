@@ -4,14 +4,14 @@ If a model's files were read, its weights are as large as the files. An engine m
 `Engine.extra_weights` returns.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..checkpoint import CheckpointWeights
 from ..cost.params import params
-from ..engines.engine import ExtraWeights, HeldWeights
+from ..engines.base import DraftModel, EngineArgs
+from ..engines.engine import Engine, ExtraWeights, HeldWeights
 from ..engines.pipeline import split_into_stages
 from ..errors import AttncalcError
 from ..model import ModelSpec
@@ -27,11 +27,6 @@ from .weight_format import (
     tables_in_schemes,
     weight_format,
 )
-
-if TYPE_CHECKING:
-    from ..checkpoint import CheckpointWeights
-    from ..engines.base import DraftModel, EngineArgs
-    from ..engines.engine import Engine
 
 AS_STORED = "as stored"
 """`Weights.dtype` of weights that are as large as the model's files."""

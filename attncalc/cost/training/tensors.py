@@ -1,10 +1,7 @@
 """The parameter tensors of a stage: each is trained or frozen, sharded, quantized, adapted."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ...attention import Matrix
 from ...mlp import Mlp
@@ -12,9 +9,7 @@ from ...model import Layers, ModelSpec, Stack
 from ...quantity import exact_div
 from ..params import lm_head
 from .param_tensor import ParamTensor
-
-if TYPE_CHECKING:
-    from .setup import Stage, Training
+from .setup import Stage, Training
 
 NF4_BLOCK, NF4_NESTED = 64, 256
 """Elements per scale of nf4, and scales per scale of double quantisation (QLoRA, arXiv:2305.14314, 3)."""

@@ -13,21 +13,16 @@ host.
 Source: load_tensors (src/llama-model.cpp) of llama.cpp, and #18148.
 """
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_right
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from ...errors import AttncalcError
 from ...records import NamedTuple
 from ...units import count
-
-if TYPE_CHECKING:
-    from ..base import EngineArgs
-    from .options import LlamacppArgs
+from ..base import EngineArgs
+from .options import LlamacppArgs
 
 HOST = -1
 """The number of the host among the devices; GPUs are numbered from 0."""

@@ -5,20 +5,15 @@ Source: create_tensor (src/llama-model-loader.cpp), load_tensors (src/llama-mode
 (ggml/src/ggml-cuda/ggml-cuda.cu) and ggml_backend_sched_split_graph (ggml/src/ggml-backend.cpp) of llama.cpp.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from ...checkpoint import StoredTensor
 from ...ggml import TYPES_BY_NAME
+from ...model import ModelSpec
 from ...units import dtype
 from .options import LlamacppArgs, patterns_of
 from .placement import HOST, Placement, block_count, place_blocks, placement_of
-
-if TYPE_CHECKING:
-    from ...checkpoint import StoredTensor
-    from ...model import ModelSpec
 
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
