@@ -587,3 +587,10 @@ def test_unified_memory_has_one_speed(ask: Ask) -> None:
     model = ("fit", "llama3-8b", "--gpu", "m4-max-64gb", "-c", "4096", "--json")
     whole, half = (results(ask(*model, *options))["decode_time_bound"] for options in ([], ["-ngl", "17"]))
     assert half == pytest.approx(whole, rel=1e-4)
+
+
+def test_speed_of_what_does_not_fit_is_a_condition(ask: Ask) -> None:
+    # 39 GiB of weights would be read at 1,008 GB/s, 23 steps a second; an RTX 4090 has 24 GB
+    answer = ask("fit", "llama3.1-70b:q4_k_m", "--gpu", "rtx-4090", "--roofline", "-c", "4096").out
+    assert answer.startswith("DOES NOT FIT")
+    assert "\nIf it fitted: at most 23 tokens/s" in answer

@@ -110,7 +110,10 @@ def _times(answer: Answer, roofline: bool) -> tuple[str, ...]:
     most, resolved, of_most = answer.limits[0].max_batch or 0, answer.resolved, None
     if bounds and bounds.workload.batch == 1 < most and resolved.replicas == 1:
         of_most, _ = bounds_of(resolve(resolved.request.with_workload(batch=int(most))))
-    return (bounds_text(bounds, of_most),) if bounds else ()
+    if bounds is None:
+        return ()
+    text = bounds_text(bounds, of_most)
+    return (f"If it fitted: {text[0].lower()}{text[1:]}" if answer.result.verdict == "does_not_fit" else text,)
 
 
 def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestion]) -> tuple[Table, ...]:
