@@ -159,6 +159,13 @@ def test_names_and_aliases_are_unique_and_found() -> None:
     assert gpu("NVIDIA GH200 480GB").name == "gh200-96gb"  # the memory of its CPU
 
 
+def test_a_name_in_one_word_is_that_gpu() -> None:
+    """As people type it: '5070ti' was 5,070 TiB of memory."""
+    for name in gpu_names():
+        assert gpus_of(name.replace("-", ""))[1].name == name
+    assert gpus_of("5070Ti")[1].name == gpus_of("5070 ti")[1].name == gpus_of("5070ti")[1].name == "rtx-5070-ti"
+
+
 @each(
     ("name", "tip"),
     [("Quadro RTX 8000", "give its memory"), ("NVIDIA RTX 5000 Ada Generation", "give its"), ("cuda", "'local' is")],
@@ -473,7 +480,20 @@ def test_a_memory_is_rounded_up_to_whole_gb(text: str, gb: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0xh100", "2x", "x", "0GB", "24G", "2xnothing", "1" * 40 + "xh100", "9" * 99 + "GB", "2x0xh100", "64KB"]
+    "text",
+    [
+        "0xh100",
+        "2x",
+        "x",
+        "0GB",
+        "24G",
+        "2xnothing",
+        "1" * 40 + "xh100",
+        "9" * 99 + "GB",
+        "2x0xh100",
+        "64KB",
+        "10606GB",
+    ],
 )
 def test_an_impossible_number_or_memory_is_an_error(text: str) -> None:
     assert refusal(gpus_of, text).tip

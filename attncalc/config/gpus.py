@@ -34,15 +34,17 @@ _SEVERAL_AFTER = r"(?P<kind>.*[A-Za-z0-9]) ?[xX*:] ?(?P<gpus>\d{1,4})"
 """'h100x8'; 'mi300x' has no number at its end."""
 _FOLLOWING_MEMORY = r", *\d+ ?MiB.*$"
 """What follows the name in a line of nvidia-smi: 'NVIDIA A100-SXM4-80GB, 81920 MiB'."""
-_MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPEkmgtpe](?:i?[Bb]|i)"
-"""'24GB', '23.5 GiB', '40Gi'."""
+_MEMORY = r"(?i)\d[\d.,_]* ?(?:[KMGTPE]i?B|[MG]i)"
+"""'24GB', '23.5 GiB', '40Gi'; '5070Ti' is a name."""
+_LARGEST = 4 << 40
+"""More bytes than any GPU has."""
 _CARD = r"(?i)\d+ ?GB"
 """'24GB': as a shop names a card with 24 GiB, of which software sees half a GiB less, or a 48th if that is more.
 
 torch sees 7.5 to 7.7 of 8 GB, 11.5 to 11.7 of 12, 15.5 to 15.7 of 16, 23.5 of 24 (RTX 3090, 4090), 31.3 of 32, 47.5 of
 48 (RTX 6000 Ada) and 79.1 of 80 (H100). Cards with ECC in GDDR memory show less: 22.0 of 24 (L4, A10), 44.4 of 48.
 """
-_WITH_MEMORY = rf"(?P<gpu>[^:]+):(?P<memory>{_MEMORY[4:]})"
+_WITH_MEMORY = rf"(?i)(?P<gpu>[^:]+):(?P<memory>{_MEMORY[4:]})"
 """'rtx-5070-ti:15.92GiB', the memory that software sees on this machine."""
 _SLICE = r"(?P<gpu>.+?)[- ](?:mig[- ])?(?P<compute>[1-7])g\.(?P<gb>\d{1,3})gb"
 """A slice of a GPU by MIG: 'h100-1g.10gb', and as CUDA names it: 'NVIDIA H200 MIG 1g.18gb'."""
@@ -106,7 +108,7 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
     if text in gpu_names():
         return _to_gpu(text, file_content(_folder(), text))
     known = _known()
-    found = _by_words().get(_words(text), ())
+    found = _by_words().get(_words(text)) or _by_letters().get("".join(_words(text)), ())
     if not found and (chip := _without_memory(_words(text))) != _words(
         text
     ):  # 'H100-SXM5-80GB': the h100-sxm5 of 80 GB
@@ -142,6 +144,16 @@ def _by_words() -> dict[tuple[str, ...], tuple[str, ...]]:
         for name in (own_name, *data.get("aliases", ())):
             words = _words(name)
             found[words] = tuple(dict.fromkeys((*found.get(words, ()), own_name)))
+    return found
+
+
+@cache
+def _by_letters() -> dict[str, tuple[str, ...]]:
+    """Return the same for names in one word: 'rtxa6000', '4070tisuper'."""
+    found: dict[str, tuple[str, ...]] = {}
+    for words, names in _by_words().items():
+        joined = "".join(words)
+        found[joined] = tuple(dict.fromkeys((*found.get(joined, ()), *names)))
     return found
 
 
@@ -331,10 +343,10 @@ def gpu_with(memory: str) -> Gpu:
     """Return a GPU of which only the memory is known: '24GB' is a card as shops name it, '23.5GiB' are the bytes.
 
     Such a GPU has no bandwidth and no FLOP/s, so there is no roofline. Raises AttncalcError if the text is no size, or
-    less than any GPU has.
+    less or more than any GPU has.
     """
     size = parse_bytes(memory, "--gpu")
-    if size < MIB:
+    if not MIB <= size <= _LARGEST:
         raise BadValueError(f"no GPU has {memory}", "give its memory, as --gpu 24GB, or its name; -c 64k is a context")
     binary, memory_gb = "i" in memory.lower(), -(-size // 10**9)
     if re.fullmatch(_CARD, memory):
