@@ -63,8 +63,13 @@ def _dtype(text: str, name: str) -> str:
     return dtype(dtype_name(text)).name
 
 
-def _cache_dtype(text: str, name: str) -> str:
-    """Return the dtype, with the format of fp8 if it is not the usual one: it has other options, or other models."""
+def _cache_dtype(text: str, name: str) -> str | None:
+    """Return the dtype, with the format of fp8 if it is not the usual one: it has other options, or other models.
+
+    None stands for 'auto'.
+    """
+    if text == "auto":
+        return None
     given, format_of_fp8 = dtype(dtype_name(text)).name, dtype_name(text).lower()
     if format_of_fp8 == DS_MLA:
         return DS_MLA

@@ -178,7 +178,7 @@ def fit_request(
         given.append(f"--context {size['context']} is that of these requests; -c sets another.")
     if "served_model" in values and "weights_dtype" in values:
         deployment["checkpoints"] = {values["weights_dtype"]: values["served_model"]}
-    dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__ if options.get(name) != "auto"}
+    dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__}
     draft_name = engine_args.pop("speculative_model", None)
     draft = _draft(draft_name, engine_args.get("speculative_config")) if draft_name else None
     request = FitRequest(

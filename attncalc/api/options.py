@@ -214,7 +214,7 @@ class DtypeOptions(TypedDict, total=False):
 
     dtype: Annotated[
         str | None,
-        Parser(lambda text, name: dtype(dtype_name(text), compute=True).name, "DTYPE"),
+        Parser(lambda text, name: None if text == "auto" else dtype(dtype_name(text), compute=True).name, "DTYPE"),
         "Dtype of weights and activations. Default: as released.",
         With(also="--precision --torch-dtype"),
     ]

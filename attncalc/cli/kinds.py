@@ -66,6 +66,11 @@ class Item(NamedTuple):
         return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and is_open else ()
 
     @property
+    def means(self) -> str:
+        """What to type for it."""
+        return self.idea.means if self.idea else self.text
+
+    @property
     def has_type(self) -> bool:
         """Whether it is an idea with a dtype: 'kv cache fp8'."""
         return bool(self.value and self.idea and self.idea.takes == "DTYPE")

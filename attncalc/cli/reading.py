@@ -58,6 +58,8 @@ _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
 FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet", "-q", "--get"))
 """Options of an answer that a program reads."""
+_FREE = {"flops": r"--(kv-|weights-)?dtype ", "params": r"--(kv-|weights-)?dtype |--context |--batch |-[bc] "}
+"""{command: the options on which its figures do not depend}."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 _REASON = "why|how come"
@@ -124,7 +126,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
         if item.kind == "idea" and item.idea:
             for command, weight in item.idea.votes(item.value):
                 votes[command] = votes.get(command, 0) + weight
-    named = " ".join(item.idea.means if item.idea else item.text for item in items)
+    named = " ".join(item.means for item in items)
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price|budget)", named) is None)
     asks_why = any(re.match(_WHY, item.typed.lower()) for item in items)
     votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
@@ -283,7 +285,10 @@ class Reading:
         is_name = self._typed in ("presets", "gpus") or (self._typed in SEVERAL and self._follows_a_model)
         self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
         is_beside = self.is_meant and (self._command, item.text) == ("train", "--engine")  # 'grpo with vllm'
-        if is_beside or (item.kind == "plain" and self._command != "explain" and not is_name):
+        is_free = self._typed == self._command and re.search(_FREE.get(str(self._typed), "$^"), f"{item.means} ")
+        if is_free:  # 'flops gpt2 --dtype bf16' is no question of `kv`, which has it
+            self.left_out.append(f"{_with_value(item)} ({NO_FIGURE})")
+        elif is_beside or (item.kind == "plain" and self._command != "explain" and not is_name):
             self.left_out.append(item.typed)
         elif self._command in OF_WORDS and item.kind != "filler" and (term or item.kind != "option" or not is_usual):
             self._add_word(item)
