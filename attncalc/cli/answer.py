@@ -201,7 +201,8 @@ def _tried(
     is_moved = isinstance(error, BadValueError) or not (is_same or is_list)
     is_doubtful = dropped or found.assumed or found.lacks or is_moved
     is_strict = is_doubtful and FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
-    is_strict = is_strict and not found.is_computed
+    is_said = not any(arg.startswith("-") for arg in args)  # 'in one sentence' is no option of a program
+    is_strict = is_strict and not (found.is_computed or is_said)
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
     # 'memory gpt2 --dtype int4' is no question of `fit`, but 'kv gpt2 -c 1K,2K' is one of `sweep`
