@@ -58,7 +58,8 @@ _RELEASED = re.compile(
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 """The environment variable with the GiB of the cache on a CPU: 4 by default."""
 _TOO_LONG = (
-    rf"max seq len \(?{COUNT}\)? is larger than the maximum number of tokens .{{1,20}} in KV cache(?: \(?{COUNT}\)?)?"
+    rf"(?i:max seq len(?: \(?{COUNT}\)?)? is larger than the maximum number of tokens .{{1,20}} in KV cache)"
+    rf"(?: \(?{COUNT}\)?)?"
     rf"(?:\. Try increasing `{_CPU_SPACE}`)?"
 )
 """V0's refusal, after it has printed blocks and concurrency. V1 says how much memory a request needs."""
@@ -406,11 +407,11 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return ()
     if refusal.kind == "out_of_memory":
         return _for_an_allocation(log, refusal)
-    more = Advice("more GPUs", logs.more_gpus(log, "-tp"))
     if refusal.kind == "overloaded":
+        more = Advice("more GPUs", logs.more_gpus(log, "-tp"))
         return logs.for_load(log, "--max-num-seqs", "fp8", *_larger_share(log), more)
     if refusal.kind == "too_small":
-        others = () if _CPU_SPACE in refusal.line else (*_smaller_steps(log), more)
+        others = () if _CPU_SPACE in refusal.line else (*_smaller_steps(log), _fewer_weights(log))
         return (*_for_one_request(log), *others)
     graphs = log.budget.get("cuda_graphs")
     eager = (Advice("no CUDA graphs", "--enforce-eager"),) if graphs and graphs.number >= 1 else ()
@@ -490,12 +491,13 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
         is_half = available.bytes - available.half >= needed.bytes / 2
     else:
         is_half = bool(context and tokens and 2 * int(tokens.text) >= int(context))
-    if is_half and "kv_dtype" not in log.settings:
-        yield Advice("a cache of half the size, if it is in 16 bits", "--kv-cache-dtype fp8")
-    elif not longest:
+    if not (is_half or longest):
         tokens_left = needed and available and int(context or 0) * max(0, available.bytes) // needed.bytes
-        shorter = f"{tokens_left // 1024 * 1024} or less" if tokens_left and tokens_left >= 1024 else "N"
-        yield Advice("a shorter context, in proportion", f"--max-model-len {shorter}")
+        shorter = f" {tokens_left // 1024 * 1024} or less" if tokens_left and tokens_left >= 1024 else ""
+        yield Advice("a shorter context" + ", in proportion" * bool(shorter), f"--max-model-len{shorter or ' N'}")
+    if "kv_dtype" not in log.settings and not is_on_cpu:
+        words = ", not enough alone" * bool(not is_half and (needed or tokens))
+        yield Advice(f"a cache of half the size, if it is in 16 bits{words}", "--kv-cache-dtype fp8")
     if not is_on_cpu:
         yield from _larger_share(log)
 
