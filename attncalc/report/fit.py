@@ -34,7 +34,7 @@ from .fit_tables import (
     log_table,
     span,
 )
-from .notes import is_decisive
+from .notes import WARNING, beyond, is_decisive
 from .report import Report, Section, Table, heading, workload_facts
 from .text import HEIGHT, height
 from .tiers import tiers_table
@@ -64,6 +64,8 @@ def answer_report(
     details, bar = detail_figures(result, figures), _memory_bar(result)
     bounds, per_user = _bounds(answer, with_variants) if with_bounds else Section(()), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
+    in_verdict = [f"{WARNING}{text}" for text in beyond(answer.resolved.model, answer.resolved.workload)]
+    on_screen = tuple(note for note in notes if note not in in_verdict)
     times = _times(answer, roofline)
     head, *facts = _heading(answer, with_speed=not times)
     report = Report(
@@ -82,7 +84,7 @@ def answer_report(
         draw=lambda: _picture(answer, bar),
     )
     if not full and not roofline:
-        return _on_one_screen(report, answer, figures, notes)
+        return _on_one_screen(report, answer, figures, on_screen)
     tables = [*_answer_tables(answer, figures, answer.changes)]
     if full or resolved.engine.is_placed(resolved.args):
         tables += devices_table(answer)
@@ -92,7 +94,7 @@ def answer_report(
         tables += per_user.tables
     return report._replace(
         tables=(*(bounds.tables if roofline else ()), *tables),
-        shown_notes=shown_notes(notes, answer, bounds.notes if roofline else None, full=full),
+        shown_notes=shown_notes(on_screen, answer, bounds.notes if roofline else None, full=full),
     )
 
 
@@ -234,6 +236,13 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
 
 
 def verdict(found: Answer, *, with_speed: bool = True) -> str:
+    """Return the verdict, and whether the context is beyond the model's maximum."""
+    sentence = _verdict(found, with_speed)
+    longer = beyond(found.resolved.model, found.resolved.workload)
+    return " ".join([sentence, *(text[0].upper() + text[1:] for text in longer if text not in sentence)])
+
+
+def _verdict(found: Answer, with_speed: bool) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or 'STARTS with ...'."""
     result, resolved, workload = found.result, found.resolved, found.resolved.workload
     budget, maximum, requests = result.budget, result.layout.max_sequences, resolved.request.workload.batch

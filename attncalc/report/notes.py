@@ -1,5 +1,7 @@
 """Notes that several reports share: about the model, its shape, the context, and tensor parallelism."""
 
+from collections.abc import Iterator
+
 from ..model import ModelSpec, plural
 from ..units import count
 from ..workload import Workload
@@ -62,21 +64,22 @@ def shape_notes(model: ModelSpec) -> list[str]:
 
 def context_notes(model: ModelSpec, workload: Workload) -> list[str]:
     """Return the assumptions of the workload, and warnings about a context beyond the model's maximum."""
-    notes = list(workload.assumed)
+    return [*workload.assumed, *(f"{WARNING}{text}" for text in beyond(model, workload))]
+
+
+def beyond(model: ModelSpec, workload: Workload) -> Iterator[str]:
+    """Yield that a context is beyond the model's maximum, as sentences that begin with a small letter."""
     sides = [("context", model.main, int(workload.context))]
     if model.encoder and workload.source:
         sides.append(("source", model.encoder, int(workload.source)))
     for side, stack, tokens in sides:
         if stack.learned_positions and tokens > stack.learned_positions:
-            notes.append(
-                f"{WARNING}{side} {count(tokens)} is beyond the learned position table of "
-                f"{count(stack.learned_positions)}: the model cannot run at this length."
+            yield (
+                f"{side} {count(tokens)} is beyond the learned position table of {count(stack.learned_positions)}: "
+                "the model cannot run at this length."
             )
         elif stack.max_context and tokens > stack.max_context:
-            notes.append(
-                f"{WARNING}{side} {count(tokens)} is beyond the model's maximum of {count(stack.max_context)}."
-            )
-    return notes
+            yield f"{side} {count(tokens)} is beyond the model's maximum of {count(stack.max_context)}."
 
 
 def device_notes(model: ModelSpec) -> list[str]:
