@@ -117,6 +117,7 @@ class Engine(Generic[Args]):
     # What to suggest if the model does not fit: the widest dtypes and the most sequences first
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
+    narrowest_weight_dtypes: tuple[str, ...] = ()  # if no other change is enough: of about 2 bits and less
     larger_shares: tuple[str, ...] = ()
     # The share with which it starts on a GPU that uses the host's memory; None if that is its default
     share_of_unified: str | None = None

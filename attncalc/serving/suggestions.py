@@ -113,7 +113,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         smaller += islice(_with(_smaller_workload, others, request), 2 - bool(smaller))
     changes = [*same_gpus, *(change for change in smaller if not (gpus and _is_much_less(change, request))), *gpus]
     found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
-    return found or tuple(_with_possible_context(result, with_share=with_share))
+    narrowest = _fitting(_narrow_weights(resolved, resolved.engine.narrowest_weight_dtypes), request)
+    return found or tuple(islice(narrowest, 1)) or tuple(_with_possible_context(result, with_share=with_share))
 
 
 def _first(words: str, flag: str, changed: FitResult) -> Iterator[Suggestion]:
@@ -349,7 +350,8 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
             yield _Change(f"a cache in {name}", f"--kv-dtype {name}", {}, {"kv_dtype": name}, of_k_or_v, cost)
 
 
-def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
+def _narrow_weights(resolved: ResolvedRequest, names: Sequence[str] | None = None) -> Iterator[_Change]:
+    """Yield weights in narrower dtypes: in those of `names`, by default the engine's."""
     if resolved.share is None:  # the memory for the cache was given: smaller weights do not change it
         return
     stored = resolved.request.model.stored
@@ -359,7 +361,7 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     if half:
         yield (in_half := _Change(f"computing in {half}", f"--dtype {half}", workload={"dtype": half}, cost=_CACHE))
     bits = weight_bits(file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name)
-    for name in resolved.engine.narrower_weight_dtypes:
+    for name in resolved.engine.narrower_weight_dtypes if names is None else names:
         if weight_bits(name) < bits:
             cost = _WEIGHTS if weight_bits(name) >= 4 else _ROUGH
             change = _Change(f"weights in {name}", f"--weights-dtype {name}", {"weights_dtype": name}, cost=cost)

@@ -46,6 +46,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     cache_dtype = "fp16"  # common/common.h: whatever dtype the model has
     narrower_cache_dtypes = ("q8_0", "q4_0")
     narrower_weight_dtypes = ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
+    narrowest_weight_dtypes = ("iq2_xxs", "iq1_s")
     running_option = "-np"
     runtime_grows = True
     max_gpus = MAX_GPUS
