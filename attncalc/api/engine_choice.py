@@ -7,7 +7,7 @@ from typing import Any
 
 from ..config import load
 from ..config.gpus import gpus_of
-from ..config.presets import preset_of, with_file_type
+from ..config.presets import ollama_name, preset_of, with_file_type
 from ..engines import DEFAULT_ENGINE, ENGINES, RUNNERS, find_engine, is_runner
 from ..engines.engine import AUTO
 from ..engines.launch import LM_STUDIO
@@ -106,11 +106,9 @@ def name_for_ollama(model: str, options: Mapping[str, Any]) -> str | None:
     if _is_lm_studio(options):
         return LM_STUDIO
     name, _ = with_file_type(model)
-    size = re.fullmatch(r"([\w.-]+)-(\d+(?:\.\d+)?b(?:-a\d+b)?)", name)
-    is_placed = options.get("n_gpu_layers") not in (None, AUTO)
-    if is_placed or preset_of(name) is None:
+    if options.get("n_gpu_layers") not in (None, AUTO) or preset_of(name) is None:
         return None
-    return model if ":" in name else f"{size[1]}:{size[2]}" if size else None
+    return model if ":" in name else ollama_name(name)
 
 
 def _is_lm_studio(options: Mapping[str, Any]) -> bool:

@@ -94,13 +94,16 @@ def served_fields(model: ModelLike, spec: ModelSpec, options: Mapping[str, Any])
 def _which_context(request: FitRequest) -> FitRequest:
     """Return the request of a GGUF file without --context with the longest that fits; a useful one if none does."""
     answer, own = with_longest_context(request), request.workload.context
-    context = min(USEFUL_CONTEXT, own) if answer is request else answer.workload.context
+    longest = 0 if answer is request else answer.workload.context
+    is_sure = possible_verdict(answer) == "fits"
+    context = longest if is_sure or longest >= min(LEAST_CONTEXT, own) else min(USEFUL_CONTEXT, own)
     if context == own:
         return answer
-    fits = "is sure to fit" if possible_verdict(answer) == "fits" else "may fit"
+    fits = "is sure to fit" if is_sure else "may fit"
     note = f"--context {count(context)} is the longest that {fits}; the model's own is {count(own)}. -c sets another."
-    if answer is request:
-        note = f"--context {count(context)} is assumed: no context fits."
+    if context != longest:
+        most = f"no more than {count(longest)} tokens may fit" if longest else "no context fits"
+        note = f"--context {count(context)} is assumed: {most}."
     return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
 

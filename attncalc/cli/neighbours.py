@@ -300,7 +300,10 @@ def with_models(items: Sequence[Item]) -> list[Item]:
             names = of_size(item.text, family.typed)
         elif is_named:
             is_choice = last and any(one.text in EITHER for one in found[found.index(last) :])  # 'or the 7b'
-            names = of_size(item.text, last.text.partition("-")[0]) if last and is_choice else []
+            # qwen2.5-coder-7b of 'qwen2.5 coder 14b or the 7b'
+            same = re.sub(r"(?i)(?<![\d.])\d+(\.\d+)?b\b", item.text.lower(), last.text) if last else ""
+            others = [same] if preset_of(same) else of_size(item.text, same.partition("-")[0])
+            names = others if last and is_choice else []
         else:
             names = of_size(item.text) or _nearest_size(item.text)
         if not names:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.gpus import gpu_names
-from ..config.presets import of_ollama, of_size, preset_names, preset_of, starting_with, with_file_type
+from ..config.presets import of_ollama, of_size, own_name, preset_names, preset_of, starting_with, with_file_type
 from ..config.source import DOCUMENTS
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines.pasted import could_matter
@@ -457,7 +457,7 @@ class Words:
             item = Item("idea", joined, joined, idea)
         elif preset and (len(text) > 1 or preset == joined or re.search(r"\d|/|-", joined)):
             is_old = preset in NEWEST and not re.search(rf"^{preset}$|/|0[.]1", lower)  # 'mistral 7b'
-            name = NEWEST[preset] if is_old else preset if len(text) > 1 else joined
+            name = NEWEST[preset] if is_old else own_name(joined, preset) if len(text) > 1 else joined
             item = Item("model", name, typed, is_guess=is_old, is_exact=is_old)
         elif gpu:
             item = Item("gpu", gpu, joined)

@@ -379,6 +379,25 @@ def repository_of(name: str) -> str | None:
     return found[1] if found else _by_release().get((preset_of(name), _name_words(name)))
 
 
+def own_name(words: str, preset: str) -> str:
+    """Return the name to type of a preset: that of the release that the words name, as llama3.3-70b; or its own."""
+    spelled = "-".join(words.lower().split())
+    is_other = _name_words(spelled) != _name_words(preset)
+    return spelled if is_other and re.fullmatch(_FREE_NAME, spelled) and repository_of(spelled) else preset
+
+
+def ollama_name(name: str) -> str | None:
+    """Return a preset's name in Ollama's library, or None: 'llama3.3:70b', and 'deepseek-r1:14b' of a distilled model.
+
+    The teacher's tag may be another model: 'deepseek-r1:8b' is made of Qwen3 8B, and not of Llama 3.1 8B.
+    """
+    if distilled := _of_distilled((repository_of(name) or "").rpartition("/")[2]):
+        tag = distilled[0].lower().replace(" ", ":")
+        return tag if preset_of(tag) == preset_of(name) else None
+    size = re.fullmatch(r"([\w.-]+)-(\d+(?:\.\d+)?b(?:-a\d+b)?)", name)
+    return re.sub(r"^([a-z]+)-(?=\d)", r"\1", f"{size[1]}:{size[2]}") if size else None  # llama3.3 of llama-3.3
+
+
 @cache
 def _by_release() -> dict[tuple[str | None, tuple[str, ...]], str]:
     """Return {(preset, words of a name of a release): the first repository of that name}."""
