@@ -6,8 +6,6 @@
 It predicts every row of tests/data/startups, of any engine, from model, GPU and options.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -7,8 +7,6 @@ compute again, logits and their gradient. AdamW's moments follow the first step.
 streams of its own. Printed are the most allocated and reserved bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable

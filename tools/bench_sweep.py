@@ -8,8 +8,6 @@ Each round times both one after the other; the ratio of the fastest rounds is pr
 machine only add time.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -4,8 +4,6 @@ It needs node and npm: Pyodide is installed from docs/page/package.json, and com
 from the options of the commands, which declare them once. With --wheel, that wheel is used instead of a new one.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import hashlib

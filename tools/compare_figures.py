@@ -11,8 +11,6 @@ CONFIGS are config.json files, or folders that contain them; the presets are alw
 exit codes and at every number of the JSON. Words, formulas and sources may differ.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

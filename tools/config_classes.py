@@ -6,8 +6,6 @@ The file has one line per model_type with a language model: a list whose items a
 attncalc/config/huggingface/fields.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

@@ -11,8 +11,6 @@ TMPDIR=/dev/shm, a folder in memory, a run is much quicker. --coverage guides th
 needs atheris.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import gc

@@ -7,8 +7,6 @@ unless a run has fewer, and trains it for three steps in a process of its own. I
 and bitsandbytes for nf4 and its optimizers.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

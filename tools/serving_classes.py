@@ -8,8 +8,6 @@ of another publisher differ more than those of one do. Each run is compared with
 publishers, and the factor is that which 80 % of the runs need. Loads with few runs have the class of all loads.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import zlib

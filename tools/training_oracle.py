@@ -10,8 +10,6 @@ kinds of layers. Its config is the first of its model_type in tests/data/hugging
 the class's own defaults.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

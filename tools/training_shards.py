@@ -9,8 +9,6 @@ Rank 0 trains for a step in a process group of which the other ranks do not exis
 with --real all ranks exist as processes. --peak counts all tensors of a second step with so many tokens.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

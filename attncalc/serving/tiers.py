@@ -4,8 +4,10 @@ An engine copies blocks of the cache to a lower tier, and loads them from there 
 tokens. Loading is worth it if it takes less time than prefilling these tokens again.
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..engines.engine import HostCache
 from ..errors import AttncalcError
@@ -15,7 +17,9 @@ from ..search import first_true
 from ..units import GIB
 from .fit import FitResult
 from .request import ResolvedRequest
-from .roofline import Step
+
+if TYPE_CHECKING:
+    from .roofline import Step
 
 HOST_BANDWIDTH, DISK_BANDWIDTH = 25 * 10**9, 5 * 10**9
 """The default bytes/s from host memory to one GPU, and from disk to all of them.
