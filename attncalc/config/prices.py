@@ -23,7 +23,7 @@ def read_prices(given: float | str | Mapping[str, Any], gpus: Sequence[Gpu | str
     pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(str(given), gpus)
     prices: dict[str, Ratio] = {}
     for name, price in pairs:
-        number, known = _numbered(name) if isinstance(name, Gpu) else gpus_of(str(name).strip())
+        number, known = (name.rented_gpus, name) if isinstance(name, Gpu) else gpus_of(str(name).strip())
         if known.rented in prices:
             raise AttncalcError(f"--price: {known.rented} has two prices", "give one of them")
         numerator, denominator = parse_price(str(price), f"--price {truncate(known.rented)}")
@@ -31,11 +31,6 @@ def read_prices(given: float | str | Mapping[str, Any], gpus: Sequence[Gpu | str
     if not prices:
         raise AttncalcError("--price has no prices", _EXAMPLE)
     return prices
-
-
-def _numbered(known: Gpu) -> tuple[int, Gpu]:
-    """Return the GPUs of an instance, and the GPU."""
-    return known.rented_gpus, known
 
 
 def _pairs(text: str, gpus: Sequence[Gpu | str]) -> list[tuple[Gpu | str, Any]]:

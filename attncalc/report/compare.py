@@ -60,7 +60,8 @@ def variants(model: ModelSpec, further: Sequence[str] = (), *, same_params: bool
         if variant.stacks not in [known.stacks for known in by_name.values()]:
             by_name[Variant.parse(text).title] = variant
     if model.stacks not in [known.stacks for known in by_name.values()]:
-        by_name[_name(model)] = model
+        # 'MLA-512', or 'MLA-512/GQA-8' if layers differ
+        by_name["/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))] = model
     return by_name
 
 
@@ -86,11 +87,6 @@ def _divisors(number: int) -> list[int]:
         raise AttncalcError(f"compare: n_heads: {count(number)} is more than {count(MAX_HEADS)}", "correct n_heads")
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)}, reverse=True)
-
-
-def _name(model: ModelSpec) -> str:
-    """Return the name of the released variant: 'MLA-512', or 'MLA-512/GQA-8' if layers differ."""
-    return "/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))
 
 
 def compare_variants(

@@ -11,7 +11,7 @@ from ...attention.saved import TrainingKernel
 from ...engines.switches import Version, until
 from ...errors import AttncalcError, NotSupportedError
 from ...hardware import Gpu
-from ...model import Layers, ModelSpec, Stack
+from ...model import ModelSpec, Stack
 from ...records import NamedTuple, dataclass
 from ...units import dtype
 from ...workload import Workload
@@ -262,7 +262,8 @@ def stages(run: Training) -> tuple[Stage, ...]:
     found = []
     for index in range(run.pp):
         held = [layer for v in range(run.virtual_stages) for layer in layers[(v * run.pp + index) * per :][:per]]
-        stack: Stack = dataclasses.replace(main, layers=_grouped(held))
+        groups = tuple(dataclasses.replace(layer, count=n) for layer, n in Counter(held).items())
+        stack: Stack = dataclasses.replace(main, layers=groups)
         in_flight = (min(run.gradient_accumulation, run.pp - index), 1)
         if run.virtual_stages > 1:
             in_flight = (run.pp * run.virtual_stages + run.pp - 1 - 2 * index, run.virtual_stages)
@@ -273,7 +274,3 @@ def stages(run: Training) -> tuple[Stage, ...]:
 
 def _divisors(number: int) -> list[int]:
     return [n for n in range(1, number + 1) if number % n == 0]
-
-
-def _grouped(layers: list[Layers]) -> tuple[Layers, ...]:
-    return tuple(dataclasses.replace(layer, count=n) for layer, n in Counter(layers).items())
