@@ -25,8 +25,6 @@ Part = Literal["attention", "mlp", "norms", "embedding", "head"]
 
 
 class SavedTensor(NamedTuple):
-    """A tensor that the forward pass saves."""
-
     name: str  # its name: 'q'
     meaning: str  # which operation saves it
     size: int  # bytes

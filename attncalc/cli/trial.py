@@ -27,7 +27,6 @@ def accepted(*checks: Callable[[], Any]) -> None:
 
 
 def fits(root: Any, args: Sequence[str]) -> bool:
-    """Return whether the answer of a command line is FITS."""
     text, errors = io.StringIO(), io.StringIO()
     refused = contextlib.suppress(AttncalcError, typer.TyperException)
     with refused, contextlib.redirect_stdout(text), contextlib.redirect_stderr(errors):

@@ -113,7 +113,6 @@ def layer_keys() -> dict[str, Schema]:
 
 @cache
 def schema() -> Schema:
-    """Return the JSON Schema of a model file."""
     kinds = {
         "description": "the kinds of layers that pattern names, each with the keys in which it differs",
         "type": "object",

@@ -20,8 +20,6 @@ _MAX_PIECES = 2000
 
 
 class Cheaper(NamedTuple):
-    """Which of two models is cheaper at which contexts."""
-
     figure: str  # 'kv_cache' or 'flops_decode'
     limit: int  # the longest context that was considered
     step: int  # the contexts are multiples of it: 1, or more if a figure rises and falls within so many tokens

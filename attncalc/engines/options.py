@@ -21,8 +21,6 @@ _DEVICES = {
 
 
 class VersionOptions(TypedDict, total=False):
-    """The engine's version."""
-
     engine_version: Annotated[
         str | None,
         TEXT,

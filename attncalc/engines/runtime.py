@@ -61,8 +61,6 @@ class RuntimeFacts(Generic[Args]):
 
 
 class RuntimePart(NamedTuple):
-    """One part of the runtime memory of one GPU."""
-
     name: str  # its name in JSON and in formulas: 'cuda_graphs'
     label: str  # its label on screens: 'CUDA graphs'
     low: int  # the fewest bytes to expect
@@ -72,8 +70,6 @@ class RuntimePart(NamedTuple):
 
 
 class RuntimeMemory(NamedTuple):
-    """The runtime memory of one GPU."""
-
     # The parts inside the engine's share of the GPU's memory: they leave less for the cache
     parts: tuple[RuntimePart, ...] = ()
     notes: tuple[str, ...] = ()  # assumptions: one sentence each

@@ -27,7 +27,6 @@ class GpuRow(NamedTuple):
 
 
 def best_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the verdict of that on which it fits best."""
     return min(verdicts, key=list(VERDICTS).index)
 
 

@@ -125,8 +125,6 @@ class Section(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The answer of one command."""
-
     command: str  # the command's name, which names the JSON schema
     heading: tuple[str, ...]  # the first lines of the screen: the model, then the options that were used
     model: dict[str, Any]  # facts of the model, for JSON

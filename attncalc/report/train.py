@@ -75,8 +75,6 @@ SOURCE = "Rajbhandari et al. 2019, arXiv:1910.02054 (states); Korthikanti et al.
 
 
 class Answer(NamedTuple):
-    """A run's answer."""
-
     result: TrainResult  # whether it fits
     work: Work  # its FLOPs
     time: Duration | None  # how long it takes; None if not asked

@@ -105,8 +105,6 @@ _WITHOUT_A_MESSAGE = (
 
 
 class Diagnosis(NamedTuple):
-    """Why an engine did not start."""
-
     message: str  # the engine's own
     cause: str  # of CAUSES
     reason: str  # the cause as a sentence with its numbers

@@ -30,8 +30,6 @@ MAX_PAIRS = 2
 
 
 class Suggestion(NamedTuple):
-    """A change that makes it fit."""
-
     change: str  # the change in words: 'weights in fp8'
     flag: str  # the options to type: '--weights-dtype fp8'
     result: FitResult  # what fits after the change

@@ -90,8 +90,6 @@ class UsualGpu(NamedTuple):
 
 
 class Vram(NamedTuple):
-    """The memory that a request needs."""
-
     # What it needs at each context, on the smallest GPU that is sure to hold it; first as asked
     needs: tuple[Need, ...]
     gpus: tuple[UsualGpu, ...]  # kinds of GPUs that hold it, those with the least memory first

@@ -29,8 +29,6 @@ _QUANTIZED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2
 
 
 class WeightFormat(NamedTuple):
-    """How the weights of a model are stored."""
-
     rest: DType  # the dtype of weights that are not quantized
     given: str | None  # the name of the dtype of the quantized matrices; None if they are in `rest`, or as in the files
     matrices: DType  # that dtype

@@ -32,8 +32,6 @@ class Text(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which rows are kept."""
-
     where: tuple[Condition | Text, ...] = ()  # conditions that all hold for a row
     sort: str | None = None  # the column by which they are sorted, the smallest first; None for their own order
     is_largest_first: bool = False  # whether the largest is first instead

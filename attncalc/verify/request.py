@@ -20,8 +20,6 @@ MIN_CONTEXT = DECODE_STEPS + 2
 
 
 class VerifyRequest(NamedTuple):
-    """The complete request for one model."""
-
     batch: int  # sequences
     context: int  # tokens of context
     source: int | None  # tokens on the encoder's side; None without an encoder

@@ -43,8 +43,6 @@ class BlockFacts(NamedTuple):
 
 
 class Block:
-    """The tensors of one block, from which a reader takes those that it knows."""
-
     def __init__(
         self, number: int, tensors: Mapping[str, GgufTensor], keys: Keys, d_model: int, facts: BlockFacts
     ) -> None:

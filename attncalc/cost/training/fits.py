@@ -41,8 +41,6 @@ MAX_BATCH = 2**16
 
 
 class TrainResult(NamedTuple):
-    """Whether a run fits."""
-
     run: Training  # the run
     budget: StageBudget  # the memory of one GPU of the most loaded stage
     low: int  # the least that a GPU needs, with allocator and CUDA context
@@ -90,7 +88,6 @@ def reserved(run: Training, allocated: int, largest: int, cached: Cached) -> tup
 
 
 def train_result(run: Training, *, plain: bool = False) -> TrainResult:
-    """Return whether a run fits on its GPUs."""
     budget = most_loaded(run, plain=plain)
     reserves = reserved(run, budget.allocated, budget.largest, budget.cached)
     needed = [size + outside for size, outside in zip(reserves, overhead(run), strict=True)]
@@ -141,8 +138,6 @@ def _fits(run: Training) -> bool:
 
 
 class Change(NamedTuple):
-    """A change that makes a run fit."""
-
     flag: str  # the options to type
     cost: str  # what it costs, in words
     run: Training  # the changed run

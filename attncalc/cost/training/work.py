@@ -21,8 +21,6 @@ class Work(NamedTuple):
 
 
 class Duration(NamedTuple):
-    """How long training takes."""
-
     tokens: int  # tokens
     mfu: float  # the share of the GPUs' peak FLOP/s
     peak: int  # the peak FLOP/s of a GPU in the activations' dtype

@@ -16,7 +16,5 @@ class TransformersOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TransformersArgs(EngineArgs):
-    """The arguments of transformers' caches."""
-
     cache_implementation: str | None = None  # dynamic, static or quantized
     residual_length: int | None = None  # tokens after which a quantized cache quantizes its newest tokens

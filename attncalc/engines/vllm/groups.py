@@ -16,8 +16,6 @@ from .versions import VllmVersion
 
 
 class KVCacheGroup(NamedTuple):
-    """Layers that share block numbers."""
-
     layers: tuple[int, ...]  # their numbers in the model
     specs: tuple[LayerSpec, ...]  # the spec of each of them
 

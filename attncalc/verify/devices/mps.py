@@ -6,8 +6,6 @@ from .base import Device
 
 
 class Mps(Device):
-    """Apple's GPU."""
-
     kernels = ("math",)
 
     def __init__(self) -> None:

@@ -52,8 +52,6 @@ _CONFIGS = ("quantization_config", "compression_config")
 
 
 class Released(NamedTuple):
-    """How a checkpoint is quantized."""
-
     quantization: Quantization | None = None  # its schemes; None if nothing was read
     weights_dtype: str | None = None  # the dtype of the matrices of attention and MLPs; None if there is no single one
     experts_dtype: str | None = None  # the dtype of the routed experts, if only they are quantized
