@@ -288,6 +288,18 @@ def test_a_full_server_says_how_many_requests_it_holds(ask: Ask) -> None:
     assert screen.index("LOAD: 37 requests run, 63 wait") < screen.index("of 100 run") < screen.index("AGREES")
 
 
+def test_a_cache_below_the_context_comes_before_what_agrees(ask: Ask) -> None:
+    """33,450 of 131,072 tokens are 0.26 of a request, and by the rounded sizes of K and V at least 0.25."""
+    log = (
+        "server_args=ServerArgs(model_path='Qwen/Qwen2.5-7B-Instruct', context_length=131072)\n"
+        "KV Cache is allocated. #tokens: 33450, K size: 0.89 GB, V size: 0.89 GB\n"
+        "max_total_num_tokens=33450, chunked_prefill_size=8192, max_running_requests=2048, context_len=131072\n"
+    )
+    answer = ask("fit", "--log", "-", stdin=log).out
+    assert "DOES NOT FIT: 0.25 x of one request of 131,072 tokens. More than 33,328 are" in answer
+    assert answer.index("--context 33329 ") < answer.index("AGREES")
+
+
 def test_sglangs_retracted_requests_are_a_full_cache(ask: Ask) -> None:
     """0.96 x 30,200 tokens / 6 = 4,832 (the tokens that follow from the printed GB are a few fewer)."""
     load = json.loads(ask_of(ask, "sglang-load", "", "--json").out)["load"]

@@ -280,7 +280,10 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
     load, texts = state.load, list[str]()
     tokens = f"{'about ' if load else ''}{count(state.tokens_per_request)} tokens"
     verdict, of = ("DOES NOT FIT", f" of {count(state.requests)}") if state.fitting < state.requests else ("FITS", "")
-    if state.is_asked:
+    if state.longest:
+        part = f"{state.longest / state.tokens_per_request:.2f} x"
+        texts.append(f"DOES NOT FIT: {part} of one request of {tokens}. More than {count(state.longest)} are refused.")
+    elif state.is_asked:
         texts.append(f"{verdict}: the logged memory holds {count(state.fitting)}{of} requests of {tokens}.")
     if load:
         holds = "" if state.is_asked else f" The cache holds {count(state.fitting)}{of} such requests."
@@ -294,9 +297,12 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
         )
     tables = [lines_table(texts, strong=True)]
     if state.fitting < state.requests and (state.is_asked or (load and load.waiting and load.is_full)):
-        columns = (Column("change", "left"), Column(f"of {count(state.requests)} run"))
-        results = [(change.flag, change.result) for change in state.changes]
-        rows = tuple((flag, count(int(then.pool.concurrency) * then.resolved.replicas)) for flag, then in results)
+        columns = (Column("change", "left"), Column(_REQUESTS if state.longest else f"of {count(state.requests)} run"))
+        results = [(change.flag, change.result.pool.concurrency, change.result.resolved) for change in state.changes]
+        rows = tuple(
+            (flag, times(each, 2) if state.longest else count(int(each) * resolved.replicas))
+            for flag, each, resolved in results
+        )
         tables.append(Table(columns, rows or (("no change that was tried", ""),)))
     return tables
 

@@ -396,7 +396,8 @@ class LoadState(NamedTuple):
     tokens_per_request: int  # tokens that a running request holds on average; the context without a load
     fitting: int  # how many such requests the caches of all replicas hold
     requests: int  # how many there are: the batch, or those that run and wait
-    is_asked: bool  # whether they are the batch
+    is_asked: bool  # whether they are the batch, or one that is longer than the cache
+    longest: int | None  # tokens of the longest request, if the server runs with a cache for less than its context
     # The changes with which the cache holds more, the cheapest first: a narrower cache, and others if they make it hold
     # all requests. () if it does already
     changes: tuple[Suggestion, ...]
@@ -414,7 +415,9 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
     Raises AttncalcError as `fit` does.
     """
     load, batch = log.load, request.workload.batch
-    is_asked = batch > int(request.engine_args.get("sequences") or 1)  # and not a log's number of slots
+    longest = fit(without_gpu(request, memory.printed)).longest_request if memory and not load else None
+    # and not a log's number of slots
+    is_asked = longest is not None or batch > int(request.engine_args.get("sequences") or 1)
     if memory is None or not (load or is_asked):
         return None
     request = dataclasses.replace(request, traffic=None)  # the requests are those of the log
@@ -429,13 +432,14 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
     replicas = resolve(logged).replicas  # a log counts the requests of one
     requests = (load.running + load.waiting) * replicas if load and not is_asked else batch
     everything = fit(logged.with_workload(batch=requests, context=per_request))
-    return LoadState(load, per_request, tokens // per_request * replicas, requests, is_asked, _more_room(everything))
+    changes = _more_room(everything, with_shorter=longest is not None)
+    return LoadState(load, per_request, tokens // per_request * replicas, requests, is_asked, longest, changes)
 
 
-def _more_room(everything: FitResult) -> tuple[Suggestion, ...]:
-    """Return the changes for these requests: not for fewer or for shorter ones."""
+def _more_room(everything: FitResult, *, with_shorter: bool) -> tuple[Suggestion, ...]:
+    """Return the changes for these requests: not for fewer, nor for shorter ones unless one exceeds the cache."""
     if everything.verdict == "fits":
         return ()
-    narrower = narrower_caches(everything)[:1]
-    others = [change for change in suggestions(everything) if not change.flag.startswith(("--context", "--batch"))]
+    narrower, left_out = narrower_caches(everything)[:1], ("--batch", *["--context"] * (not with_shorter))
+    others = [change for change in suggestions(everything) if not change.flag.startswith(left_out)]
     return (*narrower, *(change for change in others if change.flag not in {known.flag for known in narrower}))
