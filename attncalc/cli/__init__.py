@@ -199,7 +199,8 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
     if not args or (args[0] in _OF_LOG and not any(map(os.path.isfile, args))):
         from ..config.user_files import piped_in
 
-        of_log, piped = ["--log", "-"] if args else [], piped_in()
+        piped = piped_in()
+        of_log = ["--log", "-"] if args and not _is_listing(piped) else []
         args = ["fit", *of_log, *args[1:]] if piped else args  # cat server.log | attncalc
     if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"}:
         args = _with_listed_gpus(args)
@@ -233,15 +234,20 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
 def _listing_or(arg: str) -> str:
     """Return what nvidia-smi printed into the file that an argument names; the argument if that is no such file."""
-    if not os.path.isfile(arg):
-        return arg
-    from .gpu_words import read_listing
-    from .launch_files import content
+    if os.path.isfile(arg):
+        from .launch_files import content
 
-    with contextlib.suppress(AttncalcError, OSError):
-        listing = read_listing(text := content(arg).decode("utf-8", "replace"))
-        return text if listing.options and not listing.rest.strip() else arg
+        with contextlib.suppress(AttncalcError, OSError):
+            return data.decode("utf-8", "replace") if _is_listing(data := content(arg)) else arg
     return arg
+
+
+def _is_listing(data: bytes) -> bool:
+    """Return whether nvidia-smi printed all of the data."""
+    from .gpu_words import read_listing
+
+    listing = read_listing(data.decode("utf-8", "replace"))
+    return bool(listing.options) and not listing.rest.strip()
 
 
 def _with_listed_gpus(args: list[str]) -> list[str]:
@@ -250,14 +256,14 @@ def _with_listed_gpus(args: list[str]) -> list[str]:
 
     data = b"" if {"--gpu", "--log"} & {*args} else piped_in(is_shared="-" not in args)
     texts = [data.decode("utf-8", "replace"), *map(_listing_or, args)]
-    if not re.search(r"\d ?MiB|\(UUID", " ".join(texts)):
+    if not re.search(r"\d ?MiB|\(UUID|nvidia\.com/gpu", " ".join(texts)):
         return args
     from .gpu_words import with_listed_gpus
 
     piped, *args = texts
     found, note = with_listed_gpus(args, piped)
     if found != args:
-        tell(f"note: nvidia-smi is read as {shlex.join(word for word in found if word not in args)}{note}")
+        tell(f"note: {'the node' if 'nvidia.com/gpu' in ' '.join(texts) else 'nvidia-smi'} is read as {note}")
     return found
 
 

@@ -1,6 +1,7 @@
 """GPUs as people write them: '2 x 3090s', 'a100,l40s', 'p5.48xlarge', or somewhere in a sentence."""
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from ..config.gpus import gpu_of_device, gpus_of, instances
@@ -57,6 +58,12 @@ _ROW = re.compile(r"(?s)\|\s+\d+\s+([A-Z]\S*(?: \S+)*)\s+(?:On|Off|N/A)\s+\|.{1,
 """A GPU in the table of nvidia-smi, with its memory in use and all of it."""
 _LISTED = re.compile(r"GPU \d+: ([^(\n]+) \(UUID\b[^\n]*((?:\n[ \t]+MIG .*)*)")
 _SLICE = re.compile(r"\bMIG ((?:\dc\.)?\dg\.(\d+)gb)")
+_MIG_ROW = re.compile(r"\|\s+(\d+)(?:\s+\d+){3}\s+\|\s+(\d+)MiB\s*/\s*(\d+)MiB")
+"""A slice by MIG in that table: the number of its GPU, its memory in use and all of it."""
+_COMPUTE = {1: 1, 2: 2, 4: 3, 8: 7}
+"""{eighths of the memory in a slice: sevenths of the multiprocessors in the usual profile}."""
+_NODE = re.compile(r"nvidia\.com/gpu(?:\.(product|count))?[=:]\s*([\w-]+)")
+"""A node's GPUs in Kubernetes: 'nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3', 'nvidia.com/gpu: 8'."""
 _CELLS = re.compile(r"(?m)^(?:\d+, *)?((?:NVIDIA|Tesla|Quadro|GeForce|[AHL]\d)[^,\n]*), *(\d+) MiB(?:, *(\d+) MiB)?")
 _TABLE = re.compile(
     r"(?m)^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} +\d|[+|]|(?:GPU \d+:|[ \t]+MIG ).*UUID|(?:.*, *)?(?:name|memory\.\w+).*MiB\]"
@@ -80,16 +87,23 @@ def read_listing(text: str, wanted: int = 0) -> Listing:
     by MIG it is the largest, because a process of CUDA sees a single one. Without a header, the second size of a line
     is in use.
     """
-    if not re.search(r"\d ?MiB|\(UUID", text):
-        return Listing(text, [])
+    node = {key: value for key, value in _NODE.findall(text) if key or value.isdecimal()}
+    if "product" in node:
+        return Listing(_NODE.sub("", text), ["--gpu", f"{node.get('', '1')}x{_name(node['product'], 0)}"])
     rows = [(title, int(total), int(used)) for title, used, total in _ROW.findall(text)]
     cells = [(title, *sorted((int(one), int(other or 0)), reverse=True)) for title, one, other in _CELLS.findall(text)]
     if "memory.free" in text and "memory.used" not in text:
         cells = [(title, total, total - free) for title, total, free in cells]
     listed = [*_LISTED.findall(text)]
     slices = [(int(size), f"{title} MIG {profile}") for title, of in listed for profile, size in _SLICE.findall(of)]
+    for number, used, total in _MIG_ROW.findall(text) if rows else ():
+        title, whole, _ = rows[int(number)]
+        eighths, known = max(1, round(8 * int(total) / int(whole))), gpu_of_device(title, int(whole) * MIB)
+        profile = f"{_COMPUTE.get(eighths, eighths)}g.{(known.memory_gb if known else 0) * eighths // 8}gb"
+        slices.append((int(total) - int(used), f"{title} MIG {profile}"))
     if slices:
-        note = f", the largest of {len(slices)} slices: a process sees one" if len(slices) > 1 else ""
+        of = f", the {'freest' if rows else 'largest'} of {len(slices)} slices: a process sees one"
+        note = of if len(slices) > 1 else ""
         return Listing(_TABLE.sub("", text), ["--gpu", _name(max(slices)[1], 0)], note)
     found = rows or cells or [(title, 0, 0) for title, _ in listed]
     if not found:
@@ -113,7 +127,7 @@ def _name(title: str, mebibytes: int) -> str:
 
 
 def with_listed_gpus(args: Sequence[str], piped: str) -> tuple[list[str], str]:
-    """Return the arguments with what nvidia-smi printed as options, and the note on it.
+    """Return the arguments with what nvidia-smi printed as options, and the note on these.
 
     It is an argument or its file, or piped in without --gpu.
     """
@@ -132,7 +146,8 @@ def with_listed_gpus(args: Sequence[str], piped: str) -> tuple[list[str], str]:
         found = [arg for arg in found if arg != "-" or not words]
     given = {arg.partition("=")[0] for arg in found}
     pairs = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in given]
-    return [*found, *(word for pair in pairs for word in pair)], note
+    options = [word for pair in pairs for word in pair]
+    return [*found, *options], f"{shlex.join(options)}{note}"
 
 
 def instances_of(args: Sequence[str]) -> list[str]:
