@@ -40,14 +40,21 @@ _CHANGED = r"(?i)doubl\w+|halv\w+|half|twice|improv\w+|increas\w+|reduc\w+|saves
 
 
 def with_usual(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the items with the 16 bits that 'does fp8 double ...' compares fp8 with, instead of the verb."""
+    """Return the items with the 16 bits that 'does fp8 double ...' compares fp8 with, instead of the verb.
+
+    'Does fp8 double my batch size' may be asked of weights or of the cache: both are compared.
+    """
     others = [item for item in items if item.value or not re.fullmatch(_CHANGED, item.typed)]
     types = [item for item in others if item.kind == "dtype" or item.has_type]
     if len(others) == len(items) or len(types) != 1:
         return others if types else items
     usual = "fp16" if (own := types[0].value or types[0].text)[:1] in "qQ" else "bf16"
     other = types[0]._replace(value=usual) if types[0].value else types[0]._replace(text=usual)
-    return others if own in ("fp16", "bf16") else [other, *others]
+    if own in ("fp16", "bf16"):
+        return others
+    counts = any(item.idea and re.search("--(batch|users)|concurren", item.idea.means) for item in others)
+    is_open = counts and own == "fp8" and types[0].kind == "dtype"
+    return [other, *others, *[Item("option", "--kv-dtype", own, value=f"{usual},{own}")] * is_open]
 
 
 def with_neighbours(items: Sequence[Item]) -> list[Item]:

@@ -80,7 +80,9 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
     for some in words_around:
         words = split_launch(some, declared)[1] if launches(some) else some  # the reader of logs reads a command
         for item in Words(root, words).items(words):
-            if item.kind in ("model", "gpu", "dtype", "size") or item.value or item.typed.startswith("-"):
+            if item.idea and item.idea.means.split()[:1] == ["--gpus"]:  # of the machine: the log decides
+                reading.left_out.append(f"{item.value or ''} {item.typed}".strip())
+            elif item.kind in ("model", "gpu", "dtype", "size") or item.value or item.typed.startswith("-"):
                 reading.add(item)
     reading.add(Item("option", "--log", "--log", value="-"))
     return reading.finish().args, reading.beside

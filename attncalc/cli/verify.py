@@ -99,7 +99,7 @@ class _VerifyOptions(WhatIfOptions, total=False):
         Count,
         COUNT,
         "Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
-        With(names="--tp --tensor-parallel-size"),
+        With(names="--tp --tensor-parallel-size", also="--gpus"),
     ]
     train: Annotated[bool, "Instead: train one layer of each kind, and check what it saves, its states and the peak."]
     against: Annotated[
@@ -386,8 +386,9 @@ def _check_combinations(has_one: bool, given: Container[str]) -> None:
             raise clash(f"--{first}", f"--{second}", "give one of them")
     for name in ("scaling", "tp", "train", "attention", "source_context"):
         if name in given and not has_one:
-            option = long_option(name)
-            raise AttncalcError(f"{option} needs one model", "give it, as in 'attncalc verify llama2-70b --scaling'")
+            example = "--tp 2" if name == "tp" else "--scaling"
+            tip = f"give it, as in 'attncalc verify llama2-70b {example}'"
+            raise AttncalcError(f"{long_option(name)} needs one model", tip)
     simulated = {
         "device": "a simulation runs on no device",
         "tp": "a simulation has one process",
