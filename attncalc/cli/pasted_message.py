@@ -11,8 +11,9 @@ from typing import Any
 from ..engines.log_file import is_log, read_log
 from ..errors import AttncalcError
 from ..options import by_name
+from ..units import parse_count
 from ..vocabulary import MESSAGES
-from .kinds import Item
+from .kinds import Item, is_context
 from .pasted import launches, split_launch
 from .reading import Reading
 from .words import Words
@@ -58,9 +59,13 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
     named = {item.kind: item.text for item in items}
     counts = (item.value or "" for item in items if item.idea and "--batch" in item.idea.means)
     users = [int(text) for text in counts if re.fullmatch(r"[1-9]\d{0,8}", text)]
-    if (tokens := re.search(r"KV cache size: ([\d,]+) tokens", text)) and users and "model" not in named:
-        each = int(tokens[1].replace(",", "")) // users[0]
-        return ["explain", "preemption"], [f"answer: {tokens[1]} tokens are {each:,} for each of {users[0]} requests"]
+    lengths = [parse_count(item.text, "") for item in items if item.kind == "number" and is_context(item.text)]
+    tokens = re.search(r"KV cache size: ([\d,]+) tokens", text)
+    if tokens and (users or lengths) and "model" not in named:
+        held = int(tokens[1].replace(",", ""))
+        answer = f"hold {held / lengths[0]:.1f} requests of {lengths[0]:,}" if lengths else ""
+        answer = answer or f"are {held // users[0]:,} for each of {users[0]} requests"
+        return ["explain", "preemption"], [f"answer: {tokens[1]} tokens {answer}"]
     if trains := [item for item in items if item.idea and dict(item.idea.votes(item.value)).get("train", 0) > 1]:
         sizes = re.findall(r"(?:capacity of |; )(\d+\.\d+) GiB", text) if "gpu" not in named else []
         sized = ("--context N", "--batch N")

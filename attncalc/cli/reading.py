@@ -446,7 +446,8 @@ class Reading:
 
     def _add_idea(self, item: Item, idea: Idea) -> None:
         """Add what an idea means for this command."""
-        value = _size(item.value) if item.value and idea.takes == "SIZE" else item.value
+        is_size = item.value and idea.takes == "SIZE" and "-gb SIZE" not in idea.means  # '--cpu-offload-gb 10' is GiB
+        value = _size(item.value or "") if is_size else item.value
         fragments = idea.fragments(value)
         text = _with_value(item)
         noted = f"{text} ({idea.note})" if idea.note else text
@@ -700,6 +701,10 @@ class Reading:
         listed = {name for name, words in self._found.items() if "," in words[-1]} - {"--columns"}
         is_open = self._found.keys().isdisjoint(("--gpus", "--tp", "--pp", "--train")) and len(self._arguments) == 1
         gpu = self._found.get("--gpu", ("1x",))[-1]
+        is_alone = self._place == "gpu" and not re.search(",|x", gpu)
+        if len(self._arguments) > 1 and is_alone and "and" in [one.typed for one in self._items]:
+            share = "--gpu-memory-utilization 0.45"
+            self.lacks.append(f"each row has the GPU alone; to run both on it, give each a share, as {share}")
         fewest = is_open and bool(listed) and listed <= {"--gpu", "--batch"} and not re.match(r"\d+x", gpu)
         self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
 
