@@ -41,7 +41,7 @@ SCREEN_FLAGS = {"--json", "--full", "--explain", "--roofline", "--quiet", "--pla
 """Flags of attncalc that may stand after such a command."""
 _TIMES = "'attncalc fit MODEL --gpu GPU -c 4K --roofline' computes it."
 _COMPUTED_BY = {"--context": "With 'fit', -c auto is the longest that fits.", "--ttft": _TIMES, "--tpot": _TIMES}
-_COMPUTED_BY["--simulate"] = "--device cuda runs on the GPU of this machine."
+_COMPUTED_BY |= {"--simulate": "--device cuda runs on the GPU of this machine."}
 """{option without its value: what computes that value, or what else may be meant}."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""

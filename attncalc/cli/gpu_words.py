@@ -60,8 +60,6 @@ _LISTED = re.compile(r"GPU \d+: ([^(\n]+) \(UUID\b[^\n]*((?:\n[ \t]+MIG .*)*)")
 _SLICE = re.compile(r"\bMIG ((?:\dc\.)?\dg\.(\d+)gb)")
 _MIG_ROW = re.compile(r"\|\s+(\d+)(?:\s+\d+){3}\s+\|\s+(\d+)MiB\s*/\s*(\d+)MiB")
 """A slice by MIG in that table: the number of its GPU, its memory in use and all of it."""
-_COMPUTE = {1: 1, 2: 2, 4: 3, 8: 7}
-"""{eighths of the memory in a slice: sevenths of the multiprocessors in the usual profile}."""
 _NODE = re.compile(r"nvidia\.com/gpu(?:\.(product|count))?[=:]\s*([\w-]+)")
 """A node's GPUs in Kubernetes: 'nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3', 'nvidia.com/gpu: 8'."""
 _CELLS = re.compile(r"(?m)^(?:\d+, *)?((?:NVIDIA|Tesla|Quadro|GeForce|[AHL]\d)[^,\n]*), *(\d+) MiB(?:, *(\d+) MiB)?")
@@ -99,7 +97,7 @@ def read_listing(text: str, wanted: int = 0) -> Listing:
     for number, used, total in _MIG_ROW.findall(text) if rows else ():
         title, whole, _ = rows[int(number)]
         eighths, known = max(1, round(8 * int(total) / int(whole))), gpu_of_device(title, int(whole) * MIB)
-        profile = f"{_COMPUTE.get(eighths, eighths)}g.{(known.memory_gb if known else 0) * eighths // 8}gb"
+        profile = f"{eighths - (eighths > 3)}g.{(known.memory_gb if known else 0) * eighths // 8}gb"
         slices.append((int(total) - int(used), f"{title} MIG {profile}"))
     if slices:
         of = f", the {'freest' if rows else 'largest'} of {len(slices)} slices: a process sees one"

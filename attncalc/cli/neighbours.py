@@ -153,7 +153,8 @@ def without_this_machine(items: list[Item]) -> list[Item]:
     """Return the items of a question about a model without 'my GPU', if this machine has none."""
     if not any(item.kind == "model" for item in items) or is_valid(gpus_of, "local"):
         return items
-    return [Item("plain", one.typed, one.typed) if _is_this_machine(one) else one for one in items]
+    asked = [one for one in items if one.idea and one.idea.alone == "--gpu local" and one.value is None]
+    return [Item("plain", one.typed, one.typed) if one.text == "local" or one in asked else one for one in items]
 
 
 def as_one_machine(items: list[Item]) -> list[Item]:
@@ -174,10 +175,6 @@ def as_one_machine(items: list[Item]) -> list[Item]:
     first, last = places
     joint = items[first]._replace(text=f"{items[first].text}+{items[last].text}")
     return [*items[:first], joint, *items[last + 1 :]] if {*said[first + 1 : last]} <= {"and", "plus", "a"} else items
-
-
-def _is_this_machine(item: Item) -> bool:
-    return item.text == "local" or (item.idea is not None and item.idea.alone == "--gpu local" and item.value is None)
 
 
 def _changes(item: Item) -> bool:

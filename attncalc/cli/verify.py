@@ -386,8 +386,7 @@ def _check_combinations(has_one: bool, given: Container[str]) -> None:
             raise clash(f"--{first}", f"--{second}", "give one of them")
     for name in ("scaling", "tp", "train", "attention", "source_context"):
         if name in given and not has_one:
-            example = "--tp 2" if name == "tp" else "--scaling"
-            tip = f"give it, as in 'attncalc verify llama2-70b {example}'"
+            tip = f"give it, as in 'attncalc verify llama2-70b {'--tp 2' if name == 'tp' else '--scaling'}'"
             raise AttncalcError(f"{long_option(name)} needs one model", tip)
     simulated = {
         "device": "a simulation runs on no device",

@@ -86,13 +86,8 @@ def _folder() -> Path:
 
 
 def preset_names() -> list[str]:
-    """Return the sorted names of the presets that lists have. `more_names` has further models."""
+    """Return the sorted names of the presets that lists have. `presets` has further models."""
     return list(file_names(_folder()))
-
-
-def more_names() -> list[str]:
-    """Return the names of the models that are built in but not in lists: older ones, and smaller relatives."""
-    return sorted(_more())
 
 
 @cache
@@ -158,8 +153,8 @@ def preset_of(name: str) -> str | None:
         return found[0]
     if re.fullmatch(_FAMILY_AND_SIZE, name):
         name = re.sub("[/_]", " ", name)
-    spelled = _spelled(name)
-    return next(iter(spelled)) if len(spelled) == 1 and (_name_words(name) in _by_words() or _has_size(name)) else None
+    spelled, has_size = _spelled(name), re.search(r"(?i)\d[bmt](?![a-z])", name)  # 'qwen3-235b'; 'T5' is any T5
+    return next(iter(spelled)) if len(spelled) == 1 and (_name_words(name) in _by_words() or has_size) else None
 
 
 def of_ollama(name: str) -> str:
@@ -318,11 +313,6 @@ def _spelled(name: str) -> set[str]:
         return known.get(words, set())
     found = set[str]().union(*(found for other, found in known.items() if other[: len(words)] == words))
     return found & {*preset_names()} or found
-
-
-def _has_size(name: str) -> bool:
-    """Return whether a name has a number of parameters: 'qwen3-235b' can only be qwen3-235b-a22b; 'T5' is any T5."""
-    return re.search(r"(?i)\d[bmt](?![a-z])", name) is not None
 
 
 @cache

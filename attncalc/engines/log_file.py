@@ -121,7 +121,9 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     if log is None or log.is_assumed or log.refusal is None or log.refusal.kind == "unfinished":
         log = _with_message(log, lines, engine)
     log = _with_words(log, lines, engine)
-    is_of_pytorch = engine is None and _is_of_pytorch(log)
+    refusal = log.refusal if log and log.is_assumed and log.engine == "vllm" and engine is None else None
+    # an allocation failed, and only PyTorch or a person says so
+    is_of_pytorch = bool(refusal and (refusal.is_told or (refusal.kind, refusal.where) == ("out_of_memory", "")))
     other = other_program(_ends(lines), is_of_pytorch=is_of_pytorch) if is_open else None
     log = _with_program(log, lines, other)
     if log is None:
@@ -135,7 +137,10 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
 def _with_words(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:
     """Return a log with the failure of which a person tells, if no line of a program has one."""
     words = (line for line in _ends(lines) if log is None or not _PRINTED.search(line))
-    told = _told_failure(words) if _runs_well(log) else None
+    refusal, load = (log.refusal, log.load) if log else (None, None)
+    is_well = refusal and (refusal.cause == "no_failure" or refusal.kind == "overloaded")
+    runs_well = is_well and not (load and (load.waiting or load.preempted))
+    told = _told_failure(words) if log is None or runs_well else None
     return _read_lines(lines, engine, told) if told else log
 
 
@@ -152,13 +157,6 @@ def _told_failure(lines: Iterable[str]) -> LogRefusal | None:
     return LogRefusal("out_of_memory", line, where=where, is_told=True)
 
 
-def _is_of_pytorch(log: StartupLog | None) -> bool:
-    """Return whether an allocation failed, and only PyTorch or a person says so."""
-    if log is None or log.refusal is None or not log.is_assumed or log.engine != "vllm":
-        return False
-    return log.refusal.is_told or (log.refusal.kind, log.refusal.where) == ("out_of_memory", "")
-
-
 def _with_program(log: StartupLog | None, lines: list[str], other: Other | None) -> StartupLog | None:
     """Return a log with the program that wrote it; without a log, a message that no table has, if there is one."""
     if log is None and (unknown := unknown_message(_ends(lines))):
@@ -166,12 +164,6 @@ def _with_program(log: StartupLog | None, lines: list[str], other: Other | None)
     if other and log and log.refusal and not log.refusal.cause:
         return log._replace(refusal=by_other(log.refusal, other))
     return log
-
-
-def _runs_well(log: StartupLog | None) -> bool:
-    """Return whether a text has no line of an engine, or only those of a server that runs."""
-    is_well = log and log.refusal and (log.refusal.cause == "no_failure" or log.refusal.kind == "overloaded")
-    return log is None or bool(is_well and not (log.load and (log.load.waiting or log.load.preempted)))
 
 
 def _with_message(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:

@@ -97,10 +97,12 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if not (gpus or same_gpus):
         one = (changes[-1] for changes in too_small)
         gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
-    if gpus and _may_be_enough(resolved, gpus[0].fields["gpus"]):
+    most = gpus[0].fields["gpus"] if gpus else 0
+    fewer_gpus = (fewer for fewer in with_other_gpus(resolved) if (fewer.gpus or 1) < most)
+    if gpus and any(possible_verdict(fewer) == "may_not_fit" for fewer in fewer_gpus):
         unnoticed = [change for kind in _kinds(with_share=False) if kind in _FREE for change in kind(resolved)]
-        fewer = _with(partial(_more_gpus, below=gpus[0].fields["gpus"]), unnoticed, request)
-        gpus = [min((*gpus, *fewer), key=lambda change: change.fields["gpus"])]
+        unnoticed_fewer = _with(partial(_more_gpus, below=most), unnoticed, request)
+        gpus = [min((*gpus, *unnoticed_fewer), key=lambda change: change.fields["gpus"])]
     if gpus:
         fewer = _with(partial(_more_gpus, below=gpus[0].fields["gpus"]), list(_narrow_weights(resolved)), request)
         gpus += islice(fewer, 1)
@@ -132,7 +134,9 @@ def _on_the_same_gpus(
     too_small: dict[_Kind, list[_Change]] = {}
     enough: dict[_Kind, _Change] = {}
     kinds = _kinds(with_share=with_share)
-    if _is_below_default(resolved):
+    usual = resolve(dataclasses.replace(request, gpu_memory_utilization=None)).share if resolved.share else None
+    share = resolved.share  # the default costs nothing
+    if share and usual and share.numerator * usual.denominator < usual.numerator * share.denominator:
         kinds.sort(key=lambda kind: kind is not _larger_share)
     for kind in (*kinds, *offload):
         for change in kind(resolved):
@@ -236,13 +240,6 @@ def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Sugges
 
 def _kinds(*, with_share: bool) -> list[_Kind]:
     return [kind for kind in _ON_THE_SAME_GPUS if with_share or kind is not _larger_share]
-
-
-def _is_below_default(resolved: ResolvedRequest) -> bool:
-    """Return whether the share is smaller than the engine's default: the default costs nothing."""
-    default = dataclasses.replace(resolved.request, gpu_memory_utilization=None)
-    share, usual = resolved.share, resolve(default).share if resolved.share else None
-    return bool(share and usual and share.numerator * usual.denominator < usual.numerator * share.denominator)
 
 
 def _works(change: _Change, request: FitRequest) -> bool:
@@ -458,12 +455,6 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
 def _if_enough(change: _Change, resolved: ResolvedRequest) -> Iterator[_Change]:
     if resolved.whole_layers or _works(change, resolved.request):  # `_copies` has tried whole layers
         yield change
-
-
-def _may_be_enough(resolved: ResolvedRequest, gpus: int) -> bool:
-    """Return whether less than so many GPUs may be enough, but not for sure."""
-    fewer = (request for request in with_other_gpus(resolved) if (request.gpus or 1) < gpus)
-    return any(possible_verdict(request) == "may_not_fit" for request in fewer)
 
 
 def _copies(request: FitRequest, batch: int) -> int:

@@ -236,11 +236,6 @@ def _type_in_tag(model: str) -> tuple[str, ...]:
     return () if is_typed or "/" in name or name.startswith("gpt-oss") else ("--weights-dtype", "q4_k_m")
 
 
-def _ollama_context(memory: int) -> int:
-    """Return Ollama's default context by the memory of the GPUs (defaultNumCtx in its server/routes.go)."""
-    return 4_096 if memory < 23 * GIB else 32_768 if memory < 47 * GIB else 262_144
-
-
 OLLAMA_WORDS = LaunchWords(
     example="ollama run MODEL",
     program=re.compile(r"(?:.*/)?ollama (?:run|pull|serve)"),
@@ -256,7 +251,8 @@ OLLAMA_WORDS = LaunchWords(
     },
     of_model=_type_in_tag,
     placed=("--n-gpu-layers", AUTO),
-    context=_ollama_context,
+    # defaultNumCtx in its server/routes.go
+    context=lambda memory: 4_096 if memory < 23 * GIB else 32_768 if memory < 47 * GIB else 262_144,
     runner="ollama",
 )
 """How `ollama run` is read: it starts llama.cpp with options of its own."""
