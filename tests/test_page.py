@@ -14,8 +14,8 @@ from asking import REPOSITORY, Ask
 from tables import each
 
 from attncalc.api.options import KVCacheOptions
+from attncalc.cli import command as commands
 from attncalc.cli import options as o
-from attncalc.cli.command import command_app
 from attncalc.options import COUNT, Count, Option
 
 PAGE = REPOSITORY / "docs/page"
@@ -40,7 +40,8 @@ def asked(command: str, *models: str, **options: Any) -> Any:
 
 def test_form_has_each_declared_option_once() -> None:
     for command in build_page.form()["commands"]:
-        declared = import_module(f"attncalc.cli.{command['name']}").app.registered_commands[0].callback.declared
+        app = getattr(import_module(f"attncalc.cli.{command['name']}"), command["name"])
+        declared = app.registered_commands[0].callback.declared
         shown = [option["name"] for group in command["groups"] for option in group["options"]]
         assert sorted(shown) == sorted(option.name.lstrip("-") for option in declared.values())
 
@@ -51,12 +52,11 @@ class _MoreOptions(KVCacheOptions, total=False):
 
 def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("attncalc.cli.kv")
-    app = command_app()
 
-    @app.command(help="")
+    @commands.command("")
     def kv(model: o.NamedModel, options: _MoreOptions) -> None: ...
 
-    vars(module)["app"] = app
+    vars(module)["kv"] = kv
     monkeypatch.setitem(sys.modules, module.__name__, module)
     (shown,) = (each for each in build_page._command("kv")["groups"][-1]["options"] if each["name"] == "new")
     assert shown == {

@@ -25,12 +25,12 @@ from attncalc.api.fit_options import FitOptions
 from attncalc.api.fits import FitResult, Roofline, Users
 from attncalc.api.options import ActivationsOptions, CompareOptions, FlopsOptions, KVCacheOptions, ShardedModelOptions
 from attncalc.api.results import Result
-from attncalc.cli import compare as compare_command
-from attncalc.cli import fit as fit_command
-from attncalc.cli import flops as flops_command
-from attncalc.cli import kv as kv_command
-from attncalc.cli import memory as memory_command
-from attncalc.cli import params as params_command
+from attncalc.cli.compare import compare as compare_command
+from attncalc.cli.fit import fit as fit_command
+from attncalc.cli.flops import flops as flops_command
+from attncalc.cli.kv import kv as kv_command
+from attncalc.cli.memory import memory as memory_command
+from attncalc.cli.params import params as params_command
 from attncalc.cost import cache, params
 from attncalc.serving.fit import FitResult as CostFitResult
 
@@ -348,7 +348,7 @@ def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
 
 def names(command: Any) -> set[str]:
     """Return the options of a command in Python's spelling, without those of its screen."""
-    parameters = {str(parameter.name) for parameter in typer.main.get_command(command.app).params}
+    parameters = {str(parameter.name) for parameter in typer.main.get_command(command).params}
     screen = {
         "explain",
         "format",

@@ -75,7 +75,7 @@ def _title(folder: str, name: str) -> str:
 
 
 def _command(name: str) -> dict[str, Any]:
-    app = import_module(f"attncalc.cli.{name}").app
+    app = getattr(import_module(f"attncalc.cli.{name}"), name)
     callback = app.registered_commands[0].callback
     params = typer.main.get_command(app).params
     options = {parameter: _option(option) for parameter, option in callback.declared.items()}

@@ -42,7 +42,7 @@ COMMANDS = {
     "explain": "A term of the field on one screen, with an example.",
     "schema": "JSON Schemas of the commands' JSON, and of your own files.",
 }
-"""Every command with its help. The module of the same name in this package defines it."""
+"""Every command with its help. The module of the same name in this package has its app, of that name too."""
 
 _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 
@@ -73,7 +73,9 @@ DEBUG = "ATTNCALC_DEBUG"
 @cache
 def _built(name: str, completes: bool) -> Any:
     """Return a command: a question in words asks for the same ones several times."""
-    return typer.main.get_command(import_module(f".{name}", __name__).app)
+    found = typer.main.get_command(getattr(import_module(f".{name}", __name__), name))
+    found.help = COMMANDS[name]
+    return found
 
 
 class _Commands(Group):

@@ -377,7 +377,7 @@ class _App(typer.Typer):
 
 
 def command_app(cls: type[Group] = Group) -> _App:
-    """Return an empty app, to which the file of a command adds the command."""
+    """Return an empty app."""
     return _App(
         cls=cls,
         rich_markup_mode=None,
@@ -385,6 +385,19 @@ def command_app(cls: type[Group] = Group) -> _App:
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+
+def command(
+    epilog: str, headings: Mapping[str, Iterable[Any]] = MappingProxyType({})
+) -> Callable[[Callable[..., None]], _App]:
+    """Return a decorator that makes an app of the function of a command. `headings` are as in `_App.command`."""
+
+    def app_of(function: Callable[..., None]) -> _App:
+        app = command_app()
+        app.command(epilog=epilog, headings=headings)(function)
+        return app
+
+    return app_of
 
 
 def typer_option(option: Option) -> Any:

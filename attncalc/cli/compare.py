@@ -9,12 +9,10 @@ from ..api.comparison import comparison_report, models_and_kinds, read_models
 from ..api.options import CompareOptions
 from ..report.compare import checked
 from ..report.fail_if import parse_condition
-from . import COMMANDS
 from . import options as o
-from .command import Options, command_app
+from .command import Options, command
 from .plot_options import PlotOptions
 
-app = command_app()
 _BETWEEN = ("vs", "vs.", "versus", "and", "with")
 """What people write between the models."""
 
@@ -37,7 +35,7 @@ class CheckOptions(Options):
     fail_if: o.FailIf = None
 
 
-@app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
+@command("For example: attncalc compare llama2-70b --attention mla:512")
 def compare(
     models: ModelsOptions, options: CompareOptions, checks: CheckOptions, plot: PlotOptions, output: o.OutputOptions
 ) -> None:

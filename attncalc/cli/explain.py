@@ -8,14 +8,11 @@ import typer
 from ..report.glossary import TERMS, find_terms, term_report, terms_report
 from ..report.lists import screen_width
 from ..report.text import render
-from . import COMMANDS
 from . import options as o
-from .command import command_app
-
-app = command_app()
+from .command import command
 
 
-@app.command(help=COMMANDS["explain"], epilog="For example: attncalc explain kv-cache")
+@command("For example: attncalc explain kv-cache")
 def explain(
     output: o.AnswerOptions,
     words: Annotated[

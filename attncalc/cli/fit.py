@@ -17,17 +17,14 @@ from ..report.lists import tell
 from ..serving.answer import Answer
 from ..serving.request import FitRequest, resolve
 from ..units import is_auto, parse_count, truncate
-from . import COMMANDS
 from . import options as o
-from .command import Options, command_app
+from .command import Options, command
 from .plot_options import PlotOptions
 from .trial import accepted
 
 if TYPE_CHECKING:
     from ..engines.startup_log import StartupLog
     from ..report.report import Report
-
-app = command_app()
 
 
 class LogOptions(Options):
@@ -70,7 +67,7 @@ _BOUNDS_NEED = "--roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its 
 _PICTURE_NEEDS = "--gpu", "it draws how a GPU's memory is shared, and its roofline"
 
 
-@app.command(help=COMMANDS["fit"], epilog=EPILOG, headings=GROUPS)
+@command(EPILOG, headings=GROUPS)
 def fit(
     model: o.NamedModel,
     options: FitOptions,

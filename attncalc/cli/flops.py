@@ -7,11 +7,8 @@ import typer
 from ..api.inputs import phase_of_flops, read_workload
 from ..api.options import FlopsOptions
 from ..report.flops import flops_report
-from . import COMMANDS
 from . import options as o
-from .command import Options, command_app
-
-app = command_app()
+from .command import Options, command
 
 
 class ScreenOptions(Options):
@@ -24,7 +21,7 @@ class ScreenOptions(Options):
     ] = False
 
 
-@app.command(help=COMMANDS["flops"], epilog="For example: attncalc flops llama2-70b --phase decode --context 32K")
+@command("For example: attncalc flops llama2-70b --phase decode --context 32K")
 def flops(model: o.NamedModel, options: FlopsOptions, screen: ScreenOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
     workload = read_workload(spec, {"phase": phase_of_flops(options), **options})

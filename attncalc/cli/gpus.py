@@ -9,11 +9,8 @@ from ..errors import AttncalcError, known_tip
 from ..hardware import Gpu
 from ..report.gpus import SORT_KEYS, gpu_report, gpus_report
 from ..units import truncate
-from . import COMMANDS
 from . import options as o
-from .command import command_app
-
-app = command_app()
+from .command import command
 
 _VERBS = ("list", "show", "compare")
 """What people write before the names, as after 'presets': this command lists, shows and compares without it."""
@@ -27,7 +24,7 @@ def _known(name: str) -> Gpu:
     return found
 
 
-@app.command(help=COMMANDS["gpus"], epilog="For example: attncalc gpus h100-80gb")
+@command("For example: attncalc gpus h100-80gb")
 def gpus(
     output: o.OutputOptions,
     names: Annotated[

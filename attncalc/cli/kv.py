@@ -3,14 +3,11 @@
 from ..api.inputs import read_workload
 from ..api.options import KVCacheOptions
 from ..report.kv import kv_report
-from . import COMMANDS
 from . import options as o
-from .command import command_app
-
-app = command_app()
+from .command import command
 
 
-@app.command(help=COMMANDS["kv"], epilog="For example: attncalc kv llama2-70b --batch 8 --context 4096")
+@command("For example: attncalc kv llama2-70b --batch 8 --context 4096")
 def kv(model: o.NamedModel, options: KVCacheOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
     output.show(kv_report(spec, read_workload(spec, options), options.get("engine", "ideal")))

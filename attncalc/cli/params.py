@@ -2,13 +2,10 @@
 
 from ..api.options import ShardedModelOptions
 from ..report.params import params_report
-from . import COMMANDS
 from . import options as o
-from .command import command_app
-
-app = command_app()
+from .command import command
 
 
-@app.command(help=COMMANDS["params"], epilog="For example: attncalc params gpt3")
+@command("For example: attncalc params gpt3")
 def params(model: o.NamedModel, options: ShardedModelOptions, output: o.CheckedOutputOptions) -> None:
     output.show(params_report(model.read(options)))

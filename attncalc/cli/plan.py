@@ -3,19 +3,15 @@
 import typer
 
 from ..api.plan_options import GROUPS, PlanOptions
-from . import COMMANDS
 from . import options as o
-from .command import command_app
+from .command import command
 from .plot_options import PlotOptions
 from .trial import accepted
-
-app = command_app()
-
 
 EPILOG = "For example: attncalc plan llama3.1-70b --users 500 --prompt 3K --output-len 500 --gpu h100,h200,mi300x"
 
 
-@app.command(help=COMMANDS["plan"], epilog=EPILOG, headings=GROUPS)
+@command(EPILOG, headings=GROUPS)
 def plan(models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output: o.CheckedOutputOptions) -> None:
     plot.check(output)
     from ..api.plans import read_plan

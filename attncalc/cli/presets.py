@@ -14,7 +14,6 @@ from ..config.presets import presets as all_presets
 from ..errors import AttncalcError, did_you_mean
 from ..report.presets import Listed, attention_words, families_report, presets_report
 from ..units import truncate
-from . import COMMANDS
 from . import options as o
 from .command import Group, command_app
 
@@ -34,7 +33,7 @@ class _Presets(Group):
         return super().parse_args(ctx, ["list", *args])
 
 
-app = command_app(cls=_Presets)
+presets = command_app(cls=_Presets)
 
 Full = Annotated[bool, typer.Option("--full", help="Show the figures of every preset.")]
 Words = Annotated[
@@ -46,15 +45,14 @@ Words = Annotated[
 ]
 
 
-@app.callback(
-    help=COMMANDS["presets"],
-    epilog="For example: attncalc presets qwen 32b. 'attncalc presets list --help' shows the options of the list.",
+@presets.callback(
+    epilog="For example: attncalc presets qwen 32b. 'attncalc presets list --help' shows the options of the list."
 )
-def presets() -> None:
+def without_subcommand() -> None:
     pass
 
 
-@app.command("list", help="List the presets; the same as 'attncalc presets'.")
+@presets.command("list", help="List the presets; the same as 'attncalc presets'.")
 def list_presets(output: o.AnswerOptions, words: Words = None, full: Full = False) -> None:
     found = _matching(words or [])
     listed = [Listed(load(preset.name), preset.family, preset.repositories) for preset in found]
@@ -89,7 +87,7 @@ def _matching(words: list[str]) -> list[Preset]:
     raise AttncalcError(f"no preset with {wanted}", f"{hint}'attncalc presets' lists them all")
 
 
-@app.command(help="Print a preset's YAML, as a start for your own.")
+@presets.command(help="Print a preset's YAML, as a start for your own.")
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name, or its repository.")],
     output: o.PlainOutputOptions,
@@ -97,7 +95,7 @@ def show(
     output.write(preset_text(name))
 
 
-@app.command(help="Print the JSON Schema of a model's YAML. An editor can check your file with it.")
+@presets.command(help="Print the JSON Schema of a model's YAML. An editor can check your file with it.")
 def schema(output: o.PlainOutputOptions) -> None:
     import json
 
@@ -106,7 +104,7 @@ def schema(output: o.PlainOutputOptions) -> None:
     output.write(json.dumps(json_schema(), indent=2) + "\n")
 
 
-@app.command(help="Convert a config.json or .gguf file to a preset's YAML.")
+@presets.command(help="Convert a config.json or .gguf file to a preset's YAML.")
 def add(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A config.json or .gguf file, a folder with one, org/name, or -.")
@@ -117,7 +115,7 @@ def add(
     output.write(to_model_file(model, assume_grouped=assume_grouped))
 
 
-@app.command(help="List the supported model_types of config.json. Each unsupported one is listed with the reason.")
+@presets.command(help="List the supported model_types of config.json. Each unsupported one is listed with the reason.")
 def families(output: o.AnswerOptions) -> None:
     from ..config.huggingface import supported_model_types, transformers_version, unsupported_model_types
 

@@ -6,13 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import AttncalcError, known_tip
-from ..report.schemas import schema
+from ..report.schemas import schema as schema_of
 from ..units import truncate
 from . import COMMANDS
 from . import options as o
-from .command import command_app
+from .command import command
 
-app = command_app()
 MODES = {
     "fit": {
         "vram": "what 'fit --json' prints without --gpu",
@@ -40,8 +39,8 @@ FILES = {
 """{name of the schema of a file that users write: what it describes}."""
 
 
-@app.command("schema", help=COMMANDS["schema"], epilog="For example: attncalc schema kv -o kv.schema.json")
-def print_schema(
+@command("For example: attncalc schema kv -o kv.schema.json")
+def schema(
     output: o.PlainOutputOptions,
     name: Annotated[
         str | None,
@@ -64,7 +63,7 @@ def _list() -> str:
 def _schema(name: str) -> dict[str, Any]:
     """Return the schema of that name. Raises AttncalcError if there is none."""
     if name in SCHEMAS:
-        return schema(name)
+        return schema_of(name)
     if name == "model":
         from ..config.keys import schema as model_schema
 

@@ -18,13 +18,11 @@ from ..sweeps.axes import SweepOptions
 from ..sweeps.options import RowOptions
 from ..units import parse_count
 from ..what_if import SIZES
-from . import COMMANDS
 from . import options as o
-from .command import Options, command_app
+from .command import Options, command
 from .plot_options import PlotFileOptions
 from .trial import accepted
 
-app = command_app()
 _MAX_JOBS = 256
 """The most processes of a sweep."""
 
@@ -92,7 +90,7 @@ EPILOG = (
 _HEADINGS = {"Training": (StepOptions,), "Options": (TrainingOptions,), **GROUPS, "Rows": (RowOptions,)}
 
 
-@app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings=_HEADINGS)
+@command(EPILOG, headings=_HEADINGS)
 def sweep(
     models: o.NamedModels, options: SweepOptions, columns: _Columns, plot: PlotFileOptions, output: RowOutputOptions
 ) -> None:

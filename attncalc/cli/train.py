@@ -13,13 +13,10 @@ from ..api.training import request_answer, request_report, trainable_report
 from ..errors import AttncalcError
 from ..report.lists import tell
 from ..units import BYTES, GIB, human, parse_amount, truncate
-from . import COMMANDS
 from . import options as o
-from .command import Options, command_app
+from .command import Options, command
 from .plot_options import PlotOptions
 from .trial import accepted
-
-app = command_app()
 
 
 class ScreenOptions(Options):
@@ -42,7 +39,7 @@ _OLDER_ERROR = re.compile(  # of PyTorch 2.0
 EPILOG = "For example: attncalc train llama3-8b --gpu rtx-4090 --lora r=16 --weights-dtype nf4 -c 2048"
 
 
-@app.command(help=COMMANDS["train"], epilog=EPILOG, headings=GROUPS)
+@command(EPILOG, headings=GROUPS)
 def train(
     model: o.NamedModel, options: TrainOptions, screen: ScreenOptions, plot: PlotOptions, output: o.CheckedOutputOptions
 ) -> None:

@@ -18,10 +18,9 @@ from ..options import COUNT, TEXT, Count, Parser, With, options_of, parsed
 from ..records import NamedTuple
 from ..report.lists import tell
 from ..units import long_option, parse_decimal, truncate
-from . import COMMANDS
 from . import options as o
 from .catalogue import CATALOGUE, QUICK
-from .command import Options, command_app
+from .command import Options, command
 from .plot_options import PlotOptions
 from .trial import accepted
 
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
     from ..verify.devices import Device
     from ..verify.options import VerifyOptions
-
-
-app = command_app()
 
 
 class Verified(NamedTuple):
@@ -154,7 +150,7 @@ EPILOG = (
 )
 
 
-@app.command(help=COMMANDS["verify"], epilog=EPILOG)
+@command(EPILOG)
 def verify(
     model: o.NamedModelOptions,
     further: FurtherModels,

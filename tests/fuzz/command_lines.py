@@ -130,7 +130,7 @@ class Known:
 def options(command: str) -> tuple[Known, ...]:
     """Return the options of a command, or of a subcommand as 'presets add'."""
     name, _, subcommand = command.partition(" ")
-    found = get_command(import_module(f"attncalc.cli.{name}").app)
+    found = get_command(getattr(import_module(f"attncalc.cli.{name}"), name))
     if subcommand:
         found = found.commands[subcommand]  # type: ignore[attr-defined]
     return tuple(Known(parameter) for parameter in found.params if parameter.param_type_name == "option")
