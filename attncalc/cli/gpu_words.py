@@ -94,11 +94,12 @@ def read_listing(text: str, wanted: int = 0) -> Listing:
         cells = [(title, total, total - free) for title, total, free in cells]
     listed = [*_LISTED.findall(text)]
     slices = [(int(size), f"{title} MIG {profile}") for title, of in listed for profile, size in _SLICE.findall(of)]
-    for number, used, total in _MIG_ROW.findall(text) if rows else ():
-        title, whole, _ = rows[int(number)]
-        eighths, known = max(1, round(8 * int(total) / int(whole))), gpu_of_device(title, int(whole) * MIB)
-        profile = f"{eighths - (eighths > 3)}g.{(known.memory_gb if known else 0) * eighths // 8}gb"
-        slices.append((int(total) - int(used), f"{title} MIG {profile}"))
+    for number, used, total in _MIG_ROW.findall(text):
+        for title, whole, _ in rows[int(number) :][:1]:
+            if known := gpu_of_device(title, int(whole) * MIB):
+                eighths = max(1, round(8 * int(total) / int(whole)))
+                profile = f"{eighths - (eighths > 3)}g.{known.memory_gb * eighths // 8}gb"  # 3g.40gb has 4/8 and 3/7
+                slices.append((int(total) - int(used), f"{known.name}-{profile}:{total}MiB"))
     if slices:
         of = f", the {'freest' if rows else 'largest'} of {len(slices)} slices: a process sees one"
         note = of if len(slices) > 1 else ""
