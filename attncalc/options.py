@@ -83,6 +83,7 @@ _KNOWN_WEIGHTS = tuple(dict.fromkeys([*DTYPES, *FILE_TYPES]))
 
 def _weights_dtype(text: str, name: str) -> str:
     given = dtype_name(text).lower()
+    given = given[5:] if given in ("gptq-int4", "gptq-int8") else given
     given = usual_dtype(given) or given if given.startswith("awq") else _WEIGHT_TYPES.get(given, given)
     if given in FILE_TYPES:
         return given

@@ -105,7 +105,7 @@ _IGNORED_FLAGS = (
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
     program=re.compile(
-        r"(?:.*/)?sglang serve|(?:-m )?sglang\.launch_server|(?:.*/)?sglang:(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
+        r"(?:.*/)?sglang serve|(?:-m )?sglang\.launch_server|(?:.*/)?sglang:(?=\S)(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
     ),
     models=("--model-path", "--model"),
     names={
