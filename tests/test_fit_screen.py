@@ -356,7 +356,7 @@ def test_words_replace_the_bar(plain: bool, environment: dict[str, str]) -> None
     with pytest.MonkeyPatch.context() as patch:
         screen = on_terminal(fit_report(FIT), patch, plain=plain, **environment)
     assert not set(screen) & set("█▓▒░")
-    assert "\n  weights 15.3 GiB, runtime 0.9 to 2.9 GiB, KV cache 3.5 to 5.9 GiB\n" in screen
+    assert "\n  weights 15.3 GiB, runtime 0.9 to 2.9 GiB, 3.5 to 5.9 GiB for the KV cache\n" in screen
     assert "\n  vLLM takes 21.6 of the GPU's 23.5 GiB (--gpu-memory-utilization 0.92)\n" in screen
 
 

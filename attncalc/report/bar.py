@@ -43,7 +43,7 @@ class Bar(NamedTuple):
     def words(self) -> tuple[str, str]:
         """Return what the bar shows in two sentences: both ends of a range, '0.3 to 2.4'."""
         runtime = f"runtime {gib_range(*self.runtime)} GiB, " if self.runtime[1] else ""
-        weights, cache = f"weights {gib(self.weights)} GiB", f"KV cache {gib_range(*self.cache)} GiB"
+        weights, cache = f"weights {gib(self.weights)} GiB", f"{gib_range(*self.cache)} GiB for the KV cache"
         return f"{weights}, {runtime}{cache}", self._limits()
 
     def lines(self) -> tuple[Line, ...]:
