@@ -34,7 +34,9 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
     `fit` does.
     """
     wanted = context or USEFUL_CONTEXT
-    quants = sorted(map(_quant, requests), key=lambda one: (-one.figures["weights"].whole, one.name in _RARE))
+    answers = [(name, Answer.to(request)) for name, request in requests]
+    found = [_Quant(name, one, answer_figures(one), sure_limits(one.resolved)[0]) for name, one in answers]
+    quants = sorted(found, key=lambda one: (-one.figures["weights"].whole, one.name in _RARE))
     holding = [one for one in quants if one.longest >= wanted]
     best = next((one for one in holding if one.name not in _RARE), next(iter(holding), None))
     which = "the largest" if best in holding[:1] else "the largest usual one"
@@ -73,12 +75,6 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
         },
         verdict="fits" if fits else "does_not_fit",
     )
-
-
-def _quant(named: tuple[str, FitRequest]) -> _Quant:
-    name, request = named
-    answer = Answer.to(request)
-    return _Quant(name, answer, answer_figures(answer), sure_limits(answer.resolved)[0])
 
 
 def _verdict(chosen: _Quant, wanted: int, which: str) -> str:
