@@ -529,8 +529,9 @@ class Words:
         if is_family or word.lower() in NEGATIONS:
             return Item("unknown", word, word, is_guess=True)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
-        if found and close and found.kind == "idea" and is_plain(word) and not is_one_slip(word.lower(), close[0]):
-            found, close = None, []  # 'expected' is not 'experts'
+        is_other = is_plain(word) and bool(close) and not is_one_slip(word.lower(), close[0])
+        if found and close and found.kind == "idea" and (is_other or starting_with(word.partition("-")[0])):
+            found, close = None, []  # 'expected' is not 'experts', and 'qwen3-embedding' not 'tied-embedding'
         if found:
             # there is one Llama with 405B
             is_only = bool(size) and models == close and found.text[:4].lower() == word[:4].lower()
