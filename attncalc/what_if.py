@@ -283,9 +283,9 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     layers, heads = sizes.get("layers"), sizes.get("heads", sizes.get("kv_heads"))
     head_dim, d_model = sizes.get("head_dim"), sizes.get("d_model")
     if layers is None or heads is None or (head_dim is None and d_model is None):
-        missing = "--layers" if layers is None else "--heads" if heads is None else "--head-dim or --d-model"
+        wanted = {"--layers": layers, "--heads": heads, "--head-dim or --d-model": head_dim or d_model}
         raise MissingError(
-            f"a model of your own sizes needs {missing}",
+            f"a model of your own sizes needs {', '.join(name for name, size in wanted.items() if size is None)}",
             "for example --layers 32 --heads 32 --kv-heads 8 --head-dim 128; the MLP is --d-ff, and --vocab-size",
         )
     assumed = ["RMSNorm, no biases"]

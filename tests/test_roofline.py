@@ -462,7 +462,7 @@ def test_figures_keep_their_names_and_labels_name_a_bound() -> None:
     assert (more["prefill_bound_by"], more["decode_bound_by"], more["gpu"]) == ("compute", "memory", "h100-80gb")
     notes = " ".join(roofline_notes(model, workload, bounds))
     assert "Times are of one of 2 devices, without the communication between them." in notes
-    assert "memory-bound at every batch" in notes
+    assert f"At a context of {workload.context:,} tokens decode is memory-bound at every batch" in notes
 
 
 def test_mha_gqa_mqa_and_mla_are_compared() -> None:

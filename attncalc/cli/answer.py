@@ -249,7 +249,7 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
         return "'attncalc help' has the commands with examples, and 'attncalc explain' the terms that it explains"
     for word in map(truncate, unread):
         is_name = re.fullmatch(r"\d+(\.\d+)?[bB]|[a-z]{3,}", word) and any(one.matches(word) for one in presets())
-        models = hint(word).rstrip("? ") if re.search("[A-Za-z]", word) else ""
+        models = hint(word).rstrip("?; ") if re.search("[A-Za-z]", word) else ""
         models = models or (f"'attncalc presets {word}' lists models" if is_name else "")
         models = models if "MODEL" in found.missing or models.startswith("which one") else ""
         (notes if models else unknown).append(models or word)

@@ -64,6 +64,7 @@ _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 _REASON = "why|how come"
 """Those that ask for a reason, which is said in words beside a model's figures."""
+_SAVES = "saves?|saving|savings"
 
 
 def numbers_given(items: Iterable[Item]) -> dict[str, Fraction]:
@@ -129,6 +130,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     named = " ".join(item.means for item in items)
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price|budget)", named) is None)
     asks_why = any(re.match(_WHY, item.typed.lower()) for item in items)
+    votes["params"] += 2 * (asks_why and any(item.idea and item.idea.means == "params" for item in items))
     votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
     votes["train"] += 3 * any(item.idea and item.idea.means == "train" for item in items)  # 'grpo with vllm'
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
@@ -147,7 +149,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["plan"] += 9 * (any(item.is_asked and "--rate" in str(item.idea) for item in items) and kinds["gpu"] > 0)
     votes["plan"] += 9 * any(len(one) > 3 for one in counts)
     votes["compare"] += 3 * (kinds["model"] > 1)
-    if any(re.fullmatch(_REASON, item.typed.lower()) for item in items):
+    if any(re.fullmatch(f"{_REASON}|{_SAVES}", item.typed.lower()) for item in items):
         votes["compare"] += 3 * (kinds["attention"] > 0 and any(item.kind == "model" for item in items))
     votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
     several = (kinds["dtype"] > 1) + (kinds["gpu"] + kinds["size"] > 1)
@@ -301,7 +303,7 @@ class Reading:
 
     def _add_word(self, item: Item) -> None:
         """Add a word of 'explain' or 'presets'."""
-        known = item.idea and self._command == "explain" and not item.is_guess
+        known = item.idea and item.idea.means not in _USUAL and self._command == "explain" and not item.is_guess
         means = [word.lstrip("-") for word in item.idea.words.split()] if item.idea and known else []
         kind = [item.text.partition(":")[0]] * (item.kind == "attention")  # gqa of 'gqa-8'
         words = [item.typed.lstrip("-"), *kind, *means]

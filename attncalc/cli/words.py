@@ -524,8 +524,9 @@ class Words:
         cutoff = 0.75 if not word.isalpha() else 0.8 if len(word) > 4 else 0.86
         close = family[:1] or difflib.get_close_matches(word.lower(), known if len(word) > 3 else (), 1, cutoff)
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
-        names = [name for name in models if re.match(rf"{re.escape(word.lower())}[\d.-]", name)]
-        is_family = len(word) > 2 and word.isalpha() and bool(names)  # 'llama' is not 'ollama'
+        stem = word if family else re.sub(r"[-.\d]+$", "", word)
+        names = [name for name in models if re.match(rf"{re.escape(stem.lower())}[\d.-]", name)]
+        is_family = len(stem) > 2 and stem.isalpha() and bool(names)  # 'llama' is not 'ollama', and 'llama5' neither
         if is_family or word.lower() in NEGATIONS:
             return Item("unknown", word, word, is_guess=True)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)

@@ -292,8 +292,14 @@ def hint(name: str) -> str:
     several = of_size(name) if re.fullmatch(_SIZE, name) else starting_with(name)
     if len(several) > 1:
         return f"which one: {', '.join(several)}? "
-    if several or not (size := re.search(_SIZE, name)):
-        return f"did you mean '{several[0]}'? " if several else did_you_mean(name, [*preset_names(), *_more()])
+    if several:
+        return f"did you mean '{several[0]}'? "
+    if not (size := re.search(_SIZE, name)):
+        from difflib import get_close_matches  # as in errors.py
+
+        of_family = starting_with(re.sub(r"[-.\d]+$", "", name))  # llama5
+        near = get_close_matches(name.lower(), of_family, 5, 0) if re.search(r"\d", name) else []
+        return f"the nearest: {', '.join(near)}; " if near else did_you_mean(name, [*preset_names(), *_more()])
     family = _spelled(name[: size.start()])  # llama2-7b for llama-2-13b, and not llama3.2-3b
     same = {*of_size(size[0])} & (family or {*preset_names()})
     return did_you_mean(name, same or family)

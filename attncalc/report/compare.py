@@ -1,7 +1,7 @@
 """The report of `attncalc compare`: variants of one model's attention, or several models."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..attention import Variant
@@ -9,8 +9,9 @@ from ..cost.cheaper import LONGEST, Cheaper, cheaper
 from ..cost.params import params
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..quantity import ratio
 from ..search import grouped
-from ..units import count
+from ..units import BYTES, count, human
 from ..what_if import what_if
 from ..workload import Workload
 from .charts.compare import compare_picture
@@ -18,7 +19,7 @@ from .compare_rows import Row, attention_of, rows_at
 from .compare_tables import context_tables, model_table, variant_table
 from .fail_if import Condition, checks_of, with_outcomes
 from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
-from .report import Report, heading, rows_of, workload_facts
+from .report import Figure, Report, heading, rows_of, times, workload_facts
 
 _COLUMNS = ("name", "released", "context")
 """The facts of a row in CSV, before its figures."""
@@ -111,6 +112,9 @@ def compare_variants(
     kinds = dict.fromkeys(Variant.parse(text).title for text in further)
     own = [(name, by_name[name], workload) for name in kinds if by_name.get(name, model) != model]
     lines = heading(model, *_workload_line(model, at_contexts))
+    crossovers = _crossovers([(first.name, model, workload), *own], _longest(at_contexts))
+    caches = {} if contexts[1:] else {row.name: row.figures["kv_cache"] for (row,) in rows}
+    answer = [*(_cache_note(caches, name, first.name) for name in kinds), crossovers.pop("answer")]
     layers = [
         (row.facts(released=i == released), tuple(row.figures.values()))
         for i, variant_rows in enumerate(rows)
@@ -127,7 +131,8 @@ def compare_variants(
         (*([_SAME_PARAMS] if same_params else ()), *_variant_notes(rows[released], compared)),
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines, released),
-        **_crossovers([(rows[released][0].name, model, workload), *own], _longest(at_contexts)),
+        answer="\n".join(filter(None, answer)),
+        **crossovers,
     )
 
 
@@ -242,6 +247,17 @@ def _crossovers(named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workl
         "answer": "\n".join(_cheaper_note(names, found) for names, found in pairs if found),
         "extra": {"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
     }
+
+
+def _cache_note(caches: Mapping[str, Figure], name: str, released: str) -> str:
+    """Return a sentence about a variant's cache and that of the released attention, or of MHA; "" without both."""
+    other = "MHA" if name == released else released
+    sizes = [int(caches[one].value or 0) for one in (name, other) if one in caches]
+    if name == other or not all(sizes[:2]) or not sizes[1:]:
+        return ""
+    difference = f"{human(abs(sizes[1] - sizes[0]), BYTES)} {'more' if sizes[1] > sizes[0] else 'less'}"
+    factor = times(ratio(sizes[1], sizes[0]))
+    return f"{name} caches {caches[name].human}, and {other} {caches[other].human}: {factor} as much, {difference}."
 
 
 def _crossover(names: tuple[str, str], found: Cheaper) -> dict[str, Any]:

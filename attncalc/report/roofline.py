@@ -258,9 +258,11 @@ def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
             of_all += f", {float(of_most.tokens_per_second):,.0f} in total for {count(of_most.workload.batch)}"
         step = f"At most {rate:,.{1 if rate < 10 else 0}f} tokens/s{of_all}: a {step}"
     steps = ((step[:1].upper() + step[1:], bounds.decode), ("A prefill", bounds.prefill))
+    larger = "" if bounds.compute_bound_batch is None else f" below batch {count(bounds.compute_bound_batch)}"
+    larger = "" if bounds.host else larger or " at every batch"
     return " ".join(
-        f"{name} takes at least {quotient(step.seconds, SECONDS)}, {step.bound_by}-bound "
-        f"({number(float(step.intensity))} FLOP/byte)."
+        f"{name} takes at least {quotient(step.seconds, SECONDS)}, {step.bound_by}-bound"
+        f"{larger * (step is bounds.decode and step.bound_by == 'memory')} ({number(float(step.intensity))} FLOP/byte)."
         for name, step in steps
         if step
     )
@@ -353,8 +355,9 @@ def _batch_note(bounds: Roofline) -> str:
         experts = ", with the expected experts" if bounds.decode_expected else ""
         return f"Decode is compute-bound from batch {count(bounds.compute_bound_batch)}{experts}."
     return (
-        f"Decode is memory-bound at every batch, since each sequence has its own cache: it reaches at most {limit} "
-        f"FLOP/byte, and this GPU needs {ridge}."
+        f"At a context of {count(bounds.workload.context)} tokens decode is memory-bound at every batch, since each "
+        f"sequence has its own cache: it reaches at most {limit} FLOP/byte, and this GPU needs {ridge}. A shorter "
+        "context has a smaller cache."
     )
 
 

@@ -471,7 +471,10 @@ def _notes(of: Answer) -> Iterator[str]:
     stage = f" Stage {budget.stage.number} of {run.pp} is the most loaded." if run.pp > 1 else ""
     copies = run.master_weights and dtype(run.grad_dtype).bits == 16 and budget.held("temporary")
     of_step = ", with fp32 copies of the gradients" if copies and budget.peak.name == "optimizer step" else ""
-    yield f"Memory peaks during the {budget.peak.name}{of_step}.{stage}"
+    master, moments = int(budget.states.master), int(budget.states.moments)
+    per_weight = f"{4 * (master + moments) / master:.3g} B per parameter" if master else ""
+    of_states = f" Optimizer states are {per_weight}, including 4 B of fp32 master weights." if master else ""
+    yield f"Memory peaks during the {budget.peak.name}{of_step}.{stage}{of_states}"
     yield from _fewest_notes(of)
     yield from _weights_notes(run, budget.states)
     if of.auto and result.verdict != "fits":
