@@ -274,7 +274,7 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the keys of a model file for a decoder that is given by its sizes alone.
 
     Args:
-        sizes: layers, heads, kv_heads, head_dim, d_model, d_ff and vocab_size, as far as they are known.
+        sizes: those of SIZES, experts and experts_per_token, as far as they are known.
 
     Raises AttncalcError if there are none, or a size is missing that the others do not decide.
     """
@@ -302,6 +302,9 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     elif "tie_word_embeddings" not in sizes:
         assumed.append("an lm head with a matrix of its own (--tie-word-embeddings)")
     known = {"n_kv_heads": sizes.get("kv_heads"), "d_head": head_dim, "vocab_size": sizes.get("vocab_size")}
+    if experts := sizes.get("experts"):
+        known |= {"n_experts": experts, "n_experts_per_token": sizes.get("experts_per_token", min(2, experts))}
+        assumed += [] if "experts_per_token" in sizes else [f"{known['n_experts_per_token']} experts per token"]
     return {
         "title": OF_SIZES,
         "assumed": f"{'; '.join(assumed)}.",

@@ -41,6 +41,15 @@ def test_sizes_alone_have_the_parameters_of_llama_3_8b(ask: Ask) -> None:
     assert results(answer)["params_total"] == int(params("llama3-8b").total) == 8_030_261_248
 
 
+def test_sizes_alone_have_the_parameters_of_mixtral(ask: Ask) -> None:
+    # arXiv:2401.04088: 47B parameters, of which 13B are active
+    words = map(str, (*SIZES_OF_LLAMA_3_8B, "--d-ff", 14336, "--vocab-size", 32000, "--experts", 8))
+    answer = ask("params", *words, "--json")
+    found = params("mixtral-8x7b")
+    assert results(answer)["params_total"] == int(found.total) == 46_702_792_704
+    assert results(answer)["params_active"] == int(found.active) == 12_879_925_248
+
+
 def test_other_widths_change_a_model() -> None:
     # d_model 768 to 1024 and d_ff to 4096, 12 layers: 4 d^2 + 4 d and 2 d d_ff + d_ff + d each, and 2 norms of 2 d
     d, d_ff, vocabulary, positions = 1024, 4096, 1000, 1024

@@ -35,7 +35,7 @@ _DENIALS = ("not", "never", "no", "instead", "without")
 _SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
 _UNLIKELY = {"N--context": r"\d{1,2}", "SIZE--gpu SIZ": r"\d{4,}", "RANKtrain --l": r".*[kKmM,].*"}
 """{placeholder and start of what an idea means: numbers that it hardly has, as '3 epochs' after 'context'}."""
-_MOST_IDEAS = 6
+_MOST_IDEAS = 8
 _CHANGED = r"(?i)doubl\w+|halv\w+|half|twice|improv\w+|increas\w+|reduc\w+|saves?|savings?|gains?|lowers?|worth"
 
 
@@ -203,7 +203,7 @@ def with_values(items: Sequence[Item]) -> list[Item]:
     """
     has_price = any(item.text == "--price" and item.value for item in items)
     takers = [i for i, item in enumerate(items) if item.takes and not (has_price and "--price" in item.idea.means)]  # type: ignore[union-attr]
-    takers = takers[:_MOST_IDEAS]
+    takers, further = takers[:_MOST_IDEAS], takers[_MOST_IDEAS:]
 
     def cost(chosen: Sequence[int | None]) -> tuple[float, int, int]:
         left = [item for i, item in enumerate(items) if i not in chosen and item.kind in ("number", "share", "time")]
@@ -219,11 +219,12 @@ def with_values(items: Sequence[Item]) -> list[Item]:
     choices = product(*([*_beside(i, items), None] for i in takers))
     chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)
     values = {i: items[j].text for i, j in zip(takers, chosen, strict=True) if j is not None}
-    return [
+    found = [
         item._replace(value=_of_mac(item, values[i]) if i in values else item.value)
         for i, item in enumerate(items)
         if i not in chosen
     ]
+    return with_values(found) if further and values else found
 
 
 def with_active(items: Sequence[Item]) -> Sequence[Item]:
@@ -325,7 +326,7 @@ def _nearest_size(size: str) -> list[str]:
     from ..cost.params import params
 
     asked = number(size) or Fraction(1)
-    ratios = {name: abs(log2(int(params(load(name)).total) / max(int(asked), 1))) for name in usual_dense()}
+    ratios = {name: abs(log2(int(params(load(name)).total) / max(int(asked), 1))) for name in (*usual_dense(), "gpt2")}
     nearest = min(ratios, key=lambda name: ratios[name])
     return [nearest] if ratios[nearest] < 0.6 else []
 

@@ -130,7 +130,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     named = " ".join(item.means for item in items)
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price|budget)", named) is None)
     asks_why = any(re.match(_WHY, item.typed.lower()) for item in items)
-    votes["params"] += 2 * (asks_why and any(item.idea and item.idea.means == "params" for item in items))
+    votes["params"] += 2 * (asks_why and any(item.means == "params" for item in items))
     votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
     votes["train"] += 3 * any(item.idea and item.idea.means == "train" for item in items)  # 'grpo with vllm'
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
@@ -166,7 +166,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["presets"] += 9 * all(item.kind == "unknown" for item in items)  # 'qwen'
     models = [item.text for item in items if item.kind == "model" and preset_of(item.text)]
     if models and not load(models[0]).main.has_cache:
-        votes |= {"fit": 0, "memory": votes["memory"] + votes["fit"]}  # an encoder has no cache
+        votes |= {"fit": 0, "memory": votes["memory"] + votes["fit"] * (votes["train"] < 2)}  # an encoder has no cache
     if typed:
         votes[typed] = 99
     return sorted(votes.items(), key=lambda one: -one[1])
@@ -303,7 +303,8 @@ class Reading:
 
     def _add_word(self, item: Item) -> None:
         """Add a word of 'explain' or 'presets'."""
-        known = item.idea and item.idea.means not in _USUAL and self._command == "explain" and not item.is_guess
+        # the other words of 'slow', which means `fit`, are none of this one
+        known = item.idea and item.idea.means not in _USUAL[:-1] and self._command == "explain" and not item.is_guess
         means = [word.lstrip("-") for word in item.idea.words.split()] if item.idea and known else []
         kind = [item.text.partition(":")[0]] * (item.kind == "attention")  # gqa of 'gqa-8'
         words = [item.typed.lstrip("-"), *kind, *means]
@@ -536,8 +537,10 @@ class Reading:
             if (one.isdigit() and self._has_answer) or (is_reason and re.search(r"\d", one))
         ]
         self._arguments, others = terms_in([one for one in self._arguments if one not in numbers])
-        without = [one for one in self._arguments if one.lower() != "attention"]
-        self._arguments = without if is_term(" ".join(without)) else self._arguments  # 'flops of attention'
+        # 'flops of attention', 'the cache of mla'
+        wider = [["attention"], *[["kv-cache"]] * any(kind_of(one) == "attention" for one in self._arguments)]
+        without = [one for one in self._arguments if not (is_term(one) and find_terms(one) in wider)]
+        self._arguments = without if is_term(" ".join(without)) else self._arguments
         figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
         others += numbers
         is_about_terms = self._asks_meaning or (
@@ -592,21 +595,25 @@ class Reading:
 
     def _compute_training(self) -> None:
         """Compute 2 N and 6 N D: `flops` counts one step with its scores, and a model of 1.5B is only like another."""
-        tokens = [one for one in self._items if "D" in given_by(one) and kind_of(one.value or "") == "billions"]
         model = next((one for one in self._items if one.kind == "model"), None)
-        own = given_by(model) if model and kind_of(model.typed) == "billions" else {}
-        asks_optimum, given = _asks_optimum(self._items), numbers_given(tokens) | own
-        of_token = [item for item in self._items if re.search(r"\btoken$", item.typed)]
-        of_token = of_token if self._command == "flops" and "--phase" in self._found else []
-        if not (tokens or asks_optimum or of_token) or model is None or self._command not in ("flops", "train"):
+        if model is None or self._command not in ("flops", "train"):
             return
-        if (self._command == "flops" or asks_optimum) and preset_of(model.text):
+        tokens = [one for one in self._items if "D" in given_by(one) and kind_of(one.value or "") == "billions"]
+        is_step = self._command == "flops" and "--phase" in self._found
+        of_token = [one for one in self._items if is_step and re.search(r"\btoken$", one.typed)]
+        own = given_by(model) if kind_of(model.typed) == "billions" else {}
+        is_full = self._found.get("--optimizer", ("adamw",))[-1] == "adamw" and "--lora" not in self._found
+        is_near = bool(own) and self._command == "train" and is_full and not of_size(model.typed)
+        asks_optimum = _asks_optimum(self._items)
+        terms = ["chinchilla", "mfu"] if tokens or asks_optimum else ["6nd"] if of_token else []
+        terms += ["training-memory"] if is_near else []
+        given = numbers_given(tokens) | own
+        if terms and (self._command == "flops" or asks_optimum) and preset_of(model.text):
             from ..cost.params import params
 
             self._set("--phase", "train", is_example=True)
             self._use([*tokens, *of_token])
             given.setdefault("N", Fraction(int(params(load(model.text)).active)))
-        terms = ("6nd",) if of_token and not tokens else ("chinchilla", "mfu")
         given |= {"D": Fraction(1)} if "6nd" in terms and "train" in self._found["--phase"] else {}
         gpus, mfu = (self._found.get(name, (usual,))[-1] for name, usual in (("--gpu", ""), ("--mfu", "0.4")))
         number_of, gpu = gpus_of(gpus) if is_valid(gpus_of, gpus) else (None, None)
