@@ -7,19 +7,7 @@ from typing import Annotated, TypedDict, get_args
 from ..attention import Variant
 from ..config.size_names import NAMES
 from ..engines.options import SplitCacheOptions
-from ..options import (
-    CACHE_DTYPE,
-    COUNT,
-    COUNT_OR_ZERO,
-    YES_OR_NO,
-    Count,
-    Option,
-    Parser,
-    With,
-    choice,
-    dtype_name,
-    options_of,
-)
+from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, With, choice, dtype_name, options_of
 from ..ranges import split_list
 from ..units import dtype, long_option, parse_count
 from ..what_if import parse_pattern
@@ -105,7 +93,11 @@ class OtherSizeOptions(TypedDict, total=False):
         "What if its vocabulary had N tokens.",
         With(also=f"{_named('vocab_size', but='vocab_size')} --vocab"),
     ]
-    tie_word_embeddings: Annotated[bool | None, YES_OR_NO, "What if the lm head shared the embedding's matrix, or not."]
+    tie_word_embeddings: Annotated[
+        bool | None,
+        "What if the lm head shared the embedding's matrix, or not.",
+        With(names="--tie-word-embeddings/--no-tie-word-embeddings"),
+    ]
     window: Annotated[
         Count | None,
         COUNT,

@@ -12,7 +12,7 @@ from ..config.presets import of_size, preset_of, starting_with, usual_dense
 from ..errors import is_valid
 from ..hardware import PER_NODE
 from ..model import plural
-from ..vocabulary import FAMILIES, NO_FIGURE, OTHER_SIZES, PLACEHOLDERS, Idea
+from ..vocabulary import FAMILIES, NO_FIGURE, OTHER_SIZES, Idea
 from .arithmetic import number
 from .gpu_words import gpu_in
 from .kinds import Item, is_context, is_instance, kind_of, parts_of_names
@@ -80,7 +80,8 @@ def with_neighbours(items: Sequence[Item]) -> list[Item]:
             found[i] = item._replace(kind="unknown")  # '10000 samples', '50 GB disk'
         elif item.kind == "model" and after.typed.lower() in OTHER_SIZES and not re.search(r"\d[bB]\b", item.typed):
             found[i + 1] = Item("unknown", after.text, f"{item.typed} {after.typed}", is_guess=True)  # 'gpt-3 xl'
-        elif item.text in EITHER and i and _takes_too(found[i - 1], after):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
+        elif item.text in EITHER and i and found[i - 1].value and after.kind in found[i - 1]._replace(value=None).takes:
+            # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
             found[i + 1] = found[i - 1]._replace(value=after.text)
     return found
 
@@ -114,11 +115,6 @@ def without_denied(items: Sequence[Item]) -> Sequence[Item]:
         elif after.kind == "attention" and any(one.typed.endswith("n't") for one in items[max(i - 1, 0) : i + 1]):
             found[i + 1] = Item("filler", after.text, after.typed)  # 'phi-3-mini doesn't have GQA'
     return found
-
-
-def _takes_too(item: Item, other: Item) -> bool:
-    """Return whether an idea with a value may have another item as a further one."""
-    return bool(item.idea and item.value and other.kind in PLACEHOLDERS.get(item.idea.takes, ()))
 
 
 def without_empty(items: Sequence[Item]) -> list[Item]:

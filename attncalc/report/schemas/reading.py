@@ -82,7 +82,9 @@ def properties(keys: Mapping[str, Any]) -> dict[str, Schema]:
         if group == key:
             found[key] = _schema(node)
         elif "." in group:
-            found |= {key: _of_key(row) for key, row in _code(f"report.{group}").items()}
+            for name, row in _code(f"report.{group}").items():
+                is_figure = isinstance(row, FigureRow)
+                found[name] = {"description": row.description, **_value(row)} if is_figure else row
         else:
             found |= properties(_file("groups")[group])
     return found
@@ -175,11 +177,6 @@ def _figures(rows: Sequence[FigureRow], sometimes: Iterable[FigureRow]) -> Schem
 def _figure(row: FigureRow, name: Schema) -> Schema:
     described = {"name": name, "unit": {"const": row.unit}, "value": _value(row)}
     return {"description": f"{row.name}: {row.description}", "properties": described}
-
-
-def _of_key(row: Schema | FigureRow) -> Schema:
-    """Return the schema of a key that the code declares, which may be a figure's."""
-    return {"description": row.description, **_value(row)} if isinstance(row, FigureRow) else row
 
 
 def _value(row: FigureRow) -> Schema:
