@@ -38,11 +38,13 @@ class Bar(NamedTuple):
     weights: int
     runtime: tuple[int, int]  # the least and the most that the engine keeps besides weights and cache
     cache: tuple[int, int]  # the least and the most that is left for the cache
+    has_others: bool = False  # whether the runtime has what other programs hold
     owner: str = "the GPU"  # what has the memory: 'the GPU', 'each GPU', 'the CPU'
 
     def words(self) -> tuple[str, str]:
         """Return what the bar shows in two sentences: both ends of a range, '0.3 to 2.4'."""
-        runtime = f"runtime {gib_range(*self.runtime)} GiB, " if self.runtime[1] else ""
+        label = "runtime and other programs" if self.has_others else "runtime"
+        runtime = f"{label} {gib_range(*self.runtime)} GiB, " if self.runtime[1] else ""
         weights, cache = f"weights {gib(self.weights)} GiB", f"{gib_range(*self.cache)} GiB for the KV cache"
         return f"{weights}, {runtime}{cache}", self._limits()
 

@@ -64,8 +64,8 @@ def answer_report(
     details, bar = detail_figures(result, figures), _memory_bar(result)
     bounds, per_user = _bounds(answer, with_variants) if with_bounds else Section(()), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
-    in_verdict = [f"{WARNING}{text}" for text in beyond(answer.resolved.model, answer.resolved.workload)]
-    on_screen = tuple(note for note in notes if note not in in_verdict)
+    in_verdict = [*beyond(resolved.model, resolved.workload)]
+    on_screen = tuple(note for note in notes if note.removeprefix(WARNING) not in in_verdict)
     times = _times(answer, roofline)
     head, *facts = _heading(answer, with_speed=not times)
     report = Report(
@@ -421,6 +421,7 @@ def _memory_bar(result: FitResult) -> Bar | None:
         weights=int(budget.weights.total),
         runtime=(max(0, budget.reserve.low), budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
+        has_others=any(part.name == "other_memory" for part in budget.reserve.runtime.parts),
         owner="the CPU" if resolved.gpu and resolved.gpu.is_cpu else "each GPU" if resolved.gpus > 1 else "the GPU",
     )
 
