@@ -411,7 +411,8 @@ class Words:
         ended = [word[-1] in "?!,;:." for word in said]
         i = 0
         while i < len(text):
-            most = 6 if text[i].lower() in parts_of_names() else 4  # 'deepseek r1 distill qwen 32b'
+            family = re.sub(r"\d.*", "", text[i].lower())  # of 'deepseek r1 distill qwen 32b', 'qwen3 30b a3b 2507'
+            most = 6 if family in parts_of_names() else 4
             lengths = range(min(most, len(text) - i), 0, -1)
             found = ((length, item) for length in lengths if (item := self._of_phrase(text[i : i + length])))
             guess = next(found, None) or self._misspelled(text[i : i + 6])
