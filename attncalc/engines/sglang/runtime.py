@@ -108,7 +108,8 @@ def _loading(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
     the indices of their inputs, and their order, as int32 (compressed_tensors_wNa16_moe.py): 1.27 GiB of Kimi-K2.5 on
     8 GPUs. With CUTLASS, which runs experts in NVFP4 on RTX Blackwell GPUs, the scales of down take half of a block of
     memory and the next layer's matrices the rest: it stays when the scales are copied (modelopt_quant.py). One log has
-    this, so the range begins without it.
+    this, so the range begins without it. On Hopper triton_kernels holds experts in MXFP4 in a padded layout, and the
+    released scales stay too (mxfp4.py): 2.17 GiB of gpt-oss 20B in one start on an H100, four times its scales.
     """
     is_packed = facts.weights_dtype not in ("bf16", "fp16", "fp32", "mxfp4")
     above = facts.weights * 6 // (5 * facts.model.main.n_layers) if is_packed else 0
@@ -130,7 +131,11 @@ def _left_of_experts(facts: RuntimeFacts[SglangArgs]) -> int:
     if gpu.vendor == "AMD" and experts_dtype == "int4":
         inputs = symbol("inputs", inputs, "inputs of both products of all experts")
         return inputs * symbol("bytes_indices", 8, "two int32")
-    runs_cutlass = experts_dtype == "fp4" and gpu.compute_capability and gpu.compute_capability[0] == 12
+    generation = gpu.compute_capability[0] if gpu.compute_capability else 0
+    if experts_dtype == "mxfp4" and generation == 9:
+        copies = symbol("copies", 4, "the released scales, and what the layout adds")
+        return symbol("scales", scales * 3 // 2, "bytes of the scales of all experts") * copies
+    runs_cutlass = experts_dtype == "fp4" and generation == 12
     return symbol("scales", scales if runs_cutlass else 0, "bytes of the scales of all experts' down matrices")
 
 
