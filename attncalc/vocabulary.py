@@ -104,8 +104,8 @@ def _idea(line: str) -> Idea:
 _LINES = Path(__file__).with_name("vocabulary.txt").read_text(encoding="utf-8").splitlines()
 _NAMED = dict(line.split(": ", 1) for line in _LINES if re.match("[A-Z_]+: ", line))
 IDEAS = tuple(_idea(line) for line in _LINES if re.match("[^#A-Z]", line))
-FILLER, NEGATIONS, COUNTS, THIS_MACHINE, OTHER_SIZES = (
-    frozenset(_NAMED[name].split()) for name in ("FILLER", "NEGATIONS", "COUNTS", "THIS_MACHINE", "OTHER_SIZES")
+FILLER, GLUE, NEGATIONS, COUNTS, THIS_MACHINE, OTHER_SIZES = (
+    frozenset(_NAMED[name].split()) for name in ("FILLER", "GLUE", "NEGATIONS", "COUNTS", "THIS_MACHINE", "OTHER_SIZES")
 )
 NUMBERS, NEWEST, FAMILIES, SAME, SYMBOLS, CLOUDS, MESSAGES = (
     dict(pair.split("=") for pair in _NAMED[name].split())

@@ -12,18 +12,11 @@ from ..config.presets import of_size, preset_of, starting_with, usual_dense
 from ..errors import is_valid
 from ..hardware import PER_NODE
 from ..model import plural
-from ..vocabulary import FAMILIES, NO_FIGURE, OTHER_SIZES, Idea
+from ..vocabulary import FAMILIES, GLUE, NO_FIGURE, OTHER_SIZES, Idea
 from .arithmetic import number
 from .gpu_words import gpu_in
 from .kinds import Item, is_context, is_instance, kind_of, parts_of_names
 
-_GLUE = frozenset(
-    (
-        *("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens", "running"),
-        *("active", "under", "below", "must", "be"),
-    )
-)
-"""Words between an idea and its value: 'a batch of 8'."""
 EITHER = ("vs", "versus", "or", "and")
 _HAS = dict.fromkeys(("use", "uses", "using", "have", "has"), ("attention",)) | {"support": ("dtype",)}
 """{verb of a question about what there is: the kinds of words that it asks for, and does not set}."""
@@ -206,7 +199,7 @@ def with_values(items: Sequence[Item]) -> list[Item]:
         pairs = [(i, j) for i, j in zip(takers, chosen, strict=True) if j is not None]
         before, distance = sum(j < i for i, j in pairs), sum(abs(j - i) for i, j in pairs)
         without = (
-            0.5 if "gpu" in items[i].takes or items[i].text in _GLUE else 1
+            0.5 if "gpu" in items[i].takes or items[i].text in GLUE else 1
             for i, j in zip(takers, chosen, strict=True)
             if j is None
         )
@@ -364,7 +357,7 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
     """Yield the places of the words after and before an idea that may be its value."""
     for step in (1, -1):
         j = i + step
-        while 0 <= j < len(items) and items[j].text.lower() in _GLUE and items[j].value is None:
+        while 0 <= j < len(items) and items[j].text.lower() in GLUE and items[j].value is None:
             j += step
         idea = items[i].idea
         is_batch = idea is not None and (("--batch" in idea.means and step == 1) or idea.means == "--batch N")

@@ -252,11 +252,10 @@ def _crossovers(named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workl
 def _cache_note(caches: Mapping[str, Figure], name: str, released: str) -> str:
     """Return a sentence about a variant's cache and that of the released attention, or of MHA; "" without both."""
     other = "MHA" if name == released else released
-    sizes = [int(caches[one].value or 0) for one in (name, other) if one in caches]
-    if name == other or not all(sizes[:2]) or not sizes[1:]:
+    own, base = (int(caches[one].value or 0) if one in caches else 0 for one in (name, other))
+    if name == other or not own or not base:
         return ""
-    difference = f"{human(abs(sizes[1] - sizes[0]), BYTES)} {'more' if sizes[1] > sizes[0] else 'less'}"
-    factor = times(ratio(sizes[1], sizes[0]))
+    factor, difference = times(ratio(base, own)), f"{human(abs(base - own), BYTES)} {'more' if base > own else 'less'}"
     return f"{name} caches {caches[name].human}, and {other} {caches[other].human}: {factor} as much, {difference}."
 
 

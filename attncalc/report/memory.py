@@ -64,10 +64,8 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         f"activations in {in_dtype.name} ({in_dtype.note})",
         f"scores B x n_heads x S x T = {' x '.join(map(count, largest.score_shape))}",
     )
-    answer = ""
-    if not model.main.has_cache:  # for which `fit` has no answer
-        held = human(weights(model, in_dtype=in_dtype.name).total, BYTES)
-        answer = f"The weights take {held} in {in_dtype.name}. A pass adds the activations of one layer at a time."
+    held = human(weights(model, in_dtype=in_dtype.name).total, BYTES)
+    answer = f"The weights take {held} in {in_dtype.name}. A pass adds the activations of one layer at a time."
     return Report(
         "memory",
         heading(model, *facts),
@@ -78,7 +76,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         _tables(layers, largest, largest_layer(model, activations(model, workload.doubled()))),
         _notes(model, workload, largest),
         _tensors(largest),
-        answer=answer,
+        answer="" if model.main.has_cache else answer,  # an encoder has no `fit`
     )
 
 
