@@ -131,6 +131,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price|budget)", named) is None)
     asks_why = any(re.match(_WHY, item.typed.lower()) for item in items)
     votes["params"] += 2 * (asks_why and any(item.means == "params" for item in items))
+    votes["memory"] += 2 * any(item.means == "memory" for item in items)  # activations 'per layer', which `kv` has too
     votes["plan"] -= 9 * (votes["train"] > 1)  # 'cost of finetuning on 8 h100 at 2.5 dollars'
     votes["train"] += 3 * any(item.idea and item.idea.means == "train" for item in items)  # 'grpo with vllm'
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
