@@ -535,11 +535,24 @@ def test_runs_that_measured_tokens_give_no_gpus_for_a_time_near_the_least(ask: A
 def test_what_to_expect_of_some_gpus_is_the_speed_of_the_median_run(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", "--max-gpus", "8", *LOAD[2:], "--gpu", "h200", "--tp", "8")
     line = next(line for line in ask(*words).out.replace("\n  ", " ").splitlines() if line.startswith("Expect "))
-    users, rate, share = (line.split()[i] for i in (1, 3, -5))
+    found = re.search(r"Expect (\d+) users, ([\d.]+) tokens/s each, ([\d.]+) req.* reaches ([\d.]+) of", line)
+    assert found
+    users, speed, rate, share = found.groups()
+    assert float(speed) == pytest.approx(float(rate) * 500 / int(users), rel=0.01)  # 500 tokens of an answer
     slower = figures_of(ask(*words, "--efficiency", share, "--json").document)
     assert slower["users_all_replicas"] == int(users)
     # the share is shown with two digits: 0.305 to 0.315 for 0.31
     assert slower["tokens_per_second_estimate"] / 500 == pytest.approx(float(rate), rel=0.02)
+
+
+@each(("asked", "share"), [("", 0.31), ("--efficiency 0.5", 1)])
+def test_users_are_told_the_speed_of_each(ask: Ask, asked: str, share: float) -> None:
+    """The tokens/s of all / 300 users, at the share of the published runs; with --efficiency they have theirs."""
+    words = ("plan", "llama3.1-8b", *asked.split(), "--users", "300", *LOAD[2:], "--gpu", "h100")
+    speed = re.search(r"Expect ([\d.]+) tokens/s per concurrent user", ask(*words).out)
+    assert speed
+    of_all = figures_of(ask(*words, "--json").document)["tokens_per_second_estimate"]
+    assert float(speed[1]) == pytest.approx(of_all * share / 300, rel=0.02)
 
 
 def test_a_rate_of_a_day_is_that_of_its_seconds(ask: Ask) -> None:
@@ -628,10 +641,10 @@ def test_the_expected_bill_and_price_of_tokens_are_of_the_same_gpus(ask: Ask) ->
     """At 5M/day x 300 tokens each GPU-month of 730 x 2.5 adds 1825 / (5 x 300 x 730 / 24) = 0.04 per million."""
     words = "plan llama3.1-70b --gpu h100 --price 2.5 --rate 5M/day --prompt 1000 --output-len 300"
     heading = " ".join(ask(*words.split()).out.partition("\n\n")[0].split())
-    expected, best = re.findall(r"(?:Expect (\d+) GPUs|x (\d+)\)).*?([\d,]+) per month.*?([\d.]+) per million", heading)
-    for *gpus, month, price in (expected, best):
+    expected, best = re.findall(r"(?:Expect (\d+) GPUs|x (\d+)\)).*?([\d,]+) per month(?:, ([\d.]+) per mill)?", heading)
+    for *gpus, month, _ in (expected, best):
         assert int(month.replace(",", "")) == 1825 * int("".join(gpus))
-        assert float(price) == pytest.approx(0.04 * int("".join(gpus)))
+    assert float(expected[-1]) == pytest.approx(0.04 * int(expected[0]))
     assert int(expected[0]) > int(best[1])
 
 

@@ -279,12 +279,10 @@ def _cost(row: Row, expected: Row | None) -> str:
     text = f"Price{' at best' * (is_bound and not is_same)}: {float(row.price):,.2f} per hour "
     text += f"({each} per {gpu.instance or 'GPU'} x {count(number_of)}), "
     text += f"{float(row.price_per_month):,.0f} per month ({MONTH_HOURS} h)"
-    if row.price_per_million is None:
+    if row.price_per_million is None or expected:
         return text
-    tokens, of_runs = float(row.price_per_million), None if expected or is_bound else published(row)
-    typical = f", {tokens / of_runs.median:.3g} at the median of published runs" if of_runs else ""
     at_best = "" if demand.efficiency or is_bound else " at best"
-    return f"{text}, {_per_million(row)}{at_best}{typical}"
+    return f"{text}, {_per_million(row)}{at_best}"
 
 
 def _per_million(row: Row) -> str:
@@ -294,36 +292,42 @@ def _per_million(row: Row) -> str:
 def _api(row: Row) -> str:
     """Return what an API costs, and from which rate the GPUs of a row cost less, on average."""
     demand, enough = row.demand, float(row.break_even_rate or 0)
-    of_runs = None if demand.is_bound else published(row)
-    reached, part = of_runs.median if of_runs else 1.0, float(demand.load_factor or 1)
-    most = row.most_requests_per_second * reached * part
+    part = float(demand.load_factor or 1)
+    most = row.most_requests_per_second * part
     prices = list(dict.fromkeys(f"{float(price):,.4g}" for price in demand.api_price or ()))
     text = f"API at {' (input) and '.join(prices)}{' (output)' * len(prices[1:])} per million tokens"
-    rate = float(demand.rate or reached * (row.requests_per_second or 0)) * part
+    rate = float(demand.rate or row.requests_per_second or 0) * part
     if rate and not demand.is_open:
         own, traffic = float(row.price_per_month or 0), row.candidate.users.traffic
         bill, tokens = own * rate / enough, rate * (traffic.prompt + traffic.output) * MONTH_HOURS * 3600 / 10**6
         own_price = f"{own:,.0f} ({own / tokens:,.3g} per million of input and output)"
         text += f": {bill:,.0f} per month for {number(rate)} requests/s, the GPUs {own_price}"
         text += f": the {'API is' if bill < own else 'GPUs are'} cheaper" * (enough <= most)
-    best_case = "" if demand.efficiency or of_runs else " at best"
+    best_case = "" if demand.efficiency else " at best"
     never = "; the API is cheaper at any rate" if enough > most else ""
     at = f"{number(enough)} requests/s, capacity {number(most)}{best_case}"
     return f"{text}. Break-even with {plural(row.gpus, 'GPU')}: {at}{never}"
 
 
-def _expected(typical: Row, of_runs: PublishedRange) -> str:
-    """Return the GPUs, or the users of these, at the speed of the median published run."""
-    gpu, enough = typical.candidate.gpu, plural(typical.gpus, "GPU")
+def _expected(demand: Demand, typical: Row, of_runs: PublishedRange | None, *, has_reason: bool) -> str:
+    """Return the GPUs, the users of these, or the speed of each user, at that of the median published run."""
+    gpu, bill = typical.candidate.gpu, ""
+    each = number(float(typical.tokens_per_second or 0) / typical.asked)
     if typical.demand.is_open:
-        enough = f"{plural(typical.users or 0, 'user')}, {number(typical.requests_per_second or 0)} requests/s"
-    elif gpu.instance:
-        enough = f"{count(typical.nodes)} x {gpu.instance} ({enough})"
-    if typical.price_per_month and not typical.demand.is_open:
-        enough += f" for {float(typical.price_per_month):,.0f} per month"
-    enough += f", {_per_million(typical)}" if typical.price_per_million else ""
-    runs = plural(of_runs.median_runs, "published run")
-    return f"Expect {enough}: the median of {runs} reaches {of_runs.median:.2g} of the best case"
+        enough = f"{plural(typical.users or 0, 'user')}, {each} tokens/s each"
+        enough += f", {number(typical.requests_per_second or 0)} requests/s"
+    elif demand.is_bound:
+        enough = plural(typical.gpus, "GPU")
+        enough = f"{count(typical.nodes)} x {gpu.instance} ({enough})" if gpu.instance else enough
+        bill = f" for {float(typical.price_per_month):,.0f} per month" if typical.price_per_month else ""
+    else:
+        enough = f"{each} tokens/s per{' concurrent' * has_reason} user"
+    enough += bill + (f", {_per_million(typical)}" if typical.price_per_million and of_runs else "")
+    if of_runs is None:
+        return f"Expect {enough}: --efficiency {number(float(demand.efficiency or 1))}"
+    runs, reached = plural(of_runs.median_runs, "published run"), f"{of_runs.median:.2g} of the best case"
+    more = "; faster: --tpot 20/s" * (typical.is_slow and not demand.has_times)
+    return f"Expect {enough}" + f": the median of {runs} reaches {reached}{more}" * has_reason
 
 
 def _heading(plan: Plan) -> tuple[str, ...]:
@@ -345,13 +349,18 @@ def _heading(plan: Plan) -> tuple[str, ...]:
         price = plan.enough.price_per_month
         at_best = " at best" * plan.demand.is_bound
         lines.append(f"Enough{at_best}: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
-    expected = {row.candidate.group[0]: (row, of_runs) for row, of_runs in plan.typical}
+    expected: dict[str, tuple[Row, PublishedRange | None]] = {
+        name: (row, None) for name, row in best.items() if row and row.speed and plan.demand.efficiency
+    }
+    expected |= {row.candidate.group[0]: (row, of_runs) for row, of_runs in plan.typical}
     start = {name: f"{name}: " if len(models) > 1 else "" for name in models}
+    one = len(models) == 1
     for name, row in best.items():
         if name in expected or (row and plan.demand.is_bound and plan.demand.has_times and published(row)):
-            lines.append(start[name] + (_expected(*expected[name]) if name in expected else _NO_EXPECTATION))
-    if len(models) == 1 and prices:
-        lines.append(_cost(plan.rows[0], expected[models[0]][0] if expected else None))
+            told = _expected(plan.demand, *expected[name], has_reason=one) if name in expected else _NO_EXPECTATION
+            lines.append(start[name] + told)
+    if one and prices:
+        lines.append(_cost(plan.rows[0], plan.typical[0][0] if plan.typical else None))
     if plan.demand.api_price:
         of_runs = {name: expected[name][0] if name in expected else row for name, row in best.items()}
         lines += [start[name] + _api(row) for name, row in of_runs.items() if row]
@@ -604,7 +613,8 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     expected = _published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
         low, _, high, runs, *_ = expected.values()
-        yield f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} tokens/s."
+        text = "Expect: the median of published runs; by" if len(_models(plan)) > 1 else "By"
+        yield f"{text} {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} tokens/s."
     if plan.pools:
         rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
         yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."

@@ -605,8 +605,7 @@ class Plan(NamedTuple):
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
     enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
-    # Of each model whose row has published runs, the best row of that GPU at the speed of the median run, and the runs.
-    # None if users alone decide how many GPUs there are
+    # Of each model whose row has published runs, the best row of that GPU at the speed of the median run, and the runs
     typical: tuple[tuple[Row, PublishedRange], ...] = ()
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
@@ -654,7 +653,7 @@ def make_plan(
         sort=sort,
         found=found,
         enough=enough,
-        typical=tuple(filter(None, (_typical(one, found.candidates, demand, sort) for one in best_of_models(kept)))),
+        typical=tuple(filter(None, (_typical(one, found.candidates, sort) for one in best_of_models(kept)))),
     )
 
 
@@ -669,17 +668,15 @@ def published(of: Row) -> PublishedRange | None:
     return published_range(of.candidate.resolved, of.candidate.load(of.requests)) if is_known else None
 
 
-def _typical(
-    best: Row, candidates: Sequence[Candidate], demand: Demand, sort: str
-) -> tuple[Row, PublishedRange] | None:
+def _typical(best: Row, candidates: Sequence[Candidate], sort: str) -> tuple[Row, PublishedRange] | None:
     """Return one of `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those.
 
     If the rows of two classes of runs lead to each other, the slower one decides. None, too, if the GPUs grow 1.5 times
     as much as the speed shrinks: the share of tokens/s that runs reach is not that of a time near the least.
     """
-    same = [one for one in candidates if one.group == best.candidate.group]
-    same = [best.candidate] if demand.is_open else same
-    reached = published(best) if demand.is_bound or demand.is_open else None
+    demand, reached = best.demand, published(best)
+    is_other = demand.is_bound and not demand.is_open  # a slower replica needs more GPUs
+    same = [one for one in candidates if one.group == best.candidate.group] if is_other else [best.candidate]
     tried: dict[PublishedRange, Row] = {}
     while reached is not None and reached not in tried:
         of_runs = sorted_rows(rows(same, demand._replace(efficiency=ratio(round(1000 * reached.median), 1000))), sort)
