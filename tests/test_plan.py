@@ -592,12 +592,22 @@ def test_a_rate_of_a_day_says_that_it_has_no_peak(ask: Ask) -> None:
 
 
 def test_growth_of_a_percentage_is_compound(ask: Ask) -> None:
-    words = ("plan", "qwen3-8b", *LOAD, "--gpu", "h100", "--json", "--growth")
-    sizes = ask(*words, "20%/month").document["growth"]
-    assert [(size["when"], size["users"]) for size in sizes] == [
-        (f"{months} months", math.ceil(500 * 1.2**months)) for months in (3, 6, 12)
+    """A GPU more is due in the first month of which 100 x 1.2^months users exceed the room of the GPUs before."""
+    words = ("plan", "qwen3-8b", *LOAD[2:], "--gpu", "h100", "--tp", "1", "--json", "--growth")
+    room = figures_of(ask(*words[:-1], "--users", "1").document)["users_per_replica"]
+    sizes = ask(*words, "20%/month", "--users", "100").document["growth"]
+    gpus = [1 + math.floor((math.ceil(100 * 1.2**months - 1e-9) - 1) / room) for months in range(13)]
+    due = [months for months in range(1, 13) if gpus[months] > gpus[months - 1] or months == 12]
+    assert [(size["when"], size["gpus"]) for size in sizes] == [
+        (f"{months} month{'s' * (months > 1)}", gpus[months]) for months in due
     ]
-    assert [size["factor"] for size in ask(*words, "2x,50%").document["growth"]] == [2, 1.5]
+    assert [size["factor"] for size in ask(*words, "2x,50%", "--users", "9").document["growth"]] == [2, 1.5]
+
+
+def test_growth_ends_in_the_month_in_which_the_gpus_are_too_few(ask: Ask) -> None:
+    """2 replicas have room for 2 x 403 = 806 users: 200 x 1.15^9 = 704 of them, and not 200 x 1.15^10 = 810."""
+    words = "plan qwen2.5-32b --users 200 --gpu h100 --max-gpus 16 --tp 8 --growth 15%/month".split()
+    assert re.findall(r"(\d+) months: \S+ users +(\S+)", ask(*words).out)[-1] == ("10", "-")
 
 
 def test_an_unreachable_target_says_by_how_much(ask: Ask) -> None:

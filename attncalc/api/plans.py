@@ -261,8 +261,8 @@ def _counts(options: Mapping[str, Any], field: str) -> list[int] | None:
     return None if value is None else parse_counts(as_text(value), options_of(PlanOptions)[field].name)
 
 
-_AFTER = {"month": (3, 6, 12), "year": (1, 2, 3)}
-"""{period of growth: after how many of them the users are given}."""
+_PERIODS = {"month": 12, "year": 3}
+"""{period of growth: for how many of them the users are given}."""
 
 
 def _growth(given: Any) -> dict[float, str]:
@@ -274,9 +274,9 @@ def _growth(given: Any) -> dict[float, str]:
     for part in parts:
         if by_percent := re.fullmatch(r"\+?([\d.]+) ?%(?: ?(?:/|per|a) ?([a-z]+))?", part.lower()):
             more, name = 1 + _number(by_percent[1]) / 100, period(by_percent[2] or "")
-            if by_percent[2] and name not in _AFTER:
+            if by_percent[2] and name not in _PERIODS:
                 raise BadValueError(f"--growth: '{truncate(part)}' has no period", "write 20%/month or 50%/year")
-            found |= {more**n: plural(n, name) for n in _AFTER[name]} if name else {more: ""}
+            found |= {more**n: plural(n, name) for n in range(1, _PERIODS[name] + 1)} if name else {more: ""}
         else:
             found[_number(part.lower().removesuffix("x") or part)] = ""
     return found

@@ -647,9 +647,7 @@ def make_plan(
         too_large=len(found.candidates) - len(every),
         too_slow="" if every else _too_slow(found.candidates, demand),
         demand=demand,
-        growth=tuple(
-            size._replace(when=when) for factor, when in growth.items() for size in _sizes(found, demand, factor, sort)
-        ),
+        growth=_due(kept, [one for factor, when in growth.items() for one in _sizes(found, demand, factor, when, sort)]),
         sort=sort,
         found=found,
         enough=enough,
@@ -705,12 +703,27 @@ def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
     return ""
 
 
-def _sizes(found: Found, demand: Demand, factor: float, sort: str) -> list[Size]:
+def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:
+    """Return the sizes without those of a month or year with as many GPUs as the one before; the last is kept."""
+
+    def gpus(row: Row | None) -> tuple[int, str] | None:
+        return row and (row.gpus, row.candidate.gpu.rented)
+
+    kept, last = list[Size](), {size.model: size for size in sizes}
+    before = {one.candidate.group[0]: gpus(one) for one in best_of_models(now)}
+    for size in sizes:
+        if not size.when or before.get(size.model) != gpus(size.row) or (size.row and size is last[size.model]):
+            kept.append(size)
+        before[size.model] = gpus(size.row)
+    return tuple(kept)
+
+
+def _sizes(found: Found, demand: Demand, factor: float, when: str, sort: str) -> list[Size]:
     """Return what a size needs, for each model."""
     of_all = sorted_rows(rows(found.candidates, demand.times(factor)), sort)
     models = dict.fromkeys(request.model.name for request in found.requests)
     best = {model: next((one for one in of_all if one.candidate.group[0] == model), None) for model in models}
-    return [Size(model, factor, demand.times(factor), row) for model, row in best.items()]
+    return [Size(model, factor, demand.times(factor), row, when) for model, row in best.items()]
 
 
 def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
