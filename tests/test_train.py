@@ -339,6 +339,7 @@ def test_each_change_makes_it_fit() -> None:
         ({"tokens": "15T"}, "tokens needs gpu"),
         ({"tokens": "15T", "gpu": "all"}, "tokens cannot be combined with gpu='all'"),
         ({"mfu": 0.4}, "mfu needs tokens"),
+        ({"days": "3 moons"}, "days: '3 moons' is no number of days"),
         ({"epochs": 3}, "epochs needs tokens"),
         ({"samples": "10K"}, "samples needs gpu"),
         ({"tokens": "1B", "samples": 10}, "tokens cannot be combined with samples"),
@@ -539,13 +540,34 @@ def test_days_follow_from_flops_and_mfu(ask: Ask) -> None:
     assert values["flops_hardware"] > values["flops_per_step"]
 
 
+@each(("gpus", "enough", "first"), [
+    ("--gpu h100", 48, "48 x NVIDIA H100 80GB SXM are enough for 30 days.\n"),
+    ("--gpu 32xh100", 48, "48 x NVIDIA H100 80GB SXM are enough for 30 days, 32 are not.\n"),
+    ("--gpu h100 --tp 8 --pp 2", 48, "48 x NVIDIA H100 80GB SXM are enough"),
+    ("--gpu h100 --tp 8 --pp 4", 64, "64 x NVIDIA H100 80GB SXM are enough"),  # 2 copies of 32
+])  # fmt: skip
+def test_days_ask_for_the_fewest_gpus(ask: Ask, gpus: str, enough: int, first: str) -> None:
+    """33,866 GPU-hours / (30 x 24 h) are 47.04, so that 47 take a few minutes more."""
+    words = f"train llama3.1-8b --tokens 1T --days 30 {gpus}".split()
+    assert ask(*words).out.startswith(first)
+    document = ask(*words, "--json").document
+    given = int(gpus.split("x")[0][-2:]) if "x" in gpus else enough
+    assert (document["gpus_enough"], document["gpus"]) == (enough, given)
+
+
+@each(("text", "days"), [("2 weeks", 14), ("a month", 30.42), ("1-day", 1)])
+def test_days_may_have_a_unit(ask: Ask, text: str, days: float) -> None:
+    """A month has 730 hours."""
+    assert f"enough for {days:.3g} day" in ask("train", "gpt2", "--tokens", "1B", "--gpu", "h100", "--days", text).out
+
+
 def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_have_two_digits(ask: Ask) -> None:
     # 10,000,000 tokens of 32,166,641,664 FLOP at 0.4 x 165.2 TFLOP/s: 4,868 s = 1.352 hours, at 0.4 an hour 0.54
     command = ["train", "llama3.1-8b", "--lora", "r=16", "--weights-dtype", "nf4", "--gpu", "rtx-4090"]
     command += ["--tokens", "10M", "--price", "0.4"]
     first = " ".join(ask(*command).out.split("\n\n")[0].split())
     assert (
-        "10,000,000 tokens, 321.67 PFLOP, take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU of 165.20 TFLOP/s "
+        "10 million tokens, 321.67 PFLOP, take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU of 165.20 TFLOP/s "
         "(assumed; --mfu sets it)." in first
     )
     document = ask(*command, "--json").document
@@ -554,7 +576,7 @@ def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_ha
 
 def test_samples_and_epochs_are_tokens_and_paged_states_are_named(ask: Ask) -> None:
     command = ["train", "gpt2", "--gpu", "a100", "-c", "512", "--optimizer", "paged_adamw_8bit", "--samples", "2K"]
-    assert "3,072,000 tokens, " in " ".join(ask(*command, "--epochs", "3").out.split())  # 2,000 x 512 x 3
+    assert "3,072,000 tokens " in " ".join(ask(*command, "--epochs", "3").out.split())  # 2,000 x 512 x 3
     # 124,439,808 parameters with 2 + 8 / 256 bytes, but 121,344 of vectors with 8: 253,492,000 B
     assert "Paged: CUDA moves the optimizer's 241.75 MiB to the host" in ask(*command).out
 

@@ -12,7 +12,7 @@ from ..errors import AttncalcError, BadValueError
 from ..hardware import Gpu
 from ..options import COUNT, COUNT_OR_ZERO, MONEY, SHARE, TEXT, Count, Parser, With, choice, options_of
 from ..ranges import split_list
-from ..units import dtype, parse_count, truncate
+from ..units import PERIODS, dtype, parse_count, parse_decimal, period, truncate
 from .options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, SizeOptions, TrainingOptions
 
 QUANTIZED = ("nf4", "int8")
@@ -44,6 +44,16 @@ def _tokens(text: str, name: str) -> int:
     powers = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
     number = int(Decimal(match[1]).scaleb(powers[match[2].lower()])) if match else 0
     return number or parse_count(text, name)
+
+
+def _days(text: str, name: str) -> float:
+    """Return the seconds of '30', '6 weeks' or 'a month'."""
+    match = re.fullmatch(r"([\d.]*|an?|one)[ -]?([a-z]*)", text.strip().lower())
+    unit = period(match[2] or "day") if match else None
+    if match is None or unit is None:
+        raise BadValueError(f"{name}: '{truncate(text)}' is no number of days", "write 30, or 6 weeks")
+    numerator, denominator = parse_decimal(match[1] if match[1][:1].isdigit() else "1", name)
+    return PERIODS[unit] * numerator / denominator
 
 
 _AUTO = "or auto: the most that fits"
@@ -270,6 +280,12 @@ class DurationOptions(TypedDict, total=False):
         With(also="--num-samples --dataset-size --examples"),
     ]
     epochs: Annotated[Count | None, COUNT, "Passes over these. Default: 1.", With(also="--num-train-epochs")]
+    days: Annotated[
+        float | str | None,
+        Parser(_days, "N"),
+        "Days within which the tokens must be done, as 30 or '6 weeks': the GPUs that are enough, or as many as given.",
+        With(axis=False),
+    ]
     mfu: Annotated[
         float | str | None,
         SHARE,

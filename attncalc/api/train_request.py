@@ -1,5 +1,6 @@
 """From the options of `attncalc train` to a Training."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
 from ..cost.training.optimizers import OPTIMIZERS
 from ..cost.training.setup import Lora, Training
 from ..cost.training.tensors import stage_tensors
+from ..cost.training.work import duration, work
 from ..errors import AttncalcError, BadValueError, MissingError, NotSupportedError, clash, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
@@ -39,6 +41,7 @@ class TrainRequest(NamedTuple):
     tokens: int | None = None  # tokens to train on; None if not asked
     mfu: float | None = None  # the share of the peak FLOP/s
     price: float | None = None  # the price of a GPU-hour
+    within: tuple[float, int] | None = None  # the seconds that it may take, and how many GPUs are enough; None if open
 
     def at(self, batch: int, context: int) -> "TrainRequest":
         """Return the request with another micro-batch. Raises AttncalcError as `read_train_request` does."""
@@ -57,13 +60,24 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     spec = read_model(model, options, ModelOptions)
     all_gpus = values.get("gpu") == "all"
     auto = _auto(values, all_gpus)
-    run = _training(spec, values, all_gpus)
+    run = _run(spec, values, auto)
     check_kinds(run)
-    if auto and not all_gpus:
-        run = with_auto(run, auto)
     mfu, price, tokens = values.get("mfu"), values.get("price"), _tokens(values, run, all_gpus)
+    within = None
+    if "days" in values and tokens and run.gpu:
+        peak, copy = run.gpu.peak(run.dtype), run.tp * run.pp * run.cp
+        of_one = duration(run, work(run), tokens, float(mfu or USUAL_MFU), peak, None).seconds * run.gpus
+        within = values["days"], copy * math.ceil(of_one / values["days"] / copy)
+        is_open = "gpus" not in values and (isinstance(values["gpu"], Gpu) or gpus_of(str(values["gpu"]))[0] is None)
+        run = _run(spec, {**values, "gpus": within[1]}, auto) if is_open else run
     priced = run.gpu.rented_gpus if run.gpu else 1  # GPUs that the price is of
-    return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price) / priced)
+    return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price) / priced, within)
+
+
+def _run(spec: ModelSpec, values: Mapping[str, Any], auto: str) -> Training:
+    all_gpus = values.get("gpu") == "all"
+    run = _training(spec, values, all_gpus)
+    return with_auto(run, auto) if auto and not all_gpus else run
 
 
 def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | None:
@@ -71,7 +85,7 @@ def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | N
     name, *more = [name for name in ("tokens", "samples") if name in values] or [""]
     if more:
         raise clash("--tokens", "--samples", "give one of them")
-    for other in () if name else ("mfu", "price", "epochs"):
+    for other in () if name else ("mfu", "price", "epochs", "days"):
         if other in values:
             raise MissingError(f"--{other} needs --tokens", "give the tokens to train on, as --tokens 15T")
     if name and all_gpus:

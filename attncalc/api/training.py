@@ -84,7 +84,7 @@ def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: b
     if request.tokens and run.gpu:
         mfu, peak = request.mfu or USUAL_MFU, run.gpu.peak(run.dtype)
         time = duration(run, of_work, request.tokens, mfu, peak, request.price)
-        time = time._replace(assumes_mfu=request.mfu is None)
+        time = time._replace(assumes_mfu=request.mfu is None, within=request.within)
     needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
     usual = map(gpu_of, _USUAL_GPUS) if with_changes and run.gpu is None and run.gpus == 1 else ()
     ways = ways_to_tune(run)

@@ -618,7 +618,8 @@ class Reading:
         given |= {"D": Fraction(1)} if "6nd" in terms and "train" in self._found["--phase"] else {}
         gpus, mfu = (self._found.get(name, (usual,))[-1] for name, usual in (("--gpu", ""), ("--mfu", "0.4")))
         number_of, gpu = gpus_of(gpus) if is_valid(gpus_of, gpus) else (None, None)
-        if gpu and is_valid(gpu.peak, "bf16") and is_valid(SHARE.parse, mfu, ""):
+        asks_gpus = "--days" in self._found and number_of is None
+        if gpu and not asks_gpus and is_valid(gpu.peak, "bf16") and is_valid(SHARE.parse, mfu, ""):
             share = Fraction(*parse_decimal(mfu, "--mfu", upper=1))
             given |= {"GPUs": Fraction(number_of or 1), "peak": Fraction(gpu.peak("bf16")), "MFU": share}
             given |= {"price": price} if (price := number(self._found.get("--price", ("",))[-1])) else {}

@@ -21,13 +21,13 @@ from ..hardware import Gpu
 from ..model import plural
 from ..quantity import Quantity, named, quantity, symbol, total
 from ..records import NamedTuple
-from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, dtype, exact, human
+from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, dtype, exact, human, short
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row
 from .fit import VERDICTS
 from .gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
 from .lists import WIDTH, option_lines
-from .report import LABEL, Column, Figure, Report, Table, workload_facts
+from .report import LABEL, Column, Figure, Report, Table, number, workload_facts
 from .text import HEIGHT, height
 
 if TYPE_CHECKING:
@@ -295,12 +295,17 @@ def _gpu_row(of: Answer) -> GpuRow:
 
 def _heading(of: Answer) -> Iterator[str]:
     run = of.result.run
+    if of.time and of.time.within:
+        seconds, enough = of.time.within
+        gpus = hardware_text(run.gpu, enough).replace("one ", "1 x ") + (" is" if enough == 1 else " are")
+        too_few = f", {count(run.gpus)} {'is' if run.gpus == 1 else 'are'} not" * (run.gpus < enough)
+        yield f"{gpus} enough for {number(seconds / 86400)} day{'s' * (seconds != 86400)}{too_few}."
     yield verdict_text(of)
     if of.time:
         how = " (assumed; --mfu sets it)" if of.time.assumes_mfu else ""
         money = " (--price 2 adds the price)" if of.time.money is None else f", price {_amount(of.time.money)}"
         yield (
-            f"{count(of.time.tokens)} tokens, {human(of.time.total, FLOP)}, take {days_text(of.time.seconds)}: "
+            f"{short(of.time.tokens, PARAMS)} tokens, {human(of.time.total, FLOP)}, take {days_text(of.time.seconds)}: "
             f"{_amount(of.time.gpu_hours)} GPU-hours"
             f"{money}, at {100 * of.time.mfu:g} % MFU of {human(of.time.peak, FLOP)}/s{how}."
         )
@@ -662,4 +667,5 @@ def _extra(of: Answer) -> dict[str, Any]:
         "price": of.time.money if of.time else None,
         "mfu": of.time.mfu if of.time else None,
         "mfu_assumed": of.time.assumes_mfu if of.time else None,
+        "gpus_enough": of.time.within[1] if of.time and of.time.within else None,
     }

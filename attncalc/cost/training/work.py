@@ -29,6 +29,7 @@ class Duration(NamedTuple):
     gpu_hours: float  # hours of all GPUs together
     money: float | None  # their price; None without one
     assumes_mfu: bool = False  # whether the share is a usual one, and not given
+    within: tuple[float, int] | None = None  # the seconds that it may take, and how many GPUs are enough; None if open
 
 
 def work(run: Training) -> Work:
