@@ -276,16 +276,17 @@ def parse_count(text: str, option: str) -> int:
     if not 1 <= number <= MAX_COUNT:
         raise BadValueError(
             f"{option}: '{truncate(text)}' is not a whole number from 1 to 10^30",
-            f"{_COUNT_TIP if re.search('[a-zA-Z]', text) else 'write digits, as 8 or 4096'}{list_tip(text)}",
+            f"{_COUNT_TIP if re.search('[a-zA-Z]', text) else 'write digits, as 8 or 4096'}{list_tip(text, option)}",
         )
     return number
 
 
-def list_tip(text: str) -> str:
+def list_tip(text: str, option: str = "") -> str:
     """Return what to do instead of a list, a range or 'auto', for the tip of an error about a number; else ''."""
     if text.strip().lower() == "auto":
         return "; without it, 'fit' shows the fewest GPUs with their --tp"
-    return "; lists of values belong to sweep, or to compare -c" if "," in text or ".." in text else ""
+    of_list = "plan each model alone" if option == "--users" else "lists of values belong to sweep, or to compare -c"
+    return f"; {of_list}" if "," in text or ".." in text else ""
 
 
 def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:

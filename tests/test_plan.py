@@ -606,8 +606,9 @@ def test_growth_of_a_percentage_is_compound(ask: Ask) -> None:
 
 def test_growth_ends_in_the_month_in_which_the_gpus_are_too_few(ask: Ask) -> None:
     """2 replicas have room for 2 x 403 = 806 users: 200 x 1.15^9 = 704 of them, and not 200 x 1.15^10 = 810."""
-    words = "plan qwen2.5-32b --users 200 --gpu h100 --max-gpus 16 --tp 8 --growth 15%/month".split()
-    assert re.findall(r"(\d+) months: \S+ users +(\S+)", ask(*words).out)[-1] == ("10", "-")
+    gpus = ("--gpu", "h100", "--max-gpus", "16", "--tp", "8")
+    screen = ask("plan", "qwen2.5-32b", "--users", "200", *gpus, "--growth", "15%/month").out
+    assert re.findall(r"(\d+) months: \S+ users +(\S+)", screen)[-1] == ("10", "-")
 
 
 def test_an_unreachable_target_says_by_how_much(ask: Ask) -> None:
@@ -651,7 +652,8 @@ def test_the_expected_bill_and_price_of_tokens_are_of_the_same_gpus(ask: Ask) ->
     """At 5M/day x 300 tokens each GPU-month of 730 x 2.5 adds 1825 / (5 x 300 x 730 / 24) = 0.04 per million."""
     words = "plan llama3.1-70b --gpu h100 --price 2.5 --rate 5M/day --prompt 1000 --output-len 300"
     heading = " ".join(ask(*words.split()).out.partition("\n\n")[0].split())
-    expected, best = re.findall(r"(?:Expect (\d+) GPUs|x (\d+)\)).*?([\d,]+) per month(?:, ([\d.]+) per mill)?", heading)
+    pattern = r"(?:Expect (\d+) GPUs|x (\d+)\)).*?([\d,]+) per month(?:, ([\d.]+) per million)?"
+    expected, best = re.findall(pattern, heading)
     for *gpus, month, _ in (expected, best):
         assert int(month.replace(",", "")) == 1825 * int("".join(gpus))
     assert float(expected[-1]) == pytest.approx(0.04 * int(expected[0]))

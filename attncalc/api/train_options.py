@@ -56,6 +56,7 @@ def _days(text: str, name: str) -> float:
     return PERIODS[unit] * numerator / denominator
 
 
+DAYS = Parser(_days, "N")
 _AUTO = "or auto: the most that fits"
 
 
@@ -280,12 +281,6 @@ class DurationOptions(TypedDict, total=False):
         With(also="--num-samples --dataset-size --examples"),
     ]
     epochs: Annotated[Count | None, COUNT, "Passes over these. Default: 1.", With(also="--num-train-epochs")]
-    days: Annotated[
-        float | str | None,
-        Parser(_days, "N"),
-        "Days within which the tokens must be done, as 30 or '6 weeks': the GPUs that are enough, or as many as given.",
-        With(axis=False),
-    ]
     mfu: Annotated[
         float | str | None,
         SHARE,
@@ -294,9 +289,15 @@ class DurationOptions(TypedDict, total=False):
     ]
 
 
-class HourPriceOptions(TypedDict, total=False):
-    """What a GPU costs."""
+class LimitOptions(TypedDict, total=False):
+    """The days that it may take, and what a GPU costs."""
 
+    days: Annotated[
+        float | str | None,
+        DAYS,
+        "Days within which the tokens must be done, as 30 or '6 weeks': the GPUs that are enough, or as many as given.",
+        With(axis=False),
+    ]
     price: Annotated[float | str | None, MONEY, "Price of a GPU-hour, or of an instance per hour.", With(axis=False)]
 
 
@@ -312,9 +313,7 @@ class StepOptions(
     """The options of a training step that no other command has, and --dtype and --recompute."""
 
 
-class TrainOptions(
-    ModelOptions, TrainSizeOptions, GpuOptions, StepOptions, FrozenOptions, HourPriceOptions, total=False
-):
+class TrainOptions(ModelOptions, TrainSizeOptions, GpuOptions, StepOptions, FrozenOptions, LimitOptions, total=False):
     """The options of `attncalc train`."""
 
 
@@ -325,6 +324,6 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Memory": (MemoryOptions,),
     "Optimizer": (OptimizerOptions,),
     "LoRA": (LoraTrainOptions, FrozenOptions),
-    "Time and money": (DurationOptions, HourPriceOptions),
+    "Time and money": (DurationOptions, LimitOptions),
 }
 """The headings of `attncalc train --help`, with the options below each."""

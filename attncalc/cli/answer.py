@@ -16,6 +16,7 @@ from ..units import truncate
 from ..vocabulary import NO_FIGURE
 from .arithmetic import about_formula
 from .gpu_words import instances_of
+from .kinds import as_typed
 from .pasted import launches, split_launch
 from .pasted_message import about_message, asked_by_message
 from .reading import ANY_MODEL, FOR_PROGRAMS, OF_WORDS, SEVERAL, Reading, numbers_given, readings_of
@@ -91,7 +92,7 @@ def _about_terms(
     """Return the answer to a product of numbers, to 'help gqa', and to words after `explain`; None for other words."""
     typed, *asked = args
     if found := about_formula(
-        " ".join(args), words.symbol, numbers_given(words.items(args)), is_priced=words.command is None
+        " ".join(args), words.symbol, numbers_given(words.items(args)), is_measured=words.command is None
     ):
         return found
     if typed == "help":
@@ -230,7 +231,7 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
     if words.command or len(args) == 1:
         return error.message
     if gaps := found.blocking or found.gaps:
-        return f"not understood: {truncate(', '.join(dict.fromkeys(gaps)))}"
+        return f"not understood: {truncate(', '.join(as_typed(one, args) for one in dict.fromkeys(gaps)), 80)}"
     missing = " and ".join(example.split()[0].replace("MODEL", "a model") for example in found.missing)
     return f"the question lacks {missing}" if missing else error.message
 
@@ -238,7 +239,9 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
 def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> str:
     """Return the command that the arguments mean if it works, and what else to know."""
     command = found.args[0]
-    dropped = (f"leave out {', '.join(words)}: {note}" for note, words in found.dropped.items())
+    dropped = (
+        f"leave out {', '.join(as_typed(one, args) for one in named)}: {note}" for note, named in found.dropped.items()
+    )
     all_notes = dict.fromkeys((*found.notes, *dropped, *found.lacks))
     notes = [note for note in all_notes if f"'attncalc {command} " not in note]
     unread, unknown = [*found.unread, *(word for word in found.left_out if " (" not in word)], list[str]()

@@ -34,6 +34,7 @@ SYMBOL_OF = {
     "--price": "price",
     "--flop-budget": "C",
     "--measured-rate": "tokens_per_second",
+    "--rate-per-gpu": "tokens_per_second_per_GPU",
 }
 """{option: its symbol in the formulas of the glossary}."""
 _LONGEST, _LARGEST = 40, 10**30
@@ -101,15 +102,15 @@ def lines_of(formulas: Sequence[str], given: Mapping[str, Fraction]) -> list[str
 
 
 def about_formula(
-    text: str, symbol: Callable[[str], str], given: Mapping[str, Fraction], *, is_priced: bool
+    text: str, symbol: Callable[[str], str], given: Mapping[str, Fraction], *, is_measured: bool
 ) -> tuple[list[str], list[str]] | None:
     """Return the command that explains a formula of a question, and the lines with its results; None without one.
 
-    `symbol` and `given` are those of `about_product`. With `is_priced` the formula may be the price per token.
+    `symbol` and `given` are those of `about_product`. With `is_measured` the formula may be one of a throughput.
     """
-    term = "price-per-token"
-    if is_priced and (lines := lines_of(TERMS[term].formula, {"GPUs": Fraction(1), **given})):
-        return ["explain", term], lines
+    for term in ("price-per-token", "mfu") if is_measured else ():
+        if lines := lines_of(TERMS[term].formula, {"GPUs": Fraction(1), **given}):
+            return ["explain", term], lines
     if (found := about_product(text, symbol, given)) is None:
         return None
     term, line = found

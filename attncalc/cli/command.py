@@ -15,7 +15,7 @@ import typer
 import typer.core
 
 from ..engines import PROGRAMS
-from ..errors import AttncalcError, NotUnderstoodError
+from ..errors import AttncalcError, BadValueError, NotUnderstoodError
 from ..options import Option, by_name, options_of
 from ..plot import SUFFIXES
 from ..report.formats import FORMATS
@@ -351,7 +351,8 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
                 names = every if len(every) < 5 else [*option.opts, *option.secondary_opts]  # --context has 60
                 also = f"; {', '.join(names)} are the same option" if len(names) > 1 else ""
                 count = "twice" if times == 2 else f"{times} times"
-                raise AttncalcError(f"{option.opts[0]} is given {count}", f"give it once{also}")
+                kind = BadValueError if "%" in " ".join(args) else AttncalcError  # '--users 900 --concurrency 5%'
+                raise kind(f"{option.opts[0]} is given {count}", f"give it once{also}")
         return values, rest, order
 
     parser.parse_args = parse_once

@@ -95,6 +95,17 @@ def rewritten(args: Sequence[str]) -> list[str]:
     return [*args]
 
 
+def as_typed(name: str, args: Sequence[str]) -> str:
+    """Return the words that were rewritten to an option: 'server costs 280000' for 'purchase-price 280000'."""
+    joined, option = " ".join(args), f"--{name}".replace(" ", "=")
+    for pattern, text in REWRITES:
+        for match in re.finditer(pattern, joined):
+            if option in (expanded := match.expand(text)).split():
+                return f"'{match[0].removeprefix(expanded.partition(option)[0]).strip(' ,')}'"
+        joined = re.sub(pattern, text, joined)
+    return name
+
+
 def meant_by(name: str, value: str = "") -> Item:
     """Return an option, or with --preset the model, that other words stand for."""
     if name == "--preset":
@@ -175,7 +186,7 @@ def of_word(word: str) -> Item | None:
 def given_by(item: Item) -> dict[str, Fraction]:
     """Return the number that an item gives to a symbol of a formula: {'L': 32} of '32 layers', {'N': 3e9} of '3b'."""
     if item.kind == "gpu":
-        return {"GPUs": Fraction(gpus_of(item.text)[0] or 1)} if is_valid(gpus_of, item.text) else {}
+        return of_gpus(item.text)
     if item.kind in ("model", "billions"):
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", item.typed)
         return {"N": number(size[0]) or Fraction(0)} if size else {}
@@ -183,6 +194,13 @@ def given_by(item: Item) -> dict[str, Fraction]:
     names = [*(pair[0] for pair in options), item.text]
     value = number(re.sub(r",(?=\d{3}\b)", "", item.value or ""))
     return {} if value is None else {SYMBOL_OF[name]: value for name in names[:1] if name in SYMBOL_OF}
+
+
+def of_gpus(text: str) -> dict[str, Fraction]:
+    """Return the number of GPUs and the peak FLOP/s of one, as far as they are known."""
+    number_of, gpu = gpus_of(text) if is_valid(gpus_of, text) else (None, None)
+    peak = {"peak": Fraction(gpu.peak("bf16"))} if gpu and is_valid(gpu.peak, "bf16") else {}
+    return {"GPUs": Fraction(number_of or 1), **peak} if gpu else {}
 
 
 @cache

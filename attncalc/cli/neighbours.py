@@ -232,7 +232,7 @@ def with_active(items: Sequence[Item]) -> Sequence[Item]:
     counted = (all_users.idea or Idea("users", "--users N"))._replace(
         lacks=f"{all_users.value} x {share.value} = {users} active users"
     )
-    active = all_users._replace(value=str(users), idea=counted)
+    active = all_users._replace(value=str(users), idea=counted, is_guess=True, is_exact=True)
     return [active if item is all_users else item for item in items if item is not share]
 
 

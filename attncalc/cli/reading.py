@@ -10,9 +10,11 @@ from fractions import Fraction
 from typing import Any
 
 from ..api.fit_options import EngineOptions
+from ..api.train_options import DAYS
 from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import hint, of_size, preset_of, starting_with, with_file_type
+from ..cost.params import params
 from ..engines import ENGINES, find_engine
 from ..errors import is_valid
 from ..options import SHARE, options_of
@@ -24,6 +26,7 @@ from ..vocabulary import (
     ASSUMED_IN_WORDS,
     FILLER,
     NEEDS,
+    NEWEST,
     NO_FIGURE,
     ON_GPU,
     REWRITES,
@@ -33,7 +36,7 @@ from ..vocabulary import (
 )
 from .arithmetic import lines_of, number
 from .gpu_words import gpu_in
-from .kinds import Item, given_by, is_context, kind_of, placeholder
+from .kinds import Item, given_by, is_context, kind_of, of_gpus, placeholder
 from .neighbours import CLAIM, EITHER
 from .words import OF_MODEL, Words
 
@@ -68,7 +71,13 @@ _SAVES = "saves?|saving|savings"
 
 
 def numbers_given(items: Iterable[Item]) -> dict[str, Fraction]:
-    return {symbol: value for item in items for symbol, value in given_by(item).items()}
+    """Return the numbers that items give to symbols of formulas; N of a model that is named is what a token uses."""
+    given: dict[str, Fraction] = {}
+    for item in items:
+        given |= given_by(item)
+        if item.kind == "model" and kind_of(item.typed) != "billions" and preset_of(item.text):
+            given["N"] = Fraction(int(params(load(item.text)).active))
+    return given
 
 
 def by_layer() -> str:
@@ -143,8 +152,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     is_limited = any(map(_has_nodes, items)) or "--budget" in named or is_priced
     votes["plan"] += (9 if is_limited else -9) * asks_users
     counts = [item.value or "" for item in items if item.idea and item.idea.means.startswith("plan --users")]
-    # 'how many H100s for 300 concurrent users'
-    asks_gpus = any(re.match("(?i)how many", item.typed) and "plan --gpu" in str(item.idea) for item in items)
+    # 'how many H100s for 300 concurrent users', 'which is cheapest for 100 users'
+    asks_gpus = any(re.match("(?i)how many|cheap", item.typed) and "plan --gpu" in str(item.idea) for item in items)
     votes["plan"] += 9 * (asks_gpus and re.search("--(users|rate)", named) is not None)
     # 'how many requests per second can 2 h100 serve', '10000 users', which are those of several replicas
     votes["plan"] += 9 * (any(item.is_asked and "--rate" in str(item.idea) for item in items) and kinds["gpu"] > 0)
@@ -339,7 +348,8 @@ class Reading:
         if item.kind == "model" and item.is_exact and item.text not in (item.typed, item.value):
             is_near = kind_of(item.typed) == "billions" and not of_size(item.typed)
             nearest = " (the nearest size; 'attncalc presets' lists all)" * is_near
-            self.assumed.append(f"{item.text} for {item.typed}{nearest}")
+            older = "".join(f" ({old} is {load(old).title})" for old, new in NEWEST.items() if new == item.text)
+            self.assumed.append(f"{item.text} for {item.typed}{nearest}{older}")
         return True
 
     def _slot(self, item: Item) -> tuple[str, ...] | None:
@@ -610,24 +620,24 @@ class Reading:
         terms += ["training-memory"] if is_near else []
         given = numbers_given(tokens) | own
         if terms and (self._command == "flops" or asks_optimum) and preset_of(model.text):
-            from ..cost.params import params
-
             self._set("--phase", "train", is_example=True)
             self._use([*tokens, *of_token])
-            given.setdefault("N", Fraction(int(params(load(model.text)).active)))
+            given = numbers_given([model]) | given
         given |= {"D": Fraction(1)} if "6nd" in terms and "train" in self._found["--phase"] else {}
-        gpus, mfu = (self._found.get(name, (usual,))[-1] for name, usual in (("--gpu", ""), ("--mfu", "0.4")))
-        number_of, gpu = gpus_of(gpus) if is_valid(gpus_of, gpus) else (None, None)
-        asks_gpus = "--days" in self._found and number_of is None
-        if gpu and not asks_gpus and is_valid(gpu.peak, "bf16") and is_valid(SHARE.parse, mfu, ""):
-            share = Fraction(*parse_decimal(mfu, "--mfu", upper=1))
-            given |= {"GPUs": Fraction(number_of or 1), "peak": Fraction(gpu.peak("bf16")), "MFU": share}
+        usual = {"--gpu": "", "--mfu": "0.4", "--days": ""}
+        gpus, mfu, days = (self._found.get(name, (text,))[-1] for name, text in usual.items())
+        hardware = of_gpus(gpus)
+        if "peak" in hardware and is_valid(SHARE.parse, mfu, ""):
+            given |= hardware | {"MFU": Fraction(*parse_decimal(mfu, "--mfu", upper=1))}
+            if days and not re.match(r"\d+x", gpus) and is_valid(DAYS.parse, days, ""):
+                given["days"] = Fraction(DAYS.parse(days, "--days")) / PERIODS["day"]
+                del given["GPUs"]
             given |= {"price": price} if (price := number(self._found.get("--price", ("",))[-1])) else {}
         self._answers += lines_of([one for term in terms for one in TERMS[term].formula], given)
         if self._answers and self._command == "train":
             self.assumed += ["--mfu 0.4"] if "MFU" in given and "--mfu" not in self._found else []
             is_run = own and self._typed in (None, "train") and not self.unread + self.doubts
-            for name in ("--tokens", "--mfu", "--price") if is_run else ():  # another model's time and price
+            for name in ("--tokens", "--mfu", "--price", "--days") if is_run else ():  # another model's time and price
                 self._found.pop(name, None)
             self._answers.append(f"note: the memory below is that of {model.text}")
 
@@ -640,6 +650,7 @@ class Reading:
         if self._command != "explain":
             self._explain_beside()
             self._compute_training()
+        self._divide_users()
         self._join_parts()
         self._requests_of_tokens()
         if self._compares and self._command in _OF_ONE_ANSWER and "," not in "".join(self.options):
@@ -718,6 +729,14 @@ class Reading:
             self.lacks.append(f"each row has the GPU alone; to run both on it, give each a share, as {share}")
         fewest = is_open and bool(listed) and listed <= {"--gpu", "--batch"} and not re.match(r"\d+x", gpu)
         self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
+
+    def _divide_users(self) -> None:
+        """Refuse users of each model: 'llama3-8b for 300 users and gpt2 for 50' asks for no combination of both."""
+        users = self._found.get("--batch", ("",))[-1]
+        if self._typed is None and len(self._arguments) > 1 and "," in users:
+            self.unread.append(f"{users} users of several models")
+        if len(self._arguments) > 1 and re.search(r"\busers\b", " ".join(self.unread)):
+            self.notes.append("plan each model alone, with its own --users")
 
     def _requests_of_tokens(self) -> None:
         """Replace tokens of a day or another period, as in 'day/50M', by requests."""

@@ -548,7 +548,8 @@ def _growth_table(plan: Plan) -> Table:
     texts = {
         "model": [size.model for size in plan.growth],
         "growth": [
-            f"{f'{size.when}:' if size.when else f'{number(size.factor)} x,'} {asked(size.demand)}" for size in plan.growth
+            f"{f'{size.when}:' if size.when else f'{number(size.factor)} x,'} {asked(size.demand)}"
+            for size in plan.growth
         ],
     }
     last = (Column("replicas"), [count(row.replicas) if row else "-" for row in rows])

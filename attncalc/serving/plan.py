@@ -647,7 +647,9 @@ def make_plan(
         too_large=len(found.candidates) - len(every),
         too_slow="" if every else _too_slow(found.candidates, demand),
         demand=demand,
-        growth=_due(kept, [one for factor, when in growth.items() for one in _sizes(found, demand, factor, when, sort)]),
+        growth=_due(
+            kept, [one for factor, when in growth.items() for one in _sizes(found, demand, factor, when, sort)]
+        ),
         sort=sort,
         found=found,
         enough=enough,
