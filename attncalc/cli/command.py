@@ -338,6 +338,7 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
     parse_args = parser.parse_args
 
     def parse_once(args: list[str]) -> Any:
+        kind = BadValueError if "%" in " ".join(args) else AttncalcError  # '--users 900 --concurrency 5%'
         try:
             values, rest, order = parse_args(args)
         except typer.TyperException as error:
@@ -351,7 +352,6 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
                 names = every if len(every) < 5 else [*option.opts, *option.secondary_opts]  # --context has 60
                 also = f"; {', '.join(names)} are the same option" if len(names) > 1 else ""
                 count = "twice" if times == 2 else f"{times} times"
-                kind = BadValueError if "%" in " ".join(args) else AttncalcError  # '--users 900 --concurrency 5%'
                 raise kind(f"{option.opts[0]} is given {count}", f"give it once{also}")
         return values, rest, order
 
