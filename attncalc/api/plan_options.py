@@ -5,6 +5,7 @@ Those that `fit` has too keep its names. Here they take lists: every value is tr
 
 import os
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Annotated, Any, TypedDict
 
 from ..engines import ENGINES
@@ -40,11 +41,6 @@ def _time(text: str, name: str) -> float:
     return numerator / denominator * factor
 
 
-def _rate(text: str, name: str) -> Ratio:
-    """Return requests per second from '20/s', '1M/day', '10k*20/day' or '20'. Raises AttncalcError for another text."""
-    return ratio(*parse_per(text, name, each="second", example="20/s, 1200/min, 50000/h or 1M/day"))
-
-
 def _budget(text: str, name: str) -> Ratio:
     """Return money per hour from '10000/month' or '20/h'. Raises AttncalcError for another text."""
     if "/" not in text and " per " not in text:
@@ -65,12 +61,10 @@ def _api_price(text: str, name: str) -> tuple[Ratio, Ratio]:
     return prices[0], prices[-1]
 
 
-def _percentile(text: str, name: str) -> float:
-    numerator, denominator = parse_decimal(text.removeprefix("p"), name, upper=100)
-    return numerator / denominator
-
-
-TIME, RATE, BUDGET = Parser(_time, "TIME"), Parser(_rate, "N/s"), Parser(_budget, "MONEY/TIME")
+TIME, BUDGET = Parser(_time, "TIME"), Parser(_budget, "MONEY/TIME")
+RATE = Parser(
+    lambda text, name: ratio(*parse_per(text, name, each="second", example="20/s, 1200/min, 50000/h or 1M/day")), "N/s"
+)
 
 
 def _list_of(kind: Any, field: str, text: str) -> Option:
@@ -117,7 +111,7 @@ class LoadOptions(TypedDict, total=False):
     length_columns: Annotated[str | None, TEXT, "The names of these columns.", With(metavar="PROMPT,OUTPUT")]
     percentile: Annotated[
         str | float | None,
-        Parser(_percentile, "P"),
+        Parser(lambda text, name: float(Fraction(*parse_decimal(text.removeprefix("p"), name, upper=100))), "P"),
         "'worst' is this percentile of the requests' lengths, as 99. Default: the longest.",
     ]
     shared_prefix: Annotated[Count | None, options_of(TrafficOptions)["shared_prefix"]]

@@ -135,7 +135,12 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     for name in (name for name, is_given in of_prices.items() if is_given and not prices):
         raise AttncalcError(f"{name} needs --price", "give the prices: --price h100=2.49,h200=3.79")
     space = Space(
-        **{name: _counts(options, name) for name in ("tp", "pp", "dp", "attn_dp")},
+        **{
+            name: None
+            if options.get(name) is None
+            else parse_counts(as_text(options[name]), options_of(PlanOptions)[name].name)
+            for name in ("tp", "pp", "dp", "attn_dp")
+        },
         expert_parallel=bool(options.get("enable_expert_parallel")),
         max_gpus=max_gpus,
     )
@@ -254,11 +259,6 @@ def _texts(options: Mapping[str, Any], field: str) -> list[str]:
     if given is None:
         return [AUTO]
     return list(dict.fromkeys(split_list(as_text(given), options_of(PlanOptions)[field].name)))
-
-
-def _counts(options: Mapping[str, Any], field: str) -> list[int] | None:
-    value = options.get(field)
-    return None if value is None else parse_counts(as_text(value), options_of(PlanOptions)[field].name)
 
 
 _PERIODS = {"month": 12, "year": 3}

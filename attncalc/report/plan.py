@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..errors import AttncalcError
-from ..hardware import Gpu
 from ..model import plural
 from ..plot.chart import Picture
 from ..quantity import ceil_div, named, quantity, ratio, symbol
@@ -236,17 +235,12 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
 # The screen
 
 
-def short_title(gpu: Gpu) -> str:
-    """Return a GPU's name without its vendor: 'H200 SXM 141GB'."""
-    return gpu.title.removeprefix(f"{gpu.vendor} ")
-
-
 def answer(row: Row) -> str:
     """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, room for 612 users'."""
     candidate, gpu = row.candidate, row.candidate.gpu
     split = f"{candidate.split.words}, " if candidate.split.gpus > 1 else ""
     may = "" if candidate.verdict == "fits" else ", which may not fit"
-    place = f"{count(row.gpus)} x {short_title(gpu)}"
+    place = f"{count(row.gpus)} x {gpu.title.removeprefix(f'{gpu.vendor} ')}"
     place = (
         f"{count(row.nodes)} x {gpu.instance} ({place})" if gpu.instance else f"{place} in {plural(row.nodes, 'node')}"
     )
@@ -499,8 +493,9 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
         (Column("repli-\ncas"), [count(row.replicas) for row in rows]),
     ]
     if plan.demand.rate is None:
-        columns.append((Column("users"), [_number(row.users) for row in rows]))
-        columns.append((Column("worst"), [_number(row.worst) for row in rows]))
+        for name in ("users", "worst"):
+            served = [getattr(row, name) for row in rows]
+            columns.append((Column(name), ["any" if users is None else count(users) for users in served]))
     else:
         columns.append((Column("most\nreq/s"), [number(row.most_requests_per_second) for row in rows]))
     if plan.demand.prices:
@@ -537,10 +532,6 @@ def _split(columns: Sequence[tuple[Column, list[str]]]) -> Iterator[Table]:
             chosen = list(columns[:names])
         chosen.append(each)
     yield column_table(chosen)
-
-
-def _number(users: int | None) -> str:
-    return "any" if users is None else count(users)
 
 
 def _growth_table(plan: Plan) -> Table:

@@ -429,7 +429,8 @@ def row(candidate: Candidate, demand: Demand) -> Row | None:
         return None
     needed: int | None = 1
     if demand.rate is not None:
-        needed = _replicas_for_rate(within, demand)
+        fastest = _served(within, within.most or NO_USERS_LIMIT, demand)  # with all requests that a replica runs
+        needed = max(1, math.ceil(demand.load / fastest)) if fastest else None
     elif demand.is_open:
         needed = (most or 0) // within.split.gpus
     elif within.most is not None:
@@ -443,15 +444,6 @@ def row(candidate: Candidate, demand: Demand) -> Row | None:
         requests = (within.most or 1) if demand.users is None else -(-demand.users // replicas)
     found = Row(within, replicas, nodes, requests, speed_of(within, requests, demand.efficiency), demand)
     return None if most is not None and found.gpus > most else found
-
-
-def _replicas_for_rate(candidate: Candidate, demand: Demand) -> int | None:
-    """Return the replicas that serve the requests per second; None if a replica's speed is unknown.
-
-    A replica serves at most as many per second as with all requests that it runs.
-    """
-    fastest = _served(candidate, candidate.most or NO_USERS_LIMIT, demand)
-    return max(1, math.ceil(demand.load / fastest)) if fastest else None
 
 
 def _requests_for_rate(candidate: Candidate, replicas: int, demand: Demand) -> int:
@@ -707,16 +699,15 @@ def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
 
 def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:
     """Return the sizes without those of a month or year with as many GPUs as the one before; the last is kept."""
-
-    def gpus(row: Row | None) -> tuple[int, str] | None:
-        return row and (row.gpus, row.candidate.gpu.rented)
-
     kept, last = list[Size](), {size.model: size for size in sizes}
-    before = {one.candidate.group[0]: gpus(one) for one in best_of_models(now)}
+    before: dict[str, tuple[int, str] | None] = {
+        one.candidate.group[0]: (one.gpus, one.candidate.gpu.rented) for one in best_of_models(now)
+    }
     for size in sizes:
-        if not size.when or before.get(size.model) != gpus(size.row) or (size.row and size is last[size.model]):
+        gpus = size.row and (size.row.gpus, size.row.candidate.gpu.rented)
+        if not size.when or before.get(size.model) != gpus or (gpus and size is last[size.model]):
             kept.append(size)
-        before[size.model] = gpus(size.row)
+        before[size.model] = gpus
     return tuple(kept)
 
 

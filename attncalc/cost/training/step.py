@@ -220,7 +220,9 @@ class _Moments:
         run, held, is_tied, end = self.run, self.held, _is_tied(self.model), self.buffers.end
         embedding = _embedding_gradient(run, self.stage, held)
         if embedding is None:
-            before = _without(self.grads, _outside_shard(run, held))
+            shard = symbol("N_outside_shard", held.outside // run.ranks, "parameters of embedding and head on one rank")
+            reduced = quantity(shard * (dtype(run.grad_dtype).bits // 8)) if _reduces_layers(run) else quantity(0)
+            before = _without(self.grads, reduced)
             return before, [self._moment("backward pass of the embedding", (before,), end)] if end else []
         # A tied table has a gradient of the head already; a step with more micro-batches has those of earlier ones.
         others = int(is_tied) + len(self.always)
@@ -277,11 +279,6 @@ def _is_tied(model: ModelSpec) -> bool:
 def _reduces_layers(run: Training) -> bool:
     """Return whether whole gradients exist beside the shards until a layer is reduced, as in FSDP."""
     return run.is_fsdp and run.ranks > 1
-
-
-def _outside_shard(run: Training, held: States) -> Quantity:
-    shard = symbol("N_outside_shard", held.outside // run.ranks, "parameters of embedding and head on one rank")
-    return quantity(shard * (dtype(run.grad_dtype).bits // 8)) if _reduces_layers(run) else quantity(0)
 
 
 def _embedding_gradient(run: Training, stage: Stage, held: States) -> Quantity | None:

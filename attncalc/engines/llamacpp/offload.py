@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 
-from ...model import Layers, ModelSpec
+from ...model import ModelSpec
 from ..expert_parallel import without_routed
 from ..pipeline import parts_of
 from .options import LlamacppArgs
@@ -48,13 +48,8 @@ def held_layers(part: ModelSpec, args: LlamacppArgs) -> ModelSpec:
     for group in part.main.layers:
         for on_host, run in itertools.groupby(range(number, number + group.count), args.has_experts_on_host):
             equal = dataclasses.replace(group, count=len(list(run)))
-            layers.append(_without_experts(equal) if on_host else equal)
+            if on_host and equal.mlp and equal.mlp.n_experts:  # the router and the shared experts are left
+                equal = dataclasses.replace(equal, mlp=without_routed(equal.mlp))
+            layers.append(equal)
         number += group.count
     return dataclasses.replace(part, stacks=(dataclasses.replace(part.main, layers=tuple(layers)),))
-
-
-def _without_experts(layers: Layers) -> Layers:
-    """Return layers of which only the router and the shared experts are left of a mixture."""
-    if layers.mlp is None or not layers.mlp.n_experts:
-        return layers
-    return dataclasses.replace(layers, mlp=without_routed(layers.mlp))

@@ -47,7 +47,8 @@ def encoder(
     item = tower.item
     if item is None:
         return _unknown(facts, passes), ()
-    has_places = _scatters_video(facts)
+    is_qwen = (facts.whole.model_type or "").startswith("qwen3_vl")  # whose video is profiled, for its places
+    has_places = is_qwen and facts.args.version.scatters_videos and facts.args.limit("video") != 0
     if has_places:
         item = item._replace(tokens=_PLACES, positions=_POSITIONS)
     items = _items(facts, item)
@@ -79,12 +80,6 @@ def encoder(
         f"vLLM {facts.args.version.name}, {_SOURCE}",
     )
     return part, (("encoder_bytes", "tensors of the encoder", encoding),)
-
-
-def _scatters_video(facts: RuntimeFacts[VllmArgs]) -> bool:
-    """Return whether the profile has a video of Qwen3-VL, and not an image, because of its places."""
-    is_qwen = (facts.whole.model_type or "").startswith("qwen3_vl")
-    return is_qwen and facts.args.version.scatters_videos and facts.args.limit("video") != 0
 
 
 def reads(args: VllmArgs, tower: Tower) -> bool:

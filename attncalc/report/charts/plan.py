@@ -109,7 +109,8 @@ def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[fl
     found = []
     for candidate in candidates:
         hour = candidate.split.gpus * float(demand.prices.get(candidate.gpu.rented, 1))
-        for requests in _loads(candidate.most):
+        last = candidate.most or 1 << 10
+        for requests in sorted({1 << i for i in range(last.bit_length())} | {last}):
             speed = speed_of(candidate, requests, demand.efficiency)
             if speed is not None:
                 found.append((float(speed.tpot), hour * 10**6 / 3600 / float(speed.tokens_per_second)))
@@ -118,9 +119,3 @@ def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[fl
         if not kept or cost < 0.99 * kept[-1][1]:
             kept.append((time, cost))
     return tuple(kept)
-
-
-def _loads(most: int | None) -> list[int]:
-    """Return the powers of two up to the users of a replica, and these."""
-    last = most or 1 << 10
-    return sorted({1 << i for i in range(last.bit_length())} | {last})
