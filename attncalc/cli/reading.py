@@ -149,7 +149,10 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["flops"] += 9 * (_asks_optimum(items) and kinds["model"] > 0)
     asks_users = any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     is_priced = "--price" in named and any(re.match(r"\d+x", item.text) for item in items)
-    is_limited = any(map(_has_nodes, items)) or "--budget" in named or is_priced
+    texts = (item.value or item.text for item in items)
+    machines = (gpus_of(text) for text in texts if is_valid(gpus_of, text))
+    has_nodes = any(number and number > gpu.per_node for number, gpu in machines)  # '4x8xh100': replicas of a model
+    is_limited = has_nodes or "--budget" in named or is_priced
     votes["plan"] += (9 if is_limited else -9) * asks_users
     counts = [item.value or "" for item in items if item.idea and item.idea.means.startswith("plan --users")]
     # 'how many H100s for 300 concurrent users', 'which is cheapest for 100 users'
@@ -185,13 +188,6 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
 def _asks_optimum(items: Iterable[Item]) -> bool:
     """Return whether the question is on how many tokens a model is best trained."""
     return any(item.idea and "chinchilla" in item.idea.words.split() for item in items)
-
-
-def _has_nodes(item: Item) -> bool:
-    """Return whether an item is GPUs of several nodes, on which a model has replicas: '4x8xh100'."""
-    text = item.value or item.text
-    number, gpu = gpus_of(text) if is_valid(gpus_of, text) else (None, None)
-    return bool(number and gpu and number > gpu.per_node)
 
 
 class Reading:
