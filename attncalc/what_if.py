@@ -22,8 +22,7 @@ LOCAL, GLOBAL, UNNAMED = "local", "global", ""
 _SPANS = {LOCAL: LOCAL, "sliding": LOCAL, "window": LOCAL, "swa": LOCAL, GLOBAL: GLOBAL, "full": GLOBAL}
 SIZES = frozenset({"layers", "heads", "kv_heads", "head_dim", "d_model", "d_ff", "vocab_size"})
 """The sizes that describe a model without another."""
-OF_SIZES = "A model of these sizes"
-"""Its title."""
+OF_SIZES = "A model of these sizes"  # its title
 
 
 def parse_pattern(text: str, name: str) -> tuple[str, ...]:

@@ -67,7 +67,6 @@ _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 _REASON = "why|how come"
 """Those that ask for a reason, which is said in words beside a model's figures."""
-_SAVES = "saves?|saving|savings"
 
 
 def numbers_given(items: Iterable[Item]) -> dict[str, Fraction]:
@@ -162,7 +161,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["plan"] += 9 * (any(item.is_asked and "--rate" in str(item.idea) for item in items) and kinds["gpu"] > 0)
     votes["plan"] += 9 * any(len(one) > 3 for one in counts)
     votes["compare"] += 3 * (kinds["model"] > 1)
-    if any(re.fullmatch(f"{_REASON}|{_SAVES}", item.typed.lower()) for item in items):
+    if any(re.fullmatch(f"{_REASON}|sav(es?|ings?)", item.typed.lower()) for item in items):
         votes["compare"] += 3 * (kinds["attention"] > 0 and any(item.kind == "model" for item in items))
     votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
     several = (kinds["dtype"] > 1) + (kinds["gpu"] + kinds["size"] > 1)

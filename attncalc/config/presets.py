@@ -290,10 +290,8 @@ def hint(name: str) -> str:
     if (file := of_gguf_file(name)) and file[1]:
         return f"weights in {file[1]} are not known here; did you mean '{preset_of(file[0])}:q4_k_m'? "
     several = of_size(name) if re.fullmatch(_SIZE, name) else starting_with(name)
-    if len(several) > 1:
-        return f"which one: {', '.join(several)}? "
     if several:
-        return f"did you mean '{several[0]}'? "
+        return f"which one: {', '.join(several)}? " if several[1:] else f"did you mean '{several[0]}'? "
     if not (size := re.search(_SIZE, name)):
         from difflib import get_close_matches  # as in errors.py
 

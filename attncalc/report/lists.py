@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 """Columns of a screen that is no terminal, and of text on a wider one."""
 _UNITS = "|".join(map(re.escape, sorted(UNIT_NAMES, key=len, reverse=True)))
+_SIGNS = {"-": "minus", "+": "plus", "=": "equals", "x": "times"}  # a screen reader skips signs
 _NARROWEST = 40
 """Columns of the narrowest screen; a narrower terminal wraps the lines itself."""
 
@@ -130,7 +131,7 @@ def _records(table: Table) -> Iterator[tuple[str, ...]]:
     above = ""
     for label, *cells in _whole_rows(table, headers[0]):
         values = [table.missing if cell.strip() == "-" else cell.strip() for cell in cells]
-        text = re.sub("^( *)([-+=x]) ", _sign, label.rstrip())
+        text = re.sub("^( *)([-+=x]) ", lambda sign: f"{sign[1]}{_SIGNS[sign[2]]} ", label.rstrip())
         record = _record(table, headers, text, values) if any(headers) else [_without_headers(text, values)]
         if label == above and len(record) == 2:  # further tensors of the same kernel
             records[-1] += record[1:]
@@ -172,11 +173,6 @@ def _record(table: Table, headers: list[str], label: str, values: list[str]) -> 
         elif value:
             record.append(_named(header, value, unit * (column.align == "right")))
     return record
-
-
-def _sign(match: re.Match[str]) -> str:
-    """Return the sign of a line of a calculation as a word, which a screen reader does not skip."""
-    return match[1] + {"-": "minus", "+": "plus", "=": "equals", "x": "times"}[match[2]] + " "
 
 
 def _without_unit(header: str, before: str = "(?:^|,? )") -> tuple[str, str]:

@@ -138,8 +138,9 @@ def _train(trained: TrainedModel, model: ModelSpec, request: VerifyRequest, devi
     outside = 0
     for tensor in recorded.tensors:
         part, _, rest = tensor.path.partition(".")
-        if _is_mask(tensor, request.context):
-            continue
+        sides = tensor.shape[-2:]
+        if sides == (request.context, request.context) and math.prod(tensor.shape[:-2]) == 1:
+            continue  # the mask of a window, of S x S for all heads, which layers of transformers share
         if part == "layers":
             tensors[names[int(rest.partition(".")[0])]].append(tensor)
         else:
@@ -152,11 +153,6 @@ def _train(trained: TrainedModel, model: ModelSpec, request: VerifyRequest, devi
     del optimizer
     device.empty_cache()
     return MeasuredStep(way.kernel, layers, tensors, outside, parameters, gradients, states, peak)
-
-
-def _is_mask(tensor: SavedTensor, context: int) -> bool:
-    """Whether a tensor is the mask of a window, of S x S for all heads, which layers of transformers share."""
-    return tensor.shape[-2:] == (context, context) and math.prod(tensor.shape[:-2]) == 1
 
 
 def _step(trained: TrainedModel, optimizer: torch.optim.Optimizer, ids: Tensor, kernel: str) -> Tensor:
