@@ -671,6 +671,8 @@ class Reading:
         is_moved = self._typed not in (None, self._command) and not (is_open and self._command == "sweep")
         # 'will it rain in Paris tomorrow', 'how much vram needs flux'
         is_moved |= "MODEL" in self.missing and len(self.left_out) > 2 * bool(self._found)
+        asks_term = any(re.fullmatch("what is|whats|define", item.typed.lower()) for item in self._items)
+        is_moved |= "MODEL" in self.missing and asks_term and not self._found  # 'what is inference'
         if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):
             examples = [one for one in self.missing if one != "MODEL"]
             model = [ANY_MODEL] * ("MODEL" in self.missing)
