@@ -15,6 +15,7 @@ from attncalc.attention.linear import GatedDeltaNet, Lightning
 from attncalc.attention.mamba import Mamba
 from attncalc.engines.llamacpp.compute_buffer import ComputeBuffer, Graph, compute_buffer
 from attncalc.engines.llamacpp.versions import llamacpp_version
+from attncalc.units import dtype
 
 D, V, N, ROWS, CELLS, WINDOW = 100, 70, 10, 3, 64, 32
 """Width of the model, vocabulary, tokens of the pass, rows of logits, cells of a stream, cells of a window."""
@@ -24,10 +25,11 @@ U = 4 * N
 """Bytes of one element of every token, in f32."""
 ATTENTION = Grouped(HEADS, KV_HEADS, D_QK, D_V)
 DENSE = Mlp(300, gated=True)
-NEW, OLD = llamacpp_version("b9500"), llamacpp_version("b9371")
+F16 = dtype("fp16")
+NEW, OLD, FUSED = map(llamacpp_version, ("b9500", "b9371", "b10830"))
 GRAPH = Graph(NEW, True, N, ROWS, CELLS, 0, 1, k_copied=False, v_copied=False)
 MASK_F16, MASK_F32 = CELLS * N * 2, CELLS * N * 4
-CLOSE, GAPS, LATENT, LINEAR, INDEXED = (98, 103), (85, 112), (80, 120), (90, 115), (75, 125)
+CLOSE, GAPS, LATENT, LINEAR, INDEXED = (97, 103), (85, 112), (80, 120), (90, 115), (75, 125)
 
 
 def model(attention: Any = ATTENTION, mlp: Mlp | None = DENSE, **fields: Any) -> ModelSpec:
@@ -57,10 +59,15 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
         {"flash": False},
         {
             "mask_bytes": MASK_F32,
-            "attention_bytes": HEADS * CELLS * U + MASK_F32 + (2 * H + 2 * KV + 2 * D) * U,
+            "attention_bytes": HEADS * CELLS * U + MASK_F32 + (2 * H + 2 * D) * U,
             "mlp_bytes": MASK_F32 + (3 * 300 + 2 * D + Q_PLACE) * U,
         },
     ),
+    (  # V is transposed, so each of its elements has a place of its own, in 64 bits
+        {"flash": False, "v_row": 7, "window_cells": WINDOW},
+        {"mask_bytes": (CELLS + WINDOW) * N * 4 + 2 * 7 * 8 * N},
+    ),
+    ({"flash": False, "v_row": 7, "release": llamacpp_version("b6072")}, {"mask_bytes": MASK_F32}),
     (
         {"release": OLD},  # the mask in f32, and for attention a copy in f16; Q's place is free again
         {
@@ -82,11 +89,31 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     ),
     ({"gpus": 2, "flash": False}, {"mask_bytes": 4 * MASK_F32}),
     (
-        {"gpus": 2, "first": False},  # a later GPU receives the hidden state and the residual
+        {"gpus": 2, "first": False},  # a later GPU receives the hidden state
         {
-            "attention_bytes": 4 * MASK_F16 + (3 * H + 2 * KV + 2 * D) * U + 2 * EMBEDDINGS,
-            "mlp_bytes": 4 * MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + 2 * EMBEDDINGS,
+            "attention_bytes": 4 * MASK_F16 + (3 * H + 2 * KV + 2 * D) * U + EMBEDDINGS,
+            "mlp_bytes": 4 * MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + EMBEDDINGS,
         },
+    ),
+    ({"gpus": 2, "first": False, "pipelined": False}, {"mlp_bytes": MASK_F16 + (3 * 300 + 2 * D) * U}),
+    ({"k_copied": True}, {"mlp_bytes": MASK_F16 + (3 * 300 + 2 * D) * U}),
+    (
+        {"cache_from_host": (F16, F16)},
+        {"attention_bytes": MASK_F16 + CELLS * KV_HEADS * (D_QK + D_V) * 2 + (2 * H + 2 * D) * U},
+    ),
+    (  # of the place of the copies of K and V one is a gap
+        {"cache_from_host": (F16, F16), "from_host": {"other": 10**6, "down": 10**5}},
+        {
+            "mlp_bytes": MASK_F16
+            + 2 * 300 * U
+            + 10**6
+            + (2 * D + Q_PLACE) * U
+            + CELLS * KV_HEADS * (D_QK + D_V) * 2 // 2
+        },
+    ),
+    (
+        {"from_host": {"other": 10**5, "down": 10**6}},
+        {"mlp_bytes": MASK_F16 + (300 + D) * U + 10**6 + (2 * D + Q_PLACE) * U},
     ),
     (
         {"gpus": 2, "release": OLD},  # the MLP has both masks, and Q's place
@@ -105,7 +132,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
         {"attention_bytes": MASK_F32 + MASK_F16 + (2 * H + 2 * KV + 2 * D) * U},
     ),
     (
-        {"head_from_host": 2000, "last": False},
+        {"from_host": {"head": 2000}, "last": False},
         {"logits_bytes": ROWS * V * 4 + D * U + 2000, "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U},
     ),
 ]
@@ -151,14 +178,14 @@ KINDS = {
     ),
     "full attention beside windows reads all cells": attention(
         Grouped(HEADS, KV_HEADS, D_QK, D_V, span=Full()),
-        HEADS * CELLS * U + (CELLS + WINDOW) * N * 4 + (2 * H + 2 * KV + 2 * D) * U,
+        HEADS * CELLS * U + (CELLS + WINDOW) * N * 4 + (2 * H + 2 * D) * U,
         GAPS,
         flash=False,
         window_cells=WINDOW,
     ),
     "without flash attention a gate is as wide as Q": attention(
         Grouped(HEADS, KV_HEADS, D_QK, D_V, gate=True),
-        HEADS * CELLS * U + MASK_F32 + (3 * H + 2 * KV + 2 * D) * U,
+        HEADS * CELLS * U + MASK_F32 + (3 * H + 2 * D) * U,
         GAPS,
         flash=False,
     ),
@@ -177,14 +204,25 @@ KINDS = {
     "outputs as wide as gate and up do not": mlp(
         Mlp(50, gated=True, n_experts=8, n_experts_per_token=5), MASK_F16 + (3 * 5 * 50 + 2 * D + Q_PLACE) * U
     ),
-    "with shared experts the layer's input is needed again": mlp(
-        Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, n_shared_experts=2),
-        MASK_F16 + (3 * 4 * 60 + 3 * D + Q_PLACE) * U,
-        GAPS,
+    "CUDA keeps the outputs beside the weighted ones, which may be more than gate, up and activation": mlp(
+        Mlp(50, gated=True, n_experts=8, n_experts_per_token=5),
+        MASK_F16 + (2 * 5 * D + 2 * D + Q_PLACE) * U,
+        release=FUSED,
     ),
-    "the width of all shared experts may be given": mlp(
+    "outputs wider than gate, up and activation have two places": mlp(
+        Mlp(20, gated=True, n_experts=16, n_experts_per_token=10),
+        MASK_F16 + (3 * 10 * 20 + 2 * 10 * D + 2 * D + Q_PLACE) * U,
+        release=FUSED,
+    ),
+    "beside a matrix from the host are gate and up, or activation and outputs": mlp(
+        Mlp(200, gated=True, n_experts=8, n_experts_per_token=4),
+        MASK_F16 + (4 * 200 + 4 * D + 2 * D + Q_PLACE) * U + 10**6,
+        (80, 115),
+        from_host={"down": 10**6},
+    ),
+    "experts that are as wide as shared ones": mlp(
         Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, d_ff_shared=500),
-        MASK_F16 + (3 * 500 + 3 * D + Q_PLACE) * U,
+        MASK_F16 + (3 * 500 + 2 * D + Q_PLACE) * U,
         GAPS,
     ),
     "old builds: gate, up and activation of the experts": mlp(
@@ -205,9 +243,9 @@ KINDS = {
         LATENT,
         flash=False,
     ),
-    "MLA copies the latent, and V without the rotary part": attention(
+    "MLA copies the latent, of which V is a part": attention(
         Latent(HEADS, 50, 12, 6, 9),
-        MASK_F16 + (56 + 50) * CELLS * 3 * 2 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
+        MASK_F16 + 56 * CELLS * 3 * 2 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
         LATENT,
         k_copied=True,
         streams=3,
@@ -223,10 +261,13 @@ KINDS = {
         2 * CELLS * U + (HEADS * (18 + 2 * 56) + 2 * D + 6 * 7) * U,
         INDEXED,
     ),
-    "a delta net has three tensors as wide as its convolution": attention(
-        GatedDeltaNet(4, 8, 10, 3), MASK_F16 + (3 * (2 * 4 * 8 + 4 * 10) + 2 * D) * U, LINEAR
+    "a delta net has three tensors as wide as its convolution, and without attention no mask": attention(
+        GatedDeltaNet(4, 8, 10, 3), (3 * (2 * 4 * 8 + 4 * 10) + 2 * D) * U, LINEAR
     ),
-    "Mamba has five": attention(Mamba(200, 8, 3, 5), MASK_F16 + (5 * 200 + 2 * D) * U, LINEAR),
+    "Mamba has five": attention(Mamba(200, 8, 3, 5), (5 * 200 + 2 * D) * U, LINEAR),
+    "between two GPUs pass the halves of Mamba's input, and one back": attention(
+        Mamba(200, 8, 3, 5), ((5 + 4 * 3) * 200 + 2 * D + 4 * D) * U, LINEAR, gpus=3, first=False, last=False
+    ),
 }
 
 
@@ -236,8 +277,8 @@ def test_moments_of_other_layers(case: str) -> None:
     terms, found = buffer(whole, **changes)
     assert terms[name] == size
     release = changes.get("release", NEW)
-    embeddings = D * U if release is NEW else 0
-    assert found.expected == size + embeddings // 2  # the other moments are smaller
+    embeddings = D * U if release is not OLD else 0
+    assert found.expected == size  # the other moments are smaller
     assert found.low == size * spread[0] // 100
     assert found.high == size * spread[1] // 100 + embeddings + terms.get("converted_mask_bytes", 0)
 
@@ -248,16 +289,16 @@ def test_inputs_of_each_layer_count_in_each_moment(case: str) -> None:
     whole, name, size, spread, changes = KINDS[case]
     extra = (Matrix("layers_projection", D, 66, applied_to="queries"),)
     terms, found = buffer(dataclasses.replace(whole, extra=extra), **changes)
-    assert terms[name] == size + 66 * U
+    assert terms[name] == size + 66 * U * (4 if "gpus" in changes else 1)
     low, high = min(spread[0], LATENT[0]), max(spread[1], LATENT[1])
     assert found.low == terms[name] * low // 100
-    more = D * U if changes.get("release", NEW) is NEW else terms.get("converted_mask_bytes", 0)
+    more = D * U if changes.get("release", NEW) is not OLD else terms.get("converted_mask_bytes", 0)
     assert found.high == terms[name] * high // 100 + more
 
 
 def test_layers_without_a_convolution_have_no_moment_of_attention() -> None:
     terms, _ = buffer(model(Lightning(4, 8)))
-    assert set(terms) == {"mask_bytes", "logits_bytes", "mlp_bytes"}
+    assert set(terms) == {"logits_bytes", "mlp_bytes"}
 
 
 def test_a_model_with_recurrent_layers_has_no_place_of_q() -> None:
@@ -281,19 +322,40 @@ def test_inputs_of_each_layer_count_in_all_moments_and_widen_the_range() -> None
     assert found.host == MASK_F16 + (2 * D + 66) * U
 
 
-def test_copies_of_matrices_from_the_host_widen_the_range() -> None:
-    _, found = buffer(model(), from_host=10**6)
-    size = MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + 10**6
-    assert (found.low, found.high) == (size * 80 // 100, size * 115 // 100 + D * U)
-    _, found = buffer(model(), head_from_host=10**6)
-    size = ROWS * V * 4 + D * U + 10**6
-    assert (found.low, found.high) == (size * 80 // 100, size * 115 // 100 + D * U)
+@pytest.mark.parametrize("kind", ["other", "down", "head"])
+def test_copies_of_matrices_from_the_host_widen_the_range(kind: str) -> None:
+    _, found = buffer(model(), from_host={kind: 10**6})
+    assert (found.low, found.high) == (found.expected * 80 // 100, found.expected * 115 // 100 + D * U)
+
+
+def test_logits_come_after_the_outputs_of_experts_that_cuda_keeps() -> None:
+    """The place of gate, up and activation is free, but too small: 3 * 20 rows of 7,000 logits are more."""
+    experts = model(mlp=Mlp(20, gated=True, n_experts=8, n_experts_per_token=2), vocab_size=7000)
+    logits = ROWS * 7000 * 4 + D * U
+    assert buffer(experts)[0]["logits_bytes"] == logits
+    behind = 2 * (3 * 20 + D) * U + D * U
+    assert buffer(experts, release=FUSED)[0]["logits_bytes"] == logits + behind
+    # so does attention with copies of the cache
+    plain, fused = (
+        buffer(experts, release=release, k_copied=True, v_copied=True)[0]["attention_bytes"] for release in (NEW, FUSED)
+    )
+    assert fused - plain == 2 * (3 * 20 + D) * U
+
+
+def test_without_a_gpu_the_buffer_has_the_embeddings() -> None:
+    assert buffer(model(), on_cpu=True)[1].expected - buffer(model())[1].expected == D * U
+
+
+def test_the_gpu_has_neither_masks_nor_scores_of_attention_on_the_host() -> None:
+    terms, found = buffer(model(), flash=False, attends=False)
+    assert set(terms) == {"logits_bytes", "mlp_bytes"}
+    assert found.host == HEADS * CELLS * U + MASK_F32 + 2 * D * U
 
 
 def test_layers_on_the_host_are_computed_on_the_gpu_from_copies() -> None:
     """The part on the GPU has no MLP, but the GPU computes those of the layers on the host."""
     whole, part = model(), model(mlp=None)
-    with_copies = compute_buffer(part, whole, GRAPH._replace(from_host=1000))
+    with_copies = compute_buffer(part, whole, GRAPH._replace(from_host={"other": 1000}))
     assert "mlp_bytes" in {name for name, *_ in with_copies.terms}
     assert "mlp_bytes" not in {name for name, *_ in compute_buffer(part, whole, GRAPH).terms}
 

@@ -4,6 +4,7 @@ tests/data/llamacpp has the facts: runs of the allocator on a CPU backend, runs 
 and sizes but no memory, and posted logs.
 """
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -15,11 +16,12 @@ from llamacpp_parts import spread_over_gpus
 from tables import each
 
 from attncalc import AttncalcError, load
-from attncalc.config.gpus import gpu
+from attncalc.config.gpus import cpu, gpu
 from attncalc.engines.llamacpp.options import FLASH
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.engines.runtime import RuntimeMemory
 from attncalc.model import ModelSpec
+from attncalc.serving.devices import devices_of
 from attncalc.serving.fit import fit
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
@@ -28,6 +30,7 @@ from attncalc.workload import Workload
 DATA = Path(__file__).parent / "data" / "llamacpp"
 MIB = 2**20
 RUNS = json.loads((DATA / "allocator-runs.json").read_text())["runs"]
+CUDA_RUNS = json.loads((DATA / "cuda-runs.json").read_text())["runs"]
 DEVICE_RUNS = json.loads((DATA / "device-runs.json").read_text())["runs"]
 LOGS = json.loads((DATA / "logs.json").read_text())["logs"]
 
@@ -42,7 +45,14 @@ def request(
     name: str, context: int, *, slots: int = 1, kv: str = "f16", gpus: int = 1, device: str = "b300", **args: Any
 ) -> FitRequest:
     workload = Workload.decode(slots, context, kv_dtype=kv)
-    return FitRequest(model(name), workload, engine="llamacpp", gpu=gpu(device), gpus=gpus, engine_args=args)
+    return FitRequest(
+        model(name),
+        workload,
+        engine="llamacpp",
+        gpu=cpu(2**40) if device == "cpu" else gpu(device),
+        gpus=gpus,
+        engine_args=args,
+    )
 
 
 def runtimes(name: str, context: int, *, gpus: int = 1, **args: Any) -> list[RuntimeMemory]:
@@ -66,39 +76,64 @@ def run_args(run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def test_compute_buffers_are_those_of_the_cuda_backend() -> None:
+    """52 runs, all in the range: seven in ten figures within 0.2 %, the others within 11 % (gaps in the buffer)."""
+    errors = []
+    for run in CUDA_RUNS:
+        args = run["args"] | {"engine_version": "v0.5.0"}
+        slots = 1 if args.get("kv_unified") else args.get("sequences", 1)
+        asked = request(run["model"], run["n_ctx"] // slots, device="h100-80gb", gpus=run["gpus"], **args)
+        asked = dataclasses.replace(asked, weights_dtype="mxfp4" if "oss" in run["model"] else "q8_0")
+        found = [device.budget.reserve.runtime for device in devices_of(resolve(asked)) if device.budget.reserve]
+        for runtime, printed in zip(found, run["compute_MiB"], strict=True):
+            part = runtime.parts[0]
+            assert part.low <= printed * MIB <= part.high, run
+            errors.append(abs(int(part.expected) / MIB / printed - 1))
+        host = next(detail.quantity for detail in found[0].details if detail.name == "host_compute_buffer")
+        if run["gpus"] == 1:  # with several v0.5.0 has two copies of embeddings, 0.3.36 and b9500 have five
+            close = 0.2 if args.get("no_kv_offload") else 0.03
+            assert int(float(host)) / MIB == pytest.approx(run["host_compute_MiB"], rel=close), run
+    errors.sort()
+    assert errors[len(errors) * 7 // 10] < 0.002
+    assert errors[-1] < 0.11
+
+
 def test_compute_buffers_are_those_of_ggmls_allocator() -> None:
-    """92 runs on a CPU backend: within 4%, and 1.2% on average."""
+    """92 runs on a CPU backend: within 4%, and 0.6% on average."""
     errors = []
     for run in RUNS:
         old = run["engine_version"] == "b9190"
         args = run_args(run) | {"n_outputs_max": run.get("n_outputs_max"), "swa_full": old}
-        (runtime,) = runtimes(run["model"], run["n_ctx"], **args)
+        (runtime,) = runtimes(run["model"], run["n_ctx"], device="cpu", **args)
         part = runtime.parts[0]
         errors.append(abs(int(part.expected) / MIB / run["compute_MiB"] - 1))
         assert errors[-1] < 0.04, run
         assert part.low <= run["compute_MiB"] * MIB <= part.high, run
-    assert sum(errors) / len(errors) < 0.015
+    assert sum(errors) / len(errors) < 0.006
 
 
-@pytest.mark.parametrize(("version", "typical", "tenth"), [("0.3.36", 0.03, 0.05), ("b9190", 0.03, 0.14)])
+@pytest.mark.parametrize(("version", "typical", "tenth"), [("0.3.36", 0.01, 0.025), ("b9190", 0.03, 0.1)])
 def test_compute_buffers_are_those_of_a_device(version: str, typical: float, tenth: float) -> None:
     """386 runs: MLA, delta nets, indexers, windows, experts, slots, quantized caches, two GPUs.
 
-    All are inside the range. `typical` is the mean error, `tenth` the error that one in ten exceeds.
+    All are inside the range. `typical` is the mean error, `tenth` the error that one in ten exceeds. That device
+    has no kernel for the sum of experts, as CUDA before b10830. Of two GPUs the first is compared: the runs have no
+    allocation, and so the second's buffer has a hidden state that no start has.
     """
     errors = []
     for run in DEVICE_RUNS:
         if run["engine_version"] != version:
             continue
         args = run_args(run) | {"slots": run["slots"], "kv_unified": run["kv_unified"]}
-        found = runtimes(run["model"], run["context"], kv=run["kv_type"], gpus=run["gpus"], **args)
-        for runtime, printed in zip(found, run["compute_MiB"], strict=True):
-            part = runtime.parts[0]
-            assert part.low <= printed * MIB <= part.high, run
-            errors.append(abs(int(part.expected) / MIB / printed - 1))
-        host = next(d.quantity for d in found[0].details if d.name == "host_compute_buffer")
-        if version == "0.3.36" and run["flash_attn"]:
+        args |= {"kv": run["kv_type"], "gpus": run["gpus"]}
+        args["engine_version"] = "b10829" if version == "0.3.36" else version
+        runtime = runtimes(run["model"], run["context"], **args)[0]
+        if run["flash_attn"] and version == "0.3.36":
+            host = next(detail.quantity for detail in runtime.details if detail.name == "host_compute_buffer")
             assert int(float(host)) / MIB == pytest.approx(run["host_compute_MiB"], rel=0.03), run
+        part = runtime.parts[0]
+        assert part.low <= run["compute_MiB"][0] * MIB <= part.high, run
+        errors.append(abs(int(part.expected) / MIB / run["compute_MiB"][0] - 1))
     errors.sort()
     assert sum(errors) / len(errors) < typical
     assert errors[len(errors) * 9 // 10] < tenth
@@ -124,15 +159,15 @@ def test_the_hosts_buffer_has_masks_and_embeddings(name: str, context: int, prin
 
 
 def test_the_largest_of_three_moments_decides() -> None:
-    # half of 4096 * 4 B * 512 = 4 MiB is added to each in new builds
     args = {"ubatch": 512, "engine_version": "b11258"}
     # masks 2 B * 4096 * 512, MLP (3 * 12288 + 2 * 4096 + 4096) * 4 B * 512: 4 + 96 MiB
-    assert mib("qwen3-8b", 4096, **args) == [104]
+    assert mib("qwen3-8b", 4096, **args) == [100]
     # logits of 512 tokens: 512 * 151936 * 4 B = 296.75 MiB, and 8 MiB of hidden states
-    assert mib("qwen3-8b", 4096, n_outputs_max=512, **args) == [308.75]
-    # scores of 32 heads: 32 * 65536 * 4 B * 512 = 4096 MiB, masks 128, (2 * 4096 + 2 * 1024 + 2 * 4096) * 2 KiB = 36
-    assert mib("qwen3-8b", 65536, flash_attn="off", **args) == [4096 + 128 + 36 + 4]
-    # before, the server computed all logits: 304.75 without the half
+    assert mib("qwen3-8b", 4096, n_outputs_max=512, **args) == [304.75]
+    # scores of 32 heads: 32 * 65536 * 4 B * 512 = 4096 MiB, masks 128, (2 * 4096 + 2 * 4096) * 2 KiB = 32, and places
+    # of 1,024 elements of V: 1024 * 8 B * 512 = 4
+    assert mib("qwen3-8b", 65536, flash_attn="off", **args) == [4096 + 128 + 32 + 4]
+    # before, the server computed all logits
     assert mib("qwen3-8b", 4096, ubatch=512, engine_version="b9190") == [304.75]
 
 
@@ -147,19 +182,17 @@ def test_flash_attention_is_the_default_since_august_2025() -> None:
 
 
 def test_a_quantized_cache_is_copied_to_f16_since_june_2026() -> None:
-    # K and V of 131,072 cells of 8 * 128 elements, 2 B: 512 MiB; masks 128, (2 * 4096 + 2 * 4096) * 2 KiB = 32, half 4
-    assert mib("qwen3-8b", 131072, kv="q8_0") == [512 + 128 + 32 + 4]
+    # K and V of 131,072 cells of 8 * 128 elements, 2 B: 512 MiB; masks 128, (2 * 4096 + 2 * 4096) * 2 KiB = 32
+    assert mib("qwen3-8b", 131072, kv="q8_0") == [512 + 128 + 32]
     assert mib("qwen3-8b", 131072, kv="q8_0", engine_version="b9190") == mib("qwen3-8b", 131072, engine_version="b9190")
 
 
 def test_with_several_gpus_inputs_have_four_copies() -> None:
-    # 4 masks of 32,768 cells: 128 MiB; MLP 96; embeddings 4 * 8 on the first, hidden states 8 * 8 on others; half 4
-    first, second, last = mib("qwen3-8b", 32768, gpus=3)
-    assert first == 128 + 96 + 32 + 4
-    assert second == last == 128 + 96 + 64 + 4
+    # 4 masks of 32,768 cells: 128 MiB; MLP 96; embeddings on the first GPU, hidden states on others: 4 * 8
+    assert mib("qwen3-8b", 32768, gpus=3) == 3 * [128 + 96 + 32]
     # logits on the last GPU only
     *_, last = mib("qwen3-8b", 32768, gpus=3, n_outputs_max=512)
-    assert last == 128 + 296.75 + 8 + 64 + 4
+    assert last == 128 + 296.75 + 8 + 32
 
 
 def test_slots_have_a_mask_each_or_share_a_larger_one() -> None:
@@ -195,7 +228,7 @@ def test_buffers_are_in_the_report_and_in_the_log_lines() -> None:
     result = fit(request("qwen3-8b", 4096, device="rtx-4090"))
     # 7,568,405,504 parameters without the embedding, in bf16
     assert "load_tensors:        CUDA0 model buffer size = 14435.59 MiB" in result.log_lines
-    assert "sched_reserve:      CUDA0 compute buffer size =   104.00 MiB" in result.log_lines
+    assert "sched_reserve:      CUDA0 compute buffer size =   100.00 MiB" in result.log_lines
     # 36 layers * 4096 cells * 2 * 1024 * 2 B
     assert "llama_kv_cache:      CUDA0 KV buffer size =   576.00 MiB" in result.log_lines
     # 19 and 17 of 36 layers
@@ -205,9 +238,9 @@ def test_buffers_are_in_the_report_and_in_the_log_lines() -> None:
     assert result.budget.reserve
     details = {detail.name: detail.quantity for detail in result.budget.reserve.runtime.details}
     assert details["model_buffer"] == 2 * 7568405504
-    assert details["compute_buffer"] == 104 * MIB
+    assert details["compute_buffer"] == 100 * MIB
     # and 0.45 GiB outside the buffers
-    assert result.budget.reserve.total == 104 * MIB + 45 * 2**30 // 100
+    assert result.budget.reserve.total == 100 * MIB + 45 * 2**30 // 100
 
 
 @each("name", ["qwen3-8b", "gemma3-27b", "deepseek-v3.2", "qwen3.6-35b-a3b", "gpt-oss-20b"])
@@ -219,11 +252,16 @@ def test_formulas_evaluate_to_their_figures(name: str, args: dict[str, Any]) -> 
             text_of(figure)
 
 
-@pytest.mark.parametrize("text", ["b", "b0", "b123456", "9190", "0.3.35", "bb1", "b-1", "b1.5", "IK"])
+@pytest.mark.parametrize("text", ["b", "b0", "b123456", "9190", "0.3.35", "bb1", "b-1", "b1.5", "IK", "v0.5", "0.5.0"])
 def test_unknown_versions_are_errors(text: str) -> None:
     with pytest.raises(AttncalcError, match="no such version") as raised:
         llamacpp_version(text)
     assert "b11258" in (raised.value.tip or "")
+
+
+def test_releases_are_newer_than_every_change() -> None:
+    """The first, v0.1.0, is of August 2026."""
+    assert llamacpp_version("v0.5.0").number == llamacpp_version(None).number
 
 
 def test_flash_attention_has_three_modes_and_a_quantized_v_needs_it() -> None:

@@ -30,6 +30,11 @@ def args_of(**given: Any) -> LlamacppArgs:
     return dataclasses.replace(F16, **given)
 
 
+def largest(whole: ModelSpec, args: LlamacppArgs, weights_dtype: str, *, of_head: bool) -> int:
+    found = largest_on_host(whole, args, weights_dtype)
+    return max((size for kind, size in found.items() if (kind == "head") == of_head), default=0)
+
+
 # Layers.
 
 
@@ -264,15 +269,15 @@ MIXED = model(
 )
 def test_the_largest_matrix_on_the_host(given: dict[str, Any], of_head: bool, elements: int) -> None:
     """The first GPU copies it for a pass, so the compute buffer has room for it."""
-    assert largest_on_host(MIXED, args_of(**given), "f16", of_head=of_head) == 2 * elements
+    assert largest(MIXED, args_of(**given), "f16", of_head=of_head) == 2 * elements
     # 32 elements have 34 B; a row of 64 has two such blocks
     if elements % (64 * 64) == 0:
-        assert largest_on_host(MIXED, args_of(**given), "q8_0", of_head=of_head) == elements // 32 * 34
+        assert largest(MIXED, args_of(**given), "q8_0", of_head=of_head) == elements // 32 * 34
 
 
 def test_a_model_without_a_vocabulary_has_no_head_on_the_host() -> None:
     encoder = dataclasses.replace(MIXED, vocab_size=None, head=None)
-    assert largest_on_host(encoder, args_of(n_gpu_layers=0), "f16", of_head=True) == 0
+    assert largest(encoder, args_of(n_gpu_layers=0), "f16", of_head=True) == 0
 
 
 FILE = (
@@ -304,7 +309,16 @@ TIED = model(LAYERS, contents=FILE[:-1])
 def test_the_largest_tensor_of_a_file_on_the_host(
     loaded: ModelSpec, given: dict[str, Any], of_head: bool, size: int
 ) -> None:
-    assert largest_on_host(loaded, args_of(blocks=2, **given), "f16", of_head=of_head) == size
+    assert largest(loaded, args_of(blocks=2, **given), "f16", of_head=of_head) == size
+
+
+def test_the_last_matrices_of_mlps_count_apart() -> None:
+    down = stored("blk.0.ffn_down.weight", size=800, start=1300)
+    found = largest_on_host(model(LAYERS, contents=(*FILE[:2], down)), args_of(blocks=2, n_gpu_layers=0), "f16")
+    assert found == {"head": 1000, "other": 300, "down": 800}
+    # 100 columns of 64 elements are as large as 64 of 100
+    found = largest_on_host(dataclasses.replace(LOADED, stored=None), args_of(blocks=2, n_gpu_layers=2), "f16")
+    assert found["down"] == found["other"]
 
 
 @pytest.mark.parametrize(

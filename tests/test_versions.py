@@ -206,7 +206,7 @@ def test_versions_are_read_as_the_wheels_write_them() -> None:
             "llamacpp",
             ["b0", "b012", "b100000", "11258", "", "0.3.35", "xb1"],
             "--engine-version {}: llama.cpp has no such version",
-            "known: builds as b11258, 0.3.36 (of llama-cpp-python), ik (ik_llama.cpp)",
+            "known: builds as b11258, releases as v0.5.0, 0.3.36 (of llama-cpp-python), ik (ik_llama.cpp)",
         ),
     ],
 )

@@ -7,8 +7,9 @@ heads, ff the MLP's and u = 4 * n_ubatch bytes:
 
 - logits: one row of the vocabulary for each output, 4 bytes each, and d u for the hidden state;
 - attention with flash attention: the masks, Q three times (projected, rotated, output), K and V, the residual and its
-  norm: masks + (3 h + 2 kv + 2 d) u;
-- attention without: the scores of all heads, 4 n_head cells n_ubatch, and masks + (2 h + 2 kv + 2 d) u;
+  norm: masks + (3 h + 2 kv + 2 d) u; with copies of K and V, in f16 or from the host: masks + copies + (2 h + 2 d) u;
+- attention without: the scores of all heads, 4 n_head cells n_ubatch, and masks + (2 h + 2 d) u. With the masks count
+  the places of V's elements, which is transposed: 8 B for each of kv;
 - a gated MLP: masks + (3 ff + 2 d + h) u, where h is the place of Q, which is too small for gate and up;
 - experts: each token has k copies, so ff is k ff_e; the k outputs of width d fit into the place of gate and up, or not.
 
@@ -16,18 +17,21 @@ Example: Qwen3-8B with 4,096 cells and a micro-batch of 512 on one GPU. Masks: 2
 (3 * 12288 + 2 * 4096 + 4096) * 4 * 512 B = 96 MiB. Together 100 MiB, as ggml's allocator finds for a CUDA device.
 
 Source: src/llama-graph.cpp, src/llama-context.cpp (sched_reserve, graph_reserve), ggml/src/ggml-alloc.c and
-ggml-backend.cpp (copies of split inputs) of llama.cpp b9190 and of llama-cpp-python 0.3.36.
+ggml-backend.cpp (copies of split inputs) of llama.cpp b9190 and of llama-cpp-python 0.3.36, and graph_optimize in
+ggml/src/ggml-cuda/ggml-cuda.cu of v0.5.0.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 
 from ...attention.kind import Attention
 from ...attention.latent import Latent
 from ...model import Layers, ModelSpec
 from ...quantity import Quantity, maximum, named, quantity, symbol
 from ...records import NamedTuple
+from ...units import DType, dtype
 from ..runtime import Term
 from .versions import LlamaCppVersion
 
@@ -44,8 +48,8 @@ def _spread(least: int, most: int) -> Spread:
     return Fraction(least, 100), Fraction(most, 100)
 
 
-_CLOSE = _spread(98, 103)
-"""ggml's allocator confirms the formula to 2%: dense models and experts, with and without windows."""
+_CLOSE = _spread(97, 103)
+"""ggml's allocator confirms the formula to 3%: dense models and experts, with and without windows."""
 _GAPS = _spread(85, 112)
 """A later tensor may or may not fit into gaps: before the changes of 2026, and without flash attention."""
 _LINEAR = _spread(90, 115)
@@ -79,13 +83,15 @@ class Graph(NamedTuple):
     # Whether several GPUs work on different micro-batches at once: only if no layer or expert, and no cache, is on the
     # host
     pipelined: bool = True
-    # Bytes of the largest matrix of a layer on the host, which this GPU copies for a pass; 0 without one
-    from_host: int = 0
     pool_cells: int = 0  # cells of a stream that are pools of 4; 0 without compressed attention
-    # Bytes of the lm head on the host, which this GPU copies for many rows of logits; 0 without it
-    head_from_host: int = 0
-    attends: bool = True  # whether the GPU computes attention; with the cache on the host, the host does
-    host_attends: bool = False  # whether the host computes the attention of some layers
+    # Bytes of the largest matrices on the host, which this GPU copies for a pass: "down" (last in an MLP), "other" (of
+    # layers), and "head" (lm head) for many rows of logits
+    from_host: Mapping[str, int] = MappingProxyType({})
+    on_cpu: bool = False  # whether there is no GPU: this buffer is the host's
+    attends: bool = True  # whether the GPU computes attention; otherwise the host does
+    # The dtypes of K and V of layers whose attention the GPU computes from copies of a cache on the host
+    cache_from_host: tuple[DType, DType] | None = None
+    v_row: int = 0  # elements of a token's V whose places are inputs without flash attention
 
     @property
     def copies(self) -> int:
@@ -121,6 +127,7 @@ class _Pass(NamedTuple):
     inputs: int  # bytes of further inputs
     layers: int  # layers of the model
     linear: bool  # whether the model has recurrent layers
+    mixture: bool  # whether the model has experts
     latent: bool  # whether the model has MLA
 
     @property
@@ -138,8 +145,10 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     d = whole.symbolic().main.d_model
     tokens = symbol("n_ubatch", graph.ubatch, "tokens of a micro-batch (-ub)")
     plain, converted = _masks(graph, tokens, converted=False), _masks(graph, tokens, converted=True)
-    masks = attention_masks = named(plain, "mask_bytes", "bytes of the masks")
-    terms: list[Term] = [("mask_bytes", "masks", plain)]
+    if not graph.attends or all(_is_recurrent(layers) for _, layers in whole.groups()):
+        plain = converted = quantity(0)
+    masks = attention_masks = named(plain, "mask_bytes", "bytes of the masks") if plain else 0
+    terms: list[Term] = [("mask_bytes", "masks", plain)] if plain else []
     if int(converted) > int(plain):
         attention_masks = named(converted, "converted_mask_bytes", "bytes of the masks and of a copy in f16")
         terms.append(("converted_mask_bytes", "masks, and a copy in f16", converted))
@@ -152,23 +161,13 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
         inputs=_inputs(whole, graph, d, tokens),
         layers=symbol("layers", whole.main.n_layers, "layers of the model"),
         linear=any(_is_recurrent(layers) for _, layers in whole.groups()),
+        mixture=any(layers.mlp and layers.mlp.n_experts for _, layers in whole.groups()),
         latent=any(isinstance(layers.attention, Latent) for _, layers in whole.groups()),
     )
-    groups = [layers for _, layers in model.symbolic().groups()]
-    has_logits = bool(whole.vocab_size and (graph.last or graph.head_from_host))
-    if graph.from_host:  # the GPU computes the MLPs of layers on the host too
-        groups = [layers for _, layers in whole.symbolic().groups()]
-    peaks = {
-        "logits_bytes": _with_copy(_logits(whole, run), graph.head_from_host)
-        if has_logits and whole.vocab_size
-        else None,
-        "attention_bytes": _largest(_attention(layers, run) for layers in groups) if graph.attends else None,
-        "mlp_bytes": _with_copy(_largest(_mlp(layers, run) for layers in groups), graph.from_host),
-    }
-    found = {name: peak for name, peak in peaks.items() if peak}
-    if _per_layer_inputs(whole):
-        least, most = _LATENT
-        found = {k: p._replace(spread=(min(p.spread[0], least), max(p.spread[1], most))) for k, p in found.items()}
+    # with matrices from the host the GPU computes the layers there too
+    computed = whole if graph.from_host.get("other") or graph.from_host.get("down") else model
+    groups = [layers for _, layers in computed.symbolic().groups()]
+    found = _peaks(groups, whole, run)
     host = _host(whole, graph, d, tokens)
     if not found:  # a GPU without layers
         return ComputeBuffer(0, quantity(0), 0, host, ())
@@ -176,15 +175,45 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     moments: list[int] = [named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()]
     total: int = functools.reduce(maximum, moments)
     low = max(int(int(peak.size) * peak.spread[0]) for peak in found.values())
-    high = max(int(int(peak.size) * peak.spread[1]) for peak in found.values())
+    high = max(int(int(peak.size) * peak.spread[1]) for peak in found.values()) + _cache_from_host(groups, run)
+    if graph.cache_from_host:
+        low = low * 9 // 10
     if graph.release.short_masks:
-        # CUDA keeps the embeddings of a pass in the host's buffer; a single backend (CPU) has them in this buffer.
-        # Half of them is within 4% of both.
-        embeddings = run.bytes_of(d)
-        total, high = total + embeddings // 2, high + int(embeddings)
+        if graph.on_cpu:  # the embeddings of a pass are in the host's buffer, which is this one without a GPU
+            total = total + run.bytes_of(d)
+        high += int(run.bytes_of(d))
     elif graph.flash:
         high += int(converted)  # the masks may leave gaps that the logits do not fit into
     return ComputeBuffer(low, quantity(total), high, host, tuple(terms))
+
+
+def _peaks(groups: Sequence[Layers], whole: ModelSpec, run: _Pass) -> dict[str, _Peak]:
+    """Return the moments of a pass over these layers, and of the logits, by their name in the formula."""
+    graph = run.graph
+    has_logits = whole.vocab_size and (graph.last or graph.from_host.get("head"))
+    mlp = _largest(_mlp(layers, run) for layers in groups)
+    if mlp and graph.cache_from_host and graph.from_host.get("other"):
+        # The MLP's tensors and matrices from the host take the place of the copies of K and V only where they fit. Of
+        # the gaps, which are from nothing to both copies, one copy is counted
+        gaps = symbol("gaps", _cache_from_host(groups, run) // 2, "bytes of gaps, as large as a copy of K")
+        mlp = mlp._replace(size=quantity(mlp.size + gaps))
+    peaks = {
+        "logits_bytes": _logits(whole, run) if has_logits else None,
+        "attention_bytes": _largest(_attention(g, run) for g in groups if graph.attends or _is_recurrent(g)),
+        "mlp_bytes": mlp,
+    }
+    least, most = _LATENT if _per_layer_inputs(whole) else _COPIED if any(graph.from_host.values()) else _CLOSE
+    return {
+        name: peak._replace(spread=(min(peak.spread[0], least), max(peak.spread[1], most)))
+        for name, peak in peaks.items()
+        if peak
+    }
+
+
+def _cache_from_host(groups: Sequence[Layers], run: _Pass) -> int:
+    """Return the bytes of the largest copy of a layer's K and V from the host."""
+    types = run.graph.cache_from_host
+    return max((int(_kv_bytes(layers, run, *types)) for layers in groups), default=0) if types else 0
 
 
 _LABELS = {
@@ -192,15 +221,6 @@ _LABELS = {
     "attention_bytes": "masks and attention of one layer",
     "mlp_bytes": "masks and MLP of one layer",
 }
-
-
-def _with_copy(peak: _Peak | None, size: int) -> _Peak | None:
-    """Return a moment at which the GPU also has a copy of a matrix from the host, whose place may be that of others."""
-    if peak is None or not size:
-        return peak
-    copy = symbol("from_host", size, "bytes of a matrix that is copied from the host")
-    low, high = peak.spread
-    return _Peak(quantity(peak.size + copy), (min(low, _COPIED[0]), max(high, _COPIED[1])))
 
 
 def _largest(peaks: Iterator[_Peak | None]) -> _Peak | None:
@@ -219,19 +239,22 @@ def _masks(graph: Graph, tokens: int, *, converted: bool) -> Quantity:
         first = symbol("window_cells", graph.window_cells, "cells of a sliding window")
         cells = cells + first
     if not graph.flash:
-        return quantity(cells * tokens * F32 * graph.copies)
+        return quantity((cells * F32 + _v_places(graph)) * tokens * graph.copies)
     if graph.release.short_masks or not graph.first:
         return quantity(cells * tokens * F16 * graph.copies)
     masks = cells * tokens * F32 * graph.copies
     return quantity(masks + first * tokens * F16 if converted else masks)
 
 
+def _v_places(graph: Graph) -> int:
+    """Return the bytes per token of the places of V's elements, in 64 bits: without flash attention V is transposed."""
+    return graph.v_row * 8 * (2 if graph.window_cells else 1) if graph.release.has_places else 0
+
+
 def _inputs(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> int:
-    """Return the bytes of the inputs' copies: token embeddings on the first GPU, two hidden states on others."""
-    per_layer = _per_layer_inputs(whole) * graph.copies * tokens * F32
-    if graph.gpus == 1:
-        return per_layer
-    return (graph.copies if graph.first else 2 * graph.copies) * d * tokens * F32 + per_layer
+    """Return the bytes of the inputs' copies: token embeddings on the first GPU, the hidden state on others."""
+    hidden = d if graph.copies > 1 else 0
+    return (hidden + _per_layer_inputs(whole)) * graph.copies * tokens * F32
 
 
 def _per_layer_inputs(whole: ModelSpec) -> int:
@@ -243,6 +266,11 @@ def _logits(whole: ModelSpec, run: _Pass) -> _Peak:
     rows = symbol("n_outputs", run.graph.rows, "rows of logits")
     vocab = symbol("V", whole.vocab_size or 0, "tokens of the vocabulary")
     size = rows * vocab * F32 + run.bytes_of(run.d) + run.inputs
+    if head := run.graph.from_host.get("head"):
+        size = size + symbol("head_from_host", head, "bytes of the lm head that is copied from the host")
+    behind = max((_behind_experts(layers, run) for _, layers in whole.groups()), default=0)
+    if behind and int(rows * vocab * F32) > int(behind):
+        size = size + behind + run.bytes_of(run.d)
     if run.graph.gpus > 1:
         copies = _masks(run.graph._replace(first=False), run.tokens, converted=False)
         size = size + named(copies, "copied_mask_bytes", "bytes of the masks' copies")
@@ -266,15 +294,22 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
     widths = kind.widths()
     h, kv, d = widths.n_heads * widths.d_qk, widths.n_kv_heads * widths.d_qk, run.d
     gate = h if widths.gate else 0
+    from_host = _kv_bytes(layers, run, *graph.cache_from_host) if graph.cache_from_host else 0
     if not graph.flash:
         scores = run.bytes_of(widths.n_heads * _cells(layers, run))
-        elements = 2 * h + 2 * kv + 2 * d + gate
-        return _Peak(quantity(scores + run.masks + run.bytes_of(elements) + run.inputs), _GAPS)
-    copied = _copied(layers, run)
-    if copied:
+        size = scores + run.masks + from_host + run.bytes_of(2 * h + 2 * d + gate) + run.inputs
+        return _Peak(quantity(size), _GAPS)
+    f16, copies = dtype("fp16"), graph.release.f16_cache_copy
+    if copied := _kv_bytes(
+        layers, run, *(f16 if copies and is_copied else None for is_copied in (graph.k_copied, graph.v_copied))
+    ):
+        gate = 3 * gate
+        place = _behind_experts(layers, run)
+        copied = copied + (place if int(copied) + int(run.bytes_of(h)) > int(place) else 0)
+    if copied or from_host:
         spread = _QUANTIZED_WINDOWS if graph.window_cells else _CLOSE
-        elements = 2 * h + 2 * d + 3 * gate
-        return _Peak(quantity(run.attention_masks + copied + run.bytes_of(elements) + run.inputs), spread)
+        size = run.attention_masks + copied + from_host + run.bytes_of(2 * h + 2 * d + gate) + run.inputs
+        return _Peak(quantity(size), spread)
     queries = 3 * h if graph.release.short_masks else 2 * h
     size = run.attention_masks + run.bytes_of(queries + 2 * kv + 2 * d) + run.inputs
     return _Peak(quantity(size), _CLOSE if graph.release.short_masks else _GAPS)
@@ -286,19 +321,29 @@ def _cells(layers: Layers, run: _Pass) -> int:
     return run.cells
 
 
-def _copied(layers: Layers, run: _Pass) -> int:
-    """Return the bytes of a layer's K and V in f16, if flash attention needs a copy of them."""
-    graph = run.graph
-    if not graph.release.f16_cache_copy:
-        return 0
+def _kv_bytes(layers: Layers, run: _Pass, k: DType | None, v: DType | None) -> int:
+    """Return the bytes of a layer's cells with K and V in these dtypes; None leaves one out."""
     row: int = 0
     for cached in layers.cache():
         rows = cached.rows // 2 if cached.role == "kv" else cached.rows
-        if graph.k_copied and cached.role in ("kv", "k"):
-            row = row + rows * cached.width
-        if graph.v_copied and cached.role in ("kv", "v"):
-            row = row + rows * cached.width
-    return _cells(layers, run) * graph.streams * row * F16
+        for kind, roles in ((k, ("kv", "k", "latent")), (v, ("kv", "v"))):
+            if kind and cached.role in roles:
+                row = row + rows * kind.row_bytes(cached.width)
+    return _cells(layers, run) * run.graph.streams * row
+
+
+def _behind_experts(layers: Layers, run: _Pass) -> int:
+    """Return the bytes before the sum of the experts' outputs, if CUDA keeps these until then.
+
+    Later that place is free, but what is larger comes after it: attention with copies, and logits.
+    """
+    mlp = layers.mlp
+    if mlp is None or mlp.n_experts_per_token is None or run.graph.on_cpu or not run.graph.release.keeps_outputs:
+        return 0
+    up, down = mlp.n_experts_per_token * mlp.d_ff, mlp.n_experts_per_token * run.d
+    if int(down) <= 2 * int(up) and not (mlp.d_ff_shared or mlp.n_shared_experts):
+        return 0
+    return run.bytes_of(3 * up + (down if int(down) > 3 * int(up) else 0))
 
 
 def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
@@ -315,8 +360,8 @@ def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
     elements = kind.n_heads * (d_qk + kind.kv_lora_rank + latent) + 4 * run.d
     copied: int = 0
     if graph.flash and graph.release.f16_cache_copy and graph.k_copied:
-        # V is the latent without its rotary part, and is copied too
-        copied = (latent + kind.kv_lora_rank) * run.cells * graph.streams * F16
+        # V is a part of this copy
+        copied = latent * run.cells * graph.streams * F16
     exact = graph.flash and graph.release.short_masks and not graph.k_copied
     size = scores + run.masks + copied + run.bytes_of(elements) + run.inputs
     return _Peak(quantity(size), _CLOSE if exact else _LATENT)
@@ -347,7 +392,9 @@ def _recurrence(layers: Layers, run: _Pass) -> _Peak | None:
     channels = next((c.rows for c in cached if c.role == "convolution"), None)
     if channels is None:
         return None
-    tensors = 3 if "delta" in layers.attention.headline.lower() else 5
+    tensors, graph = 3 if "delta" in layers.attention.headline.lower() else 5, run.graph
+    if tensors == 5 and graph.copies > 1:  # what passes between two GPUs: both halves of the input, and one back
+        tensors += graph.copies * (2 * (not graph.first) + (not graph.last))
     return _Peak(quantity(run.masks + run.bytes_of(tensors * channels + 2 * run.d) + run.inputs), _LINEAR)
 
 
@@ -356,29 +403,63 @@ def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
     mlp, d, new = layers.mlp, run.d, run.graph.release.short_masks
     if mlp is None:
         return None
-    several = run.graph.gpus > 1
-    widths = layers.attention.widths()
-    # a model with recurrent layers has room for the MLP where its convolutions were
-    place_of_q = 0 if run.linear or not (new or several) else widths.n_heads * widths.d_v
-    live = 2 * d + place_of_q
-    masks, spread = (run.masks, _CLOSE) if new else (run.attention_masks if several else run.masks, _GAPS)
+    place_of_q = _place_of_q(layers, run)
+    live, spread = 2 * d + place_of_q, _CLOSE if new else _GAPS
+    masks = run.masks if new or run.graph.gpus == 1 else run.attention_masks
     if mlp.n_experts_per_token is None:
-        elements = (3 if mlp.gated else 1) * mlp.d_ff + live
-        return _Peak(quantity(masks + run.bytes_of(elements) + run.inputs), spread)
-    up, down = mlp.n_experts_per_token * mlp.d_ff, mlp.n_experts_per_token * d
-    if not new:
-        elements = maximum(3 * up + 4 * d, 2 * down + 6 * d)
-        return _Peak(quantity(masks + run.bytes_of(elements) + run.inputs), spread)
-    shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
-    if shared:  # the layer's input is needed again
-        live = live + d
-    elements = 3 * up + live
+        size = run.bytes_of((3 if mlp.gated else 1) * mlp.d_ff)
+        if not run.mixture:
+            size = _with_copies(size, run, (1 + mlp.gated) * mlp.d_ff, mlp.d_ff + d)
+    else:
+        up, down = mlp.n_experts_per_token * mlp.d_ff, mlp.n_experts_per_token * d
+        shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
+        if new:
+            elements = _experts(up, down, run, place_of_q)
+            elements = maximum(elements, 3 * shared) if shared else elements
+        else:
+            live, elements = 0, maximum(3 * up + 4 * d, 2 * down + 6 * d)
+        spread = _GAPS if shared else spread
+        size = _with_copies(run.bytes_of(elements), run, 2 * up, up + down)
+    return _Peak(quantity(masks + size + run.bytes_of(live) + run.inputs), spread)
+
+
+def _place_of_q(layers: Layers, run: _Pass) -> int:
+    """Return the elements per token of the place of Q, which is too small for the tensors of the MLP.
+
+    A model with recurrent layers has room for these where its convolutions were. With K alone quantized Q is rotated
+    into a place further on (attn_rot), and a later GPU without copies of inputs has it where the hidden state was.
+    """
+    graph, widths = run.graph, layers.attention.widths()
+    if (
+        run.linear
+        or (graph.k_copied and not graph.v_copied)
+        or (graph.gpus > 1 and graph.copies == 1 and not graph.first)
+    ):
+        return 0
+    return widths.n_heads * widths.d_v if graph.release.short_masks or graph.gpus > 1 else 0
+
+
+def _experts(up: int, down: int, run: _Pass, place_of_q: int) -> int:
+    """Return the elements per token of the experts: gate, up and activation, and the outputs where these are free."""
+    elements = 3 * up
     if int(up) <= int(place_of_q):  # the first tensor fits into the place of Q
         elements = elements - up
+    keeps = run.graph.release.keeps_outputs and not run.graph.on_cpu  # the outputs beside the weighted ones
     if int(down) > 2 * int(up):  # the outputs do not fit into the place of gate and up
-        elements = elements + down
-    elements = maximum(elements, 3 * shared + live) if shared else elements
-    return _Peak(quantity(masks + run.bytes_of(elements) + run.inputs), _GAPS if shared else _CLOSE)
+        return elements + down * (2 if keeps and int(down) > int(elements) else 1)
+    return maximum(elements, 2 * down) if keeps else elements
+
+
+def _with_copies(size: int, run: _Pass, up: int, down: int) -> int:
+    """Return the bytes of an MLP of that size, whose matrices may be copied from the host one at a time.
+
+    Beside a matrix of gate or up there are so many elements per token, and beside that of the output so many.
+    """
+    for name, elements in (("other", up), ("down", down)):
+        if matrix := run.graph.from_host.get(name):
+            copy = symbol(f"{name}_from_host", matrix, "bytes of a matrix that is copied from the host")
+            size = maximum(size, run.bytes_of(elements) + copy)
+    return size
 
 
 def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
@@ -389,10 +470,12 @@ def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
     width = F16 if graph.flash and graph.release.short_masks else F32
     if any(isinstance(kind := layers.attention, Latent) and kind.index_topk for _, layers in whole.groups()):
         width += F16  # the indexer has a mask of its own
+    masks = (cells * width + (0 if graph.flash else _v_places(graph))) * tokens * graph.copies
+    if all(_is_recurrent(layers) for _, layers in whole.groups()):
+        masks = 0
     embeddings = 1 + graph.copies if graph.release.short_masks else graph.release.host_embeddings
-    hidden = (embeddings * d + _per_layer_inputs(whole)) * tokens * F32
-    inputs = cells * tokens * width * graph.copies + hidden
-    if graph.flash or not graph.host_attends:
+    inputs = masks + (embeddings * d + _per_layer_inputs(whole)) * tokens * F32
+    if graph.flash or graph.attends:
         return quantity(inputs)
     heads = max((int(layers.attention.widths().n_heads) for _, layers in whole.groups()), default=0)
     scores = symbol("h", heads, "query heads") * symbol("cells", graph.full_cells, "cells of a stream") * tokens * F32

@@ -6,6 +6,8 @@ common/fit.cpp; for the memory outside the buffers, posted logs (tests/data/engi
 
 from collections.abc import Iterator
 
+from ...attention.latent import Latent
+from ...model import ModelSpec
 from ...quantity import ceil_div, quantity, symbol
 from ...units import BYTES, GIB, human
 from ..base import Detail
@@ -99,8 +101,7 @@ def _draft_compute_buffer(facts: RuntimeFacts[LlamacppArgs], graph: Graph) -> tu
         gpus=1,
         first=True,
         last=True,
-        from_host=0,
-        head_from_host=0,
+        from_host={},
     )
     buffer = compute_buffer(draft, whole, graph)
     expected = symbol("draft_compute_buffer", int(buffer.expected), "bytes of the drafter's compute buffer")
@@ -136,15 +137,17 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     k, v = args.types
     sampled = slots * args.state_rows if release.sampled_logits else ubatch
     rows = min(ubatch, args.n_outputs_max or sampled)
-    head, layer = 0, 0
-    if facts.first:  # the first GPU copies matrices from the host, if they multiply enough tokens
-        layer = largest_on_host(whole, args, facts.weights_dtype, of_head=False)
-        if rows >= _MIN_OFFLOADED_ROWS:
-            head = largest_on_host(whole, args, facts.weights_dtype, of_head=True)
     is_partial = placement_of(whole.main.n_layers, args).is_partial
+    # the first GPU copies matrices from the host, if they multiply enough tokens
+    largest = largest_on_host(whole, args, facts.weights_dtype) if facts.first else {}
+    if rows < _MIN_OFFLOADED_ROWS:
+        largest.pop("head", None)
+    flash = _flash(args.flash_attn, release, quantized_v=bool(v.group))
+    attends = not args.no_kv_offload or (release.short_masks and (flash or _has_weights_in_attention(whole)))
+    has_cache_there = args.no_kv_offload or (facts.first and is_partial and not args.on_cpu)
     return Graph(
         release=release,
-        flash=_flash(args.flash_attn, release, quantized_v=bool(v.group)),
+        flash=flash,
         ubatch=-(-ubatch // slots) * slots,  # as many tokens of every slot
         rows=rows,
         full_cells=masked,
@@ -157,11 +160,20 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         first=facts.first,
         last=facts.last,
         pipelined=not (is_partial or args.moves_experts or args.no_kv_offload),
-        from_host=layer,
-        head_from_host=head,
-        attends=not args.no_kv_offload,
-        host_attends=not args.on_cpu and (is_partial or args.no_kv_offload),
+        from_host=largest,
+        on_cpu=args.on_cpu,
+        attends=attends,
+        cache_from_host=args.types if attends and has_cache_there else None,
+        v_row=max(
+            (int(c.rows * c.width) // (1 + (c.role == "kv")) for c in caches if c.role in ("kv", "v")), default=0
+        ),
     )
+
+
+def _has_weights_in_attention(whole: ModelSpec) -> bool:
+    """Return whether the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA."""
+    kinds = [layers.attention for layers in whole.main.distinct()]
+    return any(isinstance(kind, Latent) or getattr(kind, "sinks", False) for kind in kinds)
 
 
 def _flash(option: str | None, release: LlamaCppVersion, *, quantized_v: bool) -> bool:
@@ -216,7 +228,7 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
         yield "The compute buffer of ik_llama.cpp was not read: it is that of llama.cpp, with a wide range."
     if release.between_graphs:
         yield f"Build {release.name} may or may not have the smaller compute buffer of June 2026; the range has both."
-    if graph.from_host or graph.head_from_host:
+    if any(graph.from_host.values()):
         yield (
             "For a pass over 32 tokens or more the first GPU copies matrices from the host, one at a time. The compute "
             "buffer has room for the largest."

@@ -6,12 +6,12 @@ Source: create_tensor (src/llama-model-loader.cpp), load_tensors (src/llama-mode
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...checkpoint import StoredTensor
 from ...ggml import TYPES_BY_NAME
 from ...model import ModelSpec
-from ...units import dtype
+from ...units import DType, dtype
 from .options import LlamacppArgs, patterns_of
 from .placement import HOST, Placement, block_count, place_blocks, placement_of
 
@@ -89,33 +89,40 @@ def mapped_bytes(tensors: Sequence[StoredTensor]) -> int:
     return total
 
 
-def largest_on_host(model: ModelSpec, args: LlamacppArgs, weights_dtype: str, *, of_head: bool) -> int:
-    """Return the bytes of the largest matrix of a layer on the host, or of the lm head if that is there; 0 without one.
+def largest_on_host(model: ModelSpec, args: LlamacppArgs, weights_dtype: str) -> dict[str, int]:
+    """Return the bytes of the largest matrices on the host: "head" (lm head), "down" (of MLPs), "other" (of layers).
 
     Without a GGUF file all matrices are in `weights_dtype`.
     """
-    layers = model.main.n_layers
-    placed = placement_of(layers, args)
-    if of_head and placed.output != HOST:
-        return 0
-    if model.stored and model.stored.contents:
-        tensors = tensors_of(model, args)[HOST]
-        sizes = {tensor.name: tensor.size for tensor in tensors}
-        if of_head:
-            return sizes.get("output.weight") or sizes.get("token_embd.weight", 0)
-        return max((size for name, size in sizes.items() if _BLOCK.match(name)), default=0)
-    matrix_dtype = dtype(weights_dtype)
-    if of_head:
-        return (model.vocab_size or 0) * matrix_dtype.row_bytes(model.table_width)
-    largest = number = 0
+    largest: dict[str, int] = {}
+    is_file = model.stored and model.stored.contents
+    for kind, size in _in_file(model, args) if is_file else _in_dtype(model, args, dtype(weights_dtype)):
+        largest[kind] = max(largest.get(kind, 0), size)
+    return largest
+
+
+def _in_file(model: ModelSpec, args: LlamacppArgs) -> Iterator[tuple[str, int]]:
+    """Yield the kind and the bytes of the host's tensors in a GGUF file that a GPU may copy."""
+    sizes = {tensor.name: tensor.size for tensor in tensors_of(model, args)[HOST]}
+    if placement_of(model.main.n_layers, args).output == HOST:
+        yield "head", sizes.get("output.weight") or sizes.get("token_embd.weight", 0)
+    yield from (("down" if ".ffn_down" in name else "other", n) for name, n in sizes.items() if _BLOCK.match(name))
+
+
+def _in_dtype(model: ModelSpec, args: LlamacppArgs, matrix_dtype: DType) -> Iterator[tuple[str, int]]:
+    """Yield the same of matrices in one dtype."""
+    placed = placement_of(model.main.n_layers, args)
+    if placed.output == HOST:
+        yield "head", (model.vocab_size or 0) * matrix_dtype.row_bytes(model.table_width)
+    number = 0
     for group in model.main.layers:
         on_host = placed.layers[number] == HOST
         if on_host or any(map(args.has_experts_on_host, range(number, number + group.count))):
             for role, copies, matrix in group.matrices_by_role(model.main.d_model, model.d_source):
                 if on_host or role == "experts":
-                    largest = max(largest, copies * matrix.cols * matrix_dtype.row_bytes(matrix.rows))
+                    kind = "down" if matrix.name == "W_down" else "other"
+                    yield kind, copies * matrix.cols * matrix_dtype.row_bytes(matrix.rows)
         number += group.count
-    return largest
 
 
 def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:

@@ -30,8 +30,12 @@ class LlamaCppVersion(Version):
     """Flash attention on CUDA reserves an f16 copy of a quantized cache."""
     between_graphs = between((_OLD_GRAPH + 1,), (_NEW_GRAPH,), "the lists of merged pull requests")
     """The build is one of those that may have some of these three changes."""
+    keeps_outputs = since((10_830,), "pull request 25952, merged between 1 and 9 September 2026; b10830 is of the 7th")
+    """CUDA keeps the outputs of experts until their weighted sum, of which it makes one kernel."""
     has_one_compute_buffer = until((6700,), "pull request 15815, merged between 5 September and 9 October 2025")
     """The compute buffer is one allocation; later it is cut where the driver allows no larger one."""
+    has_places = since((6073,), "pull request 14959, of 2 August 2025")
+    """Cells are written at places that are inputs (GGML_OP_SET_ROWS)."""
     host_embeddings = by_version({(): 1, (7600,): 2}, "measured: CUDA_Host in logs of 2025 and of 2026")
     """How often the token embeddings are in the buffer of the host."""
     output_first = since((7480,), "pull request 18148, of 18 December 2025")
@@ -61,9 +65,10 @@ class LlamaCppVersion(Version):
 def llamacpp_version(text: str | None) -> LlamaCppVersion:
     """Return what that version does; None is VERSION. Raises AttncalcError if the version is unknown."""
     build = re.fullmatch(r"b([1-9]\d{0,4})", text or "")
-    if text not in (None, VERSION, FORK) and not build:
+    is_release = re.fullmatch(r"v\d{1,3}(\.\d{1,3}){2}", text or "")  # since August 2026: newer than all switches
+    if text not in (None, VERSION, FORK) and not build and not is_release:
         raise AttncalcError(
             f"--engine-version {truncate(text)}: llama.cpp has no such version",
-            f"known: builds as b11258, {VERSION} (of llama-cpp-python), {FORK} (ik_llama.cpp)",
+            f"known: builds as b11258, releases as v0.5.0, {VERSION} (of llama-cpp-python), {FORK} (ik_llama.cpp)",
         )
     return LlamaCppVersion(text or VERSION, (int(build[1]) if build else 0 if text == FORK else _NEWEST_BUILD,))
