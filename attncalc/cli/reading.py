@@ -543,9 +543,8 @@ class Reading:
             if (one.isdigit() and self._has_answer) or (is_reason and re.search(r"\d", one))
         ]
         self._arguments, others = terms_in([one for one in self._arguments if one not in numbers])
-        # 'flops of attention', 'the cache of mla'
         wider = [["attention"], *[["kv-cache"]] * any(kind_of(one) == "attention" for one in self._arguments)]
-        without = [one for one in self._arguments if not (is_term(one) and find_terms(one) in wider)]
+        without = [one for one in self._arguments if not (is_term(one) and find_terms(one) in wider)]  # 'cache of mla'
         self._arguments = without if is_term(" ".join(without)) else self._arguments
         figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
         others += numbers
