@@ -547,12 +547,12 @@ def test_what_to_expect_of_some_gpus_is_the_speed_of_the_median_run(ask: Ask) ->
 
 @each(("asked", "share"), [("", 0.31), ("--efficiency 0.5", 1)])
 def test_users_are_told_the_speed_of_each(ask: Ask, asked: str, share: float) -> None:
-    """The tokens/s of all / 300 users, at the share of the published runs; with --efficiency they have theirs."""
-    words = ("plan", "llama3.1-8b", *asked.split(), "--users", "300", *LOAD[2:], "--gpu", "h100")
+    """The tokens/s of all / 200 users, at the share of the published runs; with --efficiency they have theirs."""
+    words = ("plan", "llama3.1-8b", *asked.split(), "--users", "200", *LOAD[2:], "--gpu", "h100")
     speed = re.search(r"Expect ([\d.]+) tokens/s per concurrent user", ask(*words).out)
     assert speed
     of_all = figures_of(ask(*words, "--json").document)["tokens_per_second_estimate"]
-    assert float(speed[1]) == pytest.approx(of_all * share / 300, rel=0.02)
+    assert float(speed[1]) == pytest.approx(of_all * share / 200, rel=0.02)
 
 
 def test_a_rate_of_a_day_is_that_of_its_seconds(ask: Ask) -> None:
