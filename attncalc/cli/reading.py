@@ -18,7 +18,7 @@ from ..cost.params import params
 from ..engines import ENGINES, find_engine
 from ..errors import is_valid
 from ..options import SHARE, options_of
-from ..report.glossary import TERMS, find_terms, is_term, terms_in
+from ..report.glossary import TERMS, find_terms, is_term, terms_in, terms_of_question
 from ..units import PERIODS, hyphens, parse_count, parse_decimal, truncate
 from ..vocabulary import (
     ALL_SHOWN,
@@ -67,6 +67,8 @@ _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 _REASON = "why|how come"
 """Those that ask for a reason, which is said in words beside a model's figures."""
+_FEW = 4
+"""Words of a question that is about the terms that it names, and no other."""
 
 
 def numbers_given(items: Iterable[Item]) -> dict[str, Fraction]:
@@ -551,6 +553,10 @@ class Reading:
         is_about_terms = self._asks_meaning or (
             not re.search(r"[^A-Za-z' -]", figures) and not any(map(starting_with, others))
         )
+        named = find_terms(" ".join(self._arguments)) if self._arguments else []
+        is_open = bool(named) or (is_reason and not any(item.value or item.kind == "model" for item in self._items))
+        if is_about_terms and self._typed is None and len(self._items) > _FEW and not self._compares and is_open:
+            self._arguments = terms_of_question(" ".join(item.typed for item in self._items), named)
         if self._arguments and is_about_terms:
             self.left_out += others
             self._compute()

@@ -1,7 +1,10 @@
 """Terms of the field, each on one screen: what it means, its formula, and an example to redo by hand."""
 
+import math
 import re
+from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,8 @@ _ASKING = re.findall(
     "vs versus and or why what which how is are does do the a an between from difference differ explain work so big",
 )
 """Words of a question beside its terms."""
+_ENOUGH = 15
+"""The score of a term that a question is about: one rare word of its names, and one of its meaning."""
 
 
 def find_terms(words: str) -> list[str]:
@@ -59,6 +64,42 @@ def find_terms(words: str) -> list[str]:
             f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}'attncalc explain' lists all terms"
         )
     return list(dict.fromkeys(found))
+
+
+def terms_of_question(question: str, named: Sequence[str]) -> list[str]:
+    """Return the terms that a question is about, the likeliest first: of those that it names, or else another.
+
+    Rare words count most, and those of a term's names twice as much as those of its meaning.
+    """
+    asked = _stems(question)
+    scores = {
+        name: sum((2 * (one in names) + (one in said)) * weight for one, weight in _weights().items() if one in asked)
+        for name, (names, said) in _words_of_terms().items()
+    }
+    best = max(scores, key=lambda name: scores[name])
+    most = max((scores[name] for name in named), default=0)
+    if scores[best] > max(_ENOUGH, 5 * most):
+        return [best]
+    return sorted((name for name in named if 2 * scores[name] >= most), key=lambda name: -scores[name])
+
+
+@cache
+def _words_of_terms() -> dict[str, tuple[set[str], set[str]]]:
+    return {
+        name: (_stems(" ".join((name, term.title, *term.also))), _stems(term.meaning)) for name, term in TERMS.items()
+    }
+
+
+@cache
+def _weights() -> dict[str, float]:
+    number = Counter(word for named, said in _words_of_terms().values() for word in named | said)
+    return {word: math.log(1 + len(TERMS) / terms) ** 1.5 for word, terms in number.items()}
+
+
+def _stems(text: str) -> set[str]:
+    """Return the words of a text without their endings: 'gener' of 'generating' and 'generation'."""
+    words = {word for word in re.findall(r"[a-z][a-z']+", text.lower().replace("-", " ")) if word not in _ASKING}
+    return {re.sub(r"(?<=...)(?:at)?(?:ions?|ing|ings|ed|es|s|e|ly|er|ers)$", "", word) for word in words}
 
 
 def terms_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
