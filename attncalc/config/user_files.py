@@ -14,8 +14,8 @@ _read: list[TextIO] = []
 """The standard input that has been read, if it has."""
 _LOOK = 2**16
 """Bytes of a file that are looked at."""
-_PATIENCE = 0.5
-"""Seconds to wait for the first bytes of a pipe: a program before it starts as fast as this one."""
+_PATIENCE = 1
+"""Seconds to wait for the first bytes of a pipe: nvidia-smi prints after a part of one. An idle pipe costs as much."""
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -35,16 +35,11 @@ def piped_in(*, is_shared: bool = False) -> bytes:
     """Return the first bytes of standard input, which stay to be read; b"" for a terminal, or if nothing comes.
 
     `is_shared` is whether a loop may read it too, and then they stay for the loop: where a system cannot do that, b"".
-    It is not waited for: the pipe of a job may be open and idle.
     """
     with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, replaced, or of a system without select
         buffer = sys.stdin.buffer
         is_open = sys.stdin not in _read and not sys.stdin.isatty()
-        if (
-            is_open
-            and isinstance(buffer, io.BufferedReader)
-            and select.select([buffer], [], [], 0 if is_shared else _PATIENCE)[0]
-        ):
+        if is_open and isinstance(buffer, io.BufferedReader) and select.select([buffer], [], [], _PATIENCE)[0]:
             file = buffer.fileno()  # the lines of a file stay for a loop: 'while read gpu; ... done < gpus.txt'
             if buffer.seekable():
                 return os.pread(file, _LOOK, os.lseek(file, 0, os.SEEK_CUR))
