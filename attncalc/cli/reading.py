@@ -280,7 +280,8 @@ class Reading:
         own = item.idea and not item.idea.lacks and item.typed.startswith("-")
         if own and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
-        term = self._command == "explain" and item.typed.startswith("-") and is_term(item.typed.lstrip("-"))
+        is_option = item.typed.startswith("-") and item.typed not in FOR_PROGRAMS
+        term = self._command == "explain" and is_option and is_term(item.typed.lstrip("-"))
         is_word = self._command in OF_WORDS and (term or not item.typed.startswith("-"))
         if item.is_guess and not item.is_exact and not is_word:
             self.doubts.append(item)
