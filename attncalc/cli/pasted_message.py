@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..engines.log_file import is_log, read_log
-from ..errors import AttncalcError
+from ..errors import AttncalcError, is_valid
 from ..options import by_name
 from ..units import parse_count
 from ..vocabulary import MESSAGES
@@ -59,7 +59,8 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
     named = {item.kind: item.text for item in items}
     counts = (item.value or "" for item in items if item.idea and "--batch" in item.idea.means)
     users = [int(text) for text in counts if re.fullmatch(r"[1-9]\d{0,8}", text)]
-    lengths = [parse_count(item.text, "") for item in items if item.kind == "number" and is_context(item.text)]
+    numbers = [item.text for item in items if item.kind == "number" and is_context(item.text)]
+    lengths = [parse_count(text, "") for text in numbers if is_valid(parse_count, text, "")]  # and no time of day
     tokens = re.search(r"KV cache size: ([\d,]+) tokens", text)
     if tokens and (users or lengths) and "model" not in named:
         held = int(tokens[1].replace(",", ""))

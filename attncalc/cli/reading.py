@@ -61,7 +61,10 @@ _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
 FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet", "-q", "--get"))
 """Options of an answer that a program reads."""
-_FREE = {"flops": r"--(kv-|weights-)?dtype ", "params": r"--(kv-|weights-)?dtype |--context |--batch |-[bc] "}
+_FREE = {
+    "flops": r"--(kv-|weights-)?dtype ",
+    "params": r"--(kv-|weights-)?dtype |--(n-)?(ctx|context|seq|batch)\b|-[bc] ",
+}
 """{command: the options on which its figures do not depend}."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
@@ -625,8 +628,9 @@ class Reading:
             self._use([*tokens, *of_token])
             given = numbers_given([model]) | given
         given |= {"D": Fraction(1)} if "6nd" in terms and "train" in self._found["--phase"] else {}
-        usual = {"--gpu": "", "--mfu": "0.4", "--days": ""}
-        gpus, mfu, days = (self._found.get(name, (text,))[-1] for name, text in usual.items())
+        usual = {"--gpu": "", "--gpus": "", "--mfu": "0.4", "--days": ""}
+        gpus, several, mfu, days = (self._found.get(name, (text,))[-1] for name, text in usual.items())
+        gpus = f"{several}x{gpus}" if several and gpus else gpus  # '--gpu a100 --gpus 8'
         hardware = of_gpus(gpus)
         if "peak" in hardware and is_valid(SHARE.parse, mfu, ""):
             given |= hardware | {"MFU": Fraction(*parse_decimal(mfu, "--mfu", upper=1))}
@@ -677,6 +681,7 @@ class Reading:
         is_moved = self._typed not in (None, self._command) and not (is_open and self._command == "sweep")
         # 'will it rain in Paris tomorrow', 'how much vram needs flux'
         is_moved |= "MODEL" in self.missing and len(self.left_out) > 2 * bool(self._found)
+        is_moved |= self._command == "plan" and self._asks_models  # no assumed one answers which
         asks_term = any(re.fullmatch("what is|whats|define", item.typed.lower()) for item in self._items)
         is_moved |= "MODEL" in self.missing and asks_term and not self._found  # 'what is inference'
         if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):
@@ -776,10 +781,15 @@ class Reading:
             values = dict.fromkeys(usual.get(kind, kind) for kind in kinds if kind not in sized)
             self._found["--attention"] = (name, ",".join(values))
 
+    @property
+    def _asks_models(self) -> bool:
+        """Whether the question is which model: 'largest model'."""
+        return any(item.idea is not None and item.idea.means.startswith("presets | fit") for item in self._items)
+
     def _find_missing(self) -> None:
         """Find what the command lacks, with examples."""
         of_gpu = {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
-        asks_models = any(item.idea and item.idea.means.startswith("presets | fit") for item in self._items)
+        asks_models = self._asks_models
         has_sizes = self._command != "compare" and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
             self._command in ("fit", "train")

@@ -248,8 +248,10 @@ def _verdict(found: Answer, with_speed: bool) -> str:
     budget, maximum, requests = result.budget, result.layout.max_sequences, resolved.request.workload.batch
     batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
     per_replica = _per_replica(resolved)
+    held = "" if budget.kv_memory_high else _held(budget, 0)
     if result.refusal:
-        return f"DOES NOT START: {result.refusal.reason}."
+        nor = f" Nor does it fit: it needs {held} without any cache." if held else ""
+        return f"DOES NOT START: {result.refusal.reason}.{nor}"
     answer, longest, on_gpus = VERDICTS[result.verdict], result.longest_request, _on_gpus(result)
     if longest:
         starts = "STARTS" if budget.kv_memory_low else "MAY START"
@@ -268,9 +270,9 @@ def _verdict(found: Answer, with_speed: bool) -> str:
     if used:
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         tokens = f"{count(workload.context)} tokens of context"
-        return f"{start} {uses} {used} with {', '.join(filter(None, (tokens, on_gpus)))}{speed}."
-    more, held = _more(found), _held(budget, 0)
-    if result.verdict == "does_not_fit" and not budget.kv_memory_high and held:
+        return f"{start} {uses} {used} with {', '.join(filter(None, (tokens, on_gpus)))}{speed}.{_more(found)}"
+    more = _more(found)
+    if result.verdict == "does_not_fit" and held:
         each = " on each GPU" if resolved.devices > 1 else ""
         return f"{start} needs {held}{each} without any cache.{more}"
     no_cache = f"no KV cache{' on the GPU' if _on_gpus(result) or resolved.engine.cache_on_host(resolved.args) else ''}"
