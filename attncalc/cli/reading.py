@@ -615,6 +615,7 @@ class Reading:
             return
         tokens = [one for one in self._items if "D" in given_by(one) and kind_of(one.value or "") == "billions"]
         is_step = self._command == "flops" and "--phase" in self._found
+        is_step = is_step and self._found.get("--context", ("1",))[-1] == "1"  # 2 N has no scores
         of_token = [one for one in self._items if is_step and re.search(r"\btoken$", one.typed)]
         own = given_by(model) if kind_of(model.typed) == "billions" else {}
         is_full = self._found.get("--optimizer", ("adamw",))[-1] == "adamw" and "--lora" not in self._found

@@ -183,11 +183,13 @@ def _command(candidate: Candidate) -> str | None:
 
 
 def _published(row: Row) -> dict[str, Any]:
-    """Return the tokens/s to expect of a row from published runs; every value None if there are none."""
+    """Return the tokens/s to expect of a row from published runs, at its capacity; every value None without any."""
     found, speed = published(row), row.tokens_per_second
     if speed is None or found is None:
         return dict.fromkeys(_PUBLISHED)
-    tokens = (share * float(speed) for share in (found.low, found.median, found.high))
+    output = row.candidate.users.traffic.output
+    most = row.most_requests_per_second * output if row.demand.rate else float(speed)
+    tokens = (share * most for share in (found.low, found.median, found.high))
     values = (*tokens, found.runs, str(found.of), ", ".join(found.sources))
     return dict(zip(_PUBLISHED, values, strict=True))
 
