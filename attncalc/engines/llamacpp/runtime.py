@@ -1,7 +1,7 @@
 """What llama.cpp keeps on a GPU besides weights and cache: its compute buffer, and memory outside its buffers.
 
 Source: llama.cpp's src/llama-context.cpp, common/arg.cpp, tools/server/server-context.cpp (server_output_limits) and
-common/fit.cpp; for the memory outside the buffers, posted logs (tests/data/engine-logs/llamacpp-buffers.json).
+common/fit.cpp; for the memory outside the buffers, posted logs and an H100.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,9 @@ from .versions import LlamaCppVersion, llamacpp_version
 
 _CONTEXT = tuple(GIB * hundredths // 100 for hundredths in (30, 45, 75))
 """Bytes outside the buffers: the fewest, the expected and the most. At exit llama.cpp could not account for 451 to 456
-MiB on an RTX 4090 (#15860) and 749 on an RTX PRO 6000 (#27953)."""
-_OUTSIDE = "3 posted logs of an RTX 4090 and an RTX PRO 6000"
+MiB on an RTX 4090 (#15860) and 749 on an RTX PRO 6000 (#27953). 28 runs of v0.5.0 on an H100: 527 MiB when loaded, 531
+with a context, 597 after the warm-up and, after a micro-batch, 607 to 629, or 705 to 723 if cuBLAS multiplied."""
+_OUTSIDE = "3 posted logs of an RTX 4090 and an RTX PRO 6000, and 28 runs on an H100"
 _PROCESS = tuple(GIB * hundredths // 100 for hundredths in (5, 15, 40))
 """The same without a GPU: the program, the vocabulary and the server's buffers. Assumed: no log has them."""
 _VULKAN_BUFFER = 4 * GIB
