@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from asking import Ask
 from llamacpp_parts import spread_over_gpus
 from tables import each
 
@@ -247,3 +248,9 @@ def test_the_breakdown_is_llama_cpps_table() -> None:
         )
     assert list(breakdown_lines((), gpu)) == []
     assert list(breakdown_lines((rows[0]._replace(compute_buffer=None), rows[1]), gpu)) == []
+
+
+def test_experts_on_the_host_are_read_in_their_own_dtype(ask: Ask) -> None:
+    # 28 layers x 4 experts x 3 matrices of 2,880 x 2,880 in mxfp4, 17 B per 32 elements: 1.38 GiB. Attention is in bf16
+    answer = ask("fit", "gpt-oss-120b", "--gpu", "rtx-5090", "--engine", "llamacpp", "--n-cpu-moe", "28", "--roofline")
+    assert f"reads {28 * 4 * 3 * 2880**2 * 17 / 32 / 2**30:.2f} GiB in host memory" in " ".join(answer.out.split())

@@ -24,7 +24,7 @@ def experts_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
 
     `size` is the parameters, or bytes, of one expert; or of a dense MLP, which is read whole.
     """
-    if not mlp.n_experts:
+    if mlp.n_experts is None:
         return size
     routed = routed_read(size, mlp, tokens, routing)
     return routed + mlp.n_shared_experts * size if mlp.n_shared_experts else routed

@@ -8,13 +8,13 @@ of its layers on the host reads 20 GB there: 0.23 s at 89.6 GB/s, and 0.02 s for
 import dataclasses
 
 from ..cost.experts import Routing
-from ..cost.intensity import weights_read
 from ..model import ModelSpec
 from ..quantity import Ratio, named, quantity, ratio, symbol
 from ..workload import Workload
 from .cache_read import ServingConfig, cache_read
 from .request import ResolvedRequest
 from .roofline import HostRead, Roofline, Step
+from .weights_read import bytes_read
 
 DEFAULT_BANDWIDTH = 89_600_000_000
 """Bytes/s of two channels of DDR5-5600: 2 x 8 B x 5,600 MT/s."""
@@ -76,18 +76,22 @@ def host_step(
 ) -> tuple[Step, int]:
     """Return a decode step with what is on the host read at the speed of its memory, and the bytes there.
 
-    The host's share of the weights is its share of the parameters that the step reads.
+    The host's share of the weights is its share of the bytes that the step reads without files: experts in mxfp4 have a
+    quarter of attention's bytes per parameter.
     """
     assert resolved.gpu is not None
 
     def read(part: ModelSpec) -> int:
-        return int(weights_read(part, workload, routing)) if part.main.n_layers else 0
+        if not part.main.n_layers:
+            return 0
+        return int(bytes_read(part, workload, weights_dtype=resolved.weights_dtype, routing=routing))
 
     host, parts = _parts(resolved)
     host = dataclasses.replace(host, head=None)
     on_host = read(host) + sum(read(part) - read(held) for part, held in parts)
-    params = symbol("params_on_host", on_host, "parameters that the step reads on the host")
-    everything = symbol("params_read", read(resolved.model), "parameters that the step reads")
+    params = symbol("read_on_host", on_host, "bytes of weights that the step reads on the host, without files")
+    whole = dataclasses.replace(resolved.model, stored=None)
+    everything = symbol("read", read(whole), "bytes of all weights that it reads, without files")
     cached = step.cache if resolved.engine.cache_on_host(resolved.args) else quantity(0)
     if not int(cached) and host.main.n_layers:
         cached = cache_read(host, workload, config)
