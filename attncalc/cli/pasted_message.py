@@ -24,7 +24,7 @@ _MESSAGE = (
     r"|out of (memory|resource)|(no available|insufficient|system) memory|insufficient system|runner has|malloc"
     r"|tried to allocate|allocation of"
     r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|less than desired|is full|retract|preempted|preemptions_"
-    r"|context length is|ErrorOutOfMemory|exit (code|status))"
+    r"|context length is|ErrorOutOfMemory|exit (code|status)|buffer size += |Load weight end)"
 )
 """What a message may have that was pasted in the place of a question."""
 
