@@ -631,11 +631,12 @@ class Reading:
         given |= {"D": Fraction(1)} if "6nd" in terms and "train" in self._found["--phase"] else {}
         usual = {"--gpu": "", "--gpus": "", "--mfu": "0.4", "--days": ""}
         gpus, several, mfu, days = (self._found.get(name, (text,))[-1] for name, text in usual.items())
-        gpus = f"{several}x{gpus}" if several and gpus else gpus  # '--gpu a100 --gpus 8'
         hardware = of_gpus(gpus)
+        if several.isdecimal() and hardware:  # '--gpu a100 --gpus 8'
+            hardware["GPUs"] = Fraction(several)
         if "peak" in hardware and is_valid(SHARE.parse, mfu, ""):
             given |= hardware | {"MFU": Fraction(*parse_decimal(mfu, "--mfu", upper=1))}
-            if days and not re.match(r"\d+x", gpus) and is_valid(DAYS.parse, days, ""):
+            if days and not (several or re.match(r"\d+x", gpus)) and is_valid(DAYS.parse, days, ""):
                 given["days"] = Fraction(DAYS.parse(days, "--days")) / PERIODS["day"]
                 del given["GPUs"]
             given |= {"price": price} if (price := number(self._found.get("--price", ("",))[-1])) else {}
@@ -790,13 +791,12 @@ class Reading:
     def _find_missing(self) -> None:
         """Find what the command lacks, with examples."""
         of_gpu = {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
-        asks_models = self._asks_models
         has_sizes = self._command != "compare" and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
             self._command in ("fit", "train")
             and {"--gpu", "--ram"} & {*self._found}
-            and (_OF_ONE.isdisjoint(self._found) or asks_models)
-            and (asks_models or not self.unread + self.left_out)
+            and (_OF_ONE.isdisjoint(self._found) or self._asks_models)
+            and (self._asks_models or not self.unread + self.left_out)
         )
         if lists_models and not self._arguments:
             self._found.pop("--roofline", None)
