@@ -114,7 +114,7 @@ def missed(facts: RuntimeFacts[Any]) -> int:
     For example 3.1 GiB for a mixture of 60 GiB per GPU on several, and 0.75 for a dense model in fp8 on one.
     """
     several, quantized = facts.args.tp * facts.args.pp > 1, facts.weights_dtype not in ("bf16", "fp16", "fp32")
-    mixture = any(layers.mlp and layers.mlp.n_experts for _, layers in facts.whole.groups())
+    mixture = facts.whole.has_experts
     if facts.args.speculative_tokens:
         return max(_MISSED, facts.weights // _OF_DRAFTED)
     if several and mixture:

@@ -161,7 +161,7 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
         inputs=_inputs(whole, graph, d, tokens),
         layers=symbol("layers", whole.main.n_layers, "layers of the model"),
         linear=any(_is_recurrent(layers) for _, layers in whole.groups()),
-        mixture=any(layers.mlp and layers.mlp.n_experts for _, layers in whole.groups()),
+        mixture=whole.has_experts,
         latent=any(isinstance(layers.attention, Latent) for _, layers in whole.groups()),
     )
     # with matrices from the host the GPU computes the layers there too
