@@ -139,10 +139,9 @@ num_processes: 4
             "--lora r=32,dropout=0.05",
         ),
         ("axolotl train axolotl.yml -c 1K", "llama3-8b -c 1K --weights-dtype nf4 --loss fused"),
-        # pairs of a chosen and a rejected answer
         (
             "train dpo.yaml",
-            "llama3-8b --reference-model --batch 4 --lora r=16\n"
+            "llama3-8b --pairs --reference-model --batch 2 --lora r=16\n"
             "note: not read of dpo.yaml: lora_modules_to_save, activation_offloading\n",
         ),
         ("train factory.yaml", "llama3-8b --context 2048 --zero 3 --recompute full --lora r=8,targets=all"),

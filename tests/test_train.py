@@ -10,6 +10,7 @@ from tables import each
 from training_runs import options_of
 
 from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load, preset_names, train
+from attncalc.api.train_options import TrainOptions
 from attncalc.api.train_request import read_train_request
 from attncalc.attention.mamba import Mamba, Mamba2
 from attncalc.attention.saved import Forward
@@ -367,6 +368,20 @@ def test_a_global_batch_is_divided_over_the_data_parallel_gpus_and_their_micro_b
     # 64 / (8 * 4) = 2 data-parallel GPUs, each with 2 sequences
     request = read_train_request("llama3-70b", {"gpus": 64, "tp": 8, "pp": 4, "batch": 2, "global_batch": 1024})
     assert request.run.gradient_accumulation == 1024 // (2 * 2)
+
+
+def test_a_pair_is_two_sequences_of_batches_and_samples(ask: Ask) -> None:
+    options: TrainOptions = {"gpu": "8xh200", "context": 1024, "pairs": True, "samples": "3K"}
+    request = read_train_request("qwen2.5-0.5b", {**options, "batch": 4, "global_batch": 64})
+    assert (request.run.workload.batch, request.run.gradient_accumulation) == (4 * 2, 64 // (4 * 8))
+    assert request.tokens == 3000 * 2 * 1024
+    most = read_train_request("qwen2.5-0.5b", {**options, "batch": "auto"}).run
+    single = read_train_request("qwen2.5-0.5b", {**options, "batch": "auto", "pairs": False}).run
+    assert most.workload.batch == single.workload.batch // 2 * 2
+    smaller = next(change for change in changes(most.with_workload(batch=512)) if change.flag.startswith("-b "))
+    assert smaller.run.workload.batch == 2 * int(smaller.flag.split()[1])
+    rows = [ask("sweep", "gpt2", "--train", "--format", "csv", *more.split()).out for more in ("-b 2 --pairs", "-b 4")]
+    assert rows[0].replace("\n2,", "\n4,") == rows[1]
 
 
 @each(
@@ -928,4 +943,7 @@ def test_a_step_has_the_flops_of_all_micro_batches_and_two_thirds_with_frozen_we
     one = int(work(run_of("llama3-8b")).per_step)
     assert int(work(run_of("llama3-8b", gpus=8, gradient_accumulation=4)).per_step) == 8 * 4 * one
     assert int(work(run_of("llama3-8b", lora=Lora(8, ("W_q",)))).per_step) == one * 2 // 3
+    # a reference model's forward pass: 4 of 3, and 2 + 1 with adapters
+    assert int(work(run_of("llama3-8b", references=1)).per_step) == one * 4 // 3
+    assert int(work(run_of("llama3-8b", references=1, lora=Lora(8, ("W_q",)))).per_step) == one
     assert work(run_of("llama3-8b", gpus=8)).six_n_d == 8 * 6 * 8_030_261_248 * 2048

@@ -99,6 +99,11 @@ class AccumulationOptions(TypedDict, total=False):
         "Sequences of a step on all GPUs, instead of --gradient-accumulation.",
         With(also="--global-batch-size --gbs --train-batch-size"),
     ]
+    pairs: Annotated[
+        bool,
+        "An example is a pair of answers, two sequences (DPO, ORPO, reward models): --batch, --global-batch and "
+        "--samples count pairs.",
+    ]
 
 
 class GpuOptions(TypedDict, total=False):
@@ -196,7 +201,9 @@ class MemoryOptions(TrainingOptions, total=False):
         With(metavar="PARTS", axis=False),
     ]
     reference_model: Annotated[
-        bool, "A frozen copy beside the model (DPO, GRPO); with --lora none.", With(also="--ref-model")
+        bool,
+        "A reference model's forward pass (DPO, KTO, GRPO), and without --lora its weights: a frozen copy.",
+        With(also="--ref-model"),
     ]
 
 

@@ -92,7 +92,7 @@ def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | N
         raise clash(f"--{name}", "--gpu all", "give one GPU: --gpu h100-80gb")
     if name and run.gpu is None:
         raise MissingError(f"--{name} needs --gpu", "give the GPU, as --gpu 8xh100")
-    each: int = run.workload.context if name == "samples" else 1
+    each: int = run.workload.context * (1 + run.pairs) if name == "samples" else 1
     return each * values[name] * values.get("epochs", 1) if name else None
 
 
@@ -130,8 +130,9 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
     context = _number(values, "context", usual_context(spec))
     _check_positions(spec, context)
+    batch = _number(values, "batch", 1)
     workload = Workload.train(
-        _number(values, "batch", 1),
+        batch * (1 + ("pairs" in values)),
         context,
         source=read_source(spec, values.get("source_context")),
         dtype=values.get("dtype"),
@@ -164,9 +165,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         "gpu": gpu,
         "gpus": gpus,
         "zero": zero,
-        "gradient_accumulation": _accumulation(
-            values, workload.batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])
-        ),
+        "gradient_accumulation": _accumulation(values, batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])),
         "kernel": values.get("kernel", "flash" if class_math(spec.model_type).has_sdpa else "eager"),
         "param_dtype": param,
         "grad_dtype": values.get("grad_dtype", "fp32" if is_megatron and master else param),

@@ -89,8 +89,6 @@ def options_of_keys(flat: Mapping[str, Any], file: Path) -> dict[str, str]:
 
 def _join(found: dict[str, str], *, is_typed: bool) -> None:
     """Make options of parts of one. A file may have modules of LoRA without LoRA; who types them means LoRA."""
-    if found.pop("pairs", None) is not None and (batch := found.get("--batch", "1")).isdecimal():
-        found["--batch"] = str(2 * int(batch))  # chosen and rejected answers
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
         parts = lora if is_typed and lora.keys() - {"lora"} else {"r": "16", **lora}

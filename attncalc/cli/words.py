@@ -517,7 +517,7 @@ class Words:
         if word.endswith(FILES):
             return Item("unknown", word, word, is_guess=True)
         if word.endswith(".py"):
-            return self._of_program(word, is_first=is_first) or Item("filler", word, word)
+            return self._of_program(word, is_first=True) or Item("filler", word, word)
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", word)
         models = of_size(size[0]) if size else preset_names()
         known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names(), *NEGATIONS]
@@ -547,7 +547,8 @@ class Words:
         parts = re.split(r"[^a-z0-9]+", name.lower())
         ideas = [self._phrases[(part,)] for part in parts if (part,) in self._phrases]
         serving = [self._phrases[("serve",)]] if re.fullmatch(_PROGRAM, name) else []
-        ideas = [*(one for one in ideas if one.means.startswith("train")), *serving, *ideas]
+        training = (one for start in ("train -", "train") for one in ideas if one.means.startswith(start))
+        ideas = [*training, *serving, *ideas]  # of 'train_dpo.py' what has options
         if ideas and (is_first or "_" in name):
             return Item("idea", name, name, ideas[0])
         is_program = is_first and re.search(r"\w[-_.]\w", name) and not re.search(r"\d[bB]\b", name)

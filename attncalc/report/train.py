@@ -84,6 +84,12 @@ class Answer(NamedTuple):
     fewest: tuple[tuple[Gpu, dict[str, Change | None]], ...] = ()
     by_way: Mapping[str, TrainResult] = MappingProxyType({})  # {way to tune: the run without such changes}
 
+    @property
+    def most(self) -> int:
+        """Return what was searched for: the longest context, or the largest micro-batch in examples."""
+        run = self.result.run
+        return run.workload.context if self.auto == "context" else run.batch
+
 
 def train_report(of: Answer, *, full: bool = False) -> Report:
     result, run = of.result, of.result.run
@@ -286,8 +292,7 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
 def _gpu_row(of: Answer) -> GpuRow:
     result, gpu = of.result, of.result.run.gpu
     assert gpu is not None
-    most = int(getattr(result.run.workload, of.auto)) if of.auto else None
-    return GpuRow(gpu.name, gpu.memory, result.low, result.high, result.verdict or "fits", most)
+    return GpuRow(gpu.name, gpu.memory, result.low, result.high, result.verdict or "fits", of.most if of.auto else None)
 
 
 # The screen
@@ -330,8 +335,7 @@ def verdict_text(of: Answer) -> str:
                 return f"{verdict} on one GPU. {enough}"
     what = ""
     if of.auto and result.verdict == "fits":
-        value = run.workload.context if of.auto == "context" else run.workload.batch
-        what = f" up to {'context' if of.auto == 'context' else 'batch'} {count(value)}"
+        what = f" up to {of.auto} {count(of.most)}"
     after = _if_sharded(result)
     for change in () if after else of.changes[:1]:
         after = f" With {change.flag} it needs {gib_range(change.result.low, change.result.high)}."
@@ -356,8 +360,8 @@ def hardware_text(gpu: Gpu | None, gpus: int) -> str:
 
 def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
     split = {"tp": run.tp, "pp": run.pp, "cp": run.cp, "ep": run.ep}
-    sizes = {name: "?" if searched == name else count(getattr(run.workload, name)) for name in ("batch", "context")}
-    batch = f"{sizes['batch']} x {sizes['context']} tokens"
+    sizes = {"batch": count(run.batch), "context": count(run.workload.context)} | {searched: "?"}
+    batch = f"{sizes['batch']} x {'2 x ' * run.pairs}{sizes['context']} tokens"
     if run.gradient_accumulation > 1:
         batch += f" x {count(run.gradient_accumulation)} micro-batches"
     lora = f"LoRA r={run.lora.rank}" if run.lora else ""
@@ -484,7 +488,7 @@ def _notes(of: Answer) -> Iterator[str]:
     yield from _weights_notes(run, budget.states)
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
-    if of.work.six_n_d is not None:
+    if of.work.six_n_d is not None and not (run.lora or run.references):
         share = int(of.work.per_step) / int(of.work.six_n_d)
         yield (
             f"The exact FLOPs are {share:.2f} x 6 N D, which leaves out the scores of attention and counts the "
@@ -551,9 +555,11 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
         yield f"Paged: CUDA moves the optimizer's {size} to the host when the GPU is full."
     if run.keeps_quantized_inputs:
         yield "Matmuls of quantized matrices keep their inputs, as bitsandbytes' in int8 and, before 0.43.2, in 4 bits."
+    if run.pairs:
+        yield f"A pair of answers is two sequences, so -b {run.batch} is {run.workload.batch} sequences."
     if run.references:
-        copies = "With adapters the reference is the model without them: there is no copy. " if run.lora else ""
-        yield f"{copies}A pair of answers (DPO) is two sequences of --batch."
+        copies = "With adapters it is the model without them, and no copy. " if run.lora else ""
+        yield f"The reference model's forward pass is counted. {copies}The loss is counted as cross-entropy."
     if run.weights_dtype and states.experts_left:
         yield (
             f"warning: bitsandbytes does not quantize the experts that transformers 5 stacks: they would take "
@@ -610,7 +616,7 @@ def _short_notes(of: Answer, notes: tuple[str, ...]) -> Iterator[str]:
     yield from (
         note
         for note in notes[1:]
-        if note.startswith(("warning", "Fewest", "With adapters", "A pair", "In host", "Paged"))
+        if note.startswith(("warning", "Fewest", "The reference", "A pair", "In host", "Paged"))
     )
     yield f"--full adds FLOPs, stages and {plural(len(notes) - 1, 'note')}; --explain shows every formula."
 

@@ -120,7 +120,7 @@ def longest_context(run: Training) -> int | None:
 
 
 def largest_batch(run: Training) -> int | None:
-    """Return the largest micro-batch that is sure to fit; None if not even one sequence does."""
+    """Return the largest micro-batch that is sure to fit, in examples; None if not even one does."""
     return _most(lambda n: _fits(run.with_workload(batch=n)), MAX_BATCH)
 
 
@@ -297,7 +297,7 @@ def _flash(run: Training) -> Iterator[Change]:
 
 
 def _smaller_batch(run: Training) -> Iterator[Change]:
-    batch = run.workload.batch
+    batch = run.batch
     smaller_batches = [batch // parts for parts in (*range(2, 65), batch) if batch % parts == 0 and parts <= batch]
     for n in smaller_batches if batch > 1 else ():
         steps = run.gradient_accumulation * (batch // n)

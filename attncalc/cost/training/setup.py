@@ -76,6 +76,7 @@ class Training:
     double_quant: bool = False  # whether the scales of nf4 are quantized too
     bitsandbytes: Bitsandbytes = BITSANDBYTES  # the version of bitsandbytes, which quantizes
     references: int = 0  # reference models (DPO, GRPO): frozen copies, but none with adapters
+    pairs: bool = False  # whether an example is a pair of answers, of which each is a sequence
     dropout: bool = False  # whether dropout is active
     # Whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True
     expandable_segments: bool = False
@@ -203,6 +204,11 @@ class Training:
         return dtype(self.workload.dtype or self.model.dtype, compute=True).name
 
     @property
+    def batch(self) -> int:
+        """Return the examples of a micro-batch."""
+        return self.workload.batch // (1 + self.pairs)
+
+    @property
     def sequences(self) -> int:
         """Return the sequences of a step: micro-batches of all data-parallel ranks."""
         return self.workload.batch * self.dp * self.gradient_accumulation
@@ -217,8 +223,10 @@ class Training:
         return stages(self)
 
     def with_workload(self, **changes: int | str) -> "Training":
-        """Return the run with another micro-batch, context or recomputation."""
+        """Return the run with another micro-batch, of so many examples, or another context or recomputation."""
         workload = self.workload
+        if "batch" in changes:
+            changes["batch"] = int(changes["batch"]) * (1 + self.pairs)
         if "context" in changes:
             workload = workload.at(int(changes.pop("context")))
         return dataclasses.replace(self, workload=dataclasses.replace(workload, **changes))  # type: ignore[arg-type]

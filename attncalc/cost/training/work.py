@@ -1,7 +1,8 @@
 """The FLOPs of a training step, and how long and how much a number of tokens takes.
 
 Model FLOPs are 3 forward passes with the exact mask; hardware FLOPs add what is recomputed (arXiv:2205.05198, 5.1).
-With frozen weights the backward pass computes no gradients of them: 2 forward passes. Adapters are not counted.
+With frozen weights the backward pass computes no gradients of them: 2 forward passes. Adapters are not counted. A
+reference model has a forward pass of its own, as has the model without its adapters in its place.
 """
 
 from ...quantity import Quantity, Ratio, quantity, ratio, symbol
@@ -36,8 +37,8 @@ def work(run: Training) -> Work:
     of_batch = flops(run.model, run.workload)
     batches = symbol("micro_batches", run.dp * run.gradient_accumulation, "micro-batches of a step, of all GPUs")
     exact = of_batch.total - of_batch.recomputation if of_batch.recomputation else of_batch.total
-    if run.lora:
-        exact = quantity(exact * 2 // 3)
+    if run.lora or run.references:
+        exact = quantity(exact * ((2 if run.lora else 3) + run.references) // 3)
     per_step = quantity(batches * exact)
     hardware = quantity(batches * (exact + of_batch.recomputation)) if of_batch.recomputation else per_step
     tokens = symbol("tokens", run.tokens, "tokens of a step")
