@@ -3,7 +3,7 @@
 The facts are in presets/gpus/, with the vendor's page as source; config/gpus.py reads them.
 """
 
-from .errors import AttncalcError
+from .errors import AttncalcError, NotSupportedError
 from .quantity import Quantity, Ratio, ratio, symbol
 from .records import NamedTuple, dataclass
 from .units import BYTES, DTYPES, GIB, MIB, DType, dtype, human
@@ -208,6 +208,23 @@ class Gpu:
         percents = [100 - part for part in reversed(free)] if self.measured and self.other_memory is None else (0, 0, 0)
         least, expected, most = (self.memory * percent // 100 for percent in percents)
         return least, expected, most
+
+    @property
+    def has_bf16(self) -> bool:
+        """Whether it multiplies in bf16. A GPU of which no capability is known, as '24GB', is taken for a newer one."""
+        return self.compute_capability is None or self.compute_capability >= (8, 0)
+
+    def math_dtype(self, asked: str | None, released: str) -> str:
+        """Return the dtype to compute in: the one asked for, or the released one, or fp16 on a GPU without bf16.
+
+        Raises NotSupportedError if bf16 is asked for there, as vLLM and transformers' Trainer do.
+        """
+        if self.has_bf16 or (asked or released) != "bf16":
+            return asked or released
+        if asked:
+            problem = f"{self.title} has no bf16, which needs compute capability 8.0"
+            raise NotSupportedError(problem, "give --dtype fp16")
+        return "fp16"
 
     def matmul_peak(self, weights_dtype: str) -> Peak:
         """Return the dtype in which this GPU multiplies weights stored in `weights_dtype`, and its FLOP/s.

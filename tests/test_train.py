@@ -356,6 +356,7 @@ def test_each_change_makes_it_fit() -> None:
         ({"offload": "weights"}, "offload cannot be 'weights'"),
         ({"dtype": "fp8"}, "activations cannot be in fp8"),
         ({"grad_dtype": "fp8"}, "grad_dtype cannot be fp8"),
+        ({"dtype": "bf16", "gpu": "t4"}, "NVIDIA T4 has no bf16, which needs compute capability 8.0"),
     ],
 )
 def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], message: str) -> None:
@@ -593,6 +594,14 @@ def test_samples_and_epochs_are_tokens_and_paged_states_are_named(ask: Ask) -> N
     assert "3,072,000 tokens " in " ".join(ask(*command, "--epochs", "3").out.split())  # 2,000 x 512 x 3
     # 124,439,808 parameters with 2 + 8 / 256 bytes, but 121,344 of vectors with 8: 253,492,000 B
     assert "Paged: CUDA moves the optimizer's 241.75 MiB to the host" in ask(*command).out
+
+
+def test_a_gpu_without_bf16_trains_in_fp16_and_without_sdpas_flash_kernel(ask: Ask) -> None:
+    answer = ask("train", "qwen2.5-0.5b", "--gpu", "t4", "--tokens", "1B").out  # a T4 has 65 TFLOP/s in fp16
+    assert "at 40 % MFU of 65.00 TFLOP/s" in " ".join(answer.split())
+    assert "AdamW, fp16, efficient attention" in " ".join(answer.split())
+    assert "warning: NVIDIA T4 has no bf16" in answer
+    assert "no bf16" not in ask("train", "gpt2", "--gpu", "t4").out  # released in fp32
 
 
 def test_a_time_in_fp32_names_the_faster_dtype(ask: Ask) -> None:

@@ -194,6 +194,9 @@ def fit_request(
         ram_is_given="ram" in values,
         **{**served, **deployment},
     )
+    casts = request.engine != "all" and find_engine(request.engine).dtype_of_fp32
+    if request.gpu and casts and not is_logged:
+        request.gpu.math_dtype(request.workload.dtype, "")  # raises the error of --dtype bf16 on a GPU without it
     request = with_auto_offload(request.with_workload(assumed=(*request.workload.assumed, *given)))
     if not longest:
         return request

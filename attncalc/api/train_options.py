@@ -182,7 +182,8 @@ class MemoryOptions(TrainingOptions, total=False):
             fa2="flash",
             fa3="flash",
         ),
-        "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without SDPA eager.",
+        "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without bf16 efficient; without SDPA "
+        "eager.",
         With(also="--attn-implementation --attn-impl"),
     ]
     compile: Annotated[bool, "Element-wise operations are fused and recomputed.", With(also="--torch-compile")]

@@ -130,19 +130,19 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
     context = _number(values, "context", usual_context(spec))
     _check_positions(spec, context)
-    batch = _number(values, "batch", 1)
+    batch, asked = _number(values, "batch", 1), values.get("dtype")
+    computes = gpu.math_dtype(asked, spec.dtype) if gpu else asked or spec.dtype
     workload = Workload.train(
         batch * (1 + ("pairs" in values)),
         context,
         source=read_source(spec, values.get("source_context")),
-        dtype=values.get("dtype"),
+        dtype=computes if computes != spec.dtype else asked,
         # as peft's prepare_model_for_kbit_training(use_gradient_checkpointing=True), Unsloth and torchtune have it
         recompute=values.get("recompute", "full" if "weights_dtype" in values else "none"),
     )
     zero = _zero(values)
     lora = _lora(values["lora"], spec) if "lora" in values else None
     _check_quantization(values)
-    computes = workload.dtype or spec.dtype
     if computes not in TRAINED:
         raise NotSupportedError(
             f"activations cannot be in {computes}", "give --dtype bf16, and --fp8 inputs for Transformer Engine"
@@ -160,13 +160,14 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
             f"--fp8 {fp8} needs 16-bit weights with an fp32 copy, as in Megatron",
             "leave it out: torchao's float8 and LoRA keep inputs in 16 bits",
         )
+    kernel = "flash" if gpu is None or gpu.has_bf16 else "efficient"  # SDPA's flash needs capability 8.0 too
     as_given = {name: value for name, value in values.items() if name in Training.__dataclass_fields__}
     read = {
         "gpu": gpu,
         "gpus": gpus,
         "zero": zero,
         "gradient_accumulation": _accumulation(values, batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])),
-        "kernel": values.get("kernel", "flash" if class_math(spec.model_type).has_sdpa else "eager"),
+        "kernel": values.get("kernel", kernel if class_math(spec.model_type).has_sdpa else "eager"),
         "param_dtype": param,
         "grad_dtype": values.get("grad_dtype", "fp32" if is_megatron and master else param),
         "master_weights": param != "fp32" and master,

@@ -16,7 +16,7 @@ from ..config.gpus import gpus_of
 from ..config.presets import hint, of_size, preset_of, starting_with, with_file_type
 from ..cost.params import params
 from ..engines import ENGINES, find_engine
-from ..errors import is_valid
+from ..errors import MissingError, is_valid
 from ..options import SHARE, options_of
 from ..report.glossary import TERMS, find_terms, is_term, terms_in, terms_of_question
 from ..units import PERIODS, hyphens, parse_count, parse_decimal, truncate
@@ -298,8 +298,7 @@ class Reading:
         is_name = self._typed in ("presets", "gpus") or (self._typed in SEVERAL and self._follows_a_model)
         self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
         is_beside = self.is_meant and (self._command, item.text) == ("train", "--engine")  # 'grpo with vllm'
-        is_free = self._typed == self._command and re.search(_FREE.get(str(self._typed), "$^"), f"{item.means} ")
-        if is_free:  # 'flops gpt2 --dtype bf16' is no question of `kv`, which has it
+        if self._is_free(item):  # 'flops gpt2 --dtype bf16' is no question of `kv`, which has it
             self.left_out.append(f"{_with_value(item)} ({NO_FIGURE})")
         elif is_beside or (item.kind == "plain" and self._command != "explain" and not is_name):
             self.left_out.append(item.typed)
@@ -311,6 +310,13 @@ class Reading:
             pass
         elif not (slot := self._slot(item)) or not self._set(*slot, is_further=item.kind != "option"):
             self.unread.append(item.typed)
+
+    def _is_free(self, item: Item) -> bool:
+        """Return whether an item changes no figure of the typed command. Raises MissingError without its value."""
+        is_free = re.search(_FREE.get(str(self._typed), "$^"), f"{item.means} ") is not None
+        if is_free and item.kind == "option" and not item.value:
+            raise MissingError(f"{item.typed} needs a value", f"leave it out: {NO_FIGURE} of '{self._typed}'")
+        return is_free and self._typed == self._command
 
     def _add_word(self, item: Item) -> None:
         """Add a word of 'explain' or 'presets'."""

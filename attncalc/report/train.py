@@ -583,6 +583,8 @@ without them (transformers 5.17 on an H200, 2 x 512 tokens)."""
 
 def _kernel_warnings(run: Training) -> Iterator[str]:
     """Yield why transformers runs another kernel than the one that is counted, or than SDPA's."""
+    if run.gpu and not run.gpu.has_bf16 and run.dtype == "fp16":
+        yield f"warning: {run.gpu.title} has no bf16, and SDPA's flash kernel does not run on it: fp16 is counted."
     for kind, packages, times in _WITHOUT_KERNELS:
         if any(isinstance(layers.attention, kind) for _, layers in run.model.groups()):
             yield (

@@ -485,12 +485,9 @@ def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
     """Return the 16-bit dtype to compute in: the released one, or that of the engine's casts; None without casts."""
     if of.dtype_of_fp32 is None:
         return None
-    # A GPU of which no capability is known, as '24GB', is taken for a newer one.
-    capability = request.gpu.compute_capability if request.gpu else None
-    has_bf16 = capability is None or capability >= (8, 0)
     released = dtype(request.model.dtype).name
     half = of.dtype_of_fp32 if released == "fp32" else released
-    return half if has_bf16 else "fp16"
+    return request.gpu.math_dtype(None, half) if request.gpu else half
 
 
 def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
