@@ -71,6 +71,8 @@ class Peak(NamedTuple):
     flops: int  # dense FLOP/s; an integer operation counts as one FLOP
 
 
+PCIE = 31_500_000_000
+"""Bytes/s of PCIe 4.0 x16 each way. Through the host's memory, without peer-to-peer, NCCL reaches 9 of these GB/s."""
 PER_NODE = 8
 """GPUs of a server, as of HGX and DGX systems."""
 
@@ -95,6 +97,7 @@ class Gpu:
             if unknown.
         compute_capability: NVIDIA's (major, minor), which decides the kernels that run; None if unknown.
         nvlink: whether several of these GPUs are connected by NVLink; None if unknown.
+        link: bytes/s that one sends to others of its node; 0 if unknown.
         per_node: GPUs of one node: of a server, or of an NVLink domain.
         watts: the maximum power of one, without its host; 0 if unknown.
         aliases: other names.
@@ -119,6 +122,7 @@ class Gpu:
     multiprocessors: int = 0
     compute_capability: tuple[int, int] | None = None
     nvlink: bool | None = None
+    link: int = 0
     per_node: int = PER_NODE
     watts: int = 0
     aliases: tuple[str, ...] = ()
@@ -268,6 +272,11 @@ class Gpu:
 
     def peak_symbol(self, math_dtype: str) -> Quantity:
         return symbol("peak", self.peak(math_dtype), f"dense FLOP/s of {self.title} in {math_dtype}")
+
+    @property
+    def link_symbol(self) -> Quantity:
+        source = "of its link" if self.link else "of PCIe 4.0 x16"
+        return symbol("link", self.link or PCIE, f"bytes/s {source} to other GPUs")
 
     @property
     def bandwidth_symbol(self) -> Quantity:

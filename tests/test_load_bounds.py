@@ -95,6 +95,21 @@ def test_pipeline_stages_work_in_parallel() -> None:
     assert exactly(found.planning_tpot) == (Fraction("0.48") + 2 * Fraction("41.6")) / 2
 
 
+def test_tensor_parallel_devices_add_up_activations_twice_a_layer() -> None:
+    """Two devices send 2 * (2 - 1) / 2 = all of 4 elements of 2 bytes per token; a sum takes 10 us besides.
+
+    A prompt of 3 tokens takes 2 * (24 bytes / 12 bytes/s + 10 us), a step of two requests 2 * (16 / 12 s + 10 us).
+    """
+    layers = Layers("layers", 1, attention=Grouped(2, 2, 2), norms=0)
+    model = ModelSpec("m", "m", (Stack("decoder", (layers,), 4, final_norm=False),))
+    found = bounds_of_load(on(model, gpu=dataclasses.replace(SLOW, link=12), gpus=2, tp=2), Load(2, 3, 3))
+    fast = bounds_of_load(on(model, gpu=dataclasses.replace(SLOW, link=10**15), gpus=2, tp=2), Load(2, 3, 3))
+    assert exactly(found.planning_ttft) == exactly(found.ttft) + 4 + Fraction("0.00002")
+    more = exactly(found.planning_tpot) - exactly(fast.planning_tpot)  # a step, and half of the other's prompt
+    assert float(more) == pytest.approx(Fraction(8, 3) + 2, rel=1e-9)
+    assert exactly(found.tpot) == exactly(fast.tpot)  # the bounds have none
+
+
 @each(
     ("load_of", "message"),
     [

@@ -486,6 +486,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         multiprocessors=int(data.get("multiprocessors", 0)),
         compute_capability=(int(major), int(minor)) if minor else None,
         nvlink=data.get("nvlink"),
+        link=int(data.get("link", 0)),
         per_node=int(data.get("per_node", 1 if unified else PER_NODE)),
         watts=int(data.get("watts", 0)),
         aliases=tuple(data.get("aliases", ())),

@@ -75,7 +75,8 @@ def gpu_report(gpu: Gpu) -> Report:
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
     facts = [(figure.label, figure) for figure in figures if figure not in (*peaks, *ridges)]
     layers = ((gpu_facts(gpu), figures),)
-    power = [("maximum power", f"{count(gpu.watts)} W", "")] if gpu.watts else []
+    further = [("link to other GPUs", f"{gpu.link / 10**9:,.0f} GB/s", "each way")] if gpu.link else []
+    further += [("maximum power", f"{count(gpu.watts)} W", "")] if gpu.watts else []
     return Report(
         "gpus",
         (f"{gpu.title}  {gpu.name}", *([f"also called {', '.join(gpu.aliases)}"] if gpu.aliases else [])),
@@ -84,7 +85,7 @@ def gpu_report(gpu: Gpu) -> Report:
         FIGURES.filled(gpus=quantity(1)),
         layers,
         (
-            Table((Column(align="left"), Column(), Column()), (*figure_rows(facts), *power)),
+            Table((Column(align="left"), Column(), Column()), (*figure_rows(facts), *further)),
             column_table(
                 (
                     (Column("dtype", "left"), [name for name, _ in gpu.flops]),
@@ -114,6 +115,7 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
         "memory_from_a_log": gpu.measured,
         "unified": gpu.unified,
         "watts": gpu.watts or None,
+        "link": gpu.link or None,
         "multiprocessors": gpu.multiprocessors or None,
         "compute_capability": ".".join(map(str, gpu.compute_capability)) if gpu.compute_capability else None,
         "aliases": list(gpu.aliases),

@@ -44,7 +44,7 @@ def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, 
         steps = steps_of(candidate.resolved, candidate.load(requests), "expected")
     except AttncalcError:
         return None
-    return float(steps.alone.seconds) / share, float(steps.decode.seconds) / share
+    return float(steps.ttft) / share, float(steps.tpot) / share
 
 
 def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float] | None:

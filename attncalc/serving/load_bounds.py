@@ -9,9 +9,9 @@ figures follow:
 
 - `tokens_per_second`, an upper bound: R * O tokens in the longer of all compute time and all memory time;
 - `planning_tokens_per_second`: in the prefills' compute time plus the time of the decode steps, one after the other,
-  with the expected number of experts.
+  with the expected number of experts and the all-reduces between tensor-parallel devices.
 
-Communication between devices is not counted, nor what a scheduler does. The steps are those of `roofline.py`. Decode
+Other communication is not counted, nor what a scheduler does. The steps are those of `roofline.py`. Decode
 steps have the average context, the prompt and half of the output, as in `traffic.py`.
 """
 
@@ -22,7 +22,7 @@ from ..cost.experts import Routing
 from ..engines.expert_parallel import with_ranks
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..quantity import Ratio, maximum, named, ratio, symbol
+from ..quantity import Constant, Ratio, maximum, named, ratio, symbol
 from ..records import NamedTuple
 from ..workload import Workload
 from .cache_read import ServingConfig
@@ -62,11 +62,11 @@ class LoadBounds(NamedTuple):
     tpot: Ratio | None  # seconds per output token; a lower bound
     tokens_per_second: Ratio | None  # output tokens/s of all the load's requests; an upper bound
     bound_by: Bound  # what all the load's work takes longer for, with the expected experts
-    planning_ttft: Ratio  # as `ttft`, with the expected experts
-    # Seconds per output token with the expected experts, while all other requests are prefilled once
+    planning_ttft: Ratio  # as `ttft`, with the expected experts and all-reduces
+    # Seconds per output token with these, while all other requests are prefilled once
     planning_tpot: Ratio | None
-    # Output tokens/s of prefills and decode steps one after the other, with the expected experts. Not a bound, but no
-    # published run without drafts and cached prefixes exceeds it.
+    # Output tokens/s of prefills and decode steps one after the other, with these. Not a bound, but no published run
+    # without drafts and cached prefixes exceeds it.
     planning_tokens_per_second: Ratio | None
 
 
@@ -76,6 +76,26 @@ class Steps(NamedTuple):
     alone: Step  # the prefill of one prompt on an idle copy
     prompt: Step  # the prefill of one prompt while all other ranks compute one too
     decode: Step  # the decode step of all requests
+    prompt_sent: Ratio  # seconds of the all-reduces of a prefill
+    decode_sent: Ratio  # seconds of those of a decode step
+
+    @property
+    def ttft(self) -> Ratio:
+        """Seconds of a prefill on an idle copy."""
+        return _sum(self.alone.seconds, self.prompt_sent)
+
+    @property
+    def tpot(self) -> Ratio:
+        """Seconds of a decode step."""
+        return _sum(self.decode.seconds, self.decode_sent)
+
+
+_ALL_REDUCE = Constant(10, "us of an all-reduce without data")
+"""vLLM's kernel takes 8.5 to 11.8 us for 512 B to 32 KB on 2 to 8 H100, SGLang's 3.7 to 7.8 (sgl-project/sglang#2904).
+
+The planning figures of published runs on several GPUs differ less with all-reduces, those of Llama 3 70B on 4 A100 with
+and without NVLink too: 0.6 and 0.4 of the figure, and 0.5 and 0.2 without all-reduces.
+"""
 
 
 def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
@@ -94,9 +114,9 @@ def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
         tpot=None if drafts else steps.decode.seconds,
         tokens_per_second=None if drafts else work.tokens_per_second(),
         bound_by=expected_work.bound_by,
-        planning_ttft=expected.alone.seconds,
-        planning_tpot=None if drafts else expected_work.seconds_per_token(expected.decode),
-        planning_tokens_per_second=None if drafts else expected_work.tokens_per_second_in_series(expected.decode),
+        planning_ttft=expected.ttft,
+        planning_tpot=None if drafts else expected_work.seconds_per_token(expected),
+        planning_tokens_per_second=None if drafts else expected_work.tokens_per_second_in_series(expected),
     )
 
 
@@ -138,7 +158,36 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
     of_one, step = of_prompt(alone), kept(shared, decode, lambda: decode_step(shared, decode, machine, routing))
     if uses_host(resolved):
         step, _ = host_step(resolved, step, decode, config, routing)
-    return Steps(alone=of_one, prompt=of_one if ranks == 1 else of_prompt(shared), decode=step)
+    return Steps(
+        alone=of_one,
+        prompt=of_one if ranks == 1 else of_prompt(shared),
+        decode=step,
+        prompt_sent=_all_reduces(resolved, load.prompt_tokens - load.cached_tokens, config.stages),
+        decode_sent=_all_reduces(resolved, decode.batch, 1),
+    )
+
+
+def _all_reduces(resolved: ResolvedRequest, tokens: int, stages: int) -> Ratio:
+    """Return the seconds in which tensor-parallel devices add up their parts of so many tokens: two sums per layer.
+
+    Each device sends 2 * (tp - 1) / tp of the activations, in 16 bits (a ring). `stages` share the layers.
+    """
+    assert resolved.gpu is not None
+    model, link = resolved.model, resolved.gpu.link_symbol
+    if model.tp == 1:
+        return ratio(0, 1)
+    tp, width = symbol("tp", model.tp, "tensor-parallel devices"), symbol("d_model", model.main.d_model, "hidden size")
+    sums = symbol("L", model.main.n_layers, "layers") * Constant(2, "all-reduces of a layer")
+    sent = symbol("sent", tokens, "tokens of the pass") * width * Constant(2, "bytes") * 2 * (tp - 1)
+    micro = Constant(10**6, "us of a second")
+    return ratio(sums * (sent * micro + _ALL_REDUCE * tp * link), tp * link * micro * stages)
+
+
+def _sum(a: Ratio, b: Ratio) -> Ratio:
+    """Return a + b; a itself if b is 0."""
+    if not b.numerator:
+        return a
+    return ratio(a.numerator * b.denominator + b.numerator * a.denominator, a.denominator * b.denominator)
 
 
 class _Work(NamedTuple):
@@ -164,21 +213,23 @@ class _Work(NamedTuple):
             return ratio(self.tokens * self.bandwidth, self.memory)
         return ratio(self.tokens * self.peak, self.compute)
 
-    def tokens_per_second_in_series(self, decode: Step) -> Ratio:
+    def tokens_per_second_in_series(self, steps: Steps) -> Ratio:
         """Return tokens/s if decode steps wait for the prefills."""
-        if decode.bound_by == "compute":
-            return ratio(self.tokens * self.peak, self.compute)
-        prefills = self.requests * self.prompt * self.bandwidth
-        return ratio(self.tokens * self.peak * self.bandwidth, prefills + self.memory * self.peak)
+        seconds = self._in_series(steps, self.requests, self.steps)
+        return ratio(self.tokens * seconds.denominator, seconds.numerator)
 
-    def seconds_per_token(self, decode: Step) -> Ratio:
+    def seconds_per_token(self, steps: Steps) -> Ratio:
         """Return the time of a decode step and of its part of the other requests' prefills."""
-        steps = maximum(self.steps, 1)
-        prefills = (self.requests - 1) * self.prompt
-        seconds = decode.seconds
+        decodes = maximum(self.steps, 1)
+        seconds = self._in_series(steps, self.requests - 1, decodes)
+        return ratio(seconds.numerator, decodes * seconds.denominator)
+
+    def _in_series(self, steps: Steps, prompts: int, decodes: int) -> Ratio:
+        """Return the seconds of so many prefills and decode steps."""
+        prefill, decode = _sum(ratio(self.prompt, self.peak), steps.prompt_sent), steps.tpot
         return ratio(
-            prefills * seconds.denominator + steps * seconds.numerator * self.peak,
-            steps * self.peak * seconds.denominator,
+            prompts * prefill.numerator * decode.denominator + decodes * decode.numerator * prefill.denominator,
+            prefill.denominator * decode.denominator,
         )
 
 
