@@ -239,7 +239,7 @@ def test_prices_leave_one_table_with_the_best_row_of_each_gpu(ask: Ask) -> None:
     assert any(line.startswith("Left out: ") and "nodes, worst" in line for line in lines)
 
 
-def test_published_runs_give_a_range_below_the_bound_unless_efficiency_does(ask: Ask) -> None:
+def test_published_runs_give_a_range_below_the_bound_unless_there_is_an_efficiency(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--json")
     row = ask(*words).document["layers"][0]
     low, high = row["published_tokens_per_second_low"], row["published_tokens_per_second_high"]
@@ -253,7 +253,7 @@ def test_published_runs_give_a_range_below_the_bound_unless_efficiency_does(ask:
 
 def test_the_first_line_is_the_answer(ask: Ask) -> None:
     answer = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200")
-    assert answer.out.startswith("8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, ")
+    assert answer.out.startswith("8 x H200 SXM 141GB in 1 node: tp 2, pp 2, 2 replicas, ")
     assert "vllm serve meta-llama/Llama-3.1-70B --max-model-len 3572" in answer.out
     assert answer.code == 0
 
@@ -270,12 +270,12 @@ def test_nothing_that_fits_is_the_answer_no(ask: Ask) -> None:
     assert f", room for {most} users, up to " in " ".join(few.out.split())
     assert few.code == 1
     assert "\nEnough: 16 x H100 80GB SXM in 2 nodes: " in few.out
-    six = ask("plan", "llama3.1-70b", "--users", "200", "--gpu", "6xh100").out  # which cannot have tp 8
-    assert "\nEnough: 8 x H100 80GB SXM in 1 node: tp 8, " in six
+    six = ask("plan", "llama3.1-70b", "--users", "200", "--gpu", "6xh100").out
+    assert "\nEnough: 8 x H100 80GB SXM in 1 node: " in six
     words = ("plan", "llama3.1-70b", "--rate", "50/s", *LOAD[2:], "--gpu", "h100")
-    fewer, enough = ask(*words, "--max-gpus", "8").out, ask(*words).out.split(" in ")[0].removeprefix("At least ")
+    fewer, enough = ask(*words, "--max-gpus", "8").out, ask(*words).out.split(" in ")[0]
     assert fewer.startswith("NOT ENOUGH: 8 x H100 80GB SXM ")
-    assert f"\nEnough at best: {enough} in " in fewer
+    assert f"\nEnough: {enough} in " in fewer
 
 
 def test_a_limit_for_ci(ask: Ask) -> None:
@@ -381,7 +381,7 @@ def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
 def test_pools_prefill_as_many_prompts_as_the_decoders_finish(ask: Ask) -> None:
     """N users of 500 tokens are N / (TTFT + 499 TPOT) requests/s, whose prompts move a cache of 3,072 tokens each."""
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--disaggregate", "--json")
-    (pools,) = ask(*words).document["disaggregated"]
+    (pools,) = ask(*words, "--efficiency", "1").document["disaggregated"]
     rate = 500 / (pools["ttft"] + 499 * pools["tpot"])
     assert pools["requests_per_second"] == pytest.approx(rate)
     assert pools["prefill_replicas"] == math.ceil(rate * pools["ttft"])
@@ -428,12 +428,10 @@ def test_the_frontier_has_no_point_that_is_slower_and_dearer() -> None:
         assert list(costs_of) == sorted(costs_of, reverse=True)
 
 
-def test_a_picture_says_which_figures_are_the_best_case(ask: Ask, tmp_path: Path) -> None:
+def test_a_picture_says_what_the_times_are(ask: Ask, tmp_path: Path) -> None:
     words = ("plan", "llama3.1-70b", "--rate", "20/s", *LOAD[2:], "--gpu", "h200", "--plot")
-    text = ask(*words).out
-    assert "per million tokens, at best" in text
-    assert "the best case, which real servers exceed" in " ".join(text.split())
-    assert "at best" not in ask(*words, "--efficiency", "0.5").out.partition("\n\n")[2]
+    assert "what a million tokens cost: median run" in " ".join(ask(*words).out.split())
+    assert "cost: estimates with --efficiency 0.5" in " ".join(ask(*words, "--efficiency", "0.5").out.split())
     assert ask(*words, str(tmp_path / "plan.svg")).code == 0
     assert (tmp_path / "plan.svg").stat().st_size > 10_000
     assert ask("plan", "llama3.1-70b", *LOAD, "--gpu", "l4", "--max-gpus", "4", "--plot").code == 2
@@ -446,23 +444,22 @@ def figures_of(document: dict[str, Any]) -> dict[str, Any]:
     return {figure["name"]: figure["value"] for figure in document["results"]}
 
 
-def test_a_rate_takes_as_many_replicas_as_the_best_case_of_one_needs(ask: Ask) -> None:
-    """100 requests/s of 500 tokens are 50,000 tokens/s: with one replica fewer they are too many in the best case."""
-    words = ("plan", "llama3.1-70b", "--prompt", "3K", "--output-len", "500", "--gpu", "h200", "--tp", "8", "--json")
+def test_a_rate_takes_as_many_replicas_as_one_falls_short(ask: Ask) -> None:
+    """100 requests/s of 500 tokens are 50,000 tokens/s: with one replica fewer they are too many."""
+    options = "--prompt 3K --output-len 500 --gpu h200 --tp 8 --efficiency 0.5 --json"
+    words = ("plan", "llama3.1-70b", *options.split())
     found = figures_of(ask(*words, "--rate", "100/s").document)
     assert found["tokens_per_second_estimate"] >= 100 * 500
     full = figures_of(ask(*words, "--users", str(found["users_per_replica"])).document)
     assert full["replicas"] == 1
     assert (found["replicas"] - 1) * full["tokens_per_second_estimate"] < 100 * 500
     assert figures_of(ask(*words, "--rate", "6000/min").document) == found
-    assert ask(*words[:-1], "--rate", "100/s").out.startswith("At least ")
-    assert "At least" not in ask(*words[:-1], "--rate", "100/s", "--efficiency", "0.5").out
 
 
 def test_a_replica_has_no_more_users_than_the_target_allows(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--json")
-    free, quick = (ask(*words, *more).document for more in ((), ("--tpot", "10ms")))
-    assert figures_of(free)["tpot_bound"] > 0.010 >= figures_of(quick)["tpot_bound"]
+    free, quick = (ask(*words, *more).document for more in ((), ("--tpot", "50ms")))
+    assert figures_of(free)["tpot_estimate"] > 0.050 >= figures_of(quick)["tpot_estimate"]
     assert quick["layers"][0]["limited_by"] == "--tpot"
     assert figures_of(quick)["replicas"] > figures_of(free)["replicas"]
 
@@ -507,52 +504,41 @@ def test_a_limit_without_users_asks_how_many_it_serves(ask: Ask, limit: str, gpu
     assert found["tokens_per_second_estimate"] == max(speeds)
 
 
-def test_what_to_expect_of_a_rate_is_the_speed_of_the_median_run(ask: Ask) -> None:
-    words = ("plan", "llama3.1-70b", "--rate", "20/s", *LOAD[2:], "--gpu", "h200", "--tp", "8")
-    line = next(line for line in ask(*words).out.splitlines() if line.startswith("Expect "))
-    gpus, share = (line.split()[i] for i in (1, -5))
-    slower = figures_of(ask(*words, "--efficiency", share, "--json").document)
-    assert slower["gpus"] == int(gpus)
+@each("load", ["--rate 20/s", "--users 300 --tpot 50ms", "--max-gpus 16 --tpot 50ms"])
+def test_a_plan_is_of_the_speed_of_the_median_published_run(ask: Ask, load: str) -> None:
+    words = f"plan llama3.1-70b {load} --prompt 3K --output-len 500 --gpu h200 --tp 8".split()
+    heading = " ".join(ask(*words).out.partition("\n\n")[0].split())
+    share = re.findall(r"published runs reaches ([\d.]+) of the best case", heading)
+    same = figures_of(ask(*words, "--efficiency", "0.425", "--json").document)  # of dense models on several GPUs
+    assert share == ["0.42"]
+    assert same == figures_of(ask(*words, "--json").document)
 
 
-def test_the_expected_gpus_serve_the_rate_at_the_share_that_is_named(ask: Ask) -> None:
-    """1M/day / 86,400 s x 3 are 34.7 requests/s. On 1 H100 and on 2 other runs apply than those that led to them."""
-    words = "plan llama3.1-8b --rate 1M/day --prompt 800 --output-len 200 --load-factor 1/3 --gpu h100"
-    heading = " ".join(ask(*words.split()).out.split())
-    found = re.search(r"At least (\d+) .*?up to ([\d.]+) req.*?Expect (\d+) GPUs: .*? reaches ([\d.]+) of", heading)
-    assert found
-    least, most, gpus, share = map(float, found.groups())
-    assert most / least * gpus * share > 34.7
+def test_the_cheapest_row_is_that_of_the_expected_speed(ask: Ask) -> None:
+    """One A100 keeps up with 100 users in the best case, at 1.4; at the median speed an H100 does, at 2.5."""
+    words = "plan llama3.1-8b --users 100 --tpot 50ms --gpu h100,a100-80gb --price 2.5,1.4 --prompt 2K --output-len 500"
+    expected, best = (ask(*words.split(), *more).out for more in ((), ("--efficiency", "1")))
+    assert expected.startswith("1 x H100 80GB SXM ")
+    assert best.startswith("1 x A100 80GB SXM ")
 
 
-@each(("tpot", "is_known"), [("50ms", True), ("20ms", False)])
-def test_runs_that_measured_tokens_give_no_gpus_for_a_time_near_the_least(ask: Ask, tpot: str, is_known: bool) -> None:
-    """20 ms are near the 5.2 of a single request once these are divided by 0.31: 344 GPUs for the 24 at best."""
-    heading = ask("plan", "llama3.1-70b", "--users", "300", "--gpu", "h100", "--tpot", tpot).out
-    assert ("\nExpect 32 GPUs" in heading, "\nExpect more: " in heading) == (is_known, not is_known)
+@each(("tpot", "is_near"), [("50ms", False), ("20ms", True)])
+def test_the_gpus_of_the_best_case_are_named(ask: Ask, tpot: str, is_near: bool) -> None:
+    """20 ms are near the 16.1 of a single request at 0.42 of the best case."""
+    words = ("plan", "llama3.1-70b", "--users", "300", "--gpu", "h100", "--tpot", tpot)
+    heading = " ".join(ask(*words).out.partition("\n\n")[0].split())
+    best = figures_of(ask(*words, "--efficiency", "1", "--json").document)["gpus"]
+    assert f"of the best case, for which {best} GPUs are enough" in heading
+    assert ("the target is near the least time" in heading) == is_near
 
 
-def test_what_to_expect_of_some_gpus_is_the_speed_of_the_median_run(ask: Ask) -> None:
-    words = ("plan", "llama3.1-70b", "--max-gpus", "8", *LOAD[2:], "--gpu", "h200", "--tp", "8")
-    line = next(line for line in ask(*words).out.replace("\n  ", " ").splitlines() if line.startswith("Expect "))
-    found = re.search(r"Expect (\d+) users, ([\d.]+) tokens/s each, ([\d.]+) req.* reaches ([\d.]+) of", line)
-    assert found
-    users, speed, rate, share = found.groups()
-    assert float(speed) == pytest.approx(float(rate) * 500 / int(users), rel=0.01)  # 500 tokens of an answer
-    slower = figures_of(ask(*words, "--efficiency", share, "--json").document)
-    assert slower["users_all_replicas"] == int(users)
-    # the share is shown with two digits: 0.305 to 0.315 for 0.31
-    assert slower["tokens_per_second_estimate"] / 500 == pytest.approx(float(rate), rel=0.02)
-
-
-@each(("asked", "share"), [("", 0.31), ("--efficiency 0.5", 1)])
-def test_users_are_told_the_speed_of_each(ask: Ask, asked: str, share: float) -> None:
-    """The tokens/s of all / 200 users, at the share of the published runs; with --efficiency they have theirs."""
+@each("asked", ["", "--efficiency 0.5"])
+def test_users_are_told_the_speed_of_each(ask: Ask, asked: str) -> None:
     words = ("plan", "llama3.1-8b", *asked.split(), "--users", "200", *LOAD[2:], "--gpu", "h100")
     speed = re.search(r"Expect ([\d.]+) tokens/s per concurrent user", ask(*words).out)
     assert speed
     of_all = figures_of(ask(*words, "--json").document)["tokens_per_second_estimate"]
-    assert float(speed[1]) == pytest.approx(of_all * share / 200, rel=0.02)
+    assert float(speed[1]) == pytest.approx(of_all / 200, rel=0.02)
 
 
 def test_a_rate_of_a_day_is_that_of_its_seconds(ask: Ask) -> None:
@@ -614,7 +600,7 @@ def test_growth_ends_in_the_month_in_which_the_gpus_are_too_few(ask: Ask) -> Non
 def test_an_unreachable_target_says_by_how_much(ask: Ask) -> None:
     answer = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--ttft", "1ms")
     assert answer.code == 1
-    assert answer.out.startswith("NOTHING IS FAST ENOUGH: --ttft 1.00 ms, and one request takes at least ")
+    assert answer.out.startswith("NOTHING IS FAST ENOUGH: --ttft 1.00 ms, and the shortest is ")
 
 
 def test_an_efficiency_makes_estimates_of_bounds(ask: Ask) -> None:
@@ -623,7 +609,6 @@ def test_an_efficiency_makes_estimates_of_bounds(ask: Ask) -> None:
     assert half["tpot_estimate"] == pytest.approx(2 * whole["tpot_estimate"])
     assert half["tokens_per_second_estimate"] == pytest.approx(whole["tokens_per_second_estimate"] / 2)
     assert whole["tokens_per_second_estimate"] <= whole["tokens_per_second_bound"]
-    assert whole == figures_of(ask(*words).document)
 
 
 def test_the_price_of_tokens_is_that_of_an_hour_at_full_speed(ask: Ask) -> None:
@@ -646,18 +631,6 @@ def test_the_price_of_tokens_at_a_rate_is_that_of_the_tokens_asked_for(
     found = figures_of(ask(*words.split(), "--json").document)
     assert found["gpus"] == gpus
     assert found["price_per_million_tokens"] == pytest.approx(price, rel=1e-3)
-
-
-def test_the_expected_bill_and_price_of_tokens_are_of_the_same_gpus(ask: Ask) -> None:
-    """At 5M/day x 300 tokens each GPU-month of 730 x 2.5 adds 1825 / (5 x 300 x 730 / 24) = 0.04 per million."""
-    words = "plan llama3.1-70b --gpu h100 --price 2.5 --rate 5M/day --prompt 1000 --output-len 300"
-    heading = " ".join(ask(*words.split()).out.partition("\n\n")[0].split())
-    pattern = r"(?:Expect (\d+) GPUs|x (\d+)\)).*?([\d,]+) per month(?:, ([\d.]+) per million)?"
-    expected, best = re.findall(pattern, heading)
-    for *gpus, month, _ in (expected, best):
-        assert int(month.replace(",", "")) == 1825 * int("".join(gpus))
-    assert float(expected[-1]) == pytest.approx(0.04 * int(expected[0]))
-    assert int(expected[0]) > int(best[1])
 
 
 @each(("api", "of_request"), [
@@ -784,10 +757,3 @@ def test_a_row_too_slow_to_read_along_is_after_the_others(ask: Ask) -> None:
     rows = [line for line in answer.out.splitlines() if line.startswith(("  m3-ultra", "  h200"))]
     assert [row.split()[0] for row in rows][-1] == "m3-ultra-512gb"
     assert "less than 5 tokens/s per user" in answer.out
-
-
-def test_gpus_for_a_time_per_token_are_a_lower_bound_without_an_efficiency(ask: Ask) -> None:
-    asked = ("plan", "llama3.1-8b", "--users", "50", "--prompt", "2K", "--output-len", "500", "--gpu", "h100")
-    first = [ask(*asked, *more).out.splitlines()[0] for more in ((), ("--tpot", "50ms"))]
-    assert [line.startswith("At least ") for line in first] == [False, True]
-    assert not ask(*asked, "--tpot", "50ms", "--efficiency", "0.5").out.startswith("At least ")

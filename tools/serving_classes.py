@@ -5,7 +5,7 @@
 
 A class has a range of measured / planned tokens/s: from 10 to 90 %, widened by one factor for all classes, since runs
 of another publisher differ more than those of one do. Each run is compared with the range of its class from all other
-publishers, and the factor is that which 80 % of the runs need. Loads with few runs have the class of all loads.
+publishers, and the factor is that which 85 % of the runs need. Loads with few runs have the class of all loads.
 """
 
 import json
@@ -63,7 +63,7 @@ def widening(classes: Classes) -> float:
             if len(others) >= FEWEST:
                 low, high = quantile(others, 0.1), quantile(others, 0.9)
                 factors.append(max(1.0, low / run.of_planning, run.of_planning / high))
-    return quantile(factors, 0.8)
+    return quantile(factors, 0.85)
 
 
 def derived(runs: Sequence[Measurement]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class LoadOptions(TypedDict, total=False):
         With(also="--itl", metavar="TIME", common=True),
     ]
     efficiency: Annotated[
-        str | float | None, SHARE, "Share of the roofline that is reached, as 0.5: times are estimates and no bounds."
+        str | float | None, SHARE, "Share of the best case that is reached, as 0.5. Default: that of the median published run."
     ]
     growth: Annotated[
         str | Sequence[float] | None,

@@ -6,25 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..errors import AttncalcError
+from ..hardware import PCIE
 from ..model import plural
 from ..plot.chart import Picture
 from ..quantity import ceil_div, named, quantity, ratio, symbol
 from ..serving.fit import fit, min_gpus
 from ..serving.host_read import host_bandwidth, uses_host
 from ..serving.launch import launch_command
-from ..serving.plan import (
-    LEAST_TOKENS_PER_SECOND,
-    Candidate,
-    Demand,
-    Plan,
-    Pool,
-    Pools,
-    Row,
-    Size,
-    best_of_models,
-    published,
-)
-from ..serving.published import PublishedRange
+from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Pool, Pools, Row, Size, best_of_models
 from ..serving.request import resolve
 from ..serving.suggestions import suggestions
 from ..units import MONTH_HOURS, NO_UNIT, PER_SECOND, SECONDS, count, quotient
@@ -38,7 +27,7 @@ from .text import HEIGHT, first_that_fits, table_lines
 from .users import described, shared
 
 _Columns = dict[str, tuple[Column, list[str]]]
-_LEAST_NEEDED = ("limit", "nodes", "worst", "replicas", "TTFT")
+_LEAST_NEEDED = ("limit", "nodes", "worst", "replicas", "TTFT", "tokens/s")
 """Columns that are left out of a table that is too wide, in this order."""
 _PUBLISHED = (
     *("published_tokens_per_second_low", "published_tokens_per_second_median", "published_tokens_per_second_high"),
@@ -47,10 +36,8 @@ _PUBLISHED = (
 _MOST_POOLS = 3
 """Kinds of GPU of the table of pools."""
 _MAY_NOT = "may not fit"
-_NO_EXPECTATION = (
-    "Expect more: the target is near the least time, and published runs measured tokens/s; --efficiency 0.5 estimates"
-)
 _NO_ROW = "if no GPUs serve the users"
+_OF_RUNS = "of the median published run, or with --efficiency"
 _NO_LIMIT = "without a limit"
 _NO_TIMES = "with drafted tokens, and without the GPU's FLOP/s"
 _NO_POWER = "if the GPU's file has no power"
@@ -82,13 +69,12 @@ FIGURES = FigureRows(
         for name, (label, meaning, unit, least, bound) in _SPEED.items()
     },
     **{
-        f"{name}_estimate": ratio_row(label, f"{meaning}: the best case, or with --efficiency", _NO_TIMES, unit=unit)
+        f"{name}_estimate": ratio_row(label, f"{meaning}, {_OF_RUNS}", _NO_TIMES, unit=unit)
         for name, (label, meaning, unit, _, _) in _SPEED.items()
     },
     price_per_million_tokens=ratio_row(
         "price of a million tokens",
-        "price of a million output tokens on average: with --rate of those asked for, else at that speed, which is the "
-        "best case, or with --efficiency",
+        "price of a million output tokens on average: with --rate of those asked for, else at that speed",
         f"without --price, {_NO_TIMES}",
     ),
     break_even_rate=ratio_row(
@@ -138,10 +124,7 @@ def _picture(plan: Plan) -> Picture | None:
     if not plan.rows:
         return None
     lines = _heading(plan)
-    times = "the best case, which real servers exceed"
-    if plan.demand.efficiency is not None:
-        times = "estimates with --efficiency"
-    facts = ("users are averages, with half of the output", f"times, and what a million tokens cost, are {times}")
+    facts = ("users are averages, with half of the output", f"times, and what a million tokens cost: {_case(plan)}")
     models = ", ".join(dict.fromkeys(request.model.title for request in plan.requests))
     dtypes = "weights and cache in the dtypes of the rows"
     engines = ", ".join(dict.fromkeys(row.candidate.resolved.engine.title for row in plan.rows))
@@ -184,12 +167,12 @@ def _command(candidate: Candidate) -> str | None:
 
 def _published(row: Row) -> dict[str, Any]:
     """Return the tokens/s to expect of a row from published runs, at its capacity; every value None without any."""
-    found, speed = published(row), row.tokens_per_second
+    found, speed = row.speed and row.speed.runs, row.tokens_per_second
     if speed is None or found is None:
         return dict.fromkeys(_PUBLISHED)
     output = row.candidate.users.traffic.output
     most = row.most_requests_per_second * output if row.demand.rate else float(speed)
-    tokens = (share * most for share in (found.low, found.median, found.high))
+    tokens = (share / found.median * most for share in (found.low, found.median, found.high))
     values = (*tokens, found.runs, str(found.of), ", ".join(found.sources))
     return dict(zip(_PUBLISHED, values, strict=True))
 
@@ -252,37 +235,22 @@ def answer(row: Row) -> str:
 def _capacity(row: Row) -> str:
     if row.demand.rate is not None:
         return f"up to {number(row.most_requests_per_second)} requests/s"
-    demand = row.demand
-    most = "at most " if demand.is_open and demand.is_bound else ""
-    room = f"room for {'any number of users' if row.users is None else most + plural(row.users, 'user')}"
-    rate = row.requests_per_second if demand.is_open else None
+    room = f"room for {'any number of users' if row.users is None else plural(row.users, 'user')}"
+    rate = row.requests_per_second if row.demand.is_open else None
     return f"{room}, up to {number(rate)} requests/s" if rate else room
 
 
-def _cost(row: Row, expected: Row | None) -> str:
-    """Return what a row costs: 'Price: 20.00 per hour (2.50 per GPU x 8), 14,600 per month (730 h), ...'.
-
-    `expected` is the row at the speed of the median published run, which has a line of its own.
-    """
+def _cost(row: Row) -> str:
+    """Return what a row costs: 'Price: 20.00 per hour (2.50 per GPU x 8), 14,600 per month (730 h), ...'."""
     assert row.price
     assert row.price_per_month
     gpu, demand = row.candidate.gpu, row.demand
     number_of = row.nodes if gpu.instance else row.gpus
-    is_bound = demand.is_bound and not demand.is_open
-    is_same = demand.rate is not None and expected is not None and expected.gpus == row.gpus
-    one = float(row.demand.prices[gpu.rented]) * gpu.rented_gpus
+    one = float(demand.prices[gpu.rented]) * gpu.rented_gpus
     each = f"{one:,.2f}" if round(one, 2) == one else f"{one:,.3f}"
-    text = f"Price{' at best' * (is_bound and not is_same)}: {float(row.price):,.2f} per hour "
-    text += f"({each} per {gpu.instance or 'GPU'} x {count(number_of)}), "
+    text = f"Price: {float(row.price):,.2f} per hour ({each} per {gpu.instance or 'GPU'} x {count(number_of)}), "
     text += f"{float(row.price_per_month):,.0f} per month ({MONTH_HOURS} h)"
-    if row.price_per_million is None or expected:
-        return text
-    at_best = "" if demand.efficiency or is_bound else " at best"
-    return f"{text}, {_per_million(row)}{at_best}"
-
-
-def _per_million(row: Row) -> str:
-    return f"{float(row.price_per_million or 0):,.3g} per million output tokens"
+    return f"{text}, {float(row.price_per_million):,.3g} per million output tokens" if row.price_per_million else text
 
 
 def _api(row: Row) -> str:
@@ -299,31 +267,24 @@ def _api(row: Row) -> str:
         own_price = f"{own:,.0f} ({own / tokens:,.3g} per million of input and output)"
         text += f": {bill:,.0f} per month for {number(rate)} requests/s, the GPUs {own_price}"
         text += f": the {'API is' if bill < own else 'GPUs are'} cheaper" * (enough <= most)
-    best_case = "" if demand.efficiency else " at best"
     never = "; the API is cheaper at any rate" if enough > most else ""
-    at = f"{number(enough)} requests/s, capacity {number(most)}{best_case}"
+    at = f"{number(enough)} requests/s, capacity {number(most)}"
     return f"{text}. Break-even with {plural(row.gpus, 'GPU')}: {at}{never}"
 
 
-def _expected(demand: Demand, typical: Row, of_runs: PublishedRange | None, *, has_reason: bool) -> str:
-    """Return the GPUs, the users of these, or the speed of each user, at that of the median published run."""
-    gpu, bill = typical.candidate.gpu, ""
-    each = number(float(typical.tokens_per_second or 0) / typical.asked)
-    if typical.demand.is_open:
-        enough = f"{plural(typical.users or 0, 'user')}, {each} tokens/s each"
-        enough += f", {number(typical.requests_per_second or 0)} requests/s"
-    elif demand.is_bound:
-        enough = plural(typical.gpus, "GPU")
-        enough = f"{count(typical.nodes)} x {gpu.instance} ({enough})" if gpu.instance else enough
-        bill = f" for {float(typical.price_per_month):,.0f} per month" if typical.price_per_month else ""
-    else:
-        enough = f"{each} tokens/s per{' concurrent' * has_reason} user"
-    enough += bill + (f", {_per_million(typical)}" if typical.price_per_million and of_runs else "")
-    if of_runs is None:
-        return f"Expect {enough}: --efficiency {number(float(demand.efficiency or 1))}"
-    runs, reached = plural(of_runs.median_runs, "published run"), f"{of_runs.median:.2g} of the best case"
-    more = "; faster: --tpot 20/s" * (typical.is_slow and not demand.has_times)
-    return f"Expect {enough}" + f": the median of {runs} reaches {reached}{more}" * has_reason
+def _expected(row: Row, at_best: int | None, *, has_reason: bool) -> str:
+    """Return the speed of each user, where it is from, and the GPUs that are enough in the best case, if known."""
+    speed = float(row.tokens_per_second or 0) / row.asked
+    text = f"Expect {number(speed)} tokens/s per{' concurrent' * has_reason} user"
+    if row.speed is None or row.speed.runs is None:
+        return f"{text}: --efficiency {number(float(row.demand.efficiency or 1))}"
+    runs, share = plural(row.speed.runs.median_runs, "published run"), f"{row.speed.runs.median:.2g} of the best case"
+    more = "; faster: --tpot 20/s" * (speed < LEAST_TOKENS_PER_SECOND and not row.demand.has_times)
+    if at_best:
+        is_near = at_best < 0.7 * row.speed.runs.median * row.gpus  # the share is that of tokens/s at usual times
+        more = f", for which {plural(at_best, 'GPU')} {'is' if at_best == 1 else 'are'} enough"
+        more += "; the target is near the least time" * (is_near and row.demand.has_times)
+    return text + f": the median of {runs} reaches {share}{more}" * has_reason
 
 
 def _heading(plan: Plan) -> tuple[str, ...]:
@@ -331,9 +292,8 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     best: dict[str, Row | None] = dict.fromkeys(models) | {
         one.candidate.group[0]: one for one in best_of_models(plan.rows)
     }
-    least = "at least " if plan.demand.is_bound and not plan.demand.is_open else ""
-    least = least if plan.serves_all else "NOT ENOUGH: "
-    lines = [f"{least}{answer(row)}" if row else _nothing(plan, name) for name, row in best.items()]
+    no = "" if plan.serves_all else "NOT ENOUGH: "
+    lines = [f"{no}{answer(row)}" if row else _nothing(plan, name) for name, row in best.items()]
     prices = {name: row.price_per_month for name, row in best.items() if row and row.price_per_month}
     if len(models) > 1:
         lines = [f"{name}: {line}" for name, line in zip(models, lines, strict=True)]
@@ -343,23 +303,17 @@ def _heading(plan: Plan) -> tuple[str, ...]:
         lines = [lines[0][0].upper() + lines[0][1:]]
     if plan.enough:
         price = plan.enough.price_per_month
-        at_best = " at best" * plan.demand.is_bound
-        lines.append(f"Enough{at_best}: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
-    expected: dict[str, tuple[Row, PublishedRange | None]] = {
-        name: (row, None) for name, row in best.items() if row and row.speed and plan.demand.efficiency
-    }
-    expected |= {row.candidate.group[0]: (row, of_runs) for row, of_runs in plan.typical}
+        lines.append(f"Enough: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
     start = {name: f"{name}: " if len(models) > 1 else "" for name in models}
     one = len(models) == 1
-    for name, row in best.items():
-        if name in expected or (row and plan.demand.is_bound and plan.demand.has_times and published(row)):
-            told = _expected(plan.demand, *expected[name], has_reason=one) if name in expected else _NO_EXPECTATION
-            lines.append(start[name] + told)
+    found = {name: row for name, row in best.items() if row}
+    lines += [
+        start[name] + _expected(row, plan.at_best.get(name), has_reason=one) for name, row in found.items() if row.speed
+    ]
     if one and prices:
-        lines.append(_cost(plan.rows[0], plan.typical[0][0] if plan.typical else None))
+        lines.append(_cost(plan.rows[0]))
     if plan.demand.api_price:
-        of_runs = {name: expected[name][0] if name in expected else row for name, row in best.items()}
-        lines += [start[name] + _api(row) for name, row in of_runs.items() if row]
+        lines += [start[name] + _api(row) for name, row in found.items()]
     first = plan.requests[0]
     assert first.traffic is not None
     each = "for each model" if len(models) > 1 else ""
@@ -588,26 +542,23 @@ def _pool_columns(name: str, shown: Sequence[Pools]) -> Iterator[tuple[Column, l
 
 def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     found, demand = plan.found, plan.demand
-    interrupted = "" if found.complete else "warning: interrupted; these are the rows that were found until then."
-    yield from filter(None, (interrupted, demand.assumed))
+    if not found.complete:
+        yield "warning: interrupted; these are the rows that were found until then."
+    yield from _assumptions(plan)
     if not plan.rows:
         pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
         yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
     if any(row.is_slow for row in plan.rows):
-        yield f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user come after the others."
+        yield f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user, even in the best case, are the last."
     worst = "" if "worst" in hidden else "; worst, as 'fit -b': with all of it"
     if demand.rate is None:
         yield f"users: on average, with half of the output{worst}."
-    if demand.efficiency or any(row.speed for row in plan.rows):
+    if plan.rows:
         yield f"{'' if 'TTFT' in hidden else 'TTFT (first token) and '}TPOT (per token): {_case(plan)}."
-    if plan.rows and uses_host(resolved := plan.rows[0].candidate.resolved):
-        speed, is_assumed = host_bandwidth(resolved)
-        yield f"The host's memory: {speed / 10**9:,.1f} GB/s{', assumed' if is_assumed else ''} (--ram-bandwidth)."
     expected = _published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
         low, _, high, runs, *_ = expected.values()
-        text = "Expect: the median of published runs; by" if len(_models(plan)) > 1 else "By"
-        yield f"{text} {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} tokens/s."
+        yield f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} tokens/s."
     if plan.pools:
         rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
         yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."
@@ -618,12 +569,21 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
 
 
+def _assumptions(plan: Plan) -> Iterator[str]:
+    if plan.demand.assumed:
+        yield plan.demand.assumed
+    if plan.rows and plan.rows[0].candidate.split.tp > 1 and not plan.rows[0].candidate.gpu.link:
+        yield f"GPUs without NVLink: {PCIE / 10**9:.3g} GB/s each way is assumed (PCIe 4.0 x16)."
+    if plan.rows and uses_host(resolved := plan.rows[0].candidate.resolved):
+        speed, is_assumed = host_bandwidth(resolved)
+        yield f"The host's memory: {speed / 10**9:,.1f} GB/s{', assumed' if is_assumed else ''} (--ram-bandwidth)."
+
+
 def _case(plan: Plan) -> str:
     """Return what the times are."""
     if plan.demand.efficiency:
         return f"estimates with --efficiency {number(float(plan.demand.efficiency))}"
-    experts = " (expected experts)" if any(one.model.has_experts for one in plan.requests) else ""
-    return f"best case{experts}; --efficiency 0.5 estimates"
+    return "median run; --efficiency 1: best case"
 
 
 def _models(plan: Plan) -> list[str]:

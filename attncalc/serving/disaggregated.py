@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from ..cost.cache import kv_cache
 from ..errors import AttncalcError
-from ..search import first_true, grouped
+from ..search import grouped
 from .load_bounds import steps_of
-from .plan import NO_USERS_LIMIT, Candidate, Demand, Pool, Pools
+from .plan import NO_USERS_LIMIT, Candidate, Demand, Pool, Pools, most_in_time, reached
 
 
 def disaggregated(candidates: Sequence[Candidate], demand: Demand) -> tuple[Pools, ...]:
@@ -38,13 +38,16 @@ def _smallest(candidates: Sequence[Candidate], demand: Demand) -> Pools | None:
 
 
 def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, float] | None:
-    """Return the seconds of a prefill, and of a decode step of so many requests; None without the GPU's FLOP/s."""
-    share = float(demand.efficiency or 1)
+    """Return the seconds of a prefill, and of a decode step of so many requests; None without the GPU's FLOP/s.
+
+    A pool that prefills one prompt after the other is as busy as a replica with all its requests.
+    """
     try:
         steps = steps_of(candidate.resolved, candidate.load(requests), "expected")
     except AttncalcError:
         return None
-    return float(steps.ttft) / share, float(steps.tpot) / share
+    of_load, of_many = (float(reached(candidate, n, demand)[0]) for n in (requests, candidate.most or NO_USERS_LIMIT))
+    return float(steps.ttft) / of_many, float(steps.tpot) / of_load
 
 
 def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float] | None:
@@ -54,12 +57,10 @@ def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float
         times = _times(candidate, requests, demand)
         return times[1] if times else math.inf
 
-    most = candidate.most or NO_USERS_LIMIT
     limit = math.inf if demand.tpot is None else demand.tpot
-    if not tpot(1) < math.inf or tpot(1) > limit:
+    most = most_in_time(lambda requests: math.inf > tpot(requests) <= limit, candidate.most)
+    if not most:
         return None
-    if tpot(most) > limit:
-        most = first_true(lambda requests: tpot(requests) > limit, 1, most) - 1
     if demand.users is not None:
         most = min(most, demand.users)
     return candidate, most, tpot(most)

@@ -78,11 +78,14 @@ class Steps(NamedTuple):
     decode: Step  # the decode step of all requests
     prompt_sent: Ratio  # seconds of the all-reduces of a prefill
     decode_sent: Ratio  # seconds of those of a decode step
+    stages: int  # pipeline stages that a prompt passes one after the other; llama.cpp's devices compute parts of it
 
     @property
     def ttft(self) -> Ratio:
         """Seconds of a prefill on an idle copy."""
-        return _sum(self.alone.seconds, self.prompt_sent)
+        of_stage = _sum(self.alone.seconds, self.prompt_sent)
+        stages = symbol("stages", self.stages, "pipeline stages")
+        return of_stage if self.stages == 1 else ratio(of_stage.numerator * stages, of_stage.denominator)
 
     @property
     def tpot(self) -> Ratio:
@@ -164,6 +167,7 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
         decode=step,
         prompt_sent=_all_reduces(resolved, load.prompt_tokens - load.cached_tokens, config.stages),
         decode_sent=_all_reduces(resolved, decode.batch, 1),
+        stages=1 if resolved.whole_layers else config.stages,
     )
 
 

@@ -4,6 +4,7 @@ A candidate is one replica: what `fit` answers for its GPUs, and how many of the
 replicas as the users need are a row.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from ..units import MONTH_HOURS, SECONDS, count, quotient
 from .fit import Deployment, Verdict
 from .load_bounds import Load, LoadBounds, bounds_of_load
 from .plan_space import Space, Split, splits
-from .published import PublishedRange, published_range
+from .published import LOADS, PublishedRange, published_range
 from .request import FitRequest, ResolvedRequest, resolve
 from .users import Users, users
 from .weights import weights
@@ -61,12 +62,13 @@ class Candidate(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """How fast one replica is at a load: the planning figures of `LoadBounds`, by the efficiency."""
+    """How fast one replica is at a load: the planning figures of `LoadBounds`, at the part of them that is reached."""
 
     ttft: Ratio  # seconds to the first token of a request that waits for no other
     tpot: Ratio  # seconds per output token
     tokens_per_second: Ratio  # output tokens per second of all its requests
     bounds: LoadBounds
+    runs: PublishedRange | None  # the published runs whose median is that part; None with an efficiency
 
 
 class Demand(NamedTuple):
@@ -80,7 +82,7 @@ class Demand(NamedTuple):
     load_factor: Ratio | None = None  # the average load as a part of that; None if the load is always the same
     ttft: float | None = None  # seconds to the first token at most; None without a target
     tpot: float | None = None  # seconds per output token at most; None without a target
-    efficiency: Ratio | None = None  # the part of the roofline that is reached; None for all of it, the best case
+    efficiency: Ratio | None = None  # the part of the best case that is reached; None for that of published runs
     has_no_peak: bool = False  # whether the rate is that of a day or longer, without a load factor
     spread: bool = False  # whether the rest must serve them if one node fails
     max_gpus: int | None = None  # the most GPUs; None without a limit
@@ -122,11 +124,6 @@ class Demand(NamedTuple):
     def has_times(self) -> bool:
         """Whether a target of time limits the replicas."""
         return self.ttft is not None or self.tpot is not None
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether the replicas are as few as can be: those of a rate or of times, in the best case."""
-        return (self.rate is not None or self.has_times) and self.efficiency is None
 
     def times(self, factor: float) -> "Demand":
         """Return the demand of as many times the users, or the requests per second."""
@@ -188,9 +185,9 @@ class Row(NamedTuple):
 
     @property
     def is_slow(self) -> bool:
-        """Whether a user gets fewer tokens per second than people read."""
-        speed = self.tokens_per_second
-        return speed is not None and float(speed) < LEAST_TOKENS_PER_SECOND * self.asked
+        """Whether a user gets fewer tokens per second than people read, even in the best case."""
+        speed = self.speed and self.speed.bounds.planning_tokens_per_second
+        return speed is not None and self.replicas * float(speed) < LEAST_TOKENS_PER_SECOND * self.asked
 
     @property
     def price(self) -> Ratio | None:
@@ -217,7 +214,7 @@ class Row(NamedTuple):
 
     @property
     def most_requests_per_second(self) -> float:
-        """Requests per second that all replicas finish with as many concurrent ones as they serve."""
+        """Requests per second that all replicas finish at most."""
         return self.replicas * capacity(self.candidate, self.demand._replace(users=None, rate=ratio(1, 1)))
 
     @property
@@ -379,8 +376,19 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
     return [Candidate(resolved, split, deployment.verdict(batch, context), answer, most, worst, limited_by)]
 
 
-def speed_of(candidate: Candidate, requests: int, efficiency: Ratio | None) -> Speed | None:
-    """Return how fast a replica can be with so many concurrent requests; None without the GPU's FLOP/s."""
+def reached(candidate: Candidate, requests: int, demand: Demand) -> tuple[Ratio, PublishedRange | None]:
+    """Return the part of the best case that a replica reaches with so many requests, and the runs of which it is.
+
+    It is the demand's efficiency, or what the median of published runs reached; all of it without such runs.
+    """
+    if demand.efficiency is not None:
+        return demand.efficiency, None
+    runs = published_range(candidate.resolved, candidate.load(requests))
+    return ratio(round(1000 * runs.median) if runs else 1000, 1000), runs
+
+
+def speed_of(candidate: Candidate, requests: int, demand: Demand) -> Speed | None:
+    """Return how fast a replica is with so many concurrent requests; None without the GPU's FLOP/s."""
     try:
         bounds = bounds_of_load(candidate.resolved, candidate.load(requests))
     except AttncalcError:
@@ -388,15 +396,33 @@ def speed_of(candidate: Candidate, requests: int, efficiency: Ratio | None) -> S
     ttft, tpot, tokens = bounds.planning_ttft, bounds.planning_tpot, bounds.planning_tokens_per_second
     if tpot is None or tokens is None:
         return None
-    if efficiency is None:
-        return Speed(ttft, tpot, tokens, bounds)
-    part = symbol("efficiency", efficiency.numerator, f"of the roofline, times {efficiency.denominator}")
+    efficiency, runs = reached(candidate, requests, demand)
+    part = symbol("efficiency", efficiency.numerator, f"of the best case, times {efficiency.denominator}")
     scale = symbol("scale", efficiency.denominator, "scale of the efficiency")
 
     def longer(seconds: Ratio) -> Ratio:
         return ratio(seconds.numerator * scale, seconds.denominator * part)
 
-    return Speed(longer(ttft), longer(tpot), ratio(tokens.numerator * part, tokens.denominator * scale), bounds)
+    speed = ratio(tokens.numerator * part, tokens.denominator * scale)
+    return Speed(longer(ttft), longer(tpot), speed, bounds, runs)
+
+
+def loads_of_classes(most: int | None) -> list[tuple[int, int]]:
+    """Return the (fewest, most) requests of each class of published runs up to `most`, the largest first.
+
+    Times grow with the requests of a class, and not from one class to the next.
+    """
+    ends = [most or NO_USERS_LIMIT]
+    ends += [end for end in sorted(LOADS, reverse=True) if end < ends[0]]
+    return [(below + 1, end) for end, below in itertools.pairwise([*ends, 0])]
+
+
+def most_in_time(is_quick: Callable[[int], bool], most: int | None) -> int:
+    """Return the most requests, up to `most`, that are quick; 0 if none are."""
+    for fewest, end in loads_of_classes(most):
+        if is_quick(fewest):
+            return first_true(lambda requests: not is_quick(requests), fewest, end + 1) - 1
+    return 0
 
 
 def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
@@ -405,21 +431,18 @@ def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
         return candidate
 
     def is_quick(requests: int) -> bool:
-        speed = speed_of(candidate, requests, demand.efficiency)
+        speed = speed_of(candidate, requests, demand)
         return (
             speed is not None
             and (demand.ttft is None or float(speed.ttft) <= demand.ttft)
             and (demand.tpot is None or float(speed.tpot) <= demand.tpot)
         )
 
-    most = candidate.most or NO_USERS_LIMIT
-    if is_quick(most):
+    quick = most_in_time(is_quick, candidate.most)
+    if quick == (candidate.most or NO_USERS_LIMIT):
         return candidate
-    if not is_quick(1):
-        return None
-    quick = first_true(lambda requests: not is_quick(requests), 1, most) - 1
     worst = quick if candidate.worst is None else min(quick, candidate.worst)
-    return candidate._replace(most=quick, worst=worst, limited_by="--tpot")
+    return candidate._replace(most=quick, worst=worst, limited_by="--tpot") if quick else None
 
 
 def row(candidate: Candidate, demand: Demand) -> Row | None:
@@ -429,7 +452,7 @@ def row(candidate: Candidate, demand: Demand) -> Row | None:
         return None
     needed: int | None = 1
     if demand.rate is not None:
-        fastest = _served(within, within.most or NO_USERS_LIMIT, demand)  # with all requests that a replica runs
+        fastest = _most_served(within, demand)
         needed = max(1, math.ceil(demand.load / fastest)) if fastest else None
     elif demand.is_open:
         needed = (most or 0) // within.split.gpus
@@ -442,7 +465,7 @@ def row(candidate: Candidate, demand: Demand) -> Row | None:
         requests = _requests_for_rate(within, replicas if within.gpu.instance else needed, demand)
     else:
         requests = (within.most or 1) if demand.users is None else -(-demand.users // replicas)
-    found = Row(within, replicas, nodes, requests, speed_of(within, requests, demand.efficiency), demand)
+    found = Row(within, replicas, nodes, requests, speed_of(within, requests, demand), demand)
     return None if most is not None and found.gpus > most else found
 
 
@@ -451,18 +474,24 @@ def _requests_for_rate(candidate: Candidate, replicas: int, demand: Demand) -> i
 
     This is Little's law with the time at that load.
     """
-    most = candidate.most or NO_USERS_LIMIT
+    loads = loads_of_classes(candidate.most)
 
     def is_enough(requests: int) -> bool:
-        return requests == most or _served(candidate, requests, demand) >= demand.load / replicas
+        return _served(candidate, requests, demand) >= demand.load / replicas
 
-    return first_true(is_enough, 0, most)
+    fewest, end = next((load for load in reversed(loads) if is_enough(load[1])), loads[0])
+    return first_true(is_enough, fewest - 1, end)
 
 
 def _served(candidate: Candidate, requests: int, demand: Demand) -> float:
     """Return the requests per second of a replica with so many concurrent ones; 0 if its speed is not known."""
-    speed = speed_of(candidate, requests, demand.efficiency)
+    speed = speed_of(candidate, requests, demand)
     return float(speed.tokens_per_second) / max(1, candidate.users.traffic.output) if speed else 0.0
+
+
+def _most_served(candidate: Candidate, demand: Demand) -> float:
+    """Return the most requests per second of a replica, with any number of concurrent ones."""
+    return max(_served(candidate, end, demand) for _, end in loads_of_classes(candidate.most))
 
 
 def capacity(candidate: Candidate, demand: Demand) -> float:
@@ -473,9 +502,7 @@ def capacity(candidate: Candidate, demand: Demand) -> float:
     within = limited(candidate, demand)
     if within is None:
         return 0.0
-    if demand.rate is None:
-        return within.most or math.inf
-    return _served(within, within.most or NO_USERS_LIMIT, demand)
+    return (within.most or math.inf) if demand.rate is None else _most_served(within, demand)
 
 
 def replicas_on_nodes(candidate: Candidate, needed: int, *, spread: bool) -> tuple[int, int]:
@@ -597,8 +624,8 @@ class Plan(NamedTuple):
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
     enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
-    # Of each model whose row has published runs, the best row of that GPU at the speed of the median run, and the runs
-    typical: tuple[tuple[Row, PublishedRange], ...] = ()
+    # {model: the GPUs of its row's kind that serve a rate or times in the best case}; {} with an efficiency
+    at_best: Mapping[str, int] = MappingProxyType({})
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
     @property
@@ -645,7 +672,7 @@ def make_plan(
         sort=sort,
         found=found,
         enough=enough,
-        typical=tuple(filter(None, (_typical(one, found.candidates, sort) for one in best_of_models(kept)))),
+        at_best=_at_best(kept, found.candidates, demand),
     )
 
 
@@ -654,46 +681,31 @@ def best_of_models(found: Sequence[Row]) -> Iterable[Row]:
     return {one.candidate.group[0]: one for one in reversed(found)}.values()
 
 
-def published(of: Row) -> PublishedRange | None:
-    """Return what published runs reach of the speed of a replica; None with an efficiency, or without such runs."""
-    is_known = of.speed and not of.demand.efficiency
-    return published_range(of.candidate.resolved, of.candidate.load(of.requests)) if is_known else None
-
-
-def _typical(best: Row, candidates: Sequence[Candidate], sort: str) -> tuple[Row, PublishedRange] | None:
-    """Return one of `Plan.typical`. Fewer requests of a replica may have other runs, so it is repeated for those.
-
-    If the rows of two classes of runs lead to each other, the slower one decides. None, too, if the GPUs grow 1.5 times
-    as much as the speed shrinks: the share of tokens/s that runs reach is not that of a time near the least.
-    """
-    demand, reached = best.demand, published(best)
-    is_other = demand.is_bound and not demand.is_open  # a slower replica needs more GPUs
-    same = [one for one in candidates if one.group == best.candidate.group] if is_other else [best.candidate]
-    tried: dict[PublishedRange, Row] = {}
-    while reached is not None and reached not in tried:
-        of_runs = sorted_rows(rows(same, demand._replace(efficiency=ratio(round(1000 * reached.median), 1000))), sort)
-        if not of_runs:
-            return None
-        tried[reached] = of_runs[0]
-        reached = published_range(of_runs[0].candidate.resolved, of_runs[0].candidate.load(of_runs[0].requests))
-    if not tried:
-        return None
-    used = [*tried][-1] if reached is None else min([*tried][[*tried].index(reached) :], key=lambda runs: runs.median)
-    is_near_the_least = demand.has_times and tried[used].gpus * used.median > 1.5 * best.gpus
-    return None if is_near_the_least else (tried[used], used)
+def _at_best(kept: Sequence[Row], candidates: Sequence[Candidate], demand: Demand) -> dict[str, int]:
+    """Return `Plan.at_best`."""
+    if demand.efficiency is not None or demand.is_open or not (demand.rate or demand.has_times):
+        return {}
+    best_case = demand._replace(efficiency=ratio(1, 1))
+    groups = {one.candidate.group for one in best_of_models(kept)}
+    found = grouped(
+        (one.candidate.group, one) for one in rows((one for one in candidates if one.group in groups), best_case)
+    )
+    return {group[0]: min(one.gpus for one in of_group) for group, of_group in found.items()}
 
 
 def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
-    """Return which target no candidate reaches even alone, and the shortest time; '' if each is reached by one."""
-    speeds = [(one, speed_of(one, 1, demand.efficiency)) for one in candidates]
+    """Return which target no candidate reaches, and the shortest time; '' if each is reached by one."""
+    loads = [(one, fewest) for one in candidates for fewest, _ in loads_of_classes(one.most)]
+    speeds = [(one, speed_of(one, requests, demand)) for one, requests in loads]
     for name, target in (("ttft", demand.ttft), ("tpot", demand.tpot)):
-        times = [(float(getattr(speed, name)), one) for one, speed in speeds if speed]
+        times = [(float(getattr(speed, name)), one, speed) for one, speed in speeds if speed]
         shortest = min(times, key=lambda time: time[0], default=None)
         if target is not None and shortest is not None and shortest[0] > target:
-            seconds, one = shortest
+            seconds, one, speed = shortest
+            best = f"; at best {quotient(seconds * speed.runs.median, SECONDS)} (--efficiency 1)" if speed.runs else ""
             place = f"{one.gpu.name}, {one.split.words}"
-            most = f"{quotient(seconds, SECONDS)} ({place}), {seconds / target:.3g} x as long"
-            return f"--{name} {quotient(target, SECONDS)}, and one request takes at least {most}"
+            least = f"{quotient(seconds, SECONDS)} ({place}), {seconds / target:.3g} x as long{best}"
+            return f"--{name} {quotient(target, SECONDS)}, and the shortest is {least}"
     return ""
 
 

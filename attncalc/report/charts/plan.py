@@ -31,9 +31,8 @@ def plan_charts(plan: Plan) -> Iterator[Chart]:
     yield _users_chart(plan, capacities, unit)
     frontiers = [Series(label, points) for label, all_of in lines.items() if (points := _frontier(all_of, plan.demand))]
     if frontiers:
-        least = ", at best" if plan.demand.efficiency is None else ""
-        label = f"{'Price' if plan.demand.prices else 'GPU-hours'} per million tokens{least}"
-        time = Axis(f"time per output token{least}", SECONDS, "tpot")
+        label = f"{'Price' if plan.demand.prices else 'GPU-hours'} per million tokens"
+        time = Axis("time per output token", SECONDS, "tpot")
         yield Lines("frontier", label, time, Axis(label, NO_UNIT, "cost"), tuple(frontiers), own_ticks=False)
 
 
@@ -111,7 +110,7 @@ def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[fl
         hour = candidate.split.gpus * float(demand.prices.get(candidate.gpu.rented, 1))
         last = candidate.most or 1 << 10
         for requests in sorted({1 << i for i in range(last.bit_length())} | {last}):
-            speed = speed_of(candidate, requests, demand.efficiency)
+            speed = speed_of(candidate, requests, demand)
             if speed is not None:
                 found.append((float(speed.tpot), hour * 10**6 / 3600 / float(speed.tokens_per_second)))
     kept: list[tuple[float, float]] = []
