@@ -128,7 +128,7 @@ class LoadOptions(TypedDict, total=False):
         With(also="--itl", metavar="TIME", common=True),
     ]
     efficiency: Annotated[
-        str | float | None, SHARE, "Share of the best case that is reached, as 0.5. Default: that of the median published run."
+        str | float | None, SHARE, "Share of the best case that is reached, as 0.5. Default: that of published runs."
     ]
     growth: Annotated[
         str | Sequence[float] | None,
