@@ -24,7 +24,7 @@ def uses_host(resolved: ResolvedRequest) -> bool:
     """Return whether layers, experts or the cache are on the host."""
     if not resolved.whole_layers:
         return False
-    host, parts = _parts(resolved)
+    _, host, parts = _parts(resolved)
     is_partial = host.main.n_layers or any(held != part for part, held in parts)
     return bool(is_partial or resolved.engine.cache_on_host(resolved.args))
 
@@ -57,11 +57,11 @@ def with_host(resolved: ResolvedRequest, bounds: Roofline) -> Roofline:
     )
 
 
-def _parts(resolved: ResolvedRequest) -> tuple[ModelSpec, list[tuple[ModelSpec, ModelSpec]]]:
-    """Return the host's layers, and of each GPU its layers and what it holds of them, all without files."""
+def _parts(resolved: ResolvedRequest) -> tuple[ModelSpec, ModelSpec, list[tuple[ModelSpec, ModelSpec]]]:
+    """Return the model, the host's layers, and of each GPU its layers and what it holds of them, all without files."""
     engine, args = resolved.engine, resolved.args
     model = dataclasses.replace(resolved.model, stored=None)
-    return engine.on_host(model, args), [(part, engine.held(part, args)) for part in engine.parts(model, args)]
+    return model, engine.on_host(model, args), [(part, engine.held(part, args)) for part in engine.parts(model, args)]
 
 
 def host_bandwidth(resolved: ResolvedRequest) -> tuple[int, bool]:
@@ -86,11 +86,10 @@ def host_step(
             return 0
         return int(bytes_read(part, workload, weights_dtype=resolved.weights_dtype, routing=routing))
 
-    host, parts = _parts(resolved)
+    whole, host, parts = _parts(resolved)
     host = dataclasses.replace(host, head=None)
     on_host = read(host) + sum(read(part) - read(held) for part, held in parts)
     params = symbol("read_on_host", on_host, "bytes of weights that the step reads on the host, without files")
-    whole = dataclasses.replace(resolved.model, stored=None)
     everything = symbol("read", read(whole), "bytes of all weights that it reads, without files")
     cached = step.cache if resolved.engine.cache_on_host(resolved.args) else quantity(0)
     if not int(cached) and host.main.n_layers:

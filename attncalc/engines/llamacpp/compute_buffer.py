@@ -6,8 +6,8 @@ or the MLP of one layer. Tensors are in f32. With d the model's width, h the wid
 heads, ff the MLP's and u = 4 * n_ubatch bytes:
 
 - logits: one row of the vocabulary for each output, 4 bytes each, and d u for the hidden state;
-- attention with flash attention: the masks, Q three times (projected, rotated, output), K and V, the residual and its
-  norm: masks + (3 h + 2 kv + 2 d) u; with copies of K and V, in f16 or from the host: masks + copies + (2 h + 2 d) u;
+- attention with flash attention: the masks, Q and the output, the residual and its norm, and copies of K and V, in f16
+  or from the host: masks + copies + (2 h + 2 d) u;
 - attention without: the scores of all heads, 4 n_head cells n_ubatch, and masks + (2 h + 2 d) u. With the masks count
   the places of V's elements, which is transposed: 8 B for each of kv;
 - a gated MLP: masks + (3 ff + 2 d + h) u, where h is the place of Q, which is too small for gate and up;
@@ -72,7 +72,7 @@ class Graph(NamedTuple):
     flash: bool  # whether flash attention is on
     ubatch: int  # tokens of the pass
     rows: int  # rows of logits
-    full_cells: int  # cells of a stream that a mask covers
+    full_cells: int  # cells of a stream that a mask covers; 0 without attention
     window_cells: int  # the same for sliding windows; 0 without windows
     streams: int  # streams of cells
     k_copied: bool  # whether flash attention on CUDA copies K to f16
@@ -145,7 +145,7 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     d = whole.symbolic().main.d_model
     tokens = symbol("n_ubatch", graph.ubatch, "tokens of a micro-batch (-ub)")
     plain, converted = _masks(graph, tokens, converted=False), _masks(graph, tokens, converted=True)
-    if not graph.attends or all(_is_recurrent(layers) for _, layers in whole.groups()):
+    if not graph.attends:
         plain = converted = quantity(0)
     masks = attention_masks = named(plain, "mask_bytes", "bytes of the masks") if plain else 0
     terms: list[Term] = [("mask_bytes", "masks", plain)] if plain else []
@@ -178,6 +178,8 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     high = max(int(int(peak.size) * peak.spread[1]) for peak in found.values()) + _cache_from_host(groups, run)
     if graph.cache_from_host:
         low = low * 9 // 10
+    if graph.gpus > 1:  # experts of other GPUs' layers leave gaps that a copied matrix may not fit into
+        high += graph.from_host.get("other", 0)
     if graph.release.short_masks:
         if graph.on_cpu:  # the embeddings of a pass are in the host's buffer, which is this one without a GPU
             total = total + run.bytes_of(d)
@@ -310,8 +312,8 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
         spread = _QUANTIZED_WINDOWS if graph.window_cells else _CLOSE
         size = run.attention_masks + copied + from_host + run.bytes_of(2 * h + 2 * d + gate) + run.inputs
         return _Peak(quantity(size), spread)
-    queries = 3 * h if graph.release.short_masks else 2 * h
-    size = run.attention_masks + run.bytes_of(queries + 2 * kv + 2 * d) + run.inputs
+    elements = 2 * h + 2 * d + (0 if graph.release.short_masks else 2 * kv)
+    size = run.attention_masks + run.bytes_of(elements) + run.inputs
     return _Peak(quantity(size), _CLOSE if graph.release.short_masks else _GAPS)
 
 
@@ -411,7 +413,8 @@ def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
         if not run.mixture:
             size = _with_copies(size, run, (1 + mlp.gated) * mlp.d_ff, mlp.d_ff + d)
     else:
-        up, down = mlp.n_experts_per_token * mlp.d_ff, mlp.n_experts_per_token * d
+        routed = mlp.n_experts_per_token if mlp.n_experts else 0  # 0: the first GPU computes those on the host
+        up, down = routed * mlp.d_ff, routed * d
         shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
         if new:
             elements = _experts(up, down, run, place_of_q)
@@ -471,10 +474,7 @@ def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
     if any(isinstance(kind := layers.attention, Latent) and kind.index_topk for _, layers in whole.groups()):
         width += F16  # the indexer has a mask of its own
     masks = (cells * width + (0 if graph.flash else _v_places(graph))) * tokens * graph.copies
-    if all(_is_recurrent(layers) for _, layers in whole.groups()):
-        masks = 0
-    embeddings = 1 + graph.copies if graph.release.short_masks else graph.release.host_embeddings
-    inputs = masks + (embeddings * d + _per_layer_inputs(whole)) * tokens * F32
+    inputs = masks + (graph.release.host_embeddings * d + _per_layer_inputs(whole)) * tokens * F32
     if graph.flash or graph.attends:
         return quantity(inputs)
     heads = max((int(layers.attention.widths().n_heads) for _, layers in whole.groups()), default=0)

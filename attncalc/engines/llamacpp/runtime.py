@@ -4,6 +4,7 @@ Source: llama.cpp's src/llama-context.cpp, common/arg.cpp, tools/server/server-c
 common/fit.cpp; for the memory outside the buffers, posted logs and an H100.
 """
 
+import dataclasses
 from collections.abc import Iterator
 
 from ...attention.latent import Latent
@@ -16,6 +17,7 @@ from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .buffers import has_pools, model_window, padded, stream_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
 from .log_lines import buffer_lines
+from .offload import held_layers
 from .options import LlamacppArgs
 from .placement import placement_of
 from .tensors import largest_on_host
@@ -51,7 +53,8 @@ _PROJECTOR_NOTE = (
 def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     """Return the compute buffer and the memory outside the buffers. Raises AttncalcError for an unknown version."""
     graph = _graph(facts)
-    buffer = compute_buffer(facts.model, facts.whole, graph)
+    model = facts.model if facts.first else held_layers(dataclasses.replace(facts.model, stored=None), facts.args)
+    buffer = compute_buffer(model, facts.whole, graph)
     low, high = _range(facts, graph, buffer)
     least, expected, most = _PROCESS if facts.args.on_cpu else _CONTEXT
     if facts.gpu.shares_with_host:
@@ -130,7 +133,7 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         args, window, batch=args.whole_contexts, slots=slots, context=facts.context, per_slot=per_slot
     )
     streams = slots if per_slot else args.streams(slots)
-    masked, pools = int(full), 0
+    masked, pools = int(full) if any(cached.per == "token" for cached in caches) else 0, 0
     if per_slot:  # masks of pools of 4 and of 128, and one of the indexer
         pools = int(padded(ceil_div(full, 4)))
         masked = 2 * pools + int(padded(ceil_div(full, 128)))
