@@ -536,9 +536,9 @@ def test_the_options_need_llama_cpp_and_a_gpu(ask: Ask) -> None:
 
 def test_the_launch_command_has_the_options() -> None:
     args: dict[str, Any] = {"n_gpu_layers": 20, "n_cpu_moe": 4, "tensor_split": (3.0, 1.5), "no_kv_offload": True}
-    command = launch_command(resolve(request(load("mixtral-8x7b"), gpus=2, **args)))
-    assert command is not None
-    assert command.endswith("-ngl 20 --n-cpu-moe 4 -ts 3,1.5 -nkvo")
+    for version, option in (("b10113", "--no-mmap"), ("v0.5.0", "--load-mode none")):
+        asked = request(load("mixtral-8x7b"), gpus=2, no_mmap=True, engine_version=version, **args)
+        assert (launch_command(resolve(asked)) or "").endswith(f"-ngl 20 --n-cpu-moe 4 -ts 3,1.5 -nkvo {option}")
     command = launch_command(resolve(request(load("mixtral-8x7b"), override_tensor=r"\.9\..*exps=CPU")))
     assert command is not None
     assert command.endswith(r"-ngl 999 -ot '\.9\..*exps=CPU'")

@@ -14,13 +14,7 @@ from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.checkpoint import CheckpointWeights, StoredTensor
 from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.llamacpp.placement import HOST, Placement, block_count, float32, place_layers, placement_of
-from attncalc.engines.llamacpp.tensors import (
-    cuda_bytes,
-    largest_on_host,
-    mapped_bytes,
-    model_buffers,
-    tensors_by_device,
-)
+from attncalc.engines.llamacpp.tensors import cuda_bytes, host_bytes, largest_on_host, model_buffers, tensors_by_device
 from attncalc.units import dtype
 
 F16 = LlamacppArgs(kv_dtype=dtype("f16"), dtype=dtype("f16"))
@@ -224,9 +218,10 @@ def test_a_file_is_mapped_from_the_first_to_the_last_of_its_tensors() -> None:
         stored("d", size=200, start=150),
     ]
     # 100 to 410, and 1000 to 1005 of the second file
-    assert mapped_bytes(tensors) == 310 + 5
-    assert mapped_bytes(tensors[:1]) == 50
-    assert mapped_bytes([]) == 0
+    assert host_bytes(tensors, F16) == 310 + 5
+    assert host_bytes(tensors[:1], F16) == 50
+    assert host_bytes([], F16) == 0
+    assert host_bytes(tensors, args_of(no_mmap=True)) == 50 + 10 + 5 + 200
 
 
 # Models.

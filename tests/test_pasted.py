@@ -143,6 +143,8 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("sglang serve a/b --ep-size 8", "a/b --enable-expert-parallel --engine sglang"),
         ("sglang serve a/b --ep-size 1", "a/b --engine sglang"),
         ("llama-server -m x.gguf -c 0 -fa -t 8", "x.gguf --flash-attn on --engine llamacpp"),
+        ("llama-server -m x.gguf -lm dio", "x.gguf --no-mmap --engine llamacpp"),
+        ("LLAMA_ARG_LOAD_MODE=mmap+mlock llama-server -m x.gguf", "x.gguf --engine llamacpp"),
         ("llama-cli -m x.gguf --prompt 'Hello there'", "x.gguf --engine llamacpp"),
         (
             "llama-server -m models/Qwen3-8B-Q4_K_M.gguf",

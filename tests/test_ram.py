@@ -181,7 +181,7 @@ def test_a_cpus_compute_buffer_is_as_posted(ask: Ask) -> None:
 
 def test_the_command_without_a_gpu_leaves_no_layers_to_one(ask: Ask) -> None:
     command = ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "32GB", "-c", "4096", "--json").document
-    assert command["launch_command"].endswith("-c 4096 -np 1 -ngl 0 --no-mmap")
+    assert command["launch_command"].endswith("-c 4096 -np 1 -ngl 0 --load-mode none")
     pasted = ask("fit", "--gpu", "cpu", "--ram", "32GB", "--", *command["launch_command"].split())
     assert pasted.out.startswith("FITS: ")
 

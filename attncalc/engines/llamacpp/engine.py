@@ -123,8 +123,8 @@ class Llamacpp(Engine[LlamacppArgs]):
     def host_notes(self, args: LlamacppArgs) -> Iterator[str]:
         if args.on_cpu:
             yield (
-                "With --no-mmap the weights are in memory once. Kernels of many CPUs repack them, and a mapped file "
-                "stays beside the repacked copy (ggml-org/llama.cpp#16761)."
+                "A file that is read and not mapped is in memory once. Kernels of many CPUs repack weights, and a "
+                "mapped file stays beside the repacked copy (ggml-org/llama.cpp#16761)."
             )
         elif args.device_memory is not None:
             yield "The embedding stays in host memory: no GPU's figures include it."

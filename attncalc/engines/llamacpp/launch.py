@@ -35,7 +35,7 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--mmproj", args.mmproj and args.mmproj.path)
     yield from ("-c", facts.context * (facts.batch if args.kv_unified else args.slots), "-np", args.slots)
     if args.on_cpu:
-        yield from ("-ngl", 0, "--no-mmap")
+        yield from ("-ngl", "0", *args.release.no_mmap.split())
     elif args.device_memory:
         yield from _placement(facts)
     yield from flag("-ub", args.ubatch)
@@ -64,7 +64,7 @@ def _of_lm_studio(facts: LaunchFacts) -> Flags:
 def _has_others(args: LlamacppArgs) -> bool:
     """Return whether there are options that Ollama and LM Studio's program lack."""
     others = (args.mmproj, args.ubatch, args.n_cpu_moe, args.override_tensor, args.tensor_split, args.no_kv_offload)
-    return any((*others, args.swa_full, args.kv_unified, args.has_draft_context))
+    return any((*others, args.no_mmap, args.swa_full, args.kv_unified, args.has_draft_context))
 
 
 def _of_ollama(facts: LaunchFacts, name: str) -> dict[str, str | int]:
@@ -96,6 +96,8 @@ def _placement(facts: LaunchFacts) -> Flags:
         yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
     if args.no_kv_offload:
         yield "-nkvo"
+    if args.no_mmap:
+        yield from args.release.no_mmap.split()
 
 
 def _drafts(facts: LaunchFacts) -> Flags:
@@ -164,6 +166,10 @@ def _type_of_file(path: str) -> tuple[str, ...]:
     return ("--weights-dtype", file_type[0].strip("-_.")) if file_type else ()
 
 
+def _load_mode(mode: str) -> tuple[str, ...]:
+    return () if mode in ("auto", "mmap", "mmap+mlock") else ("--no-mmap",)
+
+
 _VISIBLE = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), visible_gpus)
 _VARIABLES = {
     **dict.fromkeys(("CTX_SIZE", "N_GPU_LAYERS", "N_CPU_MOE", "UBATCH", "CACHE_TYPE_K", "CACHE_TYPE_V", "FLASH_ATTN")),
@@ -186,6 +192,7 @@ WORDS = LaunchWords(
         **dict.fromkeys(("--slot-save-path", "--defrag-thold", "--prompt"), ignored),
         **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"),
         **dict.fromkeys(("-hff", "--hf-file"), _type_of_file),
+        **dict.fromkeys(("-lm", "--load-mode"), _load_mode),
         "--spec-draft-model": "--speculative-model",
         "--spec-type": lambda types: ("--speculative-layers", "1") if "mtp" in types else (),
         **dict.fromkeys(("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"), "--speculative-tokens"),
@@ -204,6 +211,7 @@ WORDS = LaunchWords(
         **{f"LLAMA_ARG_{end}": name or f"--{end.lower().replace('_', '-')}" for end, name in _VARIABLES.items()},
         "LLAMA_ARG_CPU_MOE": if_on("--cpu-moe"),
         "LLAMA_ARG_NO_KV_OFFLOAD": if_on("--no-kv-offload"),
+        "LLAMA_ARG_LOAD_MODE": _load_mode,
         "LLAMA_ARG_KV_UNIFIED": if_on("--kv-unified"),
         "LLAMA_ARG_SWA_FULL": if_on("--swa-full"),
     },

@@ -8,7 +8,7 @@ from ..expert_parallel import without_routed
 from ..pipeline import parts_of
 from .options import LlamacppArgs
 from .placement import HOST, placement_of
-from .tensors import cuda_bytes, mapped_bytes, tensors_of
+from .tensors import cuda_bytes, host_bytes, tensors_of
 
 
 def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
@@ -33,7 +33,7 @@ def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
     devices = tensors_of(model, args)
     for i, device in enumerate(range(HOST, args.gpus)):
         tensors = devices[device]
-        size = mapped_bytes(tensors) if device == HOST or is_metal else cuda_bytes(tensors)
+        size = host_bytes(tensors, args) if device == HOST or is_metal else cuda_bytes(tensors)
         stored = model.stored._replace(tensors=len(tensors), by_dtype=(), size=size, contents=tuple(tensors))
         parts[i] = dataclasses.replace(parts[i], stored=stored)
     return parts

@@ -151,6 +151,7 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         "Bytes/s of host memory, as 60GB, for what decode reads there. Default: 89.6GB.",
         With(also="--memory-bandwidth", needs_gpu=True),
     ]
+    no_mmap: Annotated[bool, "Host memory has the weights there, and not a mapped file.", With(needs_gpu=True)]
     no_kv_offload: Annotated[bool, "The cache in host memory.", With(names="--no-kv-offload -nkvo", needs_gpu=True)]
     mmproj: Annotated[
         str | os.PathLike[str] | None,
@@ -201,6 +202,7 @@ class LlamacppArgs(EngineArgs):
     n_cpu_moe: int = 0  # layers from the first on whose routed experts are on the host
     override_tensor: str | None = None  # patterns of further routed experts on the host
     tensor_split: tuple[float, ...] = ()  # the share of the layers on each GPU (-ts); () for equal ones
+    no_mmap: bool = False
     no_kv_offload: bool = False
     mmproj: Projector | None = None
     ram: int | None = None  # bytes of host memory for what is not on GPUs; None if it limits nothing
@@ -212,9 +214,8 @@ class LlamacppArgs(EngineArgs):
             return
         if self.n_gpu_layers:
             raise clash(f"--n-gpu-layers {self.n_gpu_layers}", "--gpu cpu", "leave it out, or give 0")
-        none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False}
-        none["override_tensor"] = None
-        none |= {"ram": None, "ram_bandwidth": None}
+        none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False, "no_mmap": False}
+        none |= {"override_tensor": None, "ram": None, "ram_bandwidth": None}
         for name, value in none.items():
             object.__setattr__(self, name, value)
 

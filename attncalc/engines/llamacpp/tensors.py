@@ -77,11 +77,14 @@ def _padded(tensor: StoredTensor) -> int:
     return tensor.size + (_ROW - tensor.row % _ROW) // ggml_type.block * ggml_type.size
 
 
-def mapped_bytes(tensors: Sequence[StoredTensor]) -> int:
+def host_bytes(tensors: Sequence[StoredTensor], args: LlamacppArgs) -> int:
     """Return the bytes of the host's buffer, which maps each file from the first to the last of its tensors.
 
-    The tensors between them are mapped too, wherever they are loaded. The system need not keep them in memory.
+    The tensors between them are mapped too, wherever they are loaded. The system need not keep them in memory. With
+    --no-mmap the buffer has the host's tensors only.
     """
+    if args.no_mmap:
+        return sum(tensor.size for tensor in tensors)
     total = 0
     for file in {tensor.file for tensor in tensors}:
         places = [(tensor.start, tensor.start + tensor.size) for tensor in tensors if tensor.file == file]
@@ -134,7 +137,7 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
     def measured() -> dict[str, int]:
         devices = tensors_of(model, args, predicts=predicts)
         sizes = {
-            "CPU_Mapped": mapped_bytes(devices[HOST]),
+            f"{args.backend}_Host" if args.no_mmap else "CPU_Mapped": host_bytes(devices[HOST], args),
             **{f"{args.backend}{gpu}": cuda_bytes(devices[gpu]) for gpu in range(args.gpus)},
         }
         return {name: size for name, size in sizes.items() if size}
@@ -153,6 +156,6 @@ def tensors_of(model: ModelSpec, args: LlamacppArgs, *, predicts: bool = False) 
     )
 
 
-def _placed_by(layers: int, args: LlamacppArgs) -> tuple[Placement, int, str | None, int]:
-    """Return all that `tensors_by_device` reads of the arguments."""
-    return place_blocks(block_count(layers, args), args), args.n_cpu_moe, args.override_tensor, args.gpus
+def _placed_by(layers: int, args: LlamacppArgs) -> tuple[Placement, int, str | None, int, bool]:
+    """Return all that `tensors_by_device` and `host_bytes` read of the arguments."""
+    return place_blocks(block_count(layers, args), args), args.n_cpu_moe, args.override_tensor, args.gpus, args.no_mmap

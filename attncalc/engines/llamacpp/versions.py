@@ -40,6 +40,8 @@ class LlamaCppVersion(Version):
     """How often the token embeddings are in the buffer of the host."""
     output_first = since((7480,), "pull request 18148, of 18 December 2025")
     """The output layer is the first to go to a GPU; before, it was the last."""
+    no_mmap = by_version({(): "--no-mmap", (10_114,): "--load-mode none"}, "issue 26110 and pull request 20834")
+    """Reads the file instead of mapping it. The older option went in September 2026."""
     has_compressed_attention = since((9842,), "pull request 24162, of 29 June 2026; b9842 is of the day after")
     """DeepSeek-V4 is supported."""
     has_latents = since((5000,), "pull request 12801, of April 2025; an Ollama of that month does not have it")
