@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from tables import each
 
-from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
+from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack, load
 from attncalc.attention import Matrix
 from attncalc.attention.compressed import Compressed
 from attncalc.attention.linear import GatedDeltaNet
+from attncalc.config.gpus import gpu
 from attncalc.engines.estimate import estimated_runtime, largest_tensors
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
 from attncalc.engines.sglang.options import SglangArgs
@@ -198,20 +199,29 @@ def test_sglang_keeps_the_indices_of_packed_experts_on_amd() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "expected", "most"),
+    ("options", "requests"),
     [
-        ({}, 2048, 4096),
-        ({"max_running_requests": 7}, 7, 7),
-        ({"speculative_tokens": 2}, 48, 48),
-        ({"speculative_layers": 1}, 48, 48),
-        ({"speculative_layers": 1, "max_running_requests": 100}, 100, 100),
+        ({}, (2048, 4096, 4096)),  # the pool holds more than 8 contexts of 500 tokens
+        ({"context": 10**9}, (2048, 2048, 4096)),  # and not one of a billion
+        ({"max_running_requests": 7}, (7, 7, 7)),
+        ({"speculative_tokens": 2}, (48, 48, 48)),
+        ({"speculative_layers": 1}, (48, 48, 48)),
+        ({"speculative_layers": 1, "max_running_requests": 100}, (100, 100, 100)),
     ],
 )
-def test_sglangs_table_of_requests(options: dict[str, Any], expected: int, most: int) -> None:
+def test_sglangs_table_of_requests(options: dict[str, Any], requests: tuple[int, int, int]) -> None:
     """A row per request and one more, of 4 bytes for each token of the context and 4 more tokens."""
-    size = (expected + 1) * (500 + 4) * 4
     found = parts(sglang_runtime(sglang_facts(engine_version="0.5.23", **options)))
-    assert found["req_to_token"] == (size, size, (most + 1) * (500 + 4) * 4)
+    row = (options.get("context", 500) + 4) * 4
+    assert found["req_to_token"] == tuple((count + 1) * row for count in requests)
+
+
+def test_sglangs_table_has_512_requests_per_context_of_the_pool() -> None:
+    """DeepSeek-V2-Lite on 80 GB: 1,250,139 tokens / 163,840 * 512 are 3,906 requests, 2.38 GiB; 2.42 were measured."""
+    deepseek = load("deepseek-v2-lite")
+    weights = {"share": (85, 100), "weights": 31_413_626_880}
+    asked = facts(deepseek, SglangArgs, gpu=gpu("h100-80gb"), context=163_840, **weights)
+    assert parts(sglang_runtime(asked))["req_to_token"][1] == pytest.approx(2.42 * GIB, rel=0.03)
 
 
 @pytest.mark.parametrize(

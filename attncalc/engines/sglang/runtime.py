@@ -73,8 +73,10 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     )
     loading = _loading(facts)
     for_aiter = _aiter_reserve(facts, quantity(facts.gpu.memory - before))
-    outside = (_activations(facts), _graphs(facts), _requests(facts))
-    room = (facts.gpu.memory - expected) * (denominator - numerator) // denominator
+    free = facts.gpu.memory - expected
+    pool = free * numerator // denominator - facts.weights
+    outside = (_activations(facts), _graphs(facts), _requests(facts, pool))
+    room = free * (denominator - numerator) // denominator
     needed = sum(int(part.expected) for part in outside)
     notes = [
         "SGLang's share is of the memory that is free after CUDA and communication have started. Activations, CUDA "
@@ -201,11 +203,17 @@ def _graphs(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
     return RuntimePart("cuda_graphs", "CUDA graphs", int(expected) // 2, expected, int(expected) * 2, source)
 
 
-def _requests(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
-    """Return the table of the tokens of each request (req_to_token): 4 bytes per token of the context."""
-    given = facts.args.requests
-    tokens = symbol("T", facts.context, "tokens of a sequence") + _EXTRA_TOKENS
-    expected = quantity((symbol("requests", given or _REQUESTS, "concurrent requests") + 1) * tokens * 4)
-    most = ((given or _MOST_REQUESTS) + 1) * int(tokens) * 4
+def _requests(facts: RuntimeFacts[SglangArgs], pool: int) -> RuntimePart:
+    """Return the table of the tokens of each request (req_to_token): 4 bytes per token of the context.
+
+    By default it has 512 requests per context that `pool` bytes hold, which are estimated from a token in all layers.
+    """
+    cached = [(n.count, c) for _, n in facts.model.plain().groups() for c in n.cache() if c.per == "token"]
+    token = sum(count * int(c.rows) * facts.args.kv_dtype.row_bytes(int(c.width)) for count, c in cached)
+    least, most = [facts.args.requests] * 2 if facts.args.requests else (_REQUESTS, _MOST_REQUESTS)
+    requests = min(max(512 * pool // max(1, token * facts.context), least), most)
+    row = (symbol("T", facts.context, "tokens of a sequence") + _EXTRA_TOKENS) * 4
+    expected = quantity((symbol("requests", requests, "concurrent requests") + 1) * row)
     source = "SGLang's ReqToTokenPool (srt/mem_cache/memory_pool.py)"
-    return RuntimePart("req_to_token", "table of requests", int(expected), expected, most, source)
+    low, high = ((count + 1) * int(row) for count in (least, most))
+    return RuntimePart("req_to_token", "table of requests", low, expected, high, source)
