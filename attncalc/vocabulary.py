@@ -107,9 +107,9 @@ IDEAS = tuple(_idea(line) for line in _LINES if re.match("[^#A-Z]", line))
 FILLER, GLUE, NEGATIONS, COUNTS, THIS_MACHINE, OTHER_SIZES = (
     frozenset(_NAMED[name].split()) for name in ("FILLER", "GLUE", "NEGATIONS", "COUNTS", "THIS_MACHINE", "OTHER_SIZES")
 )
-NUMBERS, NEWEST, FAMILIES, SAME, SYMBOLS, CLOUDS, MESSAGES = (
+NUMBERS, SAME, SYMBOLS, CLOUDS, MESSAGES = (
     dict(pair.split("=") for pair in _NAMED[name].split())
-    for name in ("NUMBERS", "NEWEST", "FAMILIES", "SAME", "SYMBOLS", "CLOUDS", "MESSAGES")
+    for name in ("NUMBERS", "SAME", "SYMBOLS", "CLOUDS", "MESSAGES")
 )
 REWRITES = [line.removeprefix("REWRITE ").split(" -> ") for line in _LINES if line.startswith("REWRITE ")]
 """Patterns of words and what they mean, which is written in their place before each word is read."""

@@ -23,7 +23,7 @@ def sign_at(models: list[ModelSpec], figure: str, context: int) -> int:
 
 PAIRS = (
     ("gemma3-27b", "llama2-70b"),
-    ("mistral-7b", "llama3.1-8b"),
+    ("mistral-7b-v0.1", "llama3.1-8b"),
     ("gpt2", "qwen3-next-80b-a3b"),
     ("deepseek-v3.2", "llama3.1-405b"),
     ("llama4-scout", "gemma2-27b"),
@@ -72,7 +72,7 @@ def test_the_screen_and_json_name_the_first_context(ask: Ask) -> None:
 
 @pytest.mark.parametrize(("contexts", "limit"), [("1K", 32_768), ("64K", 65_536)])
 def test_the_limit_is_the_shorter_maximum_or_the_context_asked_for(ask: Ask, contexts: str, limit: int) -> None:
-    answer = ask("compare", "mistral-7b", "llama3.1-8b", "-c", contexts, "--json").document
+    answer = ask("compare", "mistral-7b-v0.1", "llama3.1-8b", "-c", contexts, "--json").document
     assert {found["limit"] for found in answer["crossovers"]} == {limit}
 
 

@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parent.parent
 PRESETS = REPOSITORY / "presets"
 REQUIRED = {
     *("transformer-base", "transformer-large", "bert-base", "bert-large", "gpt2", "gpt3", "llama2-70b"),
-    *("llama2-7b", "llama3-8b", "llama3-70b", "llama3.1-405b", "mistral-7b", "mixtral-8x7b", "falcon-7b"),
+    *("llama2-7b", "llama3-8b", "llama3-70b", "llama3.1-405b", "mistral-7b-v0.1", "mixtral-8x7b", "falcon-7b"),
     *("gemma-2b", "qwen3-8b", "t5-base", "whisper-large-v3", "gemma3-27b", "gpt-oss-20b", "deepseek-v3"),
 }
 """Presets that must not disappear. A new preset need not be added here."""

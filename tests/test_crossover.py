@@ -127,7 +127,7 @@ def test_a_recurrent_layer_is_split_over_devices() -> None:
 
 def test_the_longest_path_through_windows() -> None:
     # Mistral's window reaches 4,095 tokens back: 3 layers for the 8,191 steps between the ends of 8,192
-    model, workload = load("mistral-7b"), Workload.prefill(1, 8192)
+    model, workload = load("mistral-7b-v0.1"), Workload.prefill(1, 8192)
     assert attention_layer_complexity(model, workload).scores.longest_path == 3
     full = load("llama2-7b")
     assert attention_layer_complexity(full, workload).scores.longest_path == 1

@@ -174,7 +174,7 @@ kv llama3-8b twice
 kv llama3-8b 7
 kv llama3-8b --pool 3
 gpus --memory 80
-kv mistral-7b --block-size 16
+kv mistral-7b-v0.1 --block-size 16
 fit llama3-8b --kv-size 8
 train llama3-8b --deepspeed ds_config.json
 fit llama3-8b --gpu h100 --hicache

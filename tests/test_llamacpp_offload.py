@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("headers_only")
 
 MODELS = {
     **RELEASED,
-    "mistral-7b": released(
+    "mistral-7b-v0.1": released(
         "llama", keys_of(4096, 32768, 32, 8), outer(4096, 32000), 32 * [dense(4096, 4096, 1024, 14336)]
     ),
     "bge-small": released(

@@ -137,7 +137,7 @@ def test_mlas_decode_reads_the_latent_as_one_head() -> None:
 
 
 def test_a_window_is_a_mask_for_efficient_but_not_for_flash() -> None:
-    activation = activations(load("mistral-7b"), Workload.prefill(1, 8192))[0]
+    activation = activations(load("mistral-7b-v0.1"), Workload.prefill(1, 8192))[0]
     sizes = {kernel: {t.name: int(t.size) for t in moment.tensors} for kernel, moment in activation.peaks.items()}
     assert "mask" not in sizes["flash"]
     # one byte per pair, and a bias of 2 B per pair

@@ -50,7 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "n_layers": 126,
         "use_scaled_rope": True,
     },
-    "mistral-7b": {**MISTRAL, "sliding_window": 4096},
+    "mistral-7b-v0.1": {**MISTRAL, "sliding_window": 4096},
     "mixtral-8x7b": {**MISTRAL, "moe": {"num_experts_per_tok": 2, "num_experts": 8}},
     "gpt-oss-120b": {  # its original/config.json
         "num_hidden_layers": 36,

@@ -183,8 +183,8 @@ def test_a_context_within_the_maximum_gives_no_warning() -> None:
     ("name", "context", "at_context", "no_window_full"),
     [
         # 32 layers, 2 * 8 KV heads * 128 elements of 2 B; the window of 4,096 is full at 32,768 tokens
-        ("mistral-7b", 32_768, 0, 32 * 2 * 8 * 128 * 2),
-        ("mistral-7b", 4_095, 32 * 2 * 8 * 128 * 2, 32 * 2 * 8 * 128 * 2),
+        ("mistral-7b-v0.1", 32_768, 0, 32 * 2 * 8 * 128 * 2),
+        ("mistral-7b-v0.1", 4_095, 32 * 2 * 8 * 128 * 2, 32 * 2 * 8 * 128 * 2),
         # 10 global layers, and all 62 before the window of 1,024 is full: 2 * 16 KV heads * 128 elements of 2 B
         ("gemma3-27b", 131_072, 10 * 2 * 16 * 128 * 2, 62 * 2 * 16 * 128 * 2),
         ("llama2-70b", 4_096, 80 * 2 * 8 * 128 * 2, 80 * 2 * 8 * 128 * 2),
@@ -203,7 +203,7 @@ def test_cache_per_token_has_two_names_with_one_meaning_each(
 
 
 def test_screens_name_the_cache_per_token_in_full_where_a_window_is_full() -> None:
-    mistral, llama = load("mistral-7b"), load("llama2-70b")
+    mistral, llama = load("mistral-7b-v0.1"), load("llama2-70b")
     workload = Workload.decode(1, 32_768)
     for report in (kv_report(mistral, workload), compare_models([mistral, llama], [workload] * 2)):
         screen = text.render(report)

@@ -43,7 +43,7 @@ def answer(call: Callable[[], Answer]) -> tuple[Answer | None, str | None]:
 
 def test_rows_of_a_large_sweep_equal_kv_and_flops(ask: Ask) -> None:
     axes: dict[str, Any] = {
-        "models": ["llama2-70b", "gemma3-27b", "deepseek-v3", "mistral-7b", "qwen3-next-80b-a3b"],
+        "models": ["llama2-70b", "gemma3-27b", "deepseek-v3", "mistral-7b-v0.1", "qwen3-next-80b-a3b"],
         "kv_dtype": "bf16,fp8",
         "tp": "1,2",
         "batch": "1:20:1",
@@ -149,7 +149,7 @@ def test_users_are_axes_too() -> None:
 
 
 MODELS = st.lists(
-    st.sampled_from(["gpt2", "mistral-7b", "t5-base", "llama4-scout"]), min_size=1, max_size=2, unique=True
+    st.sampled_from(["gpt2", "mistral-7b-v0.1", "t5-base", "llama4-scout"]), min_size=1, max_size=2, unique=True
 )
 SIZES = st.lists(st.integers(1, 20_000), min_size=1, max_size=4, unique=True)
 DTYPES = st.lists(st.sampled_from(["fp16", "fp8", "int4"]), min_size=1, max_size=2, unique=True)

@@ -25,8 +25,13 @@ from attncalc.report.watch import Watch
 from attncalc.sweeps.parallel import rows_in_parallel
 from attncalc.sweeps.sweep import Sweep
 
-AXES: dict[str, Any] = {"models": ["llama2-70b", "mistral-7b"], "tp": "1,3", "context": "1K,8K", "gpu": "h100-80gb"}
-COMMAND = ("sweep", "llama2-70b", "mistral-7b", "--tp", "1,3", "-c", "1K,8K", "--gpu", "h100-80gb")
+AXES: dict[str, Any] = {
+    "models": ["llama2-70b", "mistral-7b-v0.1"],
+    "tp": "1,3",
+    "context": "1K,8K",
+    "gpu": "h100-80gb",
+}
+COMMAND = ("sweep", "llama2-70b", "mistral-7b-v0.1", "--tp", "1,3", "-c", "1K,8K", "--gpu", "h100-80gb")
 ROWS = list(sweep(**AXES))
 QUOTED = [{**row, "error": row["error"] and f"'{row['error']}"} for row in ROWS]
 """The rows in CSV, where an error that begins with '--tp' must not look like a formula."""
@@ -89,7 +94,7 @@ def test_json_is_a_document_with_every_row(ask: Ask) -> None:
     assert document["rows"] == ROWS
     assert document["schema"] == "attncalc.sweep/1"
     assert document["axes"] == {
-        "model": ["llama2-70b", "mistral-7b"],
+        "model": ["llama2-70b", "mistral-7b-v0.1"],
         "gpu": ["h100-80gb"],
         "tp": [1, 3],
         "context": [1024, 8192],

@@ -171,7 +171,7 @@ def test_the_longest_path_between_two_tokens() -> None:
 
     assert path(load("gemma3-27b"), 4096) == 1  # one full layer is enough
     # a window of 4,096 reaches 4,095 tokens back: from the 8,191st to the first in two
-    assert [path(load("mistral-7b"), n) for n in (1, 4096, 8191, 8192)] == [1, 1, 2, 3]
+    assert [path(load("mistral-7b-v0.1"), n) for n in (1, 4096, 8191, 8192)] == [1, 1, 2, 3]
     assert path(one_layer(Grouped(8, 8, 64, span=Chunked(16))), 20) is None  # chunks never meet
     assert path(one_layer(Grouped(8, 8, 64, span=Sliding(1))), 20) is None
     assert path(one_layer(Grouped(8, 8, 64, span=Sliding(2))), 20) == 19

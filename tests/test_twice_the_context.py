@@ -12,12 +12,12 @@ def test_kv_names_the_context_at_which_the_cache_is_as_large_as_the_weights(ask:
     # 124,439,808 parameters x 4 B / (2 tensors x 12 layers x 768 x 4 B) = 6,751.3 tokens; in 8 sequences 843.9
     for batch, context in ((1, "6,752"), (8, "844")):
         assert f" a cache as large {context} tokens " in " ".join(ask("kv", "gpt2", "-b", batch).out.split()) + " "
-    assert "as large" not in ask("kv", "mistral-7b").out  # every layer has a window
+    assert "as large" not in ask("kv", "mistral-7b-v0.1").out  # every layer has a window
 
 
 def test_windows_that_are_full_do_not_grow(ask: Ask) -> None:
     # a window of 4,096 tokens in all layers: 2 x 32 x 8 x 128 x 2 B x 4,096 tokens
-    line = next(line for line in ask("kv", "mistral-7b", "-c", "8192").out.splitlines() if "twice" in line)
+    line = next(line for line in ask("kv", "mistral-7b-v0.1", "-c", "8192").out.splitlines() if "twice" in line)
     assert line.split() == ["twice", "the", "context", "512", "MiB", "1.0", "x", "as", "much"]
 
 

@@ -350,7 +350,7 @@ def test_releases_cover_every_set_of_behaviours() -> None:
     assert {signature(version) for version in patches} <= covered
 
 
-MODELS = ["llama2-70b", "deepseek-v3", "gemma3-27b", "gpt-oss-20b", "mistral-7b", "whisper-large-v3"]
+MODELS = ["llama2-70b", "deepseek-v3", "gemma3-27b", "gpt-oss-20b", "mistral-7b-v0.1", "whisper-large-v3"]
 
 
 @given(st.sampled_from(MODELS), st.integers(1, 64), st.integers(1, 200_000), st.sampled_from([1, 2, 4]))

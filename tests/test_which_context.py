@@ -19,7 +19,7 @@ def answer(ask: Ask, path: Path, *options: str) -> dict[str, Any]:
 
 @pytest.fixture
 def mistral(tmp_path: Path) -> Path:
-    return file_of(tmp_path, "mistral-7b", "Q4_K_M")
+    return file_of(tmp_path, "mistral-7b-v0.1", "Q4_K_M")
 
 
 def test_the_longest_context_that_is_sure_to_fit_is_in_the_command(ask: Ask, mistral: Path) -> None:

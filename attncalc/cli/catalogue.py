@@ -7,7 +7,7 @@ the same when a preset is added, so that records of several machines can be comp
 CATALOGUE = (
     *("bert-base", "bert-large", "deepseek-v3", "falcon-7b", "gemma-2b", "gemma3-27b", "gemma4-26b-a4b"),
     *("gpt-oss-120b", "gpt-oss-20b", "gpt2", "gpt3", "granite4-h-tiny", "jamba-1.5-mini", "llama2-70b"),
-    *("llama2-7b", "llama3-70b", "llama3-8b", "llama3.1-405b", "llama4-maverick", "minimax-m1", "mistral-7b"),
+    *("llama2-7b", "llama3-70b", "llama3-8b", "llama3.1-405b", "llama4-maverick", "minimax-m1", "mistral-7b-v0.1"),
     *("mixtral-8x7b", "qwen3-8b", "qwen3-next-80b-a3b", "t5-base", "transformer-base", "transformer-large"),
     "whisper-large-v3",
 )

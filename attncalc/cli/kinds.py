@@ -8,23 +8,12 @@ from itertools import takewhile
 from typing import Any
 
 from ..config.gpus import gpu_names, gpus_of
-from ..config.presets import of_other_machine, preset_of, presets, starting_with, unquantized, with_file_type
+from ..config.presets import of_family, of_other_machine, preset_of, presets, starting_with, unquantized, with_file_type
 from ..engines import ENGINES, RUNNERS
 from ..errors import is_valid
 from ..options import WEIGHTS_DTYPE
 from ..records import NamedTuple
-from ..vocabulary import (
-    COUNTS,
-    FAMILIES,
-    FILLER,
-    NEGATIONS,
-    NO_FIGURE,
-    NUMBERS,
-    OTHER_SIZES,
-    PLACEHOLDERS,
-    REWRITES,
-    Idea,
-)
+from ..vocabulary import COUNTS, FILLER, NEGATIONS, NO_FIGURE, NUMBERS, OTHER_SIZES, PLACEHOLDERS, REWRITES, Idea
 from .arithmetic import SYMBOL_OF, number
 from .gpu_words import gpu_in
 
@@ -69,6 +58,11 @@ class Item(NamedTuple):
     def means(self) -> str:
         """What to type for it."""
         return self.idea.means if self.idea else self.text
+
+    @property
+    def names_a_family(self) -> bool:
+        """Whether it is a family without a size, of which a usual model is meant: 'qwen'."""
+        return self.kind == "model" and self.is_guess and not re.search(r"\d[bB]", self.typed)
 
     @property
     def has_type(self) -> bool:
@@ -129,8 +123,8 @@ def parts_of_name(word: str) -> list[str]:
 
 
 def named_by(path: str) -> str:
-    """Return the model and the type that a path of another machine names, as one name."""
-    return ":".join(filter(None, of_other_machine(path)))
+    """Return the model and the type that a family or a path of another machine names, as one name."""
+    return ":".join(filter(None, of_other_machine(of_family(path) or path)))
 
 
 def placeholder(option: Any) -> str:
@@ -160,11 +154,9 @@ def kind_of(text: str) -> str | None:
 
 
 def of_part(name: str) -> Item | None:
-    """Return the only model of which some words are a part of the name, 'mistral small 3.2', or a family: 'gemma 3'."""
+    """Return the only model of which some words are a part of the name: 'mistral small 3.2'."""
     models = starting_with(name) if re.split("[ -]", name.lower())[0] in parts_of_names() else []
-    if len(models) == 1:
-        return Item("model", models[0], name, is_guess=True, is_exact=True)
-    return Item("unknown", name, name, is_guess=True) if re.sub("[ -]", "", name.lower()) in FAMILIES else None
+    return Item("model", models[0], name, is_guess=True, is_exact=True) if len(models) == 1 else None
 
 
 def of_word(word: str) -> Item | None:

@@ -12,7 +12,7 @@ from ..config.presets import of_size, preset_of, starting_with, usual_dense
 from ..errors import is_valid
 from ..hardware import PER_NODE
 from ..model import plural
-from ..vocabulary import FAMILIES, GLUE, NO_FIGURE, OTHER_SIZES, Idea
+from ..vocabulary import GLUE, NO_FIGURE, OTHER_SIZES, Idea
 from .arithmetic import number
 from .gpu_words import gpu_in
 from .kinds import Item, is_context, is_instance, kind_of, parts_of_names
@@ -278,8 +278,6 @@ def with_models(items: Sequence[Item]) -> list[Item]:
     """Return the items with a model of each size: 'llama 70b', 'the 120b model of gpt-oss', '405b' of 'llama3.1-70b and
     405b'; and of 'a 7B' if no model is named.
     """
-    if len(items) > 2 and not any(item.kind == "billions" for item in items):
-        items = [_of_family(item) for item in items]
     items = _without_other_sizes(items)
     is_named = any(item.kind == "model" for item in items)
     found, families = list[Item](), list[Item]()
@@ -322,9 +320,7 @@ def _nearest_size(size: str) -> list[str]:
 
 def _is_family_of(item: Item, size: str) -> bool:
     """Return whether an item is the family of a model of that size: 'gpt-oss' of 120b."""
-    is_open = item.kind == "unknown" or (
-        item.kind == "model" and item.is_guess and not re.search(r"\d[bB]", item.typed)
-    )
+    is_open = item.kind == "unknown" or item.names_a_family
     return is_open and len(item.typed) > 2 and bool(of_size(size, item.typed))
 
 
@@ -345,12 +341,6 @@ def _without_other_sizes(items: Sequence[Item]) -> Sequence[Item]:
     if own or len(others) != 1:
         return [one for one in items if one not in own]
     return [one._replace(kind="plain", text=one.typed) if one is named[0] else one for one in items]
-
-
-def _of_family(item: Item) -> Item:
-    """Return an item with the usual model of a family: deepseek-v3 of 'deepseek'."""
-    model = FAMILIES.get(re.sub("[ -]", "", item.typed.lower())) if item.kind == "unknown" else None
-    return item._replace(kind="model", text=model, is_exact=True) if model else item
 
 
 def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:

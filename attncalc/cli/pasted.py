@@ -156,7 +156,6 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     model = reader.read_variables(words[: start.first]) or model
     if start.version:
         reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
-    model = of_ollama(model) if model and start.words.runner else model
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
@@ -164,7 +163,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     model = reader.not_replaced(model, own)
     named, file_type = model or own, None
     if model:
-        named, file_type = of_other_machine(model)
+        named, file_type = of_other_machine(of_ollama(model) if start.words.runner else model)
         if model != named:
             reader.add(("--served-model", model))
             tell(f"note: {truncate(model)} is not here, and is read as {named}, by its name")

@@ -26,7 +26,6 @@ from ..vocabulary import (
     ASSUMED_IN_WORDS,
     FILLER,
     NEEDS,
-    NEWEST,
     NO_FIGURE,
     ON_GPU,
     REWRITES,
@@ -180,7 +179,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
         item for item in items if item.idea and item.value is None and not OF_MODEL.isdisjoint(item.idea.means.split())
     )
     votes["explain"] += any(item.typed.lower() in ("what is", "whats") for item in items) and any(sizes)
-    votes["presets"] += 9 * all(item.kind == "unknown" for item in items)  # 'qwen'
+    votes["presets"] += 9 * all(item.kind == "unknown" or item.names_a_family for item in items)  # 'qwen'
     models = [item.text for item in items if item.kind == "model" and preset_of(item.text)]
     if models and not load(models[0]).main.has_cache:
         votes |= {"fit": 0, "memory": votes["memory"] + votes["fit"] * (votes["train"] < 2)}  # an encoder has no cache
@@ -355,8 +354,7 @@ class Reading:
         if item.kind == "model" and item.is_exact and item.text not in (item.typed, item.value):
             is_near = kind_of(item.typed) == "billions" and not of_size(item.typed)
             nearest = " (the nearest size; 'attncalc presets' lists all)" * is_near
-            older = "".join(f" ({old} is {load(old).title})" for old, new in NEWEST.items() if new == item.text)
-            self.assumed.append(f"{item.text} for {item.typed}{nearest}{older}")
+            self.assumed.append(f"{item.text} for {item.typed}{nearest}")
         return True
 
     def _slot(self, item: Item) -> tuple[str, ...] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.gpus import gpu_names
-from ..config.presets import of_ollama, of_size, own_name, preset_names, preset_of, starting_with, with_file_type
+from ..config.presets import of_family, of_size, own_name, preset_names, preset_of, starting_with, with_file_type
 from ..config.source import DOCUMENTS
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines.pasted import could_matter
@@ -22,7 +22,6 @@ from ..vocabulary import (
     FILLER,
     IDEAS,
     NEGATIONS,
-    NEWEST,
     NO_FIGURE,
     PLACEHOLDERS,
     SYMBOLS,
@@ -146,9 +145,6 @@ class Words:
     def items(self, args: Sequence[str]) -> list[Item]:
         """Return what the arguments are, in order."""
         bare: list[str] = []
-        if "ollama" in " ".join(args).lower():  # 'qwen3', and not 'qwen3 32b'
-            sized = [kind_of(after) == "billions" for after in [*args[1:], ""]]
-            args = [word if is_sized else of_ollama(word) for word, is_sized in zip(args, sized, strict=True)]
         parts = (part for word in rewritten(args) for unglued in self._unglued(word) for part in parts_of_name(unglued))
         words, of_files = self._of_files([*parts])
         words, of_keys = self._of_keys(words)
@@ -207,9 +203,10 @@ class Words:
         idea = self._phrases.of(match[2]) if match else None
         if match and idea and "number" in PLACEHOLDERS.get(idea.takes, ()):
             return [*match.groups()]
-        of_family = re.fullmatch(r"(?i)([a-z]+)-?(\d+(?:\.\d+)?b)", word)
-        is_family = of_family and not preset_of(word) and of_size(of_family[2], of_family[1])
-        return [*of_family.groups()] if of_family and is_family else [typed]
+        sized = re.fullmatch(r"(?i)([a-z]+)-?(\d+(?:\.\d+)?b)", word)
+        is_known = preset_of(word) or of_family(word)
+        is_family = sized and not is_known and of_size(sized[2], sized[1])
+        return [*sized.groups()] if sized and is_family else [typed]
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
         """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2',
@@ -366,7 +363,7 @@ class Words:
             takes = idea.takes == "VALUE" or kind in PLACEHOLDERS[idea.takes]
         elif idea.means:
             is_plain = kind == "number" and idea.means in self.commands  # '--epochs 3'
-            takes = is_plain or (kind == "unknown" and "presets" in idea.means) or value.endswith(DOCUMENTS)
+            takes = is_plain or (kind in ("unknown", "model") and "presets" in idea.means) or value.endswith(DOCUMENTS)
         else:
             takes = True
         is_exact |= idea.note.startswith((NO_FIGURE, ALL_SHOWN))
@@ -441,7 +438,7 @@ class Words:
     def _of_phrase(self, text: Sequence[str]) -> Item | None:
         """Return what some adjoining words are together, or None."""
         typed = " ".join(text)
-        joined = named_by(typed) if len(text) == 1 else typed
+        joined = typed if len(text) > 1 or of_family(typed) else named_by(typed)
         lower = joined.lower()
         kind = kind_of(joined)
         gpu = gpu_in(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
@@ -456,10 +453,10 @@ class Words:
             item = Item(kind or "", lower.replace("-", ":") if kind == "attention" else joined, joined)
         elif idea:
             item = Item("idea", joined, joined, idea)
-        elif preset and (len(text) > 1 or preset == joined or re.search(r"\d|/|-", joined)):
-            is_old = preset in NEWEST and not re.search(rf"^{preset}$|/|0[.]1", lower)  # 'mistral 7b'
-            name = NEWEST[preset] if is_old else own_name(joined, preset) if len(text) > 1 else joined
-            item = Item("model", name, typed, is_guess=is_old, is_exact=is_old)
+        elif preset:
+            item = Item("model", own_name(joined, preset) if len(text) > 1 else joined, typed)
+        elif (family := of_family(joined)) and not of_family(" ".join(text[1:])):
+            item = Item("model", family, typed, is_guess=True, is_exact=True)
         elif gpu:
             item = Item("gpu", gpu, joined)
         elif bits:

@@ -44,13 +44,16 @@ _DISTILLED = r"(.+?)-(?:Distill|\d{4})-([A-Za-z]+)\d*-([\d.]+B)"
 """A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B."""
 _OLLAMA_TYPES = {"qat": "q4_0", "fp16": "fp16", "bf16": "bf16"}
 """Types at the end of tags of Ollama's library: 'gemma3:27b-it-qat'."""
-_LATEST = (
-    "deepseek-r1=8b gemma2=9b gemma3=4b gpt-oss=20b llama2=7b llama3=8b llama3.1=8b llama3.2=3b llama3.3=70b "
-    "mistral=7b mistral-nemo=12b mistral-small=24b mixtral=8x7b phi4=14b qwen2.5=7b qwen2.5-coder=7b qwen3=8b "
-    "qwen3-coder=30b"
+_FAMILIES = (
+    "8x7b=mixtral-8x7b bert=bert-base codellama=codellama-7b deepseek=deepseek-v3 falcon=falcon-7b "
+    "gemma2=gemma2-9b gemma3=gemma3-4b gemma=gemma3-4b gemma4=gemma4-e4b glm=glm-4.5-air gpt-oss=gpt-oss-20b "
+    "jamba=jamba-1.5-mini kimi=kimi-k2 llama2=llama2-7b llama3.1=llama3.1-8b llama3.2=llama3.2-3b "
+    "llama3.3=llama3.3-70b llama3=llama3-8b llama4=llama4-scout llama=llama3.1-8b minimax=minimax-m2.5 "
+    "mistral-7b=mistral-7b-v0.3 mistral=mistral-7b-v0.3 mixtral=mixtral-8x7b olmo2=olmo2-7b phi=phi-4 "
+    "qwen2.5-coder=qwen2.5-coder-7b qwen2.5=qwen2.5-7b qwen3-coder=qwen3-coder-30b qwen3=qwen3-8b qwen=qwen3-8b "
+    "t5=t5-base"
 )
-_OLLAMA_LATEST = dict(pair.split("=") for pair in _LATEST.split())
-"""{a name in Ollama's library: the tag that it means alone, 'latest'}, by https://ollama.com/library."""
+"""The model that a family's name means: that of 'latest' in https://ollama.com/library, if it is there."""
 _OLLAMA_TAGS = {"deepseek-r1:8b": "qwen3-8b", "mistral:7b": "mistral-7b-v0.3", "qwen3:30b": "qwen3-30b-a3b"}
 """{a tag of Ollama's library: the preset}, if the words of the name fit several: R1-0528's 8B is Qwen3's."""
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
@@ -160,10 +163,22 @@ def preset_of(name: str) -> str | None:
 def of_ollama(name: str) -> str:
     """Return a name of Ollama's library with the tag that it means: 'llama3.2:3b' of 'llama3.2' and 'llama3.2:latest'.
 
-    Any other name is returned as it is.
+    Any other name is returned as it is. The 'latest' deepseek-r1 is the 8B of its distilled models.
     """
-    own = name.lower().removesuffix(":latest")
-    return f"{own}:{_OLLAMA_LATEST[own]}" if own in _OLLAMA_LATEST else name
+    if name.lower().removesuffix(":latest") == "deepseek-r1":
+        return "deepseek-r1:8b"
+    family = of_family(name)
+    return (ollama_name(family) or family) if family else name
+
+
+def of_family(name: str) -> str | None:
+    """Return the name of the model that a family's name means, in any spelling: 'qwen3-8b' of 'Qwen 3'; or None."""
+    return _families().get(_name_words(name)) if re.fullmatch(_FREE_NAME, name) else None
+
+
+@cache
+def _families() -> dict[tuple[str, ...], str]:
+    return {_name_words(family): model for family, _, model in (one.partition("=") for one in _FAMILIES.split())}
 
 
 def preset_at(path: str) -> str | None:
