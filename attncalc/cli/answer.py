@@ -20,7 +20,7 @@ from .kinds import as_typed
 from .pasted import launches, split_launch
 from .pasted_message import about_message, asked_by_message
 from .reading import ANY_MODEL, FOR_PROGRAMS, OF_WORDS, SEVERAL, Reading, numbers_given, readings_of
-from .trial import fits, problem_of
+from .trial import printed_by, problem_of
 from .words import FILES, OF_MODEL, Words
 
 _OTHER_MODELS = "'attncalc presets' lists the built-in models; other models: 'attncalc kv org/name' or a config.json"
@@ -148,7 +148,7 @@ def _instance_for(words: Words, args: Sequence[str], root: Any, names: Sequence[
     found = next(one for one in readings_of(words, args) if one.args[0] == "fit")
     is_open = found.is_sure and "--gpu" not in found.options and preset_of(found.args[1])
     for name in names if is_open else ():
-        if fits(root, [*found.args, "--gpu", name]):
+        if printed_by(root, [*found.args, "--gpu", name]).startswith("FITS"):
             found.args += ["--gpu", name]
             found.assumed.append(f"--gpu {name}, the instance with the least GPU memory on which it fits")
             return found
@@ -210,7 +210,7 @@ def _tried(
     is_other = isinstance(error, BadValueError) and found.args[0] not in SEVERAL
     is_other = not is_same and (is_other or words.command == "verify")  # which alone measures
     if found.is_sure and found.is_new and not is_strict and not is_other and (is_same or problem is None):
-        return problem or (found.args, found.beside)
+        return problem or (found.args, [*found.checked(root), *found.beside])
     if not isinstance(error, NotUnderstoodError):
         if problem or ("MODEL" in found.missing and (found.unread or found.left_out)):  # 'kv no-such-model'
             return error

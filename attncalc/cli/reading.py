@@ -34,6 +34,7 @@ from ..vocabulary import (
     Idea,
 )
 from .arithmetic import lines_of, number
+from .checked import checked
 from .gpu_words import gpu_in
 from .kinds import Item, given_by, is_context, kind_of, of_gpus, placeholder
 from .neighbours import CLAIM, EITHER
@@ -651,6 +652,14 @@ class Reading:
             for name in ("--tokens", "--mfu", "--price", "--days") if is_run else ():  # another model's time and price
                 self._found.pop(name, None)
             self._answers.append(f"note: the memory below is that of {model.text}")
+
+    def checked(self, root: Any) -> list[str]:
+        """Return the line that says whether a figure of the question is right, whose words are then read; or []."""
+        line = checked(root, self._items, self.args[1:])
+        if line:
+            self._use([item for item in self._items if item.kind in ("idea", "plain")])
+            self.left_out = [word for word in self.left_out if CLAIM not in word]
+        return [line] if line else []
 
     def finish(self) -> Reading:
         """Return the reading, after all items were added."""

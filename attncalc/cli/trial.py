@@ -26,12 +26,13 @@ def accepted(*checks: Callable[[], Any]) -> None:
         raise typer.Exit
 
 
-def fits(root: Any, args: Sequence[str]) -> bool:
+def printed_by(root: Any, args: Sequence[str]) -> str:
+    """Return what a command prints, '' if it does not work."""
     text, errors = io.StringIO(), io.StringIO()
     refused = contextlib.suppress(AttncalcError, typer.TyperException)
     with refused, contextlib.redirect_stdout(text), contextlib.redirect_stderr(errors):
         root.main([*args], standalone_mode=False, prog_name="attncalc")
-    return text.getvalue().startswith("FITS")
+    return text.getvalue()
 
 
 def problem_of(root: Any, args: Sequence[str]) -> AttncalcError | None:

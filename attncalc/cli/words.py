@@ -33,6 +33,7 @@ from ..vocabulary import (
 )
 from ..what_if import SIZES
 from .arithmetic import SYMBOL_OF
+from .checked import with_claims
 from .command import names_of
 from .fit_log import is_log_file
 from .gpu_words import gpu_in
@@ -183,7 +184,7 @@ class Words:
                 )
                 item = item._replace(is_exact=is_yes or (not equals and (is_same or bool(is_own))))
             items.insert(0 if "base" in name and item.kind == "model" else len(items), item)  # compared with others
-        found = self._with_all_gpus(with_active(with_values([*items, *self._classified(bare), *of_keys])))
+        found = self._with_all_gpus(with_active(with_values(with_claims([*items, *self._classified(bare), *of_keys]))))
         given = {self._set_by(one) for one in found}  # replaces what a file sets
         found = with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'

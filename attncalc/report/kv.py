@@ -260,6 +260,8 @@ def _window_notes(model: ModelSpec, cache: KVCache) -> list[str]:
         f"{n_windowed} of {model.main.n_layers} layers attend to {spans} and cache no more than that. With full "
         f"attention in all layers, the cache would be {human(cache.without_windows, BYTES)}, "
         f"{times(ratio(cache.without_windows, cache.total))} as much."
+        + " The next token adds no bytes: it takes the place of the oldest."
+        * (not cache.per_token)
     ]
 
 
