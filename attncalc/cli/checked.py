@@ -21,7 +21,7 @@ _FIGURES = {
     "memory": ("fit", "needed_low,needed_high", "memory needed"),
 }
 """{an idea of a question: the command that answers it, its figure or both bounds, what that is}; the first counts."""
-_CHECKS = {"right", "correct", "true", "accurate", "wrong"}
+_CHECKS = {"than", "right", "correct", "true", "accurate", "wrong"}
 _FITS = {"fit", "fits", "enough", "run", "serve", "hold", "gpu", "gpus", "card", "cards"}
 _BEFORE_GPU = {"on", "in", "with", "within", "a", "an", "my", "have", "has", "into"}
 _MORE, _LESS = {"more", "bigger", "larger", "over", "above", "exceed"}, {"less", "smaller", "under", "below"}
