@@ -51,7 +51,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
         {
             "mask_bytes": MASK_F16,
             "logits_bytes": ROWS * V * 4 + D * U,
-            "attention_bytes": MASK_F16 + (3 * H + 2 * KV + 2 * D) * U,
+            "attention_bytes": MASK_F16 + (2 * H + 2 * D) * U,
             "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U,
         },
     ),
@@ -83,7 +83,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
         {
             "mask_bytes": 4 * MASK_F16,
             "logits_bytes": ROWS * V * 4 + D * U + EMBEDDINGS + 4 * MASK_F16,
-            "attention_bytes": 4 * MASK_F16 + (3 * H + 2 * KV + 2 * D) * U + EMBEDDINGS,
+            "attention_bytes": 4 * MASK_F16 + (2 * H + 2 * D) * U + EMBEDDINGS,
             "mlp_bytes": 4 * MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + EMBEDDINGS,
         },
     ),
@@ -91,7 +91,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     (
         {"gpus": 2, "first": False},  # a later GPU receives the hidden state
         {
-            "attention_bytes": 4 * MASK_F16 + (3 * H + 2 * KV + 2 * D) * U + EMBEDDINGS,
+            "attention_bytes": 4 * MASK_F16 + (2 * H + 2 * D) * U + EMBEDDINGS,
             "mlp_bytes": 4 * MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + EMBEDDINGS,
         },
     ),
@@ -262,11 +262,17 @@ KINDS = {
         INDEXED,
     ),
     "a delta net has three tensors as wide as its convolution, and without attention no mask": attention(
-        GatedDeltaNet(4, 8, 10, 3), (3 * (2 * 4 * 8 + 4 * 10) + 2 * D) * U, LINEAR
+        GatedDeltaNet(4, 8, 10, 3), (3 * (2 * 4 * 8 + 4 * 10) + 2 * D) * U, LINEAR, full_cells=0
     ),
-    "Mamba has five": attention(Mamba(200, 8, 3, 5), (5 * 200 + 2 * D) * U, LINEAR),
+    "Mamba has five": attention(Mamba(200, 8, 3, 5), (5 * 200 + 2 * D) * U, LINEAR, full_cells=0),
     "between two GPUs pass the halves of Mamba's input, and one back": attention(
-        Mamba(200, 8, 3, 5), ((5 + 4 * 3) * 200 + 2 * D + 4 * D) * U, LINEAR, gpus=3, first=False, last=False
+        Mamba(200, 8, 3, 5),
+        ((5 + 4 * 3) * 200 + 2 * D + 4 * D) * U,
+        LINEAR,
+        gpus=3,
+        first=False,
+        last=False,
+        full_cells=0,
     ),
 }
 
@@ -297,7 +303,7 @@ def test_inputs_of_each_layer_count_in_each_moment(case: str) -> None:
 
 
 def test_layers_without_a_convolution_have_no_moment_of_attention() -> None:
-    terms, _ = buffer(model(Lightning(4, 8)))
+    terms, _ = buffer(model(Lightning(4, 8)), full_cells=0)
     assert set(terms) == {"logits_bytes", "mlp_bytes"}
 
 
@@ -380,8 +386,8 @@ def test_a_model_without_a_vocabulary_has_no_logits() -> None:
         ({"release": OLD}, MASK_F32 + 2 * D * U),
         ({"release": llamacpp_version("b7599")}, MASK_F32 + D * U),
         ({"window_cells": WINDOW}, (CELLS + WINDOW) * N * 2 + 2 * D * U),
-        ({"gpus": 2}, 4 * MASK_F16 + (1 + 4) * D * U),
-        ({"gpus": 2, "pipelined": False}, MASK_F16 + (1 + 1) * D * U),
+        ({"gpus": 2}, 4 * MASK_F16 + 2 * D * U),
+        ({"gpus": 2, "pipelined": False}, MASK_F16 + 2 * D * U),
         ({"gpus": 2, "release": OLD}, 4 * MASK_F32 + 2 * D * U),
     ],
 )
