@@ -109,6 +109,13 @@ learning_rate: 1e-5
 lora_modules_to_save: [lm_head]
 activation_offloading: true
 """,
+    "grpo.yaml": """
+model_name_or_path: llama3-8b
+num_generations: 8
+max_prompt_length: 512
+max_completion_length: 1024
+per_device_train_batch_size: 8
+""",
     "torchtune.yaml": """
 model:
   _component_: torchtune.models.llama3_1.qlora_llama3_1_8b
@@ -141,9 +148,10 @@ num_processes: 4
         ("axolotl train axolotl.yml -c 1K", "llama3-8b -c 1K --weights-dtype nf4 --loss fused"),
         (
             "train dpo.yaml",
-            "llama3-8b --pairs --reference-model --batch 2 --lora r=16\n"
+            "llama3-8b --batch 2 --lora r=16 --pairs --reference-model\n"
             "note: not read of dpo.yaml: lora_modules_to_save, activation_offloading\n",
         ),
+        ("train grpo.yaml", "llama3-8b --context 1536 --batch 8\nnote: neither generation of answers"),
         ("train factory.yaml", "llama3-8b --context 2048 --zero 3 --recompute full --lora r=8,targets=all"),
         (
             "train torchtune.yaml",

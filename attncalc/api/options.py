@@ -13,7 +13,7 @@ from ..units import dtype, long_option, parse_count
 from ..what_if import parse_pattern
 from ..workload import Mask, Recompute
 
-OTHER_CONTEXTS = "--num-ctx --n-ctx --seqlen --max-seqlen --cutoff-len " + " ".join(
+OTHER_CONTEXTS = "--num-ctx --n-ctx --seqlen --max-seqlen --cutoff-len --model-max-length " + " ".join(
     f"--{first}{word}{last}"
     for first in ("", "max-", "model-max-")
     for word in ("context", "ctx", "seq", "sequence")

@@ -24,7 +24,7 @@ _PATTERNS = {
     "size": r"\d+(?:\.\d+)?[KMGTkmgt](?:[iI]?[bB]|i)?",
     "time": r"\d+(?:\.\d+)?(?:ms|s|/s)",
     "attention": r"(?i)mha|mqa|gqa(?:[:-]\d+)?|mla(?:[:-]\d+)?|linear",
-    "model": r"(?!\S+\.py$)(?:(?![\d.]+/|\w+/s(?:ec)?$)[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml))",
+    "model": r"(?!\S+\.(?:py|sh)$)(?:(?![\d.]+/|\w+/s(?:ec)?$)[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml))",
 }
 """{kind of word: its pattern}, beside those that a table knows."""
 _MOST_DIGITS = 8

@@ -854,7 +854,8 @@ def own_context(model: str) -> int:
 def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
     """Return whether the options of an idea have all that was typed: its value, and for a context a likely number."""
     values = [value for _, *rest in options for value in rest]
-    is_likely = ("--context", item.value) not in options or not item.is_guess or is_context(item.value or "")
+    is_named = not item.is_guess or (item.idea is not None and item.idea.means == "--context N")
+    is_likely = ("--context", item.value) not in options or is_named or is_context(item.value or "")
     return is_likely and (
         item.value in (None, "1")
         or (item.idea is not None and item.idea.lacks != "")  # which is said

@@ -74,7 +74,7 @@ def values_of(key: str) -> list[str]:
 
 
 def options_of_keys(flat: Mapping[str, Any], file: Path) -> dict[str, str]:
-    """Return {option of `attncalc train`: value} of keys of a trainer's file. Paths are relative to `file`."""
+    """Return {option of `attncalc train`, or an idea: value} of a trainer's keys. Paths are relative to `file`."""
     found: dict[str, str] = {}
     for key, value in flat.items():
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
@@ -89,6 +89,8 @@ def options_of_keys(flat: Mapping[str, Any], file: Path) -> dict[str, str]:
 
 def _join(found: dict[str, str], *, is_typed: bool) -> None:
     """Make options of parts of one. A file may have modules of LoRA without LoRA; who types them means LoRA."""
+    if (prompt := found.pop("prompt", "")) and "+" in found.get("--context", ""):
+        found["--context"] += f",{prompt}"  # GRPO's lengths; DPO's max_length has the prompt
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
         parts = lora if is_typed and lora.keys() - {"lora"} else {"r": "16", **lora}

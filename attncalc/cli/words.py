@@ -78,7 +78,7 @@ _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 FILES = (*DOCUMENTS, ".log")  # the ends of words that can only be files
 OF_MODEL = set(map(long_option, SIZES))
 """Options that can describe a model."""
-_YES = ("true", "yes", "on", "1")
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "0.0", "none")
 _NAMED = ("gpu", "dtype", "attention")
 """Kinds of words that need no option before them to be understood."""
 _OPTION = re.compile(r"--?[A-Za-z]")
@@ -256,7 +256,12 @@ class Words:
             rest.insert(0, "train")
         unread = found.pop(UNREAD, "")
         items = [Item("idea", "train", "", Idea("train", "train", lacks=unread))] if unread else []
-        return rest, items + [meant_by(*pair) for pair in found.items()]
+        return rest, items + [self._of_option(*pair) for pair in found.items()]
+
+    def _of_option(self, name: str, value: str) -> Item:
+        """Return what an option, or the word of an idea, of a trainer's file is."""
+        idea = self._phrases.get((name,))
+        return Item("idea", name, name, idea, is_guess=True, is_exact=True) if idea else meant_by(name, value)
 
     def _of_keys(self, words: Sequence[str]) -> tuple[list[str], list[Item]]:
         """Return the words without options that are keys of trainers' files, and what these are: '--adapter qlora'."""
@@ -285,7 +290,7 @@ class Words:
                 rest.append(word)
         if not is_needed:  # the vocabulary has them all, in the order that was typed
             return [*words], []
-        return rest, [meant_by(*pair) for pair in options_of_keys(keys, Path()).items()]
+        return rest, [self._of_option(*pair) for pair in options_of_keys(keys, Path()).items()]
 
     def _of_engine(self, name: str, value: str) -> tuple[int, list[Item]] | None:
         """Return whether an option of an engine's command takes the value, and what it is; None if no engine has it."""
@@ -310,6 +315,7 @@ class Words:
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
+        name = re.sub(r"^--\w+\.(?=\D)", "--", name)  # torchtitan's '--training.seq_len'
         idea = self._phrases.of(name)
         own = self.command and self.has(name) and not (idea and idea.lacks)  # TGI's --max-total-tokens
         option = self._known.get(hyphens(name))
@@ -336,6 +342,8 @@ class Words:
             if meant and (meant.kind in _NAMED or (meant.idea and meant.idea.sets(option.opts[0]))):
                 typed = f"{name} {given}" if meant.idea else name  # '--quant nf4'
                 return meant._replace(typed=typed, value=None if meant.idea else given, is_guess=True, is_exact=True)
+        if value.lower() in _NO and not placeholder(option):  # '--dropout=0.0'
+            return Item("idea", name, name, Idea(name, note=NO_FIGURE), value)
         return Item("option", hyphens(name), name, value=given)
 
     def _unknown_option(self, name: str, value: str, idea: Idea | None) -> Item:
@@ -514,7 +522,7 @@ class Words:
         """Return what a word that is spelled wrong probably is."""
         if word.endswith(FILES):
             return Item("unknown", word, word, is_guess=True)
-        if word.endswith(".py"):
+        if re.fullmatch(r".*\.py|[a-z_]+(\.[a-z_]+){2,}", word):  # 'axolotl.cli.train'
             return self._of_program(word, is_first=True) or Item("filler", word, word)
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", word)
         models = of_size(size[0]) if size else preset_names()

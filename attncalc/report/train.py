@@ -516,6 +516,7 @@ def _notes(of: Answer) -> Iterator[str]:
         "element-wise operations and keeps less."
     )
     yield from _kernel_warnings(run)
+    yield from _head_warnings(run)
     if (times := saves_more(run.model.model_type)) > 1:
         yield f"warning: The layers of this class save about {times:g} x as much in transformers."
     yield (
@@ -570,6 +571,14 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
             "Embedding, head and norms are in fp32, as peft's prepare_model_for_kbit_training casts them, and so is "
             "the residual stream under autocast; --no-kbit-upcast leaves them in 16 bits, as Unsloth and torchtune do."
         )
+
+
+def _head_warnings(run: Training) -> Iterator[str]:
+    """Yield what another head than the released model's would add."""
+    model = run.model
+    if model.vocab_size and (model.head is None or model.head.kind == "pooler"):
+        size = human(12 * run.workload.batch * run.workload.context * model.vocab_size, BYTES)
+        yield f"warning: No loss is counted. Logits of masked-language modelling would add up to {size}."
 
 
 _WITHOUT_KERNELS = (
