@@ -33,11 +33,6 @@ def _version(text: str, name: str) -> Bitsandbytes:
     return Bitsandbytes(text, tuple(map(int, text.split("."))))
 
 
-def _offload(text: str, name: str) -> frozenset[str]:
-    parse = choice("optimizer", "params").parse
-    return frozenset(parse(part, name) for part in split_list(text, name))
-
-
 def _tokens(text: str, name: str) -> int:
     """Return a number of tokens; here T, B and M are powers of ten, as people say '15T tokens'."""
     match = re.fullmatch(r"(?a)(\d{1,9}(?:\.\d{1,9})?)([kmbt]?)", text.strip().replace("_", ""), re.IGNORECASE)
@@ -57,6 +52,8 @@ def _days(text: str, name: str) -> float:
 
 
 DAYS = Parser(_days, "N")
+_PARTS = ("optimizer", "params")
+_PART = choice(*_PARTS)
 _AUTO = "or auto: the most that fits"
 
 
@@ -197,7 +194,7 @@ class MemoryOptions(TrainingOptions, total=False):
     expandable_segments: Annotated[bool, "The allocator has PYTORCH_ALLOC_CONF=expandable_segments:True."]
     offload: Annotated[
         str | None,
-        Parser(_offload, known=("optimizer", "params")),
+        Parser(lambda text, name: frozenset(_PART.parse(part, name) for part in split_list(text, name)), known=_PARTS),
         "Parts in host memory: optimizer, params.",
         With(metavar="PARTS", axis=False),
     ]

@@ -189,19 +189,17 @@ def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
         raise clash("--global-batch", other, "give one of them")
     asked, sequences = values["global_batch"], batch * max(1, dp)
     if asked % sequences:
-        raise BadValueError(
-            f"--global-batch {count(asked)} is no multiple of --batch {batch} on {plural(dp, 'data-parallel GPU')}",
-            f"give --global-batch {-(-asked // sequences) * sequences}",
+        problem = (
+            f"--global-batch {count(asked)} is no multiple of --batch {batch} on {plural(dp, 'data-parallel GPU')}"
         )
+        raise BadValueError(problem, f"give --global-batch {-(-asked // sequences) * sequences}")
     return int(asked // sequences)
 
 
 def _check_positions(spec: ModelSpec, context: int) -> None:
     if spec.max_context and context > spec.max_context and spec.main.learned_positions:
-        raise AttncalcError(
-            f"--context {context} is beyond the {spec.max_context} positions of {spec.title}",
-            f"give -c {spec.max_context} or fewer tokens",
-        )
+        problem = f"--context {context} is beyond the {spec.max_context} positions of {spec.title}"
+        raise AttncalcError(problem, f"give -c {spec.max_context} or fewer tokens")
 
 
 def _zero(values: Mapping[str, Any]) -> int:
@@ -251,10 +249,8 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
             raise BadValueError(f"--lora has {key} twice", "join targets with a plus: r=16,targets=q+v")
         keys[key] = value
     if unknown := keys.keys() - {"r", "rank", "targets", "dropout", "alpha"}:
-        raise BadValueError(
-            f"--lora has no key '{truncate(min(unknown))}'",
-            "give r, targets and dropout: r=16,targets=q+v,dropout=0.05",
-        )
+        tip = "give r, targets and dropout: r=16,targets=q+v,dropout=0.05"
+        raise BadValueError(f"--lora has no key '{truncate(min(unknown))}'", tip)
     rank = keys.get("r", keys.get("rank"))
     if rank is None:
         raise BadValueError("--lora needs a rank", "give --lora r=16")
@@ -271,10 +267,8 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
         name = target if target in names else f"W_{match[1]}" if match else target
         if name not in names:
             known = [n.removeprefix("W_") for n in sorted(names)]
-            raise BadValueError(
-                f"--lora: {spec.title} has no matrix '{truncate(target)}'",
-                f"{did_you_mean(target, known)}give all, or some of {', '.join(known)}",
-            )
+            tip = f"{did_you_mean(target, known)}give all, or some of {', '.join(known)}"
+            raise BadValueError(f"--lora: {spec.title} has no matrix '{truncate(target)}'", tip)
         found.append(name)
     if not found:
         raise BadValueError("--lora has no targets", "leave them out for all linear layers, or give targets=q+v")

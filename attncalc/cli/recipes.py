@@ -13,16 +13,9 @@ from ..config.source import DOCUMENTS, LIMIT
 from ..errors import AttncalcError
 from ..units import truncate
 
-
-def _values(text: str) -> dict[str, str]:
-    """Return {value: what it is as options} of a line of recipes.txt."""
-    pairs = (part.split(":", 1) for part in text.split(" | "))
-    return {"" if value == "*" else value: options.strip() for value, options in pairs}
-
-
 _LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 _OF_KEY = {
-    key: _values(text)
+    key: {value.strip("*"): options.strip() for value, options in (part.split(":", 1) for part in text.split(" | "))}
     for keys, equals, text in (line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N"))
     for key in keys.split()
 }

@@ -146,7 +146,10 @@ def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> It
     if of.changes:
         yield _changes_table(_change_rows(of.changes))
     elif result.verdict in ("may_not_fit", "does_not_fit"):
-        yield _without_change(run)
+        most = all_changes(run)
+        needs = f"All together, it needs {gib_range(most.result.low, most.result.high)} GiB:"
+        lines = (f"No change is sure to make it fit. {needs}", *(f"  {x}" for x in option_lines(most.flag, WIDTH - 4)))
+        yield Table((LABEL,), tuple((line,) for line in lines))
     if full or of.time or result.verdict in (None, "fits"):
         yield _work_table(of, figures)
     if full and len(run.stages) > 1:
@@ -267,7 +270,11 @@ def models_report(found: Sequence[Answer], *, full: bool = False) -> Report:
 def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
     """Return one row per GPU: what the run needs there, with the longest context or largest batch if asked for."""
     first, auto = runs[0], runs[0].auto
-    run, rows = first.result.run, [_gpu_row(of) for of in runs]
+    run, rows = first.result.run, list[GpuRow]()
+    for of in runs:
+        result, gpu, most = of.result, of.result.run.gpu, of.most if auto else None
+        assert gpu is not None
+        rows.append(GpuRow(gpu.name, gpu.memory, result.low, result.high, result.verdict or "fits", most))
     verdicts = [row.verdict for row in rows]
     verdict = best_verdict(verdicts)
     facts = ", ".join(filter(None, _facts(dataclasses.replace(run, gpu=None), searched=auto)))
@@ -287,12 +294,6 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
         extra={**_extra(first), "verdict": verdict, "fits": verdict != "does_not_fit"},
         verdict=verdict,
     )
-
-
-def _gpu_row(of: Answer) -> GpuRow:
-    result, gpu = of.result, of.result.run.gpu
-    assert gpu is not None
-    return GpuRow(gpu.name, gpu.memory, result.low, result.high, result.verdict or "fits", of.most if of.auto else None)
 
 
 # The screen
@@ -437,15 +438,6 @@ def _fewest_table(of: Answer) -> Table:
     if of.by_way:
         rows.append(("needed on one GPU, GiB", *(gib_range(one.low, one.high) for one in of.by_way.values())))
     return Table(tuple(columns), tuple(rows))
-
-
-def _without_change(run: Training) -> Table:
-    """Return what the run needs with all changes, which are not enough."""
-    most = all_changes(run)
-    needs = (
-        f"No change is sure to make it fit. All together, it needs {gib_range(most.result.low, most.result.high)} GiB:"
-    )
-    return Table((LABEL,), ((needs,), *((f"  {line}",) for line in option_lines(most.flag, WIDTH - 4))))
 
 
 def _work_table(of: Answer, figures: dict[str, Figure]) -> Table:

@@ -87,17 +87,15 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
         layers.append(LayerSaved(name, group, saved, tuple(_kept(run, f, stack, group, saved)), params, hidden))
     for stack in model.stacks:
         f = forward(stack)
-        outside += _reduced(run, f, _outside(run, stage, model, stack, f))
-        if run.workload.recompute == "full" and stack is model.main:
-            outside += _recomputed_mask(run, f)
+        if stage.is_first and (stack is model.main or stack.input == "source"):
+            outside += _reduced(run, f, _of_the_embedding(model, stack, f))
+        if stage.is_last:
+            outside += _reduced(run, f, _of_the_head(run, model, stack, f))
+        # Recomputed layers get the mask again: bools for SDPA, and what is added to the scores if eager
+        size = f.bytes if run.kernel == "eager" else MASK if run.kernel == "efficient" and has_windows(run) else 0
+        if run.workload.recompute == "full" and stack is model.main and size:
+            outside.append(SavedTensor(SHARED_MASK, "the layers' recomputation", size * f.B * f.S * f.S, "embedding"))
     return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
-
-
-def _recomputed_mask(run: Training, f: Forward) -> Iterator[SavedTensor]:
-    """Yield the mask that recomputed layers get again: bools for SDPA, and what is added to the scores if eager."""
-    size = f.bytes if run.kernel == "eager" else MASK if run.kernel == "efficient" and has_windows(run) else 0
-    if size:
-        yield SavedTensor(SHARED_MASK, "the layers' recomputation", size * f.B * f.S * f.S, "embedding")
 
 
 def has_windows(run: Training) -> bool:
@@ -205,14 +203,6 @@ def _adapted(
     if (autocasts or run.autocast) and run.param_dtype == "fp32":
         n = symbol_like(f.bytes, "N_adapters", sum(t.total for t in adapters(run, list(params))), "their elements")
         yield SavedTensor("cast adapters", "autocast", f.bytes * n, "mlp" if layers.mlp else "attention")
-
-
-def _outside(run: Training, stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
-    """Yield what is saved outside the layers of a stack: token ids, the norms around them, the head's input."""
-    if stage.is_first and (stack is model.main or stack.input == "source"):
-        yield from _of_the_embedding(model, stack, f)
-    if stage.is_last:
-        yield from _of_the_head(run, model, stack, f)
 
 
 def _of_the_embedding(model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:

@@ -9,7 +9,7 @@ from typing import Literal
 from ...attention.kind import give_one_of
 from ...attention.saved import TrainingKernel
 from ...engines.switches import Version, until
-from ...errors import AttncalcError, NotSupportedError
+from ...errors import AttncalcError, NotSupportedError, clash
 from ...hardware import Gpu
 from ...model import ModelSpec, Stack
 from ...records import NamedTuple, dataclass
@@ -90,18 +90,15 @@ class Training:
     def __post_init__(self) -> None:
         size = self.tp * self.pp * self.cp
         if self.gpus % size:
-            split = ", ".join(
-                f"--{name} {n}" for name, n in (("tp", self.tp), ("pp", self.pp), ("cp", self.cp)) if n > 1
-            )
+            split = ", ".join(f"--{name} {n}" for name in ("tp", "pp", "cp") if (n := getattr(self, name)) > 1)
             raise AttncalcError(
                 f"--gpus {self.gpus} is not a multiple of {size}, the GPUs of one copy ({split})",
                 give_one_of([n for n in (self.gpus // size * size, -(-self.gpus // size) * size) if n], "--gpus"),
             )
         if self.zero >= 2 and self.pp > 1 and not self.is_fsdp:
-            raise NotSupportedError(
-                f"--zero {self.zero} cannot be combined with --pp {self.pp}: a pipeline accumulates whole gradients",
-                "give --zero 1, or --fsdp",
-            )
+            why = "a pipeline accumulates whole gradients"
+            problem = f"--zero {self.zero} cannot be combined with --pp {self.pp}: {why}"
+            raise NotSupportedError(problem, "give --zero 1, or --fsdp")
         if self.sequence_parallel and self.tp == 1:
             raise AttncalcError("--sequence-parallel needs --tp", "give --tp 2 or more")
         context, parts = self.workload.context, self.cp * (self.tp if self.sequence_parallel else 1)
@@ -111,17 +108,14 @@ class Training:
         if self.ep > 1:
             self._check_experts()
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
-            raise NotSupportedError(
-                "--optimizer-in-backward cannot be combined with --gradient-accumulation",
-                "each micro-batch would make a step of its own: leave one of them out",
-            )
+            tip = "each micro-batch would make a step of its own: leave one of them out"
+            raise clash("--optimizer-in-backward", "--gradient-accumulation", tip)
         if self.virtual_stages > 1 and self.pp == 1:
             raise AttncalcError("--virtual-stages needs --pp", "give --pp 2 or more")
         if self.virtual_stages > 1 and self.gradient_accumulation % self.pp:
-            raise AttncalcError(
-                f"--virtual-stages: {self.gradient_accumulation} micro-batches are not a multiple of --pp {self.pp}",
-                f"give --gradient-accumulation {-(-self.gradient_accumulation // self.pp) * self.pp}",
-            )
+            n = self.gradient_accumulation
+            problem = f"--virtual-stages: {n} micro-batches are not a multiple of --pp {self.pp}"
+            raise AttncalcError(problem, f"give --gradient-accumulation {-(-n // self.pp) * self.pp}")
         self.model.shard(self.tp)
         self.stages  # noqa: B018 - raises the error of a pipeline that does not divide
 
@@ -132,10 +126,8 @@ class Training:
         experts = math.gcd(*(layers.mlp.n_experts or 0 for _, layers in self.model.groups() if layers.mlp))
         for n, what in ((gpus, "GPUs of a stage"), (experts, "experts")):
             if n % self.ep:
-                raise AttncalcError(
-                    f"--ep {self.ep} does not divide the {n} {what}",
-                    give_one_of(_divisors(math.gcd(gpus, experts)), "--ep"),
-                )
+                tip = give_one_of(_divisors(math.gcd(gpus, experts)), "--ep")
+                raise AttncalcError(f"--ep {self.ep} does not divide the {n} {what}", tip)
 
     @property
     def is_fsdp(self) -> bool:

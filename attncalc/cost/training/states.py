@@ -64,10 +64,8 @@ def states(run: Training, stage: Stage) -> States:
     largest = max((tensor.elements * tensor.stacked for tensor in trained), default=0)
     gradients = quantity(sharded(trained, run.zero >= 2, "N") * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
     if run.optimizer_in_backward:
-        gradients = quantity(
-            named(largest, "largest", "elements of the largest trained tensor")
-            * _bytes(run.grad_dtype, "bytes_grad", "a gradient")
-        )
+        one = named(largest, "largest", "elements of the largest trained tensor")
+        gradients = quantity(one * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
     on_host = []
     if "optimizer" in run.offload:
         on_host += [("master", master), ("moments", moments)]
@@ -76,17 +74,17 @@ def states(run: Training, stage: Stage) -> States:
             on_host.append(("gradients", gradients))
             gradients = quantity(0)
     if "params" in run.offload:
-        scales = _scales(run, frozen)  # which are the module's, and no parameters that FSDP moves
+        scales = quantity(0)  # which are the module's, and no parameters that FSDP moves
+        if run.weights_dtype:
+            size = _quantized(run, frozen, run.weights_dtype)[1]
+            scales = symbol("scales", size, f"bytes of the scales of {run.weights_dtype}")
         on_host += [("weights", weights), ("frozen", quantity(frozen_weights - scales))]
         weights, frozen_weights = quantity(0), scales
     references = quantity(0)
     if run.references and run.lora is None:  # else the model with its adapters switched off, as in TRL
         whole = sharded(tensors, run.zero >= 3, "N_model")
-        references = quantity(
-            symbol("references", run.references, "frozen copies of the model")
-            * whole
-            * _bytes(run.dtype, "bytes", "a weight of a reference model")
-        )
+        copies = symbol("references", run.references, "frozen copies of the model")
+        references = quantity(copies * whole * _bytes(run.dtype, "bytes", "a weight of a reference model"))
     layer, layer_bytes, outside = _gathered(run, stage, tensors)
     return States(
         trained=n_trained,
@@ -183,14 +181,6 @@ def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[
                 "fp32" if run.autocasts_adapters else run.dtype, "bytes_unquantized", "a weight that is not quantized"
             ),
         )
-    )
-
-
-def _scales(run: Training, frozen: list[ParamTensor]) -> Quantity:
-    if not run.weights_dtype:
-        return quantity(0)
-    return symbol(
-        "scales", _quantized(run, frozen, run.weights_dtype)[1], f"bytes of the scales of {run.weights_dtype}"
     )
 
 

@@ -104,11 +104,12 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     """Return the memory of one GPU of a stage. With `plain` the activations carry no formulas, which is faster."""
     model = stage.model.plain() if plain else stage.model.symbolic()
     held, saved = states(run, stage), stage_saved(run, stage, model)
-    in_flight = _in_flight(stage)
-    parts = {part: quantity(in_flight(size)) for part, size in kept_parts(run, saved).items() if size}
+    parts = {part: quantity(_in_flight(stage, size)) for part, size in kept_parts(run, saved).items() if size}
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
     cached = _cached(run, model, held, saved, _peak(moments))._replace(transposes=held.transposes)
-    return StageBudget(stage, held, saved, parts, _workspaces(run), moments, cached)
+    hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
+    workspace = symbol("workspace", WORKSPACE_HOPPER if hopper else WORKSPACE, "bytes of a workspace of cuBLAS")
+    return StageBudget(stage, held, saved, parts, quantity(2 * workspace), moments, cached)
 
 
 def _peak(moments: tuple[StepMoment, ...]) -> StepMoment:
@@ -155,23 +156,12 @@ def most_loaded(run: Training, *, plain: bool = False) -> StageBudget:
     return max(budgets(run, plain=plain), key=lambda budget: budget.allocated)
 
 
-class _in_flight:  # noqa: N801 - a function of a size
-    def __init__(self, stage: Stage) -> None:
-        self._above, self._below = stage.in_flight
-
-    def __call__(self, size: int) -> int:
-        if (self._above, self._below) == (1, 1):
-            return size
-        above = symbol_like(size, "in_flight", self._above, "micro-batches in flight")
-        if self._below == 1:
-            return above * size
-        return ceil_div(above * size, symbol_like(size, "stages_per_gpu", self._below, "stages of a GPU"))
-
-
-def _workspaces(run: Training) -> Quantity:
-    hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
-    size = symbol("workspace", WORKSPACE_HOPPER if hopper else WORKSPACE, "bytes of a workspace of cuBLAS")
-    return quantity(2 * size)
+def _in_flight(stage: Stage, size: int) -> int:
+    """Return the bytes of the activations of all micro-batches in flight. `size` is those of one."""
+    above, below = stage.in_flight
+    if above > 1:
+        size = symbol_like(size, "in_flight", above, "micro-batches in flight") * size
+    return size if below == 1 else ceil_div(size, symbol_like(size, "stages_per_gpu", below, "stages of a GPU"))
 
 
 class _Moments:

@@ -29,17 +29,11 @@ def train_charts(run: Training, stages: list[int]) -> Iterator[Chart]:
         "logits and temporaries": lambda budget: budget.held("logits") + budget.held("temporary"),
         "allocated": lambda budget: budget.allocated,
     }
-    series = [_series(label, {c: size(budget) for c, budget in budgets.items()}) for label, size in lines.items()]
+    series = [Series(label, tuple((c, size(budget)) for c, budget in budgets.items())) for label, size in lines.items()]
     if run.gpu:
-        series.append(_series("the GPU has", dict.fromkeys(contexts, run.gpu.memory)))
+        series.append(Series("the GPU has", tuple((context, run.gpu.memory) for context in contexts)))
     axis = Axis("Memory of a GPU at the peak", BYTES, "allocated")
     yield Lines("memory", axis.label, Axis("context", TOKENS, "context"), axis, tuple(series))
     if len(stages) > 1:
         named = [(f"stage {i}", size) for i, size in enumerate(stages)]
-        chart = bars("stages", "Allocated on a GPU of each stage", BYTES, named)
-        if chart:
-            yield chart
-
-
-def _series(label: str, points: dict[int, int]) -> Series:
-    return Series(label, tuple(points.items()))
+        yield from filter(None, [bars("stages", "Allocated on a GPU of each stage", BYTES, named)])
