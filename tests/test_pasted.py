@@ -396,8 +396,3 @@ def test_model_replaces_that_of_the_command(ask: Ask, own: tuple[str, ...]) -> N
     assert answer.code == 0
     assert "Qwen3 8B on one" in answer.out
     assert "vllm serve /mnt/x --max-model-len 8192" in answer.out
-
-
-def test_a_quoted_buffer_size_is_no_memory_of_a_gpu(ask: Ask) -> None:
-    answer = ask("llama_kv_cache: CUDA0 KV buffer size = 4096.00 MiB")
-    assert (answer.code, "the log does not name the model" in answer.err) == (2, True)

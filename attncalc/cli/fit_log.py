@@ -27,7 +27,7 @@ from ..records import NamedTuple
 from ..report.lists import tell
 from ..serving.request import FitRequest
 from ..serving.weight_format import released_dtype
-from ..units import GIB, count, dtype, is_dtype, long_option, truncate
+from ..units import BYTES, GIB, count, dtype, human, is_dtype, long_option, truncate
 from ..what_if import what_if
 from .gpu_words import first_gpu_in
 from .options import NamedModel
@@ -73,7 +73,7 @@ def read_logged_request(
     try:
         model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
     except AttncalcError as error:
-        if named.is_given or not (log.refusal or (log.model is None and log.logged.get("kv_tokens"))):
+        if named.is_given or not (log.refusal or (log.model is None and log.logged.keys() - {"n_ctx"})):
             raise
         return _without_model(log, options, error)
     log = log._replace(is_dense=not model.has_experts)
@@ -141,11 +141,17 @@ def _with_its_cache(log: StartupLog) -> StartupLog:
     """Return the log of a start that went well with what its cache holds, which needs no model."""
     from ..engines.startup_log import Load, LogRefusal
 
-    held, most = int(log.logged["kv_tokens"].number), log.settings.get("context", "")
-    requests = f": {held / int(most):,.2f} requests of {count(int(most))}, and more that are shorter" if most else ""
-    refusal = LogRefusal(
-        "overloaded", "", cause="no_failure", reason=f"the cache holds {count(held)} tokens{requests}."
+    most, tokens = int(log.settings.get("context", 0)), log.logged.get("kv_tokens")
+    held = int(tokens.number) if tokens else most * int(log.settings.get("batch", 1))
+    sizes = [figure.bytes for name, figure in log.logged.items() if name.endswith("_size")]
+    size, each = (
+        human(sum(sizes), BYTES),
+        f", {human(sizes[0] // held, BYTES)} each" if held and len(sizes) == 1 else "",
     )
+    holds = f"holds {count(held)} tokens{f' in {size}' if sizes else ''}{each}" if held else f"takes {size}"
+    requests = f": {held / most:,.2f} requests of {count(most)}, and more that are shorter" if most else ""
+    reason = f"the cache {holds}{requests}."
+    refusal = LogRefusal("overloaded", "", where="cache", cause="no_failure", reason=reason)
     full = log._replace(refusal=refusal, load=Load(0, 0, 1, 0))  # what gives a full cache more room
     return log._replace(refusal=refusal._replace(advice=find_engine(log.engine).log_advice(full)))
 

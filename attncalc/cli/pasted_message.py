@@ -18,13 +18,15 @@ from .pasted import launches, split_launch
 from .reading import Reading
 from .words import Words
 
-_EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
+_OF_LLAMACPP = r"\b(llama_\w+|ggml_\w+|load_tensors|print_info|sched_reserve): "
+_EXCEPTION = rf"{_OF_LLAMACPP}|\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
 _MESSAGE = (
     rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|too large for|not enough"
     r"|out of (memory|resource)|(no available|insufficient|system) memory|insufficient system|runner has|malloc"
     r"|tried to allocate|allocation of"
     r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|less than desired|is full|retract|preempted|preemptions_"
-    r"|context length is|ErrorOutOfMemory|exit (code|status)|buffer size += |Load weight end)"
+    r"|context length is|ErrorOutOfMemory|exit (code|status)|buffer size += |Load weight end"
+    r"|KV cache (memory: |is allocated))"
 )
 """What a message may have that was pasted in the place of a question."""
 
@@ -67,7 +69,8 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
         answer = f"hold {held / lengths[0]:.1f} requests of {lengths[0]:,}" if lengths else ""
         answer = answer or f"are {held // users[0]:,} for each of {users[0]} requests"
         return ["explain", "preemption"], [f"answer: {tokens[1]} tokens {answer}"]
-    if trains := [item for item in items if item.idea and dict(item.idea.votes(item.value)).get("train", 0) > 1]:
+    trains = [item for item in items if item.idea and dict(item.idea.votes(item.value)).get("train", 0) > 1]
+    if trains and not re.search(_OF_LLAMACPP, text):
         sizes = re.findall(r"(?:capacity of |; )(\d+\.\d+) GiB", text) if "gpu" not in named else []
         sized = ("--context N", "--batch N")
         of_run = [
@@ -88,7 +91,9 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
         for item in Words(root, words).items(words):
             if item.idea and item.idea.means.split()[:1] == ["--gpus"]:  # of the machine: the log decides
                 reading.left_out.append(f"{item.value or ''} {item.typed}".strip())
-            elif item.kind in ("model", "gpu", "dtype", "size") or item.value or item.typed.startswith("-"):
+            elif "mib" not in item.text.lower() and (  # of the log: 'V (f16): 576.00 MiB'
+                item.kind in ("model", "gpu", "dtype", "size") or item.value or item.typed.startswith("-")
+            ):
                 reading.add(item)
     reading.add(Item("option", "--log", "--log", value="-"))
     return reading.finish().args, reading.beside
