@@ -15,8 +15,7 @@ from attncalc.engines import find_engine
 from attncalc.engines.llamacpp.compute_buffer import Graph
 from attncalc.engines.llamacpp.engine import ENGINE
 from attncalc.engines.llamacpp.options import LlamacppArgs
-from attncalc.engines.llamacpp.runtime import _flash, _graph, runtime
-from attncalc.engines.llamacpp.versions import llamacpp_version
+from attncalc.engines.llamacpp.runtime import _graph, runtime
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
 from attncalc.model import ModelSpec, Tower
 from attncalc.serving.weights import weights
@@ -134,7 +133,6 @@ def test_a_cache_that_is_not_in_f16_is_copied(types: dict[str, Any], copied: tup
 def test_flash_attention_is_on_by_default_if_the_build_has_it(
     option: str | None, version: str, quantized_v: bool, flash: bool
 ) -> None:
-    assert _flash(option, llamacpp_version(version), quantized_v=quantized_v) is flash
     types: dict[str, Any] = {"kv_dtype_v": "q8_0"} if quantized_v else {}
     assert graph(flash_attn=option, engine_version=version, **types).flash is flash
 

@@ -23,7 +23,6 @@ ggml/src/ggml-cuda/ggml-cuda.cu of v0.5.0.
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from types import MappingProxyType
 
 from ...attention.kind import Attention
@@ -40,28 +39,22 @@ F32, F16 = 4, 2
 COPIES = 4
 """Copies of every input with several GPUs, so that they can work on different micro-batches at once
 (GGML_SCHED_MAX_COPIES, ggml/CMakeLists.txt)."""
-Spread = tuple[Fraction, Fraction]
-"""The least and the most bytes of a moment, relative to its formula."""
-
-
-def _spread(least: int, most: int) -> Spread:
-    return Fraction(least, 100), Fraction(most, 100)
-
-
-_CLOSE = _spread(97, 103)
+Spread = tuple[int, int]
+"""The least and the most bytes of a moment, in percent of its formula."""
+_CLOSE = 97, 103
 """ggml's allocator confirms the formula to 3%: dense models and experts, with and without windows."""
-_GAPS = _spread(85, 112)
+_GAPS = 85, 112
 """A later tensor may or may not fit into gaps: before the changes of 2026, and without flash attention."""
-_LINEAR = _spread(90, 115)
-_LATENT = _spread(80, 120)
+_LINEAR = 90, 115
+_LATENT = 80, 120
 """MLA, and inputs for each layer (Gemma 3n and Gemma 4 E)."""
-_INDEXED = _spread(75, 125)
-_POOLED = _spread(60, 250)
+_INDEXED = 75, 125
+_POOLED = 60, 250
 """Compressed attention with a kernel for the indexer, of which no buffer is published."""
-_QUANTIZED_WINDOWS = _spread(95, 150)
+_QUANTIZED_WINDOWS = 95, 150
 """A log of Gemma 4 26B with a q8_0 cache of 262,144 tokens has 1,888 MiB, where the allocator finds 1,339."""
 
-_COPIED = _spread(80, 115)
+_COPIED = 80, 115
 """With copies of matrices from the host. A log of gpt-oss-20b agrees within 0.1% for the lm head."""
 
 
@@ -124,7 +117,7 @@ class _Pass(NamedTuple):
     tokens: int  # tokens of the pass
     masks: int  # bytes of the masks
     attention_masks: int  # the same with the copy in f16 that attention reads
-    inputs: int  # bytes of further inputs
+    inputs: int  # bytes of the copies of further inputs
     layers: int  # layers of the model
     linear: bool  # whether the model has recurrent layers
     mixture: bool  # whether the model has experts
@@ -158,7 +151,8 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
         tokens=tokens,
         masks=masks,
         attention_masks=attention_masks,
-        inputs=_inputs(whole, graph, d, tokens),
+        # token embeddings on the first GPU, the hidden state on others
+        inputs=((d if graph.copies > 1 else 0) + _per_layer_inputs(whole)) * graph.copies * tokens * F32,
         layers=symbol("layers", whole.main.n_layers, "layers of the model"),
         linear=any(_is_recurrent(layers) for _, layers in whole.groups()),
         mixture=whole.has_experts,
@@ -174,8 +168,8 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     terms += [(name, _LABELS[name], peak.size) for name, peak in found.items()]
     moments: list[int] = [named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()]
     total: int = functools.reduce(maximum, moments)
-    low = max(int(int(peak.size) * peak.spread[0]) for peak in found.values())
-    high = max(int(int(peak.size) * peak.spread[1]) for peak in found.values()) + _cache_from_host(groups, run)
+    low, high = (max(int(peak.size) * peak.spread[end] // 100 for peak in found.values()) for end in (0, 1))
+    high += _cache_from_host(groups, run)
     if graph.cache_from_host:
         low = low * 9 // 10
     if graph.gpus > 1:  # experts of other GPUs' layers leave gaps that a copied matrix may not fit into
@@ -251,12 +245,6 @@ def _masks(graph: Graph, tokens: int, *, converted: bool) -> Quantity:
 def _v_places(graph: Graph) -> int:
     """Return the bytes per token of the places of V's elements, in 64 bits: without flash attention V is transposed."""
     return graph.v_row * 8 * (2 if graph.window_cells else 1) if graph.release.has_places else 0
-
-
-def _inputs(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> int:
-    """Return the bytes of the inputs' copies: token embeddings on the first GPU, the hidden state on others."""
-    hidden = d if graph.copies > 1 else 0
-    return (hidden + _per_layer_inputs(whole)) * graph.copies * tokens * F32
 
 
 def _per_layer_inputs(whole: ModelSpec) -> int:
@@ -360,10 +348,8 @@ def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
         masks = run.bytes_of(2 * run.cells)
         return _Peak(quantity(scores + masks + run.bytes_of(elements) + run.inputs), _INDEXED)
     elements = kind.n_heads * (d_qk + kind.kv_lora_rank + latent) + 4 * run.d
-    copied: int = 0
-    if graph.flash and graph.release.f16_cache_copy and graph.k_copied:
-        # V is a part of this copy
-        copied = latent * run.cells * graph.streams * F16
+    is_copied = graph.flash and graph.release.f16_cache_copy and graph.k_copied
+    copied = latent * run.cells * graph.streams * F16 if is_copied else 0  # V is a part of this copy
     exact = graph.flash and graph.release.short_masks and not graph.k_copied
     size = scores + run.masks + copied + run.bytes_of(elements) + run.inputs
     return _Peak(quantity(size), _CLOSE if exact else _LATENT)

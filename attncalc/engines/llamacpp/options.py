@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cache
+from operator import truediv
 from typing import Annotated
 
 from ...errors import AttncalcError, NotSupportedError, clash
@@ -37,13 +38,8 @@ def _gpu_layers(text: str, name: str) -> int | str | None:
 
 def _shares(text: str, name: str) -> tuple[float, ...]:
     """Return the share of each GPU, from '3,1'. Raises AttncalcError if one is not a number from 0 on."""
-    numbers = []
-    for part in text.replace("/", ",").split(","):
-        if part.strip() in ("0", "0.0"):
-            numbers.append(0.0)
-            continue
-        numerator, denominator = parse_decimal(part, name, upper=10**6)
-        numbers.append(numerator / denominator)
+    parts = [part.strip() for part in text.replace("/", ",").split(",")]
+    numbers = [0.0 if part in ("0", "0.0") else truediv(*parse_decimal(part, name, upper=10**6)) for part in parts]
     if not any(numbers):
         raise AttncalcError(f"{name}: all shares are 0", "give one share per GPU, as 3,1")
     return tuple(numbers)

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Iterator
 
 from ...attention.latent import Latent
-from ...model import ModelSpec
 from ...quantity import ceil_div, quantity, symbol
 from ...units import BYTES, GIB, human
 from ..base import Detail
@@ -21,7 +20,7 @@ from .offload import held_layers
 from .options import LlamacppArgs
 from .placement import placement_of
 from .tensors import largest_on_host
-from .versions import LlamaCppVersion, llamacpp_version
+from .versions import llamacpp_version
 
 _CONTEXT = tuple(GIB * hundredths // 100 for hundredths in (30, 45, 75))
 """Bytes outside the buffers: the fewest, the expected and the most. At exit llama.cpp could not account for 451 to 456
@@ -146,8 +145,12 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     largest = largest_on_host(whole, args, facts.weights_dtype) if facts.first else {}
     if rows < _MIN_OFFLOADED_ROWS:
         largest.pop("head", None)
-    flash = _flash(args.flash_attn, release, quantized_v=bool(v.group))
-    attends = not args.no_kv_offload or (release.short_masks and (flash or _has_weights_in_attention(whole)))
+    # 'auto' is on wherever the GPU supports it, which is assumed
+    flash = args.flash_attn != "off" and bool(args.flash_attn or release.flash_attention or v.group)
+    kinds = [layers.attention for layers in whole.main.distinct()]
+    # the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA
+    has_weights = any(isinstance(kind, Latent) or getattr(kind, "sinks", False) for kind in kinds)
+    attends = not args.no_kv_offload or (release.short_masks and (flash or has_weights))
     has_cache_there = args.no_kv_offload or (facts.first and is_partial and not args.on_cpu)
     return Graph(
         release=release,
@@ -172,19 +175,6 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
             (int(c.rows * c.width) // (1 + (c.role == "kv")) for c in caches if c.role in ("kv", "v")), default=0
         ),
     )
-
-
-def _has_weights_in_attention(whole: ModelSpec) -> bool:
-    """Return whether the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA."""
-    kinds = [layers.attention for layers in whole.main.distinct()]
-    return any(isinstance(kind, Latent) or getattr(kind, "sinks", False) for kind in kinds)
-
-
-def _flash(option: str | None, release: LlamaCppVersion, *, quantized_v: bool) -> bool:
-    """Return whether flash attention is on. 'auto' is on wherever the GPU supports it, which is assumed."""
-    if option in ("on", "off"):
-        return option == "on"
-    return option == "auto" or release.flash_attention or quantized_v
 
 
 def _range(facts: RuntimeFacts[LlamacppArgs], graph: Graph, buffer: ComputeBuffer) -> tuple[int, int]:
