@@ -116,6 +116,12 @@ max_prompt_length: 512
 max_completion_length: 1024
 per_device_train_batch_size: 8
 """,
+    "fsdp2.yaml": """
+base_model: llama3-8b
+fsdp_version: 2
+fsdp_config: {offload_params: true, cpu_ram_efficient_loading: true}
+optimizer: adamw_torch_8bit
+""",
     "torchtune.yaml": """
 model:
   _component_: torchtune.models.llama3_1.qlora_llama3_1_8b
@@ -152,6 +158,8 @@ num_processes: 4
             "note: not read of dpo.yaml: lora_modules_to_save, activation_offloading\n",
         ),
         ("train grpo.yaml", "llama3-8b --context 1536 --batch 8\nnote: neither generation of answers"),
+        # FSDP's CPUOffloadPolicy moves weights, gradients and the optimizer's states together
+        ("train fsdp2.yaml", "llama3-8b --fsdp --offload optimizer,params --optimizer adamw_torch_8bit\n"),
         ("train factory.yaml", "llama3-8b --context 2048 --zero 3 --recompute full --lora r=8,targets=all"),
         (
             "train torchtune.yaml",

@@ -42,6 +42,7 @@ ALIASES = {
     "adamw_torch_fused": "adamw",
     "adamw_8bit": "adam8bit",
     "adamw8bit": "adam8bit",
+    "adamw_torch_8bit": "adam8bit",
     "adamw_bnb_8bit": "adam8bit",
     "8bit-adam": "adam8bit",
     "sgd_momentum": "momentum",
