@@ -247,6 +247,8 @@ def test_the_tip_lists_all_names_of_a_repeated_option(ask: Ask) -> None:
 
 
 def test_flags_and_lists_may_be_repeated(ask: Ask) -> None:
+    plan = "plan gpt2 --users 5 --json --gpu h100"
+    assert ask(*f"{plan} --gpu l4 --price 2 --price 1".split()) == ask(*f"{plan},l4 --price 2,1".split())
     assert ask("kv", "gpt2", "--json", "--json") == ask("kv", "gpt2", "--json")
     rows = ask("compare", "llama2-70b", "--attention", "mla:256", "--attention", "mla:512").out
     assert "MLA-256" in rows

@@ -333,9 +333,12 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
     """Return the parser, changed to raise AttncalcError if an option that takes one value is given twice.
 
     All names of an option count together: -c and --max-model-len are both --context. A flag may be repeated,
-    unless it has an opposite: --prefix-caching and --no-prefix-caching.
+    unless it has an opposite: --prefix-caching and --no-prefix-caching. Lists are joined: --gpu h100 --gpu l4.
     """
     parse_args = parser.parse_args
+    lists = [one for one in {**parser._long_opt, **parser._short_opt}.values() if _is_list(one.obj)]
+    for one in lists:
+        one.action = "append"
 
     def parse_once(args: list[str]) -> Any:
         kind = BadValueError if "%" in " ".join(args) else AttncalcError  # '--users 900 --concurrency 5%'
@@ -345,8 +348,9 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
             if getattr(error, "ctx", ctx) is None:  # typer names no command if an option lacks its value
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
+        values |= {one.dest: ",".join(values[one.dest]) for one in lists if isinstance(values.get(one.dest), list)}
         for option, times in Counter(order).items():
-            single = option.param_type_name == "option" and not option.multiple
+            single = option.param_type_name == "option" and not option.multiple and not _is_list(option)
             if times > 1 and single and (not option.is_flag or option.secondary_opts) and not ctx.resilient_parsing:
                 every = [name for name, own in names_of(ctx.command).items() if own is option]
                 names = every if len(every) < 5 else [*option.opts, *option.secondary_opts]  # --context has 60
@@ -357,6 +361,11 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
 
     parser.parse_args = parse_once
     return parser
+
+
+def _is_list(option: Any) -> bool:
+    """Return whether an option takes a list: '--gpu GPU,...'."""
+    return (getattr(option, "metavar", None) or "").endswith(",...") and not option.multiple
 
 
 class _App(typer.Typer):

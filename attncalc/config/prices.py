@@ -38,13 +38,13 @@ def _pairs(text: str, gpus: Sequence[Gpu | str]) -> list[tuple[Gpu | str, Any]]:
     if path.suffix in (".yaml", ".yml"):
         return _pairs_of_file(path)
     parts = text.split(",")
-    if "=" not in text and len(parts) == len(gpus) and "all" not in gpus:
+    if not {"=", ":"} & {*text} and len(parts) == len(gpus) and "all" not in gpus:
         return [
             (one if isinstance(one, Gpu) else gpus_of(one)[1], price) for one, price in zip(gpus, parts, strict=True)
         ]
     pairs: list[tuple[Gpu | str, Any]] = []
     for part in parts:
-        name, equals, price = part.partition("=")
+        name, equals, price = part.partition("=") if "=" in part else part.rpartition(":")
         if not equals:
             raise AttncalcError(f"--price: '{truncate(part)}' is not a GPU with its price", _EXAMPLE)
         pairs.append((name, price))
