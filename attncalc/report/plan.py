@@ -280,7 +280,7 @@ def _expected(row: Row, at_best: int | None, *, has_reason: bool) -> str:
         return f"{text}: --efficiency {number(float(row.demand.efficiency or 1))}"
     runs, share = plural(row.speed.runs.median_runs, "published run"), f"{row.speed.runs.median:.2g} of the best case"
     more = "; faster: --tpot 20/s" * (speed < LEAST_TOKENS_PER_SECOND and not row.demand.has_times)
-    if at_best:
+    if at_best and at_best < row.gpus:
         is_near = at_best < 0.7 * row.speed.runs.median * row.gpus  # the share is that of tokens/s at usual times
         more = f", for which {plural(at_best, 'GPU')} {'is' if at_best == 1 else 'are'} enough"
         more += "; the target is near the least time" * (is_near and row.demand.has_times)
@@ -553,7 +553,7 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     worst = "" if "worst" in hidden else "; worst, as 'fit -b': with all of it"
     if demand.rate is None:
         yield f"users: on average, with half of the output{worst}."
-    if plan.rows:
+    if any(row.speed for row in plan.rows):
         yield f"{'' if 'TTFT' in hidden else 'TTFT (first token) and '}TPOT (per token): {_case(plan)}."
     expected = _published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
