@@ -1,6 +1,6 @@
 """The reports of `attncalc gpus`: the known GPUs, and one GPU with all its facts and sources."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..hardware import Gpu
@@ -126,10 +126,9 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
 
 def gpu_figures(gpu: Gpu) -> tuple[Figure, ...]:
     """Return memory, bandwidth, and per dtype the peak FLOP/s and the ridge point."""
-    always = OF_GPU.filled("", gpu.name, memory=quantity(gpu.memory), bandwidth=quantity(gpu.bandwidth))
-    return (*always, *(figure for dtype, speed in gpu.flops for figure in _of_dtype(gpu, dtype, speed)))
-
-
-def _of_dtype(gpu: Gpu, dtype: str, speed: int) -> Iterator[Figure]:
-    yield PEAK.one(dtype, f"dense {dtype}").figure(quantity(speed), of=gpu.name)
-    yield RIDGE.one(dtype, f"ridge point in {dtype}, FLOP per byte").figure(gpu.ridge(dtype), of=gpu.name)
+    figures = [*OF_GPU.filled("", gpu.name, memory=quantity(gpu.memory), bandwidth=quantity(gpu.bandwidth))]
+    for dtype, speed in gpu.flops:
+        figures.append(PEAK.one(dtype, f"dense {dtype}").figure(quantity(speed), of=gpu.name))
+        ridge = RIDGE.one(dtype, f"ridge point in {dtype}, FLOP per byte")
+        figures.append(ridge.figure(gpu.ridge(dtype), of=gpu.name))
+    return tuple(figures)

@@ -22,7 +22,7 @@ from ..cost.experts import Routing
 from ..engines.expert_parallel import with_ranks
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..quantity import Constant, Ratio, maximum, named, ratio, symbol
+from ..quantity import Constant, Quantity, Ratio, maximum, named, ratio, symbol
 from ..records import NamedTuple
 from ..workload import Workload
 from .cache_read import ServingConfig
@@ -110,16 +110,21 @@ def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
     _check(resolved, load)
     steps = steps_of(resolved, load, "fewest")
     expected = steps_of(resolved, load, "expected") if resolved.model.has_experts else steps
-    work, expected_work = _work(resolved, load, steps), _work(resolved, load, expected)
+    requests = symbol("requests", resolved.requests_of_rank(load.requests)[0], "concurrent requests on one device")
+    output = symbol("output", load.output_tokens, "tokens of an output")
+    tokens = symbol("requests_of_copy", load.requests, "concurrent requests of the copy") * output
+    _, busy = _busiest(steps, requests, output - 1)
+    decodes = maximum(output - 1, 1)
+    all_of, others = _in_series(expected, requests, output - 1), _in_series(expected, requests - 1, decodes)
     drafts = resolved.args.speculative_tokens
     return LoadBounds(
         ttft=steps.alone.seconds,
         tpot=None if drafts else steps.decode.seconds,
-        tokens_per_second=None if drafts else work.tokens_per_second(),
-        bound_by=expected_work.bound_by,
+        tokens_per_second=None if drafts else ratio(tokens * busy.denominator, busy.numerator),
+        bound_by=_busiest(expected, requests, output - 1)[0],
         planning_ttft=expected.ttft,
-        planning_tpot=None if drafts else expected_work.seconds_per_token(expected),
-        planning_tokens_per_second=None if drafts else expected_work.tokens_per_second_in_series(expected),
+        planning_tpot=None if drafts else ratio(others.numerator, decodes * others.denominator),
+        planning_tokens_per_second=None if drafts else ratio(tokens * all_of.denominator, all_of.numerator),
     )
 
 
@@ -130,13 +135,8 @@ def _check(resolved: ResolvedRequest, load: Load) -> None:
         )
     if not resolved.model.main.has_cache:
         raise AttncalcError("an encoder has no output tokens", "give a decoder")
-    for name in ("requests", "prompt_tokens", "output_tokens"):
-        if getattr(load, name) < 1:
-            raise AttncalcError(f"{name} is {getattr(load, name)}, and must be at least 1", "give 1 or more")
-    if not 0 <= load.prefix_hit_rate <= 1:
-        raise AttncalcError(
-            f"prefix_hit_rate is {load.prefix_hit_rate}, and must be from 0 to 1", "give the share of cached tokens"
-        )
+    if min(load[:3]) < 1:
+        raise AttncalcError("requests, prompt and output must be at least 1", "give --prompt 4K --output-len 1K")
 
 
 def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
@@ -194,65 +194,32 @@ def _sum(a: Ratio, b: Ratio) -> Ratio:
     return ratio(a.numerator * b.denominator + b.numerator * a.denominator, a.denominator * b.denominator)
 
 
-class _Work(NamedTuple):
-    """The work of one device while all requests of a load pass once."""
+def _busiest(steps: Steps, requests: int, decodes: int) -> tuple[Bound, Ratio]:
+    """Return what all the prefills and decode steps of a device take longer for, and the seconds of it.
 
-    tokens: int  # output tokens of all devices
-    requests: int  # requests of the device
-    steps: int  # decode steps
-    prompt: int  # FLOP of one prompt's prefill
-    compute: int  # FLOP of all prefills and decode steps
-    memory: int  # bytes that all decode steps read
-    peak: int  # FLOP/s
-    bandwidth: int  # bytes/s
-
-    @property
-    def bound_by(self) -> Bound:
-        """What takes longer; 'compute' if both take as long."""
-        return "memory" if self.memory * self.peak > self.compute * self.bandwidth else "compute"
-
-    def tokens_per_second(self) -> Ratio:
-        """Return tokens/s if one of compute and memory is always busy."""
-        if self.bound_by == "memory":
-            return ratio(self.tokens * self.bandwidth, self.memory)
-        return ratio(self.tokens * self.peak, self.compute)
-
-    def tokens_per_second_in_series(self, steps: Steps) -> Ratio:
-        """Return tokens/s if decode steps wait for the prefills."""
-        seconds = self._in_series(steps, self.requests, self.steps)
-        return ratio(self.tokens * seconds.denominator, seconds.numerator)
-
-    def seconds_per_token(self, steps: Steps) -> Ratio:
-        """Return the time of a decode step and of its part of the other requests' prefills."""
-        decodes = maximum(self.steps, 1)
-        seconds = self._in_series(steps, self.requests - 1, decodes)
-        return ratio(seconds.numerator, decodes * seconds.denominator)
-
-    def _in_series(self, steps: Steps, prompts: int, decodes: int) -> Ratio:
-        """Return the seconds of so many prefills and decode steps."""
-        prefill, decode = _sum(ratio(self.prompt, self.peak), steps.prompt_sent), steps.tpot
-        return ratio(
-            prompts * prefill.numerator * decode.denominator + decodes * decode.numerator * prefill.denominator,
-            prefill.denominator * decode.denominator,
-        )
-
-
-def _work(resolved: ResolvedRequest, load: Load, steps: Steps) -> _Work:
-    on_rank, _ = resolved.requests_of_rank(load.requests)
-    requests = symbol("requests", on_rank, "concurrent requests on one device")
-    output = symbol("output", load.output_tokens, "tokens of an output")
-    prompt = named(steps.prompt.flops, "flops_prompt", "FLOP of the prefill of a prompt")
+    It is 'compute' if both take as long.
+    """
     decode = named(steps.decode.flops, "flops", "FLOP of a decode step")
     by_memory = steps.decode.by_memory  # bytes over bytes/s; with layers on the host both times its bandwidth
     read = named(by_memory.numerator, "bytes_read", "bytes that a decode step reads")
-    everywhere = symbol("requests_of_copy", load.requests, "concurrent requests of the copy")
-    return _Work(
-        tokens=everywhere * output,
-        requests=requests,
-        steps=output - 1,
-        prompt=prompt,
-        compute=requests * prompt + (output - 1) * decode,
-        memory=(output - 1) * read,
-        peak=named(steps.decode.by_compute.denominator, "peak", "dense FLOP/s"),
-        bandwidth=named(by_memory.denominator, "bandwidth", "bytes/s of the memory"),
+    compute, peak = _of_prompt(steps)
+    seconds = ratio(requests * compute + decodes * decode, peak)
+    reading = ratio(decodes * read, named(by_memory.denominator, "bandwidth", "bytes/s of the memory"))
+    if reading.numerator * seconds.denominator > seconds.numerator * reading.denominator:
+        return "memory", reading
+    return "compute", seconds
+
+
+def _in_series(steps: Steps, prompts: int, decodes: int) -> Ratio:
+    """Return the seconds of so many prefills and decode steps, one after the other."""
+    prefill, decode = _sum(ratio(*_of_prompt(steps)), steps.prompt_sent), steps.tpot
+    return ratio(
+        prompts * prefill.numerator * decode.denominator + decodes * decode.numerator * prefill.denominator,
+        prefill.denominator * decode.denominator,
     )
+
+
+def _of_prompt(steps: Steps) -> tuple[Quantity, Quantity]:
+    """Return the FLOP of a prompt's prefill, and the FLOP/s."""
+    peak = named(steps.decode.by_compute.denominator, "peak", "dense FLOP/s")
+    return named(steps.prompt.flops, "flops_prompt", "FLOP of the prefill of a prompt"), peak

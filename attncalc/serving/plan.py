@@ -25,7 +25,15 @@ from .weights import weights
 
 MOST_CANDIDATES = 1_000_000
 """Candidates of the largest plan."""
-SORT_KEYS = ("gpus", "price", "price-per-token", "time-per-token", "headroom", "tokens-per-second")
+SORT_KEYS: dict[str, Callable[["Row"], float]] = {
+    "gpus": lambda row: row.gpus,
+    "price": lambda row: float(row.price or 0),
+    "price-per-token": lambda row: float(row.price_per_million or math.inf),
+    "time-per-token": lambda row: row.tpot,
+    "headroom": lambda row: -row.headroom,
+    "tokens-per-second": lambda row: -float(row.tokens_per_second or 0),
+}
+"""{what rows are sorted by: a number of which the first row has the least}."""
 LEAST_TOKENS_PER_SECOND = 5
 """What a user who reads along needs at least: some 250 words per minute."""
 NO_USERS_LIMIT = 1 << 20
@@ -166,6 +174,11 @@ class Row(NamedTuple):
     def headroom(self) -> float:
         """The part of the users that could be added: 0.22 if 500 ask and 612 are served; infinite without a limit."""
         return float("inf") if self.users is None else self.users / self.asked - 1
+
+    @property
+    def tpot(self) -> float:
+        """Seconds per output token; infinite if they are not known."""
+        return float(self.speed.tpot) if self.speed else math.inf
 
     @property
     def tokens_per_second(self) -> Ratio | None:
@@ -552,20 +565,15 @@ def not_dominated(found: Sequence[Row]) -> list[Row]:
 
     Of rows with equal costs the one with the most users is kept, and of these the first.
     """
-    kept = [
-        (i, one)
-        for rows in grouped((one.candidate.group, (i, one)) for i, one in enumerate(found)).values()
-        for i, one in rows
-        if not any(_is_better(other, one, first=j < i) for j, other in rows if j != i)
-    ]
-    return [one for _, one in sorted(kept, key=lambda numbered: numbered[0])]
 
+    def is_better(one: Row, other: Row) -> bool:
+        if costs(one) != costs(other):
+            return all(a <= b for a, b in zip(costs(one), costs(other), strict=True))
+        return one.headroom > other.headroom or (one.headroom == other.headroom and place[id(one)] < place[id(other)])
 
-def _is_better(one: Row, other: Row, *, first: bool) -> bool:
-    a, b = costs(one), costs(other)
-    if a != b:
-        return all(x <= y for x, y in zip(a, b, strict=True))
-    return one.headroom > other.headroom or (one.headroom == other.headroom and first)
+    place = {id(one): i for i, one in enumerate(found)}
+    groups = grouped((one.candidate.group, one) for one in found)
+    return [one for one in found if not any(is_better(other, one) for other in groups[one.candidate.group])]
 
 
 # The plan
@@ -738,27 +746,8 @@ def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
     """
 
     def key(one: Row) -> tuple[float, ...]:
-        split, unknown = one.candidate.split, float("inf")
-        tpot = float(one.speed.tpot) if one.speed else unknown
-        first = {
-            "gpus": one.gpus,
-            "price": float(one.price or 0),
-            "price-per-token": float(one.price_per_million or unknown),
-            "time-per-token": tpot,
-            "headroom": -one.headroom,
-            "tokens-per-second": -float(one.tokens_per_second or 0),
-        }[sort]
-        return (
-            one.candidate.verdict != "fits",
-            one.is_slow,
-            first,
-            one.gpus,
-            one.nodes,
-            tpot,
-            split.pp,
-            split.dp,
-            -one.headroom,
-            -one.asked,
-        )
+        split, first = one.candidate.split, SORT_KEYS[sort](one)
+        best = (one.candidate.verdict != "fits", one.is_slow, first, one.gpus, one.nodes, one.tpot)
+        return (*best, split.pp, split.dp, -one.headroom, -one.asked)
 
     return sorted(found, key=key)
