@@ -275,8 +275,7 @@ class Gpu:
 
     @property
     def link_symbol(self) -> Quantity:
-        source = "of its link" if self.link else "of PCIe 4.0 x16"
-        return symbol("link", self.link or PCIE, f"bytes/s {source} to other GPUs")
+        return symbol("link", self.link or PCIE, f"bytes/s to other GPUs{'' if self.link else ' over PCIe 4.0 x16'}")
 
     @property
     def bandwidth_symbol(self) -> Quantity:

@@ -90,6 +90,7 @@ def test_pipeline_stages_work_in_parallel() -> None:
         ),
     )
     found = bounds_of_load(on(model, gpus=2, pp=2), Load(2, 3, 3))
+    assert exactly(found.planning_ttft) == 2 * exactly(found.ttft)  # a prompt passes one after the other
     assert exactly(found.tpot) == Fraction(2 * (128 + 16 * 5), 10)
     assert exactly(found.planning_tpot) == (Fraction("0.48") + 2 * Fraction("41.6")) / 2
 

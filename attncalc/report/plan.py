@@ -581,9 +581,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
 
 def _case(plan: Plan) -> str:
     """Return what the times are."""
-    if plan.demand.efficiency:
-        return f"estimates with --efficiency {number(float(plan.demand.efficiency))}"
-    return "median run; --efficiency 1: best case"
+    given = plan.demand.efficiency
+    return f"estimates with --efficiency {number(float(given))}" if given else "median run; --efficiency 1: best case"
 
 
 def _models(plan: Plan) -> list[str]:

@@ -711,9 +711,10 @@ def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
         if target is not None and shortest is not None and shortest[0] > target:
             seconds, one, speed = shortest
             best = f"; at best {quotient(seconds * speed.runs.median, SECONDS)} (--efficiency 1)" if speed.runs else ""
-            place = f"{one.gpu.name}, {one.split.words}"
-            least = f"{quotient(seconds, SECONDS)} ({place}), {seconds / target:.3g} x as long{best}"
-            return f"--{name} {quotient(target, SECONDS)}, and the shortest is {least}"
+            least = (
+                f"{quotient(seconds, SECONDS)} ({one.gpu.name}, {one.split.words}), {seconds / target:.3g} x as long"
+            )
+            return f"--{name} {quotient(target, SECONDS)}, and the shortest is {least}{best}"
     return ""
 
 
