@@ -286,7 +286,9 @@ def test_sglang_may_start_if_only_the_least_memory_holds_nothing(ask: Ask) -> No
 
 
 def test_full_and_roofline_add_to_the_screen(ask: Ask) -> None:
-    default, full, roofline = (ask(*QWEN, *more).out for more in ((), ("--full",), ("--roofline",)))
+    default, full, roofline, both = (
+        ask(*QWEN, *more).out for more in ((), ("--full",), ("--roofline",), ("--roofline", "--full"))
+    )
     assert "vLLM will" not in default
     assert "lower bound" not in default
     assert full.startswith(default.partition("\n\n")[0])
@@ -295,7 +297,9 @@ def test_full_and_roofline_add_to_the_screen(ask: Ask) -> None:
     assert "vLLM will" in full
     assert "lower bound" not in full
     assert "lower bound" in roofline
-    assert "MLA-512" in roofline
+    assert "MLA-512" not in roofline
+    assert len(roofline.splitlines()) <= 23  # a terminal of 24, less one for the prompt
+    assert "MLA-512" in both
     assert ask(*QWEN, "--json") == ask(*QWEN, "--json", "--full", "--roofline")
 
 

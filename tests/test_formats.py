@@ -94,7 +94,7 @@ def test_latex_has_the_cells_of_the_screen(report: Report) -> None:
     written = FORMATS["latex"].render(report)
     expected = [(stripped(t.header_rows), stripped(t.rows)) for t in tables(report)]
     assert list(latex_tables(written)) == [tuple(titled(part, report) for part in table) for table in expected]
-    for note in report.shown_notes or report.notes:
+    for note in report.screen_notes:
         assert f"% {note}\n" in written
 
 
@@ -102,7 +102,7 @@ def test_latex_has_the_cells_of_the_screen(report: Report) -> None:
 def test_html_has_the_cells_of_the_screen(report: Report) -> None:
     page = Page(FORMATS["html"].render(report))
     assert page.tables == [(stripped(html_header(t)), stripped(t.rows)) for t in tables(report)]
-    for line in (*report.heading[1:], *(report.shown_notes or report.notes)):
+    for line in (*report.heading[1:], *report.screen_notes):
         assert line in page.paragraphs
 
 

@@ -157,8 +157,6 @@ def notes(report: Report) -> str:
 @each(
     ("report", "words"),
     [
-        (lambda: params_report(load("gpt3")), "57,982,058,496"),
-        (lambda: params_report(load("gpt3")), "33 %"),
         (lambda: kv_report(load("gpt2"), Workload.decode(1, 4096)), "warning: context 4,096"),
         (lambda: kv_report(load("llama2-7b"), Workload.decode(1, 8192)), "beyond the model's maximum of 4,096"),
         (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 131072)), "52 of 62 layers attend to a window"),

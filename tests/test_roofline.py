@@ -461,7 +461,7 @@ def test_figures_keep_their_names_and_labels_name_a_bound() -> None:
     more = roofline_facts(bounds)
     assert (more["prefill_bound_by"], more["decode_bound_by"], more["gpu"]) == ("compute", "memory", "h100-80gb")
     notes = " ".join(roofline_notes(model, workload, bounds))
-    assert "Times are of one of 2 devices, without the communication between them." in notes
+    assert "without the communication between the 2 devices" in notes
     assert f"At a context of {workload.context:,} tokens decode is memory-bound at every batch" in notes
 
 

@@ -231,7 +231,7 @@ def test_two_axes_are_a_grid_of_one_figure(ask: Ask) -> None:
     """80 layers x 2 x 8 KV heads x 128 x 2 B are 320 KiB per token: 320 MiB at 1,024 tokens; MHA has 64 heads."""
     answer = ask("sweep", "llama2-70b", "--attention", "mha,gqa:8,mqa", "-c", "1K:4K:x2", "--format", "table")
     assert answer.out == (
-        "kv_cache in MiB, context across\n"
+        "kv_cache in MiB by context\n"
         "model llama2-70b\n\n"
         "  attention  1,024  2,048   4,096\n"
         "  mha        2,560  5,120  10,240\n"
@@ -245,8 +245,8 @@ def test_a_grid_shows_the_figure_that_is_asked_for(ask: Ask) -> None:
     default, shown, verdicts = (
         ask("sweep", *arguments, *more) for more in ((), ("--show", "max_batch"), ("--show", "verdict"))
     )
-    assert default.out.startswith("concurrency, context across\n")
-    assert shown.out.startswith("max_batch, context across\n")
+    assert default.out.startswith("concurrency by context\n")
+    assert shown.out.startswith("max_batch by context\n")
     assert "does not fit" in verdicts.out
     assert ask("sweep", *arguments, "--show", "max_batch", "--columns", "verdict").code == 2
 

@@ -11,8 +11,8 @@ def test_a_cache_doubles_with_the_context(ask: Ask) -> None:
 def test_kv_names_the_context_at_which_the_cache_is_as_large_as_the_weights(ask: Ask) -> None:
     # 124,439,808 parameters x 4 B / (2 tensors x 12 layers x 768 x 4 B) = 6,751.3 tokens; in 8 sequences 843.9
     for batch, context in ((1, "6,752"), (8, "844")):
-        assert f" a cache as large {context} tokens " in " ".join(ask("kv", "gpt2", "-b", batch).out.split()) + " "
-    assert "as large" not in ask("kv", "mistral-7b-v0.1").out  # every layer has a window
+        assert f" a cache of that size {context} tokens " in " ".join(ask("kv", "gpt2", "-b", batch).out.split()) + " "
+    assert "of that size" not in ask("kv", "mistral-7b-v0.1").out  # every layer has a window
 
 
 def test_windows_that_are_full_do_not_grow(ask: Ask) -> None:

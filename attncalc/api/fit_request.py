@@ -178,7 +178,7 @@ def fit_request(
         size = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
     if traffic and "context" not in size and not (is_logged or longest):
         size["context"] = min(int(traffic.worst_tokens), model.max_context or NO_LIMIT)
-        given.append(f"--context {size['context']} is that of these requests; -c sets another.")
+        given.append(f"--context {size['context']} is the length of these requests; -c sets another.")
     if "served_model" in values and "weights_dtype" in values:
         deployment["checkpoints"] = {values["weights_dtype"]: values["served_model"]}
     dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__}

@@ -52,7 +52,7 @@ class ScreenOptions(Options):
         typer.Option("--quants", help="List types of GGUF files by the context they hold: of a model, or in a folder."),
     ] = False
     roofline: Annotated[
-        bool, typer.Option("--roofline", help="Also show lower bounds of time: also with other attention.")
+        bool, typer.Option("--roofline", help="Show lower bounds of time; with --full also with other attention.")
     ] = False
 
 

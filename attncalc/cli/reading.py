@@ -184,7 +184,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     models = [item.text for item in items if item.kind == "model" and preset_of(item.text)]
     if models and not load(models[0]).main.has_cache:
         votes |= {"fit": 0, "memory": votes["memory"] + votes["fit"] * (votes["train"] < 2)}  # an encoder has no cache
-    if typed:
+    if typed:  # of a command that draws nothing, `compare` draws the figures
+        votes["compare"] += any(item.text == "--plot" for item in items)
         votes[typed] = 99
     return sorted(votes.items(), key=lambda one: -one[1])
 
@@ -710,7 +711,7 @@ class Reading:
 
     def _choose_context(self) -> None:
         """Replace a context of 0 by the model's own, and let a very long one be the longest that fits."""
-        own = own_context(self._arguments[0]) if self._arguments else 0
+        own = self._longest_context
         usual = " ".join(self._found.get("--context", ()))
         if "--prompt" in self._found and usual in self.assumed:  # 'how many users with 8K input and 2K output'
             del self._found["--context"]
@@ -752,6 +753,10 @@ class Reading:
             self.lacks.append(f"each row has the GPU alone; to run both on it, give each a share, as {share}")
         fewest = is_open and bool(listed) and listed <= {"--gpu", "--batch"} and not re.match(r"\d+x", gpu)
         self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
+        shared, given = self._longest_context, {*self._found, *(one.split()[0] for one in self.missing)}
+        if len(self._arguments) > 1 and shared and given.isdisjoint(("--context", "--prompt", "--train")):
+            self._found["--context"] = ("--context", str(shared))
+            self.assumed.append(f"--context {shared} (the longest that all these models support)")
 
     def _divide_users(self) -> None:
         """Refuse users of each model: 'llama3-8b for 300 users and gpt2 for 50' asks for no combination of both."""
@@ -797,6 +802,11 @@ class Reading:
             self._found["--attention"] = (name, ",".join(values))
 
     @property
+    def _longest_context(self) -> int:
+        """The longest context that all models support; 0 unless all are built-in."""
+        return min(map(own_context, self._arguments), default=0)
+
+    @property
     def _asks_models(self) -> bool:
         """Whether the question is which model: 'largest model'."""
         return any(item.idea is not None and item.idea.means.startswith("presets | fit") for item in self._items)
@@ -834,6 +844,9 @@ class Reading:
                 given.add(example.split()[0])
         self._hold_prefix()
         self._within_context()
+        for i, (name, _, usual) in enumerate(one.partition(" ") for one in self.missing):
+            if name == "--context" and 0 < (own := self._longest_context) < parse_count(usual, ""):
+                self.missing[i] = f"--context {own}"
 
     def _hold_prefix(self) -> None:
         """Let the prompt be the shared prefix with a request's own tokens, and an assumed one exceed the prefix."""

@@ -88,8 +88,8 @@ class Bar(NamedTuple):
 
 
 def gib(size: int) -> str:
-    """Return a size in GiB without its unit: '4.1'."""
-    return f"{size / GIB:.1f}"
+    """Return a size in GiB without its unit: '4.1', '1,024'."""
+    return f"{size / GIB:,.{1 if size < 1000 * GIB else 0}f}"
 
 
 def gib_range(low: int, high: int) -> str:

@@ -231,10 +231,7 @@ def _model_notes(models: Sequence[tuple[ModelSpec, Workload]]) -> tuple[str, ...
 def _decode_notes(models: Sequence[ModelSpec]) -> list[str]:
     notes = [f"Decode: {note}" for model in models for note in kind_notes(model, past=True)]
     if any(model.has_experts for model in models):
-        notes.append(
-            "FLOP/byte: a decode step reads the expected number of experts per layer, E (1 - (1 - k / E)^B) of tokens "
-            "that pick k of E at random."
-        )
+        notes.append("FLOP/byte: B tokens that pick k of E experts read E (1 - (1 - k / E)^B) of them.")
     return notes
 
 

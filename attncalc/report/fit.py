@@ -49,8 +49,9 @@ VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "d
 def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = False, with_bounds: bool = True) -> Report:
     """Return what fits with one engine. Raises AttncalcError as `fit` does.
 
-    `full` adds blocks, limits, all notes and the lines that the engine logs to the screen, `roofline` the lower bounds
-    of time. Other formats always have all figures and notes, but none of these bounds without `with_bounds`.
+    `roofline` shows the lower bounds of time in place of what fits. `full` shows both, with blocks, limits, all notes
+    and the lines that the engine logs. Other formats always have all figures and notes, but none of these bounds
+    without `with_bounds`.
     """
     return answer_report(Answer.to(request), full=full, roofline=roofline, with_bounds=with_bounds)
 
@@ -83,18 +84,15 @@ def answer_report(
         bar=bar,
         draw=lambda: _picture(answer, bar),
     )
-    if not full and not roofline:
-        return _on_one_screen(report, answer, figures, on_screen)
-    tables = [*_answer_tables(answer, figures, answer.changes)]
-    if full or resolved.engine.is_placed(resolved.args):
-        tables += devices_table(answer)
-    if full:
-        tables += [lines_table(model_heading(result)), *cache_tables(answer, figures, details)]
-        tables += [limits_table(answer, figures)] if result.verdict != "fits" else []
-        tables += per_user.tables
+    of_roofline = bounds if roofline else None
+    if not full:
+        return _on_one_screen(report, answer, figures, on_screen, of_roofline)
+    tables = [*_answer_tables(answer, figures, answer.changes), *devices_table(answer)]
+    tables += [lines_table(model_heading(result)), *cache_tables(answer, figures, details)]
+    tables += [limits_table(answer, figures)] if result.verdict != "fits" else []
     return report._replace(
-        tables=(*(bounds.tables if roofline else ()), *tables),
-        shown_notes=shown_notes(on_screen, answer, bounds.notes if roofline else None, full=full),
+        tables=(*(bounds.tables if roofline else ()), *tables, *per_user.tables),
+        shown_notes=shown_notes(on_screen, answer, of_roofline, full=True),
     )
 
 
@@ -126,19 +124,30 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
     return (*capacity, *command_table(launch_command(answer.resolved)))
 
 
-def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...]) -> Report:
+def _on_one_screen(
+    report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...], bounds: Section | None
+) -> Report:
     """Return the report with the tables and the notes of the default screen, which has at most HEIGHT lines.
 
-    If all changes take more, then only the best of each cost are shown, without the table of devices.
+    If all changes take more, then only the best of each cost are shown, without the table of devices. With the bounds
+    of time there is no table of what fits, which the verdict says.
     """
     changes = answer.changes
-    devices = devices_table(answer) if answer.resolved.engine.is_placed(answer.resolved.args) else ()
+    times, *other_times = bounds.tables if bounds and bounds.tables else [None]
+    is_placed = answer.resolved.engine.is_placed(answer.resolved.args)
+    devices = devices_table(answer) if is_placed and times is None else ()
+    fits = answer.result.verdict == "fits"
+    in_full = ["other attention"] * bool(other_times)
+    in_full += ["what fits"] * bool(times and fits)
+    in_full += ["budget", "blocks", "log lines"]
 
     def with_changes(shown: Sequence[Suggestion], *more: Table) -> Report:
         left_out = [plural(len(changes) - len(shown), "change")] if len(shown) < len(changes) else []
+        tables = _answer_tables(answer, figures, shown)
+        if times:
+            tables = (times, *(table for table in tables if not (fits or table.code)))
         return report._replace(
-            tables=(*_answer_tables(answer, figures, shown), *more),
-            shown_notes=shown_notes(notes, answer, more=("the budget", "blocks", "log lines", *left_out)),
+            tables=(*tables, *more), shown_notes=shown_notes(notes, answer, bounds, more=(*in_full, *left_out))
         )
 
     whole = with_changes(changes, *devices)
@@ -156,22 +165,24 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
 def shown_notes(
     notes: tuple[str, ...],
     answer: Answer,
-    of_roofline: tuple[str, ...] | None = None,
+    bounds: Section | None = None,
     *,
     full: bool = False,
-    more: tuple[str, ...] = ("the budget", "blocks", "log lines"),
+    more: tuple[str, ...] = ("budget", "blocks", "log lines"),
 ) -> tuple[str, ...]:
     """Return the notes of the screen: by default the decisive ones, and a last line about --full and --roofline.
 
-    `of_roofline` are None if the screen does not have it; `more` is what --full adds besides notes.
+    `bounds` is None if the screen has no roofline, of whose notes the first says what is assumed; `more` is what --full
+    adds besides notes.
     """
-    decisive = [note for note in notes if full or is_decisive(note)]
-    left_out = len(notes) - len(decisive)
+    of_bounds = bounds.notes if bounds else ()
+    decisive = [note for note in notes if full or is_decisive(note)] + [*of_bounds[: None if full else 1]]
+    left_out = len(notes) + len(of_bounds) - len(decisive)
     *parts, last = (*more, *([plural(left_out, "note")] if left_out else ())) or ("",)
     hints = [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"] if last and not full else []
-    if of_roofline is None and answer.has_bounds:
+    if bounds is None and answer.has_bounds:
         hints.append("--roofline adds times")
-    return (*decisive, *(of_roofline or ()), *([f"{'; '.join(hints)}."] if hints else []))
+    return (*decisive, *([f"{'; '.join(hints)}."] if hints else []))
 
 
 # The heading, the bar and the picture
@@ -257,10 +268,10 @@ def _verdict(found: Answer, with_speed: bool) -> str:
         starts = "STARTS" if budget.kv_memory_low else "MAY START"
         about = "about " if budget.kv_memory_low < budget.kv_memory_high else ""
         answer = f"{starts} with requests up to {about}{count(longest)} tokens"
-    if maximum is not None and workload.batch > maximum:
+    if maximum is not None and workload.batch > maximum and not held:
         each = f"{per_replica}; each" if per_replica else f"; {resolved.engine.title}"
         return f"{answer}: {batch}{each} runs at most {count(maximum)}."
-    if beside := _beside_the_cache(result):
+    if not held and (beside := _beside_the_cache(result)):
         return f"{answer}: {beside}."
     used, speed = _used(result), _speed(found, on_gpus) if with_speed else ""
     start = f"{answer}:"

@@ -72,7 +72,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
         workload_facts(resolved.model, resolved.workload, resolved.engine.name),
         (*engines[0].figures.values(), *bounds.figures),
         tuple(layers),
-        (_table(engines), *per_user.tables, *(bounds.tables if roofline else ())),
+        (_table(engines), *per_user.tables, *(bounds.tables[: None if full else 1] if roofline else ())),
         tuple(dict.fromkeys((*refusals, *notes, *bounds.notes))),
         (*term_figures(first.result.budget), *per_user.terms, *bounds.terms),
         {
@@ -83,7 +83,11 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
             "roofline": bounds.extra,
         },
         verdict=best,
-        shown_notes=(*refusals, *shown_notes(notes, first, bounds.notes if roofline else None, full=full, more=())),
+        shown_notes=(
+            *refusals,
+            notes[0],
+            *shown_notes(notes[1:], first, bounds if roofline else None, full=full, more=()),
+        ),
         draw=lambda: _picture(engines, verdict),
     )
 
@@ -175,6 +179,6 @@ def _notes(engines: Sequence[_Supported]) -> tuple[str, ...]:
     """Return the notes. One that all engines share has no prefix; any other starts with its engines' names."""
     titles = grouped((note, engine.title) for engine in engines for note in fit_notes(engine.answer))
     return (
-        "bytes: 'lower' is a lower bound, the tokens themselves; 'reserved' is what the engine allocates.",
+        "bytes: 'lower' is a lower bound; 'reserved' is what the engine allocates.",
         *(note if len(names) == len(engines) else f"{', '.join(names)}: {note}" for note, names in titles.items()),
     )

@@ -30,10 +30,12 @@ class _Quant(NamedTuple):
 def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: int | None) -> Report:
     """Return what each quant holds, the largest first, and the command for the largest that holds the context.
 
-    `requests` are (name of the quant, its request). Without `context`, it is a useful one. Raises AttncalcError as
+    `requests` are (name of the quant, its request). Without `context`, it is a useful one, or the
+    model's own if that is shorter. Raises AttncalcError as
     `fit` does.
     """
-    wanted = context or USEFUL_CONTEXT
+    own = max(request.model.max_context or USEFUL_CONTEXT for _, request in requests)
+    wanted = context or min(USEFUL_CONTEXT, own)
     answers = [(name, Answer.to(request)) for name, request in requests]
     found = [_Quant(name, one, answer_figures(one), sure_limits(one.resolved)[0]) for name, one in answers]
     quants = sorted(found, key=lambda one: (-one.figures["weights"].whole, one.name in _RARE))

@@ -332,5 +332,5 @@ def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quant
     notes += kind_notes(model, past=bool(workload.past))
     if workload.lengths:
         notes.append("Projections and MLP run over the padded batch; exact scores count real tokens only.")
-    notes.append("Only matrix products are counted: no softmax, norms, activations or table look-ups.")
+    notes.append("Only matrix products are counted, not softmax, norms or activations.")
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

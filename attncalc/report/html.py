@@ -76,7 +76,7 @@ def _blocks(report: Report, *, explain: bool) -> list[str]:
     blocks += [_table(table) for table in report.tables]
     if explain:
         blocks += [_lines(lines) for lines in explain_figures(report.figures_to_explain)]
-    blocks += [_paragraph(note) for notes in report.note_blocks for note in notes]
+    blocks += [_paragraph(note) for note in report.screen_notes]
     blocks += [_table(table) for table in report.footer]
     return blocks
 

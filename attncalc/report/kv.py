@@ -201,7 +201,7 @@ def _comparison_table(
         factor = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total and per_device else ""
         rows.append((figure.label, figure.human, factor))
         if name == "weights" and factor and (context := _context_of(model, workload, figure.whole, engine)):
-            rows.append(("  a cache as large", f"{count(context)} tokens", ""))
+            rows.append(("  a cache of that size", f"{count(context)} tokens", ""))
     return Table((LABEL, Column(), Column()), tuple(rows))
 
 

@@ -69,7 +69,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     blocks += _tabulars(report.tables, report.titles)
     if explain:
         blocks += [_typewriter(lines) for lines in explain_figures(report.figures_to_explain, _WIDTH)]
-    blocks += [_comments(notes) for notes in report.note_blocks]
+    blocks += [_comments(report.screen_notes)] if report.screen_notes else []
     blocks += _tabulars(report.footer)
     return "\n\n".join(blocks) + "\n"
 

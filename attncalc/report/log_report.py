@@ -29,7 +29,8 @@ from .fit_figures import answer_figures, detail_figures
 from .fit_notes import fit_notes
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
 from .lists import WIDTH, wrapped
-from .report import LABEL, Column, Report, Table, heading, times
+from .notes import is_decisive
+from .report import LABEL, Column, Report, Section, Table, heading, times
 from .text import first_that_fits
 from .users import users_section
 
@@ -48,8 +49,6 @@ _LABELS = {
 """{the cause that a message states: what it means for the engine}, if that did start."""
 _MOST_CHANGES = 7
 """Changes on the screen without --full, if there is room."""
-_ROWS = 23
-"""Lines of a terminal of 24 rows, without the next prompt."""
 
 
 def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = None, *, full: bool = False) -> Report:
@@ -100,9 +99,9 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     if other_model:
         shown = (NAME_THE_LOGS_MODEL,)
     elif diagnosis is None and not is_waiting:
-        users, figures = users_section([answer]), answer_figures(answer)
-        tables += (*users.tables, *cache_tables(answer, figures, detail_figures(answer.result, figures)))
-        shown = tuple(dict.fromkeys((*notes, *fit_notes(answer), *users.notes)))
+        fitting = _fitting(answer, full=full)
+        tables += fitting.tables
+        shown = tuple(dict.fromkeys((*notes, *fitting.notes)))
     report = report._replace(
         heading=model_heading(answer.result) if diagnosis is None else _heading(request, answer, log, full=full),
         verdict=None,
@@ -114,6 +113,16 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         footer=(),  # the log has the engine's own lines
     )
     return report if diagnosis is None or full else _within_a_screen(report, diagnosis, given)
+
+
+def _fitting(answer: Answer, *, full: bool) -> Section:
+    """Return what fits beside the log's figures: the users that were asked for; if `full`, also the cache and notes."""
+    users, figures = users_section([answer]), answer_figures(answer)
+    notes = (*fit_notes(answer), *users.notes)
+    if not full:
+        return users._replace(notes=(*filter(is_decisive, notes), "--full adds the cache, its blocks and notes."))
+    cache = cache_tables(answer, figures, detail_figures(answer.result, figures))
+    return users._replace(tables=(*users.tables, *cache), notes=notes)
 
 
 def _with_logged_sizes(asked: FitRequest, log: StartupLog) -> tuple[FitRequest, tuple[str, ...]]:
@@ -148,7 +157,7 @@ def _with_context(diagnosis: Diagnosis, request: FitRequest, context: int) -> Di
 def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
     """Return the report with as many changes as a screen has room for, and at least with the first."""
     changes = (_changes(diagnosis, given, most) for most in range(_MOST_CHANGES, 0, -1))
-    return first_that_fits((report._replace(tables=(*report.tables, *tables)) for tables in changes), _ROWS)
+    return first_that_fits(report._replace(tables=(*report.tables, *tables)) for tables in changes)
 
 
 def _heading(request: FitRequest, answer: Answer, log: StartupLog, *, full: bool) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     blocks += [_table(table) for table in report.tables]
     if explain:
         blocks += [_code("text", lines) for lines in explain_figures(report.figures_to_explain)]
-    blocks += [f"> {_escaped(note)}" for notes in report.note_blocks for note in notes]
+    blocks += [f"> {_escaped(note)}" for note in report.screen_notes]
     blocks += [_table(table) for table in report.footer]
     return "\n\n".join(blocks) + "\n"
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..cost.activations import LayerActivations, activations
 from ..cost.common import compute_dtype
-from ..cost.kernels import KERNELS, HeldTensor
+from ..cost.kernels import KERNELS
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import ratio
@@ -142,26 +142,8 @@ def _tables(
         (Column("B"), list(map(count, sizes))),
         (Column("peak during", "left"), [largest.peaks[kernel].name for kernel in KERNELS]),
     )
-    tables = [matrix, column_table(peaks)]
-    tables.append(_live_table(largest))
-    if len(layers) > 1:
-        tables.append(_layer_table(layers))
-    return tuple(tables)
-
-
-def _live_table(layer: LayerActivations) -> Table:
-    """Return the tensors held at the peaks of math and flash, the largest first, without those below 0.1 %."""
-    rows: list[tuple[str, HeldTensor]] = []
-    for kernel in ("math", "flash"):
-        moment = layer.peaks[kernel]
-        tensors = sorted((t for t in moment.tensors if t.size >= moment.size / 1000), key=lambda t: -int(t.size))
-        rows += [(f"{kernel}, {moment.name}" if i == 0 else "", tensor) for i, tensor in enumerate(tensors)]
-    columns = (
-        (Column("tensors held at the peak", "left"), [label for label, _ in rows]),
-        unit_column("", [tensor.size for _, tensor in rows], BYTES),
-        (LABEL, [tensor.meaning for _, tensor in rows]),
-    )
-    return column_table(columns)
+    kinds = {(int(layer.score_matrix), *(layer.peaks[kernel].size for kernel in KERNELS)) for layer in layers}
+    return (matrix, column_table(peaks), *([_layer_table(layers)] if len(kinds) > 1 else []))
 
 
 def _layer_table(layers: tuple[LayerActivations, ...]) -> Table:
@@ -183,8 +165,8 @@ def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> t
         "Peaks are for inference, without the weights and the layer's input. The math kernel holds whole score "
         f"matrices, in fp32 whatever the dtype: {times(ratio(math, flash))} as much as flash, which holds none."
     )
-    if model.main.has_cache:
-        notes.append("'attncalc fit MODEL' counts the whole model, with weights and KV cache.")
+    whole = "'attncalc fit MODEL' counts the whole model, with weights and KV cache; " if model.main.has_cache else ""
+    notes.append(f"{whole}--explain shows the tensors of each peak.")
     if workload.past:
         notes.append("K and V of past tokens are in the cache, which 'attncalc kv' counts.")
     kinds = [layers.attention for _, layers in model.groups()]

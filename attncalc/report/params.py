@@ -7,7 +7,7 @@ from ..cost.params import LayerParams, Params, params
 from ..model import ModelSpec
 from ..quantity import Quantity, named, ratio
 from ..search import grouped
-from ..units import PARAMS, count, human
+from ..units import PARAMS, count
 from ..workload import Workload
 from .checkpoint import STORED, stored_by_dtype, stored_notes, stored_table, stored_weights
 from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, QUOTIENT, SUM, FigureRow, FigureRows, ratio_row
@@ -180,13 +180,7 @@ def _group_table(counted: Params) -> Table:
 
 
 def _notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
-    share = f"{100 * int(counted.attention) / int(counted.total):.0f} %" if counted.total else "0 %"
-    notes = [
-        f"Attention has {human(counted.attention, PARAMS)} of {human(counted.total, PARAMS)} parameters ({share}). "
-        f"Its matrices have {count(counted.attention_weights)}, without biases and norms."
-    ]
-    if counted.active != counted.total:
-        notes.append(f"A token uses {human(counted.active, PARAMS)} parameters: the router selects its experts.")
+    notes = []
     if model.head and model.head.tied:
         notes.append("The lm head is tied to the embedding: it adds no parameters.")
     if model.vocab_size and model.vocab_size % model.tp:

@@ -147,7 +147,7 @@ class Report(NamedTuple):
     # The verdict that begins the heading, by which a terminal colours it; None without one
     verdict: Verdict | None = None
     bar: Bar | None = None  # a bar below the heading
-    # The notes that a screen shows, without blank lines between them; None for all of them
+    # The notes that a screen shows; None for all of them
     shown_notes: tuple[str, ...] | None = None
     titles: Mapping[str, str] = MappingProxyType({})  # {name in a cell: the title that LaTeX prints instead}
     fail_if: tuple[Mapping[str, Any], ...] = ()  # the conditions of --fail-if and what they were tested on, for JSON
@@ -164,11 +164,8 @@ class Report(NamedTuple):
         return f"Report({self.command}: {self.heading[0]})"
 
     @property
-    def note_blocks(self) -> tuple[tuple[str, ...], ...]:
-        """The notes of the screen, in blocks that are separated by blank lines."""
-        if self.shown_notes is None:
-            return tuple((note,) for note in self.notes)
-        return (self.shown_notes,) if self.shown_notes else ()
+    def screen_notes(self) -> tuple[str, ...]:
+        return self.notes if self.shown_notes is None else self.shown_notes
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:

@@ -243,68 +243,67 @@ def _steps_table(
 
 
 def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
-    """Return the answer: 'At most 68 tokens/s for one request, 994 in total for 40: a decode step at context ...'.
+    """Return the answer: 'At most 68 tokens/s for one request, 994 in total for 40 requests. A decode step ...'.
 
     `of_most` has as many requests as fit.
     """
-    step, batch, rate = (
-        f"decode step at context {count(bounds.workload.context)}",
-        bounds.workload.batch,
-        float(bounds.tokens_per_second or 0),
-    )
+    batch, rate = bounds.workload.batch, float(bounds.tokens_per_second or 0)
+    answer = []
     if rate:
-        of_all = f" of {plural(batch, 'request')}" if batch > 1 else " for one request"
+        of_all = f"of {plural(batch, 'request')}" if batch > 1 else "for one request"
         if of_most and of_most.tokens_per_second:
-            of_all += f", {float(of_most.tokens_per_second):,.0f} in total for {count(of_most.workload.batch)}"
-        step = f"At most {rate:,.{1 if rate < 10 else 0}f} tokens/s{of_all}: a {step}"
-    steps = ((step[:1].upper() + step[1:], bounds.decode), ("A prefill", bounds.prefill))
+            total = f"{float(of_most.tokens_per_second):,.0f} in total"
+            of_all += f", {total} for {plural(of_most.workload.batch, 'request')}"
+        answer.append(f"At most {rate:,.{1 if rate < 10 else 0}f} tokens/s {of_all}.")
     larger = "" if bounds.compute_bound_batch is None else f" below batch {count(bounds.compute_bound_batch)}"
     larger = "" if bounds.host else larger or " at every batch"
-    return " ".join(
+    decode = f"A decode step at context {count(bounds.workload.context)}"
+    answer += [
         f"{name} takes at least {quotient(step.seconds, SECONDS)}, {step.bound_by}-bound"
-        f"{larger * (step is bounds.decode and step.bound_by == 'memory')} ({number(float(step.intensity))} FLOP/byte)."
-        for name, step in steps
+        f"{larger * (step is bounds.decode and step.bound_by == 'memory')}."
+        for name, step in ((decode, bounds.decode), ("A prefill", bounds.prefill))
         if step
-    )
+    ]
+    return " ".join(answer)
 
 
 def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tuple[str, ...]:
-    """Return the notes: what the bounds assume."""
+    """Return the notes. The first one says what the bounds assume; the others are details."""
     math, stored = bounds.math.dtype, bounds.weights_dtype.name
-    notes = [
+    devices = f", without the communication between the {model.tp} devices" if model.tp > 1 else ""
+    assumed = [
         f"Bounds, not estimates: the dense {math} peak and the bandwidth of {bounds.gpu.title}, with weights and cache "
-        "read once. Real software takes longer."
+        f"read once{devices}. Real software takes longer."
     ]
     if bounds.prompt != bounds.workload:
         prompt, length = count(bounds.prompt.context), count(workload.context)
-        notes.append(
+        assumed.append(
             f"The prefill is that of one prompt of {prompt} tokens without a cached prefix, and a decode step has "
             f"{plural(workload.batch, 'request')} of {length} tokens, their average length."
         )
-    notes += _math_notes(bounds, math, file_type(model) or stored)
-    if model.tp > 1:
-        notes.append(f"Times are of one of {model.tp} devices, without the communication between them.")
-    config = bounds.config
-    if config.stages > 1:
+    if bounds.config.drafts:
+        assumed.append(
+            f"Tokens per second have no bound here: a step verifies {plural(bounds.config.drafts, 'drafted token')} "
+            "per sequence, and how many it accepts is unknown."
+        )
+    if bounds.decode and bounds.host:
+        assumed.append(_host_note(bounds.host))
+    if workload.lengths:
+        assumed.append("All sequences are assumed to be as long as the longest.")
+    notes = [" ".join(assumed), *_math_notes(bounds, math, file_type(model) or stored)]
+    if (stages := bounds.config.stages) > 1:
         notes.append(
-            f"{count(config.stages)} stages: a decode step is split into as many micro-batches, of "
+            f"{count(stages)} stages: a decode step is split into as many micro-batches, of "
             f"{plural(bounds.micro_batch, 'sequence')} each, and a prefill so that all stages work in parallel."
         )
-    if config.drafts:
-        notes.append(
-            f"Tokens per second have no bound here: a step verifies {plural(config.drafts, 'drafted token')} per "
-            "sequence, and how many it accepts is unknown."
-        )
     if bounds.decode:
-        notes.append(_host_note(bounds.host) if bounds.host else _batch_note(bounds))
+        notes += [] if bounds.host else [_batch_note(bounds)]
         notes.append("Prefill computes logits only for the last token of each sequence.")
     if bounds.prefill_expected:
         notes += _expert_notes(model)
     cached = [spec for layers in model.main.layers for spec in layers.cache()]
     if any(spec.span.label == "pools" for spec in cached):
         notes.append("Pooled tokens are all read; if an indexer picks some of them, a step may be faster.")
-    if workload.lengths:
-        notes.append("All sequences are assumed to be as long as the longest.")
     return tuple(notes)
 
 

@@ -31,10 +31,10 @@ def _height(blocks: Sequence[Sequence[Line]]) -> int:
     return sum(map(len, blocks)) + len(blocks) - 1  # an empty line between two blocks
 
 
-def first_that_fits(screens: Iterable[Report], lines: int = HEIGHT) -> Report:
-    """Return the first of these screens, which get shorter, that has at most so many lines; or else the last one."""
+def first_that_fits(screens: Iterable[Report]) -> Report:
+    """Return the first of these screens, which get shorter, that has at most HEIGHT lines; or else the last one."""
     for screen in screens:
-        if height(screen) <= lines:
+        if height(screen) <= HEIGHT:
             break
     return screen
 
@@ -66,7 +66,9 @@ def layout(
     else:
         parts = (part for table in report.tables for part in ([table] if plain else divided(table, width)))
         blocks += [_table_lines(part, width, plain) for part in parts]
-    blocks += [[line for note in notes for line in _note_lines(note, text_width)] for notes in report.note_blocks]
+    blocks += (
+        [notes] if (notes := [line for note in report.screen_notes for line in _note_lines(note, text_width)]) else []
+    )
     blocks += [_table_lines(table, width, plain) for table in report.footer]
     if rows and report.verdict and _height(blocks) > rows:
         first = [re.split(r"(?<=\.) (?=[A-Z0-9])", line)[0] for line in report.heading]

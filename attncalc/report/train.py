@@ -119,9 +119,11 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
         shorter = shorter._replace(tables=(*others, *rest))
     rows = _change_rows(of.changes) if of.changes and height(shorter) > HEIGHT else []
     keeps_last = run.lora is None  # how many GPUs are enough
-    while height(shorter) > HEIGHT and len(rows) > 1:
-        rows.pop(-2 if keeps_last and len(rows) > 2 else -1)
+    while rows:
         shorter = shorter._replace(tables=(shorter.tables[0], _changes_table(rows)))
+        if height(shorter) <= HEIGHT or len(rows) == 1:
+            break
+        rows.pop(-2 if keeps_last and len(rows) > 2 else -1)
     return shorter
 
 
@@ -326,7 +328,7 @@ def verdict_text(of: Answer) -> str:
     needs = gib_range(result.low, result.high)
     on_each = " on each GPU" if run.gpus > 1 else ""
     if result.verdict is None or run.gpu is None:
-        return f"NEEDS {needs} GiB{on_each}: --gpu answers whether it fits."
+        return f"NEEDS {needs} GiB{on_each}: add --gpu to see whether it fits."
     memory, verdict = f"of {gib(run.gpu.memory)} GiB", VERDICTS[result.verdict]
     if run.gpus == 1 and run.lora is None:
         for change in of.changes:
@@ -430,7 +432,7 @@ def _changes_table(rows: Sequence[list[tuple[str, ...]]]) -> Table:
 
 
 def _fewest_table(of: Answer) -> Table:
-    columns = [Column("fewest, up to 1,024 GPUs", "left"), *map(Column, of.fewest[0][1])]
+    columns = [Column("fewest GPUs, up to 1,024", "left"), *map(Column, of.fewest[0][1])]
     rows = [
         (f"{gpu.name}, {gib(gpu.memory)} GiB", *(count(one.run.gpus) if one else "-" for one in by_way.values()))
         for gpu, by_way in of.fewest
@@ -531,7 +533,7 @@ def _fewest_notes(of: Answer) -> Iterator[str]:
         flags = dict.fromkeys(flag for text in changed for flag in re.split(" (?=--)", text) if flag)
         used = ", ".join(flag for flag in flags if not flag.startswith("--gpus"))
         if used:
-            yield f"{f'For {way}' if i else 'Fewest'} with {used}."
+            yield f"{f'For {way}:' if i else 'Fewest GPUs:'} {used}."
 
 
 def _weights_notes(run: Training, states: States) -> Iterator[str]:

@@ -171,7 +171,7 @@ def section_table(checks: Sequence[Check]) -> Table:
                 truncate(name, _MAX_NAME) if worst.difference else "",
             )
         )
-    columns = (LABEL, *map(Column, ("checks", "difference", "tolerance")), LABEL, Column("of the check", "left"))
+    columns = (LABEL, *map(Column, ("checks", "difference", "tolerance")), LABEL, Column("closest check", "left"))
     return Table(columns, tuple(rows), strong=frozenset(strong))
 
 

@@ -74,7 +74,7 @@ def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
     )
     if is_grid:
         across = _across(varying)
-        title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)}, {across.replace('_', ' ')} across"
+        title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)} by {across.replace('_', ' ')}"
     else:
         of_all = "" if len(cells) == len(sweep) else f" of {count(len(sweep))}"
         title = f"{count(len(cells))}{of_all} {'row' if len(sweep) == 1 else 'rows'}"
@@ -206,5 +206,5 @@ def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
     if sweep.need.fewest_gpus:
         notes.append("gpus: the fewest that hold the model and the batch; all figures are with as many.")
     elif sweep.can_have_fewest_gpus and any("does_not_fit" in row for row in cells):
-        notes.append("Without a number of GPUs a row has one: --fewest-gpus gives it as many as it needs.")
+        notes.append("Each row has one GPU: --fewest-gpus gives each as many as it needs.")
     return (warning, *notes) if (warning := context_warning(sweep)) else tuple(notes)
