@@ -137,8 +137,8 @@ def test_an_allocation_that_fails_after_the_start_stopped_the_server(ask: Ask, n
 def test_a_message_alone_does_not_say_that_the_server_did_not_start(ask: Ask) -> None:
     """With CUDA graphs in private pools, the cache was allocated before."""
     answer = ask_of(ask, "pasted-sglang-long-prefill", "")
-    assert "  OUT OF MEMORY: The cache left too little for the rest: 1.02 GiB were" in answer.out
-    assert "  OUT OF MEMORY: An allocation on the GPU" in ask_of(ask, "pasted-sglang-aiter-workspace", "").out
+    assert "OUT OF MEMORY: The cache left too little for the rest: 1.02 GiB were" in answer.out
+    assert "OUT OF MEMORY: An allocation on the GPU" in ask_of(ask, "pasted-sglang-aiter-workspace", "").out
 
 
 def test_a_log_without_a_model_says_what_its_cache_holds(ask: Ask, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_paste_is_answered_with_its_two_numbers_and_an_option(
 def test_a_message_comes_through_a_pipe_beside_a_command(tmp_path: Path, text: str, label: str) -> None:
     (tmp_path / "pasted").write_text(text, encoding="utf-8")
     answer = shell(f"attncalc < {tmp_path / 'pasted'}")
-    assert (answer.returncode, f"  {label}: " in answer.stdout) == (1, True)
+    assert (answer.returncode, answer.stdout.startswith(f"{label}: ")) == (1, True)
 
 
 def test_a_longer_context_is_computed_for_a_model_and_a_gpu(ask: Ask) -> None:

@@ -4,6 +4,7 @@ The files are lines of public threads, whose address is their first line. What a
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -394,7 +395,7 @@ KINDS = [
     (
         '{"error":"CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 14.75 GiB total capacity; 13.59 GiB already '
         'allocated; 10.81 MiB free; 13.72 GiB reserved in total by PyTorch)"}',
-        *("PyTorch", "20 MiB were wanted, 10.81 MiB of 14.75 GiB were free. Change", ""),
+        *("PyTorch", "20 MiB were wanted, 10.81 MiB of 14.75 GiB were free", ""),
     ),
     # https://github.com/th1nhhdk/local_ai_ocr/issues/11: 730 - 685.25 = 44.75 MiB
     (
@@ -436,7 +437,8 @@ def test_a_paste_has_the_cause_and_the_options_of_the_program_that_printed_it(
     answer = ask("fit", "--log", "-", stdin=text)
     screen, said = answer.out, " ".join(answer.out.split())
     assert answer.code == (0 if "NO FAILURE" in said or "no request waits" in said else 1)
-    assert said.startswith(title)
+    assert f"{title} " in f"{said} "
+    assert re.match("[A-Z ]+: ", said)
     assert reason in said
     assert option in said
     assert len(screen.splitlines()) <= 24
@@ -640,7 +642,7 @@ def test_a_message_of_mlx_has_its_options(ask: Ask) -> None:
         "[metal::malloc] Attempting to allocate {} bytes which is greater than the maximum allowed buffer size of {}"
     )
     answer = ask("fit", "--log", "-", stdin=f"RuntimeError: {tried} bytes.".format(36_507_222_016, 22_613_000_192))
-    assert answer.out.startswith("MLX  message\n")
+    assert "\nMLX  message\n" in answer.out
     assert "one buffer of 34.00 GiB was wanted, and Metal allows at most 21.06 GiB" in " ".join(answer.out.split())
     step = "I have 128GB memory. RuntimeError: [METAL] Command buffer execution failed: Insufficient Memory"
     assert "iogpu.wired_limit_mb=114688" in ask(step).out
@@ -652,7 +654,7 @@ def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, c
 
     The address of SGLang's thread names it.
     """
-    assert ask_of(ask, name).out.startswith("SGLang  ")
+    assert "\nSGLang  " in ask_of(ask, name).out
     lines = (FOLDER / f"pasted-{name}.log").read_text(encoding="utf-8").partition("\n")[2]
     alone = " ".join(ask("fit", "--log", "-", stdin=lines).out.split())
     assert "--engine " in alone

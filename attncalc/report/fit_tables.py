@@ -25,10 +25,9 @@ _WIDEST_CHANGE = 62
 """Columns of the options in the table of changes."""
 
 
-def lines_table(texts: Iterable[str], *, strong: bool = False) -> Table:
+def lines_table(texts: Iterable[str]) -> Table:
     """Return sentences as a table of one column."""
-    rows = tuple((text,) for text in texts)
-    return Table((LABEL,), rows, strong=frozenset(range(len(rows)) if strong else ()))
+    return Table((LABEL,), tuple((text,) for text in texts))
 
 
 def limit(figure: Figure) -> str:

@@ -35,14 +35,13 @@ def ranges(report: Report, names: Sequence[str]) -> Iterator[str]:
 
 def short(report: Report) -> str:
     """Return the answer in one line, or the first column of a list without one."""
-    sentences = (table.rows[i][0] for table in report.tables if not table.columns[1:] for i in sorted(table.strong))
-    answer = report.answer or report.extra.get("answer") or next(sentences, "")
-    answer = report.heading[0] if report.verdict else answer
-    if report.rows is not None and not answer:
+    answer = report.heading[0] if report.verdict else report.answer or report.extra.get("answer")
+    if answer:
+        return f"{answer}\n"
+    if report.rows is not None:
         return "".join(f"{_cell(next(iter(row.values())))}\n" for row in report.rows)
     first = report.figures[0]
-    exact = "" if first.exact == first.human else f"  {first.exact}"
-    return f"{answer or f'{first.label}  {first.human}{exact}'}\n"
+    return f"{first.label}  {first.human}{'' if first.exact == first.human else f'  {first.exact}'}\n"
 
 
 def _rows(report: Report) -> Sequence[Mapping[str, Any]]:

@@ -83,7 +83,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     load = None if diagnosis or other_model else load_state(request, log, comparison.memory, int(tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     verdict = _why(diagnosis, log) if diagnosis else _verdict(comparison, other_model)
-    tables = [lines_table([verdict], strong=True)]
+    tables = [lines_table([verdict])]
     is_waiting = load and (load.load is None or load.load.waiting) and comparison.agrees and not full
     shown: tuple[str, ...] | None = (_REST,) if is_waiting else None
     if diagnosis and full:
@@ -102,11 +102,14 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         fitting = _fitting(answer, full=full)
         tables += fitting.tables
         shown = tuple(dict.fromkeys((*notes, *fitting.notes)))
+    head = model_heading(answer.result) if diagnosis is None else _heading(request, answer, log, full=full)
+    words, *others = tables
+    (first,), *rest = words.rows
     report = report._replace(
-        heading=model_heading(answer.result) if diagnosis is None else _heading(request, answer, log, full=full),
-        verdict=None,
+        heading=(first, *head),
+        verdict="does_not_fit" if diagnosis or not comparison.agrees else "may_not_fit" if is_waiting else "fits",
         shown_notes=shown,
-        tables=tuple(tables),
+        tables=(*([words._replace(rows=tuple(rest))] if rest else []), *others),
         notes=(*diagnosis.notes, *notes) if diagnosis else (*notes, *report.notes),
         checks=comparison.checks,
         extra={**report.extra, **_facts(comparison, diagnosis, load, log, given)},
@@ -183,9 +186,6 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     if refusal.program and not log.within:
         name = refusal.program
     what = "message" if stated and not log.model else f"start-up log {of}"
-    tables = [lines_table([_why(diagnosis, log)], strong=True)]
-    if diagnosis.advice:
-        tables.append(_advice_table(diagnosis))
     computed = "which changes start, and how many requests then fit."
     if diagnosis.cause in ("cache_full", "requests_limited"):
         computed = "the tokens per request and what fits, if the log has the lines of the start too."
@@ -200,12 +200,13 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     facts = {"fits": is_well, "agrees": is_well, "engine": log.engine, "engine_version": log.version}
     return Report(
         "diagnosis",
-        (f"{name}  {what}",),
+        (_why(diagnosis, log), f"{name}  {what}"),
         {},
         {},
         (),
-        tables=tuple(tables),
+        tables=(_advice_table(diagnosis),) if diagnosis.advice else (),
         notes=tuple(notes),
+        verdict="fits" if is_well else "does_not_fit",
         extra={**facts, "gpu": gpu and gpu.name, "refusal": _refusal_facts(diagnosis, log)},
         shown_notes=tuple(notes),
     )
@@ -304,7 +305,7 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
             f"The cache is not full: the limit of running requests is reached ({running_option}), or prompts are "
             "still computed."
         )
-    tables = [lines_table(texts, strong=True)]
+    tables = [lines_table(texts)]
     if state.fitting < state.requests and (state.is_asked or (load and load.waiting and load.is_full)):
         columns = (Column("change", "left"), Column(_REQUESTS if state.longest else f"of {count(state.requests)} run"))
         results = [(change.flag, change.result.pool.concurrency, change.result.resolved) for change in state.changes]
