@@ -75,6 +75,5 @@ def checked(root: Any, items: Sequence[Item], options: Sequence[str]) -> str:
     else:
         is_right = bounds[0] * (1 - _ROUNDED) <= value <= bounds[-1] * (1 + _ROUNDED)
     shown = f"{' to '.join(f'{float(bound):.4g}' for bound in bounds)} {unit}"
-    return f"answer: {'yes' if is_right else 'no'}: the {label} is {shown}" + f", and not {claims[0]}" * (
-        not (is_right or than)
-    )
+    wrong = "" if is_right or than else f", and not {float(value):.4g} {unit}"
+    return f"answer: {'yes' if is_right else 'no'}: the {label} is {shown}{wrong}"
