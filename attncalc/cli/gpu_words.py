@@ -4,8 +4,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from ..api.fit_options import DeploymentOptions
 from ..config.gpus import gpu_of_device, gpus_of, instances
 from ..errors import AttncalcError, is_valid, tries
+from ..options import options_of
 from ..records import NamedTuple
 from ..units import MIB
 from ..vocabulary import CLOUDS
@@ -130,7 +132,9 @@ def with_listed_gpus(args: Sequence[str], piped: str) -> tuple[list[str], str]:
 
     It is an argument or its file, or piped in without --gpu.
     """
-    number = re.search(r"(?:-tp|--tp|--gpus|--tensor-parallel-size)[ =](\d{1,2})\b", " ".join(args))
+    split = [options_of(DeploymentOptions)[name] for name in ("gpus", "tp")]
+    names = "|".join(name for one in split for name in (*one.names, *one.also))
+    number = re.search(rf"(?<!\S)(?:{names})[ =](\d{{1,2}})\b", " ".join(args))
     wanted, note = int(number[1]) if number else 0, ""
     found: list[str] = []
     words: list[str] = []

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from ..api.fit_options import EngineOptions
+from ..api.options import CacheDtypeOptions, PaddedSizeOptions
 from ..api.train_options import DAYS
 from ..config import load
 from ..config.gpus import gpus_of
@@ -61,11 +62,8 @@ _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
 FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet", "-q", "--get"))
 """Options of an answer that a program reads."""
-_FREE = {
-    "flops": r"--(kv-|weights-)?dtype ",
-    "params": r"--(kv-|weights-)?dtype |--(n-)?(ctx|context|seq|batch)\b|-[bc] ",
-}
-"""{command: the options on which its figures do not depend}."""
+_FREE = {"flops": (CacheDtypeOptions,), "params": (CacheDtypeOptions, PaddedSizeOptions)}
+"""{command: the options on which its figures do not depend, beside --weights-dtype}."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 _REASON = "why|how come"
@@ -259,7 +257,12 @@ class Reading:
         lines = {"not read": ", ".join([*self.left_out, *self.blocking]), "assumed": ", ".join(self.assumed)}
         is_priced = "--price" in self._found or any("price" in line for line in self._answers)
         lacks = (each for each in dict.fromkeys(self.lacks) if not (is_priced and "prices" in each))
-        named = [*lines.items(), *(("note", each) for each in lacks)]
+        powers = [
+            f"{text} is {parse_count(text, ''):,} tokens; {text.upper()} is {parse_count(text.upper(), ''):,}"
+            for text in self._found.get("--context", ())[1:]
+            if re.fullmatch("(4|8|16|32|64|128|256|512)k", text)
+        ]
+        named = [*lines.items(), *(("note", each) for each in (*lacks, *powers))]
         return [*self._answers, *(f"{name}: {truncate(text, 300)}" for name, text in named if text)]
 
     @property
@@ -314,7 +317,9 @@ class Reading:
 
     def _is_free(self, item: Item) -> bool:
         """Return whether an item changes no figure of the typed command. Raises MissingError without its value."""
-        is_free = re.search(_FREE.get(str(self._typed), "$^"), f"{item.means} ") is not None
+        of_others = [one for kind in _FREE.get(str(self._typed), ()) for one in options_of(kind).values()]
+        names = {name for one in of_others for name in (*one.names, *one.also, "--weights-dtype")}
+        is_free = not names.isdisjoint(item.means.split())
         if is_free and item.kind == "option" and not item.value:
             raise MissingError(f"{item.typed} needs a value", f"leave it out: {NO_FIGURE} of '{self._typed}'")
         return is_free and self._typed == self._command
