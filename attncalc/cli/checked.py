@@ -38,9 +38,8 @@ def with_claims(items: Sequence[Item]) -> list[Item]:
         return [*items]
     found = list[Item]()
     for before, item, after in zip([items[0], *items], items, [*said[1:], ""], strict=False):
-        is_size = item.kind == "size" and "x" not in item.text and before.kind != "gpu"
-        is_size = is_size and before.typed.lower() not in _BEFORE_GPU
-        is_claim = is_size or (item.kind == "billions" and after[:5] == "param")
+        is_of_gpu = before.kind == "gpu" or before.typed.lower() in _BEFORE_GPU or "x" in item.text
+        is_claim = after[:5] == "param" if item.kind == "billions" else item.kind == "size" and not is_of_gpu
         found.append(item._replace(kind="claim", idea=Idea(item.typed, note=CLAIM)) if is_claim else item)
     return found
 
@@ -55,25 +54,22 @@ def checked(root: Any, items: Sequence[Item], options: Sequence[str]) -> str:
 
     `options` are the model and the options of the command that answers it.
     """
-    claims = [item.text for item in items if item.kind == "claim"]
+    claims, figure = [item.text for item in items if item.kind == "claim"], _named(items)
     said = {item.typed.lower() for item in items}
-    figure = _named(items)
     if len(claims) != 1 or figure is None:
         return ""
     command, names, label = figure
     unit = re.sub(r"^[\d.,]+ ?", "", claims[0])
-    claim, one = (
-        parse_amount(text.replace("B", "e9" if command == "params" else "B"), "") for text in (claims[0], f"1{unit}")
-    )
+    is_size, scale = command != "params", parse_amount(f"1{unit}".replace("1B", "1e9"), "")
     texts = printed_by(root, [command, *options, "--get", names]).split()
-    if not texts or (claim.unit == BYTES) == (command == "params"):
+    if not texts or is_size != (scale.unit == BYTES):
         return ""
-    bounds = [Fraction(text) / one.numerator for text in texts]
-    value = Fraction(claim.numerator, claim.denominator * one.numerator)
+    low, *_, high = [Fraction(text) / scale.numerator for text in texts * 2]
+    claim = Fraction(claims[0].removesuffix(unit).replace(",", ""))
     if than := "more" if _MORE & said else "less" if _LESS & said else "":
-        is_right = bounds[0] > value if than == "more" else bounds[-1] < value
+        is_right = low > claim if than == "more" else high < claim
     else:
-        is_right = bounds[0] * (1 - _ROUNDED) <= value <= bounds[-1] * (1 + _ROUNDED)
-    shown = f"{' to '.join(f'{float(bound):.4g}' for bound in bounds)} {unit}"
-    wrong = "" if is_right or than else f", and not {float(value):.4g} {unit}"
-    return f"answer: {'yes' if is_right else 'no'}: the {label} is {shown}{wrong}"
+        is_right = low * (1 - _ROUNDED) <= claim <= high * (1 + _ROUNDED)
+    shown = " to ".join(dict.fromkeys(f"{float(one):.4g}" for one in (low, high)))
+    other = "" if is_right or than else f", and not {float(claim):.4g} {unit}"
+    return f"answer: {'yes' if is_right else 'no'}: the {label} is {shown} {unit}{other}"

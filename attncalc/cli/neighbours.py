@@ -285,7 +285,8 @@ def with_models(items: Sequence[Item]) -> list[Item]:
         if item.kind != "billions":
             found.append(item)
             continue
-        family = next((one for one in (*found[-1:], *items) if _is_family_of(one, item.text)), None)
+        families_of = (one for one in (*found[-1:], *items) if one.kind == "unknown" or one.names_a_family)
+        family = next((one for one in families_of if len(one.typed) > 2 and of_size(item.text, one.typed)), None)
         before = found[-1] if found else item
         last = next((one for one in reversed(found) if one.kind == "model"), None)
         if family:
@@ -316,12 +317,6 @@ def _nearest_size(size: str) -> list[str]:
     ratios = {name: abs(log2(int(params(load(name)).total) / max(int(asked), 1))) for name in (*usual_dense(), "gpt2")}
     nearest = min(ratios, key=lambda name: ratios[name])
     return [nearest] if ratios[nearest] < 0.6 else []
-
-
-def _is_family_of(item: Item, size: str) -> bool:
-    """Return whether an item is the family of a model of that size: 'gpt-oss' of 120b."""
-    is_open = item.kind == "unknown" or item.names_a_family
-    return is_open and len(item.typed) > 2 and bool(of_size(size, item.typed))
 
 
 def _without_other_sizes(items: Sequence[Item]) -> Sequence[Item]:

@@ -260,7 +260,7 @@ class Reading:
         powers = [
             f"{text} is {parse_count(text, ''):,} tokens; {text.upper()} is {parse_count(text.upper(), ''):,}"
             for text in self._found.get("--context", ())[1:]
-            if re.fullmatch("(4|8|16|32|64|128|256|512)k", text)
+            if self._typed is None and re.fullmatch("(4|8|16|32|64|128|256|512)k", text)
         ]
         named = [*lines.items(), *(("note", each) for each in (*lacks, *powers))]
         return [*self._answers, *(f"{name}: {truncate(text, 300)}" for name, text in named if text)]

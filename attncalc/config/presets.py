@@ -171,14 +171,12 @@ def of_ollama(name: str) -> str:
     return (ollama_name(family) or family) if family else name
 
 
+@cache
 def of_family(name: str) -> str | None:
     """Return the name of the model that a family's name means, in any spelling: 'qwen3-8b' of 'Qwen 3'; or None."""
-    return _families().get(_name_words(name)) if re.fullmatch(_FREE_NAME, name) else None
-
-
-@cache
-def _families() -> dict[tuple[str, ...], str]:
-    return {_name_words(family): model for family, _, model in (one.partition("=") for one in _FAMILIES.split())}
+    words = _name_words(name) if re.fullmatch(_FREE_NAME, name) else ()
+    pairs = (one.split("=") for one in _FAMILIES.split())
+    return next((model for family, model in pairs if _name_words(family) == words), None)
 
 
 def preset_at(path: str) -> str | None:
