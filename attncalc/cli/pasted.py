@@ -69,7 +69,7 @@ def split_launch(args: Sequence[str], options: Mapping[str, Option]) -> tuple[li
     places = {start.first + i for i in reader.beside if " " not in args[start.first + i]}  # and no prompt
     for i, word in enumerate(args):
         if match := re.match("--(?:(gpu|vram|ram|users|price)(=|$)|(?:json|full|plain|quiet)$)", word):  # no engine's
-            places |= {i, i + (match[2] == "")}
+            places |= {i, min(i + (match[2] == ""), len(args) - 1)}
     # 'ollama run gemma3 OLLAMA_KV_CACHE_TYPE=q8_0': a variable counts wherever it stands
     late = [i for i in places if args[i].partition("=")[0] in start.words.environment]
     command = [*(args[i] for i in late), *(one for i, one in enumerate(args) if i not in places)]

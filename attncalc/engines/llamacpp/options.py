@@ -210,8 +210,10 @@ class LlamacppArgs(EngineArgs):
             return
         if self.n_gpu_layers:
             raise clash(f"--n-gpu-layers {self.n_gpu_layers}", "--gpu cpu", "leave it out, or give 0")
+        if self.ram_bandwidth:
+            raise clash("--ram-bandwidth", "--gpu cpu", "leave it out: no times are computed on a CPU")
         none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False, "no_mmap": False}
-        none |= {"override_tensor": None, "ram": None, "ram_bandwidth": None}
+        none |= {"override_tensor": None, "ram": None}
         for name, value in none.items():
             object.__setattr__(self, name, value)
 
