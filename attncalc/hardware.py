@@ -226,8 +226,8 @@ class Gpu:
         if self.has_bf16 or (asked or released) != "bf16":
             return asked or released
         if asked:
-            problem = f"{self.title} has no bf16, which needs compute capability 8.0"
-            raise NotSupportedError(problem, "give --dtype fp16")
+            tip = f"give --dtype fp16: {self.title} has no bf16"
+            raise NotSupportedError("bf16 needs a GPU with compute capability 8.0 or more", tip)
         return "fp16"
 
     def matmul_peak(self, weights_dtype: str) -> Peak:

@@ -144,7 +144,7 @@ def test_a_model_in_bf16_runs_in_fp16_on_a_gpu_without_it(ask: Ask, gpu: str, ha
     assert ("--dtype float16" in document["launch_command"]) is (half == "fp16")
     assert (document["roofline"] is None) is (gpu == "24GB")
     asked = ask("fit", "qwen3-4b", "--gpu", gpu, "--engine", "vllm", "-c", "4K", "--dtype", "bf16")
-    assert ("has no bf16, which needs compute capability 8.0" in asked.err) is (half == "fp16")
+    assert ("bf16 needs a GPU with compute capability 8.0" in asked.err) is (half == "fp16")
 
 
 def test_there_is_no_command_without_a_server_or_a_checkpoint() -> None:

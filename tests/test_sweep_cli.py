@@ -248,7 +248,6 @@ def test_a_grid_shows_the_figure_that_is_asked_for(ask: Ask) -> None:
     assert default.out.startswith("concurrency by context\n")
     assert shown.out.startswith("max_batch by context\n")
     assert "does not fit" in verdicts.out
-    assert ask("sweep", *arguments, "--show", "max_batch", "--columns", "verdict").code == 2
 
 
 def test_more_axes_label_the_lines_of_a_grid_in_80_columns(ask: Ask) -> None:

@@ -356,7 +356,7 @@ def test_each_change_makes_it_fit() -> None:
         ({"offload": "weights"}, "offload cannot be 'weights'"),
         ({"dtype": "fp8"}, "activations cannot be in fp8"),
         ({"grad_dtype": "fp8"}, "grad_dtype cannot be fp8"),
-        ({"dtype": "bf16", "gpu": "t4"}, "NVIDIA T4 has no bf16, which needs compute capability 8.0"),
+        ({"dtype": "bf16", "gpu": "t4"}, "bf16 needs a GPU with compute capability 8.0 or more"),
     ],
 )
 def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], message: str) -> None:

@@ -92,7 +92,7 @@ def test_it_fits_a_terminal_of_24_rows(ask: Ask, model: str) -> None:
 
 
 def test_gpu_all_has_the_answer_of_each_gpu(ask: Ask) -> None:
-    asked = ("fit", MODEL, "-c", "32K", "--dtype", "bf16", "--json")
+    asked = ("fit", MODEL, "-c", "32K", "--dtype", "fp16", "--json")
     rows = {row["gpu"]: row["verdict"] for row in ask(*asked, "--gpu", "all").document["layers"]}
     assert len(rows) == len(attncalc.gpu_names())
     for name in ("rtx-4060", "rtx-4090", "h100-80gb", "m2-24gb"):
