@@ -424,7 +424,7 @@ class Reading:
             name, own, value = "--quants", "--quants", ()
         if own == "--weights-dtype" and "--quants" in self._found:
             return is_further
-        if own == "--price" and self._typed is None and kind_of(value[0]) and float(value[0]) > _DEAREST:
+        if own == "--price" and self._typed is None and (number(value[0]) or 0) > _DEAREST:
             self.left_out.append(f"{value[0]} (--price is per GPU-hour)")
             return True
         before = self._found.setdefault(own, (name, *value))
