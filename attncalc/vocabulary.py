@@ -146,7 +146,9 @@ class Phrases(dict[tuple[str, ...], Idea]):
                 return idea
         runs = (parts[i:j] for i in range(len(parts)) for j in range(len(parts), i, -1))
         most = max((run for run in runs if run in self and _essence(run)), key=len, default=())
-        return self[most] if 2 * len(_essence(most)) >= len(_essence(parts)) > 0 else None
+        # '--no-kv-cache' is not the cache, and '--no-wandb' changes no figure either
+        is_denied = not NEGATIONS.isdisjoint({*parts} - {*most}) and most in self and self[most].note != NO_FIGURE
+        return self[most] if 2 * len(_essence(most)) >= len(_essence(parts)) > 0 and not is_denied else None
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -517,6 +517,9 @@ class Reading:
             is_total = ("--tokens", item.value) in one.options or any("/" in pair[-1] for pair in one.options)
             if not fits or (is_many and not is_total) or (is_length and is_total and self._command == "train"):
                 continue
+            is_own = self._typed == self._command not in (idea.means, item.text.lstrip("-"))
+            if item.typed.startswith("-") and is_own and not one.options:
+                self.left_out.append(_with_value(item))  # 'kv gpt2 --per-token --get kv_cache' wants another figure
             is_example = item.value is None and idea.takes != ""
             before = {*self._found}
             results = [self._set(*pair, is_example=is_example, is_further=True) for pair in one.options]

@@ -163,6 +163,10 @@ class Words:
             name, equals, value = word.rstrip("?,;").partition("=")
             if not equals and rest and not (_OPTION.match(rest[-1]) or rest[-1].endswith(".py")):
                 value = rest[-1].rstrip("?!,;")
+            idea = None if hyphens(name) in self._known else self._phrases.of(name)
+            if idea and not idea.takes and idea.note != NO_FIGURE and value.lower() in _NO[:3]:  # '--causal false'
+                rest = rest[: len(rest) - (not equals)]
+                name, equals, value = f"--no-{name.lstrip('-')}", "", ""
             if (of_engine := self._of_engine(name, value)) is not None:
                 rest = rest[: len(rest) - of_engine[0]] if not equals else rest
                 items += of_engine[1]
@@ -350,6 +354,8 @@ class Words:
         """Return what an option is that no command has. It is exact if the vocabulary has that name."""
         known = self._of_phrase([value]) if value else None
         kind = known.kind if known else "unknown"
+        is_condition = re.match(r"\w+ *([<>]|[=!]=)", value)  # --check 'kv_cache < 4GiB'
+        idea = self._phrases.of("assert") if is_condition else idea
         is_file = value.endswith(FILES) and idea is not None and idea.means.startswith("--attention")  # --baseline
         if idea is None or is_file or (kind == "gpu" and kind not in PLACEHOLDERS.get(idea.takes, (kind,))):
             return self._unlike_any(name, value, known)
