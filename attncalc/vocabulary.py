@@ -17,6 +17,7 @@ PLACEHOLDERS = {
     "DTYPE": ("dtype",),
     "SHARE": ("share",),
     "GPU": ("gpu", "size"),
+    "HOST": ("size",),
     "DRAFT": ("model",),
     "KIND": ("attention",),
     "MODEL": (),
@@ -167,7 +168,7 @@ def _is_alike(part: str, known: str) -> bool:
     return is_start or difflib.SequenceMatcher(None, part, known).ratio() > 0.75
 
 
-ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
+ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all", "--other-memory")
 """Options whose example is assumed without a value, as it is a usual one: an answer names it."""
 ASSUMED_IN_WORDS = ("--gpu h100", "--gpu 8xh100", "--context", "--gpu cpu", "--users", "--heads", "--head-dim", "MODEL")
 """Further ones that a question assumes without a command."""

@@ -162,10 +162,13 @@ def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]]
     question = ["fit", *words]
     of_question = Words(root, question)
     found = next(one for one in readings_of(of_question, question) if one.args[0] == "fit")
-    found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context
+    lacking = (*found.missing, *found.assumed)
+    output = [one for one in lacking if one.startswith("--output-len") and "--prompt" in found.options]
+    # the command has a context
+    found.assumed = [*(one for one in found.assumed if one.split()[0] in found.options), *output]
     own = [one for one in found.args[1:2] if "--" in args and one in words and not one.startswith("-")]  # MODEL
     unknown = [] if "--gpu" not in words or "--gpu" in found.options else words[words.index("--gpu") :][:2]
-    meant = ["fit", *own, *found.options, *unknown, "--", *command]
+    meant = ["fit", *own, *found.options, *" ".join(output).split(), *unknown, "--", *command]
     if any(item.idea and "--rate" in item.idea.means for item in of_question.items(words)):
         model = next(filter(preset_of, command), "MODEL")
         plan = next(one for one in readings_of(Words(root, []), ["plan", model, *words]) if one.args[0] == "plan")

@@ -42,9 +42,8 @@ def gpu_in(text: str) -> str | None:
 
 def first_gpu_in(text: str) -> str | None:
     """Return the first GPU that the words of a person name, with its number: '2xa100-80gb' of 'on 2x A100 80GB,'."""
-    text = re.sub(r"\bgpu:([a-z]\w+):(\d{1,2})\b", r" \2x \1 ", text.lower()).replace(
-        "nvidia-", "nvidia "
-    )  # of Slurm, k8s
+    text = text.lower().replace("nvidia-", "nvidia ")  # of k8s
+    text = re.sub(r"\bgpu:([a-z]\w+):(\d{1,2})\b", r" \2x \1 ", text)  # of Slurm
     words = [word.strip("`'\".,:;()*?!") for word in text.split()]
     for i, length in ((i, length) for i in range(len(words)) for length in (4, 3, 2, 1)):
         phrase = " ".join(words[i : i + length])

@@ -61,9 +61,8 @@ def with_neighbours(items: Sequence[Item]) -> list[Item]:
         is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
         is_speed = after.idea is not None and "tps" in after.idea.words.split()
         is_ratio = after.typed.lower() == "times" and not any(one.takes for one in found[i + 2 : i + 4])
-        if item.kind == "number" and (
-            is_speed or is_ratio
-        ):  # '40 tokens/s', '8 times smaller', not '2 times more users'
+        # '40 tokens/s', '8 times smaller', not '2 times more users'
+        if item.kind == "number" and (is_speed or is_ratio):
             found[i] = _compared(item, "--tpot VALUE" if is_speed else "")
         elif after.kind in _HAS.get(item.typed.lower(), ()) and found[0].typed.lower() in ("does", "is", "has"):
             found[i + 1] = after._replace(kind="plain")  # 'does mistral 7b use gqa'
@@ -199,7 +198,7 @@ def with_values(items: Sequence[Item]) -> list[Item]:
         pairs = [(i, j) for i, j in zip(takers, chosen, strict=True) if j is not None]
         before, distance = sum(j < i for i, j in pairs), sum(abs(j - i) for i, j in pairs)
         without = (
-            0.5 if "gpu" in items[i].takes or items[i].text in GLUE else 1
+            0.5 if items[i].idea.takes in ("GPU", "HOST") or items[i].text in GLUE else 1  # type: ignore[union-attr]
             for i, j in zip(takers, chosen, strict=True)
             if j is None
         )

@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from itertools import takewhile
 from typing import Any
 
 from ..api.fit_options import EngineOptions
@@ -284,6 +285,7 @@ class Reading:
         self._items.append(item)
         if item.kind == "gpu" and self._command != "plan":  # in which 'h100' is any number
             item = item._replace(text=item.text.removeprefix("1x"))
+        self._assume_chip(item)
         own = item.idea and not item.idea.lacks and item.typed.startswith("-")
         if own and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
@@ -314,6 +316,12 @@ class Reading:
             pass
         elif not (slot := self._slot(item)) or not self._set(*slot, is_further=item.kind != "option"):
             self.unread.append(item.typed)
+
+    def _assume_chip(self, item: Item) -> None:
+        """Say which chip of Macs with that memory is assumed, unless it is named: 'macbook pro m3' is no M3 Pro."""
+        chip, typed = re.match(r"(m\d[\w-]*)-\d+gb$", item.value or item.text), item.typed.lower()
+        if chip and re.search(r"\bmac(book)?\b", typed) and chip[1].replace("-", "") not in re.sub("[ -]", "", typed):
+            self.assumed.append(f"{chip[0]} for '{item.typed}': the chip sets the speed")
 
     def _is_free(self, item: Item) -> bool:
         """Return whether an item changes no figure of the typed command. Raises MissingError without its value."""
@@ -439,30 +447,28 @@ class Reading:
     def _set_further(self, own: str, before: tuple[str, ...], pair: tuple[str, ...], *, is_further: bool) -> bool:
         """Set an option that has another value, and return whether that is possible."""
         name, *value = pair
+        is_another = is_further and kind_of(value[0]) in ("number", "size")
         two = sorted((*before[1:], *value), key=lambda text: kind_of(text) == "size")
         if own == "--gpu" and [kind_of(text) for text in two[1:]] == ["size"] and kind_of(two[0]) != "size":
             sized = re.sub(r"-\d+gb (?=\d)", " ", " ".join(two).lower())  # an M3 Ultra is the largest until '96gb'
             known = gpu_in(sized) or ("-".join(two).lower() if re.match(r"(\d+x)?m\d", sized) else "")  # 'a100', '80GB'
+            if not known and self._is_of_host(*two):
+                self._found[own] = (name, two[0])
+                return self._set("--ram", two[1])
             size = "x".join([*re.findall(r"^(\d+)x", two[0]), two[1]])
             self._found[own] = (name, known or size)
             self.assumed += [] if known else [f"{size} for {' '.join(two)}"]  # a changed card
         elif own == "--weights-dtype" and all(re.match("i?q\\d", each) for each in two) and self._takes("--quants"):
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
-        elif (
-            own in ("--context", "--gpu")
-            and is_further
-            and not self._is_listed
-            and kind_of(value[0]) in ("number", "size")
-        ):
+        elif own in ("--context", "--gpu") and is_another and not self._is_listed:
             return False  # 'at 128k avg 50k' are no two contexts
         elif own == "--lora" or (
             (is_further or own in ("--engine", "--price"))
             and (self._takes_list(name) or "+" in value[0][:2] + before[1][:1])
         ):
-            joined = (
-                re.sub(r"\b1x", "", f"{before[1]},{value[0]}") if self._command == "plan" else f"{before[1]},{value[0]}"
-            )
+            joined = f"{before[1]},{value[0]}"
+            joined = re.sub(r"\b1x", "", joined) if self._command == "plan" else joined
             if self._command == "plan" and re.search(r"\b\d+x", joined):
                 return False  # 'one a100 or 2x l40s' are rows of `sweep`
             self._found[own] = (before[0], joined)
@@ -470,10 +476,27 @@ class Reading:
             return False
         return True
 
+    def _is_of_host(self, card: str, size: str) -> bool:
+        """Return whether a size that the named card does not have is the host's memory: '3080, 32gb'.
+
+        A card that was changed has at most twice its memory, which is said beside its name: 'a 4090 with 48gb'.
+        """
+        known = gpus_of(card)[1] if is_valid(gpus_of, card) else None
+        if known is None or known.unified or re.search("(?i)vram|gpu|video", self._items[-1].typed):
+            return False
+        between = [*takewhile(lambda one: one.kind == "filler", self._items[-2::-1])]
+        is_apart = self._items[-2 - len(between)].ends or any(one.text in EITHER for one in between)
+        return (
+            known.is_cpu
+            or is_apart
+            or f"{known.memory_gb}gb" in card.lower()
+            or gpus_of(size)[1].memory_gb > 2 * known.memory_gb
+        )
+
     def _add_idea(self, item: Item, idea: Idea) -> None:
         """Add what an idea means for this command."""
-        is_size = item.value and idea.takes == "SIZE" and "-gb SIZE" not in idea.means  # '--cpu-offload-gb 10' is GiB
-        value = _size(item.value or "") if is_size else item.value
+        is_size = idea.takes in ("SIZE", "HOST") and "-gb SIZE" not in idea.means  # '--cpu-offload-gb 10' is GiB
+        value = _size(item.value) if item.value and is_size else item.value
         fragments = idea.fragments(value)
         text = _with_value(item)
         noted = f"{text} ({idea.note})" if idea.note else text
@@ -489,11 +512,8 @@ class Reading:
             is_text = not re.match(r"\d(?!.*\d[.:]\d.*[.:])", item.value or "")
             is_text = is_text and not re.search("checkpoint|model", item.text)
             is_plain = item.value is None or is_text
-            is_free = (
-                not may_matter
-                or idea.note.startswith(NO_FIGURE)
-                or (idea.note.startswith((UNLIKE, ALL_SHOWN)) and is_plain)
-            )
+            notes = (NO_FIGURE, UNLIKE, ALL_SHOWN) if is_plain else (NO_FIGURE,)
+            is_free = not may_matter or idea.note.startswith(notes)
             self.left_out += [noted] * is_free
             self.doubts += [item] * (not is_free and item not in self.doubts)
         elif idea.note == CLAIM:
@@ -737,11 +757,8 @@ class Reading:
         """Let a question about the time of training have mixed precision, where the release is in fp32, as GPT-2."""
         is_timed = self._command == "train" and not self._typed and {"--tokens", "--samples"} & {*self._found}
         types = ("--dtype", "--param-dtype", "--weights-dtype", "--autocast")
-        if (
-            is_timed
-            and self._found.keys().isdisjoint(types)
-            and any(preset_of(one) and load(one).dtype == "fp32" for one in self._arguments)
-        ):
+        is_fp32 = any(preset_of(one) and load(one).dtype == "fp32" for one in self._arguments * bool(is_timed))
+        if is_fp32 and self._found.keys().isdisjoint(types):
             self._found |= {"--dtype": ("--dtype", "bf16"), "--param-dtype": ("--param-dtype", "fp32")}
             self.assumed.append("--dtype bf16 --param-dtype fp32 (mixed precision)")
 
@@ -842,14 +859,12 @@ class Reading:
         given = {*self._found, *map(" ".join, self._found.values())}
         given |= {"numbered"} if re.match(r"\d+x", self._found.get("--gpu", ("",))[-1]) else set()
         given |= {"one price"} if re.fullmatch(r"\d{1,2}(\.\d+)?", self._found.get("--price", ("",))[-1]) else set()
-        for if_given, options, example in (
-            *NEEDS["sizes"] * (needs_model and has_sizes),
-            *NEEDS.get(self._command, ()),
-        ):
+        needs = (*NEEDS["sizes"] * (needs_model and has_sizes), *NEEDS.get(self._command, ()))
+        for if_given, options, example in needs:
             is_needed = not if_given or given & (of_gpu if if_given == ON_GPU else {*if_given})
             if is_needed and not given & {*options}:
                 self.missing.append(example)
-                given.add(example.split()[0])
+                given |= {example, example.split()[0]}
         self._hold_prefix()
         self._within_context()
         for i, (name, _, usual) in enumerate(one.partition(" ") for one in self.missing):

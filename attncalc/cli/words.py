@@ -225,12 +225,8 @@ class Words:
             elif item.kind == "gpu" or name == "--gpu" or (item.idea and item.idea.means == "--gpu GPU"):
                 found["machine"] = item
         machine, counted = found.get("machine"), found.get("--gpus")
-        if (
-            machine
-            and counted
-            and counted.typed == "--count"
-            and (machine.is_guess or is_instance(machine.value or ""))
-        ):
+        is_machine = machine and (machine.is_guess or is_instance(machine.value or ""))
+        if is_machine and counted and counted.typed == "--count":
             found["nodes"] = counted
         if (nodes := found.get("nodes")) and "per-node" not in found:
             return with_nodes(items, nodes, machine, counted, is_split=not {"--tp", "--pp"}.isdisjoint(found))

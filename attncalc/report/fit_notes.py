@@ -79,8 +79,8 @@ def _wired_limit_notes(verdict: str, request: FitRequest, mac: Gpu) -> Iterator[
 def _host_memory_notes(result: FitResult) -> Iterator[str]:
     """Yield how much of the host's memory is used. If that is this machine's, the note is on the default screen."""
     gpu, source = result.resolved.gpu, "" if result.request.ram_is_given else ", this machine's,"
-    if gpu and gpu.is_cpu:
-        yield f"--ram {human(gpu.memory, BYTES)}{source} is for llama.cpp alone: other programs are not counted."
+    if gpu and gpu.is_cpu and gpu.other_memory is None:
+        yield f"--ram {human(gpu.memory, BYTES)}{source} is for llama.cpp alone: --other-memory SIZE is for others."
     if result.host and result.host_needed is not None and not result.host.is_shared:
         used, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
         what = f"{there} of host memory" if result.request.ram_is_given else f"--ram {there}{source}"
