@@ -63,6 +63,10 @@ class StoredTensor(NamedTuple):
     file: int  # the number of the file that has it, from 0
     start: int  # its first byte in that file
 
+    @property
+    def elements(self) -> int:
+        return self.size // TYPES_BY_NAME[self.dtype].size * TYPES_BY_NAME[self.dtype].block
+
 
 class CheckpointWeights(NamedTuple):
     """The contents of a model's safetensors or GGUF files, from their headers or only from an index."""

@@ -42,6 +42,11 @@ FILES = [
     ("llama3.1-70b", {"iq2_m": 24.12, "iq2_s": 22.24, "iq2_xs": 21.14, "iq2_xxs": 19.10}),
     ("llama3.1-8b", {"iq3_m": 3.78, "iq3_xs": 3.52, "iq2_m": 2.95}),
 ]
+GPT_OSS_120B = [
+    # GiB of Unsloth's files, of which 13 MB are the vocabulary; ggml-org's MXFP4 file is as large as Q8_0's, 63.4 GB
+    *(("q8_0", 59.03), ("mxfp4", 59.03), ("q6_k", 58.94), ("q5_k_m", 58.57), ("q5_k_s", 58.56), ("q4_k_m", 58.46)),
+    *(("q4_k_s", 58.45), ("q4_1", 58.41), ("q4_0", 58.32), ("q3_k_m", 58.33), ("q3_k_s", 58.27), ("q2_k", 58.27)),
+]
 TENSORS = [
     # llama.cpp's 'type q4_K: 193 tensors'; the Llamas have one more in F32, the factors of their rotary positions
     ("llama3.1-8b", "q4_k_m", {"F32": 65, "Q4_K": 193, "Q6_K": 33}),
@@ -68,6 +73,13 @@ def test_iq_types_have_the_published_sizes(name: str, sizes: dict[str, float]) -
         stored = quantized(load(name), file_type).stored
         assert stored
         assert 0 <= size - stored.size / 1e9 <= 0.012
+
+
+@each(("file_type", "size"), GPT_OSS_120B)
+def test_every_file_of_gpt_oss_keeps_experts_in_mxfp4(file_type: str, size: float) -> None:
+    stored = quantized(load("gpt-oss-120b"), file_type).stored
+    assert stored
+    assert 0 <= size - stored.size / 2**30 <= 0.018
 
 
 @each(("name", "file_type", "types"), TENSORS)
@@ -117,7 +129,7 @@ def test_rows_that_blocks_do_not_divide_have_another_type() -> None:
     assert stored
     types = {tensor.name: tensor.dtype for tensor in stored.contents}
     # The output of attention has 64 heads x 64 = 4,096 inputs.
-    names = ("token_embd", "output", "blk.0.ffn_up_exps", "blk.0.attn_output")
+    names = ("token_embd", "output", "blk.0.attn_q", "blk.0.attn_output")
     assert [types[f"{name}.weight"] for name in names] == ["Q5_0", "Q8_0", "Q5_0", "Q4_K"]
 
 

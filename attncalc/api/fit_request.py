@@ -11,6 +11,7 @@ from typing import Any
 from ..config import ModelLike, load
 from ..config.presets import checkpoints, preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
+from ..engines.launch import LM_STUDIO
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
 from ..errors import AttncalcError, MissingError, clash, is_valid
 from ..ggml import FILE_TYPES
@@ -21,6 +22,7 @@ from ..serving.fit import LEAST_CONTEXT, NO_LIMIT, USEFUL_CONTEXT, possible_verd
 from ..serving.offload import with_auto_offload, with_least_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
+from ..serving.weight_format import released_dtype
 from ..units import BYTES, count, human, is_auto, long_option, truncate
 from .engine_choice import desktop_options, engine_of_options, name_for_ollama, ollama_options
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
@@ -167,6 +169,10 @@ def fit_request(
     """
     values = _with_ram_of_mac(parsed(options, _ServingOptions))
     deployment, note = _deployment(model, values, is_logged=is_logged)
+    is_open = "gpu" in deployment and not is_logged and served.get("ollama") in (None, LM_STUDIO)
+    has_files = deployment["engine"] != "all" and find_engine(deployment["engine"]).typed_files
+    if is_open and has_files and released_dtype(model) == "mxfp4":
+        deployment.setdefault("weights_dtype", "mxfp4")  # the usual file; Ollama's has other matrices in bf16
     traffic = _traffic(_of(UserOptions, values), options)
     given = [note] if note else []
     engine_args = _engine_args(_of(EngineOptions, values)) | _found_ram(values, deployment)

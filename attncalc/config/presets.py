@@ -42,7 +42,7 @@ _FAMILY_AND_SIZE = r"(?i)[a-z]+\d\w*/\d+(?:_\d)?B"
 """A model of torchtune's recipes: llama3_1/8B."""
 _DISTILLED = r"(.+?)-(?:Distill|\d{4})-([A-Za-z]+)\d*-([\d.]+B)"
 """A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B."""
-_OLLAMA_TYPES = {"qat": "q4_0", "fp16": "fp16", "bf16": "bf16"}
+_OLLAMA_TYPES = {"qat": "q4_0", "fp16": "fp16", "bf16": "bf16", "mxfp4": "mxfp4"}
 """Types at the end of tags of Ollama's library: 'gemma3:27b-it-qat'."""
 _FAMILIES = (
     "8x7b=mixtral-8x7b bert=bert-base codellama=codellama-7b deepseek=deepseek-v3 falcon=falcon-7b "
@@ -217,17 +217,15 @@ def of_gguf_file(path: str) -> tuple[str, str | None] | None:
 def of_absent_file(path: str) -> tuple[str, str | None] | None:
     """Return the name and type of a GGUF file that is not on this machine, if attncalc has weights of that type.
 
-    Floating-point weights, and MXFP4 of gpt-oss, have the type None: as released.
+    Floating-point weights have the type None, as released, except gpt-oss': its usual file is MXFP4.
     """
     found = of_gguf_file(path)
     if found is None or Path(path).exists():  # a word that names no preset may be too long for a path
         return None
-    if found[1] in (None, *FILE_TYPES):
-        return found
-    is_released = found[1] in _RELEASED_TYPES or (
-        found[1] == "mxfp4" and str(preset_of(found[0])).startswith("gpt-oss")
-    )
-    return (found[0], None) if is_released else None
+    is_mxfp4 = str(preset_of(found[0])).startswith("gpt-oss")
+    if found[1] in _RELEASED_TYPES:
+        return found[0], "bf16" if is_mxfp4 else None
+    return found if found[1] in (None, *FILE_TYPES, *["mxfp4"] * is_mxfp4) else None
 
 
 def of_other_machine(path: str) -> tuple[str, str | None]:

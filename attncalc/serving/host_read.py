@@ -76,21 +76,22 @@ def host_step(
 ) -> tuple[Step, int]:
     """Return a decode step with what is on the host read at the speed of its memory, and the bytes there.
 
-    The host's share of the weights is its share of the bytes that the step reads without files: experts in mxfp4 have a
-    quarter of attention's bytes per parameter.
+    The host's share of the weights is its share of the bytes that the step reads: experts in mxfp4 have half the bytes
+    per parameter of attention in q8_0.
     """
     assert resolved.gpu is not None
 
     def read(part: ModelSpec) -> int:
         if not part.main.n_layers:
             return 0
+        part = dataclasses.replace(part, stored=resolved.model.stored)
         return int(bytes_read(part, workload, weights_dtype=resolved.weights_dtype, routing=routing))
 
     whole, host, parts = _parts(resolved)
     host = dataclasses.replace(host, head=None)
     on_host = read(host) + sum(read(part) - read(held) for part, held in parts)
-    params = symbol("read_on_host", on_host, "bytes of weights that the step reads on the host, without files")
-    everything = symbol("read", read(whole), "bytes of all weights that it reads, without files")
+    params = symbol("read_on_host", on_host, "bytes of weights that the step reads on the host")
+    everything = symbol("read", read(whole), "bytes of all weights that it reads")
     cached = step.cache if resolved.engine.cache_on_host(resolved.args) else quantity(0)
     if not int(cached) and host.main.n_layers:
         cached = cache_read(host, workload, config)

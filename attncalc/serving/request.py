@@ -441,7 +441,8 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
     Raises AttncalcError if the engine does not load such files, or there is no such dtype.
     """
     of, model, name = find_engine(request.engine), request.model, request.weights_dtype
-    if name is None:
+    # a GGUF file in 16 bits has experts in MXFP4 too
+    if name is None or (of.typed_files and name in ("bf16", "fp16") and model.experts_dtype == "mxfp4"):
         return model, released_dtype(model)
     if quantized := of.quantized(model, name):
         return quantized, None

@@ -1,5 +1,6 @@
 """Bytes of the weights that one step reads on one device."""
 
+from ..checkpoint import CheckpointWeights
 from ..cost.common import compute_dtype
 from ..cost.experts import Routing, routed_read
 from ..cost.intensity import weights_read
@@ -24,8 +25,7 @@ def bytes_read(
     form = weight_format(model, compute_dtype(model, workload).name, weights_dtype)
     read = named(weights_read(model, workload, routing), "params_read", "parameters read in the step")
     if form.files and form.files.parameters:
-        size = symbol("weights_stored", form.files.size, f"bytes of all tensors in its {form.files.kind} files")
-        return quantity(read * size // symbol("elements", form.files.parameters, "elements in its files"))
+        return _read_of_file(model, form, form.files, workload, routing, read)
     if form.schemes:
         in_schemes, size_read = _read_by_schemes(model, form.schemes, workload, routing)
         return quantity(
@@ -45,6 +45,25 @@ def bytes_read(
         named(matrix_bytes, "bytes_linear_read", f"bytes of those matrices, in {place}")
         + (read - matrices) * form.width
     )
+
+
+def _read_of_file(
+    model: ModelSpec, form: WeightFormat, files: CheckpointWeights, workload: Workload, routing: Routing, read: Quantity
+) -> Quantity:
+    """Return the bytes of `read` parameters. Experts, and all others, have their own bits per parameter."""
+    experts = [tensor for tensor in files.contents if "_exps." in tensor.name]
+    size, elements = sum(tensor.size for tensor in experts), sum(tensor.elements for tensor in experts)
+    rest = symbol(
+        "weights_stored", files.size - size, f"bytes of {'other' if size else 'all'} tensors in its {files.kind} files"
+    )
+    of_rest = symbol("elements", (files.parameters or 0) - elements, "elements of those tensors")
+    if not elements:
+        return quantity(read * rest // of_rest)
+    of_experts = form._replace(experts_only=True)
+    in_experts = named(quantized_total(model, of_experts, step=workload, routing=routing), "experts_read", "of experts")
+    stored = symbol("experts_stored", size, "bytes of all experts in its files")
+    of_all = symbol("experts_elements", elements, "elements of all experts")
+    return quantity(in_experts * stored // of_all + (read - in_experts) * rest // of_rest)
 
 
 def _read_by_schemes(

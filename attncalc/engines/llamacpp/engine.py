@@ -103,7 +103,8 @@ class Llamacpp(Engine[LlamacppArgs]):
         return args if batch == args.batch else dataclasses.replace(args, batch=batch)
 
     def quantized(self, model: ModelSpec, weights_dtype: str) -> ModelSpec | None:
-        return quantized(model, weights_dtype) if weights_dtype in FILE_TYPES and not model.encoder else None
+        has_type = weights_dtype in FILE_TYPES or weights_dtype == model.experts_dtype == "mxfp4"
+        return quantized(model, weights_dtype) if has_type and not model.encoder else None
 
     def cache_dtypes(self, args: LlamacppArgs) -> tuple[DType, DType]:
         return args.types

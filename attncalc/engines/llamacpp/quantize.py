@@ -5,6 +5,8 @@ A file type is a mixture. Q4_K_M has most matrices in Q4_K, and attn_v and ffn_d
 Source: llama_tensor_get_type_impl and tensor_type_fallback (src/llama-quant.cpp) of llama.cpp. Files of other authors
 have mixtures of their own: Qwen3.5-9B in Q4_K_M has 5,629,109,088 bytes as llama-quantize makes it, 5,680,522,464 of
 Unsloth, and bartowski's model buffer is 5,060.88 MiB instead of 4,810.31.
+
+Experts that were released in MXFP4 keep it in every type. An MXFP4 file has all other matrices in Q8_0.
 """
 
 import dataclasses
@@ -60,7 +62,7 @@ class _Tensor(NamedTuple):
 
 
 def quantized(model: ModelSpec, file_type: str) -> ModelSpec:
-    """Return the decoder with the tensors of its GGUF file of that type, a key of FILE_TYPES."""
+    """Return the decoder with the tensors of its GGUF file of that type, a key of FILE_TYPES or mxfp4."""
     return model.kept(("quantized", file_type), lambda: _quantized(model, file_type))
 
 
@@ -173,7 +175,8 @@ class _Mixture:
     """The types of a file's tensors, which are asked for in the order of the layers."""
 
     def __init__(self, model: ModelSpec, file_type: str) -> None:
-        self.file_type, self.base = file_type, FILE_TYPES[file_type]
+        self.file_type, self.base = file_type, FILE_TYPES.get(file_type, "Q8_0")
+        self.keeps_experts = model.experts_dtype == "mxfp4"
         self.tied = not (model.head and not model.head.tied)
         self.experts = max((group.mlp.n_experts or 0 for group in model.main.layers if group.mlp), default=0)
         self.layers = model.main.n_layers // _layers_of_block(model)
@@ -193,6 +196,8 @@ class _Mixture:
 
     def _by_rule(self, tensor: _Tensor) -> str:
         name = tensor.name.removesuffix(".weight").rpartition(".")[2]
+        if self.keeps_experts and name.endswith("_exps"):
+            return "MXFP4"
         if name == "output" or (name == "token_embd" and self.tied):
             unfit = tensor.row % TYPES_BY_NAME[self.base].block
             is_low = self.file_type in (*_LOWEST, *_LOW, "iq3_xxs")
