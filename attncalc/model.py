@@ -382,7 +382,7 @@ class ModelSpec(Keeper):
     def headline(self) -> str:
         """Return its attention in words: 'grouped-query attention, 64 query and 8 KV heads x 128, 80 layers'."""
         kinds = " and ".join(dict.fromkeys(group.attention.headline for group in self.main.layers))
-        layers = f"{self.main.n_layers} layers"
+        layers = plural(self.main.n_layers, "layer")
         if self.encoder:
             layers = f"{self.encoder.n_layers} encoder and {self.main.n_layers} decoder layers"
         return f"{kinds}, {layers}"

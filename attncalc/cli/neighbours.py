@@ -25,6 +25,8 @@ _BEFORE_USED = "than|shows|showing|uses|used|says|reports|takes?|needs|eats|exce
 CLAIM = "compare it with the answer"
 """The note about a number that a question only compares: 'bigger than 40GB', 'is 40 tokens/s possible'."""
 _DENIALS = ("not", "never", "no", "instead", "without")
+_PARTS = "(lm[-_ ]?)?head|lm|(un)?embeddings?|mlp|ffn|logits|vocab(ulary)?|projections?"
+"""Parts of a model without which a question asks for another total: 'FLOPs without the LM head'."""
 _SMALL_WORDS = ("then", "any", "so", "also", "really", "yet")
 _UNLIKELY = {"N--context": r"\d{1,2}", "SIZE--gpu SIZ": r"\d{4,}", "RANKtrain --l": r".*[kKmM,].*"}
 """{placeholder and start of what an idea means: numbers that it hardly has, as '3 epochs' after 'context'}."""
@@ -166,8 +168,9 @@ def as_one_machine(items: list[Item]) -> list[Item]:
 
 
 def _changes(item: Item) -> bool:
-    """Return whether an item sets something, which 'not' before it would take away: 'not fp8'."""
-    return item.kind in ("dtype", "option", "attention", "unknown") or (item.idea is not None and not item.is_cue)
+    """Return whether 'not' before an item would take away what it sets, or a part of a total: 'not fp8'."""
+    is_set = item.kind in ("dtype", "option", "attention", "unknown") or (item.idea is not None and not item.is_cue)
+    return is_set or re.fullmatch(_PARTS, item.typed.lower()) is not None
 
 
 def with_splits(items: Sequence[Item]) -> list[Item]:

@@ -165,7 +165,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["plan"] += 9 * (any(item.is_asked and "--rate" in str(item.idea) for item in items) and kinds["gpu"] > 0)
     votes["plan"] += 9 * any(len(one) > 3 for one in counts)
     votes["compare"] += 3 * (kinds["model"] > 1)
-    if any(re.fullmatch(f"{_REASON}|sav(es?|ings?)", item.typed.lower()) for item in items):
+    if any(re.fullmatch(f"{_REASON}|sav(es?|ings?)|vs|versus", item.typed.lower()) for item in items):
         votes["compare"] += 3 * (kinds["attention"] > 0 and any(item.kind == "model" for item in items))
     votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
     several = (kinds["dtype"] > 1) + (kinds["gpu"] + kinds["size"] > 1)
@@ -179,7 +179,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
         item for item in items if item.idea and item.value is None and not OF_MODEL.isdisjoint(item.idea.means.split())
     )
     votes["explain"] += any(item.typed.lower() in ("what is", "whats") for item in items) and any(sizes)
-    votes["presets"] += 9 * all(item.kind == "unknown" or item.names_a_family for item in items)  # 'qwen'
+    is_list = all(item.kind == "unknown" or item.names_a_family for item in items)  # 'qwen'
+    votes["presets"] += 9 * (is_list or any(item.means == "presets" for item in items))
     models = [item.text for item in items if item.kind == "model" and preset_of(item.text)]
     if models and not load(models[0]).main.has_cache:
         votes |= {"fit": 0, "memory": votes["memory"] + votes["fit"] * (votes["train"] < 2)}  # an encoder has no cache
@@ -341,7 +342,7 @@ class Reading:
         words = [item.typed.lstrip("-"), *kind, *means]
         term = next((word for word in words if is_term(word)), None)
         is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
-        is_name = item.kind in ("model", "unknown", "plain") or self._typed == "presets"
+        is_name = item.kind in ("model", "unknown", "plain", "attention") or self._typed == "presets"
         if self._command == "presets" and not (is_name or is_own):
             self.unread.append(item.typed)
         elif self._command == "explain" and term and (self._typed or not re.search(r"\d{3}", item.value or "")):
@@ -506,7 +507,10 @@ class Reading:
         if self._set_idea(item, idea, fragments):
             pass
         elif item.is_cue:
-            self.left_out += [noted] * (not is_command and item.text.lower() not in FILLER)
+            # 'how many FLOPs to generate 128 tokens' is no question of memory
+            is_asked = self._command in ("fit", "plan") and re.fullmatch("g?flops?", item.typed.lower())
+            words = self.unread if is_asked else self.left_out
+            words += [noted] * (not is_command and item.text.lower() not in FILLER)
         elif not fragments and (idea.note or item.text.lower() in FILLER):
             # '--dist-init-addr 10.0.0.1:5000', and not '--max-power 300W'
             is_text = not re.match(r"\d(?!.*\d[.:]\d.*[.:])", item.value or "")

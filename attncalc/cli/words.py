@@ -82,12 +82,7 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "0.0", "none
 _NAMED = ("gpu", "dtype", "attention")
 """Kinds of words that need no option before them to be understood."""
 _OPTION = re.compile(r"--?[A-Za-z]")
-
-
-@cache
-def _phrases(names: tuple[tuple[str, Idea], ...]) -> Phrases:
-    """Return the phrases with the names of options and commands: a question reads its words several times."""
-    return Phrases(names)
+_phrases = cache(Phrases)  # of the names of options and commands: a question reads its words several times
 
 
 _OF_BITS = {"2": "q2_k", "3": "q3_k_m", "5": "q5_k_m", "6": "q6_k", "16": "bf16", "32": "fp32"}
