@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from math import isqrt
+from math import ceil, isqrt
 
 from ..errors import BadValueError
 from ..report.glossary import TERMS
@@ -96,8 +96,9 @@ def lines_of(formulas: Sequence[str], given: Mapping[str, Fraction]) -> list[str
     for formula in formulas:
         name, _, rest = formula.partition(" = ")
         if re.search(r"[A-Za-z]", rest) and name not in known and (found := computed(rest, known)):
-            known[name] = found[1]
-            lines.append(f"answer: {name} = {found[0]} = {_written(found[1])}")
+            known[name] = Fraction(ceil(found[1])) if name == "GPUs" else found[1]
+            whole = "" if known[name] == found[1] else f", rounded up to {_written(known[name])}"
+            lines.append(f"answer: {name} = {found[0]} = {_written(found[1])}{whole}")
     return lines
 
 

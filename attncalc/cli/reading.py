@@ -149,7 +149,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     # 'how many flops to train gpt3 on 300B tokens' needs no GPU
     asks_flops = any(item.idea and item.idea.means.startswith("flops | train") for item in items)
     votes["flops"] += 9 * (asks_flops and "D" in numbers_given(items) and not kinds["gpu"])
-    votes["flops"] += 9 * (_asks_optimum(items) and kinds["model"] > 0)
+    asks_optimum = _asks_optimum(items) and kinds["gpu"] + kinds["model"] > 0
+    votes["train" if kinds["gpu"] else "flops"] += 9 * asks_optimum
     asks_users = any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     is_priced = "--price" in named and any(re.match(r"\d+x", item.text) for item in items)
     texts = (item.value or item.text for item in items)
@@ -298,9 +299,8 @@ class Reading:
         self._compares |= item.text in ("vs", "versus")
         self._asks_meaning |= item.typed.lower() in ("mean", "means", "meaning", "define", "definition")
         self._is_asked |= item.idea is not None and self._command in dict(item.idea.votes(item.value))
-        is_usual = (item.kind == "option" and item.typed.startswith("-")) or (
-            item.kind == "model" and item.text in (item.typed, item.value)
-        )
+        is_named = item.kind == "model" and item.text in (item.typed, item.value)
+        is_usual = is_named or (item.kind == "option" and item.typed.startswith("-"))
         self.is_new |= item.is_guess or not is_usual
         is_name = self._typed in ("presets", "gpus") or (self._typed in SEVERAL and self._follows_a_model)
         self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
@@ -391,9 +391,8 @@ class Reading:
         }.get(item.kind)
         if item.kind == "option":
             value = item.value
-            is_gpu = name != "--gpu" or all(
-                gpu_in(one.lower()) or one in ("all", "local") for one in (value or "").split(",")
-            )
+            parts = (value or "").split(",")
+            is_gpu = name != "--gpu" or all(gpu_in(one.lower()) or one in ("all", "local") for one in parts)
             is_joined = value is not None and value.count(",") > item.typed.count(",")
             is_list = is_joined and name != "--pattern" and re.search(r"^[^=]*\w,\w", value or "")
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
@@ -581,11 +580,8 @@ class Reading:
         self._arguments = self._arguments or [*usual]  # 'what is a transformer'
         is_reason = any(re.fullmatch(_REASON, item.typed.lower()) for item in self._items)
         # numbers of a question why are those of the explanation: 'why does an MLP have 8 d^2 parameters'
-        numbers = [
-            one
-            for one in self._arguments
-            if (one.isdigit() and self._has_answer) or (is_reason and re.search(r"\d", one))
-        ]
+        with_digits = [one for one in self._arguments if re.search(r"\d", one)]
+        numbers = [one for one in with_digits if is_reason or (one.isdigit() and self._has_answer)]
         self._arguments, others = terms_in([one for one in self._arguments if one not in numbers])
         wider = [["attention"], *[["kv-cache"]] * any(kind_of(one) == "attention" for one in self._arguments)]
         without = [one for one in self._arguments if not (is_term(one) and find_terms(one) in wider)]  # 'cache of mla'
@@ -658,33 +654,50 @@ class Reading:
         own = given_by(model) if kind_of(model.typed) == "billions" else {}
         is_full = self._found.get("--optimizer", ("adamw",))[-1] == "adamw" and "--lora" not in self._found
         is_near = bool(own) and self._command == "train" and is_full and not of_size(model.typed)
-        asks_optimum = _asks_optimum(self._items)
-        terms = ["chinchilla", "mfu"] if tokens or asks_optimum else ["6nd"] if of_token else []
+        has_tokens = bool(tokens) or _asks_optimum(self._items)
+        asks_tokens = {"--days", "--samples"} & {*self._found} == {"--days"} and not (has_tokens or self._typed)
+        terms = ["chinchilla", "mfu"] if has_tokens else ["mfu"] if asks_tokens else ["6nd"] if of_token else []
         terms += ["training-memory"] if is_near else []
         given = numbers_given(tokens) | own
-        if terms and (self._command == "flops" or asks_optimum) and preset_of(model.text):
+        if terms and (self._command == "flops" or not tokens) and preset_of(model.text):
             self._set("--phase", "train", is_example=True)
             self._use([*tokens, *of_token])
             given = numbers_given([model]) | given
         given |= {"D": Fraction(1)} if "6nd" in terms and "train" in self._found["--phase"] else {}
-        usual = {"--gpu": "", "--gpus": "", "--mfu": "0.4", "--days": ""}
-        gpus, several, mfu, days = (self._found.get(name, (text,))[-1] for name, text in usual.items())
-        hardware = of_gpus(gpus)
-        if several.isdecimal() and hardware:  # '--gpu a100 --gpus 8'
-            hardware["GPUs"] = Fraction(several)
-        if "peak" in hardware and is_valid(SHARE.parse, mfu, ""):
-            given |= hardware | {"MFU": Fraction(*parse_decimal(mfu, "--mfu", upper=1))}
-            if days and not (several or re.match(r"\d+x", gpus)) and is_valid(DAYS.parse, days, ""):
-                given["days"] = Fraction(DAYS.parse(days, "--days")) / PERIODS["day"]
-                del given["GPUs"]
-            given |= {"price": price} if (price := number(self._found.get("--price", ("",))[-1])) else {}
+        given |= self._given_by_gpus(has_tokens=has_tokens)
         self._answers += lines_of([one for term in terms for one in TERMS[term].formula], given)
         if self._answers and self._command == "train":
             self.assumed += ["--mfu 0.4"] if "MFU" in given and "--mfu" not in self._found else []
             is_run = own and self._typed in (None, "train") and not self.unread + self.doubts
-            for name in ("--tokens", "--mfu", "--price", "--days") if is_run else ():  # another model's time and price
+            # another model's time and price
+            for name in ("--tokens", "--mfu", "--price", "--days") if is_run or asks_tokens else ():
                 self._found.pop(name, None)
-            self._answers.append(f"note: the memory below is that of {model.text}")
+            lacks = "6 N D leaves out attention's scores; " if "mfu" in terms else ""
+            self._answers.append(f"note: {lacks}the memory below is that of {model.text}")
+        is_timed = (self._command, self._typed) == ("train", None) and "mfu" in terms
+        is_split = re.search(r"--(zero|fsdp|tp|pp|cp|lora)\b", " ".join(self._found))
+        if is_timed and given.get("GPUs", 1) > 1 and not is_split:
+            self._found["--zero"] = ("--zero", "3")
+            self.assumed.append("--zero 3")
+
+    def _given_by_gpus(self, *, has_tokens: bool) -> dict[str, Fraction]:
+        """Return the numbers of the GPUs that train, and the days unless the tokens on counted GPUs give them."""
+        usual = {"--gpu": "", "--gpus": "", "--mfu": "0.4", "--days": "", "--price": ""}
+        gpus, several, mfu, days, price = (self._found.get(name, (text,))[-1] for name, text in usual.items())
+        given = of_gpus(gpus)
+        if "peak" not in given or not is_valid(SHARE.parse, mfu, ""):
+            return {}
+        given["MFU"] = Fraction(*parse_decimal(mfu, "--mfu", upper=1))
+        if several.isdecimal():  # '--gpu a100 --gpus 8'
+            given["GPUs"] = Fraction(several)
+        is_counted = several or re.match(r"\d+x", gpus)
+        if days and not (has_tokens and is_counted) and is_valid(DAYS.parse, days, ""):
+            given["days"] = Fraction(DAYS.parse(days, "--days")) / PERIODS["day"]
+            if has_tokens:
+                del given["GPUs"]
+        if match := re.fullmatch(r"(?:(\d+)x[^=]+=)?(\d*\.?\d+)", price):  # '8xa100=12' is the price of all 8
+            given["price"] = Fraction(match[2]) / int(match[1] or 1)
+        return given
 
     def checked(self, root: Any) -> list[str]:
         """Return the line that says whether a figure of the question is right, whose words are then read; or []."""
