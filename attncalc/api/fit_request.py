@@ -68,7 +68,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
         return request
     if not find_engine(request.engine).typed_files:
         return request
-    return _partly_on_host(request) or (request if longest else _which_context(request))
+    return _partly_on_host(request, options) or (request if longest else _which_context(request))
 
 
 def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -109,16 +109,21 @@ def _which_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
 
-def _partly_on_host(request: FitRequest) -> FitRequest | None:
-    """Return a desk's request with the layers on the host that LEAST_CONTEXT needs; None if none, or if placed."""
+def _partly_on_host(request: FitRequest, options: Mapping[str, Any]) -> FitRequest | None:
+    """Return a desk's request with the layers on the host that LEAST_CONTEXT needs; None if none, or if placed.
+
+    '-ngl auto' chooses which option places them, and nothing more.
+    """
     context = min(LEAST_CONTEXT, request.workload.context)
     ram, gpu = request.engine_args.get("ram"), request.gpu
-    least = request.with_workload(context=context).with_engine_args(ram=ram or MOST_RAM_AT_DESKS)
+    args = {name: value for name, value in request.engine_args.items() if not is_auto(options.get(name))}
+    least = dataclasses.replace(request, engine_args={**args, "ram": ram or MOST_RAM_AT_DESKS})
+    least = least.with_workload(context=context)
     names = find_engine(request.engine).offload_options
-    is_placed = any(request.engine_args.get(name) is not None for name in (*names, "override_tensor"))
+    is_placed = any(args.get(name) is not None for name in (*names, "override_tensor"))
     if is_placed or not (gpu and gpu.runs_files) or gpu.unified or possible_verdict(least) == "fits":
         return None
-    for name in names:
+    for name in [name for name in names if is_auto(options.get(name))] or names:
         if found := with_least_offload(least, name):
             flags = f"{long_option(name)} {found.engine_args[name]} and --context {count(context)}"
             note = f"{flags} are assumed: all layers on the GPU leave room for less."

@@ -604,7 +604,10 @@ class Reading:
 
     def _explain_beside(self) -> None:
         """Add what a term means beside figures: of a question why, those that it names, or the model's attention."""
-        asks_why = any(re.fullmatch(_REASON, item.typed.lower()) for item in self._items)
+        said = {item.typed.lower() for item in self._items}
+        asks_why = any(re.fullmatch(_REASON, one) for one in said)
+        # 'what is a kv cache and how big is it for llama2-7b'
+        asks_why |= {"what is", "and"} <= said and any(one.startswith("how ") for one in said)
         terms = [
             item
             for item in self._items

@@ -15,7 +15,7 @@ from ..cost.training.optimizers import OPTIMIZERS
 from ..engines.pasted import could_matter
 from ..errors import BadValueError, is_valid
 from ..options import WEIGHTS_DTYPE, Parser
-from ..units import hyphens, long_option, truncate
+from ..units import hyphens, is_auto, long_option, truncate
 from ..vocabulary import (
     ALL_SHOWN,
     COUNTS,
@@ -321,7 +321,8 @@ class Words:
             return Item("idea", name, f"{name} {value}", form, is_guess=True, is_exact=True)
         if option is not None and not own and is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), ""):
             return self._unlike_any(name, value, None)  # '--fp8', which `train` has
-        is_value = bool(value and placeholder(option) and not idea.takes) if option and idea else False  # '--count 8'
+        is_own = bool(idea and option) and (not idea.takes or is_auto(value))  # '--count 8', '-c auto'
+        is_value = bool(value and is_own and placeholder(option))
         if option is not None and (own or idea not in IDEAS or is_value):
             return self._known_option(name, value, option)
         return self._unknown_option(name, value, idea or self._phrases.like(name))

@@ -20,6 +20,7 @@ from ..units import MONTH_HOURS, NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from .charts.picture import picture
 from .charts.plan import DEFAULT, plan_charts
 from .figures import FigureRow, FigureRows, ratio_row
+from .fit import request_facts
 from .fit_tables import command_table
 from .lists import WIDTH
 from .report import Column, Figure, Report, Table, column_table, number, rows_of
@@ -321,8 +322,18 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     engines = dict.fromkeys(candidate.resolved.engine.title for candidate in plan.found.candidates)
     titles = [first.model.title] if len(models) == 1 else []
     of = " at once," if plan.demand.users is not None else " of"
-    lines.append(", ".join([*titles, f"{asked(plan.demand)}{of} {load}", *engines, *_targets(plan.demand)]).lstrip())
+    facts = [*titles, f"{asked(plan.demand)}{of} {load}", *engines, *_dtypes(plan), *_targets(plan.demand)]
+    lines.append(", ".join(facts).lstrip())
     return tuple(lines)
+
+
+def _dtypes(plan: Plan) -> list[str]:
+    """Return the dtypes of weights and cache if an option sets one: '--dtype fp8' sets the cache's too."""
+    asked_for = [
+        request.weights_dtype or request.workload.kv_dtype or request.workload.dtype for request in plan.requests
+    ]
+    of_rows = {request_facts(row.candidate.resolved)[-2:] for row in plan.rows}
+    return [fact for fact in of_rows.pop() if fact] if any(asked_for) and len(of_rows) == 1 else []
 
 
 def asked(demand: Demand) -> str:
