@@ -74,7 +74,9 @@ class _VerifyOptions(WhatIfOptions, total=False):
         "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a GPU's name.",
         With(metavar="GPU", also="--gpu"),
     ]
-    dtype: Annotated[str, "fp32, fp16 or bf16. Default: as released; on a CPU fp32.", With(metavar="DTYPE")]
+    dtype: Annotated[
+        str, "fp32, fp16 or bf16. Default: as released; on a CPU fp32.", With(also="--torch-dtype", metavar="DTYPE")
+    ]
     batch: Annotated[Count, options_of(SizeOptions)["batch"]]
     context: Annotated[
         Count,

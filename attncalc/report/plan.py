@@ -16,6 +16,7 @@ from ..serving.launch import launch_command
 from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Pool, Pools, Row, Size, best_of_models
 from ..serving.request import resolve
 from ..serving.suggestions import suggestions
+from ..serving.users import users
 from ..units import MONTH_HOURS, NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from .charts.picture import picture
 from .charts.plan import DEFAULT, plan_charts
@@ -306,6 +307,7 @@ def _heading(plan: Plan) -> tuple[str, ...]:
         price = plan.enough.price_per_month
         lines.append(f"Enough: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
     start = {name: f"{name}: " if len(models) > 1 else "" for name in models}
+    lines += [start[name] + text for name, row in best.items() if row and (text := _fewer(row))]
     one = len(models) == 1
     found = {name: row for name, row in best.items() if row}
     lines += [
@@ -325,6 +327,21 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     facts = [*titles, f"{asked(plan.demand)}{of} {load}", *engines, *_dtypes(plan), *_targets(plan.demand)]
     lines.append(", ".join(facts).lstrip())
     return tuple(lines)
+
+
+def _fewer(row: Row) -> str:
+    """Return that one replica less may be enough, with the least runtime memory of its range; or ''."""
+    candidate, fewer, asked_for = row.candidate, row.replicas - 1, row.demand.users
+    if not fewer or asked_for is None or candidate.limited_by != "cache" or candidate.gpu.instance or row.demand.spread:
+        return ""
+    found, of_one = users(candidate.resolved, "high"), candidate.most
+    most = found and found.average and int(found.average) * candidate.resolved.replicas
+    if not most or of_one is None or not fewer * of_one < asked_for <= fewer * most:
+        return ""
+    return (
+        f"{plural(fewer * candidate.split.gpus, 'GPU')} may be enough: with the least runtime memory, a replica has "
+        f"room for {count(most)}"
+    )
 
 
 def _dtypes(plan: Plan) -> list[str]:
