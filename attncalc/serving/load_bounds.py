@@ -83,9 +83,14 @@ class Steps(NamedTuple):
     @property
     def ttft(self) -> Ratio:
         """Seconds of a prefill on an idle copy."""
-        of_stage = _sum(self.alone.seconds, self.prompt_sent)
+        if self.stages == 1:
+            return _sum(self.alone.seconds, self.prompt_sent)
         stages = symbol("stages", self.stages, "pipeline stages")
-        return of_stage if self.stages == 1 else ratio(of_stage.numerator * stages, of_stage.denominator)
+        compute, sent = (
+            ratio(one.numerator * stages, one.denominator) for one in (self.alone.by_compute, self.prompt_sent)
+        )
+        # a step's FLOPs are those of one stage, and its weights are those of all
+        return _sum(self.alone._replace(by_compute=compute).seconds, sent)
 
     @property
     def tpot(self) -> Ratio:
