@@ -590,7 +590,14 @@ def test_unified_memory_has_one_speed(ask: Ask) -> None:
 
 
 def test_speed_of_what_does_not_fit_is_a_condition(ask: Ask) -> None:
-    # 39 GiB of weights would be read at 1,008 GB/s, 23 steps a second; an RTX 4090 has 24 GB
-    answer = ask("fit", "llama3.1-70b:q4_k_m", "--gpu", "rtx-4090", "--roofline", "-c", "4096").out
+    # 70.55 billion parameters in bf16 would be read at 3,352 GB/s, 23.7 steps a second; an H100 has 80 GB
+    answer = ask("fit", "llama3.1-70b", "--gpu", "h100", "--roofline", "-c", "1024").out
     assert answer.startswith("DOES NOT FIT")
-    assert "\nIf it fitted: at most 23 tokens/s" in answer
+    assert "\nIf it fitted: at most 24 tokens/s" in answer
+
+
+def test_speed_on_a_desktop_has_the_layers_on_the_host_that_do_not_fit(ask: Ask) -> None:
+    # 17.57 GiB of 39 are read in host memory at 89.6 GB/s, 211 ms; the rest on an RTX 4090 at 1,008 GB/s, 23 ms
+    answer = ask("fit", "llama3.1-70b:q4_k_m", "--gpu", "rtx-4090", "--roofline", "-c", "2048").out
+    assert answer.startswith("At most 4.3 tokens/s for one request.")
+    assert "--n-gpu-layers 45 is assumed" in answer

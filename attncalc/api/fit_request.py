@@ -68,7 +68,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
         return request
     if not find_engine(request.engine).typed_files:
         return request
-    return _partly_on_host(request, options) or (request if longest else _which_context(request))
+    return partly_on_host(request, options, LEAST_CONTEXT) or (request if longest else _which_context(request))
 
 
 def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -109,12 +109,12 @@ def _which_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
 
-def _partly_on_host(request: FitRequest, options: Mapping[str, Any]) -> FitRequest | None:
-    """Return a desk's request with the layers on the host that LEAST_CONTEXT needs; None if none, or if placed.
+def partly_on_host(request: FitRequest, options: Mapping[str, Any], most: int | None = None) -> FitRequest | None:
+    """Return a desk's request with the layers on the host that its context needs, of which `most` tokens are counted.
 
-    '-ngl auto' chooses which option places them, and nothing more.
+    None if none need to be there, or if the request places them. '-ngl auto' chooses which option places them.
     """
-    context = min(LEAST_CONTEXT, request.workload.context)
+    context = min(most or request.workload.context, request.workload.context)
     ram, gpu = request.engine_args.get("ram"), request.gpu
     args = {name: value for name, value in request.engine_args.items() if not is_auto(options.get(name))}
     least = dataclasses.replace(request, engine_args={**args, "ram": ram or MOST_RAM_AT_DESKS})
@@ -125,8 +125,9 @@ def _partly_on_host(request: FitRequest, options: Mapping[str, Any]) -> FitReque
         return None
     for name in [name for name in names if is_auto(options.get(name))] or names:
         if found := with_least_offload(least, name):
-            flags = f"{long_option(name)} {found.engine_args[name]} and --context {count(context)}"
-            note = f"{flags} are assumed: all layers on the GPU leave room for less."
+            flags = f"{long_option(name)} {found.engine_args[name]}"
+            flags += f" and --context {count(context)} are" if most else " is"
+            note = f"{flags} assumed: all layers on the GPU leave room for less."
             return found.with_engine_args(ram=ram).with_workload(assumed=(*request.workload.assumed, note))
     return None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 import typer
 
 from ..api.fit_options import ALL, GROUPS, FitOptions
-from ..api.fit_request import read_fit_request, read_quants
+from ..api.fit_request import partly_on_host, read_fit_request, read_quants
 from ..config import ModelLike, load
 from ..config.user_files import piped_in
 from ..errors import AttncalcError, clash
@@ -205,4 +205,6 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
         return fit_all_report(request, full=screen.full, roofline=screen.roofline)
     from ..report.fit import fit_report
 
+    if screen.roofline:
+        request = partly_on_host(request, {}) or request  # 'If it fitted' is no speed that a desktop has
     return fit_report(request, full=screen.full, roofline=screen.roofline, with_bounds=with_bounds)
