@@ -27,7 +27,7 @@ from ..records import NamedTuple
 from ..report.lists import tell
 from ..serving.request import FitRequest
 from ..serving.weight_format import released_dtype
-from ..units import BYTES, GIB, count, dtype, human, is_dtype, long_option, truncate
+from ..units import BYTES, GIB, count, dtype, human, is_dtype, long_option, parse_count, truncate
 from ..what_if import what_if
 from .gpu_words import first_gpu_in
 from .options import NamedModel
@@ -132,12 +132,12 @@ def _without_model(log: StartupLog, options: FitOptions, error: AttncalcError) -
     device = _gpu_in_log(log, str(given) if given else None)[1]
     reason = f"{error.message[0].upper()}{error.message[1:]}"
     if log.refusal is None:
-        return _with_its_cache(log), UnknownModel(f"{reason}: {error.tip}.", device)
+        return _with_its_cache(log, options), UnknownModel(f"{reason}: {error.tip}.", device)
     _note_others(log, device)
     return log, UnknownModel(f"{reason}.", device)
 
 
-def _with_its_cache(log: StartupLog) -> StartupLog:
+def _with_its_cache(log: StartupLog, options: FitOptions) -> StartupLog:
     """Return the log of a start that went well with what its cache holds, which needs no model."""
     from ..engines.startup_log import Load, LogRefusal
 
@@ -149,8 +149,14 @@ def _with_its_cache(log: StartupLog) -> StartupLog:
         f", {human(sizes[0] // held, BYTES)} each" if held and len(sizes) == 1 else "",
     )
     holds = f"holds {count(held)} tokens{f' in {size}' if sizes else ''}{each}" if held else f"takes {size}"
-    requests = f": {held / most:,.2f} requests of {count(most)}, and more that are shorter" if most else ""
-    reason = f"the cache {holds}{requests}."
+    if not tokens and (concurrency := log.logged.get("concurrency")):
+        holds = f"holds {concurrency.text} requests of {count(most)} tokens, and more that are shorter"
+    elif each_of := options.get("batch"):
+        holds += f", {count(held // int(each_of))} for each of {each_of} requests"
+    elif asked := options.get("context") or most:
+        length = parse_count(str(asked), "--context")
+        holds += f": {held / length:,.2f} requests of {count(length)}, and more that are shorter"
+    reason = f"the cache {holds}."
     refusal = LogRefusal("overloaded", "", where="cache", cause="no_failure", reason=reason)
     full = log._replace(refusal=refusal, load=Load(0, 0, 1, 0))  # what gives a full cache more room
     return log._replace(refusal=refusal._replace(advice=find_engine(log.engine).log_advice(full)))

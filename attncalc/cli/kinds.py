@@ -51,8 +51,10 @@ class Item(NamedTuple):
     @property
     def takes(self) -> tuple[str, ...]:
         """The kinds of words of which it still needs one as a value."""
-        is_open = self.idea and self.value is None and not self.is_asked
-        return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and is_open else ()
+        if self.idea is None or self.value is not None or self.is_asked:
+            return ()
+        counts = re.search("tokens|/|params", self.idea.means)  # billions of them, as no --tp of 'llama 70b tp 2' has
+        return tuple(one for one in PLACEHOLDERS.get(self.idea.takes, ()) if counts or one != "billions")
 
     @property
     def means(self) -> str:

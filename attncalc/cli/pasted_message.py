@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..engines.log_file import is_log, read_log
-from ..errors import AttncalcError, is_valid
+from ..errors import AttncalcError
 from ..options import by_name
-from ..units import parse_count
 from ..vocabulary import MESSAGES
-from .kinds import Item, is_context
+from .kinds import Item
 from .pasted import launches, split_launch
 from .reading import Reading
 from .words import Words
@@ -25,7 +24,7 @@ _MESSAGE = (
     r"|out of (memory|resource)|(no available|insufficient|system) memory|insufficient system|runner has|malloc"
     r"|tried to allocate|allocation of"
     r"|cache size: [\d,]+ tok|\d reqs?\b|to serve at least|less than desired|is full|retract|preempted|preemptions_"
-    r"|context length is|ErrorOutOfMemory|exit (code|status)|buffer size += |Load weight end"
+    r"|context length is|maximum concurrency for|ErrorOutOfMemory|exit (code|status)|buffer size += |Load weight end"
     r"|KV cache (memory: |is allocated))"
 )
 """What a message may have that was pasted in the place of a question."""
@@ -58,20 +57,10 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
         return command, []
     sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     items = Words(root, text.split()).items(text.split())
-    named = {item.kind: item.text for item in items}
-    counts = (item.value or "" for item in items if item.idea and "--batch" in item.idea.means)
-    users = [int(text) for text in counts if re.fullmatch(r"[1-9]\d{0,8}", text)]
-    numbers = [item.text for item in items if item.kind == "number" and is_context(item.text)]
-    lengths = [parse_count(text, "") for text in numbers if is_valid(parse_count, text, "")]  # and no time of day
-    tokens = re.search(r"KV cache size: ([\d,]+) tokens", text)
-    if tokens and (users or lengths) and "model" not in named:
-        held = int(tokens[1].replace(",", ""))
-        answer = f"hold {held / lengths[0]:.1f} requests of {lengths[0]:,}" if lengths else ""
-        answer = answer or f"are {held // users[0]:,} for each of {users[0]} requests"
-        return ["explain", "preemption"], [f"answer: {tokens[1]} tokens {answer}"]
     trains = [item for item in items if item.idea and dict(item.idea.votes(item.value)).get("train", 0) > 1]
     if trains and not re.search(_OF_LLAMACPP, text):
-        sizes = re.findall(r"(?:capacity of |; )(\d+\.\d+) GiB", text) if "gpu" not in named else []
+        names_gpu = any(item.kind == "gpu" for item in items)
+        sizes = [] if names_gpu else re.findall(r"(?:capacity of |; )(\d+\.\d+) GiB", text)
         sized = ("--context N", "--batch N")
         of_run = [
             one for one in items if one.kind in ("model", "gpu", "dtype") or (one.idea and one.idea.means in sized)
@@ -92,7 +81,10 @@ def about_message(command: list[str], text: str, typed: Sequence[str], root: Any
             if item.idea and item.idea.means.split()[:1] == ["--gpus"]:  # of the machine: the log decides
                 reading.left_out.append(f"{item.value or ''} {item.typed}".strip())
             elif "mib" not in item.text.lower() and (  # of the log: 'V (f16): 576.00 MiB'
-                item.kind in ("model", "gpu", "dtype", "size") or item.value or item.typed.startswith("-")
+                item.kind in ("model", "gpu", "dtype", "size")
+                or item.value
+                or re.fullmatch(r"\d+[kK]", item.text)  # and no time of day
+                or (item.typed.startswith("-") and not item.takes)
             ):
                 reading.add(item)
     reading.add(Item("option", "--log", "--log", value="-"))
@@ -113,6 +105,7 @@ def _around_message(text: str) -> tuple[list[str], list[str]]:
     whole, every = says(0, len(words)), range(len(words))
     end = bisect_left(every, True, key=lambda end: says(0, end) == whole)
     begin = bisect_left(every, True, key=lambda begin: says(begin, end) != whole) - 1
-    sign = re.search(_MESSAGE, text)  # 'To serve at least one request', before what counts
+    # the last of 'sglang out of memory llama3.1-70b: Not enough memory', and 'To serve at least one request'
+    signs = [len(text[: one.start()].split()) for one in re.finditer(_MESSAGE, text)]
     after = re.sub(r"\([^)]*\)?", "", " ".join(words[end:]))  # '(after 512 MiB of overhead)'
-    return words[: min(begin, len(text[: sign.start()].split())) if sign else begin], after.split()
+    return words[: max((one for one in signs if one <= begin), default=begin)], after.split()

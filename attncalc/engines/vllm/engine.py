@@ -55,7 +55,7 @@ class Vllm(Engine[VllmArgs]):
     log_signs = (
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
-        r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler|available Mamba cache blocks"
+        r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler|available Mamba cache blocks|Maximum concurrency"
         r"|derived max_model_len|(?i:(?:CUDA|HIP|XPU) (?:error:? )?out of memory)|CUBLAS_STATUS_ALLOC|Cuda failure 2"
         r"|Killed process|OOMKilled|code 137"
     )

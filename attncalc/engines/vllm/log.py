@@ -49,7 +49,7 @@ _DRAFTER_GIVEN = re.compile(r"'speculative_config': ?(\{[^{}]{1,8000}\})")
 _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
 _RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
 _START = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
-_NO_MEMORY = r"No available memory for the cache blocks"
+_NO_MEMORY = r"(?i:no available memory for the cache blocks)"
 _OCCUPIED = r"is less than desired GPU memory utilization|\) < desired utilization"
 _RELEASED = re.compile(
     rf"Error in memory profiling\. Initial free memory {_DECIMAL} GiB, current free memory {_DECIMAL} GiB"
