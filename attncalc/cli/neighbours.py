@@ -8,10 +8,11 @@ from math import ceil, log2
 
 from ..config import load
 from ..config.gpus import gpus_of
-from ..config.presets import of_size, preset_of, starting_with, usual_dense
+from ..config.presets import of_size, preset_of, starting_with, usual_dense, with_file_type
 from ..errors import is_valid
 from ..hardware import PER_NODE
 from ..model import plural
+from ..options import WEIGHTS_DTYPE
 from ..vocabulary import GLUE, NO_FIGURE, OTHER_SIZES, Idea
 from .arithmetic import number
 from .gpu_words import gpu_in
@@ -63,8 +64,9 @@ def with_neighbours(items: Sequence[Item]) -> list[Item]:
         is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
         is_speed = after.idea is not None and "tps" in after.idea.words.split()
         is_ratio = after.typed.lower() == "times" and not any(one.takes for one in found[i + 2 : i + 4])
-        # '40 tokens/s', '8 times smaller', not '2 times more users'
-        if item.kind == "number" and (is_speed or is_ratio):
+        is_part = item.kind == "share" and after.typed.lower() in ("gpu", "cpu")
+        # '40 tokens/s', '8 times smaller', '60% gpu' of `ollama ps`, not '2 times more users'
+        if is_part or (item.kind == "number" and (is_speed or is_ratio)):
             found[i] = _compared(item, "--tpot VALUE" if is_speed else "")
         elif after.kind in _HAS.get(item.typed.lower(), ()) and found[0].typed.lower() in ("does", "is", "has"):
             found[i + 1] = after._replace(kind="plain")  # 'does mistral 7b use gqa'
@@ -309,6 +311,20 @@ def with_models(items: Sequence[Item]) -> list[Item]:
         is_other = not family and before.kind == "plain" and before.text == before.typed  # 'vicuna 13b'
         found.append(Item("model", names[0], typed, is_guess=True, is_exact=not is_other))
     return [one for one in found if not any(one is family for family in families)]
+
+
+def with_types(items: Sequence[Item]) -> list[Item]:
+    """Return the items with each model's type in its name: 'qwen3-32b:q4' of 'qwen3 32b q4 or llama3.1 70b q2'."""
+    own = {
+        item: f"{item.text}:{WEIGHTS_DTYPE.parse(after.text, '')}"
+        for item, after in pairwise(items)
+        if (item.kind, after.kind) == ("model", "dtype") and "," not in after.text
+    }
+    models = {item.text for item in items if item.kind == "model"}
+    are_files = all(with_file_type(name)[1] for name in own.values())
+    if not (are_files and len(own) == len(models) == sum(item.kind == "dtype" for item in items) > 1):
+        return [*items]
+    return [item._replace(text=own.get(item, item.text)) for item in items if item.kind != "dtype"]
 
 
 def _nearest_size(size: str) -> list[str]:

@@ -21,6 +21,7 @@ from ..engines import ENGINES, find_engine
 from ..errors import MissingError, is_valid
 from ..options import SHARE, options_of
 from ..report.glossary import TERMS, find_terms, is_term, terms_in, terms_of_question
+from ..serving.fit import USEFUL_CONTEXT
 from ..units import PERIODS, hyphens, parse_count, parse_decimal, truncate
 from ..vocabulary import (
     ALL_SHOWN,
@@ -168,7 +169,9 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["compare"] += 3 * (kinds["model"] > 1)
     if any(re.fullmatch(f"{_REASON}|sav(es?|ings?)|vs|versus", item.typed.lower()) for item in items):
         votes["compare"] += 3 * (kinds["attention"] > 0 and any(item.kind == "model" for item in items))
-    votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
+    typed_files = sum(with_file_type(item.text)[1] is not None for item in items)
+    votes["fit"] += typed_files + 9 * any(item.text == "--log" for item in items)
+    votes["sweep"] += 9 * (typed_files > 1)  # 'qwen3 8b q8 or qwen3 14b q4'
     several = (kinds["dtype"] > 1) + (kinds["gpu"] + kinds["size"] > 1)
     votes["sweep"] += several / 2 + 1.5 * (kinds["model"] > 1 and kinds["gpu"] + kinds["size"] > 0)
     votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0 and (len(items) > 1 or named == "local")
@@ -786,7 +789,9 @@ class Reading:
         """Set what a person wants of `sweep`: a table, the files that people run at a desk, and the fewest GPUs."""
         self._found["--format"] = ("--format", "table")
         self._found |= {"--train": ("--train",)} if self._typed == "train" else {}
-        if self._place == "desk" and self._found.keys().isdisjoint(("--weights-dtype", "--engine", "--train")):
+        has_type = any(with_file_type(one)[1] for one in self._arguments)
+        at_a_desk = self._place == "desk" and self._found.keys().isdisjoint(("--engine", "--train"))
+        if at_a_desk and not has_type and "--weights-dtype" not in self._found:
             self._found["--weights-dtype"] = ("--weights-dtype", "q4_k_m")
             self.assumed.append("--weights-dtype q4_k_m")
         listed = {name for name, words in self._found.items() if "," in words[-1]} - {"--columns"}
@@ -800,8 +805,10 @@ class Reading:
         self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
         shared, given = self._longest_context, {*self._found, *(one.split()[0] for one in self.missing)}
         if len(self._arguments) > 1 and shared and given.isdisjoint(("--context", "--prompt", "--train")):
-            self._found["--context"] = ("--context", str(shared))
-            self.assumed.append(f"--context {shared} (the longest that all these models support)")
+            usual = min(shared, USEFUL_CONTEXT) if at_a_desk else shared
+            self._found["--context"] = ("--context", str(usual))
+            longest = " (the longest that all these models support)" * (usual == shared)
+            self.assumed.append(f"--context {usual}{longest}")
 
     def _divide_users(self) -> None:
         """Refuse users of each model: 'llama3-8b for 300 users and gpt2 for 50' asks for no combination of both."""
@@ -878,6 +885,7 @@ class Reading:
             self.left_out.append(" ".join(self._found.pop("--n-gpu-layers")) + " (all layers are the default)")
         given = {*self._found, *map(" ".join, self._found.values())}
         given |= {"numbered"} if re.match(r"\d+x", self._found.get("--gpu", ("",))[-1]) else set()
+        given |= {"file types"} if any(with_file_type(one)[1] for one in self._arguments) else set()
         given |= {"one price"} if re.fullmatch(r"\d{1,2}(\.\d+)?", self._found.get("--price", ("",))[-1]) else set()
         needs = (*NEEDS["sizes"] * (needs_model and has_sizes), *NEEDS.get(self._command, ()))
         for if_given, options, example in needs:

@@ -60,6 +60,7 @@ from .neighbours import (
     with_neighbours,
     with_nodes,
     with_splits,
+    with_types,
     with_usual,
     with_values,
     without_denied,
@@ -185,7 +186,7 @@ class Words:
             items.insert(0 if "base" in name and item.kind == "model" else len(items), item)  # compared with others
         found = self._with_all_gpus(with_active(with_values(with_claims([*items, *self._classified(bare), *of_keys]))))
         given = {self._set_by(one) for one in found}  # replaces what a file sets
-        found = with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
+        found = with_types(with_models([*found, *(one for one in of_files if self._set_by(one) not in given)]))
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
             found = [item for item in found if item.kind != "attention"]
         found = as_one_machine(without_this_machine(found))
