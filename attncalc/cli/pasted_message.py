@@ -105,7 +105,6 @@ def _around_message(text: str) -> tuple[list[str], list[str]]:
     whole, every = says(0, len(words)), range(len(words))
     end = bisect_left(every, True, key=lambda end: says(0, end) == whole)
     begin = bisect_left(every, True, key=lambda begin: says(begin, end) != whole) - 1
-    # the last of 'sglang out of memory llama3.1-70b: Not enough memory', and 'To serve at least one request'
-    signs = [len(text[: one.start()].split()) for one in re.finditer(_MESSAGE, text)]
+    sign = re.search(_MESSAGE, text)  # 'To serve at least one request', before what counts
     after = re.sub(r"\([^)]*\)?", "", " ".join(words[end:]))  # '(after 512 MiB of overhead)'
-    return words[: max((one for one in signs if one <= begin), default=begin)], after.split()
+    return words[: min(begin, len(text[: sign.start()].split())) if sign else begin], after.split()
