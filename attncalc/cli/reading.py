@@ -154,8 +154,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["train" if kinds["gpu"] else "flops"] += 9 * asks_optimum
     asks_users = any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     is_priced = "--price" in named and any(re.match(r"\d+x", item.text) for item in items)
-    texts = (item.value or item.text for item in items)
-    machines = (gpus_of(text) for text in texts if is_valid(gpus_of, text))
+    machines = (gpus_of(text) for item in items if is_valid(gpus_of, text := item.value or item.text))
     has_nodes = any(number and number > gpu.per_node for number, gpu in machines)  # '4x8xh100': replicas of a model
     is_limited = has_nodes or "--budget" in named or is_priced
     votes["plan"] += (9 if is_limited else -9) * asks_users
