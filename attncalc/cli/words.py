@@ -322,8 +322,8 @@ class Words:
             return Item("idea", name, f"{name} {value}", form, is_guess=True, is_exact=True)
         if option is not None and not own and is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), ""):
             return self._unlike_any(name, value, None)  # '--fp8', which `train` has
-        is_own = bool(idea and option) and (not idea.takes or is_auto(value))  # '--count 8', '-c auto'
-        is_value = bool(value and is_own and placeholder(option))
+        takes_own = idea is not None and (not idea.takes or is_auto(value))  # '--count 8', '-c auto'
+        is_value = bool(value and takes_own and option and placeholder(option))
         if option is not None and (own or idea not in IDEAS or is_value):
             return self._known_option(name, value, option)
         return self._unknown_option(name, value, idea or self._phrases.like(name))
