@@ -177,7 +177,6 @@ def test_python_has_the_same_figures(ask: Ask) -> None:
         "memory needed for llama3.1-8b",
         "which gpu for llama3.1-8b",
         "hardware for llama3.1-8b",
-        "minimum vram llama3.1-8b",
         "how big a gpu do i need for llama3.1-8b",
         "vram calculator llama3.1-8b",
     ],
