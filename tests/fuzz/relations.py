@@ -153,8 +153,9 @@ def markdown_equals_screen(case: Case, result: Result, data: Data) -> None:
     """Markdown has the numbers of the screen."""
     if case.arguments[0] not in ("kv", "params", "flops", "memory", "compare"):
         return
-    screen = run_case(case._replace(arguments=case.arguments[:-1])).out
-    markdown = run_case(case._replace(arguments=(*case.arguments[:-1], "--format", "markdown"))).out
+    arguments = tuple(one for one in case.arguments[:-1] if one != "--plain")  # which repeats a table's title
+    screen = run_case(case._replace(arguments=arguments)).out
+    markdown = run_case(case._replace(arguments=(*arguments, "--format", "markdown"))).out
     assert _numbers(screen) == _numbers(markdown), case.arguments
 
 
@@ -322,7 +323,11 @@ def sweep_equals_command(case: Case, result: Result, data: Data) -> None:
     """A row of `sweep` has the figure of the command that it stands for."""
     figure = {"kv": "kv_cache", "params": "params_total", "flops": "flops_total", "memory": "peak_flash"}
     command = case.arguments[0]
-    if command not in figure or _has(case, "--engine", "--lengths", "--revision", "--unit") or data["model"]["tp"] > 1:
+    if (
+        command not in figure
+        or _has(case, "--engine", "--full", "--lengths", "--revision", "--unit")
+        or data["model"]["tp"] > 1
+    ):
         return
     if _has(case, *("--kv-dtype-k", "--cache-type-k", "-ctk"), *("--kv-dtype-v", "--cache-type-v", "-ctv")):
         return  # a sweep takes them with a GPU only
