@@ -22,6 +22,7 @@ RECIPES = [
     for row in json.loads((FOLDER / "recipes.json").read_text(encoding="utf-8"))
 ]
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
+import accuracy  # noqa: E402
 import serving_classes  # noqa: E402
 
 
@@ -51,6 +52,11 @@ def test_runs_that_derived_no_class_lie_in_its_range() -> None:
     assert serving_classes.TABLE.read_text(encoding="utf-8") == serving_classes.text(), (
         "run python tools/serving_classes.py"
     )
+
+
+def test_the_page_has_the_ranges_of_published_runs() -> None:
+    page = (accuracy.PAGES / "serving.md").read_text(encoding="utf-8")
+    assert "\n".join(accuracy.served()) in page, "run python tools/accuracy.py"
 
 
 def test_runs_of_new_publishers_lie_in_the_range() -> None:

@@ -5,7 +5,7 @@
 
 A class has a range of measured / planned tokens/s: from 10 to 90 %, widened by one factor for all classes, since runs
 of another publisher differ more than those of one do. Each run is compared with the range of its class from all other
-publishers, and the factor is that which 85 % of the runs need. Loads with few runs have the class of all loads.
+publishers, and the factor is that which INSIDE of the runs need. Loads with few runs have the class of all loads.
 """
 
 import json
@@ -25,6 +25,8 @@ from attncalc.serving.published import ANY_LOAD, ServingClass, class_of  # noqa:
 TABLE = ROOT / "attncalc" / "serving" / "published.json"
 FEWEST, FEWEST_FOR_MEDIAN = 5, 15
 """Runs without which a class has no range, and without which it has the median of all loads."""
+INSIDE = 0.85
+"""The share of the runs that lie in the range of the other publishers."""
 Classes = dict[ServingClass, list[Measurement]]
 
 
@@ -55,7 +57,7 @@ def by_class(runs: Iterable[Measurement]) -> Classes:
 
 
 def widening(classes: Classes) -> float:
-    """Return the factor by which the 10 to 90 % of other publishers have to be widened for 80 % of the runs."""
+    """Return the factor by which the 10 to 90 % of other publishers have to be widened for INSIDE of the runs."""
     factors = []
     for members in classes.values():
         for run in members:
@@ -63,7 +65,7 @@ def widening(classes: Classes) -> float:
             if len(others) >= FEWEST:
                 low, high = quantile(others, 0.1), quantile(others, 0.9)
                 factors.append(max(1.0, low / run.of_planning, run.of_planning / high))
-    return quantile(factors, 0.85)
+    return quantile(factors, INSIDE)
 
 
 def derived(runs: Sequence[Measurement]) -> dict[str, Any]:
