@@ -115,13 +115,12 @@ def partly_on_host(request: FitRequest, options: Mapping[str, Any], most: int | 
     None if none need to be there, or if the request places them. '-ngl auto' chooses which option places them.
     """
     context = min(most or request.workload.context, request.workload.context)
-    ram, gpu = request.engine_args.get("ram"), request.gpu
+    ram, gpu, names = request.engine_args.get("ram"), request.gpu, find_engine(request.engine).offload_options
     args = {name: value for name, value in request.engine_args.items() if not is_auto(options.get(name))}
     least = dataclasses.replace(request, engine_args={**args, "ram": ram or MOST_RAM_AT_DESKS})
     least = least.with_workload(context=context)
-    names = find_engine(request.engine).offload_options
     is_placed = any(args.get(name) is not None for name in (*names, "override_tensor"))
-    if is_placed or not (gpu and gpu.runs_files) or gpu.unified or possible_verdict(least) == "fits":
+    if not names or is_placed or not (gpu and gpu.runs_files) or gpu.unified or possible_verdict(least) == "fits":
         return None
     for name in [name for name in names if is_auto(options.get(name))] or names:
         if found := with_least_offload(least, name):

@@ -9,6 +9,7 @@ from math import ceil, log2
 from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import of_size, preset_of, starting_with, usual_dense, with_file_type
+from ..cost.params import params
 from ..errors import is_valid
 from ..hardware import PER_NODE
 from ..model import plural
@@ -329,8 +330,6 @@ def with_types(items: Sequence[Item]) -> list[Item]:
 
 def _nearest_size(size: str) -> list[str]:
     """Return the usual dense preset whose parameters are nearest to '1.3B'; [] if none is within a half of it."""
-    from ..cost.params import params
-
     asked = number(size) or Fraction(1)
     ratios = {name: abs(log2(int(params(load(name)).total) / max(int(asked), 1))) for name in (*usual_dense(), "gpt2")}
     nearest = min(ratios, key=lambda name: ratios[name])
@@ -345,8 +344,6 @@ def _without_other_sizes(items: Sequence[Item]) -> Sequence[Item]:
     named = [one for one in items if one.kind == "model" and preset_of(one.text)]
     if not sized or len(named) != 1 or re.search(r"\d[bB]\b(?<!x\d[bB])", named[0].typed):
         return items
-    from ..cost.params import params
-
     there = params(load(named[0].text))
     ratios = {one: [int(size) / (number(one.text) or 1) for size in (there.total, there.active)] for one in sized}
     own = [one for one, both in ratios.items() if any(0.8 < ratio < 1.25 for ratio in both)]

@@ -84,6 +84,11 @@ def numbers_given(items: Iterable[Item]) -> dict[str, Fraction]:
     return given
 
 
+def _says(items: Iterable[Item], pattern: str) -> bool:
+    """Return whether a word or phrase of a question is one of those of a pattern."""
+    return any(re.fullmatch(pattern, item.typed.lower()) for item in items)
+
+
 def by_layer() -> str:
     """Return the name of the engine that runs files at a desk: each GPU has whole layers."""
     return next(name for name in ENGINES if find_engine(name).splits_by_layer)
@@ -166,7 +171,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     votes["plan"] += 9 * (any(item.is_asked and "--rate" in str(item.idea) for item in items) and kinds["gpu"] > 0)
     votes["plan"] += 9 * any(len(one) > 3 for one in counts)
     votes["compare"] += 3 * (kinds["model"] > 1)
-    if any(re.fullmatch(f"{_REASON}|sav(es?|ings?)|vs|versus", item.typed.lower()) for item in items):
+    if _says(items, f"{_REASON}|sav(es?|ings?)|vs|versus"):
         votes["compare"] += 3 * (kinds["attention"] > 0 and any(item.kind == "model" for item in items))
     typed_files = sum(with_file_type(item.text)[1] is not None for item in items)
     votes["fit"] += typed_files + 9 * any(item.text == "--log" for item in items)
@@ -181,7 +186,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     sizes = (
         item for item in items if item.idea and item.value is None and not OF_MODEL.isdisjoint(item.idea.means.split())
     )
-    votes["explain"] += any(item.typed.lower() in ("what is", "whats") for item in items) and any(sizes)
+    votes["explain"] += _says(items, "what is|whats") and any(sizes)
     is_list = all(item.kind == "unknown" or item.names_a_family for item in items)  # 'qwen'
     votes["presets"] += 9 * (is_list or any(item.means == "presets" for item in items))
     models = [item.text for item in items if item.kind == "model" and preset_of(item.text)]
@@ -580,7 +585,7 @@ class Reading:
         """Keep the terms of the glossary as arguments. Other words are left out, or unread if they have a meaning."""
         usual = (item.typed for item in self._items if item.kind == "filler" and is_term(item.typed))
         self._arguments = self._arguments or [*usual]  # 'what is a transformer'
-        is_reason = any(re.fullmatch(_REASON, item.typed.lower()) for item in self._items)
+        is_reason = _says(self._items, _REASON)
         # numbers of a question why are those of the explanation: 'why does an MLP have 8 d^2 parameters'
         with_digits = [one for one in self._arguments if re.search(r"\d", one)]
         numbers = [one for one in with_digits if is_reason or (one.isdigit() and self._has_answer)]
@@ -606,10 +611,9 @@ class Reading:
 
     def _explain_beside(self) -> None:
         """Add what a term means beside figures: of a question why, those that it names, or the model's attention."""
-        said = {item.typed.lower() for item in self._items}
-        asks_why = any(re.fullmatch(_REASON, one) for one in said)
         # 'what is a kv cache and how big is it for llama2-7b'
-        asks_why |= {"what is", "and"} <= said and any(one.startswith("how ") for one in said)
+        asks_both = all(_says(self._items, one) for one in ("what is", "and", "how .*"))
+        asks_why = asks_both or _says(self._items, _REASON)
         terms = [
             item
             for item in self._items
@@ -748,7 +752,7 @@ class Reading:
         # 'will it rain in Paris tomorrow', 'how much vram needs flux'
         is_moved |= "MODEL" in self.missing and len(self.left_out) > 2 * bool(self._found)
         is_moved |= self._command == "plan" and self._asks_models  # no assumed one answers which
-        asks_term = any(re.fullmatch("what is|whats|define", item.typed.lower()) for item in self._items)
+        asks_term = _says(self._items, "what is|whats|define")
         is_moved |= "MODEL" in self.missing and asks_term and not self._found  # 'what is inference'
         if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):
             examples = [one for one in self.missing if one != "MODEL"]

@@ -331,9 +331,10 @@ class Words:
     def _known_option(self, name: str, value: str, option: Any) -> Item:
         if option.opts[0] == "--preset" and value:
             item = Item("model", named_by(value), name, value=value)
-            is_known = preset_of(item.text) or "/" in value or value.endswith(FILES)
+            if preset_of(item.text) or "/" in value or value.endswith(FILES):
+                return item
             guess = self._guessed(value, is_first=False)  # '--model lama-3-8b'
-            return guess if not is_known and guess.kind == "model" else item
+            return guess if guess.kind == "model" else item
         if option.opts[0] == "--gpu" and value in THIS_MACHINE:
             return Item("option", hyphens(name), name, value="local", is_guess=True, is_exact=True)
         parser, given = self._parsers.get(option.opts[0]), (value or None) if placeholder(option) else None

@@ -346,11 +346,10 @@ def _fewer(row: Row) -> str:
 
 def _dtypes(plan: Plan) -> list[str]:
     """Return the dtypes of weights and cache if an option sets one: '--dtype fp8' sets the cache's too."""
-    asked_for = [
-        request.weights_dtype or request.workload.kv_dtype or request.workload.dtype for request in plan.requests
-    ]
+    if not any(one.weights_dtype or one.workload.kv_dtype or one.workload.dtype for one in plan.requests):
+        return []
     of_rows = {request_facts(row.candidate.resolved)[-2:] for row in plan.rows}
-    return [fact for fact in of_rows.pop() if fact] if any(asked_for) and len(of_rows) == 1 else []
+    return [fact for fact in of_rows.pop() if fact] if len(of_rows) == 1 else []
 
 
 def asked(demand: Demand) -> str:
