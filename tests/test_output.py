@@ -147,6 +147,26 @@ def test_a_full_disk_is_an_error_with_a_tip() -> None:
     assert len(answer.stderr.splitlines()) == 2
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a path has another limit on Windows")
+@pytest.mark.parametrize("word", ["x" * 300, "x" * 300 + "/config.json", "x" * 300 + ".gguf", "models/" + "x" * 5000])
+@pytest.mark.parametrize(
+    "command",
+    ["kv WORD", "fit WORD", "fit WORD --gpu h100", "fit --log WORD", "train WORD", "compare gpt2 WORD", "sweep WORD"],
+)
+def test_a_word_too_long_for_a_path_is_no_error_of_the_answers_file(ask: Ask, command: str, word: str) -> None:
+    error = ask(*command.replace("WORD", word).split()).error
+    assert "xxxxxxxx" in error
+    assert "answer" not in error
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a path has another limit on Windows")
+def test_an_error_of_a_file_that_was_named_tells_its_name(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncalc.cli._run", lambda args: os.stat("x" * 300))
+    error = ask("kv", "gpt2").error
+    assert error.startswith("error: xxxxxxxx")
+    assert "file name too long\n  tip: check the path" in error
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read any file, and Windows too")
 def test_an_unreadable_file_or_folder_is_an_error(ask: Ask, tmp_path: Path) -> None:
     folder = tmp_path / "secret"

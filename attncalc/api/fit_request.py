@@ -373,7 +373,7 @@ def _draft(name: str, speculation: str | None) -> ModelSpec:
     with the class of a whole model: yuhuili/EAGLE-LLaMA3-Instruct-8B has LlamaForCausalLM, and vLLM renames it.
     """
     base, file_type = with_file_type(name)
-    if file_type and preset_of(base) and not Path(name).exists():
+    if file_type and preset_of(base) and not os.path.exists(name):
         raise AttncalcError(
             f"--speculative-model: attncalc does not compute a draft model in {file_type}",
             f"name its GGUF file, or leave the type out: --speculative-model {truncate(base)}",
@@ -438,7 +438,7 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
         return {}
     from ..config.hub import MAIN, parse_repository
 
-    repository = None if path.exists() else parse_repository(name)
+    repository = None if os.path.exists(name) else parse_repository(name)
     is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
     if is_gguf and repository is None:
         from ..config.gguf.files import local_gguf
@@ -449,11 +449,11 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
         quantization = f":{repository.file}" if is_gguf and repository.file else ""
         revision = None if repository.revision == MAIN else repository.revision
         return {"served_model": f"{repository.name}{quantization}", "revision": revision}
-    if not path.exists() and preset_of(name):
+    if not os.path.exists(name) and preset_of(name):
         found = repository_of(name)  # 'qwen3-32B' is Qwen/Qwen3-32B; 'qwen3:32b' is what the preset's sources name
         return {"served_model": found} if found else {}
     if path.name in ("config.json", "params.json"):
         name = str(path.parent)
-    elif name == "-" or path.is_file():
+    elif name == "-" or os.path.isfile(name):
         name = UNNAMED
     return {"served_model": name}

@@ -175,12 +175,7 @@ def run() -> int:
     except typer.Abort:
         return 130
     except OSError as error:
-        from ..report.write import drop_output, is_closed_pipe
-
-        drop_output()
-        if is_closed_pipe(error):
-            return 0
-        return _fail(f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?")
+        return _fail_of_system(error)
     except Exception as error:  # the last resort: every known cause has an error of its own
         if os.environ.get(DEBUG):
             raise
@@ -305,6 +300,19 @@ class _NoOutput(io.TextIOBase):
 
     def write(self, text: str) -> int:
         raise AttncalcError("there is no standard output to write to", "leave standard output open; -o names a file")
+
+
+def _fail_of_system(error: OSError) -> int:
+    """Print why a file could not be read, or the answer not written, and return the exit code."""
+    reason = (error.strerror or "unknown reason").lower()
+    if error.filename is not None:  # a file that the question names: writing to a stream names none
+        return _fail(f"{truncate(error.filename)}: {reason}", "check the path")
+    from ..report.write import drop_output, is_closed_pipe
+
+    drop_output()
+    if is_closed_pipe(error):
+        return 0
+    return _fail(f"cannot write the answer: {reason}", "is the disk full?")
 
 
 def _fail_with(error: Exception) -> int:

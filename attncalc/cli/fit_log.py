@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -164,7 +165,7 @@ def _with_its_cache(log: StartupLog, options: FitOptions) -> StartupLog:
 
 def is_log_file(path: str) -> bool:
     """Return whether a file is a start-up log, by its suffix or by its first lines."""
-    if path.endswith((*DOCUMENTS, ".gguf", ".safetensors")) or not Path(path).is_file():
+    if path.endswith((*DOCUMENTS, ".gguf", ".safetensors")) or not os.path.isfile(path):
         return False
     from ..engines.log_file import is_log  # compiles patterns, which few words need
 
@@ -264,7 +265,7 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     Raises AttncalcError if there is none.
     """
     name = log.model
-    if log.path and log.path.endswith(".gguf") and Path(log.path).is_file():
+    if log.path and log.path.endswith(".gguf") and os.path.isfile(log.path):
         name = log.path
     tip = "give the model: attncalc fit MODEL --log FILE"
     if name is None:
@@ -272,7 +273,7 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     unknown = AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip)
     preset = _preset_of(name)
     try:
-        is_here = name == log.path or (Path(name) / "config.json").is_file()
+        is_here = name == log.path or os.path.isfile(os.path.join(name, "config.json"))
         if preset is None and parse_repository(name) is None and not is_here:
             raise unknown
         spec = load(preset or name)

@@ -3,6 +3,7 @@
 Keys that change no memory are left out: data, learning rates, logging. Others that are not known are named.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,7 +36,7 @@ def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | No
     A file that another names (`is_named`) names no further one: two could name each other.
     """
     file = Path(path)
-    if file.suffix not in DOCUMENTS or not file.is_file() or file.stat().st_size > LIMIT:
+    if file.suffix not in DOCUMENTS or not os.path.isfile(path) or file.stat().st_size > LIMIT:
         return None
     from ..config.yaml import parse_document  # loads a parser of YAML, which other words do not need
 
@@ -140,7 +141,7 @@ def _of_component(name: str) -> Iterator[tuple[str, str]]:
 
 def _of_deepspeed(name: str, file: Path) -> Iterator[tuple[str, str]]:
     """Yield what a DeepSpeed file means that another file names; if it is not here, its name."""
-    beside = next((str(path) for path in (Path(name), file.parent / name) if path.is_file()), None)
+    beside = next((str(path) for path in (Path(name), file.parent / name) if os.path.isfile(path)), None)
     found = beside and options_of_file(beside, is_named=True)
     yield from (found or {}).items()
     if not found and (stage := re.search(r"z(?:ero)?_?([123])", name)):

@@ -86,7 +86,7 @@ def with_revision(text: str, revision: str) -> str:
     Raises AttncalcError if `text` is not the name of one, or names a revision too.
     """
     found = parse_repository(text)
-    if found is None or Path(text).exists():
+    if found is None or os.path.exists(text):
         raise AttncalcError(
             f"--revision has no effect on '{truncate(text)}'", "it needs the name of a model on the hub, as org/name"
         )

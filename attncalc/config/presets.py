@@ -3,6 +3,7 @@
 A name is found in any spelling: 'Llama 3.1 8B', 'llama-3.1-8b', 'llama3_1_8b' and Ollama's 'llama3.1:8b' are one.
 """
 
+import os
 import re
 from functools import cache
 from itertools import product
@@ -220,7 +221,7 @@ def of_absent_file(path: str) -> tuple[str, str | None] | None:
     Floating-point weights have the type None, as released, except gpt-oss': its usual file is MXFP4.
     """
     found = of_gguf_file(path)
-    if found is None or Path(path).exists():  # a word that names no preset may be too long for a path
+    if found is None or os.path.exists(path):
         return None
     is_mxfp4 = str(preset_of(found[0])).startswith("gpt-oss")
     if found[1] in _RELEASED_TYPES:
@@ -234,8 +235,8 @@ def of_other_machine(path: str) -> tuple[str, str | None]:
     """
     if found := of_absent_file(path):
         return found
-    preset = preset_at(path)  # a word that names none may be too long for a path
-    return preset if preset and not Path(path).exists() else path, None
+    preset = preset_at(path)
+    return preset if preset and not os.path.exists(path) else path, None
 
 
 def unquantized(repository: str) -> tuple[str, str] | None:
