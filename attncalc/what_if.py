@@ -301,6 +301,7 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     elif "tie_word_embeddings" not in sizes:
         assumed.append("an lm head with a matrix of its own (--tie-word-embeddings)")
     known = {"n_kv_heads": sizes.get("kv_heads"), "d_head": head_dim, "vocab_size": sizes.get("vocab_size")}
+    known |= {"tied_embeddings": False} if "vocab_size" in sizes else {}
     if experts := sizes.get("experts"):
         known |= {"n_experts": experts, "n_experts_per_token": sizes.get("experts_per_token", min(2, experts))}
         assumed += [] if "experts_per_token" in sizes else [f"{known['n_experts_per_token']} experts per token"]

@@ -7,9 +7,10 @@ import pytest
 from asking import Ask, refusal
 from tables import each
 
-from attncalc import AttncalcError, ModelSpec
+from attncalc import AttncalcError, ModelSpec, load
 from attncalc.config.build import build_model
 from attncalc.config.document import Document
+from attncalc.config.presets import presets
 from attncalc.config.schema import check
 from attncalc.config.yaml import MAX_DEPTH, MAX_VALUES, parse_document
 
@@ -307,8 +308,46 @@ def test_left_out_keys_have_their_defaults() -> None:
         False,
         None,
     )
-    assert (model.sources, model.notes, model.assumed, model.towers, model.rope_tables) == ((), (), "", (), ())
+    assert (model.sources, model.notes, model.towers, model.rope_tables) == ((), (), (), ())
     assert (model.quantization, model.kv_dtype, model.model_type, model.unread_quantization) == (None, None, None, "")
+
+
+SAYS_ALL = {"mlp": "gated", "tied_embeddings": True, "dtype": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "expected"),
+    [("mlp", "mlp: plain, two matrices"), ("tied_embeddings", "tied_embeddings: false"), ("dtype", "dtype: fp16")],
+)
+def test_a_default_that_no_screen_shows_is_an_assumption(left_out: str, expected: str) -> None:
+    assert build(**SAYS_ALL).assumed == ""
+    assumed = build(**SAYS_ALL | {left_out: None}).assumed
+    assert assumed.startswith(expected)
+    assert assumed.endswith(": defaults of keys that the model file leaves out.")
+    assert build(**SAYS_ALL | {left_out: None, "assumed": "A guess."}).assumed == f"A guess. {assumed}"
+
+
+@pytest.mark.parametrize("keys", [{"mlp": "none"}, {"mlp": "plain", "d_ff": 8}])
+def test_a_key_that_every_kind_of_layer_says_is_no_assumption(keys: dict[str, Any]) -> None:
+    kinds = {"pattern": ["one"], "layer_kinds": {"one": keys}}
+    assert build(**SAYS_ALL | {"mlp": None, "d_ff": None} | kinds).assumed == ""
+
+
+def test_an_encoder_may_leave_out_what_its_decoder_says() -> None:
+    encoder = {"n_layers": 1}
+    assert build(**SAYS_ALL, encoder=encoder).assumed == ""
+    assert "mlp: plain" in build(**SAYS_ALL | {"mlp": None}, encoder=encoder).assumed
+
+
+def test_a_screen_starts_with_the_defaults_of_a_model_file(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("d_model: 64\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\ndtype: bf16\n")
+    for command in ("kv", "params", "flops", "memory"):
+        second = ask(command, str(tmp_path / "m.yaml")).out.splitlines()[1]
+        assert second.startswith("ASSUMED: mlp: plain, two matrices")
+
+
+def test_no_preset_leaves_out_such_a_key() -> None:
+    assert [preset.name for preset in presets() if load(preset.name).assumed] == []
 
 
 def test_given_keys_replace_defaults() -> None:

@@ -30,10 +30,11 @@ def build_model(document: Document, name: str) -> ModelSpec:
     is_bidirectional = top.get("mask") == "bidirectional"
     if is_bidirectional and "encoder" in top:
         raise document.error(("mask",), "a decoder cannot be bidirectional", "leave out 'mask', or 'encoder'")
-    stacks = [_encoder(document)] if "encoder" in top else []
+    section = _Section(document, (), top)
+    stacks = [_encoder(document, section.left_out)] if "encoder" in top else []
     stacks.append(
         _stack(
-            _Section(document, (), top),
+            section,
             "encoder" if is_bidirectional else "decoder",
             top,
             mask=top.get("mask", "causal"),
@@ -41,11 +42,12 @@ def build_model(document: Document, name: str) -> ModelSpec:
         )
     )
     quantization = top.get("quantization")
+    head = _head(document)
     return ModelSpec(
         name=name,
         title=top.get("title", name),
         stacks=tuple(stacks),
-        head=_head(document),
+        head=head,
         extra=(
             *matrices_from_shapes(top.get("extra_params", {})),
             *matrices_from_shapes(top.get("outside_matrices", {}), "queries"),
@@ -54,10 +56,25 @@ def build_model(document: Document, name: str) -> ModelSpec:
         quantization=_quantization(document, quantization) if quantization else None,
         towers=_towers(document, top),
         rope_tables=_rope_tables(document, top),
-        **_given(top, "vocab_size", "token_types", "d_embedding", "dtype", "assumed", "model_type", "weights_dtype"),
+        assumed=_assumed(top, section.left_out, head),
+        **_given(top, "vocab_size", "token_types", "d_embedding", "dtype", "model_type", "weights_dtype"),
         **_given(top, "experts_dtype", "unread_quantization", "kv_dtype"),
         **_tuples(top, "sources", "notes"),
     )
+
+
+def _assumed(top: Mapping[str, Any], left_out: set[str], head: Head | None) -> str:
+    """Return what the figures assume: what the document says, and the defaults that no screen would show otherwise."""
+    defaults = []
+    if "mlp" in left_out:
+        defaults.append("mlp: plain, two matrices (gated has three)")
+    if head and head.kind == "lm" and "tied_embeddings" not in top:
+        defaults.append("tied_embeddings: false, an lm head with a matrix of its own")
+    if "dtype" not in top:
+        defaults.append(f"dtype: {ModelSpec.dtype}")
+    own = [top["assumed"]] if "assumed" in top else []
+    text = f"{'; '.join(defaults)}: defaults of keys that the model file leaves out."
+    return " ".join([*own, text] if defaults else own)
 
 
 def _given(keys: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -120,13 +137,14 @@ def _rope_tables(document: Document, top: Mapping[str, Any]) -> tuple[RopeTable,
 class _Section:
     """A part of a document with keys of layers: the top, `encoder`, or one of `layer_kinds`.
 
-    It records in `used` which keys the layers use, so that a key without effect is an error. `data` has the section's
-    own keys, without inherited ones.
+    It records in `used` which keys the layers use, so that a key without effect is an error, and in `left_out` those
+    whose default they use. `data` has the section's own keys, without inherited ones.
     """
 
     def __init__(self, document: Document, path: KeyPath, data: Mapping[str, Any]) -> None:
         self.document, self.path, self.data = document, path, data
         self.used: set[str] = set()
+        self.left_out: set[str] = set()
 
     def error(self, key: str, message: str, tip: str) -> AttncalcError:
         return self.document.error((*self.path, key) if key else self.path, message, tip)
@@ -138,12 +156,17 @@ class _Section:
                 raise self.error(key, "has no effect on this model", tip)
 
 
-def _encoder(document: Document) -> Stack:
-    """Return the encoder of an encoder-decoder; it inherits the decoder's keys that it does not give itself."""
+def _encoder(document: Document, left_out: set[str]) -> Stack:
+    """Return the encoder of an encoder-decoder; it inherits the decoder's keys that it does not give itself.
+
+    The keys whose default it uses are added to `left_out`.
+    """
     top = document.data
     inherited = {key: value for key, value in top.items() if is_stack_key(key) and key not in _NOT_INHERITED}
     section = _Section(document, ("encoder",), top["encoder"])
-    return _stack(section, "encoder", {**inherited, **top["encoder"]}, tokens="source", mask="bidirectional")
+    stack = _stack(section, "encoder", {**inherited, **top["encoder"]}, tokens="source", mask="bidirectional")
+    left_out |= section.left_out
+    return stack
 
 
 def _stack(
@@ -178,6 +201,7 @@ def _fields_by_kind(section: _Section, keys: Mapping[str, Any], cross: bool) -> 
             fields[kind] = _layers(inner, kind, {**keys, **own_keys}, cross)
             inner.check_unused(f"the attention and MLP of '{kind}' do not use it: leave it out")
             section.used |= inner.used - set(own_keys)
+            section.left_out |= inner.left_out
     section.check_unused("no layer uses it, or every layer kind overrides it: leave it out")
     return fields
 
@@ -291,6 +315,8 @@ def _mlp(section: _Section, keys: Mapping[str, Any]) -> Mlp | None:
         raise section.error(
             "", "'d_ff' is missing", "d_ff is the width of the MLP; 'mlp: none' for a model without one"
         )
+    if "mlp" not in keys:
+        section.left_out.add("mlp")
     sizes = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared")
     of_router = ("router_bias", "d_router", "d_latent")
     section.used |= {*sizes, "mlp_bias", *(of_router if "n_experts" in keys else ())}
