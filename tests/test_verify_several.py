@@ -112,6 +112,21 @@ def test_a_time_in_which_no_model_can_be_checked_is_an_error(monkeypatch: Patch)
     assert "no model can be checked in 15 s: the quickest needs about 20 s" in str(results["error"])
 
 
+@pytest.mark.parametrize("names", [("deepseek-v4.1-flash", "bert-base"), ("bert-base", "deepseek-v4.1-flash")])
+def test_a_model_without_a_torch_layer_does_not_end_the_others(ask: Ask, names: tuple[str, str]) -> None:
+    """The time of its layers cannot be estimated either: their matrices multiply no tokens."""
+    answer = ask("verify", *names, "-c", "16")
+    assert answer.code == 3
+    assert "1 model\n  could not be verified" in answer.out
+    assert "model: bert-base; attention: MHA; context: 16; dtype: fp32; checks: 28 of 28" in answer.out
+
+
+def test_models_that_cannot_be_checked_are_an_answer_without_checks(ask: Ask) -> None:
+    answer = ask("verify", "deepseek-v4.1-flash", "deepseek-v4-flash")
+    assert answer.code == 3
+    assert "Nothing was checked. 2 models could not be verified." in answer.out
+
+
 def test_a_model_that_cannot_be_checked_does_not_end_the_others(monkeypatch: Patch) -> None:
     results = run_several(monkeypatch, 10, 1, CannotCheckError("one layer needs 3 GiB"))
     assert results["llama2-7b"].skipped == ("one layer needs 3 GiB.",)

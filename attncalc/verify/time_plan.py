@@ -15,6 +15,7 @@ from .cases import Case, cases
 from .checks.counts import MAX_COUNTED_TOKENS, projection_flops
 from .devices import Device
 from .extra_kernels import cost_kernel, is_compiled
+from .layers import layer_class
 from .passes import UNUSED_KERNEL
 from .plan import CasePhase, Plan, make_plan
 from .real_layer import RealLayer
@@ -66,7 +67,7 @@ def predicted_steps(
     """Return the seconds that each step of the program is expected to take: each layer, each context, or all of --tp.
 
     On a simulated device only the steps of a recurrence take time: it computes shapes, but one token after the other.
-    They are measured on a few tokens, in a session.
+    They are measured on a few tokens, in a session. Raises CannotCheckError if there is no such layer.
 
     Args:
         ceiling: the device's rates in the request's dtype; by default they are measured once.
@@ -74,6 +75,8 @@ def predicted_steps(
     """
     ceiling = ceiling or known_ceiling(device, request.torch_dtype)
     layers = cases(model.plain())
+    for case in layers:
+        layer_class(case.kind)
     if request.program == "scaling":
         layers = tuple(case for case in layers if is_scaled(case))
         contexts = doubling_contexts(request.context)

@@ -38,14 +38,21 @@ def verify_several(
             yield 0, result
         return
     started = on_progress.clock()
+    expected: dict[int, float] = {}
+    least: dict[int, float] = {}
     with device.session(0):
-        expected = [sum(predicted_steps(model, request, device)) for model, request in asked]
-        shortest = [(model, request._replace(context=MIN_CONTEXT)) for model, request in asked]
-        least = [sum(predicted_steps(model, request, device)) for model, request in shortest]
-    order = sorted(range(len(asked)), key=expected.__getitem__)
+        for i, (model, request) in enumerate(asked):
+            try:
+                expected[i] = sum(predicted_steps(model, request, device))
+                least[i] = sum(predicted_steps(model, request._replace(context=MIN_CONTEXT), device))
+            except CannotCheckError as error:
+                yield i, _unchecked(error, request)
+    if not expected:
+        return
+    order = sorted(expected, key=expected.__getitem__)
     limit = asked[0][1].seconds or math.inf
     deadline = started + limit
-    needed = min(least) + on_progress.clock() - started  # the estimates took time too
+    needed = min(least.values()) + on_progress.clock() - started  # the estimates took time too
     if needed > limit:
         raise CannotCheckError(
             f"no model can be checked in {duration(limit)}: the quickest needs about {duration(needed)}",
@@ -60,7 +67,7 @@ def verify_several(
         share = min(1.0, max(0.0, left / pace - sum(least[j] for j in ahead)) / beyond) if beyond else 1.0
         seconds = max(SLACK * least[i], least[i] + share * (expected[i] - least[i]))
         later = sum(least[j] + share * (expected[j] - least[j]) for j in order[number:])
-        on_progress.models = Models(number, len(asked), later, deadline)
+        on_progress.models = Models(number, len(order), later, deadline)
         model, request = asked[i]
         request = request._replace(seconds=seconds * ROUNDING)
         try:
@@ -69,7 +76,12 @@ def verify_several(
         except DeviceFailedError:
             raise
         except CannotCheckError as error:
-            yield i, VerifyResult((), skipped=(f"{error.message}.",), context=request.context)
+            yield i, _unchecked(error, request)
+
+
+def _unchecked(error: CannotCheckError, request: VerifyRequest) -> VerifyResult:
+    """Return the result of a model that cannot be verified: no checks, and a note that says why."""
+    return VerifyResult((), skipped=(f"{error.message}.",), context=request.context)
 
 
 def _verified(
