@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 def expanded(command: str, *before: str) -> list[str]:
-    return expand(before, shlex.split(command), OPTIONS)
+    return expand(before, shlex.split(command), OPTIONS, OPTIONS)
 
 
 def fit(ask: Ask, *words: str) -> dict[str, Any]:
@@ -39,6 +39,21 @@ def fit(ask: Ask, *words: str) -> dict[str, Any]:
 
 def values(answer: dict[str, Any]) -> dict[str, Any]:
     return {figure["name"]: figure["value"] for figure in answer["results"]}
+
+
+@each("options", ["--get kv_memory", "--get kv_memory --unit B", "--get=kv_memory --quiet"])
+def test_the_value_of_an_option_for_output_is_no_model(ask: Ask, options: str) -> None:
+    answer = ask("fit", "--gpu", "h100", *options.split(), "--", "vllm", "serve", "Qwen/Qwen3-8B")
+    assert (answer.code, int(answer.out)) == (0, values(fit(ask, "qwen3-8b", "--gpu", "h100"))["kv_memory"])
+
+
+@each("option", ["--format json", "--fail-if kv_cache>1TB", "-o FILE"])
+def test_a_launch_command_keeps_its_model_beside_an_option_for_output(ask: Ask, option: str, tmp_path: Path) -> None:
+    file = tmp_path / "answer.json"
+    words = option.replace("FILE", str(file)).split()
+    answer = ask("fit", "--gpu", "h100", *words, "--", "vllm", "serve", "Qwen/Qwen3-8B")
+    assert answer.code == 0
+    assert "Qwen3 8B" in (answer.out or file.read_text())
 
 
 @each(
@@ -385,7 +400,7 @@ PARTS = (*OPTIONS, "vllm", "serve", "-m", "sglang.launch_server", "llama-server"
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=8), min_size=1, max_size=12))
 def test_any_words_become_options_or_one_error(words: list[str]) -> None:
     with suppress(AttncalcError):
-        found = expand(["--gpu", "h100"], words, OPTIONS)
+        found = expand(["--gpu", "h100"], words, OPTIONS, OPTIONS)
         assert found[:2] == ["--gpu", "h100"]
         assert "--engine" in found
 

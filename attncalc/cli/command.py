@@ -207,7 +207,7 @@ class Command(_Narrow, typer.core.TyperCommand):
         if self.name == "fit" and args[end + 1 :]:
             from .pasted import expand
 
-            return expand(words, args[end + 1 :], by_name(declared.values()))
+            return expand(words, args[end + 1 :], by_name(declared.values()), names_of(self))
         return [*words, *args[end:]]
 
     def _known_words(self, words: list[str]) -> list[str]:

@@ -131,11 +131,13 @@ def with_engine_values(words: Sequence[str], options: Mapping[str, Option]) -> l
     return found
 
 
-def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, Option]) -> list[str]:
+def expand(
+    before: Sequence[str], command: Sequence[str], options: Mapping[str, Option], names: Mapping[str, Any]
+) -> list[str]:
     """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those that are not used.
 
     `before` has the arguments before the command, which replace its model and the same options. The command is its
-    words, or one text with all of them.
+    words, or one text with all of them. `options` change figures; `names` has all of `attncalc fit`: --get too.
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """
@@ -159,7 +161,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
-    own = first_argument(before, options)
+    own = first_argument(before, names) or _value_of("--preset", "-p", words=before)
     model = reader.not_replaced(model, own)
     named, file_type = model or own, None
     if model:
@@ -190,6 +192,10 @@ def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | No
     """Return the first of the words that is neither an option nor the value of one: the model; None without one."""
     taken = {i + 1 for i, word in enumerate(words) if word in options and options[word].metavar}
     return next((word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None)
+
+
+def _value_of(*option: str, words: Sequence[str]) -> str | None:
+    return next((value for name, value in pairwise(words) if name in option), None)
 
 
 def _start(words: Sequence[str]) -> _Start | None:
