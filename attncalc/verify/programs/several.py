@@ -1,7 +1,7 @@
 """Verify several models within one limit of time: the cheapest first, until the time is used."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...check import VerifyResult
 from ...errors import CannotCheckError
@@ -38,17 +38,25 @@ def verify_several(
             yield 0, result
         return
     started = on_progress.clock()
-    expected: dict[int, float] = {}
-    least: dict[int, float] = {}
     with device.session(0):
-        for i, (model, request) in enumerate(asked):
-            try:
-                expected[i] = sum(predicted_steps(model, request, device))
-                least[i] = sum(predicted_steps(model, request._replace(context=MIN_CONTEXT), device))
-            except CannotCheckError as error:
-                yield i, _unchecked(error, request)
-    if not expected:
-        return
+        estimates = [_estimate(model, request, device) for model, request in asked]
+    for i, found in enumerate(estimates):
+        if isinstance(found, CannotCheckError):
+            yield i, _unchecked(found, asked[i][1])
+    times = {i: found for i, found in enumerate(estimates) if not isinstance(found, CannotCheckError)}
+    if times:
+        yield from _cheapest_first(asked, times, device, on_progress, started)
+
+
+def _cheapest_first(
+    asked: Sequence[tuple[ModelSpec, VerifyRequest]],
+    times: Mapping[int, tuple[float, float]],
+    device: Device,
+    on_progress: Progress,
+    started: float,
+) -> Iterator[tuple[int, VerifyResult]]:
+    """Yield the results of the models that have estimates: the seconds of each, and of its shortest context."""
+    expected, least = ({i: pair[n] for i, pair in times.items()} for n in (0, 1))
     order = sorted(expected, key=expected.__getitem__)
     limit = asked[0][1].seconds or math.inf
     deadline = started + limit
@@ -82,6 +90,15 @@ def verify_several(
 def _unchecked(error: CannotCheckError, request: VerifyRequest) -> VerifyResult:
     """Return the result of a model that cannot be verified: no checks, and a note that says why."""
     return VerifyResult((), skipped=(f"{error.message}.",), context=request.context)
+
+
+def _estimate(model: ModelSpec, request: VerifyRequest, device: Device) -> tuple[float, float] | CannotCheckError:
+    """Return the seconds of a model, and of its shortest context; or why it cannot be verified."""
+    shortest = request._replace(context=MIN_CONTEXT)
+    try:
+        return sum(predicted_steps(model, request, device)), sum(predicted_steps(model, shortest, device))
+    except CannotCheckError as error:
+        return error
 
 
 def _verified(
