@@ -2,7 +2,7 @@
 
 Without a model, the sizes alone describe one: `model_of_sizes`.
 
-Only the stack that reads the target's tokens changes, and everything that is not named stays as released.
+Encoder and decoder change alike, and everything that is not named stays as released.
 """
 
 import dataclasses
@@ -12,10 +12,10 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from .attention import FULL, Attention, Grouped, Sliding, Variant
+from .attention import FULL, Attention, Cross, Grouped, Sliding, Span, Variant
 from .errors import AttncalcError, MissingError
 from .mlp import Mlp
-from .model import MAX_LAYERS, Layers, ModelSpec
+from .model import MAX_LAYERS, Layers, ModelSpec, Stack
 from .units import count, truncate
 
 LOCAL, GLOBAL, UNNAMED = "local", "global", ""
@@ -111,17 +111,34 @@ def what_if(
 
 
 def _has_kv_heads(model: ModelSpec) -> bool:
-    return any(isinstance(group.attention, Grouped) for group in model.main.layers)
+    return any(isinstance(group.attention, Grouped) for _, group in model.groups())
+
+
+def _reach(kind: Attention) -> int | None:
+    """Return the window of a kind that can have one, or None for full attention; beside pools, that of tokens."""
+    span: Span = getattr(kind, "span_of_tokens", kind.span)
+    return span.reach
 
 
 def _reaches(model: ModelSpec) -> set[int | None]:
     """Return the windows of the layers that can have one; None for full attention."""
-    return {group.attention.span.reach for group in model.main.layers if hasattr(group.attention, "span")}
+    return {_reach(group.attention) for _, group in model.groups() if hasattr(group.attention, "span")}
+
+
+def _with_span(kind: Attention, span: Span) -> Attention:
+    """Return the kind with another span. Raises AttncalcError for a window where an indexer picks the keys."""
+    from .attention.picked import Picked
+
+    if hasattr(kind, "span_of_tokens") or not isinstance(kind.span, Picked):
+        return kind.with_span(span)
+    if span == FULL:
+        return kind  # the indexer picks from the whole context
+    raise AttncalcError("--window: this model has an indexer that picks keys of the whole context", "leave it out")
 
 
 def _with_other_window(kind: Attention, window: int) -> Attention:
-    is_local = hasattr(kind, "span") and kind.span.reach
-    return kind.with_span(Sliding(int(window))) if is_local else kind
+    is_local = hasattr(kind, "span") and _reach(kind)
+    return _with_span(kind, Sliding(int(window))) if is_local else kind
 
 
 def _with_heads(model: ModelSpec, heads: int | None, kv_heads: int | None, head_dim: int | None) -> ModelSpec:
@@ -144,7 +161,7 @@ def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_
     d_model = None if d_model == main.d_model else d_model
     if d_model and (model.extra or model.towers or len(model.stacks) > 1 or any(group.extra for group in main.layers)):
         raise AttncalcError("--d-model: this model has further matrices of its width", "leave it out")
-    if d_ff and not any(group.mlp for group in main.layers):
+    if d_ff and not any(group.mlp for _, group in model.groups()):
         raise AttncalcError("--d-ff: this model has no MLP", "leave it out")
     if vocab_size and model.vocab_size is None:
         raise AttncalcError("--vocab-size: this model has no vocabulary", "leave it out")
@@ -156,17 +173,19 @@ def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_
         shared = mlp.d_ff_shared and round(mlp.d_ff_shared * ratio)
         return dataclasses.replace(mlp, d_ff=round(mlp.d_ff * ratio), d_ff_shared=shared)
 
-    layers = [
-        dataclasses.replace(layer, mlp=changed_mlp(layer.mlp)) if layer.mlp else layer for layer in _one_by_one(model)
-    ]
+    def changed(layer: Layers) -> Layers:
+        return dataclasses.replace(layer, mlp=changed_mlp(layer.mlp)) if layer.mlp else layer
+
+    changed_model = _with_each_layer(model, changed)
     assumed = model.assumed
-    if ratio != 1 and not d_ff and (widths := dict.fromkeys(layer.mlp.d_ff for layer in layers if layer.mlp)):
+    widths = dict.fromkeys(group.mlp.d_ff for _, group in changed_model.groups() if group.mlp)
+    if ratio != 1 and not d_ff and widths:
         text = f"d_ff {' and '.join(map(count, widths))}, as many times d_model as released (--d-ff)."
         assumed = f"{assumed} {text}".lstrip()
-    changed = _with_stack(model, layers)
-    stack = dataclasses.replace(changed.main, d_model=d_model or main.d_model)
-    stacks = (*changed.stacks[:-1], stack)
-    return dataclasses.replace(changed, stacks=stacks, vocab_size=vocab_size or model.vocab_size, assumed=assumed)
+    stack = dataclasses.replace(changed_model.main, d_model=d_model or main.d_model)
+    stacks = (*changed_model.stacks[:-1], stack)
+    vocab_size = vocab_size or model.vocab_size
+    return dataclasses.replace(changed_model, stacks=stacks, vocab_size=vocab_size, assumed=assumed)
 
 
 def _with_experts(model: ModelSpec, experts: int | None, per_token: int | None) -> ModelSpec:
@@ -184,13 +203,12 @@ def _with_experts(model: ModelSpec, experts: int | None, per_token: int | None) 
             layer, mlp=dataclasses.replace(mlp, n_experts=n_experts, n_experts_per_token=n_per_token)
         )
 
-    layers = [*_one_by_one(model)]
-    if not any(layer.mlp and layer.mlp.n_experts for layer in layers):
+    if not model.has_experts:
         name = "--experts" if experts else "--experts-per-token"
         raise AttncalcError(
             f"{name}: this model has no experts", "'attncalc presets show mixtral-8x7b' prints a model file to change"
         )
-    return _with_stack(model, [changed(layer) for layer in layers])
+    return _with_each_layer(model, changed)
 
 
 def _with_layers(model: ModelSpec, number: int) -> ModelSpec:
@@ -198,10 +216,14 @@ def _with_layers(model: ModelSpec, number: int) -> ModelSpec:
         raise AttncalcError(
             f"--layers {count(number)} is more than {MAX_LAYERS:,}", f"give --layers {MAX_LAYERS} or fewer"
         )
-    released = list(_one_by_one(model))
-    period = _period(released)
-    further = [released[len(released) - period + i % period] for i in range(max(0, number - len(released)))]
-    return _with_stack(model, [*released, *further][:number])
+
+    def changed(stack: Stack) -> Stack:
+        released = list(_one_by_one(stack))
+        period = _period(released)
+        further = [released[len(released) - period + i % period] for i in range(max(0, number - len(released)))]
+        return _with_layers_of(stack, [*released, *further][:number])
+
+    return dataclasses.replace(model, stacks=tuple(map(changed, model.stacks)))
 
 
 def _period(layers: Sequence[Layers]) -> int:
@@ -229,37 +251,57 @@ def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) 
     variants = {text: Variant.parse(text) for text in dict.fromkeys(pattern) if text not in _SPANS}
 
     def changed(i: int, layer: Layers) -> Layers:
-        kind, text = layer.attention, pattern[i % len(pattern)]
-        if not hasattr(kind, "span"):
+        text = pattern[i % len(pattern)]
+        if not hasattr(layer.attention, "span"):
             return layer
-        spanned = kind.with_span(local if text == LOCAL else FULL)
-        kind = variants[text].apply(spanned) if text in variants else spanned
+        span = local if text == LOCAL else FULL
+        layer = _with_attention(layer, lambda kind: _with_span(kind, span))
+        if text in variants:
+            layer = dataclasses.replace(layer, attention=variants[text].apply(layer.attention))
         if {*pattern} == {text}:
-            return dataclasses.replace(layer, attention=kind)
+            return layer
         name = text.replace(":", "_")  # as each group of layers needs a name of its own
         name = name if layer.name == "layers" else f"{layer.name}_{name}"
-        return dataclasses.replace(layer, name=name, attention=kind)
+        return dataclasses.replace(layer, name=name)
 
-    layers = [changed(i, layer) for i, layer in enumerate(_one_by_one(model))]
+    stacks = (
+        _with_layers_of(stack, [changed(i, layer) for i, layer in enumerate(_one_by_one(stack))])
+        for stack in model.stacks
+    )
     notes = [note for variant in variants.values() for note in model.notes_of(variant)]
-    return dataclasses.replace(_with_stack(model, layers), notes=(*model.notes, *notes))
+    return dataclasses.replace(model, stacks=tuple(stacks), notes=(*model.notes, *notes))
 
 
 def _with_attentions(model: ModelSpec, change: Callable[[Attention], Attention]) -> ModelSpec:
-    changed = [dataclasses.replace(layer, attention=change(layer.attention)) for layer in _one_by_one(model)]
-    return _with_stack(model, changed)
+    """Return the model with `change` applied to every attention."""
+    return _with_each_layer(model, lambda layer: _with_attention(layer, change))
 
 
-def _one_by_one(model: ModelSpec) -> Iterator[Layers]:
-    """Yield the layers of the main stack in order, each as a group of its own."""
-    for group in model.main.layers:
+def _with_attention(layer: Layers, change: Callable[[Attention], Attention]) -> Layers:
+    """Return the layer with `change` applied to its attention, and to the heads of its cross-attention."""
+    cross = layer.cross
+    if isinstance(cross, Cross):
+        heads = change(cross.heads)
+        cross = Cross(heads) if isinstance(heads, Grouped) else cross
+    return dataclasses.replace(layer, attention=change(layer.attention), cross=cross)
+
+
+def _with_each_layer(model: ModelSpec, change: Callable[[Layers], Layers]) -> ModelSpec:
+    """Return the model with `change` applied to every layer of every stack."""
+    stacks = (_with_layers_of(stack, [*map(change, _one_by_one(stack))]) for stack in model.stacks)
+    return dataclasses.replace(model, stacks=tuple(stacks))
+
+
+def _one_by_one(stack: Stack) -> Iterator[Layers]:
+    """Yield the layers of a stack in order, each as a group of its own."""
+    for group in stack.layers:
         yield from [dataclasses.replace(group, count=1)] * group.count
 
 
-def _with_stack(model: ModelSpec, layers: Sequence[Layers]) -> ModelSpec:
-    """Return the model with these layers in its main stack, equal neighbours together."""
+def _with_layers_of(stack: Stack, layers: Sequence[Layers]) -> Stack:
+    """Return the stack with other layers, equal neighbours together."""
     groups = tuple(dataclasses.replace(layer, count=len(list(equal))) for layer, equal in groupby(layers))
-    return dataclasses.replace(model, stacks=(*model.stacks[:-1], dataclasses.replace(model.main, layers=groups)))
+    return dataclasses.replace(stack, layers=groups)
 
 
 def no_model() -> AttncalcError:

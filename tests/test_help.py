@@ -48,7 +48,7 @@ def test_help_has_no_line_wider_than_the_screen_and_no_divided_word(
 
 def test_names_of_options_are_above_their_help_on_a_narrow_screen(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    assert "\n  --layers N\n      What if it had N layers.\n" in ask("kv", "--help").out
+    assert "\n  --vocab-size N\n      What if its vocabulary had N\n      tokens.\n" in ask("kv", "--help").out
     assert "\n  kv       KV cache: total, per\n           sequence and per token.\n" in ask("--help").out
 
 

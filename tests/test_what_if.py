@@ -234,3 +234,47 @@ def test_a_model_that_no_engine_could_load_has_no_name_in_the_command(ask: Ask, 
     out = ask(*command.split()).out
     assert "vllm serve MODEL --max-model-len" in out
     assert ("Llama 3.1 8B with --layers 3" if "llama3.1-8b" in command else "A model of these sizes") in out
+
+
+@each("model", ["transformer-base", "t5-small", "whisper-tiny", "bart-base", "llama2-70b", "qwen3-next-80b-a3b"])
+@each(("kv_heads", "attention"), [(1, "mqa"), (2, "gqa:2")])
+def test_kv_heads_are_those_of_another_attention(model: str, kv_heads: int, attention: str) -> None:
+    """In an encoder-decoder: of the encoder, of the decoder, and of cross-attention."""
+    sizes: list[dict[str, Any]] = [{"kv_heads": kv_heads}, {"attention": attention}]
+    parameters = [params(model, **size).to_dict() for size in sizes]
+    caches = [int(kv_cache(model, context=64, **size).total) for size in sizes]
+    assert parameters[0] == parameters[1]
+    assert caches[0] == caches[1]
+
+
+def test_heads_layers_and_widths_change_encoder_and_decoder() -> None:
+    # d_model 512, heads of 64: W_q and W_o have 2 * 512 * 16 * 64, W_k and W_v as many.
+    # 12 layers of the encoder have one attention, 12 of the decoder two. Matrices of an MLP have 512 * 100.
+    changed = params("transformer-base", heads=16, layers=12, d_ff=100)
+    attention, mlp = 4 * 512 * 16 * 64, 2 * 512 * 100 + 512 + 100
+    assert int(changed.attention) == (12 + 12 * 2) * attention
+    assert int(changed.mlp) == (12 + 12) * mlp
+
+
+def test_a_window_changes_encoder_and_decoder() -> None:
+    model = what_if(load("t5-small"), window=32)
+    assert [group.attention.span.reach for _, group in model.groups()] == [32, 32]
+
+
+def test_a_window_beside_pools_is_that_of_tokens() -> None:
+    """All layers of DeepSeek-V4 have a window, and most of them pools beside it."""
+    model = what_if(load("deepseek-v4-flash"), window=512)
+    windows = {spec.span.reach for _, group in model.groups() for spec in group.attention.cache()[:1]}
+    assert windows == {512}
+
+
+@each("model", ["deepseek-v3.2", "glm-5", "minimax-m3"])
+def test_an_indexer_picks_keys_of_the_whole_context(model: str) -> None:
+    released = load(model)
+    with pytest.raises(AttncalcError, match="--window: this model has an indexer"):
+        what_if(released, window=512)
+    with pytest.raises(AttncalcError, match="--window: this model has an indexer"):
+        what_if(released, window=512, pattern=parse_pattern("1 local, 1 global", "--pattern"))
+    mixed = what_if(released, pattern=parse_pattern("1 linear, 1 global", "--pattern"))
+    kept = {group.attention.span for _, group in mixed.groups()} & {g.attention.span for _, g in released.groups()}
+    assert any(span.reach is None and span.label.startswith(("top", "blocks", "block")) for span in kept)

@@ -183,11 +183,11 @@ class Compressed:
         return indexer_flops + MULTIPLY_ADD * self.n_heads * visible_pairs * (QK_AND_PV * self.d_head)
 
     @property
-    def _window(self) -> Span:
+    def span_of_tokens(self) -> Span:
         return self.span.window if isinstance(self.span, WindowAndPools) else self.span
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        window = CacheSpec("K and V in one", 1, self.d_head, span=self._window, role="shared")
+        window = CacheSpec("K and V in one", 1, self.d_head, span=self.span_of_tokens, role="shared")
         if not self.compress_rate:  # transformers caches the same tensor as K and as V
             return (window._replace(repeated=2),)
         pools = self._pools("pools", self.compress_rate, self.d_head)

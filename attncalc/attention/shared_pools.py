@@ -51,7 +51,7 @@ class SharedPools(Compressed):
         yield Matrix("index_k_norm", self.index_head_dim)
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        window = CacheSpec("K and V in one", 1, self.d_head, span=self._window, role="shared")
+        window = CacheSpec("K and V in one", 1, self.d_head, span=self.span_of_tokens, role="shared")
         if not self.owns_pools or self.compress_rate is None or self.index_head_dim is None:
             return (window._replace(repeated=2),)
         span = Pools(self.compress_rate)
