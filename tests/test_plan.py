@@ -87,6 +87,99 @@ def test_the_command_of_a_row_gives_fit_the_same_numbers(ask: Ask) -> None:
         assert of_fit["users"]["concurrent_worst_all_replicas"] == figures["users_per_replica_worst"]
 
 
+def _check_with_fit(ask: Ask, row: dict[str, Any]) -> None:
+    """Check that `fit` answers the command of a row of a plan with the row's verdict and users."""
+    command = row["launch_command"]
+    # of a checkpoint the hub has the config.json, and there is no hub here
+    model = (row["model"], "--weights-dtype", row["weights_dtype"]) if row["checkpoint"] else ()
+    answer = ask(
+        *("fit", *model, "--gpu", row["gpu"], "--prompt", "3K", "--output-len", "500", "--json", "--"),
+        *shlex.split(command),
+    ).document
+    figures = {figure["name"]: figure["value"] for figure in row["results"]}
+    assert answer["launch_command"] == command
+    assert answer["verdict"] == row["verdict"], command
+    for name in ("users_per_replica", "users_per_replica_worst"):
+        assert answer["users"][name] == figures[name], command
+    assert answer["ranks"] == row["ranks"], command
+    for name in ("concurrent_average", "concurrent_worst"):
+        assert answer["values"][name] == figures[name], command
+
+
+@each(("words", "splits"), [
+    # vLLM converts the released weights, which have no blocks: every split divides them
+    (["qwen3-235b-a22b", "--gpu", "h100", "--weights-dtype", "fp8", "--tp", "4,8", "--dp", "1"], ["tp 4", "tp 8"]),
+    # SGLang loads Qwen3-235B-A22B-FP8, since an L40S does not hold an eighth of the weights in bf16
+    (["qwen3-235b-a22b", "--gpu", "l40s", "--weights-dtype", "fp8", "--engine", "sglang", "--tp", "8"], []),
+    # each checkpoint; the blocks of the one in FP8 are cut
+    (["qwen3-235b-a22b", "--gpu", "b200", "--weights-dtype", "all", "--tp", "8", "--dp", "1"], ["tp 8", "tp 8"]),
+    (["minimax-m2.5", "--gpu", "h200", "--tp", "4,8", "--dp", "1"], ["tp 4"]),
+])  # fmt: skip
+def test_no_row_is_a_split_that_fit_refuses(ask: Ask, words: list[str], splits: list[str]) -> None:
+    """1,536 outputs of experts / 8 = 192 are no whole FP8 blocks of 128."""
+    rows = ask("plan", *words, *LOAD, "--all", "--json").document["layers"]
+    for one in rows:
+        _check_with_fit(ask, one)
+    assert sorted(one["split"] for one in rows) == splits
+
+
+def test_users_of_a_replica_are_those_of_all_its_ranks(ask: Ask) -> None:
+    """4 ranks with 409 users each are 1,636 of the replica, in `plan` and in `fit`."""
+    words = ("gpt-oss-120b", "--gpu", "b200", "--dp", "4", "--tp", "1")
+    (found,) = ask("plan", *words, *LOAD, "--json").document["layers"]
+    figures = {figure["name"]: figure["value"] for figure in found["results"]}
+    assert found["ranks"] == 4
+    assert figures["users_per_replica"] == 4 * figures["concurrent_average"]
+    assert figures["users_per_replica_worst"] == 4 * figures["concurrent_worst"]
+    _check_with_fit(ask, found)
+    assert " replica of 4 ranks, room for " in " ".join(ask("plan", *words, *LOAD).out.split())
+
+
+@each(("words", "reason", "fit_words"), [
+    (
+        ["minimax-m2.5", "--gpu", "h200", "--tp", "8"],
+        "--tp 8 leaves 192 of 1,536 outputs of experts, which are not whole FP8 blocks of 128",
+        ["minimax-m2.5", "--gpu", "8xh200"],
+    ),
+    (
+        ["qwen3-8b", "--gpu", "l4", "--context", "60000"],
+        "context 60,000 is beyond the model's maximum of 40,960",
+        ["qwen3-8b", "--gpu", "l4", "--context", "60000"],
+    ),
+])  # fmt: skip
+def test_nothing_starts_for_the_reason_that_fit_gives(
+    ask: Ask, words: list[str], reason: str, fit_words: list[str]
+) -> None:
+    answer = ask("plan", *words, *LOAD)
+    assert answer.code == 1
+    assert " ".join(answer.out.split()).startswith(f"NOTHING STARTS: {reason}. Use --")
+    assert [*ask("plan", *words, *LOAD, "--json").document["search"]["refused"].values()] == [reason]
+    assert ask("fit", *fit_words, "--json").document["summary"] == f"DOES NOT START: {reason}."
+
+
+def test_a_reason_of_some_splits_is_not_that_of_all(ask: Ask) -> None:
+    """On L4s the weights do not fit with tp 8, and on H200s they do, but vLLM does not start."""
+    words = ("plan", "minimax-m2.5", *LOAD, "--gpu", "h200,l4", "--tp", "8", "-q")
+    assert ask(*words).out.startswith(
+        "NOTHING FITS: no split over these GPUs holds the weights and one request. Others"
+    )
+
+
+@each(("words", "gpus", "fewest"), [
+    # 32 ranks with room for 1 to 136 users each: 3,000 / 32 = 94 replicas, or 3,000 / 4,352 = 1
+    ("deepseek-v3 --gpu h200 --dp 32 --tp 1", 3008, 32),
+    # 16 ranks with room for 34 to 105 users each: 3,000 / 544 = 6 replicas, or 3,000 / 1,680 = 2
+    ("deepseek-v3 --gpu h200 --price h200=3", 96, 32),
+    # an instance is rented whole, with one replica of 218 to 231 users: 14 of 8 GPUs, or 13
+    ("qwen3-32b --gpu p5.48xlarge --tp 4 --pp 2", 112, 104),
+])  # fmt: skip
+def test_fewer_gpus_may_be_enough_with_the_least_runtime_memory(ask: Ask, words: str, gpus: int, fewest: int) -> None:
+    load = ("--users", "3000", "--prompt", "8K", "--output-len", "1K")
+    answer = " ".join(ask("plan", *words.split(), *load).out.split())
+    assert f"{gpus:,} x H" in answer
+    assert f" {fewest} GPUs may be enough: with the least runtime memory" in answer
+
+
 def test_quantized_weights_have_the_command_of_a_checkpoint_that_exists(ask: Ask) -> None:
     words = ("plan", "qwen3-32b", *LOAD, "--gpu", "h100", "--tp", "4", "--all", "--json", "--weights-dtype")
     rows = {row["weights_dtype"]: row for row in ask(*words, "all").document["layers"]}

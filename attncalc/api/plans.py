@@ -201,8 +201,8 @@ def _requests(
             if find_engine(request.engine).splits_by_layer:  # its files are made of the model itself
                 if weights_dtype == ALL and of_dtypes:
                     continue
-            elif of_dtypes:
-                request = dataclasses.replace(request, checkpoint=known.get(str(request.weights_dtype)))
+            elif of_dtypes and weights_dtype == ALL:
+                request = dataclasses.replace(request, checkpoint=known[of_weights])
             yield dataclasses.replace(request, traffic=traffic)
 
 

@@ -104,6 +104,8 @@ class Engine(Generic[Args]):
     # whole, or the engine does not start.
     pads_tower_heads: bool = False
     typed_files: bool = False  # whether its files have a type of their own, which neither model nor repository names
+    # The dtype to which it converts weights as it loads them; None if it loads no checkpoints, or never converts them
+    converts_to: str | None = None
     has_extra_weights: bool = False  # whether `extra_weights` is known
     long_context_variable = ""  # the variable that allows a context beyond the model's maximum; "" if none is needed
 
@@ -321,6 +323,10 @@ class Engine(Generic[Args]):
         from .runtime import RuntimeMemory
 
         return RuntimeMemory()
+
+    def conversion_peak(self, args: Args) -> float:
+        """Return what a GPU holds while weights are converted, in sizes of the weights as released."""
+        return 1
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         """Return whether a version loads checkpoints with a quant_method."""

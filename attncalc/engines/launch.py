@@ -42,13 +42,11 @@ class LaunchFacts(NamedTuple):
     ranks: int  # data-parallel ranks that divide the experts, or the replicas of another model
     expert_parallel: bool  # whether each GPU has whole experts
     ollama: str | None  # the model's name in Ollama's library, if Ollama runs it; LM_STUDIO if that does
-    released_part: float = 0.0  # the part of the GPU's memory that the weights as released take; 0 if it is unknown
+    loads_weights: bool = True  # whether the engine loads the given weights, or converts those of the release to them
 
 
 _E5M2 = "fp8_e5m2"
 """vLLM's and SGLang's name of a format of fp8 (CacheDType in vllm/config/cache.py; --kv-cache-dtype of SGLang)."""
-_MOST_OF_GPU = 0.98
-"""The part of a GPU's memory that weights can have: CUDA takes the rest."""
 
 
 def flag(name: str, value: str | float | None, default: str | int | None = None) -> Flags:
@@ -82,32 +80,23 @@ def engine_name(names: Mapping[str, str], dtype: DType) -> str:
     return names[dtype.name]
 
 
-def dtype_flags(facts: LaunchFacts, cache_dtypes: Mapping[str, str], conversion_peak: float = 1) -> Flags:
+def dtype_flags(facts: LaunchFacts, cache_dtypes: Mapping[str, str]) -> Flags:
     """Yield the dtypes that were given, as vLLM and SGLang name them.
 
-    `conversion_peak` is what the GPU holds while weights are converted, in sizes of the weights as released. Raises
-    NoCommandError if the engine cannot load these weights.
+    Raises NoCommandError if the engine cannot load these weights.
     """
     args = facts.args
     if facts.dtype_given:
         yield from ("--dtype", engine_name(TORCH_NAMES, args.dtype))
-    if _quantizes(facts):
-        if conversion_peak * facts.released_part > _MOST_OF_GPU:
-            raise NoCommandError
+    if not facts.loads_weights:
+        raise NoCommandError
+    if not is_released(facts.model, facts.weights_given, args.dtype):
         yield from ("--quantization", "fp8")
     if facts.kv_dtype_given and args.kv_dtype != args.dtype:
         name = engine_name(cache_dtypes, args.kv_dtype)
         yield from ("--kv-cache-dtype", _E5M2 if facts.kv_dtype_given == _E5M2 else name)
 
 
-def _quantizes(facts: LaunchFacts) -> bool:
-    """Return whether the engine converts the weights to fp8 as it loads them.
-
-    Raises NoCommandError for another dtype that is not the checkpoint's own: the engine cannot convert to it.
-    """
-    given, model = facts.weights_given, facts.model
-    if given is None or given in (model.weights_dtype, model.experts_dtype, facts.args.dtype.name):
-        return False
-    if facts.weights_dtype != "fp8" or model.weights_dtype or model.experts_dtype:
-        raise NoCommandError
-    return True
+def is_released(model: ModelSpec, given: str | None, dtype: DType) -> bool:
+    """Return whether weights in the dtype that was given are those of the release."""
+    return given is None or given in (model.weights_dtype, model.experts_dtype, dtype.name)

@@ -27,7 +27,6 @@ from .fit_tables import (
     change_rows,
     changes_tables,
     command_table,
-    copy_name,
     devices_table,
     limits_table,
     lines_table,
@@ -38,7 +37,7 @@ from .notes import WARNING, beyond, is_decisive
 from .report import Report, Section, Table, heading, workload_facts
 from .text import HEIGHT, height
 from .tiers import tiers_table
-from .users import described, users_section
+from .users import copy_name, described, users_section
 
 if TYPE_CHECKING:
     from ..plot.chart import Chart, Picture

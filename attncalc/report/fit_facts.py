@@ -36,6 +36,7 @@ def fit_facts(answer: Answer, summary: str) -> dict[str, Any]:
         "estimates": [],
         "refusal": None,
         "load": None,
+        "ranks": resolved.ranks,
         "replicas": resolved.replicas,
         "batch_per_replica": int(resolved.workload.batch),
         "launch_command": launch_command(resolved),

@@ -15,7 +15,7 @@ from ..serving.users import users
 from ..units import BYTES, GIB, column, count, human, typed_bytes
 from .lists import WIDTH, command_lines, option_lines
 from .report import LABEL, Column, Figure, Table, times
-from .users import described, in_short, shared
+from .users import copy_name, described, in_short, shared
 
 Figures = Mapping[str, Figure]
 """The figures of one engine, by name."""
@@ -104,11 +104,6 @@ def limits_table(answer: Answer, figures: Figures) -> Table:
     batch = figures["max_batch"]
     rows = (_longest_context(answer, figures), (batch.label, limit(batch), ""), *_fewest_gpus(answer, figures))
     return Table((LABEL, Column(), LABEL), rows)
-
-
-def copy_name(resolved: ResolvedRequest) -> str:
-    """Return what each copy of the model is called: a data-parallel rank, or a replica."""
-    return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
 
 def span(low: int | None, high: int | None, replicas: int = 1) -> str:

@@ -13,7 +13,19 @@ from ..quantity import ceil_div, named, quantity, ratio, symbol
 from ..serving.fit import fit, min_gpus
 from ..serving.host_read import host_bandwidth, uses_host
 from ..serving.launch import launch_command
-from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Pool, Pools, Row, Size, best_of_models
+from ..serving.plan import (
+    LEAST_TOKENS_PER_SECOND,
+    Candidate,
+    Demand,
+    Plan,
+    Pool,
+    Pools,
+    Row,
+    Size,
+    best_of_models,
+    gpus_of_replicas,
+    replicas_on_nodes,
+)
 from ..serving.request import resolve
 from ..serving.suggestions import suggestions
 from ..serving.users import users
@@ -26,6 +38,7 @@ from .fit_tables import command_table
 from .lists import WIDTH
 from .report import Column, Figure, Report, Table, column_table, number, rows_of
 from .text import HEIGHT, first_that_fits, table_lines
+from .users import FIGURES as USERS
 from .users import described, shared
 
 _Columns = dict[str, tuple[Column, list[str]]]
@@ -62,6 +75,8 @@ FIGURES = FigureRows(
     users_per_replica_worst=FigureRow(
         "users per replica, at worst", NO_UNIT, "as many with all requests at their last token", _NO_LIMIT
     ),
+    concurrent_average=USERS["concurrent_average"],
+    concurrent_worst=USERS["concurrent_worst"],
     users_all_replicas=FigureRow("users of all replicas", NO_UNIT, "users_per_replica of all replicas", _NO_LIMIT),
     headroom=ratio_row(
         "headroom", "the part of the users that could be added: 0.25 if 500 are asked for and 625 served", _NO_LIMIT
@@ -147,8 +162,9 @@ def row_facts(row: Row) -> dict[str, Any]:
         "instance": candidate.gpu.instance or None,
         "split": split.words,
         **{name: getattr(split, name) for name in ("tp", "pp", "dp", "attn_dp", "expert_parallel")},
+        "ranks": resolved.ranks,
         "weights_dtype": resolved.request.weights_dtype,
-        "checkpoint": resolved.request.checkpoint,
+        "checkpoint": resolved.checkpoint,
         "kv_dtype": resolved.workload.kv_dtype,
         "engine": resolved.engine.name,
         "verdict": candidate.verdict,
@@ -202,6 +218,8 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         gpus_per_replica=each,
         users_per_replica=None if most is None else quantity(most),
         users_per_replica_worst=None if candidate.worst is None else quantity(candidate.worst),
+        concurrent_average=candidate.users.average,
+        concurrent_worst=candidate.users.worst,
         users_all_replicas=served,
         headroom=headroom,
         ttft_bound=bounds and bounds.ttft,
@@ -231,7 +249,9 @@ def answer(row: Row) -> str:
     place = (
         f"{count(row.nodes)} x {gpu.instance} ({place})" if gpu.instance else f"{place} in {plural(row.nodes, 'node')}"
     )
-    return f"{place}: {split}{plural(row.replicas, 'replica')}, {_capacity(row)}{may}"
+    ranks = candidate.resolved.ranks
+    of_ranks = f" of {count(ranks)} ranks" if ranks > 1 else ""
+    return f"{place}: {split}{plural(row.replicas, 'replica')}{of_ranks}, {_capacity(row)}{may}"
 
 
 def _capacity(row: Row) -> str:
@@ -330,18 +350,18 @@ def _heading(plan: Plan) -> tuple[str, ...]:
 
 
 def _fewer(row: Row) -> str:
-    """Return that one replica less may be enough, with the least runtime memory of its range; or ''."""
-    candidate, fewer, asked_for = row.candidate, row.replicas - 1, row.demand.users
-    if not fewer or asked_for is None or candidate.limited_by != "cache" or candidate.gpu.instance or row.demand.spread:
+    """Return how many GPUs may be enough, with the least runtime memory of its range; '' if it is as many."""
+    candidate, users_asked, spread = row.candidate, row.demand.users, row.demand.spread
+    if users_asked is None or candidate.limited_by != "cache":
         return ""
-    found, of_one = users(candidate.resolved, "high"), candidate.most
+    found = users(candidate.resolved, "high")
     most = found and found.average and int(found.average) * candidate.resolved.replicas
-    if not most or of_one is None or not fewer * of_one < asked_for <= fewer * most:
+    if not most:
         return ""
-    return (
-        f"{plural(fewer * candidate.split.gpus, 'GPU')} may be enough: with the least runtime memory, a replica has "
-        f"room for {count(most)}"
-    )
+    gpus = gpus_of_replicas(candidate, *replicas_on_nodes(candidate, ceil_div(users_asked, most), spread=spread))
+    if gpus >= row.gpus:
+        return ""
+    return f"{plural(gpus, 'GPU')} may be enough: with the least runtime memory, a replica has room for {count(most)}"
 
 
 def _dtypes(plan: Plan) -> list[str]:
@@ -383,7 +403,13 @@ def _nothing(plan: Plan, model: str) -> str:
         if plan.demand.max_gpus is None:
             return "NOTHING FITS: the budget has no replica"
         return f"NOTHING FITS: the users need more than {plural(plan.demand.max_gpus, 'GPU')}"
-    return f"NOTHING FITS: no split over these GPUs holds the weights and one request{_what_fits(plan, model)}"
+    refused = [one for one in plan.found.refused if one.model == model]
+    reasons = [f"{one.reason}. {one.tip[:1].upper()}{one.tip[1:].rstrip('.')}." for one in refused[:1]]
+    requests = [request for request in plan.requests if request.model.name == model]
+    if len(refused) == len(requests) and all(one.is_whole for one in refused):
+        return f"NOTHING STARTS: {reasons[0]}"
+    text = f"NOTHING FITS: no split over these GPUs holds the weights and one request{_what_fits(plan, model)}"
+    return " ".join([f"{text.rstrip('.')}.", *(f"Others do not start: {reason}" for reason in reasons)])
 
 
 def _what_fits(plan: Plan, model: str) -> str:
@@ -574,7 +600,7 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     yield from _assumptions(plan)
     if not plan.rows:
         pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
-        yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
+        yield f"Searched: {plural(found.tried, 'split')} of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
     if any(row.is_slow for row in plan.rows):
         yield f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user, even in the best case, are the last."
     worst = "" if "worst" in hidden else "; worst, as 'fit -b': with all of it"
@@ -692,5 +718,5 @@ def _search_facts(plan: Plan) -> dict[str, Any]:
         "left_out": plan.left_out,
         "too_large": plan.too_large,
         "complete": found.complete,
-        "refused": dict(found.refused),
+        "refused": {one.gpu: one.reason for one in reversed(found.refused)},
     }

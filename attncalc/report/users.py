@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ..model import plural
 from ..quantity import Quantity
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
@@ -21,7 +22,7 @@ FIGURES = FigureRows(
         f"concurrent_{name}": FigureRow(
             f"concurrent users {words}",
             NO_UNIT,
-            f"concurrent users of one replica, {words}, with the least memory",
+            f"concurrent users of one rank, {words}, with the least memory; a replica without data parallelism is one",
             _NO_USERS,
         )
         for name, words in (("average", "on average"), ("worst", "at worst"))
@@ -91,8 +92,9 @@ def _table(answers: Sequence[tuple[ResolvedRequest, Users]]) -> Table:
         label = f"concurrent with {resolved.engine.title}" if several else "concurrent requests"
         rows.append((label, _number(answer.average), _number(answer.worst)))
         if resolved.replicas > 1 and not several:
-            average, worst = (_in_all_replicas(resolved, number) for number in (answer.average, answer.worst))
-            rows.append((f"in {count(resolved.replicas)} replicas", _number(average), _number(worst)))
+            average, worst = (_times(number, resolved.replicas) for number in (answer.average, answer.worst))
+            copies = plural(resolved.replicas, copy_name(resolved))
+            rows.append((f"in {copies}", _number(average), _number(worst)))
     return Table(columns, tuple(rows))
 
 
@@ -100,8 +102,13 @@ def _number(number: int | None) -> str:
     return "no limit" if number is None else count(number)
 
 
-def _in_all_replicas(resolved: ResolvedRequest, number: Quantity | None) -> int | None:
-    return None if number is None else int(number) * resolved.replicas
+def _times(number: Quantity | None, copies: int) -> int | None:
+    return None if number is None else int(number) * copies
+
+
+def copy_name(resolved: ResolvedRequest) -> str:
+    """Return what has a cache and requests of its own: a data-parallel rank, or a replica."""
+    return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
 
 def _facts(resolved: ResolvedRequest, answer: Users) -> dict[str, Any]:
@@ -114,8 +121,10 @@ def _facts(resolved: ResolvedRequest, answer: Users) -> dict[str, Any]:
         "tokens_average": int(answer.average_tokens),
         "tokens_worst": int(answer.worst_tokens),
         "shares_prefix": answer.shares_prefix,
-        "concurrent_average_all_replicas": _in_all_replicas(resolved, answer.average),
-        "concurrent_worst_all_replicas": _in_all_replicas(resolved, answer.worst),
+        "users_per_replica": _times(answer.average, resolved.ranks),
+        "users_per_replica_worst": _times(answer.worst, resolved.ranks),
+        "concurrent_average_all_replicas": _times(answer.average, resolved.replicas),
+        "concurrent_worst_all_replicas": _times(answer.worst, resolved.replicas),
     }
 
 

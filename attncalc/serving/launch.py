@@ -1,14 +1,11 @@
 """The command that starts an engine with a request, to copy."""
 
-import dataclasses
 import re
 import shlex
 
 from ..engines.launch import LaunchFacts, NoCommandError
 from ..model import ModelSpec
 from .request import FitRequest, ResolvedRequest, file_type
-from .weight_format import released_dtype
-from .weights import weights
 
 _NO_BF16 = ("bf16", "fp16")
 """The dtype of a model, and that in which an engine runs it on a GPU without bf16."""
@@ -26,10 +23,11 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
     version = resolved.args.engine_version
     if scheme and not request.weights_dtype and not resolved.engine.loads_quantization(scheme.method, version):
         return None
+    checkpoint = resolved.checkpoint
     facts = LaunchFacts(
         args=resolved.args,
         model=request.model,
-        served=request.checkpoint or served_model(request),
+        served=checkpoint or served_model(request),
         revision=request.revision,
         draft=(request.served_draft or _repository(request.draft)) if request.draft else None,
         drafter=request.draft,
@@ -38,7 +36,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         # vLLM up to 0.8 did not start a model in bf16 on a GPU without it
         dtype_given=request.workload.dtype is not None or (request.model.dtype, resolved.args.dtype.name) == _NO_BF16,
         kv_dtype_given=request.workload.kv_dtype,
-        weights_given=None if request.checkpoint else request.weights_dtype,
+        weights_given=None if checkpoint else request.weights_dtype,
         weights_dtype=resolved.weights_dtype,
         file_type=file_type(resolved.model),
         share=request.gpu_memory_utilization,
@@ -47,23 +45,13 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         ranks=resolved.dp if request.model.has_experts else resolved.replicas,
         expert_parallel=request.enable_expert_parallel,
         ollama=request.ollama,
-        released_part=_released_part(resolved),
+        loads_weights=checkpoint is not None or resolved.loads_weights,
     )
     try:
         words = resolved.engine.launch(facts)
         return None if words is None else shlex.join(map(str, words)).replace(" '&' ", " & ")
     except NoCommandError:
-        known = None if request.checkpoint else request.checkpoints.get(str(request.weights_dtype))
-        named = dataclasses.replace(request, checkpoint=known)
-        return launch_command(resolved._replace(request=named)) if known else None
-
-
-def _released_part(resolved: ResolvedRequest) -> float:
-    """Return the part of a GPU's memory that the weights as released take; 0 if it does not matter, or is unknown."""
-    request = resolved.request
-    if request.gpu is None or request.weights_dtype is None or request.model.unread_quantization:
-        return 0.0
-    return int(weights(resolved.model, weights_dtype=released_dtype(request.model)).total) / request.gpu.memory
+        return None
 
 
 def served_model(request: FitRequest) -> str:

@@ -290,12 +290,22 @@ def _per_million(price: Ratio | None, speed: Ratio | None) -> Ratio | None:
     return ratio(symbol("price", price.numerator, "price") * million * seconds, scale * hour * tokens)
 
 
+class Refused(NamedTuple):
+    """Why no split of a model starts on a kind of GPU, in the words of `fit`."""
+
+    model: str  # the model's name
+    gpu: str  # the kind of GPU
+    reason: str  # why the first split that was tried does not start
+    tip: str  # what to do instead
+    is_whole: bool  # whether no split starts; otherwise the others do not hold the weights and one request
+
+
 class Found(NamedTuple):
     requests: tuple[FitRequest, ...]  # what was asked, per model, GPU and dtype
     candidates: tuple[Candidate, ...]  # the replicas that may fit and serve at least one request
     tried: int  # how many splits were computed
     pruned: int  # how many splits were left out, because their weights alone exceed the memory
-    refused: dict[str, str]  # {GPU: why no split of the model is possible on it}, for those on which none is
+    refused: tuple[Refused, ...]  # for each request of which no split is possible
     complete: bool  # whether the search ended; False after Ctrl-C
 
 
@@ -328,12 +338,13 @@ class _Search:
     def __init__(self) -> None:
         self._candidates: list[Candidate] = []
         self._tried = self._pruned = 0
-        self._refused: dict[str, str] = {}
+        self._refused: list[Refused] = []
 
     def run(self, request: FitRequest, groups: Iterable[Iterable[Split]]) -> None:
         """Try the splits of one request, group after group until one fits."""
         assert request.gpu is not None
-        least, reasons = _least_weights(request), list[str]()
+        least, errors = _least_weights(request), list[AttncalcError]()
+        found_before, tried_before, pruned_before = len(self._candidates), self._tried, self._pruned
         for group in groups:
             before = len(self._candidates)
             for split in group:
@@ -344,15 +355,18 @@ class _Search:
                 try:
                     self._candidates += replica(split.of(request), split)
                 except AttncalcError as error:
-                    reasons.append(error.message)
+                    errors.append(error)
             found = self._candidates[before:]
             if any(candidate.verdict == "fits" and candidate.split.dp == 1 for candidate in found):
                 return
-        if reasons:
-            self._refused[request.gpu.rented] = reasons[0]
+        if errors and len(self._candidates) == found_before:
+            is_whole = self._pruned == pruned_before and len(errors) == self._tried - tried_before
+            model, gpu = request.model.name, request.gpu.rented
+            self._refused.append(Refused(model, gpu, errors[0].message, errors[0].tip, is_whole))
 
     def found(self, requests: Sequence[FitRequest], *, complete: bool) -> Found:
-        return Found(tuple(requests), tuple(self._candidates), self._tried, self._pruned, self._refused, complete)
+        candidates, refused = tuple(self._candidates), tuple(self._refused)
+        return Found(tuple(requests), candidates, self._tried, self._pruned, refused, complete)
 
 
 def _least_weights(request: FitRequest) -> int:
@@ -373,11 +387,16 @@ def _least_weights(request: FitRequest) -> int:
 
 
 def replica(request: FitRequest, split: Split) -> list[Candidate]:
-    """Return one replica; none if it does not fit, or serves no request. Raises AttncalcError as `fit` does."""
+    """Return one replica; none if it does not fit, or serves no request.
+
+    Raises AttncalcError as `fit` does, and if the engine does not start so.
+    """
     resolved = resolve(request)
     deployment = Deployment(resolved)
     batch, context = resolved.workload.batch, resolved.workload.context
-    if deployment.refusal(context) or deployment.verdict(batch, context) == "does_not_fit":
+    if refusal := deployment.refusal(context):
+        raise AttncalcError(refusal.reason, refusal.tip)
+    if deployment.verdict(batch, context) == "does_not_fit":
         return []
     answer = users(resolved, deployment=deployment)
     assert answer is not None

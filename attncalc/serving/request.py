@@ -14,6 +14,7 @@ from ..cost.params import params
 from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
+from ..engines.launch import is_released
 from ..engines.runtime import Limits
 from ..errors import AttncalcError, MissingError, clash, is_valid, known_tip
 from ..ggml import FILE_TYPES
@@ -27,7 +28,10 @@ from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
 from .traffic import Traffic
 from .weight_format import released_dtype
+from .weights import weights
 
+_MOST_OF_GPU = 0.98
+"""The part of a GPU's memory that weights can have: CUDA takes the rest."""
 _DTYPES = ("kv_dtype_k", "kv_dtype_v", "kv_dtype_k_draft", "kv_dtype_v_draft", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
 
@@ -177,10 +181,13 @@ class FitRequest(Keeper):
         return dataclasses.replace(request, gpus=gpus, tp=None, pp=1, dcp=1)
 
 
-def _fp8_block(request: FitRequest, role: Role) -> int:
-    """Return how many outputs share a scale in the FP8 weights that are loaded; 0 without such blocks."""
+def _fp8_block(request: FitRequest, checkpoint: str | None, role: Role) -> int:
+    """Return how many outputs share a scale in the FP8 weights that are loaded; 0 without such blocks.
+
+    `checkpoint` is the repository that is loaded in place of the release.
+    """
     if request.weights_dtype == "fp8":  # of a preset's release only the name is known
-        return 128 if re.fullmatch(r"Qwen/.*-FP8", request.served_model or "") else 0
+        return 128 if re.fullmatch(r"Qwen/.*-FP8", checkpoint or request.served_model or "") else 0
     stored = None if request.weights_dtype else request.model.quantization
     scheme = stored.scheme_of(0, role, "W_up") if stored and stored.method == "fp8" else None
     return scheme.block if scheme else 0
@@ -276,6 +283,32 @@ class ResolvedRequest(NamedTuple):
         return on_busiest, int(requests) // on_busiest
 
     @property
+    def checkpoint(self) -> str | None:
+        """The repository that is loaded because its weights are in the dtype that was given; None for the release."""
+        request = self.request
+        if request.checkpoint or self.loads_weights:
+            return request.checkpoint
+        return request.checkpoints.get(str(request.weights_dtype))
+
+    @property
+    def loads_weights(self) -> bool:
+        """Whether the engine loads the released weights, as they are or converted; True if it has its own files."""
+        model, to = self.request.model, self.engine.converts_to
+        if to is None or is_released(model, self.request.weights_dtype, self.args.dtype):
+            return True
+        if self.weights_dtype != to or model.weights_dtype or model.experts_dtype:
+            return False
+        return self.engine.conversion_peak(self.args) * self._released_part <= _MOST_OF_GPU
+
+    @property
+    def _released_part(self) -> float:
+        """The part of a GPU's memory that the weights as released take; 0 if it is unknown."""
+        gpu, model = self.gpu, self.request.model
+        if gpu is None or model.unread_quantization:
+            return 0.0
+        return int(weights(self.model, weights_dtype=released_dtype(model)).total) / gpu.memory
+
+    @property
     def refusal(self) -> Refusal | None:
         """Why the engine does not start, whatever the memory; None if it does."""
         return self.refusal_with(self.args)
@@ -292,7 +325,7 @@ class ResolvedRequest(NamedTuple):
         for _, layers in self.request.model.groups() if args.tp > 1 else ():
             mlp = layers.mlp
             role: Role = "experts" if mlp and mlp.n_experts else "mlp"
-            block = _fp8_block(self.request, role)
+            block = _fp8_block(self.request, self.checkpoint, role)
             is_whole = role == "experts" and self.request.enable_expert_parallel
             if mlp is None or not block or is_whole or mlp.d_ff % (args.tp * block) == 0:
                 continue

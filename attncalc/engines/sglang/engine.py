@@ -51,6 +51,7 @@ class Sglang(Engine[SglangArgs]):
     data_parallel = True
     ranks_share_tp = True
     pads_tower_heads = True
+    converts_to = "fp8"
     has_extra_weights = True
     whole_with_dcp = frozenset({"indexer"})
     host_cache_option = "--hicache-size"

@@ -49,6 +49,7 @@ class Vllm(Engine[VllmArgs]):
     disk_tip = "vLLM has it with --kv-transfer-config, or in LMCache"
     data_parallel = True
     must_fit_one = True
+    converts_to = "fp8"
     has_extra_weights = True
     releases = RELEASES
     long_context_variable = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
@@ -94,6 +95,9 @@ class Vllm(Engine[VllmArgs]):
 
     def share(self, args: VllmArgs, devices: int) -> str:
         return args.version.utilization
+
+    def conversion_peak(self, args: VllmArgs) -> float:
+        return args.version.conversion_peak
 
     def counts_others(self, args: VllmArgs) -> bool:
         return args.version.counts_other_processes

@@ -48,7 +48,7 @@ def launch(facts: LaunchFacts) -> Flags:
             yield f"{variable}={int(value)}"
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)
-    yield from dtype_flags(facts, _CACHE_DTYPES, vllm_version(args.engine_version).conversion_peak)
+    yield from dtype_flags(facts, _CACHE_DTYPES)
     yield from ("--max-model-len", facts.context)
     yield from flag("--tensor-parallel-size", args.tp, 1)
     yield from flag("--pipeline-parallel-size", args.pp, 1)
