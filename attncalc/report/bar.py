@@ -41,12 +41,25 @@ class Bar(NamedTuple):
     has_others: bool = False  # whether the runtime has what other programs hold
     owner: str = "the GPU"  # what has the memory: 'the GPU', 'each GPU', 'the CPU'
 
-    def words(self) -> tuple[str, str]:
-        """Return what the bar shows in two sentences: both ends of a range, '0.3 to 2.4'."""
+    def parts(self) -> dict[str, str]:
+        """Return {part: its size in words}, with both ends of a range: 'runtime 0.3 to 2.4 GiB'."""
         label = "runtime and other programs" if self.has_others else "runtime"
-        runtime = f"{label} {gib_range(*self.runtime)} GiB, " if self.runtime[1] else ""
-        weights, cache = f"weights {gib(self.weights)} GiB", f"{gib_range(*self.cache)} GiB for the KV cache"
-        return f"{weights}, {runtime}{cache}", self._limits()
+        parts = {"weights": f"weights {gib(self.weights)} GiB"}
+        if self.runtime[1]:
+            parts["runtime"] = f"{label} {gib_range(*self.runtime)} GiB"
+        parts["cache"] = f"{gib_range(*self.cache)} GiB for the KV cache"
+        return parts
+
+    def limits(self) -> str:
+        """Return how much of the memory the engine takes, as a sentence."""
+        if self.usable == self.memory:
+            return f"{self.owner} has {gib(self.memory)} GiB"
+        share = f"({self.option} {self.share})"
+        return f"{self.engine} takes {gib(self.usable)} of {self.owner}'s {gib(self.memory)} GiB {share}"
+
+    def words(self) -> tuple[str, str]:
+        """Return what the bar shows in two sentences."""
+        return ", ".join(self.parts().values()), self.limits()
 
     def lines(self) -> tuple[Line, ...]:
         """Return the bar, its legend and the memory that the engine takes."""
@@ -56,7 +69,7 @@ class Bar(NamedTuple):
         if marks:
             legend += [Piece(marks, "runtime"), Piece(f" runtime {gib_range(low, high)}   ")]
         legend += [Piece(MARKS["cache"], "cache"), Piece(f" KV cache {gib_range(*self.cache)}   GiB")]
-        return ((Piece("["), *self._cells(), Piece("]")), tuple(legend), (Piece(self._limits()),))
+        return ((Piece("["), *self._cells(), Piece("]")), tuple(legend), (Piece(self.limits()),))
 
     def _cells(self) -> Line:
         """Return the cells of the bar, with a '|' where the engine's share ends.
@@ -79,12 +92,6 @@ class Bar(NamedTuple):
         parts = (kinds[:limit], kinds[limit:]) if self.usable < length else (kinds,)
         pieces = [[Piece(MARKS[kind] * len(list(cells)), kind) for kind, cells in groupby(part)] for part in parts]
         return (*pieces[0], *(Piece("|"), *pieces[1])) if len(pieces) > 1 else tuple(pieces[0])
-
-    def _limits(self) -> str:
-        if self.usable == self.memory:
-            return f"{self.owner} has {gib(self.memory)} GiB"
-        share = f"({self.option} {self.share})"
-        return f"{self.engine} takes {gib(self.usable)} of {self.owner}'s {gib(self.memory)} GiB {share}"
 
 
 def gib(size: int) -> str:
