@@ -1,15 +1,21 @@
 """The page in Node, with the Pyodide that the browser has: its JSON is that of the command line."""
 
+import ast
 import json
 import os
+import re
 import subprocess
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import REPOSITORY
 from page_site import built_site
 
 from attncalc import AttncalcError, compare, fit, kv_cache, preset_names
+from attncalc.config.presets import preset_of, preset_text, presets
 from attncalc.report.json import render
 
 GPUS = ("h100-80gb", "rtx-4090", "mi300x")
@@ -18,6 +24,14 @@ EVERY = "ATTNCALC_PAGE_ALL" in os.environ
 PART = 50
 """One of so many."""
 DATA = Path(__file__).parent / "data"
+OWN = {"title": "Own", "d_model": 64, "n_layers": 2, "norm": "rmsnorm", "n_heads": 4, "mlp": "gated", "d_ff": 128}
+"""A model file in JSON."""
+NOT_ON_PAGE = {
+    *("attncalc.cli", "attncalc.plot.picture"),
+    *("ctypes", "html", "http.client", "pyarrow", "pyarrow.parquet", "rich.console", "rich.progress", "rich.text"),
+    *("ssl", "statistics", "typing_extensions", "xlsxwriter"),
+}
+"""What the package imports and the page lacks: other formats of files, the hub's sockets, a terminal, and records."""
 CALLS: dict[str, Any] = {"fit": fit, "kv": kv_cache, "compare": compare}
 
 
@@ -38,12 +52,32 @@ def _asked(command: str, model: str, options: dict[str, str]) -> str:
         return str(error)
 
 
-def test_json_is_that_of_the_command_line(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Return a function that asks Python of the page, and returns what documents.mjs prints."""
     site = built_site(tmp_path_factory)
+
+    def run(**asked: Any) -> Any:
+        asked = {"files": {}, "questions": [], "names": [], "modules": [], **asked}
+        done = subprocess.run(
+            ["node", str(Path(__file__).parent / "page/documents.mjs"), str(site)],
+            input=json.dumps(asked),
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_json_is_that_of_the_command_line(
+    answered: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = _configs()
     assert len(files) >= 100
+    files |= {"own/model.yaml": preset_text("gpt2"), "own/wrong.json": json.dumps({**OWN, "wndow": 5})}
     on_gpus = [("fit", name, {"gpu": gpu, "context": "8192"}) for name in preset_names() for gpu in GPUS]
     of_files = [("fit", path, {"gpu": "h100-80gb", "context": "4096"}) for path in files]
     if not EVERY:
@@ -52,22 +86,44 @@ def test_json_is_that_of_the_command_line(
         *on_gpus,
         *of_files,
         ("kv", "deepseek-v3", {"kv_dtype": "fp8"}),
+        ("kv", "Qwen/Qwen3-8B", {}),
+        ("kv", "https://huggingface.co/meta-llama/Llama-3.1-8B", {}),
+        ("kv", "own/model.yaml", {}),
+        ("kv", "own/wrong.json", {}),
         ("compare", "llama2-70b", {}),
     ]
     questions = [{"command": command, "models": [model], "options": options} for command, model, options in asked]
-    answered = subprocess.run(
-        ["node", str(Path(__file__).parent / "page/documents.mjs"), str(site)],
-        input=json.dumps({"files": files, "questions": questions}),
-        capture_output=True,
-        encoding="utf-8",
-        check=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
+    document = answered(files=files, questions=questions)
     monkeypatch.chdir(tmp_path)
     for path, text in files.items():
-        Path(path).parent.mkdir()
+        Path(path).parent.mkdir(exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")
-    document = json.loads(answered.stdout)
     assert document["imported"] == []
     different = [each for each, answer in zip(asked, document["answers"], strict=True) if answer != _asked(*each)]
     assert different == []
+
+
+def test_page_knows_each_name_of_a_preset_and_has_each_module(answered: Callable[..., Any]) -> None:
+    repositories = [repository for one in presets() for repository in one.repositories]
+    tags = [tag for one in presets() for tag in one.tags]
+    assert len(repositories) >= 242
+    document = answered(names=[*repositories, *tags], modules=_imported())
+    assert {name: one for name, one in document["presets"].items() if one != preset_of(name)} == {}
+    assert {*document["lacking"]} == NOT_ON_PAGE
+
+
+def _imported() -> list[str]:
+    """Return the modules that the package imports, also inside of functions, without the parts that the page lacks."""
+    found = set[str]()
+    for path in sorted(REPOSITORY.glob("attncalc/**/*.py")):
+        name = path.relative_to(REPOSITORY).as_posix()
+        if re.match(import_module("build_page").NOT_IN_PAGE, name):
+            continue
+        package = name.split("/")[:-1]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                parents = package[: len(package) - node.level + 1] if node.level else []
+                found.add(".".join([*parents, *filter(None, [node.module])]))
+    return sorted(found)

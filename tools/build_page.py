@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import typer.main  # noqa: E402
+import yaml  # noqa: E402
 
 from attncalc import __version__  # noqa: E402
 from attncalc.cli import COMMANDS  # noqa: E402
@@ -159,15 +160,20 @@ def _built_wheel(folder: Path) -> Path:
 
 
 def _gather(wheel: Path, target: Path) -> None:
-    """Write the wheel's files and the page's own modules. A YAML file whose JSON copy is there only keeps its name."""
+    """Write the wheel's files, the page's own modules, and PyYAML for the reader's model files.
+
+    A YAML file whose JSON copy is there only keeps its name, except a model: its text has the names of repositories.
+    """
     with zipfile.ZipFile(wheel) as given, zipfile.ZipFile(target, "w") as packed:
         names = set(given.namelist())
         for name in sorted(names):
             stem = Path(name)
-            is_copied = {stem.with_suffix(".json").as_posix(), f"{stem.parent.as_posix()}.json"} & names
-            packed.writestr(name, b"" if name.endswith(".yaml") and is_copied else given.read(name))
+            is_copied = name.endswith(".yaml") and f"{stem.parent.as_posix()}.json" in names
+            packed.writestr(name, b"" if is_copied else given.read(name))
         for path in sorted(PAGE.glob("*.py")):
             packed.write(path, path.name)
+        for path in sorted(Path(yaml.__file__).parent.glob("*.py")):
+            packed.write(path, f"yaml/{path.name}")
 
 
 def _packed(source: Path) -> bytes:

@@ -103,7 +103,9 @@ def keys_of_layer(kind: str) -> tuple[str, ...]:
 
 @cache
 def layer_keys() -> dict[str, Schema]:
-    kinds = "; ".join(f"{name}: {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for name, kind in KINDS.items())
+    # the page has no docstrings
+    meanings = {name: (kind.__doc__ or "").partition("\n")[0].rstrip(".") for name, kind in KINDS.items()}
+    kinds = "; ".join(f"{name}: {meaning}" for name, meaning in meanings.items())
     return {
         "attention": {"description": f"kind of attention. {kinds} (default: grouped)", "enum": list(KINDS)},
         **_merge_kinds({name: kind_keys(name) for name in KINDS}),

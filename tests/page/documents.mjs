@@ -1,10 +1,11 @@
-// Answers questions with Python of the built page: node documents.mjs SITE < {"files": {path: text}, "questions": []}.
-// Prints a list with the JSON of each answer, or its error.
+// Answers questions with Python of the built page:
+// node documents.mjs SITE < {"files": {path: text}, "questions": [], "names": [of models], "modules": []}.
+// Prints the JSON of each answer, or its error; the preset of each name; and the modules that the page lacks.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const site = process.argv[2];
-const { files, questions } = JSON.parse(readFileSync(0, "utf-8"));
+const { files, questions, names, modules } = JSON.parse(readFileSync(0, "utf-8"));
 const { loadPyodide } = await import(pathToFileURL(`${site}/pyodide/pyodide.mjs`));
 const { unpack } = await import(pathToFileURL(`${site}/unpack.js`));
 const python = await loadPyodide();
@@ -13,10 +14,12 @@ for (const [path, text] of Object.entries(files)) {
   python.FS.mkdirTree(path.replace(/\/[^/]*$/, ""));
   python.FS.writeFile(path, text);
 }
-const answered = python.runPython(`
+const [answered, preset, lacks] = python.runPython(`
 import sys; sys.path.insert(0, "/lib/attncalc")
 import hub; hub.install()
 import answer
+from importlib.util import find_spec
+from attncalc.config.presets import preset_of
 from attncalc.errors import AttncalcError
 
 def answered(question):
@@ -25,7 +28,15 @@ def answered(question):
     except AttncalcError as error:
         return str(error)
 
-answered
+def lacks(name):
+    try:
+        return find_spec(name) is None
+    except ModuleNotFoundError:
+        return True
+
+answered, preset_of, lacks
 `);
-const imported = python.runPython(`sorted(name for name in sys.modules if name.split(".")[0] in ("typer", "rich", "yaml", "torch"))`).toJs();
-process.stdout.write(JSON.stringify({ imported, answers: questions.map((question) => answered(JSON.stringify(question))) }));
+const answers = questions.map((question) => answered(JSON.stringify(question)));
+const imported = python.runPython(`sorted(name for name in sys.modules if name.split(".")[0] in ("typer", "rich", "torch"))`).toJs();
+const presets = Object.fromEntries(names.map((name) => [name, preset(name) ?? null]));
+process.stdout.write(JSON.stringify({ imported, answers, presets, lacking: modules.filter((name) => lacks(name)) }));
