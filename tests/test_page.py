@@ -72,6 +72,8 @@ def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None
 
 # Answers
 
+SIZES = {"layers": "32", "heads": "32", "head_dim": "128", "context": "2K"}
+
 
 @each(
     ("command", "models", "options"),
@@ -83,6 +85,21 @@ def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None
         ("fit", ["qwen3-8b"], {"gpu": "l4", "engine": "vllm", "enforce_eager": True, "prefix_caching": False}),
         ("compare", ["llama2-70b"], {"attention": ["mla:512", "gqa:4"]}),
         ("compare", ["llama2-70b", "gpt2"], {"context": "1K,2K"}),
+        ("compare", ["llama2-70b,gpt2"], {}),
+        ("compare", ["llama2-70b", "mla:512"], {"attention": ["gqa:4"]}),
+        # without a GPU, on every GPU, without a model, with every engine
+        ("fit", ["qwen3-8b"], {}),
+        ("fit", ["qwen3-8b"], {"prompt": "4K", "output_len": "1K", "engine": "sglang"}),
+        ("fit", ["gpt2"], {"gpu": "all"}),
+        ("fit", [], {"gpu": "4GB", "context": "512"}),
+        ("fit", ["gpt2"], {"gpu": "l4", "engine": "all"}),
+        ("train", [], {"gpu": "rtx-4060", "context": "512"}),
+        # sizes instead of a model
+        ("kv", [], SIZES),
+        ("fit", [], {**SIZES, "gpu": "h100"}),
+        ("fit", [], SIZES),
+        ("train", [], SIZES),
+        ("plan", [], {**SIZES, "gpu": "h100", "users": "9", "prompt": "1K", "output_len": "1K"}),
     ],
 )
 def test_command_line_gives_the_same_json(command: str, models: list[str], options: dict[str, Any], ask: Ask) -> None:
@@ -99,7 +116,9 @@ def test_command_line_gives_the_same_json(command: str, models: list[str], optio
         ("kv", ["gpt2"], {"attention": "gqa:7"}),
         ("fit", ["gpt2"], {"gpu": "h1000"}),
         ("fit", ["gpt2"], {"kv_memory": "1GiB", "weights_dtype": "int5"}),
+        ("fit", ["gpt2"], {"engine": "all"}),
         ("compare", ["gpt2", "bert-base"], {"attention": ["mqa"]}),
+        ("compare", ["gpt2", "mqa", "bert-base"], {}),
     ],
 )
 def test_error_is_that_of_the_command_line(command: str, models: list[str], options: dict[str, Any], ask: Ask) -> None:
@@ -132,6 +151,21 @@ def test_bar_pieces_fill_what_the_engine_takes() -> None:
     sizes = {piece["kind"]: piece["share"] * 79.1 for piece in bar["pieces"]}  # GiB of an H100
     assert sum(sizes.values()) == pytest.approx(72.8, abs=0.05)  # 0.92 of them
     assert [each["kind"] for each in bar["legend"]] == ["weights", "runtime", "cache"]
+
+
+@each(
+    ("options", "has_others"),
+    [({"gpu": "h100"}, False), ({"gpu": "rtx-4090", "engine": "llamacpp"}, False), ({"kv_memory": "9GiB"}, None)],
+)
+def test_bar_has_the_words_of_the_command(options: dict[str, str], has_others: bool | None, ask: Ask) -> None:
+    flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    printed = " ".join(ask("fit", "qwen3-8b", "--context", "8192", *flags, "--plain").out.split())
+    bar = asked("fit", "qwen3-8b", context="8192", **options)["bar"]
+    assert (bar is None) == (has_others is None)
+    if bar:
+        words = ", ".join(each["text"] for each in bar["legend"])
+        assert words in printed
+        assert bar["caption"] in printed
 
 
 def test_training_bar_is_as_long_as_what_is_needed() -> None:

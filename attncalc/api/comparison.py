@@ -77,10 +77,11 @@ def compare(*models: ModelLike | Sequence[ModelLike], **options: Unpack[CompareO
 def models_and_kinds(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the models, and the kinds of attention that are named behind one: 'compare llama2-70b gqa mla:512'.
 
-    Raises AttncalcError if there is no model.
+    'a,b' names two. Raises AttncalcError if there is no model.
     """
-    kinds = [word for word in words if Variant.is_named(word) and not os.path.exists(word)]
-    models = [word for word in words if word not in kinds]
+    names = [part for word in words for part in ([word] if os.path.exists(word) else word.split(","))]
+    kinds = [name for name in names if Variant.is_named(name) and not os.path.exists(name)]
+    models = [name for name in names if name not in kinds]
     if not models:
         raise MissingError(
             "a model is required", f"name one before the kinds: 'attncalc compare llama2-70b {' '.join(kinds)}'"

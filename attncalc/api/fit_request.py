@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from ..config import ModelLike, load
 from ..config.presets import checkpoints, preset_of, repository_of, with_file_type
@@ -25,7 +25,7 @@ from ..serving.traffic import Traffic
 from ..serving.weight_format import released_dtype
 from ..units import BYTES, count, human, is_auto, long_option, truncate
 from .engine_choice import desktop_options, engine_of_options, name_for_ollama, ollama_options
-from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
+from .fit_options import ALL, DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
 
@@ -40,6 +40,25 @@ UNNAMED = "MODEL"
 
 class _ServingOptions(DeploymentOptions, UserOptions, EngineOptions, total=False):
     """The options of `fit` that are neither the model's nor the workload's."""
+
+
+def fit_question(options: Mapping[str, Any], *, has_model: bool) -> Literal["what_fits", "vram", "all", "fit"]:
+    """Return what `attncalc fit` is asked: which models or GPUs fit, how much memory is needed, or an engine's answer.
+
+    Args:
+        options: The options of the command; what is None is not given.
+        has_model: Whether a model is named, or described by its sizes.
+
+    Returns:
+        'what_fits' for many models or GPUs, 'vram' without a GPU, 'all' for every engine, or else 'fit'.
+    """
+    gpu = options.get("gpu")
+    if options.get("kv_memory") is None:
+        if gpu is None:
+            return "vram"
+        if gpu == ALL or not has_model:
+            return "what_fits"
+    return "all" if options.get("engine") == ALL else "fit"
 
 
 def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:

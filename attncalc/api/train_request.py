@@ -49,6 +49,17 @@ class TrainRequest(NamedTuple):
         return self._replace(run=self.run.with_workload(batch=batch, context=context))
 
 
+def asks_for_models(options: Mapping[str, Any], *, has_model: bool) -> bool:
+    """Return whether `attncalc train` is asked which built-in models a GPU can train.
+
+    `has_model` is whether a model is named, or described by its sizes.
+    """
+    if has_model or options.get("gpu") in (None, "all"):
+        return False
+    needs_model = {"tokens", "samples"} & options.keys()
+    return not needs_model and "auto" not in map(str, options.values())
+
+
 def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     """Return the request that the options of `attncalc train` describe.
 

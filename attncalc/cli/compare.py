@@ -1,6 +1,5 @@
 """`attncalc compare`: one model's attention as every kind, or several models side by side."""
 
-import os
 from typing import Annotated
 
 import typer
@@ -24,8 +23,8 @@ class ModelsOptions(Options):
     preset: o.Preset = None
 
     def names(self) -> list[str]:
-        """Return the names of all models; 'a,b' and 'a vs b' name two. Raises AttncalcError if there are none."""
-        words = [part for word in self.models or () for part in _split(word) if part.lower() not in _BETWEEN]
+        """Return the names of all models; 'a vs b' names two. Raises AttncalcError if there are none."""
+        words = [word for word in self.models or () if word.lower() not in _BETWEEN]
         return o.model_names(words, self.preset)
 
 
@@ -48,7 +47,3 @@ def compare(
     report = checked(comparison_report(read_models(names, options), options), conditions)
     plot.write(report, output)
     output.exit_if_failed(report)
-
-
-def _split(word: str) -> list[str]:
-    return word.split(",") if "," in word and not os.path.exists(word) else [word]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 import typer
 
 from ..api.fit_options import ALL, GROUPS, FitOptions
-from ..api.fit_request import partly_on_host, read_fit_request, read_quants
+from ..api.fit_request import fit_question, partly_on_host, read_fit_request, read_quants
 from ..config import ModelLike, load
 from ..config.user_files import piped_in
 from ..errors import AttncalcError, clash
@@ -82,10 +82,11 @@ def fit(
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
     if screen.quants:
         _check_quants(options, start, screen)
-    if start.log is None and "kv_memory" not in options:
-        if options.get("gpu") == ALL or ("gpu" in options and not model.describes(options)):
+    if start.log is None:
+        asked = fit_question(options, has_model=model.describes(options))
+        if asked == "what_fits":
             _show_what_fits(model, options, screen, plot, output)
-        if "gpu" not in options:
+        if asked == "vram":
             _show_vram(model.name_or_sizes(options), options, screen, plot, output)
     if screen.quants or ("gpu" in options and start.log is None and _is_several_files(model.model)):
         output.show(report := _quants(model.name_or_sizes(options), options))

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from ..api.train_options import GROUPS, TrainOptions
-from ..api.train_request import read_train_request
+from ..api.train_request import asks_for_models, read_train_request
 from ..api.training import request_answer, request_report, trainable_report
 from ..errors import AttncalcError
 from ..report.lists import tell
@@ -45,8 +45,7 @@ def train(
 ) -> None:
     plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
     options = _with_log(screen.log, options) if screen.log else options
-    needs_one = screen.log or {"tokens", "samples"} & options.keys() or "auto" in map(str, options.values())
-    if options.get("gpu", "all") != "all" and not (needs_one or model.describes(options)):
+    if not screen.log and asks_for_models(options, has_model=model.describes(options)):
         accepted()
         plot.write(trainable_report(options, full=screen.full), output, needs=("a model", "it draws its memory"))
         raise typer.Exit

@@ -8,20 +8,37 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hub import AsksHubError, allow
 
 import attncalc
+from attncalc.api.arguments import takes
+from attncalc.api.fit_options import FitOptions
+from attncalc.api.options import CompareOptions, WhatIfOptions
+from attncalc.api.train_options import TrainOptions
+from attncalc.config import ModelLike
 from attncalc.errors import AttncalcError, NoSuchModelError
 from attncalc.model import plural
+from attncalc.options import parsed
 from attncalc.report.bar import gib_range
 from attncalc.report.notes import is_decisive
 from attncalc.report.report import Figure, Report, Table
 from attncalc.units import BYTES, human
+from attncalc.what_if import SIZES, model_of_sizes
 
-CALLS = {"kv": "kv_cache"}
-"""{command: the function of Python, where it has another name}."""
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Answered(NamedTuple):
+    """An answer that has no call in Python of its own.
+
+    Attributes:
+        report: What the command prints.
+    """
+
+    report: Report
 
 
 class Question(NamedTuple):
@@ -56,12 +73,89 @@ class Question(NamedTuple):
                 words += [f"--{name}", each] if not each.startswith("-") else [f"--{name}={each}"]
         return shlex.join(words)
 
-    def result(self) -> Any:
-        """Return the result of the call in Python. Raises AttncalcError as the command does."""
-        if not any(self.models):
-            raise NoSuchModelError("a model is required", "type a name, as llama3.1-8b, or drop a config.json here")
+    @property
+    def given(self) -> list[ModelLike]:
+        """The models; without a name, the one of the sizes in the options. Raises AttncalcError if they are wrong."""
+        names: list[ModelLike] = [name for name in self.models if name]
+        if names or self.command == "compare":
+            return names
+        sizes = parsed(self.arguments, WhatIfOptions)
+        return [model_of_sizes(sizes)] if SIZES & sizes.keys() else []
+
+    def result(self, *, is_screen: bool = False) -> Any:
+        """Return the result of the call in Python, which has the report of the command.
+
+        Args:
+            is_screen: Leave out what only JSON has, which takes longer than all the rest.
+
+        Raises AttncalcError as the command does.
+        """
         allow(self.hub)
-        return getattr(attncalc, CALLS.get(self.command, self.command))(*self.models, **self.arguments)
+        models = self.given
+        options = self.arguments
+        has_own_models = self.command in ("fit", "train") and "gpu" in options
+        if not models and not has_own_models:
+            raise NoSuchModelError("a model is required", "type a name, as llama3.1-8b, or drop a config.json here")
+        if self.command == "compare":
+            return _compare(*models, **options)
+        if self.command == "plan":
+            return attncalc.plan(*models, **options)
+        if len(models) > 1:
+            raise AttncalcError(f"{self.command} takes one model, not {len(models)}", "'compare' takes several")
+        model = models[0] if models else None
+        if self.command == "fit":
+            return _fit(model, is_screen=is_screen, **options)
+        if self.command == "train":
+            return _train(model, **options)
+        return attncalc.kv_cache(model, **options)
+
+
+@takes(FitOptions)
+def _fit(model: Any, *, is_screen: bool, **options: Unpack[FitOptions]) -> Any:
+    """Return what `attncalc fit` answers: the memory that is needed, what fits where, or the answer of an engine."""
+    from attncalc.api.fit_request import fit_question, read_fit_request
+
+    asked = fit_question(options, has_model=model is not None)
+    if asked == "what_fits":
+        from attncalc.api.what_fits import what_fits_report_of
+
+        return Answered(what_fits_report_of(model, options, full=False, is_screen=is_screen))
+    if asked == "vram":
+        return attncalc.vram(model, **options)
+    if asked == "all":
+        from attncalc.report.fit_all import fit_all_report
+
+        return Answered(fit_all_report(read_fit_request(model, options)))
+    result = attncalc.fit(model, **options)
+    if not is_screen:
+        return result
+    from attncalc.report.fit import answer_report
+    from attncalc.serving.answer import Answer
+
+    return Answered(answer_report(Answer(result), with_variants=False))
+
+
+@takes(TrainOptions)
+def _train(model: Any, **options: Unpack[TrainOptions]) -> Any:
+    """Return what `attncalc train` answers: what a step needs, or without a model what a GPU can train."""
+    from attncalc.api.train_request import asks_for_models
+
+    if asks_for_models(options, has_model=model is not None):
+        from attncalc.api.training import trainable_report
+
+        return Answered(trainable_report(options))
+    return attncalc.train(model, **options)
+
+
+@takes(CompareOptions)
+def _compare(*words: Any, **options: Unpack[CompareOptions]) -> Any:
+    """Return what `attncalc compare` answers; kinds of attention may stand behind a model."""
+    from attncalc.api.comparison import models_and_kinds
+
+    models, kinds = models_and_kinds(words)
+    if kinds:
+        options = {**options, "attention": [*(options.get("attention") or ()), *kinds]}
+    return attncalc.compare(*models, **options)
 
 
 class Reply:
@@ -69,19 +163,13 @@ class Reply:
 
     Attributes:
         question: The question.
-        result: The result of the call in Python.
-        report: What the page shows. `fit` leaves out the bounds of other attention, which take as long as all the rest.
+        result: The result of its call.
+        report: What the page shows.
     """
 
     def __init__(self, question: Question) -> None:
-        self.question, self.result = question, question.result()
-        if question.command == "fit":
-            from attncalc.report.fit import answer_report
-            from attncalc.serving.answer import Answer
-
-            self.report: Report = answer_report(Answer(self.result), with_variants=False)
-        else:
-            self.report = self.result.report
+        self.question, self.result = question, question.result(is_screen=True)
+        self.report: Report = self.result.report
 
 
 _last: dict[str, Reply] = {}
@@ -120,7 +208,7 @@ def curve() -> str:
     reply = _last["reply"]
     asked = reply.question
     try:
-        return json.dumps(curve_of(asked.command, asked.models, asked.arguments, reply.result, reply.report))
+        return json.dumps(curve_of(asked.command, asked.given, asked.arguments, reply.result, reply.report))
     except AttncalcError:  # an option that a row of a sweep does not have
         return "null"
 
@@ -206,12 +294,10 @@ def _bar(report: Report) -> dict[str, Any] | None:
     bar = report.bar
     if bar is None:
         return None
-    (low, high), words = bar.runtime, bar.words()
+    low, high = bar.runtime
     rest = max(0, bar.usable - bar.weights - high)
     sizes = {"weights": bar.weights, "runtime": low, "range": high - low, "cache": rest}
-    legend = [f"{text} GiB" for text in words[0].removesuffix(" GiB").split(", ")]
-    kinds = ["weights", *(["runtime"] if high else []), "cache"]
-    return _shares(sizes, bar.memory, dict(zip(kinds, legend, strict=True)), words[1])
+    return _shares(sizes, bar.memory, bar.parts(), bar.limits())
 
 
 def _training_bar(report: Report) -> dict[str, Any] | None:

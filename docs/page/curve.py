@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attncalc
-from attncalc.api.fit_options import UserOptions
+from attncalc.api.fit_options import ALL, UserOptions
+from attncalc.config import ModelLike
 from attncalc.options import options_of
 from attncalc.plot.chart import Lines, Series, known
 from attncalc.plot.scale import Axis, exact_count, scale
@@ -43,7 +44,7 @@ class Curve(NamedTuple):
 
 
 def curve_of(
-    command: str, models: Sequence[str], options: Mapping[str, Any], result: Any, report: Report
+    command: str, models: Sequence[ModelLike], options: Mapping[str, Any], result: Any, report: Report
 ) -> dict[str, Any] | None:
     """Return the curve of an answer as plain data, with places from 0 to 1; None if there is nothing to draw.
 
@@ -65,9 +66,9 @@ def curve_of(
     return _plain(curve) if curve and curve.lines.series and len(curve.lines.series) <= MOST_LINES else None
 
 
-def _context_curve(models: Sequence[str], options: Mapping[str, Any], report: Report) -> Curve | None:
-    """Return the cache over the context, and with a GPU what is free for it."""
-    if len(models) > MOST_LINES:  # before they are computed
+def _context_curve(models: Sequence[ModelLike], options: Mapping[str, Any], report: Report) -> Curve | None:
+    """Return the cache over the context, and with a GPU what is free for it; None for many models or GPUs."""
+    if not models or options.get("gpu") == ALL or len(models) > MOST_LINES:  # before they are computed
         return None
     with_fit = "gpu" in options or "kv_memory" in options
     figure, title = ("kv_needed", "KV cache that is needed") if with_fit else ("kv_cache", "KV cache")

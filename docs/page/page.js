@@ -118,7 +118,7 @@ function kept(name) {
 function modelField(value, i, many) {
   const label = many ? `model ${i + 1}` : "model";
   const input = el("input", { id: i ? `model-${i}` : "model", name: "model", list: "MODEL", maxlength: MOST_LETTERS, value, spellcheck: "false", autocapitalize: "off", placeholder: i ? "another one" : "llama3.1-8b, or org/name", "aria-describedby": "about-model", onpaste: paste });
-  const about = el("p", { id: i ? null : "about-model", class: "about" }, "A name, or a ", el("button", { type: "button", class: "link", onclick: () => $("#file").click() }, "file"), " that you choose, drop or paste: config.json, params.json, GGUF.");
+  const about = el("p", { id: i ? null : "about-model", class: "about" }, "A name, or a ", el("button", { type: "button", class: "link", onclick: () => $("#file").click() }, "file"), " that you choose, drop or paste: config.json, params.json, GGUF, YAML.");
   return el("div", { class: "field wide" }, el("label", { for: input.id }, label), input, i ? null : about);
 }
 
