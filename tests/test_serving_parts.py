@@ -28,6 +28,7 @@ from attncalc.serving.fit import (
 )
 from attncalc.serving.memory_budget import Reserve
 from attncalc.serving.request import FitRequest, parse_share, resolve
+from attncalc.serving.traffic import Traffic
 from attncalc.units import GIB, dtype
 
 
@@ -339,16 +340,14 @@ def test_states_of_a_fixed_size_have_no_longest_context() -> None:
 
 def test_most_sequences_of_each_context_share_a_prefix_once() -> None:
     resolved = resolve(on_memory("qwen3-8b", 10_000 * PER_TOKEN))
-    alone, shares = most_sequences(Deployment(resolved), (1000, 3000, 20_000))
+    alone = most_sequences(Deployment(resolved), (1000, 3000, 20_000))
     assert [(one.sequences, one.needed) for one in alone] == [(10, 10_000 * PER_TOKEN), (3, 9000 * PER_TOKEN), (0, 0)]
-    assert not shares
     vllm = resolve(dataclasses.replace(on_memory("qwen3-8b", 10_000 * PER_TOKEN, engine="vllm"), gpu=gpu("h100-80gb")))
-    without, shares = most_sequences(Deployment(vllm), (1600,))
-    assert not shares
-    shared, shares = most_sequences(Deployment(vllm), (1600,), shared_prefix=800)
+    with_prefix = resolve(dataclasses.replace(vllm.request, traffic=Traffic(1000, 600, shared_prefix=800)))
+    without, shared = (most_sequences(Deployment(one), (1600,)) for one in (vllm, with_prefix))
     # 625 blocks of 16 tokens, one of which stays free: 624 // 100; (624 - 50) // 50 with a prefix of 50 blocks
-    assert shares
     assert (without[0].sequences, shared[0].sequences) == (6, 11)
+    assert [Deployment(one).shares_prefix for one in (vllm, with_prefix)] == [False, True]
 
 
 @pytest.mark.parametrize(("context", "new"), [(1, 1), (30, 1), (31, 0), (32, 0), (1000, 0)])

@@ -1,5 +1,6 @@
 """Concurrent users: requests with a prompt, an output and a shared prefix, in the engine's blocks."""
 
+import itertools
 import json
 from typing import Any
 
@@ -175,6 +176,58 @@ def test_users_fit_on_every_gpu(options: dict[str, Any]) -> None:
 # Prefix caching
 
 
+def test_a_batch_stores_a_shared_prefix_once(ask: Ask) -> None:
+    """8,000 tokens are 500 blocks, of which 250 have the 4,000 shared tokens.
+
+    32.0 GiB are 26,196 blocks of 1.25 MiB on each GPU: (26,195 - 250) / 250 = 103.8 requests.
+    """
+    words = ("fit", "llama3.1-70b", "--gpu", "h100", "--tp", "4", "-c", "8000", "--shared-prefix", "4000")
+    document = ask(*words, "--json").document
+    values = document["values"]
+    assert (values["concurrent_worst"], values["max_batch_low"]) == (103, 103)
+    verdicts = [ask(*words, "--batch", str(n), "--json").document["verdict"] for n in (64, 103, 104)]
+    assert verdicts == ["fits", "fits", "may_not_fit"]
+    assert ask(*words, "--batch", "64", "--no-enable-prefix-caching", "--json").document["verdict"] == "does_not_fit"
+
+
+@given(lengths, st.integers(0, 2000), lengths, st.sampled_from(["vllm", "sglang", "llamacpp", "ideal"]))
+def test_the_users_at_worst_are_the_largest_batch(prompt: int, output: int, prefix: int, engine: str) -> None:
+    traffic = Traffic(prompt, output, min(prefix, prompt))
+    request = FitRequest(QWEN, Workload.decode(1, prompt + output), engine, kv_memory=BLOCKS * BLOCK, traffic=traffic)
+    answer = users(resolve(request))
+    assert answer is not None
+    most = answer.worst
+    assert most == fit(request).max_batch
+    if most:
+        assert [fit(request.with_workload(batch=int(most) + more)).fits for more in (0, 1)] == [True, False]
+
+
+@each(
+    ("options", "prompt", "output", "note"),
+    [
+        (["--shared-prefix", "1K"], 4096, 1024, "--prompt 4K and --output-len 1K are assumed."),
+        (["--output-len", "500"], 4096, 500, "--prompt 4K is assumed."),
+        (["--prompt", "2K"], 2048, 1024, "--output-len 1K is assumed."),
+        (["--shared-prefix", "1K", "-c", "8000"], 6976, 1024, "--prompt 6976 and --output-len 1K are assumed."),
+        (["--output-len", "500", "-c", "8000"], 7500, 500, "--prompt 7500 is assumed."),
+        (["--prompt", "7900", "-c", "8000"], 7900, 100, "--output-len 100 is assumed."),
+    ],
+)
+def test_usual_lengths_are_assumed_and_named(ask: Ask, options: list[str], prompt: int, output: int, note: str) -> None:
+    """As in `plan`; in every format."""
+    answer = ask(*FIT, *options, "--json").document
+    assert (answer["users"]["prompt"], answer["users"]["output"]) == (prompt, output)
+    assert note in answer["notes"]
+    assert note in " ".join(ask(*FIT, *options).out.split())
+    whole = {
+        **dict(zip(options[::2], options[1::2], strict=True)),
+        "--prompt": str(prompt),
+        "--output-len": str(output),
+    }
+    for form in (["-q"], ["--format", "csv"], ["--get", "concurrent_worst"]):
+        assert ask(*FIT, *options, *form).out == ask(*FIT, *itertools.chain(*whole.items()), *form).out
+
+
 def test_without_prefix_caching_nothing_is_shared() -> None:
     for options in ({"prefix_caching": False}, {"engine": "sglang", "prefix_caching": False}, {"engine_version": "v0"}):
         traffic = Traffic(4096, 1024, 2048)
@@ -254,10 +307,7 @@ def test_output_is_a_file(ask: Ask, tmp_path: Any) -> None:
 @each(
     ("options", "message"),
     [
-        (["--prompt", "4K"], "--prompt needs --output-len"),
-        (["--output-len", "1K"], "--output-len 1K needs --prompt"),
         (["--output", "1K"], "--output 1K: --output is the file of the answer"),
-        (["--shared-prefix", "1K"], "--shared-prefix 1K needs --prompt"),
         (["--prompt", "0", "--output-len", "5"], "--prompt: '0' is not a whole number"),
         (["--prompt", "4K", "--output-len", "5", "--output-len", "5"], "--output-len is given twice"),
         (["--prompt", "4K", "--output", "5", "--output-len", "5"], "--output 5: --output is the file"),

@@ -188,9 +188,16 @@ def test_the_question_in_words_is_read(ask: Ask, words: str, monkeypatch: pytest
     assert answer.out.startswith("NEEDS ")
 
 
-def test_the_memory_that_is_needed_says_that_no_prefix_is_shared(ask: Ask) -> None:
-    words = ("fit", "llama3.1-8b", "-b", "200", "--prompt", "7000", "--output-len", "1K")
-    note = "warning: --shared-prefix is not counted in these requests"
-    for gpu in ((), ("--gpu", "h100")):
-        assert note in ask(*words, *gpu, "--shared-prefix", "6000").out
-        assert note not in ask(*words, *gpu).out
+def test_the_memory_that_is_needed_has_a_shared_prefix_once(ask: Ask) -> None:
+    """200 requests of 8,024 tokens are 502 blocks of 16 each, of which 375 have 6,000 shared tokens."""
+    words = ("fit", "llama3.1-8b", "-b", "200", "--prompt", "7000", "--output-len", "1K", "--json")
+    block = 16 * 128 * 1024  # 32 layers * 8 KV heads * 2 * 128 * 2 bytes of a token are 128 KiB
+    needed = [ask(*words, *more).document["values"]["kv_needed"] for more in ((), ("--shared-prefix", "6000"))]
+    assert needed == [(200 * 502 + 1) * block, (200 * 502 - 199 * 375 + 1) * block]
+
+
+def test_a_prefix_that_is_not_shared_is_named(ask: Ask) -> None:
+    words = ("fit", "llama3.1-8b", "-b", "200", "--prompt", "7000", "--output-len", "1K", "--no-enable-prefix-caching")
+    note = "Prefix caching is off: vLLM stores the shared prefix once per request."
+    assert note in " ".join(ask(*words, "--shared-prefix", "6000").out.split())
+    assert note not in " ".join(ask(*words).out.split())

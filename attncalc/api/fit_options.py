@@ -44,7 +44,7 @@ class TrafficOptions(TypedDict, total=False):
     prompt: Annotated[
         Count | None,
         COUNT,
-        "Tokens of a user's prompt, as 4K; with --output-len.",
+        "Tokens of a user's prompt. Default with --output-len or --shared-prefix: 4K; with --context, its rest.",
         With(
             names="--prompt --input-len",
             also="--isl --prompt-len --prompt-tokens --input-tokens --random-input-len",
@@ -54,7 +54,7 @@ class TrafficOptions(TypedDict, total=False):
     output: Annotated[
         Count | None,
         COUNT_OR_ZERO,
-        "Tokens of an output, as 1K.",
+        "Tokens of an output. Default with --prompt or --shared-prefix: 1K.",
         With(
             names="--output-len",
             also="--osl --output-tokens --max-tokens --max-new-tokens --random-output-len",

@@ -21,7 +21,7 @@ from ..options import options_of, parsed
 from ..serving.fit import LEAST_CONTEXT, NO_LIMIT, USEFUL_CONTEXT, possible_verdict, with_longest_context
 from ..serving.offload import with_auto_offload, with_least_offload
 from ..serving.request import FitRequest, resolve
-from ..serving.traffic import Traffic
+from ..serving.traffic import USUAL, Traffic, usual_lengths
 from ..serving.weight_format import released_dtype
 from ..units import BYTES, count, human, is_auto, long_option, truncate
 from .engine_choice import desktop_options, engine_of_options, name_for_ollama, ollama_options
@@ -197,7 +197,6 @@ def fit_request(
     has_files = deployment["engine"] != "all" and find_engine(deployment["engine"]).typed_files
     if is_open and has_files and released_dtype(model) == "mxfp4":
         deployment.setdefault("weights_dtype", "mxfp4")  # the usual file; Ollama's has other matrices in bf16
-    traffic = _traffic(_of(UserOptions, values), options)
     given = [note] if note else []
     engine_args = _engine_args(_of(EngineOptions, values)) | _found_ram(values, deployment)
     size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
@@ -206,6 +205,8 @@ def fit_request(
         del size["context"]
     if deployment["engine"] != "all":
         size = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
+    traffic, assumed = _traffic(model, _of(UserOptions, values), parsed(size, SizeOptions).get("context"))
+    given += [assumed] if assumed else []
     if traffic and "context" not in size and not (is_logged or longest):
         size["context"] = min(int(traffic.worst_tokens), model.max_context or NO_LIMIT)
         given.append(f"--context {size['context']} is the length of these requests; -c sets another.")
@@ -257,23 +258,24 @@ def _of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in kind.__annotations__ if name in values}
 
 
-def _traffic(values: Mapping[str, Any], options: Mapping[str, Any]) -> Traffic | None:
-    """Return the users' requests; None if there are none.
+def _traffic(model: ModelSpec, values: Mapping[str, Any], context: int | None) -> tuple[Traffic | None, str]:
+    """Return the users' requests, None if there are none, and a note on the usual lengths that they have.
 
-    Raises AttncalcError if options are missing or exclude each other.
+    Raises AttncalcError if options exclude each other.
     """
-    names = {field: option.name for field, option in options_of(UserOptions).items() if field in values}
+    if not values:
+        return None, ""
+    names = {field: option.name for field, option in options_of(UserOptions).items()}
     if "lengths" in values:
         for field in ("prompt", "output"):
             if field in values:
                 raise clash("--lengths", names[field], "the lengths include prompt and output")
-    elif "prompt" not in values:
-        for field, name in names.items():
-            raise MissingError(f"{name} {truncate(options[field])} needs --prompt", "give --prompt 4K --output-len 1K")
-        return None
-    elif "output" not in values:
-        raise MissingError("--prompt needs --output-len", "give the tokens of an output: --prompt 4K --output-len 1K")
-    return Traffic(**values)
+        return Traffic(**values), ""
+    lengths = usual_lengths(values.get("prompt"), values.get("output"), context, model.max_context or NO_LIMIT)
+    found = dict(zip(("prompt", "output"), lengths, strict=True))
+    usual = [f"{names[field]} {USUAL.get(tokens, tokens)}" for field, tokens in found.items() if field not in values]
+    verb = "are" if len(usual) == 2 else "is"
+    return Traffic(**{**values, **found}), f"{' and '.join(usual)} {verb} assumed." if usual else ""
 
 
 def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool) -> tuple[dict[str, Any], str]:

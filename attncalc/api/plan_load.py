@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError, clash, did_you_mean
-from ..serving.traffic import Traffic
+from ..serving.traffic import USUAL, Traffic, usual_lengths
 from ..units import long_option, parse_count, truncate
 
-USUAL = {"prompt": "4K", "output": "1K"}
-"""Tokens of a request of which an option is left out."""
 MOST_REQUESTS = 1_000_000
 """Requests that a CSV may have."""
 _PROMPTS = (
@@ -28,23 +26,16 @@ _OUTPUTS = (
 
 
 def usual_requests(options: Mapping[str, Any], context: int | None, longest: int) -> dict[str, str]:
-    """Return the usual prompt and output if the options of LoadOptions, parsed, lack them.
-
-    Of a context of 8,192 tokens the prompt has 7,168. `longest` is the models' longest context: both together have at
-    most that. With 1,024 tokens, as GPT-2 has, they are 768 and 256.
-    """
+    """Return the usual prompt and output, as `usual_lengths` does, if the options of LoadOptions, parsed, lack them."""
     if options.get("lengths") is not None:
         return {}
-    most = context or longest
-    tokens = {name: _range(options.get(name, text), f"--{name}")[1] for name, text in USUAL.items()}
-    if "output" not in options:
-        room = most - tokens["prompt"] if "prompt" in options else most // 4
-        tokens["output"] = min(tokens["output"], max(1, room))
-    if "prompt" not in options:
-        rest = max(1, most - tokens["output"])
-        tokens["prompt"] = rest if context else min(tokens["prompt"], rest)
-    texts = ((name, str(number), USUAL[name]) for name, number in tokens.items() if name not in options)
-    return {name: usual if text == str(parse_count(usual, "")) else text for name, text, usual in texts}
+    given = {
+        name: _range(options[name], flag)[1] if name in options else None
+        for name, flag in (("prompt", "--prompt"), ("output", "--output-len"))
+    }
+    lengths = usual_lengths(given["prompt"], given["output"], context, longest)
+    found = dict(zip(given, lengths, strict=True))
+    return {name: USUAL.get(tokens, str(tokens)) for name, tokens in found.items() if name not in options}
 
 
 def read_traffic(options: Mapping[str, Any]) -> Traffic:

@@ -27,7 +27,7 @@ from ..serving.weight_format import released_dtype, weight_bits
 from ..units import count, is_auto
 from .arguments import takes
 from .engine_choice import NOT_OLLAMA, engine_of_options
-from .fit_options import ALL, EngineOptions, FitOptions
+from .fit_options import ALL, EngineOptions, FitOptions, UserOptions
 from .fit_request import read_fit_request
 from .inputs import DEFAULT_CONTEXT, read_model
 from .options import ModelOptions
@@ -212,7 +212,8 @@ def _request(model: ModelSpec, options: FitOptions) -> FitRequest:
 
 def _read(model: ModelSpec, options: FitOptions) -> FitRequest:
     """Return the request, with a useful context if neither that nor the users' requests are given."""
-    if not {"context", "prompt", "lengths"} & {name for name, value in options.items() if value is not None}:
+    of_requests = {"context", *options_of(UserOptions)}
+    if not of_requests & {name for name, value in options.items() if value is not None}:
         options = {**options, "context": min(USEFUL_CONTEXT, model.max_context or DEFAULT_CONTEXT)}
     return read_fit_request(model, options)
 

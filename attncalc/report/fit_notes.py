@@ -13,7 +13,7 @@ from ..serving.launch import launch_command
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.suggestions import narrower_weights
 from ..units import BYTES, GIB, count, human, long_option
-from .notes import NO_SHARED_PREFIX, WARNING, context_notes, device_notes, model_notes
+from .notes import WARNING, context_notes, device_notes, model_notes
 from .tiers import tier_notes
 
 
@@ -159,11 +159,9 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
 
 def _memory_notes(result: FitResult) -> Iterator[str]:
     """Yield the notes on weights and runtime memory, and whether the verdict depends on the latter."""
-    engine, budget, traffic = result.resolved.engine, result.budget, result.request.traffic
+    engine, budget = result.resolved.engine, result.budget
     if budget.weights:
         yield from budget.weights.notes
-    if traffic and traffic.shared_tokens and result.resolved.workload.batch > 1:
-        yield NO_SHARED_PREFIX
     if result.refusal:
         yield f"{WARNING}{engine.title} does not start. {result.refusal.tip}"
     elif result.verdict == "may_not_fit":

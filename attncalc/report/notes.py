@@ -11,10 +11,6 @@ WARNING = "warning: "
 """The start of a note which warns that the answer may not be meaningful."""
 FAILED = "failed: "
 """The start of a note on a check of --fail-if that failed."""
-NO_SHARED_PREFIX = (
-    f"{WARNING}--shared-prefix is not counted in these requests: each has all of its tokens. With --gpu, the users on "
-    "average share it."
-)
 ALERTS = (WARNING, FAILED)
 """The starts of notes that a reader of mere data must see too."""
 _NARROW = 32

@@ -145,8 +145,13 @@ def _notes(resolved: ResolvedRequest, answer: Users) -> list[str]:
             f"--context {int(answer.traffic.worst_tokens)} is enough for these."
         )
     if answer.traffic.shared_prefix and not answer.shares_prefix:
-        if resolved.request.engine_args.get("prefix_caching") is False:
-            notes.append(f"Prefix caching is off: {title} stores the shared prefix once per request.")
-        else:
-            notes.append(f"{title} stores the shared prefix once per request: its prefix caching is not on here.")
+        notes.append(unshared(resolved))
     return notes
+
+
+def unshared(resolved: ResolvedRequest) -> str:
+    """Return that each request has a shared prefix of its own."""
+    title = resolved.engine.title
+    if resolved.request.engine_args.get("prefix_caching") is False:
+        return f"Prefix caching is off: {title} stores the shared prefix once per request."
+    return f"{title} stores the shared prefix once per request: its prefix caching is not on here."

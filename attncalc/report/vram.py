@@ -5,6 +5,7 @@ from typing import Any
 
 from ..model import plural
 from ..quantity import Quantity
+from ..serving.fit import Deployment
 from ..serving.vram import Need, UsualGpu, Vram
 from ..units import BYTES, GIB, count, human
 from .bar import gib, gib_range
@@ -12,9 +13,9 @@ from .figures import SUM, FigureRow, FigureRows, Given
 from .fit import request_facts
 from .fit_figures import FIGURES as FIT_FIGURES
 from .fit_figures import term_figures
-from .notes import NO_SHARED_PREFIX
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
 from .text import first_that_fits
+from .users import unshared
 
 FIGURES = FigureRows(
     weights=FIT_FIGURES["weights"]._replace(null_if=""),
@@ -132,8 +133,8 @@ def _notes(found: Vram) -> Iterator[str]:
     yield from resolved.workload.assumed
     if found.assumes_context:
         yield f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several requests."
-    if resolved.request.traffic and resolved.request.traffic.shared_tokens:
-        yield NO_SHARED_PREFIX
+    if resolved.request.shared_tokens and not Deployment(resolved).shares_prefix:
+        yield unshared(resolved)
     share = found.asked.budget.share
     if share and share.numerator != share.denominator:
         yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."

@@ -136,7 +136,7 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
     """
     model, engine, args = resolved.model, resolved.engine, resolved.args_without_slots
     specs = layer_cache_specs(model.plain())
-    whole = engine.layout(specs, args)
+    whole = sharing_prefix(engine.layout(specs, args), resolved)
     if not resolved.whole_layers and (resolved.gpu is None or args.pp == 1):
         yield Device(resolved, model, memory_budget(resolved), whole)
         return
@@ -153,6 +153,13 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
         if (part, first, last) not in budgets:
             budgets[part, first, last] = memory_budget(resolved, part, first=first, last=last)
         yield Device(resolved, part, budgets[part, first, last], part_layout, start, f"{kind}_{i}")
+
+
+def sharing_prefix(layout: CacheLayout, resolved: ResolvedRequest) -> CacheLayout:
+    """Return the layout in which the users' requests store their shared prefix once; unchanged if they do not."""
+    tokens = resolved.request.shared_tokens
+    sharing = layout.with_shared_prefix(tokens) if tokens else None
+    return sharing or layout
 
 
 def layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from typing import Any, Literal
 
 from ..cost.cache import layer_cache_specs
@@ -23,6 +22,7 @@ from .devices import (
     host_limit,
     host_memory,
     layout_per_device,
+    sharing_prefix,
 )
 from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
@@ -159,7 +159,13 @@ class Deployment:
 
     def _layouts(self, model: ModelSpec) -> Sequence[CacheLayout]:
         whole = self.resolved.engine.layout(layer_cache_specs(model), self.resolved.args)
-        return layout_per_device(whole, len(self.devices))
+        return layout_per_device(sharing_prefix(whole, self.resolved), len(self.devices))
+
+    @property
+    def shares_prefix(self) -> bool:
+        """Whether users' requests have a shared prefix, and the engine stores it once."""
+        tokens = self.resolved.request.shared_tokens
+        return tokens > 0 and self.layouts[0].with_shared_prefix(tokens) is not None
 
     def result(self, batch: int, context: int) -> FitResult:
         """Return what fits, with the formulas of `needed` and `pool`. Raises AttncalcError as `fit` does."""
@@ -378,20 +384,9 @@ def _sure_sequences(deployment: Deployment) -> int:
     return int(deployment.max_batch(deployment.resolved.workload.context, 0, "low") or 0)
 
 
-def most_sequences(
-    deployment: Deployment, contexts: Sequence[int], shared_prefix: int = 0, end: End = "expected"
-) -> tuple[tuple[MostSequences, ...], bool]:
-    """Return the most sequences of each of those contexts, and whether they share the prefix.
-
-    All sequences start with `shared_prefix` tokens, fewer than each context, which the engine stores once if it caches
-    prefixes. Raises AttncalcError as `fit` does.
-    """
+def most_sequences(deployment: Deployment, contexts: Sequence[int], end: End = "expected") -> tuple[MostSequences, ...]:
+    """Return the most sequences of each of those contexts. Raises AttncalcError as `fit` does."""
     devices = deployment.devices
-    layouts = [device.layout.with_shared_prefix(shared_prefix) for device in devices] if shared_prefix else []
-    sharing = [device._replace(layout=shared) for device, shared in zip(devices, layouts, strict=False) if shared]
-    if sharing:
-        deployment = copy(deployment)
-        deployment.devices = devices = sharing
     most_by_context = []
     for context in map(int, contexts):
         tightest = min(range(len(devices)), key=lambda i: devices[i].slack(1, context))
@@ -400,7 +395,7 @@ def most_sequences(
         if sequences is not None:
             needed = _needed(devices[tightest].layout, int(sequences), context) if sequences else quantity(0)
         most_by_context.append(MostSequences(sequences, needed))
-    return tuple(most_by_context), bool(sharing)
+    return tuple(most_by_context)
 
 
 def with_longest_context(request: FitRequest) -> FitRequest:

@@ -113,7 +113,8 @@ class FitRequest(Keeper):
         host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default 25 GB/s.
         disk_size: Bytes on disk for the cache; None without a cache there.
         disk_bandwidth: Bytes/s of that disk; by default 5 GB/s.
-        traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
+        traffic: The requests that users send, whose concurrency `users` returns. Of a batch, their shared prefix is
+            stored once; they do not change what fits otherwise.
         batch_is_given: Whether a batch of 1 was given. Otherwise times are those of as many users as fit on average.
     """
 
@@ -156,6 +157,11 @@ class FitRequest(Keeper):
     def with_workload(self, **changes: Any) -> "FitRequest":
         """Return the request with some fields of the workload changed."""
         return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
+
+    @property
+    def shared_tokens(self) -> int:
+        """Tokens at the start of every request that may be stored once; 0 without users' requests."""
+        return self.traffic.shared_tokens if self.traffic else 0
 
     def for_engine(self, name: str) -> "FitRequest":
         """Return the same request for another engine, on the same GPUs.

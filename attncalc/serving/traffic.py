@@ -5,6 +5,11 @@ from ..quantity import Quantity, ceil_div, quantity, symbol
 from ..records import NamedTuple
 from ..units import count
 
+USUAL_PROMPT, USUAL_OUTPUT = 4096, 1024
+"""Tokens of a request of which an option is left out."""
+USUAL = {USUAL_PROMPT: "4K", USUAL_OUTPUT: "1K"}
+"""{these: how people type them}."""
+
 
 class Traffic(NamedTuple):
     """Requests with a prompt and an output, or with lengths that are equally frequent.
@@ -86,3 +91,19 @@ class Traffic(NamedTuple):
                 f"{count(context)}",
                 f"give shorter requests, or --context {longest} if the model supports it",
             )
+
+
+def usual_lengths(prompt: int | None, output: int | None, context: int | None, longest: int) -> tuple[int, int]:
+    """Return the tokens of a prompt and of an output, with the usual ones in the place of None.
+
+    Of a context of 8,192 tokens the prompt has 7,168. Without one both together have at most `longest` tokens, the
+    model's longest context: with 1,024, as GPT-2 has, they are 768 and 256.
+    """
+    most = context or longest
+    if output is None:
+        room = most // 4 if prompt is None else most - prompt
+        output = min(USUAL_OUTPUT, max(1, room))
+    if prompt is None:
+        rest = max(1, most - output)
+        prompt = rest if context else min(USUAL_PROMPT, rest)
+    return prompt, output

@@ -44,9 +44,8 @@ def users(resolved: ResolvedRequest, end: End = "low", deployment: Deployment | 
     average, worst = traffic.average_tokens, traffic.worst_tokens
     if reserves:
         average = worst = symbol("T", resolved.workload.context, "tokens of context")
-    (on_average, at_worst), shares = most_sequences(
-        deployment or Deployment(resolved), (average, worst), traffic.shared_tokens, end
-    )
+    deployment = deployment or Deployment(resolved)
+    on_average, at_worst = most_sequences(deployment, (average, worst), end)
     return Users(
         traffic,
         average,
@@ -55,6 +54,6 @@ def users(resolved: ResolvedRequest, end: End = "low", deployment: Deployment | 
         at_worst.sequences,
         on_average.needed,
         at_worst.needed,
-        shares,
+        deployment.shares_prefix,
         reserves,
     )

@@ -11,7 +11,7 @@ from ..config.prices import read_prices
 from ..errors import AttncalcError
 from ..options import options_of, parsed
 from ..report.formats import choose_row_format
-from .axes import FLAGS, read_axes
+from .axes import FLAGS, TRAFFIC_AXES, read_axes
 from .columns import TRAIN as TRAIN_COLUMNS
 from .columns import columns_of, read_columns, read_train_columns
 from .fits import Need
@@ -92,7 +92,7 @@ def sweep(
     prices = read_prices(of_rows["price"], gpus) if chosen.get("price") else {}
     need = Need(chosen.get("users"), prices, bool(chosen.get("fewest_gpus")))
     names = {axis.name for axis in given}
-    with_users = "prompt" in names
+    with_users = not names.isdisjoint(TRAFFIC_AXES)
     if need.users and not with_users:
         raise AttncalcError("--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500")
     with_fit = has_fit(given)

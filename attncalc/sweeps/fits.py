@@ -20,8 +20,9 @@ from ..report.roofline import roofline_figures
 from ..report.train import train_figures
 from ..report.users import user_figures
 from ..serving.answer import Answer, bounds_of
-from ..serving.fit import Deployment, FitResult, min_gpus, with_other_gpus
+from ..serving.fit import NO_LIMIT, Deployment, FitResult, min_gpus, with_other_gpus
 from ..serving.request import FitRequest, ResolvedRequest, resolve
+from ..serving.traffic import usual_lengths
 from ..serving.users import Users, users
 from ..tracing import Compiled, LateQuestionError, Remembered
 from .columns import BOUNDS, LIMITS, NEED, USERS
@@ -146,6 +147,12 @@ class Fits:
             fewest = next((one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request)
             split = {"gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
             return Fits(self._model, {**self._options, **split}, self._columns, need).figures(batch, context)
+        traffic = self._request.traffic
+        if traffic and not traffic.lengths and any(self._options.get(name) is None for name in ("prompt", "output")):
+            given, longest = (self._options.get("prompt"), self._options.get("output")), self._model.max_context
+            prompt, output = usual_lengths(*given, context, longest or NO_LIMIT)
+            options = {**self._options, "prompt": prompt, "output": output}
+            return Fits(self._model, options, self._columns, self._need).figures(batch, context)
         if not self._is_late:
             try:
                 return self._row(self._remembered(batch, context), batch, context)

@@ -15,6 +15,7 @@ from ..model import ModelSpec
 from ..options import as_text, parsed
 from ..records import NamedTuple
 from ..serving.fit import NO_LIMIT
+from ..serving.traffic import usual_lengths
 from ..what_if import what_if
 from .axes import AXES, FIT_AXES, INNER, ONLY_TRAIN, PASS_AXES, TRAFFIC_AXES, TRAIN, Axis, cell, option_name, shown
 from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, unit_of
@@ -66,8 +67,8 @@ class Sweep:
         self.with_fit = has_fit(axes) and not with_train
         varying = [axis.name for axis in axes if axis.varies]
         given = {axis.name for axis in axes}
-        assumed = ["context"] * given.isdisjoint(("context", "prompt"))  # each model has its own
-        self.names = (*dict.fromkeys((*varying, *assumed, *columns)), ERROR)
+        has_own = given.isdisjoint(("context", *TRAFFIC_AXES))  # each model has a context of its own
+        self.names = (*dict.fromkeys((*varying, *(["context"] if has_own else []), *columns)), ERROR)
         self._flags = flags
         self.outer = [axis for axis in axes if axis.name not in INNER]
         self._inner = {axis.name: axis.values for axis in axes if axis.name in INNER}
@@ -196,8 +197,9 @@ class Sweep:
         nothing = (None,) * (len(self._costs) + len(self._fits))
         spec = setting["model"].spec
         default = usual_context(spec) if self.with_train else spec.max_context or DEFAULT_CONTEXT
-        if prompt := setting.get("prompt"):  # as in `fit`
-            default = min(prompt + (setting.get("output") or 0), spec.max_context or NO_LIMIT)
+        if any(setting.get(name) is not None for name in TRAFFIC_AXES):  # as in `fit`
+            longest = spec.max_context or NO_LIMIT
+            default = min(sum(usual_lengths(setting.get("prompt"), setting.get("output"), None, longest)), longest)
         numbers: list[int] = [batch or 1 for batch in batches or self.values_of("batch")]
         contexts: list[int] = [context or default for context in self.values_of("context")]
         pick = self._pick

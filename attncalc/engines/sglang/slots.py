@@ -348,7 +348,7 @@ class SglangLayout:
         tokens = batch * self._round_up_to_pages(context)
         if self.shared_prefix:
             page = self.page * self.args.dcp
-            shared = self.shared_prefix // page * page
+            shared = min(self.shared_prefix, int(context) - 1) // page * page  # the last token is computed
             meaning = "tokens of the shared prefix, in whole pages"
             tokens -= (batch - 1) * symbol_like(tokens, "shared_tokens", shared, meaning)
         return tokens

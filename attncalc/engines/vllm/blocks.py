@@ -175,7 +175,8 @@ class VllmLayout:
         has states of its own.
         """
         sizes = {int(group.spec.block_size) * self.args.dcp for group in self.groups}
-        hit = self.shared_prefix // math.lcm(*sizes) * math.lcm(*sizes)
+        tokens = min(self.shared_prefix, context - 1)  # the last token is computed
+        hit = tokens // math.lcm(*sizes) * math.lcm(*sizes)
         shared = 0
         for spec in (group.spec for group in self.groups):
             if spec.kind in ("mamba", "cross"):
