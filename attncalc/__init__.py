@@ -10,9 +10,10 @@ KVCache(llama2-70b, batch 8, context 4,096: 10.00 GiB)
 Each name is imported when it is first used.
 """
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+"""True for a type checker, as in typing, whose import the command's first line would have to wait for."""
 
 if TYPE_CHECKING:
     from .api.comparison import compare
@@ -72,7 +73,7 @@ __all__ += ["plan", "roofline", "sweep", "train", "users", "vram", "what_fits"]
 
 if not TYPE_CHECKING:  # a type checker would accept any name
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name not in _HOME:
             import sys
             from importlib.util import find_spec

@@ -1,8 +1,8 @@
 """Output: formats, files, pipes, terminals, and closed streams."""
 
+import io
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from tables import each
 from attncalc import Workload, load
 from attncalc.report.formats import FORMATS
 from attncalc.report.kv import kv_report
+from attncalc.report.write import drop_output
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a file has no mode on Windows")
@@ -132,11 +133,19 @@ def test_a_closed_pipe_is_not_an_error() -> None:
     assert shell("attncalc flops llama2-70b --explain | true").returncode == 0
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_print_no_traceback(closed: str) -> None:
-    answer = shell(f"attncalc kv - {closed}")
+@pytest.mark.parametrize(
+    ("model", "closed"),
+    [("-", "<&-"), ("-", "2>&-"), ("-", "<&- >&- 2>&-"), ("no-such.json", ">&-"), ("x" * 300, ">&-"), ("gpt2", ">&-")],
+)
+def test_closed_streams_print_no_traceback(model: str, closed: str) -> None:
+    answer = shell(f"attncalc kv {model} {closed}")
     assert answer.returncode == 2
     assert "Traceback" not in answer.stderr
+
+
+def test_output_that_is_closed_has_no_rest_to_discard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOBase())
+    drop_output()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
@@ -242,20 +251,21 @@ def test_a_name_with_a_slash_at_its_end_is_no_file(
 # SIGTERM
 
 
-WAITING = """
-import signal, sys, time
+ENDED = """
+import os, signal, sys
+name = sys.argv.pop(1)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 from attncalc.__main__ import main
 from attncalc.report import write
 
-def wait(*paths):
-    print("complete", flush=True)
-    time.sleep(60)
+def end(*paths):
+    print("complete" if os.listdir() else "no file", flush=True)
+    signal.raise_signal(signal.Signals[name])
 
-write._rename_to_new = wait
-sys.argv = ["attncalc", *sys.argv[1:]]
+write._rename_to_new = end
 main()
 """
+"""Runs a command that a signal ends when its file is complete and has not got its name yet."""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
@@ -263,6 +273,7 @@ main()
     ("command", "name", "code"),
     [
         ("kv gpt2 -o x.json", "SIGHUP", 129),
+        ("kv gpt2 -o x.json", "SIGINT", 130),
         ("kv gpt2 -o x.json", "SIGTERM", 143),
         ("presets show gpt2 -o x.yaml", "SIGTERM", 143),
         ("compare gpt2 --plot x.svg -o x.html", "SIGTERM", 143),
@@ -270,15 +281,54 @@ main()
     ],
 )
 def test_a_terminated_command_leaves_no_file(tmp_path: Path, command: str, name: str, code: int) -> None:
-    """It is interrupted when the file is complete and has not got its name yet."""
-    with started("-c", WAITING, *command.split(), cwd=tmp_path) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "complete\n"
-        assert list(tmp_path.iterdir())
-        running.send_signal(signal.Signals[name])
+    with started("-c", ENDED, name, *command.split(), cwd=tmp_path) as running:
         out, err = running.communicate(timeout=60)
-    assert (running.returncode, out, err) == (code, "", "")
+    assert (running.returncode, out, err) == (code, "complete\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+ENDED_IMPORT = """
+import signal, sys
+name, module, wraps = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
+
+class Ending:
+    def __set_name__(self, owner, name_of_field):
+        signal.raise_signal(signal.Signals[name])
+
+class Finder:
+    def find_spec(self, imported, path=None, target=None):
+        if imported == module:
+            sys.meta_path.remove(self)
+            try:
+                type("Interrupted", (), {"field": Ending()})
+            except BaseException as error:
+                if wraps == "yes":
+                    raise RuntimeError("Error calling __set_name__") from error
+                raise
+
+sys.meta_path.insert(0, Finder())
+from attncalc.__main__ import main
+main()
+"""
+"""Runs a command that a signal ends while a module is imported, in `__set_name__` of a class."""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
+@pytest.mark.parametrize(
+    ("name", "code", "module", "wraps"),
+    [
+        ("SIGINT", 130, "attncalc.cli", "no"),
+        ("SIGINT", 130, "attncalc.report.write", "no"),
+        ("SIGINT", 130, "attncalc.report.write", "yes"),
+        ("SIGTERM", 143, "attncalc.report.write", "yes"),
+    ],
+)
+def test_a_signal_during_an_import_prints_no_traceback(name: str, code: int, module: str, wraps: str) -> None:
+    """`wraps` is whether the interpreter makes a RuntimeError of it, as Python 3.11 does."""
+    with started("-c", ENDED_IMPORT, name, module, wraps, "kv", "gpt2") as running:
+        assert running.communicate(timeout=60) == ("", "")
+    assert running.returncode == code
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")

@@ -170,21 +170,43 @@ def run() -> int:
     try:
         code = _run([str(arg) for arg in sys.argv[1:]])
         sys.stdout.flush()
-    except (AttncalcError, typer.TyperException) as error:
-        return _fail_with(error)
     except typer.Abort:
         return 130
-    except OSError as error:
-        return _fail_of_system(error)
-    except Exception as error:  # the last resort: every known cause has an error of its own
-        if os.environ.get(DEBUG):
-            raise
-        kind = type(error).__name__
-        return _fail(
-            f"this is a bug in attncalc: {truncate(f'{kind}: {error}', 100)}",
-            f"please report it with the command that you typed; {DEBUG}=1 shows the traceback",
-        )
+    except Exception as error:
+        return _code_of_signal(error) or _fail_of(error)
     return code if isinstance(code, int) else 0
+
+
+def _code_of_signal(error: Exception) -> int:
+    """Return the exit code of Ctrl-C or SIGTERM that an error comes from, as that of an interrupted import; or else 0.
+
+    Until Python 3.12, an exception in `__set_name__` of a class became a RuntimeError.
+    """
+    cause: BaseException | None = error
+    seen: list[BaseException] = []
+    while cause is not None and cause not in seen:
+        if isinstance(cause, KeyboardInterrupt):
+            return 130
+        if isinstance(cause, SystemExit) and isinstance(cause.code, int):
+            return cause.code
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return 0
+
+
+def _fail_of(error: Exception) -> int:
+    """Print an error, and return the exit code."""
+    if isinstance(error, AttncalcError | typer.TyperException):
+        return _fail_with(error)
+    if isinstance(error, OSError):
+        return _fail_of_system(error)
+    if os.environ.get(DEBUG):  # the last resort: every known cause has an error of its own
+        raise error
+    kind = type(error).__name__
+    return _fail(
+        f"this is a bug in attncalc: {truncate(f'{kind}: {error}', 100)}",
+        f"please report it with the command that you typed; {DEBUG}=1 shows the traceback",
+    )
 
 
 def _run(args: list[str], *, is_read: bool = False) -> Any:

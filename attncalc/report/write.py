@@ -4,8 +4,9 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from io import UnsupportedOperation
 from pathlib import Path
 from typing import IO, Any
 
@@ -96,8 +97,9 @@ def is_closed_pipe(error: OSError) -> bool:
 
 
 def drop_output() -> None:
-    """Discard the rest of the buffer; Python would try to write it again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Discard the rest of the buffer, which Python would try to write again at exit; a closed output has none."""
+    with suppress(UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def save(content: str | bytes, output: Path, *, force: bool, tabs: bool = False) -> None:
