@@ -379,7 +379,9 @@ def test_a_limit_for_ci(ask: Ask) -> None:
     assert "failed: gpus > 4: " in failing.out
 
 
-def test_ctrl_c_prints_what_was_found(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_prints_what_was_found_and_writes_no_file(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of_l4 = serving_plan.replica
 
     def interrupted(request: FitRequest, split: Split) -> list[Candidate]:
@@ -392,6 +394,10 @@ def test_ctrl_c_prints_what_was_found(ask: Ask, monkeypatch: pytest.MonkeyPatch)
     assert answer.code == 130
     assert " x L4 24GB in " in answer.out or " x L4 in " in answer.out
     assert "warning: interrupted" in answer.out
+    words = ("plan", "qwen3-8b", *LOAD, "--gpu", "l4,mi300x", "-o", str(tmp_path / "plan.csv"))
+    assert ask(*words) == (130, "", "interrupted: no file is written\n")
+    assert ask(*words[:-2], "--plot", str(tmp_path / "plan.svg")) == (130, "", "interrupted: no file is written\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_growth_has_a_line_for_each_size(ask: Ask) -> None:

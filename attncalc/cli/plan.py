@@ -3,6 +3,8 @@
 import typer
 
 from ..api.plan_options import GROUPS, PlanOptions
+from ..report.formats import goes_to_file
+from ..report.lists import tell
 from . import options as o
 from .command import command
 from .plot_options import PlotOptions
@@ -22,7 +24,11 @@ def plan(models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output:
     accepted()
     with progress(plain=output.plain) as show:
         found = request.plan(show)
+    is_whole = found.found.complete
+    if not is_whole and (plot.into_file or goes_to_file(output.output)):
+        tell("interrupted: no file is written")
+        raise typer.Exit(130)
     plot.write(plan_report(found), output, ("GPUs that serve the users", "give more GPUs, or fewer users"))
-    if not found.found.complete:
+    if not is_whole:
         raise typer.Exit(130)
     raise typer.Exit(0 if found.serves_all else 1)
