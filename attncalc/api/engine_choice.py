@@ -89,7 +89,8 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     if of_context.isdisjoint({*options, *found}):
         # Without a GPU, the least that Ollama takes; LM Studio always takes as many
         device = (not _is_lm_studio(options) and options.get("gpu")) or "1GiB"
-        found["context"] = default_context(words, device, options.get("gpus"), model)
+        named = None if _is_lm_studio(options) else name_for_ollama(model, options)
+        found["context"] = default_context(words, device, options.get("gpus"), named or model)
     if options.get("gpu") is not None and not is_auto(options.get("context")):  # auto: the longest on the GPU alone
         option, value = words.placed
         found |= {field: value for field, known in names.items() if known.name == option and field not in options}

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from ..config import ModelLike, load
-from ..config.presets import checkpoints, preset_of, repository_of, with_file_type
+from ..config.presets import checkpoints, is_family_and_size, preset_of, repository_of, unquantized, with_file_type
 from ..engines import default_engine, find_engine
 from ..engines.launch import LM_STUDIO
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
@@ -69,7 +69,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     implied, note = options_of_name(model, options)
     of_ollama = {"ollama": name_for_ollama(str(model), options) if note else None}
     options = {**options, **implied}  # type: ignore[typeddict-item]
-    spec = read_model(model, options, ModelOptions)
+    spec = read_model(_release_of_ollama(model, of_ollama["ollama"]), options, ModelOptions)
     check_offload(options, spec)
     served = served_fields(model, spec, options) | of_ollama | {"batch_is_given": options.get("batch") is not None}
     is_named = isinstance(options.get("gpu"), str)  # and not one of all GPUs, whose answers are compared
@@ -88,6 +88,12 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     if not find_engine(request.engine).typed_files:
         return request
     return partly_on_host(request, options, LEAST_CONTEXT) or (request if longest else _which_context(request))
+
+
+def _release_of_ollama(model: ModelLike, tag: str | None) -> ModelLike:
+    """Return the name of the release that Ollama runs: its 'qwen2.5:7b' is Instruct, with a shorter context."""
+    is_same = tag not in (None, LM_STUDIO) and isinstance(model, str) and preset_of(tag) == preset_of(model)
+    return tag if tag and is_same else model
 
 
 def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -210,8 +216,7 @@ def fit_request(
     if traffic and "context" not in size and not (is_logged or longest):
         size["context"] = min(int(traffic.worst_tokens), model.max_context or NO_LIMIT)
         given.append(f"--context {size['context']} is the length of these requests; -c sets another.")
-    if "served_model" in values and "weights_dtype" in values:
-        deployment["checkpoints"] = {values["weights_dtype"]: values["served_model"]}
+    deployment |= _given_checkpoint(values)
     dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__}
     draft_name = engine_args.pop("speculative_model", None)
     draft = _draft(draft_name, engine_args.get("speculative_config")) if draft_name else None
@@ -238,6 +243,19 @@ def fit_request(
         return answer
     note = f"--context {count(answer.workload.context)} is the longest that may fit: none is sure to."
     return answer.with_workload(assumed=(*answer.workload.assumed, note))
+
+
+def _given_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return --served-model as a checkpoint in --weights-dtype, as fields of FitRequest.
+
+    One whose name has the dtype, as org/name-FP8, is not converted to it; another one may be, if the engine can.
+    """
+    served, weights_dtype = values.get("served_model"), values.get("weights_dtype")
+    if served is None or weights_dtype is None:
+        return {}
+    copy = unquantized(served)
+    is_stored_so = copy is not None and copy[1] == weights_dtype
+    return {"checkpoints": {weights_dtype: served}, **({"checkpoint": served} if is_stored_so else {})}
 
 
 def _with_ram_of_mac(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -455,7 +473,7 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     another name, or from standard input, the command has MODEL in its place.
     """
     path = Path(name)
-    if name == spec.name or path.suffix in (".yaml", ".yml"):
+    if name == spec.name or path.suffix in (".yaml", ".yml") or is_family_and_size(name):
         return {}
     from ..config.hub import MAIN, parse_repository
 

@@ -22,7 +22,18 @@ from ..units import truncate
 from .build import build_model
 from .document import Document
 from .plain import ConfigObject
-from .presets import compiled_preset, hint, of_release, preset_config, preset_names, preset_of, preset_text, unquantized
+from .presets import (
+    as_checkpoint,
+    compiled_preset,
+    hint,
+    of_checkpoint,
+    of_release,
+    preset_config,
+    preset_names,
+    preset_of,
+    preset_text,
+    unquantized,
+)
 from .source import DOCUMENTS, LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 from .user_files import open_file, read_standard_input
 
@@ -288,6 +299,15 @@ def _preset_source(preset: str) -> Source:
     return Source(preset, f"{preset}.yaml", content, preset=data)
 
 
+def _checkpoint_source(repository: str, preset: str, dtype: str) -> Source:
+    """Return the preset with weights in the dtype of a known checkpoint, which needs no network."""
+    from .yaml import parse_document
+
+    file = f"{preset}.yaml"
+    data = compiled_preset(preset) or parse_document(preset_text(preset).encode(), file).data
+    return Source(preset, file, preset=as_checkpoint(data, repository, dtype))
+
+
 def _gguf_source(model: str) -> Source | None:
     """Return the GGUF files that the path `model` leads to; None if it leads to something else."""
     if model.endswith(DOCUMENTS) or not os.path.exists(model):
@@ -321,7 +341,7 @@ def _repository_source(model: str) -> Source:
 
     Raises AttncalcError if `model` is not the name of a repository, or there is none.
     """
-    from .hub import MAIN, is_address, parse_repository
+    from .hub import MAIN, cached_folder, is_address, parse_repository
 
     repository = parse_repository(model)
     if repository is None and is_address(model):
@@ -341,6 +361,9 @@ def _repository_source(model: str) -> Source:
     preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
     if preset is not None:
         return _preset_source(preset)
+    copy = of_checkpoint(str(repository))
+    if copy and cached_folder(repository) is None:  # files that are here have the sizes of their tensors
+        return _checkpoint_source(repository.name, *copy)
     try:
         return repository_source(repository)
     except AttncalcError as error:

@@ -37,6 +37,8 @@ _QUANTIZED_DTYPES = {
 """{dtype: how the names of quantized repositories end}."""
 _QUANTIZED = "|".join(f"(?P<as_{dtype}>{ending})" for dtype, ending in _QUANTIZED_DTYPES.items())
 _SIZE = r"\d+(?:\.\d+)?[bBmMtT]"
+_OF_QUANTIZATION = ("weights_dtype", "experts_dtype", "quantization")
+"""The keys of a preset that a quantized checkpoint of it replaces."""
 _USUAL = ("llama", "qwen", "mistral", "gemma")
 """Families that examples are taken from."""
 _FAMILY_AND_SIZE = r"(?i)[a-z]+\d\w*/\d+(?:_\d)?B"
@@ -155,10 +157,15 @@ def preset_of(name: str) -> str | None:
         return _OLLAMA_TAGS[lower]
     if found := known.get(lower) or known.get(lower.replace("_", "/", 1)):  # Qwen_Qwen3-32B of bartowski's files
         return found[0]
-    if re.fullmatch(_FAMILY_AND_SIZE, name):
+    if is_family_and_size(name):
         name = re.sub("[/_]", " ", name)
     spelled, has_size = _spelled(name), re.search(r"(?i)\d[bmt](?![a-z])", name)  # 'qwen3-235b'; 'T5' is any T5
     return next(iter(spelled)) if len(spelled) == 1 and (_name_words(name) in _by_words() or has_size) else None
+
+
+def is_family_and_size(name: str) -> bool:
+    """Return whether a name is written as in torchtune's recipes, 'llama3_1/8B', which is no repository."""
+    return re.fullmatch(_FAMILY_AND_SIZE, name) is not None
 
 
 def of_ollama(name: str) -> str:
@@ -218,14 +225,16 @@ def of_gguf_file(path: str) -> tuple[str, str | None] | None:
 def of_absent_file(path: str) -> tuple[str, str | None] | None:
     """Return the name and type of a GGUF file that is not on this machine, if attncalc has weights of that type.
 
-    Floating-point weights have the type None, as released, except gpt-oss': its usual file is MXFP4.
+    Floating-point weights have the type None, as released, except gpt-oss': its usual file is MXFP4, as is that of any
+    model with experts in it.
     """
     found = of_gguf_file(path)
     if found is None or os.path.exists(path):
         return None
-    is_mxfp4 = str(preset_of(found[0])).startswith("gpt-oss")
+    preset = str(preset_of(found[0]))
+    is_mxfp4 = re.search(r"(?m)^(?:weights|experts)_dtype: mxfp4", preset_text(preset)) is not None
     if found[1] in _RELEASED_TYPES:
-        return found[0], "bf16" if is_mxfp4 else None
+        return found[0], "bf16" if preset.startswith("gpt-oss") else None
     return found if found[1] in (None, *FILE_TYPES, *["mxfp4"] * is_mxfp4) else None
 
 
@@ -244,20 +253,41 @@ def unquantized(repository: str) -> tuple[str, str] | None:
 
     It goes by the name alone, for a tip.
     """
+    name, dtype = _unquantized_name(repository)
+    preset = preset_of(name) if dtype else None
+    return (preset, dtype) if preset and dtype else None
+
+
+def _unquantized_name(repository: str) -> tuple[str, str | None]:
+    """Return the name of the model of a quantized copy, and its dtype: None if the name has no dtype at its end."""
     name, dtypes = repository.rpartition("/")[2], list[str]()
     while match := re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name):
         name, dtypes = match[1], [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])]
-    preset = preset_of(name) if dtypes else None
-    return (preset, dtypes[0]) if preset else None
+    return name, dtypes[0] if dtypes else None
+
+
+@cache
+def _checkpoint_names() -> tuple[str, ...]:
+    lines = Path(__file__).with_name("checkpoints.txt").read_text(encoding="utf-8").splitlines()
+    return tuple(line for line in lines if not line.startswith("#"))
 
 
 @cache
 def _checkpoints() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for line in Path(__file__).with_name("checkpoints.txt").read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#") and (base := unquantized(line)):
+    for line in _checkpoint_names():
+        if base := unquantized(line):
             found.setdefault(base[0], {}).setdefault(base[1], line)
     return found
+
+
+@cache
+def of_checkpoint(name: str) -> tuple[str, str] | None:
+    """Return the preset and the dtype of a repository in checkpoints.txt: ('qwen3-32b', 'int4') of
+    'Qwen/Qwen3-32B-AWQ'. None for any other name.
+    """
+    known = next((line for line in _checkpoint_names() if line.lower() == name.lower()), None)
+    return unquantized(known) if known else None
 
 
 def checkpoints(preset: str) -> dict[str, str]:
@@ -279,6 +309,14 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
             tables = {name: [context, width] for name, (_, width) in data.get("rope_tables", {}).items()}
             return {**data, "max_context": context, **({"rope_tables": tables} if tables else {})}
     return data
+
+
+def as_checkpoint(data: dict[str, Any], repository: str, dtype: str) -> dict[str, Any]:
+    """Return a preset's data for a quantized checkpoint of it, whose weights are in `dtype`."""
+    note = f"Weights in {dtype} by the checkpoint's name; {repository}:config.json reads how it stores them."
+    kept = {key: value for key, value in data.items() if key not in _OF_QUANTIZATION}
+    quantized = {**kept, "weights_dtype": dtype, "notes": [*data.get("notes", ()), note]}
+    return of_release(quantized, _unquantized_name(repository)[0])
 
 
 def of_size(size: str, family: str = "") -> list[str]:
@@ -377,12 +415,19 @@ def _all_words(name: str) -> tuple[str, ...]:
 def repository_of(name: str) -> str | None:
     """Return the repository of presets' sources whose last part is `name` in any case, or the first with its words.
 
-    For example 'meta-llama/Llama-3.3-70B-Instruct' for 'llama3.3-70b'. None for a preset's own name.
+    For example 'meta-llama/Llama-3.3-70B-Instruct' for 'llama3.3-70b', and Mistral Small 3.2's for
+    'mistral-small-3.2'. None for a preset's own name, and if no repository has these words.
     """
     if name in preset_names() or name in _more() or "/" in name:
         return None
-    found = _by_repository().get(name.lower())
-    return found[1] if found else _by_release().get((preset_of(name), _name_words(name)))
+    if known := _by_repository().get(name.lower()):
+        return known[1]
+    preset, words = preset_of(name), _name_words(name)
+    if found := _by_release().get((preset, words)):
+        return found
+    repositories = next((one.repositories for one in presets() if one.name == preset), ())
+    longer = (one for one in repositories if _name_words(one.partition("/")[2])[: len(words)] == words)
+    return next(longer, None) if words else None
 
 
 def own_name(words: str, preset: str) -> str:

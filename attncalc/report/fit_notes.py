@@ -113,6 +113,9 @@ def _command_notes(resolved: ResolvedRequest) -> Iterator[str]:
     request = resolved.request
     if request.weights_dtype is None or launch_command(resolved) is not None:
         return
+    if resolved.engine.typed_files:
+        yield f"No GGUF file has weights in {request.weights_dtype}; --weights-dtype q4_0 is a type of such files."
+        return
     as_released = dataclasses.replace(request, weights_dtype=None)
     if launch_command(resolved._replace(request=as_released)) is not None:
         yield (

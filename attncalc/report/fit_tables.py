@@ -1,6 +1,7 @@
 """The tables of `attncalc fit`: what fits, what would make it fit, and those that --full adds."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -8,7 +9,7 @@ from ..model import plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
 from ..serving.fit import FitResult, possible_verdict, sure_sequences, with_other_gpus
-from ..serving.launch import launch_command
+from ..serving.launch import OWN_FOLDER, launch_command
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
 from ..serving.users import users
@@ -186,6 +187,10 @@ def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
     """Return a command as a table: its lines end with a backslash, so that they can be pasted. None without one."""
     if command is None:
         return ()
+    own = re.search(rf"(?<!\S){OWN_FOLDER}\S+", command)
+    if own:
+        where = f"{own[0]} stands for the folder of your weights"
+        header = f"{header} {where}:".lstrip()
     rows = tuple((line,) for line in command_lines(command, WIDTH - 2))
     return (Table((LABEL._replace(header=header),), rows, code=True),)
 

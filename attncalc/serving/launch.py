@@ -9,7 +9,11 @@ from .request import FitRequest, ResolvedRequest, file_type
 
 _NO_BF16 = ("bf16", "fp16")
 """The dtype of a model, and that in which an engine runs it on a GPU without bf16."""
-_REPOSITORY = r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)"
+_REPOSITORY = r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:,; ]|$)"
+_TUNED = r"(?i)[-_](?:instruct|chat|it|hf)\b"
+"""Words of a repository's name that no preset's name has."""
+OWN_FOLDER = "path/to/"
+"""Stands for the folder of weights that have no public repository: 'path/to/gpt3'."""
 
 
 def launch_command(resolved: ResolvedRequest) -> str | None:
@@ -55,10 +59,18 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
 
 
 def served_model(request: FitRequest) -> str:
-    """Return the model's path or repository: as given, else from the sources of the preset, else the model's name."""
+    """Return the model's path or repository: as given, else from the sources of the preset, else 'path/to/NAME'."""
     return request.served_model if request.served_model is not None else _repository(request.model)
 
 
 def _repository(model: ModelSpec) -> str:
-    found = (re.match(_REPOSITORY, source) for source in model.sources)
-    return next((match[1] for match in found if match), model.name)
+    """Return the repository of the model's own name that its sources name, else their first: a preset may be of several
+    releases, as qwen3.6-27b is Qwen3.5's too.
+    """
+    found = [name for source in model.sources for name in re.findall(_REPOSITORY, source)]
+    named = (name for name in found if _letters(name.rpartition("/")[2]) == _letters(model.name))
+    return next(named, found[0] if found else f"{OWN_FOLDER}{model.name}")
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, re.sub(_TUNED, "", name).lower()))

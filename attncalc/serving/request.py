@@ -192,8 +192,11 @@ def _fp8_block(request: FitRequest, checkpoint: str | None, role: Role) -> int:
 
     `checkpoint` is the repository that is loaded in place of the release.
     """
-    if request.weights_dtype == "fp8":  # of a preset's release only the name is known
-        return 128 if re.fullmatch(r"Qwen/.*-FP8", checkpoint or request.served_model or "") else 0
+    served = checkpoint or request.served_model or ""
+    if re.fullmatch(r"Qwen/.*-FP8", served) and request.model.quantization is None:
+        return 128  # of a preset's release only the name is known
+    if request.weights_dtype == "fp8":
+        return 0
     stored = None if request.weights_dtype else request.model.quantization
     scheme = stored.scheme_of(0, role, "W_up") if stored and stored.method == "fp8" else None
     return scheme.block if scheme else 0

@@ -155,7 +155,7 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
         yield from ("-m", name)
         return
     dtype = facts.file_type or facts.weights_dtype or facts.args.dtype.name
-    if dtype in ("fp8", "fp4"):  # GGUF has neither
+    if dtype in ("fp8", "fp4", "int8", "int4"):  # GGUF has none: Q8_0 and Q4_0 are blocks of 32 with a scale
         raise NoCommandError
     yield from ("-m", _file_of(name, dtype))
 
