@@ -58,7 +58,12 @@ class AttentionOptions(TypedDict, total=False):
 class OtherSizeOptions(TypedDict, total=False):
     """What if a model had other sizes."""
 
-    layers: Annotated[Count | None, COUNT, "What if it, or encoder and decoder each, had N layers.", With(also=_named("num_hidden_layers"))]
+    layers: Annotated[
+        Count | None,
+        COUNT,
+        "What if it, or encoder and decoder each, had N layers.",
+        With(also=_named("num_hidden_layers")),
+    ]
     heads: Annotated[
         Count | None, COUNT, "What if it had N query heads.", With(also=f"{_named('num_attention_heads')} --q-heads")
     ]
