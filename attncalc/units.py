@@ -99,6 +99,9 @@ DTYPES: dict[str, DType] = {
 }
 DS_MLA = "fp8_ds_mla"
 """What vLLM makes of fp8 for a model with an indexer or compressed attention."""
+_DS_MLA_MEANING = "FlashMLA's format: keys in fp8 with their scales, rotary parts in 16 bits"
+_DS_MLA = DType(DS_MLA, 8, _DS_MLA_MEANING, group=128, scale_bytes=4)
+"""The format as a dtype: engines/ds_mla.py has the bytes of a row. For engines it is their fp8."""
 _ALIASES = {
     "float32": "fp32",
     "f32": "fp32",
@@ -137,6 +140,14 @@ def dtype(name: str, *, compute: bool = False) -> DType:
         )
     hint = did_you_mean(name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)])
     raise BadValueError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
+
+
+def cache_dtype_named(name: str) -> DType:
+    """Return the dtype of a cache that no engine stores, where fp8_ds_mla is a format of its own and not fp8.
+
+    Raises AttncalcError for an unknown name.
+    """
+    return _DS_MLA if name == DS_MLA else dtype(name)
 
 
 def is_dtype(name: str) -> bool:

@@ -232,7 +232,7 @@ RUNS = {
         "presets/kinds/chunked.yaml",
         "presets/kinds/recurrent.yaml",
         "t5-base --tp 4 --fail-if kv_cache>1",
-        "llama2-70b --lengths 512,300 --kv-dtype int4 --engine transformers",
+        "llama2-70b --lengths 512,300 --kv-dtype fp32 --engine transformers",
     ],
     "params": ["gpt2 --tp 2 --fail-if params_total>1", "docs/examples/qwen3-next-80b-a3b"],
     "flops": [

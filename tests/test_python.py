@@ -258,8 +258,8 @@ def test_the_launch_command_of_a_config_without_a_name_has_model_in_its_place() 
 
 
 def test_a_model_and_a_workload_give_the_same_as_options() -> None:
-    workload = Workload.decode(batch=8, context=4096, kv_dtype="fp8")
-    by_options = attncalc.kv_cache("llama2-70b", batch=8, context=4096, kv_dtype="fp8", tp=4, engine="transformers")
+    workload = Workload.decode(batch=8, context=4096, kv_dtype="bf16")
+    by_options = attncalc.kv_cache("llama2-70b", batch=8, context=4096, kv_dtype="bf16", tp=4, engine="transformers")
     by_workload = attncalc.kv_cache(load("llama2-70b"), workload, tp=4, engine="transformers")
     assert by_workload.to_dict() == by_options.to_dict()
     assert by_workload.total == by_options.total == by_options.to_dict()["kv_cache"]
@@ -514,8 +514,10 @@ def test_a_notebook_shows_a_model_as_a_table_and_escapes_its_title() -> None:
             "KVCache(llama2-70b, batch 8, context 4,096: 10.00 GiB)",
         ),
         (
-            lambda: attncalc.kv_cache("llama2-70b", batch=8, context=4096, kv_dtype="fp8", tp=8, engine="transformers"),
-            "KVCache(llama2-70b on one of 8 devices, batch 8, context 4,096, fp8 as transformers stores it: 640 MiB)",
+            lambda: attncalc.kv_cache(
+                "llama2-70b", batch=8, context=4096, kv_dtype="bf16", tp=8, engine="transformers"
+            ),
+            "KVCache(llama2-70b on one of 8 devices, batch 8, context 4,096, bf16 as transformers stores it: 1.25 GiB)",
         ),
         (lambda: attncalc.kv_cache("gpt2", lengths=(9, 7)), "KVCache(gpt2, lengths 9, 7: 1.13 MiB)"),
         (lambda: attncalc.params("gpt2"), "Params(gpt2: 124.44 million)"),

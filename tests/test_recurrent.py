@@ -108,9 +108,9 @@ def test_tp_needs_a_layer_that_can_be_split(ask: Ask, tmp_path: Path) -> None:
     assert "Mamba is not split here" in answer.err
 
 
-def without_the_past(true: Any, self: Any, x: Tensor, state: State, keep: int) -> Tensor:
+def without_the_past(true: Any, self: Any, x: Tensor, state: State) -> Tensor:
     state.tensors.pop("convolution", None)
-    result: Tensor = true(self, x, state, keep)
+    result: Tensor = true(self, x, state)
     return result
 
 
@@ -229,17 +229,26 @@ def test_a_layer_with_extra_states_cannot_be_verified(ask: Ask, tmp_path: Path) 
 
 
 def test_bytes_of_recurrent_states(tmp_path: Path) -> None:
-    """batch 3 of Mamba 48 x 8: 48 * 4 columns in bf16 and 48 * 8 in fp32; RG-LRU caches 3 of its 4 columns."""
+    """batch 3 of Mamba 48 x 8: 48 * 3 columns in bf16 and 48 * 8 in fp32.
+
+    The next token needs 3 of the 4 columns of a convolution. transformers keeps all 4, but for RG-LRU.
+    """
     workload = Workload.decode(3, 100, dtype="bf16")
-    caches = {name: kv_cache(load(saved(model(name), tmp_path)), workload) for name in RECURRENT}
-    assert int(caches["mamba"].total) == 3 * (48 * 4 * 2 + 48 * 8 * 4)
-    assert int(caches["mamba2"].total) == 3 * ((48 + 2 * 2 * 16) * 4 * 2 + 48 * 16 * 4)
-    assert int(caches["gdn"].total) == 3 * ((2 * 2 * 8 + 4 * 12) * 4 * 2 + 4 * 8 * 12 * 4)
+    models = {name: load(saved(model(name), tmp_path)) for name in RECURRENT}
+    caches = {name: kv_cache(one, workload) for name, one in models.items()}
+    assert int(caches["mamba"].total) == 3 * (48 * 3 * 2 + 48 * 8 * 4)
+    assert int(caches["mamba2"].total) == 3 * ((48 + 2 * 2 * 16) * 3 * 2 + 48 * 16 * 4)
+    assert int(caches["gdn"].total) == 3 * ((2 * 2 * 8 + 4 * 12) * 3 * 2 + 4 * 8 * 12 * 4)
     assert int(caches["rglru"].total) == 3 * (48 * 3 * 2 + 48 * 4)
     assert int(caches["rwkv"].total) == 3 * (2 * 32 * 2 + 3 * 32 * 4)
     assert int(caches["rwkv5"].total) == 3 * (2 * 32 * 2 + 32 * 8 * 4)
     assert int(caches["mlstm"].total) == 3 * 4 * (8 * 12 + 8 + 1) * 2
     assert {int(cache.per_token) for cache in caches.values()} == {0}
+    stored = {name: int(kv_cache(one, workload, engine="transformers").total) for name, one in models.items()}
+    assert stored["mamba"] == 3 * (48 * 4 * 2 + 48 * 8 * 4)
+    assert stored["mamba2"] == 3 * ((48 + 2 * 2 * 16) * 4 * 2 + 48 * 16 * 4)
+    assert stored["gdn"] == 3 * ((2 * 2 * 8 + 4 * 12) * 4 * 2 + 4 * 8 * 12 * 4)
+    assert stored["rglru"] == int(caches["rglru"].total)
 
 
 def test_rwkv_needs_d_inner_equal_to_d_model(tmp_path: Path) -> None:

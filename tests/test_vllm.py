@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
 
-from attncalc import kv_cache
+from attncalc import compare, fit, kv_cache, sweep
 from attncalc.attention import CacheSpec, Sliding
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
@@ -99,7 +99,33 @@ def test_fp8_ds_mla_is_an_error_for_a_model_without_sparse_attention(name: str) 
     with pytest.raises(AttncalcError, match="has neither") as caught:
         kv_cache(name, kv_dtype="fp8_ds_mla")
     assert caught.value.tip == "use kv_dtype='fp8'"
-    assert kv_cache("deepseek-v3.2", kv_dtype="fp8_ds_mla").total == kv_cache("deepseek-v3.2", kv_dtype="fp8").total
+
+
+@each(("name", "layers", "token"), [("deepseek-v3.2", 61, 656 + 132), ("glm-5", 78, 656 + 132)])
+def test_fp8_ds_mla_is_counted_as_flashmla_stores_it(name: str, layers: int, token: int) -> None:
+    """A latent has 656 B and an indexer's key 128 + 4 B, in `kv` as in `fit`; plain fp8 has 576 + 128 B."""
+    options: dict[str, Any] = {"context": 8192, "kv_dtype": "fp8_ds_mla"}
+    cached = layers * token * 8192
+    assert int(kv_cache(name, **options).total) == cached
+    assert int(kv_cache(name, context=8192, kv_dtype="fp8").total) == layers * (576 + 128) * 8192
+    for engine in ("vllm", "ideal"):
+        assert fit(name, kv_memory="100GiB", engine=engine, **options).to_dict()["kv_bytes_per_sequence"] == cached
+    assert compare(name, name, **options).rows[1]["kv_cache"] == cached
+    (row,) = sweep(name, columns="kv_cache", **options)
+    assert row["kv_cache"] == cached
+
+
+def test_fp8_ds_mla_of_compressed_attention_has_keys_of_584_bytes() -> None:
+    """Two contexts of whole pools differ in pools only: 21 layers have some of 4 tokens, 20 some of 128.
+
+    Beside a pool of 4 tokens is an indexer's key of 132 B.
+    """
+    short, long = (
+        int(kv_cache("deepseek-v4-flash", context=context, kv_dtype="fp8_ds_mla").total) for context in (4096, 8192)
+    )
+    assert long - short == 584 * (21 * 4096 // 4 + 20 * 4096 // 128) + 132 * 21 * 4096 // 4
+    # a block of 64 keys of 584 B is padded to a multiple of 576 B in vLLM
+    assert fit("deepseek-v4-flash", kv_memory="100GiB", context=8192).to_dict()["kv_needed"] > long
 
 
 def test_turboquant_leaves_the_first_and_the_last_two_layers_in_16_bits() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import ModelLike, load
 from ..cost.common import check_source
-from ..engines.ds_mla import has_pools, picks_latents
+from ..engines.ds_mla import ds_mla_problem
 from ..engines.options import SplitCacheOptions
 from ..errors import AttncalcError, clash
 from ..model import ModelSpec
@@ -138,10 +138,10 @@ def _one_cache_dtype(values: Mapping[str, Any]) -> str:
 
 def _check_ds_mla(model: ModelSpec) -> None:
     """Raise AttncalcError if vLLM's fp8_ds_mla, a format of sparse attention, is for other models than this one."""
-    if not (picks_latents(model) or has_pools(model)):
+    if problem := ds_mla_problem(model):
         raise AttncalcError(
             f"--kv-dtype {DS_MLA} is for models with an indexer (DeepSeek-V3.2) or compressed attention (DeepSeek-V4), "
-            f"and {model.title} has neither",
+            f"and {model.title} {problem}",
             "use --kv-dtype fp8",
         )
 

@@ -158,6 +158,8 @@ class CacheSpec(NamedTuple):
     role: Role = "other"
     rotary: int = 0  # how many elements of a latent are the rotary key
     requested_dtype: str | None = None  # the dtype that the model's config requests for a state
+    # Elements of each row that transformers' class stores and the next token does not need: a convolution's oldest one
+    spare: int = 0
 
     @property
     def pool_size(self) -> int:

@@ -270,7 +270,7 @@ class ShortConvolution(Recurrent):
         return 0 * run.new
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (CacheSpec("convolution", self.d_inner, self.d_conv, per="sequence", role="convolution"),)
+        return (CacheSpec("convolution", self.d_inner, self.d_conv, per="sequence", role="convolution", spare=1),)
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
         """Return what Lfm2ShortConv saves: the output of W_in, both operands and the result of its products."""

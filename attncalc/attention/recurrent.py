@@ -87,7 +87,7 @@ def convolution_and_state(
     `requested_dtype` is that of the state, if the model's config requests one of serving engines.
     """
     return (
-        CacheSpec("convolution", channels, d_conv, per="sequence", role="convolution"),
+        CacheSpec("convolution", channels, d_conv, per="sequence", role="convolution", spare=1),
         CacheSpec("state", rows, width, per="sequence", dtype="fp32", role="state", requested_dtype=requested_dtype),
     )
 

@@ -44,7 +44,10 @@ class Relative(Grouped):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         channels = self._channels + self.layer_channels
-        return (*super().cache(), CacheSpec("convolutions", channels, self.d_conv, per="sequence", dtype="fp32"))
+        return (
+            *super().cache(),
+            CacheSpec("convolutions", channels, self.d_conv, per="sequence", dtype="fp32", spare=1),
+        )
 
     def facts(self) -> dict[str, Any]:
         fields = ("d_rel", "rel_extent", "d_conv", "layer_channels")

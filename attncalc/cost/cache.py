@@ -116,9 +116,11 @@ class KVCache:
 def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal") -> KVCache:
     """Return the cache of `model` at the workload's context, in bytes on one device.
 
-    Raises AttncalcError for an unknown dtype or engine.
+    Raises AttncalcError for an unknown dtype or engine, or a dtype that the engine does not store.
     """
-    return KVCache(*symbolic(model, workload), per_layer_engine(engine_name), cache_dtype(model, workload))
+    engine, kv_dtype = per_layer_engine(engine_name), cache_dtype(model, workload)
+    engine.check_cache_dtype(kv_dtype)
+    return KVCache(*symbolic(model, workload), engine, kv_dtype)
 
 
 def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:

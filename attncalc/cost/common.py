@@ -7,7 +7,7 @@ from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, total
 from ..records import NamedTuple
-from ..units import DType, dtype
+from ..units import DType, cache_dtype_named, dtype
 from ..workload import Workload
 
 
@@ -72,4 +72,4 @@ def compute_dtype(model: ModelSpec, workload: Workload) -> DType:
 
 def cache_dtype(model: ModelSpec, workload: Workload) -> DType:
     """Return the dtype of the cache: the workload's kv_dtype, by default its dtype, by default the model's."""
-    return dtype(workload.kv_dtype or workload.dtype or model.dtype)
+    return cache_dtype_named(workload.kv_dtype or workload.dtype or model.dtype)

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from ..attention import CacheSpec
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..quantity import ceil_div
+from ..quantity import ceil_div, symbol_like
+from ..units import DS_MLA, dtype
 
 KEY_BYTES = 448 + 8 + 2 * 64
 """Bytes of a key of 512 elements: 448 in fp8 with 8 B of scales, and 64 rotary ones in 16 bits."""
@@ -18,6 +19,8 @@ SMALL_POOL, LARGE_POOL = 4, 128
 SHARED_POOLS = (1, 2)
 """Tokens of DeepSeek-V4.1's pools, which several layers read."""
 _KEY_WIDTH = 512
+_LATENT = (512 + 64, 64)  # its elements, and those of its rotary key among them
+_UNPOOLED = ("unpooled", "last_pool")
 ALIGNMENT = 576
 """Bytes that a page is a multiple of by default."""
 
@@ -46,6 +49,39 @@ def cache_roles(model: ModelSpec) -> set[str]:
 def index_key_bytes(width: int, *, fp4: bool = False) -> int:
     """Return the bytes of an indexer's key: in fp8 with a 4-byte scale per 128 elements, in fp4 with 1 B per 32."""
     return width // 2 + width // 32 if fp4 else width + 4 * ceil_div(width, 128)
+
+
+def row_bytes(cached: CacheSpec) -> int:
+    """Return the bytes of one row of a cache in fp8_ds_mla, without the padding of pages."""
+    if cached.role == "latent":
+        return latent_row_bytes(cached)
+    if cached.role in ("indexer", "index_pools"):
+        return index_key_bytes(cached.width)
+    if cached.role in ("shared", "pools"):
+        return symbol_like(cached.width, "key_bytes", KEY_BYTES, f"bytes of a key of 512 elements in {DS_MLA}")
+    return dtype("fp32" if cached.role in _UNPOOLED else "fp8").row_bytes(cached.width)
+
+
+def latent_row_bytes(latent: CacheSpec) -> int:
+    """Return the bytes of one token's latent: in fp8 with an fp32 scale per 128 elements, its rotary key in 16 bits.
+
+    512 + 512 / 128 * 4 + 64 * 2 = 656 B.
+    """
+    rank = latent.width - latent.rotary
+    return rank + 4 * ceil_div(rank, 128) + latent.rotary * dtype("bf16").row_bytes(1)
+
+
+def ds_mla_problem(model: ModelSpec) -> str:
+    """Return why a model's cache cannot be in fp8_ds_mla, in words that follow the model's title; '' if it can."""
+    if not (picks_latents(model) or has_pools(model)):
+        return "has neither"
+    for c in (c for _, layers in model.groups() for c in layers.cache()):
+        if c.role == "latent" and (c.width, c.rotary) != _LATENT:
+            rotary = f"{int(c.width) - int(c.rotary or 0)} + {int(c.rotary or 0)}"
+            return f"has latents of {rotary} elements, not of 512 + 64"
+        if c.role in ("shared", "pools") and c.width != _KEY_WIDTH:
+            return f"has keys of {int(c.width)} elements, not of 448 + 64"
+    return ""
 
 
 def padded_page(page: int, alignment: int = ALIGNMENT) -> int:

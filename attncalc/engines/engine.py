@@ -93,6 +93,7 @@ class Engine(Generic[Args]):
     dtype_of_fp32: str | None = None
     data_parallel: bool = False  # whether it has data-parallel ranks, which divide the experts of a mixture
     ranks_share_tp: bool = False  # whether these are among the tensor-parallel GPUs (SGLang's DP attention)
+    stores_formats: bool = False  # whether fp8_ds_mla is a format of its own; the others store their fp8 so
     splits_by_layer: bool = False  # whether each GPU gets whole layers, not a part of each (llama.cpp)
     max_gpus: int | None = None  # GPUs that one server supports; None without a limit
     runs_on_cpu: bool = False  # whether its memory without GPUs is known
@@ -427,6 +428,9 @@ class PerLayerEngine(Engine[Args]):
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that one layer stores of `cached` for the whole batch."""
         raise NotImplementedError
+
+    def check_cache_dtype(self, kv_dtype: DType) -> None:
+        """Raise AttncalcError if it cannot store a model's own cache in this dtype."""
 
     def storage_notes(self, cached: Sequence[CacheSpec]) -> Iterator[str]:
         """Yield how its cache differs from what the layers need."""

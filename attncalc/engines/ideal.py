@@ -1,6 +1,7 @@
 """The ideal engine: the tokens that each layer can still attend to, and nothing else.
 
-It has no pages and no padding: min(T, W) tokens of a sliding window or a chunk, and true lengths in a ragged batch.
+It has no pages and no padding: min(T, W) tokens of a sliding window or a chunk, true lengths in a ragged batch, and of
+a convolution of width 4 the 3 tokens that the next one needs.
 It is a lower bound for real engines (except that transformers stores one token less of a window).
 """
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..attention import CacheSpec
 from ..quantity import ceil_div, quantity, total
-from ..units import DType, dtype
+from ..units import DS_MLA, DType, dtype
 from ..workload import Workload
 from .engine import PerLayerEngine
 from .pipeline import LayerCacheSpec, cut_into_stages, merge_equal
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 class Ideal(PerLayerEngine["EngineArgs"]):
     name = title = "ideal"
     splits = frozenset({"pp"})
+    stores_formats = True
 
     @cached_property
     def args(self) -> type[EngineArgs]:
@@ -34,13 +36,15 @@ class Ideal(PerLayerEngine["EngineArgs"]):
         return EngineArgs
 
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-        row_bytes = _row_bytes(cached, kv_dtype)
+        if cached.spare:
+            cached = cached._replace(width=cached.width - cached.spare, spare=0)
+        of_rows = row_bytes(cached, kv_dtype)
         if cached.per == "sequence":
-            return workload.batch * row_bytes
+            return workload.batch * of_rows
         if cached.per == "source token":
-            return workload.batch * (workload.source or 0) * row_bytes
+            return workload.batch * (workload.source or 0) * of_rows
         tokens = [run.sequences * cached.span.cached_tokens(run.context) for run in workload.runs]
-        return (tokens[0] if len(tokens) == 1 else total(tokens)) * row_bytes
+        return (tokens[0] if len(tokens) == 1 else total(tokens)) * of_rows
 
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full.
@@ -51,8 +55,8 @@ class Ideal(PerLayerEngine["EngineArgs"]):
         is_full = span.reach is not None and span.cached_tokens(context + 1) <= span.cached_tokens(context)
         if cached.per != "token" or is_full or not span.tokens_per_row:
             return quantity(0)
-        row_bytes = _row_bytes(cached, kv_dtype)
-        return ceil_div(row_bytes, span.tokens_per_row) if int(span.tokens_per_row) > 1 else row_bytes
+        of_rows = row_bytes(cached, kv_dtype)
+        return ceil_div(of_rows, span.tokens_per_row) if int(span.tokens_per_row) > 1 else of_rows
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
         from .unpaged import UnpagedLayout, check_specs
@@ -66,8 +70,12 @@ class Ideal(PerLayerEngine["EngineArgs"]):
 ENGINE = Ideal()
 
 
-def _row_bytes(cached: CacheSpec, kv_dtype: DType) -> int:
+def row_bytes(cached: CacheSpec, kv_dtype: DType) -> int:
     """Return the bytes of all rows of one token, or of a state."""
+    if kv_dtype.name == DS_MLA and cached.per == "token":
+        from . import ds_mla  # few models can have it
+
+        return cached.rows * ds_mla.row_bytes(cached)
     if cached.dtype:
         return cached.rows * dtype(cached.dtype).row_bytes(cached.width, "state_bytes")
     return cached.rows * kv_dtype.row_bytes(cached.width)

@@ -7,10 +7,11 @@ from ..cost.cache import KVCache
 from ..cost.common import cache_dtype, symbolic
 from ..engines.engine import PerLayerEngine
 from ..engines.ideal import ENGINE as IDEAL
+from ..engines.ideal import row_bytes
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, named, quantity, summed, symbol
 from ..records import NamedTuple
-from ..units import DType, dtype
+from ..units import DType
 from ..workload import Workload
 from .request import ResolvedRequest
 
@@ -115,7 +116,6 @@ def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
         for spec in (spec for spec in layers.cache() if spec.per == "token"):
             tokens = max(0, spec.span.cached_tokens(workload.context) - spec.span.visible_keys(workload.context))
             for _, piece, piece_dtype in config.pieces(spec, kv_dtype):
-                row_bytes = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)
-                size = workload.batch * tokens * piece.rows * row_bytes
+                size = workload.batch * tokens * row_bytes(piece, piece_dtype)
                 unread += layers.count * (size // config.dcp if config.divides(spec) else size)
     return unread

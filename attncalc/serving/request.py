@@ -23,7 +23,7 @@ from ..model import ModelSpec
 from ..quantity import ceil_div
 from ..quantization import Role
 from ..records import Keeper, NamedTuple, dataclass
-from ..units import BYTES, count, dtype, human, is_dtype, long_option, parse_decimal, truncate
+from ..units import BYTES, cache_dtype_named, count, dtype, human, is_dtype, long_option, parse_decimal, truncate
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
 from .traffic import Traffic
@@ -414,7 +414,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     given_args = _engine_args(of, request)
     name = request.gpu.title if request.gpu and request.gpu.vendor else ""
     released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"), name)
-    cache_dtype = dtype(workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name)
+    read_dtype = cache_dtype_named if of.stores_formats else dtype
+    cache_dtype = read_dtype(workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name)
     draft = draft_model(request.draft, request.model, of, tp) if request.draft else None
     if draft:
         given_args["speculative_model"] = draft

@@ -39,7 +39,7 @@ class Transformers(PerLayerEngine[TransformersArgs]):
 
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that one layer of a dynamic cache stores of `cached` for the whole batch."""
-        cached = _repeat_heads(cached)
+        cached = _as_stored(cached)
         if cached.per != "token" or cached.span.reach is None:
             return IDEAL.layer_bytes(cached, workload, kv_dtype)
         row_bytes = IDEAL.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
@@ -47,11 +47,18 @@ class Transformers(PerLayerEngine[TransformersArgs]):
 
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
-        cached = _repeat_heads(cached)
+        cached = _as_stored(cached)
         reach = cached.span.reach
         if cached.per == "token" and reach is not None and workload.context >= reach - 1:
             return quantity(0)
         return IDEAL.token_bytes(cached if reach is None else cached._replace(span=FULL), workload, kv_dtype)
+
+    def check_cache_dtype(self, kv_dtype: DType) -> None:
+        if not _is_plain(kv_dtype):
+            raise AttncalcError(
+                f"--kv-dtype {kv_dtype.name}: transformers' cache has the dtype of the model",
+                "leave it out, or leave out --engine transformers; 'attncalc fit' has --cache-implementation quantized",
+            )
 
     def storage_notes(self, cached: Sequence[CacheSpec]) -> Iterator[str]:
         if any(spec.span.reach is not None for spec in cached):
@@ -112,7 +119,7 @@ def _static(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> Unpage
     return _layout(
         specs,
         args,
-        lambda cached, workload, kv_dtype: IDEAL.layer_bytes(_repeat_heads(cached), workload, kv_dtype),
+        lambda cached, workload, kv_dtype: IDEAL.layer_bytes(_as_stored(cached), workload, kv_dtype),
         "StaticLayer, StaticSlidingWindowLayer",
         "StaticCache, max_cache_len the context",
         bound="reserved",
@@ -160,18 +167,28 @@ def _layout(
 _IMPLEMENTATIONS = {"dynamic": _dynamic, "static": _static, "quantized": _quantized}
 
 
+def _is_plain(kv_dtype: DType) -> bool:
+    """Return whether a model's own K and V can have the dtype."""
+    return kv_dtype.group is None and kv_dtype.name != "fp8"
+
+
 def _check_plain_dtype(args: TransformersArgs) -> None:
     """Raise AttncalcError if the dtype is not one that a model's own K and V can have."""
-    if args.kv_dtype.group is not None or args.kv_dtype.name == "fp8":
+    if not _is_plain(args.kv_dtype):
         raise AttncalcError(
             f"--kv-dtype {args.kv_dtype.name}: this cache has the dtype of the model",
             "leave it out; --cache-implementation quantized stores 4 bits, and with --kv-dtype fp8 8 bits",
         )
 
 
-def _repeat_heads(cached: CacheSpec) -> CacheSpec:
-    """Return `cached` as transformers' own class stores it: Falcon repeats K and V for every query head."""
-    return cached._replace(rows=cached.rows * cached.repeated, repeated=1) if cached.repeated != 1 else cached
+def _as_stored(cached: CacheSpec) -> CacheSpec:
+    """Return `cached` as transformers' own class stores it.
+
+    Falcon repeats K and V for every query head, and convolutions of width 4 keep 4 tokens, of which the next needs 3.
+    """
+    if cached.repeated != 1:
+        cached = cached._replace(rows=cached.rows * cached.repeated, repeated=1)
+    return cached._replace(spare=0) if cached.spare else cached
 
 
 def _quantized_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType, residual_length: int) -> int:
@@ -180,7 +197,7 @@ def _quantized_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType, res
     The tokens of the first call are quantized at once. Later tokens wait unquantized; when there are
     `residual_length` of them, all tokens are quantized. So with residual_length 128 at most 127 tokens wait.
     """
-    cached = _repeat_heads(cached)
+    cached = _as_stored(cached)
     length = symbol_like(
         workload.context, "residual_length", residual_length, "tokens at which the residual is quantized"
     )

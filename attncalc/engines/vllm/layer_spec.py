@@ -20,6 +20,7 @@ from ..ds_mla import (
     SMALL_POOL,
     check_stored,
     index_key_bytes,
+    latent_row_bytes,
     padded_page,
 )
 from .options import TURBOQUANT, VllmArgs
@@ -154,8 +155,7 @@ def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> Layer
 def _latent_bytes(latent: CacheSpec, args: VllmArgs, *, sparse: bool) -> int:
     """Return the bytes of one token's latent.
 
-    In a model with indexers, FlashMLA's fp8 is the format fp8_ds_mla: the latent in fp8 with an fp32 scale per 128
-    elements, and the rotary key in 16 bits: 512 + 512 / 128 * 4 + 64 * 2 = 656 B. FlashInfer's is plain fp8.
+    In a model with indexers, FlashMLA's fp8 is the format fp8_ds_mla of 656 B. FlashInfer's is plain fp8.
     """
     stored = args.kv_dtype
     if stored.group is not None:
@@ -167,9 +167,7 @@ def _latent_bytes(latent: CacheSpec, args: VllmArgs, *, sparse: bool) -> int:
         raise AttncalcError(
             f"vLLM's fp8_ds_mla is for latents of 512 + 64 elements, not of {int(latent.width)}", "use --kv-dtype bf16"
         )
-    rank = latent.width - latent.rotary
-    scales = 4 * ceil_div(rank, 128)
-    return rank + scales + latent.rotary * dtype("bf16").row_bytes(1)
+    return latent_row_bytes(latent)
 
 
 def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:

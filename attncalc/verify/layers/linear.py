@@ -39,7 +39,7 @@ class GatedDeltaNetLayer(RecurrentLayer):
         kind, share = self.kind, self.kind.n_heads // self.n_k_heads
         qkv = torch.cat((self.W_q(x), self.W_k(x), self.W_v(x)), -1)
         keys, values = self.n_k_heads * kind.d_head, kind.n_heads * kind.d_v
-        q, k, v = silu(self.conv(qkv, state, kind.d_conv)).split((keys, keys, values), -1)
+        q, k, v = silu(self.conv(qkv, state)).split((keys, keys, values), -1)
         q, k = (
             normalize(t.unflatten(-1, (self.n_k_heads, -1)).float(), dim=-1).repeat_interleave(share, 2) for t in (q, k)
         )
@@ -97,11 +97,10 @@ class ShortConvolutionLayer(RecurrentLayer):
 
     def __init__(self, kind: ShortConvolution, d_model: int) -> None:
         super().__init__()
-        self.d_conv = kind.d_conv
         self.W_in = nn.Linear(d_model, 3 * kind.d_inner, bias=kind.conv_bias)
         self.conv = Convolution(kind.d_inner, kind.d_conv, kind.conv_bias)
         self.W_out = nn.Linear(kind.d_inner, d_model, bias=kind.conv_bias)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         gate_in, gate_out, inner = self.W_in(x).chunk(3, -1)
-        return project(self.W_out, gate_out * self.conv(gate_in * inner, state, self.d_conv))
+        return project(self.W_out, gate_out * self.conv(gate_in * inner, state))

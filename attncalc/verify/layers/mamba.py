@@ -13,7 +13,7 @@ class MambaLayer(RecurrentLayer):
 
     def __init__(self, kind: Mamba, d_model: int) -> None:
         super().__init__()
-        width, self.d_conv = kind.d_inner, kind.d_conv
+        width = kind.d_inner
         self.parts = (kind.dt_rank, kind.d_state, kind.d_state)
         self.W_in = nn.Linear(d_model, 2 * width, bias=kind.proj_bias)
         self.conv = Convolution(width, kind.d_conv, kind.conv_bias)
@@ -26,7 +26,7 @@ class MambaLayer(RecurrentLayer):
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         inner, gate = self.W_in(x).chunk(2, -1)
-        inner = silu(self.conv(inner, state, self.d_conv))
+        inner = silu(self.conv(inner, state))
         parts = self.W_x(inner).split(self.parts, -1)
         if self.dt_b_c_norms is not None:
             gains = self.dt_b_c_norms.split(self.parts)
@@ -60,7 +60,7 @@ class Mamba2Layer(RecurrentLayer):
     def forward(self, x: Tensor, state: State) -> Tensor:
         heads, groups = self.kind.n_heads, self.kind.n_groups
         gate, inner, dt = self.W_in(x).split(self.parts, -1)
-        inner, b, c = silu(self.conv(inner, state, self.kind.d_conv)).split(self.inner, -1)
+        inner, b, c = silu(self.conv(inner, state)).split(self.inner, -1)
         inner = inner.unflatten(-1, (heads, -1)).float()
         b, c = (t.unflatten(-1, (groups, -1)).repeat_interleave(heads // groups, 2).float() for t in (b, c))
         dt_bias, a_log, d = self.dt_A_D.float()

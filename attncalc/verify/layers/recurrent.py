@@ -64,12 +64,15 @@ class Convolution(nn.Module):
         self.weight = nn.Parameter(torch.zeros(channels, d_conv))
         self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
 
-    def forward(self, x: Tensor, state: State, keep: int) -> Tensor:
-        """Map (B, S, channels) to (B, S, channels); the state keeps the last `keep` columns, d_conv or d_conv - 1."""
+    def forward(self, x: Tensor, state: State) -> Tensor:
+        """Map (B, S, channels) to (B, S, channels); the state keeps the d_conv - 1 columns that the next token needs.
+
+        transformers' classes keep d_conv columns.
+        """
         new, d_conv = x.transpose(1, 2), self.weight.shape[1]
-        columns = torch.cat((state.get("convolution", new, *new.shape[:2], keep), new), -1)
+        columns = torch.cat((state.get("convolution", new, *new.shape[:2], d_conv - 1), new), -1)
         state.tensors["convolution"] = columns[..., new.shape[-1] :].clone()
-        windows = columns[..., keep + 1 - d_conv :].unfold(-1, d_conv, 1)
+        windows = columns.unfold(-1, d_conv, 1)
         y = (windows * self.weight[:, None]).sum(-1).transpose(1, 2)
         return y if self.bias is None else y + self.bias
 

@@ -27,7 +27,6 @@ class RgLruLayer(RecurrentLayer):
 
     def __init__(self, kind: RgLru, d_model: int) -> None:
         super().__init__()
-        self.d_conv = kind.d_conv
         self.W_x, self.W_y = (nn.Linear(d_model, kind.d_inner) for _ in range(2))
         self.conv = Convolution(kind.d_inner, kind.d_conv, bias=True)
         self.W_input_gate, self.W_recurrent_gate = (
@@ -38,7 +37,7 @@ class RgLruLayer(RecurrentLayer):
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         is_start = not state.tensors
-        inner = self.conv(self.W_x(x), state, self.d_conv - 1)
+        inner = self.conv(self.W_x(x), state)
         log_decay = -8 * torch.sigmoid(self.W_recurrent_gate(inner)).float() * softplus(self.decay.float())
         decay, scale = torch.exp(log_decay), torch.sqrt(1 - torch.exp(2 * log_decay))
         if is_start:
