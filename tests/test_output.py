@@ -119,11 +119,44 @@ def test_writing_to_a_symlink_writes_its_target(ask: Ask, tmp_path: Path) -> Non
     assert (tmp_path / "real.json").exists()
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="this system has no /dev/null")
-def test_a_device_is_not_overwritten(ask: Ask) -> None:
-    answer = ask("kv", "gpt2", "-o", "/dev/null", "--force")
-    assert answer.code == 2
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_pipe_or_a_device_is_written_directly(ask: Ask, tmp_path: Path) -> None:
+    assert ask("kv", "gpt2", "-o", "/dev/null") == (0, "", "")
+    assert ask("kv", "gpt2", "--json", "-o", "/dev/null", "--force") == (0, "", "")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    full = ask("kv", "gpt2", "-o", "/dev/full").error
+    assert full.startswith("error: /dev/full: no space left on device\n")
+    link = tmp_path / "link"
+    link.symlink_to("/dev/null")
+    assert ask("kv", "gpt2", "-o", str(link)).code == 0
+    assert [link] == list(tmp_path.iterdir())
+    assert link.is_symlink()
+
+
+@each(
+    ("line", "of_pipe"),
+    [
+        ("attncalc kv gpt2 -o /dev/stdout", "attncalc kv gpt2 | cat"),
+        ("attncalc kv gpt2 --json -o /dev/stdout | cat", "attncalc kv gpt2 --json"),
+        ("attncalc sweep gpt2 -c 256,512 -o /dev/stdout", "attncalc sweep gpt2 -c 256,512"),
+        ("attncalc kv gpt2 -o /dev/stdout > f; attncalc kv gpt2 -o /dev/stdout >> f; cat f", "cat f"),
+        ("mkfifo p.csv; cat p.csv & attncalc kv gpt2 -o p.csv; wait", "attncalc kv gpt2 --format csv"),
+        ("attncalc kv gpt2 -o /dev/stdout | true", "true"),
+        ("attncalc sweep gpt2 -c 1:400:1 -o /dev/stdout | head -1", "attncalc sweep gpt2 -c 1:400:1 | head -1"),
+    ],
+)
+def test_a_descriptor_gets_what_a_pipe_gets(
+    line: str, of_pipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = shell(line)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout == shell(of_pipe).stdout
+
+
+def test_a_file_is_written_in_a_folder_that_exists(ask: Ask, tmp_path: Path) -> None:
+    assert "no such file or directory" in ask("kv", "gpt2", "-o", str(tmp_path / "no" / "x.json")).error
+    assert "not a file that can be written" in ask("kv", "gpt2", "-o", str(tmp_path)).error
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -96,6 +99,24 @@ def goes_to_file(output: Path | None) -> TypeGuard[Path]:
     return output is not None and str(output) != "-"
 
 
+def descriptor_of(output: Path) -> int | None:
+    """Return the number of a descriptor of this process that a path names, as 1 of /dev/stdout; None for another."""
+    named = {"/dev/stdout": 1, "/dev/stderr": 2}
+    match = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d{1,9})", str(output))
+    return int(match[1]) if match else named.get(str(output))
+
+
+def is_stream(output: Path) -> bool:
+    """Return whether a path leads to a pipe or a device, or is a descriptor: it is no file to make anew."""
+    if descriptor_of(output) is not None:
+        return True
+    try:
+        mode = os.stat(output).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
 def choose_format(name: str | None, output: Path | None) -> Format:
     """Return the format of that name, or the one that the suffix of `output` stands for, or the default.
 
@@ -119,14 +140,14 @@ def choose_row_format(name: str | None, output: Path | None, *, on_terminal: boo
 def _chosen(
     name: str | None, output: Path | None, formats: Mapping[str, Format], suffixes: Sequence[str]
 ) -> Format | None:
-    """Return the format of a name or of a suffix; None for standard output. An error lists `suffixes`."""
+    """Return the format of a name or a suffix; None for standard output or a stream. An error lists `suffixes`."""
     if name is not None:
         name = next((known.name for known in formats.values() if f".{name}" in known.suffixes), name)  # 'md'
         if name not in formats:
             hint = did_you_mean(name, formats)
             raise BadValueError(f"unknown format '{truncate(name)}'", f"{hint}known formats: {', '.join(formats)}")
         return formats[name]
-    if not goes_to_file(output):
+    if not goes_to_file(output) or (not output.suffix and is_stream(output)):
         return None
     for known in formats.values():
         if output.suffix.lower() in known.suffixes:

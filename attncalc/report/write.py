@@ -3,7 +3,7 @@
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import UnsupportedOperation
@@ -13,7 +13,7 @@ from typing import IO, Any
 from ..errors import AttncalcError
 from ..units import truncate
 from .characters import printable
-from .formats import choose_format, goes_to_file
+from .formats import choose_format, descriptor_of, goes_to_file, is_stream
 from .lists import screen_rows, screen_width, tell
 from .notes import ALERTS
 from .report import Report
@@ -65,8 +65,8 @@ def tell_alerts(report: Report) -> None:
 
 
 def tell_written(file: Path) -> None:
-    """Name a file that was written, to a person at a terminal; a script's standard error stays empty."""
-    if sys.stderr is not None and sys.stderr.isatty():
+    """Name a file that was written, and no pipe, to a person at a terminal; a script's standard error stays empty."""
+    if sys.stderr is not None and sys.stderr.isatty() and os.path.isfile(file):
         tell(f"wrote {truncate(file)}")
 
 
@@ -76,7 +76,8 @@ def deliver(text: str | bytes, output: Path | None, *, force: bool, tabs: bool =
     Raises AttncalcError if `force` comes without a file, or if the file cannot be saved.
     """
     if goes_to_file(output):
-        save(text, output, force=force, tabs=tabs)
+        with suppress(BrokenPipeError):  # its reader has read enough
+            save(text, output, force=force, tabs=tabs)
         tell_written(output)
     elif force:
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
@@ -136,35 +137,53 @@ def is_same_file(one: Path, other: Path) -> bool:
 def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[IO[Any]]:
     """Yield a file that gets the name `output` when the block ends; if the block raises an error, there is no file.
 
-    Raises AttncalcError if the file exists and `force` is false, or if it cannot be written.
+    What is written to a pipe or a device is there at once. Raises AttncalcError if the file exists and `force` is
+    false, or if it cannot be written; BrokenPipeError if the pipe's reader is gone.
     """
+    text: dict[str, Any] = {} if is_binary else {"encoding": "utf-8", "newline": "\n"}
     try:
-        target = Path(os.path.realpath(output))
-        if target.exists() and not target.is_file():
-            raise AttncalcError(f"{truncate(output)}: not a file that can be written", "name a new file after -o")
-        if target.exists() and not force:  # before the work; the link below fails if it appears meanwhile
-            raise FileExistsError
-        mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
-        # The name is known before the file exists, so that a signal in between leaves nothing.
-        temporary = target.parent / f".{target.name[:50]}.{os.urandom(6).hex()}"
-        text: dict[str, Any] = {} if is_binary else {"encoding": "utf-8", "newline": "\n"}
-        try:
-            # Until it is complete, only its owner may read it.
-            private = partial(os.open, mode=0o600)
-            with open(temporary, "xb" if is_binary else "x", opener=private, **text) as file:
+        if is_stream(output):
+            number = descriptor_of(output)
+            with open(output if number is None else os.dup(number), "wb" if is_binary else "w", **text) as file:
                 yield file
-            os.chmod(temporary, mode)
-            if force:
-                os.replace(temporary, target)
-            else:
-                _rename_to_new(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        else:
+            with _whole_file(output, force, "xb" if is_binary else "x", text) as file:
+                yield file
     except FileExistsError:
         raise AttncalcError(f"{truncate(output)}: already exists", "--force overwrites it") from None
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "cannot be written").lower()
         raise AttncalcError(f"{truncate(output)}: {reason}", "name a file in a folder you can write to") from None
+
+
+@contextmanager
+def _whole_file(output: Path, force: bool, opened: str, text: Mapping[str, Any]) -> Iterator[IO[Any]]:
+    """Yield a file that gets its name when the block ends, as `new_file`; `opened` is the mode of `open`.
+
+    Raises OSError if it exists and `force` is false, or if it cannot be written.
+    """
+    target = Path(os.path.realpath(output))
+    if target.exists() and not target.is_file():
+        raise AttncalcError(f"{truncate(output)}: not a file that can be written", "name a new file after -o")
+    if target.exists() and not force:  # before the work; the link below fails if it appears meanwhile
+        raise FileExistsError
+    mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
+    # The name is known before the file exists, so that a signal in between leaves nothing.
+    temporary = target.parent / f".{target.name[:50]}.{os.urandom(6).hex()}"
+    try:
+        # Until it is complete, only its owner may read it.
+        private = partial(os.open, mode=0o600)
+        with open(temporary, opened, opener=private, **text) as file:
+            yield file
+        os.chmod(temporary, mode)
+        if force:
+            os.replace(temporary, target)
+        else:
+            _rename_to_new(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _rename_to_new(temporary: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def write_sweep(
     else:
         rows = rows_of(sweep, form, _checked(sweep, watch.watched(_rows(sweep, jobs, form.escape)), failures))
         if goes_to_file(output):
-            with new_file(output, force=force, is_binary=form.is_binary) as file:
+            # of a pipe the reader may have read enough
+            with suppress(BrokenPipeError), new_file(output, force=force, is_binary=form.is_binary) as file:
                 form.write(rows, file)
             tell_written(output)
         else:
