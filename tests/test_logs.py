@@ -374,3 +374,33 @@ def test_slots_with_a_unified_cache_share_one_context(ask: Ask) -> None:
     words = ("--gpu", "rtx-5090", "--engine", "llamacpp", "-c", "131072", "-np", "4", "-kvu", "--kv-dtype", "q8_0")
     lines = ask("fit", str(MODELS / "qwen3.5-27b.json"), "--weights-dtype", "q4_k_m", *words, "--json").document
     assert any("size = 4352.00 MiB (131072 cells" in line for line in lines["log_lines"])
+
+
+FP8_CHECKPOINT = """vllm serve {name} --tensor-parallel-size 4 --max-model-len 40960
+INFO 09-24 19:58:12 [gpu_worker.py:298] Available KV cache memory: {memory} GiB
+INFO 09-24 19:58:12 [kv_cache_utils.py:864] GPU KV cache size: {tokens} tokens
+INFO 09-24 19:58:12 [kv_cache_utils.py:868] Maximum concurrency for 40,960 tokens per request: {times}x
+"""
+"""A start of Qwen3-235B-A22B in fp8: weights of 55.12 GiB on each of 4 GPUs, and 109.55 GiB in bf16."""
+
+
+@pytest.mark.parametrize("model", [(), ("qwen3-235b-a22b",)])
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-235B-A22B-FP8", "RedHatAI/Qwen3-235B-A22B-FP8-dynamic"])
+def test_a_log_that_agrees_has_one_verdict(ask: Ask, tmp_path: Path, name: str, model: tuple[str, ...]) -> None:
+    """The dtype in the checkpoint's name is that of the weights also beside the memory of the log."""
+    file = tmp_path / "server.log"
+    file.write_text(FP8_CHECKPOINT.format(name=name, memory="9.90", tokens="220,816", times="5.39"))
+    shown = ask("fit", *model, "--log", str(file), "--gpu", "h100")
+    assert (shown.code, "warning" in shown.out) == (0, False)
+    answer = ask("fit", *model, "--log", str(file), "--gpu", "h100", "--json").document
+    assert (answer["fits"], answer["verdict"], answer["agrees"]) == (True, "fits", True)
+    assert answer["launch_command"].startswith(f"vllm serve {name} --max-model-len 40960 --tensor-parallel-size 4")
+
+
+def test_a_start_with_more_memory_than_expected_did_start(ask: Ask, tmp_path: Path) -> None:
+    """20 GiB are more than the 13.2 that an H100 is expected to leave: 20 * 2^30 // 770,048 * 16 tokens."""
+    file = tmp_path / "server.log"
+    given = FP8_CHECKPOINT.format(name="Qwen/Qwen3-235B-A22B-FP8", memory="20.00", tokens="446,208", times="10.89")
+    file.write_text(given)
+    answer = ask("fit", "--log", str(file), "--gpu", "h100")
+    assert "does not start" not in answer.out + answer.err

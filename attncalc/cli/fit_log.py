@@ -83,7 +83,9 @@ def read_logged_request(
     _note_others(log, merged["gpu"])
     # without it in the log, the command has the repository that was typed: a preset may be of several
     typed = served_fields(named.model, model, options) if named.model and not log.served else {}
-    return log, fit_request(model, merged, {"served_model": log.served, **typed}, is_logged=True)
+    is_stored_so = log.checkpoint_dtype is not None and merged.get("weights_dtype") == log.checkpoint_dtype
+    served = {"served_model": log.served, "checkpoint": log.served if is_stored_so else None, **typed}
+    return log, fit_request(model, merged, served, is_logged=True)
 
 
 def _read_log(path: Path, named: NamedModel, options: FitOptions) -> tuple[StartupLog, FitOptions]:

@@ -243,6 +243,8 @@ class Deployment:
 
         vLLM does not compare them: with --kv-cache-memory-bytes it skips profiling, and runs out of memory.
         """
+        if self.resolved.request.has_started:
+            return None
         tightest, size = budget_without_kv_memory(self.resolved), self.resolved.request.kv_memory or 0
         if not (tightest and tightest.weights and tightest.memory) or size <= tightest.kv_memory_high:
             return None

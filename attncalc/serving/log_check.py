@@ -205,7 +205,12 @@ def _comparison(request: FitRequest, log: StartupLog, *, guessed: bool) -> LogCo
     memory, checks = resolved.engine.log_checks(log, cache_layout, resolved.args, resolved.workload.context)
     memory_request = without_gpu(request, memory.printed if memory else 0)
     if memory:
-        memory_request = dataclasses.replace(memory_request, gpu=request.gpu)
+        memory_request = dataclasses.replace(
+            memory_request,
+            gpu=request.gpu,
+            weights_dtype=request.weights_dtype if request.gpu else None,
+            has_started=log.refusal is None,
+        )
         if resolved.engine.splits_by_layer:  # the memory is that of all layers, also of those on the host
             memory_request = memory_request.with_engine_args(n_gpu_layers=None)
     return LogComparison(memory_request, memory, checks, tuple(_estimates(request, log, memory)), guessed)

@@ -89,6 +89,7 @@ class FitRequest(Keeper):
         gpus: Their number; by default as many as hold the model once.
         gpus_there: How many there are, if `gpus` uses fewer of them.
         kv_memory: Bytes for the cache on one device, as an engine reported them.
+        has_started: Whether a log shows that the engine started with this memory for the cache.
         tp: Tensor-parallel devices; by default `gpus` divided by `pp`, and 1 without a GPU.
         pp: Pipeline stages.
         dcp: Decode-context-parallel devices.
@@ -125,6 +126,7 @@ class FitRequest(Keeper):
     gpus: int | None = None
     gpus_there: int | None = None
     kv_memory: int | None = None
+    has_started: bool = False
     tp: int | None = None
     pp: int = 1
     dcp: int = 1
