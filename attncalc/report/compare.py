@@ -165,20 +165,22 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
 
 
 def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
-    """Return a comparison with its `fail_if`: every condition on each model after the first, which is the baseline.
+    """Return a comparison with its `fail_if`: every limit is tested on every row, as in a sweep.
 
-    A single model is checked itself, as released. Each context is checked on its own. Raises AttncalcError if a figure
-    is unknown or does not apply, or a limit is in another unit or lacks a baseline.
+    A change is from the first of several models, so it is tested on the others. Each context is tested on its own.
+    Raises AttncalcError if a figure is unknown or does not apply, or a limit is in another unit or lacks a baseline.
     """
-    rows = [(facts, {f.name: f for f in figures}) for facts, figures in report.layers if facts["released"]]
-    per_model = len({facts["context"] for facts, _ in rows})
-    others = rows[per_model:]
-    baselines = [figures for _, figures in rows[:per_model]] if others else [None] * per_model
+    rows = [(facts, {f.name: f for f in figures}) for facts, figures in report.layers]
+    contexts = len({facts["context"] for facts, _ in rows})
+    has_baseline = sum(facts["released"] for facts, _ in rows) > contexts
     tested = []
-    for i, (facts, figures) in enumerate(others or rows):
-        model = facts["name"] if others else report.model["name"]
-        label = f"{model} at context {facts['context']}" if per_model > 1 else model
-        for outcome in checks_of(conditions, figures, baselines[i % per_model]):
+    for i, (facts, figures) in enumerate(rows):
+        name, model = facts["name"], facts["name"] if has_baseline else report.model["name"]
+        label = name if name == model else f"{model} as {name}"
+        label = f"{label} at context {facts['context']}" if contexts > 1 else label
+        baseline = rows[i % contexts][1] if has_baseline else None
+        limits = [one for one in conditions if not (one.sign and has_baseline and i < contexts)]
+        for outcome in checks_of(limits, figures, baseline):
             tested.append((label, model, facts["context"], outcome))
     return with_outcomes(report, tested)
 

@@ -197,11 +197,11 @@ def _named(condition: Condition, figures: Collection[str]) -> Condition:
 
 
 def limited(report: Report, conditions: Sequence[Condition]) -> Report:
-    """Return a report with each condition tested on its figures; one of each kind of layer is tested for every kind.
+    """Return a report with each condition tested on its figures, of every kind of layer and of every engine.
 
     Raises AttncalcError as `checks_of` does.
     """
-    figures = report.figures
+    figures = report.all_figures if report.has_answers else report.figures
     if (verdict := report.extra.get(_VERDICT)) in _VERDICTS:
         figures = (*figures, Figure(_VERDICT, "verdict", Quantity(_VERDICTS.index(verdict)), NO_UNIT))
     by_name = {figure.name: figure for figure in figures}

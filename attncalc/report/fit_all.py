@@ -89,6 +89,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
             *shown_notes(notes[1:], first, bounds if roofline else None, full=full, more=()),
         ),
         draw=lambda: _picture(engines, verdict),
+        has_answers=True,
     )
 
 

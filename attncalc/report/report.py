@@ -153,6 +153,8 @@ class Report(NamedTuple):
     fail_if: tuple[Mapping[str, Any], ...] = ()  # the conditions of --fail-if and what they were tested on, for JSON
     # Returns what --plot draws; `picture` calls it, since most screens are printed without
     draw: Callable[[], Picture | None] = lambda: None
+    # Whether `layers` are answers of their own, such as engines, so that --fail-if is tested on each
+    has_answers: bool = False
     unexplained: frozenset[str] = frozenset()  # names of figures that --explain leaves out, as the screen does
 
     @property
