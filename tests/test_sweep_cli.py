@@ -162,13 +162,9 @@ def test_parquet_has_every_row(ask: Ask, tmp_path: Path) -> None:
     assert ask(*COMMAND, "-o", str(file)).code == 0
     table = parquet.read_table(file)
     assert table.to_pylist() == ROWS
-    assert [str(table.schema.field(name).type) for name in ("model", "fits", "kv_cache", "concurrency", "error")] == [
-        "string",
-        "bool",
-        "int64",
-        "double",
-        "string",
-    ]
+    assert [
+        str(table.schema.field(name).type) for name in ("model", "verdict", "kv_cache", "concurrency", "error")
+    ] == ["string", "string", "int64", "double", "string"]
     assert parquet.ParquetFile(file).metadata.num_rows == len(ROWS)
 
 
@@ -281,8 +277,8 @@ def test_a_sweep_without_a_context_names_that_of_each_row(ask: Ask) -> None:
 def test_one_axis_is_a_table_of_the_main_figures(ask: Ask) -> None:
     answer = ask("sweep", "llama2-70b", "-c", "1K,2K", "--format", "table")
     assert [line.split() for line in answer.out.splitlines()[-2:]] == [
-        ["1,024", "320", "320", "68.98", "142.10", "140.11"],
-        ["2,048", "640", "320", "68.98", "286.95", "142.80"],
+        ["1,024", "320", "320", "68.98", "141.56", "140.11"],
+        ["2,048", "640", "320", "68.98", "285.88", "142.80"],
     ]
     fits = ask("sweep", "llama2-70b", "-c", "1K,2K", "--gpu", "2xh100", "--format", "table")
     assert max(map(len, fits.out.splitlines())) <= 80

@@ -38,7 +38,7 @@ def test_rows_are_kept_sorted_and_cut(operator: str, batch: int, sort: str | Non
 @each(("where", "expected"), [
     (["verdict == fits"], {"h200"}),
     (["verdict != fits"], {"h100-80gb", "l4"}),
-    (["fits == yes", "weights > 10GiB"], {"h200"}),
+    (["verdict == FITS", "weights > 10GiB"], {"h200"}),
     (["gpu == l4"], {"l4"}),
     (["kv_memory >= 1TiB"], set()),
 ])  # fmt: skip
@@ -104,6 +104,29 @@ def test_a_selection_is_a_table_of_80_columns(ask: Ask) -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_the_verdict_of_a_row_is_that_of_fit(ask: Ask) -> None:
+    """An H100 leaves room for 0.69 requests with the expected memory: they may fit."""
+    words = ("llama3.1-70b", "--gpu", "h100", "--tp", "2", "-c", "8K", "--json")
+    (row,) = ask("sweep", *words).document["rows"]
+    answer = ask("fit", *words).document
+    assert (
+        (row["verdict"], row["max_batch"]) == (answer["verdict"], answer["values"]["max_batch"]) == ("may_not_fit", 0)
+    )
+    assert "fits" not in row
+    assert "tip: did you mean 'verdict'?" in ask("sweep", *words, "--where", "fits == yes").err
+
+
+def test_the_flops_of_a_prefill_are_those_of_its_time(ask: Ask) -> None:
+    """At 989.4 TFLOP/s; a server computes the logits of the last token of each sequence."""
+    words = ("sweep", "llama3.1-8b", "--gpu", "h100", "-c", "8K", "-b", "4", "--json")
+    (row,) = ask(*words, "--columns", "flops_prefill,prefill_time_bound,flops_total").document["rows"]
+    assert row["prefill_time_bound"] == pytest.approx(row["flops_prefill"] / 989.4e12, rel=1e-3)
+    # the logits of 8,191 tokens more: 2 * d_model 4,096 * vocabulary 128,256
+    assert row["flops_total"] - row["flops_prefill"] == 4 * 8191 * 2 * 4096 * 128_256
+    figures = ask("compare", "llama3.1-8b", "-c", "8K", "-b", "4", "--json").document
+    assert row["flops_prefill"] in [figure["value"] for figure in figures["results"]]
+
+
 @each(("words", "message"), [
     ("--where kv_cache", "--where 'kv_cache' is not a condition"),
     ("--where", "--where"),
@@ -113,6 +136,8 @@ def test_a_selection_is_a_table_of_80_columns(ask: Ask) -> None:
     ("--where=context>1 --fail-if=verdit==fits", "--fail-if: there is no column 'verdit'"),
     ("--fail-if=verdit==fits --gpu h200", "--fail-if: there is no column 'verdit'"),
     ("--sort nothing", "--sort: there is no column 'nothing'"),
+    ("--where=fits==yes --gpu h200", "--where: there is no column 'fits'"),
+    ("--columns fits --gpu h200", "--columns: there is no figure 'fits'"),
     ("--sort verdict", "--sort: there is no column 'verdict'"),
     ("--top 0", "--top: '0' is not a whole number"),
     ("--fewest-gpus --gpu h200 --tp 2", "--fewest-gpus needs --gpu, and no --gpus"),

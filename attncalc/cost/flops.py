@@ -135,7 +135,25 @@ def prefill_and_decode(model: ModelSpec, workload: Workload) -> tuple[Quantity, 
     """
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     decode = dataclasses.replace(workload, phase="decode", new=1)
-    return flops(model, prefill).total, flops(model, decode).total if model.main.has_cache else None
+    return prefill_flops(model, prefill), flops(model, decode).total if model.main.has_cache else None
+
+
+def prefill_flops(model: ModelSpec, prefill: Workload, *, with_head: bool = True) -> Quantity:
+    """Return the FLOPs of a prefill, with logits only for the last token of each sequence.
+
+    `flops` has those of a forward pass, with logits for every token. An encoder has no next token.
+    """
+    counted = flops(model, prefill)
+    head = counted.head
+    if model.main.has_cache:
+        head = head_flops(model, dataclasses.replace(prefill, phase="decode", new=1))
+    parts = {
+        "flops_layers": (counted.projections + counted.scores + counted.mlp, "FLOP of the layers"),
+        "flops_head": (head, "FLOP of the logits of each sequence's last token"),
+    }
+    if not with_head:
+        del parts["flops_head"]
+    return sum_named(parts)
 
 
 def _sum_over_groups(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:

@@ -19,7 +19,9 @@ from .report import Figure
 
 _NO_DECODE = "for an encoder, which has no decode step"
 STEPS = FigureRows(
-    flops_prefill=FigureRow("prefill", FLOP, "a prefill of the whole context", title="FLOPs of a prefill"),
+    flops_prefill=FigureRow(
+        "prefill", FLOP, "a prefill of the whole context, with logits of the last token", title="FLOPs of a prefill"
+    ),
     flops_decode=FigureRow("one decode step", FLOP, "one decode step", _NO_DECODE, title="FLOPs of a decode step"),
 )
 FIGURES = FigureRows(

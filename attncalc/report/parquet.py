@@ -35,8 +35,6 @@ def write(rows: Rows, file: IO[bytes]) -> None:
 
 
 def _type(pyarrow: Any, name: str, unit: str | None) -> Any:
-    if name == "fits":
-        return pyarrow.bool_()
     if unit is None:
         return pyarrow.string()
     is_ratio = name in _RATIOS or unit in (SECONDS, PER_SECOND) or name.endswith("flop_per_byte")

@@ -15,7 +15,7 @@ from typing import Literal
 
 from ..cost.common import compute_dtype, sum_named
 from ..cost.experts import Routing
-from ..cost.flops import flops, head_flops
+from ..cost.flops import flops, prefill_flops
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
@@ -202,19 +202,10 @@ def prefill_step(
     `model` is one device's share. `cached` tokens of each sequence, fewer than the context, are in the cache already.
     """
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context - cached)
-    counted = flops(model, prefill)
-    head = counted.head
-    if model.main.has_cache:  # a server needs the next token of each sequence, not those of the prompt
-        head = head_flops(model, dataclasses.replace(prefill, phase="decode", new=1))
-    parts: dict[str, tuple[int, str]] = {
-        "flops_layers": (counted.projections + counted.scores + counted.mlp, "FLOP of the layers"),
-        "flops_head": (head, "FLOP of the logits of each sequence's last token"),
-    }
     # Every token of the prompt picks experts: as many as the decode step of a batch of that size.
     tokens = dataclasses.replace(prefill, batch=workload.batch * prefill.new)
-    if not with_head:
-        del parts["flops_head"]
-    return _step(model, prefill, tokens, sum_named(parts), machine, routing, stages=machine.config.stages)
+    flop_total = prefill_flops(model, prefill, with_head=with_head)
+    return _step(model, prefill, tokens, flop_total, machine, routing, stages=machine.config.stages)
 
 
 def decode_step(model: ModelSpec, workload: Workload, machine: Machine, routing: Routing = "fewest") -> Step:

@@ -1,6 +1,6 @@
 """The columns of a sweep: figures under the names that they have in JSON, and what computes each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..errors import AttncalcError, did_you_mean
 from ..report import compare_rows, fit_figures, flops, kv, memory, params, roofline, train, users
@@ -32,8 +32,8 @@ PASS = _units(flops.FIGURES)
 """Figures of `attncalc flops`."""
 MEMORY = _units(memory.FIGURES)
 """Figures of `attncalc memory`."""
-VERDICT: dict[str, str | None] = {"fits": None, "verdict": None}
-"""What `attncalc fit` decides: columns that are not numbers."""
+VERDICT: dict[str, str | None] = {"verdict": None}
+"""What `attncalc fit` decides, a column that is no number: 'fits', 'may_not_fit' or 'does_not_fit'."""
 FIT = {
     **{name: unit for name, unit in _units(fit_figures.FIGURES).items() if name not in WEIGHTS},
     "replicas": NO_UNIT,
@@ -55,7 +55,7 @@ OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **BOUNDS, **USERS, **NEED}
 COST_DEFAULTS = ("kv_cache", "kv_cache_per_token", "params_total", "flops_prefill", "flops_decode")
 FIT_DEFAULTS = (
     *COST_DEFAULTS,
-    *("fits", "verdict", "weights", "kv_memory", "kv_memory_low", "kv_memory_high", "kv_tokens", "concurrency"),
+    *("verdict", "weights", "kv_memory", "kv_memory_low", "kv_memory_high", "kv_tokens", "concurrency"),
     *("max_batch", "max_context", "replicas", "concurrency_all_replicas", "max_batch_all_replicas"),
     *("kv_tokens_all_replicas", "prefill_time_bound", "decode_time_bound", "decode_tokens_per_second_bound"),
 )
@@ -80,9 +80,14 @@ def read_train_columns(
     columns = _names(names)
     for name in columns:
         if name not in {**TRAIN, **AXES}:
-            tip = f"{did_you_mean(name, TRAIN)}with --train the names in the JSON of train are known, as allocated"
+            tip = f"{hint(name, TRAIN)}with --train the names in the JSON of train are known, as allocated"
             raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return the beginning of a tip: which known column a name that there is not may mean."""
+    return "did you mean 'verdict'? " if name in ("fits", "fit") else did_you_mean(name, known)
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -107,9 +112,8 @@ def read_columns(
             raise AttncalcError(f"--columns {name} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb")
         if name not in {**COSTS, **WEIGHTS, **OF_FIT, **AXES} and not name.startswith("params_"):
             known = columns_of(with_fit=with_fit)
-            hint = did_you_mean(name, known)
             commands = "kv, params, flops, memory, compare and fit"
-            tip = f"{hint}the names in the JSON of {commands} are known, as {', '.join(known[:3])}"
+            tip = f"{hint(name, known)}the names in the JSON of {commands} are known, as {', '.join(known[:3])}"
             raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
 

@@ -199,7 +199,7 @@ class Fits:
 def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {figure.name: figure.value for figure in fit_figures(Answer(result), searched=names)}
     resolved = result.resolved
-    values |= {"fits": result.fits, "verdict": result.verdict, "replicas": resolved.replicas, "gpus": resolved.gpus}
+    values |= {"verdict": result.verdict, "replicas": resolved.replicas, "gpus": resolved.gpus}
     return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}
 
 
@@ -220,5 +220,5 @@ class Trains:
         request = request._replace(price=price and float(price))
         of = request_answer(request, with_changes=False, plain=True)
         values: dict[str, Any] = {figure.name: figure.value for figure in train_figures(of)}
-        values |= {"verdict": of.result.verdict, "fits": of.result.fits, "price": of.time and of.time.money}
+        values |= {"verdict": of.result.verdict, "price": of.time and of.time.money}
         return tuple([values[name] for name in self._columns])

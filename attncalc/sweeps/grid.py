@@ -179,8 +179,6 @@ def _texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
 def _text(value: Any, unit: str | None) -> str:
     if value is None:
         return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, float):
         return quotient(value, unit) if unit == SECONDS else number(value)
     if isinstance(value, int):

@@ -6,15 +6,15 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError
 from ..records import NamedTuple
 from ..report.fail_if import OPERATORS, Condition, parse_condition
 from ..units import truncate
+from .columns import hint
 
 _TEXT = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<operator>[=!]=)\s*(?P<text>[^\s=].*?)\s*")
 _EXAMPLE = "write NAME OP VALUE, as 'verdict == fits' or 'concurrency >= 8'"
 _FAIL_IF = "--fail-if"
-_YES = {"yes": True, "true": True, "no": False, "false": False}
 
 
 class Text(NamedTuple):
@@ -25,10 +25,10 @@ class Text(NamedTuple):
     text: str
 
     def holds(self, value: Any) -> bool:
-        wanted: Any = _YES.get(self.text.lower()) if isinstance(value, bool) else self.text.lower().replace(" ", "_")
-        if isinstance(value, str):
-            value = value.lower().replace(" ", "_")  # MAY NOT FIT is may_not_fit
-        return value is not None and (value == wanted) == (self.operator == "==")
+        if value is None:
+            return False
+        wanted, found = (str(text).lower().replace(" ", "_") for text in (self.text, value))  # MAY NOT FIT
+        return (found == wanted) == (self.operator == "==")
 
 
 class Selection(NamedTuple):
@@ -79,7 +79,7 @@ def read_selection(
         if name not in names and not name.startswith("params_"):
             is_limit = name not in (column, *(condition.name for condition in conditions))
             option = "--sort" if name == column else _FAIL_IF if is_limit else "--where"
-            tip = f"{did_you_mean(name, names)}columns are those of --columns, and the options that vary"
+            tip = f"{hint(name, names)}columns are those of --columns, and the options that vary"
             raise AttncalcError(f"{option}: there is no column '{truncate(name)}'", tip)
     return selection
 
