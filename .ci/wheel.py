@@ -42,7 +42,7 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (0, "fit llama3-8b --gpu h100 --engine sglang"),
     (0, "fit llama3-8b --gpu h100 --engine llamacpp"),
     (0, "fit llama3-8b --gpu h100 --engine all --json"),
-    (0, "fit llama3-8b --gpu h100 --prompt 4K --output 1K"),
+    (0, "fit llama3-8b --gpu h100 --prompt 4K --output-len 1K"),
     (0, "gpus"),
     (0, "gpus h100 --json"),
     (0, "presets"),

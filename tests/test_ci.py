@@ -1,12 +1,15 @@
-"""What continuous integration runs: every Python and system that the package names, with pinned tools."""
+"""What continuous integration runs: every Python and system that the package names, with pinned tools; the Action."""
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from asking import REPOSITORY
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -15,10 +18,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest needs it too
 
-REPOSITORY = Path(__file__).parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
 WORKFLOW: dict[str, Any] = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+ACTION: dict[str, Any] = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
 PINS = [
     Requirement(line)
     for line in (REPOSITORY / ".ci/constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -79,3 +82,40 @@ def test_the_hooks_run_the_tools_that_are_installed() -> None:
     hooks = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     assert [repository["repo"] for repository in hooks["repos"]] == ["local"]
     assert {hook["language"] for hook in hooks["repos"][0]["hooks"]} == {"system"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the step is for bash")
+@pytest.mark.parametrize(
+    ("arguments", "fail_if", "code", "out", "error"),
+    [
+        ("kv gpt2 -c 1K --get kv_cache", "", 0, "75497472\n", ""),  # 12 layers * 1024 tokens * 2 * 12 heads * 64 * 2 B
+        ("kv gpt2 -c 1K --get kv_cache", "\nkv_cache > 1MiB\n", 1, "75497472\n", "failed: kv_cache > 1MiB"),
+        ("'kv' \"gpt2\" -c 1K --quiet", "kv_cache > 1TiB", 0, "", ""),
+        ("kv 'gpt2", "", 2, "", "error: arguments: a quotation mark is not closed\n  tip: "),
+        ("", "", 2, "", "error: arguments: there are none\n  tip: "),
+        (" \n", "kv_cache > 1MiB", 2, "", "error: arguments: there are none\n  tip: "),
+        ("kv", "", 2, "", "error: a model is required\n"),
+        ("kv $(exit) `exit` ; exit", "", 2, "", "error: "),
+    ],
+)
+def test_the_action_has_the_exit_code_of_its_command(
+    arguments: str, fail_if: str, code: int, out: str, error: str, tmp_path: Path
+) -> None:
+    programs = tmp_path / "attncalc/bin"
+    programs.mkdir(parents=True)
+    lines = {"python": f'exec {sys.executable} "$@"', "attncalc": f'exec {sys.executable} -m attncalc "$@"'}
+    for name, line in lines.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (programs / name).chmod(0o755)
+    (step,) = (step for step in ACTION["runs"]["steps"] if step["name"] == "Run attncalc")
+    given = {"ARGUMENTS": arguments, "FAIL_IF": fail_if, "RUNNER_TEMP": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],  # as a runner's "shell: bash"
+        env={**os.environ, **given},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, out)
+    assert done.stderr.startswith(error)
