@@ -77,6 +77,15 @@ def test_ci_and_the_workflow_read_the_same_pins() -> None:
     assert 'PIP_CONSTRAINT="$PWD/.ci/constraints.txt"' in (REPOSITORY / ".ci/run").read_text(encoding="utf-8")
 
 
+def test_ci_runs_what_the_workflow_runs_and_has_a_browser() -> None:
+    own = (REPOSITORY / ".ci/run").read_text(encoding="utf-8")
+    steps = WORKFLOW["jobs"]["matrix"]["steps"]
+    first = next(step["run"] for step in steps if "run" in step)
+    assert first == "python .ci/wheel.py"
+    assert "python3 .ci/wheel.py" in own
+    assert "apt-get install -y --no-install-recommends chromium" in own
+
+
 def test_the_hooks_run_the_tools_that_are_installed() -> None:
     """A hook with a repository of its own would have a version of its own."""
     hooks = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
