@@ -236,9 +236,19 @@ def _declared(field: str, annotation: Any) -> Option | None:
 
 
 def as_text(value: object) -> str:
-    """Return an option as the command line has it: '3,1' for (3, 1)."""
+    """Return an option as the command line has it: '3,1' for (3, 1).
+
+    Raises BadValueError for an item of a list that would be several values there, as in ['4K,8K'].
+    """
     if isinstance(value, list | tuple | range) and not hasattr(value, "_fields"):  # a Mask is a tuple too
-        return ",".join(map(as_text, value))
+        items = [*map(as_text, value)]
+        for item in items:
+            if "," in item:
+                raise BadValueError(
+                    f"'{truncate(item)}' is an item of a list, which is one value and has no comma",
+                    f"give {truncate(item.split(','), 80)}, or the text without a list",
+                )
+        return ",".join(items)
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 

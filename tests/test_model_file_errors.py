@@ -485,3 +485,11 @@ def test_an_error_about_the_whole_file_has_the_line_of_its_first_key() -> None:
 )
 def test_what_is_no_document_is_an_error_with_its_line(content: bytes, message: str) -> None:
     assert refusal(parse_document, content, "f").message.startswith(message)
+
+
+@pytest.mark.parametrize("written", ["4,096", '"4,096"'])
+def test_a_comma_groups_no_digits(written: str, ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(f"d_model: {written}\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\n")
+    answer = ask("kv", str(tmp_path / "m.yaml"))
+    assert "d_model: '4,096' is not a whole number" in answer.err
+    assert "tip: write 4096: a comma groups no digits" in answer.err

@@ -630,3 +630,25 @@ def test_the_examples_in_docstrings_run(module: Any) -> None:
                 checker.run(test)
     assert checker.summarize().attempted
     assert not checker.summarize().failed
+
+
+@each(
+    "call",
+    [
+        lambda: attncalc.kv_cache("gpt2", lengths=["9,7"]),
+        lambda: attncalc.compare("gpt2", context=["1K,512"]),
+        lambda: attncalc.fit("llama3.1-8b", gpu="2xl4", engine="llamacpp", tensor_split=["3,1"]),
+        lambda: attncalc.plan("gpt2", users=1, prompt=9, output=9, gpu="l4", tp=["1,2"]),
+        lambda: attncalc.plan("gpt2", users=1, prompt=9, output=9, gpu="l4", kv_dtype=["auto,fp8"]),
+    ],
+)
+def test_an_item_of_a_list_has_no_comma(call: Any) -> None:
+    with pytest.raises(AttncalcError, match="is an item of a list, which is one value and has no comma"):
+        call()
+
+
+def test_an_item_of_a_list_is_one_gpu_or_kind_of_attention() -> None:
+    with pytest.raises(AttncalcError, match="no GPU named 'h100,l4'"):
+        attncalc.plan("gpt2", users=1, prompt=9, output=9, gpu=["h100,l4"])
+    with pytest.raises(AttncalcError, match="'512,gqa:2' is not a whole number"):
+        attncalc.compare("llama2-70b", attention=["mla:512,gqa:2"])

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tables import each
 
 import attncalc
-from attncalc import AttncalcError, Workload, load, sweep
+from attncalc import AttncalcError, Workload, load, params, sweep
 from attncalc.api.arguments import in_python
 from attncalc.cost.activations import activations
 from attncalc.cost.cache import kv_cache
@@ -319,7 +320,7 @@ def test_a_training_step_has_the_default_context_of_train() -> None:
 
 
 def test_values_are_lists_texts_or_numbers() -> None:
-    for contexts in ("1K,2K,4K", ["1K", "2K", 4096], "1K:4K:x2", range(1024, 4097, 1024), [1024, "2K:4K:1K"]):
+    for contexts in ("1K,2K,4K", ["1K", "2K", 4096], "1K:4K:x2", range(1024, 4097, 1024)):
         found = [row["context"] for row in sweep("gpt2", context=contexts)]
         assert found in ([K, 2 * K, 4 * K], [K, 2 * K, 3 * K, 4 * K])
     assert [row["gpu"] for row in sweep("gpt2", gpu=[attncalc.gpu("h100-80gb"), "t4"])] == ["h100-80gb", "t4"]
@@ -354,3 +355,48 @@ def test_the_figures_of_compare_are_columns_without_a_gpu(ask: Ask, model: str) 
     for row in sweep(model, batch="1,8", context="512,2000", columns=columns):
         compared = results(ask("compare", model, model, "-b", str(row["batch"]), "-c", str(row["context"]), "--json"))
         assert {name: row[name] for name in columns} == {name: compared[name] for name in columns}
+
+
+def test_an_item_of_a_list_is_one_value_whatever_is_in_it() -> None:
+    patterns = ["3 local, 1 global", "5 local, 1 global"]
+    rows = [*sweep("llama3.1-8b", pattern=patterns, window=1024, context=8192, columns="kv_cache")]
+    assert [row["pattern"] for row in rows] == patterns
+    for row in rows:
+        alone = attncalc.kv_cache("llama3.1-8b", pattern=row["pattern"], window=1024, context=8192)
+        assert row["kv_cache"] == int(alone.total)
+
+
+@each(
+    ("axis", "item", "message"),
+    [
+        ("context", "4K,8K", "context: '4K,8K' is not a whole number"),
+        ("context", "4K:16K:x2", "context: '4K:16K:x2' is not a whole number"),
+        ("batch", "1..8", "batch: '1..8' is not a whole number"),
+        ("kv_dtype", "bf16,fp8", "there is no dtype 'bf16,fp8'"),
+        ("attention", "mha,mqa", "unknown kind 'mha,mqa'"),
+        ("gpu", "h100,l4", "no GPU named 'h100,l4'"),
+        ("gpu", "all", "no GPU named 'all'"),
+        ("models", "gpt2,bert-base", "no preset named 'gpt2,bert-base'"),
+    ],
+)
+def test_an_item_of_a_list_is_no_list_of_its_own(axis: str, item: str, message: str) -> None:
+    with pytest.raises(AttncalcError, match=re.escape(message)):
+        sweep(**{"models": "gpt2", axis: [item], "columns": "kv_cache"})
+
+
+def test_an_option_whose_text_has_commas_varies_in_a_list() -> None:
+    """A list of numbers is one value of --tensor-split, and a list of such lists has several."""
+    options: dict[str, Any] = {"gpu": "2xl4", "engine": "llamacpp", "columns": "max_context,verdict"}
+    for splits in ([(3, 1), (1, 1)], ["3,1", "1,1"]):
+        rows = [*sweep("llama3.1-8b", tensor_split=splits, **options)]
+        assert [row["tensor_split"] for row in rows] == ["3,1", "1,1"]
+    assert len([*sweep("llama3.1-8b", tensor_split=(3, 1), **options)]) == 1
+    trained = [*sweep("gpt2", train=True, lora=["r=8", "r=16,targets=q+v"], columns="allocated")]
+    assert [row["lora"] for row in trained] == ["r=8", "r=16,targets=q+v"]
+
+
+def test_a_flag_with_an_opposite_may_be_off() -> None:
+    rows = [*sweep("gpt2", tie_word_embeddings=[True, False], columns="params_total")]
+    assert [row["params_total"] for row in rows] == [
+        int(params("gpt2", tie_word_embeddings=tied).total) for tied in (True, False)
+    ]

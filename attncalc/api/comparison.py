@@ -127,7 +127,8 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
     of_decoder = {**options, "source_context": None}
     workloads = [read_workload(spec, options if spec.encoder else of_decoder) for spec in specs]
     if len(specs) == 1:
-        further = as_text(attention).split(",") if attention else ()
+        several = attention if isinstance(attention, list | tuple) else as_text(attention).split(",")
+        further = [as_text(kind) for kind in several if kind]
         return compare_variants(specs[0], workloads[0], further, contexts, same_params=bool(options.get("same_params")))
     if name := next((long_option(name) for name in ("attention", "same_params") if options.get(name)), None):
         raise AttncalcError(f"{name} takes one model, not {count(len(specs))}", f"name one model, or leave {name} out")

@@ -208,8 +208,10 @@ def _requests(
 
 def _without_number(given: Any) -> tuple[list[Gpu | str], int | None]:
     """Return the GPUs and names in --gpu, and the most GPUs if it is one kind with a number: '4xh100'."""
-    parts = [given] if isinstance(given, str | Gpu) else list(given)
-    names = [name for part in parts for name in ([part] if isinstance(part, Gpu) else split_list(str(part), "--gpu"))]
+    if isinstance(given, str):
+        names: list[Gpu | str] = [*split_list(given, "--gpu")]
+    else:
+        names = [given] if isinstance(given, Gpu) else list(given)  # an item of a list is one GPU
     if len(names) == 1 and isinstance(names[0], str) and names[0] != ALL:
         number, gpu = _numbered(names[0])
         if number is not None:

@@ -42,8 +42,9 @@ def compare(
     conditions = [parse_condition(text) for text in checks.fail_if or ()]
     names, kinds = models_and_kinds(models.names())
     o.note_file_types(*names)
-    if kinds:
-        options = {**options, "attention": [*(options.get("attention") or ()), *kinds]}
+    if kinds or options.get("attention"):
+        named = [kind for text in options.get("attention") or () for kind in text.split(",")]
+        options = {**options, "attention": [*named, *kinds]}
     report = checked(comparison_report(read_models(names, options), options), conditions)
     plot.write(report, output)
     output.exit_if_failed(report)

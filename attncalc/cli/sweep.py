@@ -80,7 +80,9 @@ def _models(named: o.NamedModels, options: Mapping[str, Any]) -> list[Any]:
     """Return the models; without any, the one of the first of each size, which the rows change."""
     sizes = {name: str(options[name]) for name in SIZES & options.keys()}
     is_open = "head_dim" not in sizes and re.search("[,:]", f"{sizes.get('heads')} {sizes.get('d_model')}")
-    return named.names_or_sizes({} if is_open else {name: re.split("[,:]", text)[0] for name, text in sizes.items()})
+    models = named.names_or_sizes({} if is_open else {name: re.split("[,:]", text)[0] for name, text in sizes.items()})
+    lists = (model.split(",") if isinstance(model, str) else [model] for model in models)
+    return [model for several in lists for model in several]
 
 
 EPILOG = (

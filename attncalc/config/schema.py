@@ -55,7 +55,7 @@ def _model_schema() -> Schema:
 def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> Mistakes:
     """Yield the mistakes of one value and of everything in it."""
     meaning = schema.get("description", "")
-    tip = f"meaning of '{path[-1]}': {meaning}" if path and meaning else _EXAMPLE
+    tip = _tip(path, value, meaning)
     if "anyOf" in schema:
         fitting = [option for option in schema["anyOf"] if _has_type(value, option["type"])]
         if not fitting:
@@ -78,6 +78,13 @@ def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> Mis
         yield from _check_list(document, path, value, schema, tip)
     elif isinstance(value, dict):
         yield from _check_mapping(document, path, value, schema)
+
+
+def _tip(path: KeyPath, value: Any, meaning: str) -> str:
+    """Return what to do instead of a wrong value: what its key means, or how someone's '4,096' is written."""
+    if digits := _without_commas(value):
+        return f"write {digits}: a comma groups no digits"
+    return f"meaning of '{path[-1]}': {meaning}" if path and meaning else _EXAMPLE
 
 
 def _check_number(document: Document, path: KeyPath, value: int, schema: Schema, tip: str) -> Mistakes:
@@ -124,6 +131,12 @@ def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], sch
 def _has_type(value: Any, name: str) -> bool:
     """Return whether a value has a JSON type; true and false are no integers, unlike in Python."""
     return isinstance(value, _TYPES[name][0]) and (name == "boolean" or not isinstance(value, bool))
+
+
+def _without_commas(value: Any) -> str:
+    """Return the digits of a text such as '4,096', which someone meant as a number; '' for another value."""
+    is_grouped = isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,2}(,\d{3}){1,9}(\.\d{1,9})?", value.strip())
+    return value.replace(",", "") if is_grouped else ""
 
 
 def _as_written(value: Any) -> str:

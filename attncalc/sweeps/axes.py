@@ -6,6 +6,7 @@ A row has the values of the axes that vary in this order, and so do the loops: a
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
@@ -21,7 +22,7 @@ from ..api.options import (
 from ..api.train_options import StepOptions, TrainOptions
 from ..engines import ENGINES
 from ..errors import AttncalcError, known_tip
-from ..options import Option, options_of
+from ..options import Option, as_text, options_of
 from ..ranges import parse_counts
 from ..records import NamedTuple
 from ..units import count, truncate
@@ -75,8 +76,8 @@ def _axes() -> dict[str, Option]:
 
 AXES = _axes()
 """Every axis, the outermost first."""
-FLAGS = {name for name, option in options_of(SweepOptions).items() if not option.is_axis}
-"""Options that are no axes: they take no value, or a list."""
+FLAGS = {name: option for name, option in options_of(SweepOptions).items() if not option.is_axis}
+"""Options that are no axes: they take no value, or a text that may have commas. A list in Python has several values."""
 
 
 class Axis(NamedTuple):
@@ -96,9 +97,9 @@ def read_axes(given: Mapping[str, Any], *, with_train: bool = False) -> tuple[Ax
     a value is not valid, or there are more than MAX_CELLS cells.
     """
     for name in given:
-        if name not in AXES:
+        if name not in {**FLAGS, **AXES}:
             raise AttncalcError(f"a sweep has no axis '{truncate(name)}'", known_tip(name, AXES))
-    options = {**AXES, "weights_dtype": TRAIN["weights_dtype"]} if with_train else AXES
+    options = {**FLAGS, **AXES, **({"weights_dtype": TRAIN["weights_dtype"]} if with_train else {})}
     asked = {name: option for name, option in options.items() if given.get(name) is not None}
     axes = tuple(Axis(name, _values(given[name], name, option)) for name, option in asked.items())
     cells = math.prod(len(axis.values) for axis in axes)
@@ -125,28 +126,43 @@ def _values(given: Any, name: str, axis: Option) -> Sequence[Any]:
     """Return the values of an axis, each once.
 
     Args:
-        given: A value, a text with a list of values, or a list of such. A list of numbers may have ranges: '8:64:8' is
-            8, 16, ..., 64 and '1K:128K:x2' is 1K, 2K, ..., 128K.
+        given: A value, a text with a list of values, or a list with one value in each item. A text with numbers may
+            have ranges: '8:64:8' is 8, 16, ..., 64 and '1K:128K:x2' is 1K, 2K, ..., 128K.
 
     Raises AttncalcError if a value is not valid, or there are none or too many.
     """
-    option, parser = axis.name, axis.parser
-    is_list = isinstance(given, Iterable) and not isinstance(given, str | Mapping | os.PathLike)
-    values: list[Any] = []
-    for part in given if is_list else [given]:
-        if parser and parser.is_number:
-            values += parse_counts(str(part), option, limit=MAX_VALUES, parse=parser.parse)
-        elif isinstance(part, str):
-            for text in part.split(","):
-                is_every = (name, text.strip()) == ("gpu", "all")
-                values += _every_gpu() if is_every else [_checked(text.strip(), part, name, axis)]
-        else:
-            values.append(part)
-        if len(values) > MAX_VALUES:
-            raise AttncalcError(f"{option} has more than {count(MAX_VALUES)} values", "give fewer, or larger steps")
+    option = axis.name
+    if isinstance(given, str):
+        values = _values_of_text(given, name, axis)
+    elif isinstance(given, Iterable) and not isinstance(given, Mapping | os.PathLike):
+        values = [_value(item, name, axis) for item in islice(given, MAX_VALUES + 1)]
+    else:
+        values = [_value(given, name, axis)]
+    if len(values) > MAX_VALUES:
+        raise AttncalcError(f"{option} has more than {count(MAX_VALUES)} values", "give fewer, or larger steps")
     if not values:
         raise AttncalcError(f"{option} has no values", f"give at least one, or leave {option} out")
     return list(dict.fromkeys(values)) if all(isinstance(value, str | int) for value in values) else values
+
+
+def _values_of_text(text: str, name: str, axis: Option) -> list[Any]:
+    """Return the values in a text: commas separate them."""
+    if axis.parser and axis.parser.is_number:
+        return [*parse_counts(text, axis.name, limit=MAX_VALUES, parse=axis.parser.parse)]
+    values: list[Any] = []
+    for part in (part.strip() for part in text.split(",")):
+        is_every = (name, part) == ("gpu", "all")
+        values += _every_gpu() if is_every else [_checked(part, text, name, axis)]
+    return values
+
+
+def _value(value: Any, name: str, axis: Option) -> Any:
+    """Return one value, whatever characters are in it."""
+    if axis.parser and (axis.parser.is_number or name in FLAGS):
+        text = as_text(value)
+        parsed = axis.parser.parse(text, axis.name)
+        return parsed if axis.parser.is_number else text
+    return _checked(value.strip(), value, name, axis) if isinstance(value, str) else value
 
 
 def _every_gpu() -> list[str]:

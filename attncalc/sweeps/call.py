@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from io import BytesIO, StringIO
-from typing import Any
+from typing import Any, get_args, get_origin
 
-from ..api.arguments import errors_in_python
+from ..api.arguments import errors_in_python, without_metadata
 from ..api.results import Rows, ShownReport
 from ..config import ModelLike, load
 from ..config.prices import read_prices
 from ..errors import AttncalcError
 from ..options import options_of, parsed
 from ..report.formats import choose_row_format
-from .axes import FLAGS, TRAFFIC_AXES, read_axes
+from .axes import FLAGS, TRAFFIC_AXES, SweepOptions, read_axes
 from .columns import TRAIN as TRAIN_COLUMNS
 from .columns import columns_of, read_columns, read_train_columns
 from .fits import Need
@@ -20,6 +20,8 @@ from .options import RowOptions
 from .output import rows_of
 from .selection import read_selection
 from .sweep import LoadedModel, Sweep, has_fit
+
+_KINDS = SweepOptions.__annotations__
 
 
 class ShownSweep(Sweep, Rows):
@@ -68,10 +70,11 @@ def sweep(
         columns: The names of the figures, as a list or as 'kv_cache,params_total'; by default the main ones.
         options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis: context, batch,
             attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
-            as '8K,32K' or '1K:128K:x2'. The others hold for all rows, as enforce_eager=True. With `gpu` or
-            `kv_memory`, rows have the figures of `fit` too; with `train=True` those of `train`, whose options are then
-            the axes: zero, optimizer, recompute, ... `where`, `sort` and `top` keep some of the rows; `failures` names
-            those of which `fail_if` is true.
+            as '8K,32K' or '1K:128K:x2'. An item of a list is one value, whatever is in it:
+            pattern=["3 local, 1 global", "5 local, 1 global"] has two. The others hold for all rows, as
+            enforce_eager=True. With `gpu` or `kv_memory`, rows have the figures of `fit` too; with `train=True` those
+            of `train`, whose options are then the axes: zero, optimizer, recompute, ... `where`, `sort` and `top` keep
+            some of the rows; `failures` names those of which `fail_if` is true.
 
     Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
     """
@@ -79,8 +82,9 @@ def sweep(
     of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
     chosen = parsed({name: of_rows[name] for name in of_rows if name not in ("where", "fail_if")}, RowOptions)
     with_train = bool(chosen.get("train"))
-    flags = {name: value for name, value in options.items() if name in FLAGS and value is not None}
-    values = {name: value for name, value in options.items() if name not in FLAGS}
+    flags = {name: value for name, value in options.items() if _is_flag(name, value)}
+    left_out = {name for name, value in options.items() if name in FLAGS and value is None}
+    values = {name: value for name, value in options.items() if name not in {*flags, *left_out}}
     given = read_axes({"model": models, **values}, with_train=with_train)
     loaded = tuple(
         axis._replace(values=[_loaded(value, assume_grouped) for value in axis.values])
@@ -112,6 +116,19 @@ def sweep(
     )
     selection = read_selection(where, fail_if, chosen.get("sort"), chosen.get("top"), known)
     return ShownSweep(loaded, read, flags, need, selection, with_train=with_train)
+
+
+def _is_flag(name: str, value: Any) -> bool:
+    """Return whether an option holds for all rows: it is no axis, and not a list with a value for each row.
+
+    A list of numbers is one value of an option that takes such a list: tensor_split=(3, 1).
+    """
+    if name not in FLAGS or value is None:
+        return False
+    if not isinstance(value, list | tuple):
+        return True
+    takes_list = any(get_origin(kind) is Sequence for kind in get_args(without_metadata(_KINDS[name])))
+    return takes_list and all(isinstance(item, int | float) for item in value)
 
 
 def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:

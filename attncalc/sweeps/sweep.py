@@ -221,10 +221,10 @@ class Sweep:
         """Return what computes the figures of costs, and what computes those of `fit`."""
         options = {**self._flags, **setting}
         name, model = options.pop("model")
-        changes = {name: as_text(options.pop(name)) for name in WhatIfOptions.__annotations__ if options.get(name)}
+        changes = {name: options.pop(name) for name in WhatIfOptions.__annotations__ if options.get(name) is not None}
         if changes:
-            released = model
-            model = model.kept(tuple(changes.items()), lambda: what_if(released, **parsed(changes, WhatIfOptions)))
+            released, key = model, tuple((name, as_text(value)) for name, value in changes.items())
+            model = model.kept(key, lambda: what_if(released, **parsed(changes, WhatIfOptions)))
         costs: Figures = _no_figures
         fits: Figures = _no_figures
         if self._costs:
