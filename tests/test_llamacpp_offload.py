@@ -159,6 +159,20 @@ def test_experts_on_the_host_are_those_of_a_posted_log(tmp_path: Path) -> None:
     assert (sizes[0] - sizes[1]) / MIB == pytest.approx(fact["more_on_gpu_without"], abs=0.01)
 
 
+@pytest.mark.parametrize("engine_args", [{"n_cpu_moe": 21}, {"override_tensor": "exps=CPU"}, {"n_gpu_layers": 4}])
+def test_a_preset_leaves_as_much_on_the_host_as_its_file(tmp_path: Path, engine_args: dict[str, Any]) -> None:
+    """Biases of experts are moved with them: in both they are named 'blk.0.ffn_up_exps.bias'."""
+    fact = FACTS["differences"][0]
+    file = request(load(file_of(tmp_path, fact["model"], fact["types"])), **engine_args)
+    preset = dataclasses.replace(file, model=load(fact["model"]), weights_dtype="mxfp4")
+    moved = []
+    for asked in (file, preset):
+        all_on_gpu = dataclasses.replace(asked, engine_args={})
+        buffers = [device_memory(resolve(one))[0].model_buffer for one in (all_on_gpu, asked)]
+        moved.append(buffers[0] - buffers[1])
+    assert moved[0] == pytest.approx(moved[1], rel=0.0001)  # the file has other matrices in other types
+
+
 @pytest.mark.parametrize("fact", FACTS["caches"], ids=lambda fact: fact["source"])
 def test_caches_are_with_their_layers(fact: dict[str, Any]) -> None:
     new = int(fact["version"][1:]) > 7480

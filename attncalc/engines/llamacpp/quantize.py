@@ -131,6 +131,7 @@ def _layer(model: ModelSpec, layers: Layers) -> Iterator[_Tensor]:
     for matrix in attention:
         yield from _attention_tensors(layers, matrix)
     for role, copies, matrix in matrices:
+        bias = matrix.name
         if role == "router":
             yield _Tensor("ffn_gate_inp.weight", matrix.rows, matrix.cols, quantized=False)
         elif role in _ROLES:
@@ -138,8 +139,9 @@ def _layer(model: ModelSpec, layers: Layers) -> Iterator[_Tensor]:
             # Shared experts are one MLP: the inputs of its down projection are those of all of them.
             wide = copies if role == "shared_experts" and matrix.name == "W_down" else 1
             yield _Tensor(f"{name}.weight", matrix.rows * wide, matrix.cols * copies // wide)
+            bias = name  # by this name --n-cpu-moe moves the biases of experts too (LLM_FFN_EXPS_REGEX)
         if matrix.bias:
-            yield _Tensor(f"{matrix.name}.bias", matrix.bias * copies, quantized=False)
+            yield _Tensor(f"{bias}.bias", matrix.bias * copies, quantized=False)
     for i in range(layers.norms):
         yield _Tensor(f"norm_{i}.weight", d_model * model.main.norm_vectors, quantized=False)
     others = (m for m in layers.attention.matrices(d_model, d_model) if not m.applied_to)
