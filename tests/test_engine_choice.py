@@ -113,3 +113,26 @@ def test_a_mac_is_named_by_chip_and_memory_and_has_no_further_one(ask: Ask, gpu:
 def test_a_shorter_context_is_suggested_before_a_cache_of_4_bits(ask: Ask) -> None:
     answer = ask("fit", "qwen2.5-14b", "--gpu", "12GB", "-c", "32k").out
     assert answer.index("--context 14336") < answer.index("--kv-dtype q4_0")
+
+
+# 419,816,304 parameters of the vision tower and its projector, in fp16
+TOWER = 2 * 419_816_304
+
+
+@each("options", [{"model": "gemma3:4b"}, {"engine": "ollama"}, {"engine": "lmstudio"}])
+def test_ollama_and_lm_studio_load_the_tower_of_a_model_for_images(options: dict[str, str]) -> None:
+    loaded = attncalc.fit(**{"model": "gemma3-4b", "gpu": "rtx-3060-12gb", **options})
+    assert loaded.resolved.args.mmproj.weights == TOWER
+    alone = attncalc.fit("gemma3-4b", gpu="rtx-3060-12gb", engine="llamacpp", weights_dtype="q4_k_m", context=4096)
+    assert alone.kv_memory - loaded.kv_memory == TOWER
+    assert attncalc.fit("gemma3-4b", gpu="h100").weights_vision_tower == TOWER
+
+
+def test_a_model_without_a_tower_has_no_projector_in_ollama() -> None:
+    assert attncalc.fit("gemma3:1b", gpu="rtx-3060-12gb").resolved.args.mmproj is None
+
+
+def test_a_command_of_ollama_has_the_tower_too(ask: Ask) -> None:
+    typed = ask("fit", "gemma3:4b", "--gpu", "3060", "--full").out
+    assert "projector with its tower       0.78 GiB" in typed
+    assert ask("fit", "--gpu", "3060", "--full", "--", "ollama", "run", "gemma3:4b").out == typed

@@ -23,7 +23,7 @@ from ..serving.offload import with_auto_offload, with_least_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import USUAL, Traffic, usual_lengths
 from ..serving.weight_format import released_dtype
-from ..units import BYTES, count, human, is_auto, long_option, truncate
+from ..units import BYTES, count, dtype, human, is_auto, long_option, truncate
 from .engine_choice import desktop_options, engine_of_options, name_for_ollama, ollama_options
 from .fit_options import ALL, DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
@@ -77,6 +77,8 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
         implied, note = desktop_options(spec, options)
         options = {**options, **implied}  # type: ignore[typeddict-item]
     request = fit_request(spec, options, served)
+    if of_ollama["ollama"] is not None:
+        request = _with_own_projector(request)
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))
     has_type = request.weights_dtype in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
@@ -94,6 +96,17 @@ def _release_of_ollama(model: ModelLike, tag: str | None) -> ModelLike:
     """Return the name of the release that Ollama runs: its 'qwen2.5:7b' is Instruct, with a shorter context."""
     is_same = tag not in (None, LM_STUDIO) and isinstance(model, str) and preset_of(tag) == preset_of(model)
     return tag if tag and is_same else model
+
+
+def _with_own_projector(request: FitRequest) -> FitRequest:
+    """Return the request with the towers of a multimodal model, which Ollama's and LM Studio's models contain in fp16.
+
+    A reserve replaces them, as all of the runtime memory.
+    """
+    towers = sum(tower.params for tower in request.model.towers)
+    if not towers or request.reserve is not None or request.engine_args.get("mmproj"):
+        return request
+    return request.with_engine_args(mmproj=Projector("", towers * dtype("fp16").bits // 8))
 
 
 def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

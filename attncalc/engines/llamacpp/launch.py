@@ -32,7 +32,7 @@ def launch(facts: LaunchFacts) -> Flags:
         return
     yield "llama-server"
     yield from _gguf_file(facts)
-    yield from flag("--mmproj", args.mmproj and args.mmproj.path)
+    yield from flag("--mmproj", _projector_file(args))
     yield from ("-c", facts.context * (facts.batch if args.kv_unified else args.slots), "-np", args.slots)
     if args.on_cpu:
         yield from ("-ngl", "0", *args.release.no_mmap.split())
@@ -61,9 +61,21 @@ def _of_lm_studio(facts: LaunchFacts) -> Flags:
     yield from flag("--parallel", args.slots, 1)
 
 
+def _projector_file(args: LlamacppArgs) -> str | None:
+    """Return the file of --mmproj; None without one, and if the model contains it."""
+    return (args.mmproj and args.mmproj.path) or None
+
+
 def _has_others(args: LlamacppArgs) -> bool:
     """Return whether there are options that Ollama and LM Studio's program lack."""
-    others = (args.mmproj, args.ubatch, args.n_cpu_moe, args.override_tensor, args.tensor_split, args.no_kv_offload)
+    others = (
+        _projector_file(args),
+        args.ubatch,
+        args.n_cpu_moe,
+        args.override_tensor,
+        args.tensor_split,
+        args.no_kv_offload,
+    )
     return any((*others, args.no_mmap, args.swa_full, args.kv_unified, args.has_draft_context))
 
 

@@ -103,7 +103,7 @@ def first_layers(text: str) -> int | None:
 class Projector(NamedTuple):
     """The projector of a multimodal model, with its vision or audio tower."""
 
-    path: str  # its GGUF file
+    path: str  # its GGUF file; '' if it is a part of Ollama's or LM Studio's model
     weights: int  # bytes of its tensors
 
 

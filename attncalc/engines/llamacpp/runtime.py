@@ -114,11 +114,14 @@ def _draft_compute_buffer(facts: RuntimeFacts[LlamacppArgs], graph: Graph) -> tu
 
 
 def _projector(facts: RuntimeFacts[LlamacppArgs]) -> Iterator[RuntimePart]:
-    """Yield the weights of --mmproj's file, which are on the first GPU (tools/mtmd/clip.cpp)."""
+    """Yield the weights of the projector, which are on the first GPU (tools/mtmd/clip.cpp)."""
     file = facts.args.mmproj
-    if file and facts.first:
+    if file and facts.first and file.path:
         size = symbol("projector", file.weights, "bytes of the tensors of the projector's file")
         yield RuntimePart("projector", "projector (--mmproj)", file.weights, quantity(size), file.weights, "its file")
+    elif file and facts.first:
+        size = symbol("projector", file.weights, "bytes of the model's towers in fp16")
+        yield RuntimePart("projector", "projector with its tower", file.weights, quantity(size), file.weights, "fp16")
 
 
 def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
