@@ -604,7 +604,26 @@ def test_sizes_describe_a_model() -> None:
     # 2 layers * 1,000 tokens * K and V * 4 heads * 64 * 2 B
     sizes: dict[str, Any] = {"layers": 2, "heads": 8.0, "kv_heads": 4, "head_dim": 64}
     assert attncalc.kv_cache(**sizes, context=1000).total == 2 * 1000 * 2 * 4 * 64 * 2
-    assert "a model is required" in refusal(attncalc.kv_cache).message
+    for call in (UNTYPED.kv_cache, UNTYPED.fit, UNTYPED.vram, UNTYPED.train, UNTYPED.plan, UNTYPED.users):
+        assert "a model is required" in refusal(call).message
+
+
+@each(
+    ("call", "command", "options"),
+    [
+        (UNTYPED.fit, "fit", {"gpu": "h100"}),
+        (UNTYPED.fit, "fit", {"kv_memory": "2GiB", "prompt": "1K", "output": "100"}),
+        (UNTYPED.vram, "fit", {"context": "1K"}),
+        (UNTYPED.train, "train", {"gpu": "h100", "context": "1K"}),
+        (UNTYPED.plan, "plan", {"gpu": "h100", "users": "9", "prompt": "1K", "output": "100"}),
+    ],
+)
+def test_sizes_are_a_model_in_each_call(call: Any, command: str, options: dict[str, str], ask: Ask) -> None:
+    sizes = {"layers": "2", "heads": "8", "kv_heads": "4", "head_dim": "64"}
+    names = {"output": "output-len"}
+    given = [(names.get(name, name.replace("_", "-")), value) for name, value in (sizes | options).items()]
+    words = [word for name, value in given for word in (f"--{name}", value)]
+    assert call(**sizes, **options).to("json") == ask(command, *words, "--json").out
 
 
 def test_pandas_makes_a_table_of_results() -> None:

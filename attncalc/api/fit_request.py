@@ -61,8 +61,8 @@ def fit_question(options: Mapping[str, Any], *, has_model: bool) -> Literal["wha
     return "all" if options.get("engine") == ALL else "fit"
 
 
-def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
-    """Return the request that the options of `attncalc fit` describe.
+def read_fit_request(model: ModelLike | None, options: FitOptions) -> FitRequest:
+    """Return the request that the options of `attncalc fit` describe. Without a model, they have its sizes.
 
     Raises AttncalcError if there is no such model, or as `fit_request` does.
     """
@@ -92,7 +92,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     return partly_on_host(request, options, LEAST_CONTEXT) or (request if longest else _which_context(request))
 
 
-def _release_of_ollama(model: ModelLike, tag: str | None) -> ModelLike:
+def _release_of_ollama(model: ModelLike | None, tag: str | None) -> ModelLike | None:
     """Return the name of the release that Ollama runs: its 'qwen2.5:7b' is Instruct, with a shorter context."""
     is_same = tag not in (None, LM_STUDIO) and isinstance(model, str) and preset_of(tag) == preset_of(model)
     return tag if tag and is_same else model
@@ -109,7 +109,7 @@ def _with_own_projector(request: FitRequest) -> FitRequest:
     return request.with_engine_args(mmproj=Projector("", towers * dtype("fp16").bits // 8))
 
 
-def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def options_of_name(model: ModelLike | None, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the options that a model's name implies, as q4_k_m of 'llama3.1-8b:q4_k_m', and a note on Ollama's."""
     if not isinstance(model, str):
         return {}, ""
@@ -119,11 +119,11 @@ def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[
     return {**of_file, **implied}, note
 
 
-def served_fields(model: ModelLike, spec: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
+def served_fields(model: ModelLike | None, spec: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an engine loads, as fields of FitRequest: UNNAMED if no engine could load the model."""
-    named = with_revision(model, options.get("revision"))
-    if any(options.get(name) for name in WhatIfOptions.__annotations__):
+    if model is None or any(options.get(name) for name in WhatIfOptions.__annotations__):
         return {"served_model": UNNAMED}
+    named = with_revision(model, options.get("revision"))
     if isinstance(named, str | os.PathLike):
         is_preset = isinstance(named, str) and not os.path.exists(named) and preset_of(named)
         known = {"checkpoints": checkpoints(spec.name)} if is_preset else {}
@@ -205,7 +205,7 @@ def fit_request(
     *,
     is_logged: bool = False,
 ) -> FitRequest:
-    """Return the request that the options of `attncalc fit` describe.
+    """Return the request that the options of `attncalc fit` describe. Without a model, they have its sizes.
 
     With `is_logged` an engine was started so: its share is then its default, unless one is given. Raises AttncalcError
     if an option cannot be parsed, a name in it is unknown, or two options exclude each other.

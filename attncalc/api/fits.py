@@ -22,6 +22,7 @@ from ..serving.cache_read import ONE_DEVICE, ServingConfig
 from ..serving.launch import launch_command
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
+from ..what_if import no_model
 from ..workload import Workload
 from .arguments import takes
 from .fit_options import ALL, FitOptions
@@ -85,14 +86,14 @@ class Roofline(Result, of_roofline.Roofline):
 
 
 @takes(FitOptions)
-def fit(model: ModelLike | FitRequest, **options: Unpack[FitOptions]) -> FitResult:
+def fit(model: ModelLike | FitRequest | None = None, **options: Unpack[FitOptions]) -> FitResult:
     """Return what fits on GPUs, or in a memory that an engine reported.
 
     >>> fit("qwen3-8b", gpu="h100", context=8192).fits
     True
 
     Args:
-        model: As in `load`; or a FitRequest, without options.
+        model: As in `load`, or a FitRequest, without options. Without it, the options have its sizes.
         options: The options of `attncalc fit`.
 
     Raises AttncalcError if the model or an option is not valid, or the engine does not support the model.
@@ -105,9 +106,9 @@ def fit(model: ModelLike | FitRequest, **options: Unpack[FitOptions]) -> FitResu
 @overload
 def users(model: ResolvedRequest) -> Users | None: ...
 @overload
-def users(model: ModelLike, **options: Unpack[FitOptions]) -> Users: ...
+def users(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> Users: ...
 @takes(FitOptions)
-def users(model: ModelLike | ResolvedRequest, **options: Any) -> Users | None:
+def users(model: ModelLike | ResolvedRequest | None = None, **options: Any) -> Users | None:
     """Return how many users' requests run concurrently.
 
     >>> users("llama3-8b", kv_memory="20GiB", prompt=4096, output=1024)
@@ -115,6 +116,7 @@ def users(model: ModelLike | ResolvedRequest, **options: Any) -> Users | None:
 
     Args:
         model: As in `load`; or a complete request, without options, for which the answer is None without users.
+            Without it, the options have its sizes.
         options: The options of `attncalc fit`: `prompt` with `output`, or `lengths`, are needed.
 
     Raises AttncalcError if the model or an option is not valid, or there are no users' requests.
@@ -140,10 +142,10 @@ def roofline(
     config: ServingConfig = ONE_DEVICE,
 ) -> Roofline: ...
 @overload
-def roofline(model: ModelLike, **options: Unpack[FitOptions]) -> Roofline: ...
+def roofline(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> Roofline: ...
 @takes(FitOptions)
 def roofline(
-    model: ModelLike,
+    model: ModelLike | None = None,
     workload: Workload | None = None,
     gpu: Any = None,
     *,
@@ -156,7 +158,7 @@ def roofline(
     'memory'
 
     Args:
-        model: As in `load`.
+        model: As in `load`. Without it, the options have its sizes.
         workload: The workload, instead of options that describe one; then `gpu` is a Gpu.
         gpu: The GPU.
         config: The engine's settings, with a workload.
@@ -172,6 +174,8 @@ def roofline(
             )
         found = lower_bounds(resolved)
         spec, workload, gpu = resolved.model, found.workload, resolved.gpu
+    elif model is None:
+        raise no_model()
     elif not isinstance(gpu, Gpu):
         raise AttncalcError("roofline with a Workload needs a Gpu", 'give gpu=attncalc.gpu("h100-80gb")')
     else:
@@ -183,7 +187,7 @@ def roofline(
     return bounds.knowing(subject, partial(roofline_report, spec, workload, bounds))
 
 
-def _request(model: ModelLike | FitRequest, options: Mapping[str, Any]) -> FitRequest:
+def _request(model: ModelLike | FitRequest | None, options: Mapping[str, Any]) -> FitRequest:
     """Return the request. Raises AttncalcError if it is combined with options."""
     given = {name: value for name, value in options.items() if value is not None}
     if given.get("gpu") == ALL:

@@ -28,6 +28,7 @@ from ..serving.plan_space import Space
 from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
 from ..units import count, is_per_day, parse_decimal, period, truncate
+from ..what_if import SIZES, no_model
 from .arguments import takes
 from .fit_request import fit_request, options_of_name, served_fields
 from .inputs import read_model
@@ -91,7 +92,7 @@ def plan(*models: ModelLike, **options: Unpack[PlanOptions]) -> PlanResult:
     (8, 1)
 
     Args:
-        models: One model or several, each as in `load`.
+        models: One model or several, each as in `load`. Without any, the options have the sizes of one.
         options: The options of `attncalc plan`.
 
     Raises AttncalcError if a model or an option is not valid.
@@ -100,9 +101,13 @@ def plan(*models: ModelLike, **options: Unpack[PlanOptions]) -> PlanResult:
 
 
 def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRequest:
-    """Return what the options ask for. Raises AttncalcError if a model or an option is not valid."""
-    if not models:
-        raise MissingError("a model is required", "name one, or several to compare with each other")
+    """Return what the options ask for. Raises AttncalcError if a model or an option is not valid.
+
+    Without models, the options have the sizes of one.
+    """
+    if not models and SIZES.isdisjoint(options):
+        raise no_model()
+    given: Sequence[ModelLike | None] = models or [None]
     load, costs = parsed(options, LoadOptions), parsed(options, CostOptions)
     if "users" in load and "rate" in load:
         raise clash("--users", "--rate", "give one of them")
@@ -122,7 +127,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         )
     if options.get("disaggregate") and options.get("spread"):
         raise clash("--disaggregate", "--spread")
-    specs = [read_model(model, options, ModelOptions) for model in models]
+    specs = [read_model(model, options, ModelOptions) for model in given]
     longest = min(spec.max_context or NO_LIMIT for spec in specs)
     usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"), longest)
     assumed = [f"{options_of(LoadOptions)[name].name} {text}" for name, text in usual.items()]
@@ -147,7 +152,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     dtypes = [(cache, weights) for weights in _texts(options, "weights_dtype") for cache in _texts(options, "kv_dtype")]
     requests = [
         request
-        for model, spec in zip(models, specs, strict=True)
+        for model, spec in zip(given, specs, strict=True)
         for request in _requests(model, spec, options, traffic, [(gpu, *each) for gpu in gpus for each in dtypes])
     ]
     return PlanRequest(
@@ -179,7 +184,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
 
 
 def _requests(
-    model: ModelLike,
+    model: ModelLike | None,
     spec: ModelSpec,
     options: Mapping[str, Any],
     traffic: Traffic,

@@ -60,7 +60,7 @@ def asks_for_models(options: Mapping[str, Any], *, has_model: bool) -> bool:
     return not needs_model and "auto" not in map(str, options.values())
 
 
-def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
+def read_train_request(model: ModelLike | None, options: TrainOptions) -> TrainRequest:
     """Return the request that the options of `attncalc train` describe.
 
     Raises AttncalcError if there is no such model, or an option is not valid or cannot be combined with another.

@@ -51,13 +51,13 @@ class Train(Result, TrainResult):
 
 
 @takes(TrainOptions)
-def train(model: ModelLike, **options: Unpack[TrainOptions]) -> Train:
+def train(model: ModelLike | None = None, **options: Unpack[TrainOptions]) -> Train:
     """Return what a training step needs on each GPU.
 
     >>> train("llama3-8b", gpu="h100", gpus=8, zero=3, recompute="full").verdict
     'fits'
 
-    The options are those of `attncalc train`.
+    The options are those of `attncalc train`. Without a model, they have its sizes.
 
     Raises AttncalcError if the model or an option is not valid, or what a layer saves is not known.
     """

@@ -71,14 +71,14 @@ class Vram(Result, of_vram.Vram):
 
 
 @takes(FitOptions)
-def vram(model: ModelLike, **options: Unpack[FitOptions]) -> Vram:
+def vram(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> Vram:
     """Return the GPU memory that a model needs, and the GPUs that have it.
 
     >>> vram("llama3.1-8b", context=8192)
     Vram(llama3.1-8b, vLLM, batch 1, context 8,192, bf16: 17.7 GiB to 20.4 GiB)
 
     Args:
-        model: As in `load`.
+        model: As in `load`. Without it, the options have its sizes.
         options: The options of `attncalc fit`, without `gpu`.
 
     Raises AttncalcError if the model or an option is not valid, the engine does not support the model, or a GPU is
@@ -91,7 +91,7 @@ def vram(model: ModelLike, **options: Unpack[FitOptions]) -> Vram:
     return _vram(read_vram_request(model, options))
 
 
-def read_vram_request(model: ModelLike, options: FitOptions, *, lists_quants: bool = False) -> VramRequest:
+def read_vram_request(model: ModelLike | None, options: FitOptions, *, lists_quants: bool = False) -> VramRequest:
     """Return the request that the options of `attncalc fit` describe without a GPU.
 
     `lists_quants` asks for the longest context with each type of GGUF files. Raises AttncalcError as `read_fit_request`
