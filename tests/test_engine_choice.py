@@ -136,3 +136,25 @@ def test_a_command_of_ollama_has_the_tower_too(ask: Ask) -> None:
     typed = ask("fit", "gemma3:4b", "--gpu", "3060", "--full").out
     assert "projector with its tower       0.78 GiB" in typed
     assert ask("fit", "--gpu", "3060", "--full", "--", "ollama", "run", "gemma3:4b").out == typed
+
+
+@each(
+    "words",
+    [
+        "qwen3:14b",
+        "qwen3-14b",
+        "qwen3-14b --quant q4_k_m",
+        "qwen3-14b:q4_k_m",
+        "-- llama-server -m qwen3-14b-q4_k_m.gguf -c 40960",
+    ],
+)
+def test_a_given_memory_of_the_host_has_what_the_gpu_has_no_room_for(ask: Ask, words: str) -> None:
+    """6.25 GiB of cache and 8 GiB of weights do not fit in 11.6 GiB."""
+    own = "" if "-c" in words else "-c 40960"
+    answer = ask("fit", *f"--gpu 3060 --ram 32 {own} {words}".split())
+    assert answer.code == 0
+    assert answer.out.startswith("RUNS PARTLY ON THE CPU: 29 of 40 layers on the GPU, 4.84 GiB of 32.00 GiB")
+
+
+def test_a_host_that_is_too_small_has_no_part_of_the_model(ask: Ask) -> None:
+    assert ask("fit", "qwen3-14b:q4_k_m", "--gpu", "3060", "--ram", "4", "-c", "40960").out.startswith("DOES NOT FIT")

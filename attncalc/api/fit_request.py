@@ -83,12 +83,13 @@ def read_fit_request(model: ModelLike | None, options: FitOptions) -> FitRequest
         request = request.with_workload(assumed=(*request.workload.assumed, note))
     has_type = request.weights_dtype in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
     longest = is_auto(options.get("context"))
-    is_given = (options.get("context") is not None and not longest) or options.get("kv_memory") is not None
+    is_given = options.get("context") is not None and not longest
     has_type = has_type or bool(is_named and request.gpu and request.gpu.runs_files and not options.get("batch"))
-    if not has_type or request.gpu is None or is_given or request.traffic or request.engine == "all":
+    is_other = request.gpu is None or request.kv_memory is not None or request.traffic or request.engine == "all"
+    if not has_type or is_other or not find_engine(request.engine).typed_files:
         return request
-    if not find_engine(request.engine).typed_files:
-        return request
+    if is_given:  # llama.cpp leaves on the host what the GPU has no room for, if that memory is known
+        return (partly_on_host(request, options) if options.get("ram") else None) or request
     return partly_on_host(request, options, LEAST_CONTEXT) or (request if longest else _which_context(request))
 
 
