@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from .errors import BadValueError
-from .units import count, parse_count, parse_decimal, truncate
+from .units import comma_tip, count, parse_count, parse_decimal, truncate
 
 MAX_NUMBERS = 1000
 """The most numbers that one option takes."""
@@ -42,7 +42,7 @@ def split_list(text: str, option: str) -> list[str]:
     parts = [part.strip() for part in text.split(",")]
     if any(re.match(r"0\d", part) for part in parts[1:]):
         raise BadValueError(
-            f"{option}: '{truncate(text)}' has a comma within a number", "write 4096 or 4_096 in a list"
+            f"{option}: '{truncate(text)}' has a comma within a number", comma_tip(text) or "write 4096, and not 4,096"
         )
     return parts
 

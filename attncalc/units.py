@@ -259,10 +259,10 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
 
 MAX_COUNT = 10**30
 """The largest count and size that options accept."""
-# Commas separate groups of three digits only: '1,8' is a list that someone meant for a sweep, not 18.
-_GROUPS = r"[1-9]\d{0,2}(?:,\d{3}){1,12}"
-_WHOLE = rf"\d{{1,40}}|\d{{1,3}}(?:_\d{{3}}){{1,12}}|{_GROUPS}"
-_COUNT = rf"(?a)(?P<whole>\d+(?:_\d+)*|{_GROUPS}) ?(?P<suffix>[kmgtKMGT]?)"
+_WHOLE = r"\d{1,40}|\d{1,3}(?:_\d{3}){1,12}"
+_COUNT = r"(?a)(?P<whole>\d{1,40}|\d{1,12}(?:_\d{1,12}){1,12}) ?(?P<suffix>[kmgtKMGT]?)"
+_GROUPED = re.compile(r"\D{0,4}[1-9]\d{0,2}(?:,\d{3}){1,12}(?!\d)[^,]{0,40}")
+"""A number with commas between groups of digits, as '4,096' or '$1,817.70/month'."""
 _COUNT_TIP = "k is 1,000 and K is 1,024: 4096, 128k (128,000) or 128K (131,072)"
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -273,30 +273,44 @@ def is_auto(value: object) -> bool:
 
 
 def parse_count(text: str, option: str) -> int:
-    """Return a positive whole number from '4096', '131_072', '131,072', '128k' (128,000) or '128K' (131,072).
+    """Return a positive whole number from '4096', '131_072', '128k' (128,000) or '128K' (131,072).
 
-    The suffixes are vLLM's. The error names `option`.
+    The suffixes are vLLM's. A comma separates the items of a list, and never groups digits. The error names `option`.
 
     Raises AttncalcError for any other text, for zero and for numbers above MAX_COUNT.
     """
     match = re.fullmatch(_COUNT, text.strip())
     try:
-        number = int(match["whole"].replace(",", "")) * _SUFFIXES.get(match["suffix"], 1) if match else 0
+        number = int(match["whole"]) * _SUFFIXES.get(match["suffix"], 1) if match else 0
     except ValueError:  # more digits than int() takes
         number = 0
     if not 1 <= number <= MAX_COUNT:
         raise BadValueError(
             f"{option}: '{truncate(text)}' is not a whole number from 1 to 10^30",
-            f"{_COUNT_TIP if re.search('[a-zA-Z]', text) else 'write digits, as 8 or 4096'}{list_tip(text, option)}",
+            comma_tip(text) or f"{_count_tip(text)}{list_tip(text, option)}",
         )
     return number
+
+
+def _count_tip(text: str) -> str:
+    """Return how a whole number is written."""
+    has_letters = any(character.isalpha() for character in text[:40])
+    return _COUNT_TIP if has_letters else "write digits, as 8 or 4096"
+
+
+def comma_tip(text: str) -> str:
+    """Return the tip for a number with commas between groups of digits, as '4,096'; '' for another text."""
+    text = text.strip()
+    if len(text) > 60 or _GROUPED.fullmatch(text) is None:
+        return ""
+    return f"write {text.replace(',', '')}: a comma separates the items of a list"
 
 
 def list_tip(text: str, option: str = "") -> str:
     """Return what to do instead of a list, a range or 'auto', for the tip of an error about a number; else ''."""
     if text.strip().lower() == "auto":
         return "; without it, 'fit' shows the fewest GPUs with their --tp"
-    of_list = "plan each model alone" if option == "--users" else "lists of values belong to sweep, or to compare -c"
+    of_list = "plan each model alone" if option == "--users" else "lists of values belong to sweep"
     return f"; {of_list}" if "," in text or ".." in text else ""
 
 
@@ -316,7 +330,8 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     if not numerator or (upper is not None and numerator > upper * denominator):
         limit = "" if upper is None else f" and at most {upper}"
         raise BadValueError(
-            f"{option}: '{truncate(text)}' is not a number above 0{limit}", f"write a decimal: 0.8{list_tip(text)}"
+            f"{option}: '{truncate(text)}' is not a number above 0{limit}",
+            comma_tip(text) or f"write a decimal: 0.8{list_tip(text)}",
         )
     return numerator, denominator
 
@@ -334,7 +349,7 @@ PERIODS = {
 MONTH_HOURS = PERIODS["month"] // PERIODS["hour"]
 _SHORT_PERIODS = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day", "mo": "month"}
 _PER_PERIOD = re.compile(
-    r"(?i)[$€£]? ?(?P<amount>\d{1,3}(?:,\d{3})+|[\d.]+) ?(?P<scale>[kmb]?)(?: ?[*x] ?(?P<times>[\d.]+))?"
+    r"(?i)[$€£]? ?(?P<amount>[\d.]+) ?(?P<scale>[kmb]?)(?: ?[*x] ?(?P<times>[\d.]+))?"
     r"(?: ?(?:[$€£]|usd|eur|(?:req|request)s?|rps|qps)\b)?"
     r"(?: ?(?:/|\b(?:per|a|an)\b) ?(?:gpu[- ]?)?(?P<period>[a-z]+?)s?)?"
 )
@@ -347,7 +362,7 @@ def period(text: str) -> str | None:
 
 
 def parse_per(text: str, option: str, *, each: str, example: str) -> tuple[int, int]:
-    """Return an amount per `each`, exactly: with 'hour' (249, 100) of '2.49', '$2.49/hr' or '1,817.70 USD per month'.
+    """Return an amount per `each`, exactly: with 'hour' (249, 100) of '2.49', '$2.49/hr' or '1817.70 USD per month'.
 
     Raises BadValueError, with the example as a tip, if the text is no amount above 0 or has no such period.
     """
@@ -355,8 +370,8 @@ def parse_per(text: str, option: str, *, each: str, example: str) -> tuple[int, 
     known = match and period(match["period"] or each)
     if match is None or known is None:
         why = "is not a rate" if "/" in text else "is not a number above 0"
-        raise BadValueError(f"{option}: '{truncate(text)}' {why}", f"write {example}")
-    numerator, denominator = parse_decimal(match["amount"].replace(",", ""), option)
+        raise BadValueError(f"{option}: '{truncate(text)}' {why}", comma_tip(text) or f"write {example}")
+    numerator, denominator = parse_decimal(match["amount"], option)
     times, tens = parse_decimal(match["times"] or "1", option)
     scale = {"k": 10**3, "m": 10**6, "b": 10**9}.get(match["scale"].lower(), 1)
     return numerator * scale * times * PERIODS[each], denominator * tens * PERIODS[known]
@@ -423,11 +438,11 @@ def parse_bytes(text: str, option: str) -> int:
     # A fraction needs a unit: '5.38' is not a size.
     if match and match["whole"] and not match["power"] and (match["unit"] or not match["fraction"]):
         fraction = match["fraction"] or ""
-        size = int(match["whole"].replace(",", "_") + fraction) * _bytes_of(match["unit"]) // 10 ** len(fraction)
+        size = int(match["whole"] + fraction) * _bytes_of(match["unit"]) // 10 ** len(fraction)
     if not 1 <= size <= MAX_COUNT:
         raise BadValueError(
             f"{option}: '{truncate(text)}' is not a size of at least one byte",
-            f"write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes{list_tip(text)}",
+            comma_tip(text) or f"write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes{list_tip(text)}",
         )
     return size
 
@@ -441,7 +456,7 @@ class Amount(NamedTuple):
 
 
 def parse_amount(text: str, option: str) -> Amount:
-    """Return a number of at least 0 in base units, from '7.5e9', '10k', '10K', '131,072', '8GiB', '1.5 TFLOP', '0.25'.
+    """Return a number of at least 0 in base units, from '7.5e9', '10k', '10K', '8GiB', '1.5 TFLOP', '0.25'.
 
     Suffixes without a unit are vLLM's. The error names `option`.
 
@@ -453,11 +468,12 @@ def parse_amount(text: str, option: str) -> Amount:
         factor, unit = _bytes_of(name), BYTES if name and name not in _SUFFIXES else NO_UNIT
         if name in SCALES[FLOP]:
             factor, unit = int(SCALES[FLOP][name]), FLOP
-        digits = int((match["whole"] or "").replace(",", "").replace("_", "") + fraction)
+        digits = int((match["whole"] or "") + fraction)
         numerator = digits * factor * 10 ** max(power, 0)
         denominator = 10 ** (len(fraction) + max(-power, 0))
         if factor and numerator <= MAX_COUNT * denominator:
             return Amount(numerator, denominator, unit)
     raise BadValueError(
-        f"{option}: '{truncate(text)}' is not a number or a size", "write 7.5e9, 4096, 4K (4,096), 8GiB or 1.5TFLOP"
+        f"{option}: '{truncate(text)}' is not a number or a size",
+        comma_tip(text) or "write 7.5e9, 4096, 4K (4,096), 8GiB or 1.5TFLOP",
     )

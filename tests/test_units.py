@@ -23,6 +23,7 @@ from attncalc.units import (
     parse_bytes,
     parse_count,
     parse_decimal,
+    parse_price,
     truncate,
 )
 
@@ -181,7 +182,6 @@ def test_only_a_cache_has_a_dtype_with_scales() -> None:
         ("1", 1),
         (" 4096 ", 4096),
         ("131_072", 131_072),
-        ("131,072", 131_072),
         ("128k", 128_000),
         ("128K", 131_072),
         ("2m", 2 * 10**6),
@@ -203,18 +203,31 @@ def test_other_counts_are_errors_that_name_the_option(text: str) -> None:
         parse_count(text, "--context")
 
 
-@pytest.mark.parametrize(
-    "text", ["1,8", "4096,8192", "1,0000", "1,024,8", "0,100", "01,024", "1,024_000", ",100", "100,"]
-)
-def test_commas_only_separate_groups_of_three_digits(text: str) -> None:
-    """'1,8' was 18. The tip names the commands that take lists."""
-    assert parse_count("1,048,576", "-b") == parse_bytes("1,048,576", "-b") == parse_amount("1,048,576", "-b").numerator
+@pytest.mark.parametrize("text", ["1,8", "4096,8192", "1,0000", "0,100", "01,024", ",100", "100,"])
+def test_a_list_for_one_number_is_an_error_that_names_sweep(text: str) -> None:
     for parse in (parse_count, parse_bytes, parse_decimal):
         with pytest.raises(AttncalcError, match=r"^--batch: ") as caught:
             parse(text, "--batch")
-        assert "lists of values belong to sweep, or to compare -c" in caught.value.tip
+        assert "lists of values belong to sweep" in caught.value.tip
     with pytest.raises(AttncalcError, match=r"^--fail-if: "):
         parse_amount(text, "--fail-if")
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("4,096", "4096"),
+        ("1,048,576", "1048576"),
+        ("4,096K", "4096K"),
+        ("1,024MiB", "1024MiB"),
+        ("$1,817.70", "$1817.70"),
+    ],
+)
+def test_a_comma_never_groups_digits_and_the_tip_is_the_number_without(text: str, without: str) -> None:
+    for parse in (parse_count, parse_bytes, parse_amount, parse_price):
+        with pytest.raises(AttncalcError) as caught:
+            parse(text, "--x")
+        assert caught.value.tip == f"write {without}: a comma separates the items of a list"
 
 
 @pytest.mark.parametrize(
