@@ -259,7 +259,7 @@ RUNS = {
     ],
     "gpus": ["", "h100", "mi300x", "m4-max"],
     "presets": ["", "qwen 32b", "--full"],
-    "explain": ["", "units", "mha vs gqa"],
+    "explain": ["", "units", "mha gqa"],
     "families": [""],
     "fit": [
         "llama2-70b --gpu h100 --gpus 4 --fail-if weights>1",
@@ -295,6 +295,7 @@ RUNS = {
         f"--log {LOGS}/doctor/vllm-running.log",
         f"qwen3-8b --log {LOGS}/doctor/pasted-sglang-negative.log",
     ],
+    "sizes": ["kv gpt2 -c 512,1K", "flops qwen3-8b -c 1K,2K", "memory gpt2 -b 1,8 --fail-if score_matrix>1"],
     "vram": ["qwen3-8b --quants", "deepseek-v3 --tp 8"],
     "what_fits": ["gpt2 --gpu all", "--gpu 2GB"],
     "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-3090-180k.log"],
@@ -310,7 +311,7 @@ RUNS = {
     ],
 }
 """{schema: command lines, without the command}. Together their answers have every name of the schema."""
-WORDS = {"families": "presets families", "diagnosis": "fit", "vram": "fit", "what_fits": "fit"}
+WORDS = {"families": "presets families", "diagnosis": "fit", "sizes": "", "vram": "fit", "what_fits": "fit"}
 """The words of a command whose schema has another name."""
 EVERY_STRUCTURE = ("kv", "params", "flops", "memory", "compare")
 """Commands that are run on a preset of each structure."""

@@ -13,6 +13,7 @@ from ..engines.options import SplitCacheOptions
 from ..errors import AttncalcError, clash
 from ..model import ModelSpec
 from ..options import options_of, parsed
+from ..ranges import parse_counts
 from ..units import DS_MLA, count, truncate
 from ..what_if import OF_SIZES, model_of_sizes, what_if
 from ..workload import Mask, Workload, WorkloadOptions
@@ -108,6 +109,36 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         return Workload.prefill(batch, context, past=past, **of_workload)
     make = Workload.decode if phase == "decode" else Workload.train
     return make(batch, context, **of_workload)
+
+
+MOST_ROWS = 1000
+"""The most rows of a list of contexts and batches."""
+
+
+def each_size(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the options for each context and batch of their lists, contexts first; one without lists.
+
+    Raises AttncalcError for a number that cannot be read, and for more than MOST_ROWS rows.
+    """
+    lists = []
+    for name in ("batch", "context"):
+        value = options.get(name)
+        is_list = isinstance(value, str) and any(sign in value for sign in ",:")
+        lists.append(parse_counts(str(value), f"--{name}") if is_list else [value])
+    batches, contexts = lists
+    rows = len(batches) * len(contexts)
+    if rows > MOST_ROWS:
+        raise AttncalcError(
+            f"{count(len(contexts))} contexts and {count(len(batches))} batches are {count(rows)} rows, and "
+            f"{count(MOST_ROWS)} are the most",
+            "'attncalc sweep' has up to 10 million",
+        )
+    found = []
+    for batch in batches:
+        for context in contexts:
+            sizes = {"batch": batch, "context": context}
+            found.append({**options, **{name: size for name, size in sizes.items() if size is not None}})
+    return found
 
 
 def phase_of_flops(options: Mapping[str, Any]) -> str:

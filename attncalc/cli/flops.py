@@ -4,9 +4,10 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from ..api.inputs import phase_of_flops, read_workload
+from ..api.inputs import each_size, phase_of_flops, read_workload
 from ..api.options import FlopsOptions
 from ..report.flops import flops_report
+from ..report.sizes import answer_of
 from . import options as o
 from .command import Options, command
 
@@ -24,5 +25,6 @@ class ScreenOptions(Options):
 @command("For example: attncalc flops llama2-70b --phase decode --context 32K")
 def flops(model: o.NamedModel, options: FlopsOptions, screen: ScreenOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
-    workload = read_workload(spec, {"phase": phase_of_flops(options), **options})
-    output.show(flops_report(spec, workload, full=screen.full))
+    phase = phase_of_flops(options)
+    workloads = [read_workload(spec, {"phase": phase, **one}) for one in each_size(options)]
+    output.show(answer_of([flops_report(spec, workload, full=screen.full) for workload in workloads]))

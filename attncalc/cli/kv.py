@@ -1,8 +1,9 @@
 """`attncalc kv`: the KV cache."""
 
-from ..api.inputs import read_workload
+from ..api.inputs import each_size, read_workload
 from ..api.options import KVCacheOptions
 from ..report.kv import kv_report
+from ..report.sizes import answer_of
 from . import options as o
 from .command import command
 
@@ -10,4 +11,5 @@ from .command import command
 @command("For example: attncalc kv llama2-70b --batch 8 --context 4096")
 def kv(model: o.NamedModel, options: KVCacheOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
-    output.show(kv_report(spec, read_workload(spec, options), options.get("engine", "ideal")))
+    engine = options.get("engine", "ideal")
+    output.show(answer_of([kv_report(spec, read_workload(spec, one), engine) for one in each_size(options)]))

@@ -13,6 +13,7 @@ from . import options as o
 from .command import command
 
 MODES = {
+    "kv": {"sizes": "what 'kv', 'flops' and 'memory --json' print for a list of contexts or batches"},
     "fit": {
         "vram": "what 'fit --json' prints without --gpu",
         "what_fits": "what 'fit --json' prints without MODEL, and with --gpu all",

@@ -14,7 +14,7 @@ from ..units import BYTES, FLOP, NO_UNIT, PARAMS, Amount, exact, human, parse_am
 from .notes import FAILED
 from .report import Figure, Report
 
-COMMANDS = frozenset({"compare", "fit", "flops", "kv", "memory", "params", "plan", "train"})
+COMMANDS = frozenset({"compare", "fit", "flops", "kv", "memory", "params", "plan", "sizes", "train"})
 """The commands that have --fail-if, and `fail_if` in JSON."""
 
 OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {

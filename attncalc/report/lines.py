@@ -38,6 +38,9 @@ def short(report: Report) -> str:
     answer = report.heading[0] if report.verdict else report.answer or report.extra.get("answer")
     if answer:
         return f"{answer}\n"
+    if report.command == "sizes":
+        mains = [figures[0] for _, figures in report.layers]
+        return "".join(f"{figure.of}: {figure.human}\n" for figure in mains)
     if report.rows is not None:
         return "".join(f"{_cell(next(iter(row.values())))}\n" for row in report.rows)
     first = report.figures[0]
