@@ -38,10 +38,6 @@ class MissingError(AttncalcError):
     """Something that a question needs is not given: a model, a GPU."""
 
 
-class NotUnderstoodError(AttncalcError):
-    """Words of the command line that it does not have: a command, an option, an argument too many."""
-
-
 class NoSuchModelError(AttncalcError):
     """No preset, file or repository has the name of this model."""
 

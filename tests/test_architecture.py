@@ -39,15 +39,14 @@ MAY_IMPORT = {
     "check": {"records"},
     "plot": {"errors", "records", "units"},
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check", "plot", "config"},
-    "vocabulary": {"records"},
-    "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "options", "vocabulary"},
+    "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "options"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
     "sweeps": MODEL
     | {"hardware", "engines", "cost", "serving", "config", "report", "api"}
     | {"tracing", "plot", "options"},
     "cli": BASE
     | {"model", "ggml", "what_if", "hardware", "engines", "cost", "serving", "config", "check"}
-    | {"plot", "report", "api", "sweeps", "verify", "options", "vocabulary"},
+    | {"plot", "report", "api", "sweeps", "verify", "options"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""
@@ -179,8 +178,7 @@ def test_engines_are_named_only_in_their_own_packages() -> None:
 
 
 NETWORK = ("urllib.request", "http.client", "ssl", "socket")
-READING = ("attncalc.cli.answer", "attncalc.cli.reading", "attncalc.cli.words", "attncalc.vocabulary")
-NEVER = ("torch", "rich", "matplotlib", "pydantic", "importlib.metadata", "importlib.resources", *READING, *NETWORK)
+NEVER = ("torch", "rich", "matplotlib", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
 
 
 def loaded_by(command: str, before: str = "") -> set[str]:

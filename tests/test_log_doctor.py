@@ -207,13 +207,13 @@ def test_a_dtype_found_by_the_size_of_the_weights_is_in_the_command_and_in_each_
     assert "--quantization fp8" in two["launch_command"]
 
 
-@pytest.mark.parametrize("words", [("fit", "LOG", "--gpu", "h100"), ("LOG",), ("fit", "qwen3-14b", "LOG")])
-def test_a_log_in_the_place_of_a_model_is_read_as_a_log(ask: Ask, tmp_path: Path, words: tuple[str, ...]) -> None:
-    log = tmp_path / "start.log"
-    log.write_text(TOO_SMALL)
-    answer = ask(*(word.replace("LOG", str(log)) for word in words))
-    assert answer.code == 1
-    assert "DID NOT START" in answer.out
+@pytest.mark.parametrize("words", [("fit", "LOG", "--gpu", "h100"), ("LOG",), ("fit", "LOG", "--json")])
+def test_a_log_in_the_place_of_a_model_is_an_error_that_names_log(
+    ask: Ask, tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("start.log").write_text(TOO_SMALL, encoding="utf-8")
+    assert "'attncalc fit --log start.log'" in ask(*(word.replace("LOG", "start.log") for word in words)).error
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ def test_a_full_server_says_how_many_requests_it_holds(ask: Ask) -> None:
     assert (load["tokens_per_request"], load["requests_that_fit"]) == (3_932, 37)
     narrower = load["suggestions"][0]
     assert (narrower["flag"], narrower["concurrency"]) == ("--kv-dtype fp8", 74.0)
-    asked = ask_of(ask, "vllm-running", "", "--users", "50").out
+    asked = ask_of(ask, "vllm-running", "", "--batch", "50").out
     assert re.search(r"DOES NOT FIT: the logged memory holds 37 of 50\s+requests of about 3,932 tokens", asked)
     assert "--kv-dtype fp8         74" in asked
     assert not any(change["flag"].startswith(("--context", "--batch")) for change in load["suggestions"])

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from asking import Ask, shell
+from asking import Ask
 from tables import each
 
 from attncalc.engines.messages import find_message, kinds
@@ -157,10 +157,14 @@ def test_a_paste_is_answered_with_its_two_numbers_and_an_option(
         ("vllm serve Qwen/Qwen3-8B\nWorld size (4) is larger than the number of available GPUs (2)", "DID NOT START"),
     ],
 )
-def test_a_message_comes_through_a_pipe_beside_a_command(tmp_path: Path, text: str, label: str) -> None:
-    (tmp_path / "pasted").write_text(text, encoding="utf-8")
-    answer = shell(f"attncalc < {tmp_path / 'pasted'}")
-    assert (answer.returncode, answer.stdout.startswith(f"{label}: ")) == (1, True)
+def test_a_message_is_read_from_an_argument_a_file_and_standard_input(
+    ask: Ask, tmp_path: Path, text: str, label: str
+) -> None:
+    file = tmp_path / "pasted"
+    file.write_text(text, encoding="utf-8")
+    answers = [ask("fit", "--log", text), ask("fit", "--log", str(file)), ask("fit", "--log", "-", stdin=text)]
+    assert [answer.code for answer in answers] == [1, 1, 1]
+    assert {answer.out.partition(":")[0] for answer in answers} == {label}
 
 
 def test_a_longer_context_is_computed_for_a_model_and_a_gpu(ask: Ask) -> None:

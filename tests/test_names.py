@@ -212,10 +212,6 @@ def test_a_slice_that_does_not_exist_is_an_error(name: str) -> None:
         gpu(name)
 
 
-def test_a_name_of_several_words_needs_no_quotes(ask: Ask) -> None:
-    assert ask("kv", "Llama", "3.1", "8B").err == "read as: attncalc kv llama3.1-8b\n"
-
-
 @each("command", ["plan {} --gpu rtx-4090 --users 2 --prompt 1K --output-len 100", "sweep {} --gpu 24GB -c 4K"])
 def test_the_type_in_a_models_name_is_that_of_the_weights(ask: Ask, command: str) -> None:
     def rows(model: str) -> str:

@@ -28,7 +28,7 @@ OWN = {"title": "Own", "d_model": 64, "n_layers": 2, "norm": "rmsnorm", "n_heads
 """A model file in JSON."""
 NOT_ON_PAGE = {
     *("attncalc.cli", "attncalc.plot.picture"),
-    *("ctypes", "html", "http.client", "pyarrow", "pyarrow.parquet", "rich.console", "rich.progress", "rich.text"),
+    *("html", "http.client", "pyarrow", "pyarrow.parquet", "rich.console", "rich.progress", "rich.text"),
     *("ssl", "statistics", "typing_extensions", "xlsxwriter"),
 }
 """What the package imports and the page lacks: other formats of files, the hub's sockets, a terminal, and records."""

@@ -359,22 +359,6 @@ KINDS = [
         '"/sglang/srt/model_executor/cuda_graph_runner.py", line 380, in __init__\n    self.capture()\nKilled',
         *("SGLang", "NO RESULT: The log ends within an error, before its message, while it captured CUDA", "-bs 4"),
     ),
-    # a person names the GPU: 32.8e9 weights of 2 bytes are 61.03 GiB
-    (
-        "I serve it on a single 4090:\nvllm serve Qwen/Qwen3-32B --max-model-len 8192\nbut it runs out of memory while "
-        "loading the weights.",
-        *("Qwen3 32B", "The weights need 61.03 GiB, and the GPU has 23.51 GiB", "--weights-dtype int4"),
-    ),
-    # 14.77e9 weights of 2 bytes are 27.51 GiB, and padding
-    (
-        "CUDA out of memory with vllm serve Qwen/Qwen3-14B on my 3090, also with --max-model-len 16384.",
-        *("Qwen3 14B", "one NVIDIA GeForce RTX 3090, context 16,384", "The weights need 27.52 GiB, and the GPU has"),
-    ),
-    # https://github.com/sgl-project/sglang/issues/8362: not the card of 24 GB
-    (
-        "with 4 RTX 4090 48GB it gets OOM\npython3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4",
-        *("Qwen3 32B", "SGLang on 4 GPUs with 48GB each", "--chunked-prefill-size 2048"),
-    ),
     # https://github.com/vllm-project/vllm/issues/10034: 0.05 less than what was typed
     (
         "serve it with 2 A10: oom\nvllm/vllm-openai:v0.6.2 --tensor-parallel-size 2 --gpu_memory_utilization 0.7",
@@ -479,14 +463,10 @@ def test_gpus_of_different_names_are_not_several_of_the_first(ask: Ask) -> None:
 
 
 @each(("message", "cause", "reason", "option"), ALONE)
-def test_a_message_alone_is_read_as_a_log_and_as_words(
-    ask: Ask, message: str, cause: str, reason: str, option: str
-) -> None:
+def test_a_message_alone_is_read_as_a_log(ask: Ask, message: str, cause: str, reason: str, option: str) -> None:
     refusal = ask("fit", "--log", "-", "--json", stdin=message).document["refusal"]
     assert (refusal["cause"], refusal["reason"].count(reason)) == (cause, 1)
     assert option in refusal["advice"][0]["option"]
-    asked = ask(message)
-    assert (asked.code, "read as: attncalc fit --log -" in asked.err) == (1, True)
 
 
 @pytest.mark.parametrize("column", range(150, 176))
@@ -637,15 +617,13 @@ def test_the_lines_of_slots_show_that_llama_server_ran(ask: Ask) -> None:
 
 
 def test_a_message_of_mlx_has_its_options(ask: Ask) -> None:
-    """36,507,222,016 / 2^30 = 34.00 GiB. Of 128 GB, 7/8 of 131,072 MiB are 114,688."""
+    """36,507,222,016 / 2^30 = 34.00 GiB."""
     tried = (
         "[metal::malloc] Attempting to allocate {} bytes which is greater than the maximum allowed buffer size of {}"
     )
     answer = ask("fit", "--log", "-", stdin=f"RuntimeError: {tried} bytes.".format(36_507_222_016, 22_613_000_192))
     assert "\nMLX  message\n" in answer.out
     assert "one buffer of 34.00 GiB was wanted, and Metal allows at most 21.06 GiB" in " ".join(answer.out.split())
-    step = "I have 128GB memory. RuntimeError: [METAL] Command buffer execution failed: Insufficient Memory"
-    assert "iogpu.wired_limit_mb=114688" in ask(step).out
 
 
 @each(("name", "cause", "reason"), ANONYMOUS)

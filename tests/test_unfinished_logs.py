@@ -320,7 +320,7 @@ def test_a_runner_of_ollama_that_stopped_asks_for_the_servers_log(ask: Ask) -> N
     )
     refusal = result_of(ask, log)["refusal"]
     assert (refusal["cause"], refusal["advice"][0]["option"]) == ("log_ends", "journalctl -u ollama")
-    assert "journalctl -u ollama" in ask(log).out
+    assert "journalctl -u ollama" in ask("fit", "--log", log).out
     failed = log + "alloc_tensor_range: failed to allocate CUDA0 buffer of size 151851674624\n"
     assert result_of(ask, failed)["refusal"]["cause"] == "out_of_memory"
 

@@ -96,24 +96,6 @@ def test_if_nothing_fits_the_smallest_model_says_so(ask: Ask) -> None:
 
 
 @each(
-    ("words", "command"),
-    [
-        ("what can i run on a 300MB gpu", "--gpu 300MB"),  # on which nothing fits, which is quick
-        ("biggest model for 300MB", "--gpu 300MB"),
-        ("which llm fits on 300mb vram", "--gpu 300MB"),
-        ("what models can i run on my 300MB card", "--gpu 300MB"),
-        ("list models that fit in 300MB", "--gpu 300MB"),
-        ("best model for rtx 3060", "--gpu rtx-3060"),
-    ],
-)
-def test_the_question_in_words_is_read(ask: Ask, words: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["attncalc", *words.split()])
-    answer = ask(*words.split())
-    assert answer.err == f"read as: attncalc fit {command}\n"
-    assert answer.out.startswith(("FITS: up to ", "DOES NOT FIT: not even "))
-
-
-@each(
     ("arguments", "error"),
     [
         ("--gpu 12GB --quants", "--quants needs a model and one GPU"),

@@ -41,7 +41,9 @@ def takes(kind: Any) -> Callable[[F], F]:
                     )
                 for name, value in options.items():
                     if name not in known:
-                        hint = _meant(name, kind, function.__name__) or did_you_mean(name, known)
+                        hint = did_you_mean(name, [*known, *other_names])
+                        for other, field in other_names.items():
+                            hint = hint.replace(f"'{other}'", f"'{field}'")
                         raise UnknownArgumentError(
                             f"{function.__name__} has no argument '{truncate(name)}'",
                             f"{hint}help(attncalc.{function.__name__}) lists them all",
@@ -79,24 +81,6 @@ def _other_names(kind: Any) -> dict[str, str]:
     }
 
 
-def _meant(name: str, kind: Any, function: str) -> str:
-    """Return the start of a tip with what an unknown name means, or ''. Only errors load the vocabulary."""
-    from ..vocabulary import Idea, Phrases
-
-    fields = _other_names(kind)
-    idea = Phrases((option.name, Idea(option.name, option.name)) for option in options_of(kind).values()).like(name)
-    means = idea.fragments("N") if idea else []
-    own = [one for one in means if one.command in ("", function)]
-    named = (fields.get(_as_argument(option)) for one in own for option, *_ in one.options)
-    field = next(filter(None, named), None)
-    if field:
-        return f"did you mean '{field}'? "
-    if idea and own and idea.note:
-        return f"{idea.note}. "
-    other = next((one.command for one in means if one.command in ("plan", "train")), None)
-    return f"attncalc.{other} has it. " if other else ""
-
-
 _FUNCTIONS = {"kv": "kv_cache", "memory": "activations", "presets": "preset_names", "gpus": "gpu_names"}
 """{command: its function, if that has another name}."""
 _CALLS = {
@@ -109,13 +93,8 @@ _CALLS = {
 
 def function_like(name: str, known: Sequence[str]) -> str:
     """Return the function, or the call, that an unknown name of the package means; '' if none."""
-    from ..vocabulary import Idea, Phrases
-
     part = next((one for one in sorted(known, key=len, reverse=True) if one in name.lower()), "")
-    idea = None if part or name.startswith("_") else Phrases((one, Idea(one, one)) for one in _FUNCTIONS).like(name)
-    commands = [one.command for one in idea.fragments(None)] if idea else []
-    meant = (_FUNCTIONS.get(command, command) for command in commands)
-    return (_CALLS | _FUNCTIONS).get(name) or part or next((one for one in meant if one in known), "")
+    return (_CALLS | _FUNCTIONS).get(name) or part
 
 
 def _as_argument(name: str) -> str:

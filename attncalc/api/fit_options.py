@@ -90,7 +90,7 @@ class DeploymentOptions(TypedDict, total=False):
         str | os.PathLike[str] | Gpu | None,
         "GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml file; all for "
         "one row each.",
-        With(also="--gpu-type --gpu-name --hardware", metavar="GPU", common=True),
+        With(also="--gpu-type --gpu-name --hardware --vram", metavar="GPU", common=True),
     ]
     gpus: Annotated[
         Count | None,
@@ -153,7 +153,7 @@ class DeploymentOptions(TypedDict, total=False):
         WEIGHTS_DTYPE,
         "Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
         "Default: as released.",
-        With(also="--quantization --quantize --quant -q --weight-dtype --wdtype", common=True),
+        With(also="--quantization --quantize --quant --weight-dtype --wdtype", common=True),
     ]
     served_model: Annotated[
         str | None,

@@ -89,11 +89,6 @@ def find_what_fits(model: ModelLike | None, options: FitOptions, most: int | Non
     return _of_each_model(options, most)
 
 
-def of_smallest(options: FitOptions) -> FitRequest:
-    """Return the request of the smallest built-in model. Raises AttncalcError if an option is not valid."""
-    return _read(_models(options)[-1], _without_auto(options))
-
-
 def what_fits_report_of(model: ModelLike | None, options: FitOptions, *, full: bool, is_screen: bool) -> Report:
     """Return the report of what fits; a screen has the largest models only, unless `full`, and is quicker.
 

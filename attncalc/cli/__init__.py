@@ -6,11 +6,8 @@ Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 it cannot 
 import contextlib
 import io
 import os
-import re
-import shlex
 import sys
 from collections.abc import Mapping
-from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -19,10 +16,11 @@ import typer.core
 import typer.main
 
 from .. import __version__
-from ..errors import AttncalcError, BadValueError, MissingError, NetworkError, NoSuchModelError, NotUnderstoodError
+from ..engines import PROGRAMS
+from ..errors import AttncalcError
 from ..report.lists import tell
 from ..units import truncate
-from .command import COMPLETE, Group, command_app, names_of, own_error
+from .command import COMPLETE, Group, command_app, own_error
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
@@ -55,24 +53,14 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
 """
 """What `attncalc` alone prints, within 24 rows."""
-_OF_LOG = ("log", "logs", "doctor", "diagnose", "debug")
-"""Words for the reading of a log, before its file or where it is piped in."""
-_OTHER_NAMES = {"version": "--version", "v": "--version", "completion": "--show-completion"}
-_OTHER_NAMES |= dict.fromkeys(_OF_LOG, "fit --log")
-"""{a word: what it is as an option}."""
-_ASKS_FOR_HELP = r"what (can|does|do) (you|it|this|this tool|attncalc) do|how (do|can) i use (it|this|attncalc)"
-"""Questions that the start page answers."""
-_LISTS = {**dict.fromkeys(("list", "ls", "models", "preset"), "presets"), "gpu": "gpus"}
-"""{a word before --json and other options of output: the command that it means}."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells for which there is a completion script."""
 DEBUG = "ATTNCALC_DEBUG"
 """The environment variable that shows the traceback of a bug."""
 
 
-@cache
-def _built(name: str, completes: bool) -> Any:
-    """Return a command: a question in words asks for the same ones several times."""
+def built(name: str) -> Any:
+    """Return a command as typer runs it."""
     found = typer.main.get_command(getattr(import_module(f".{name}", __name__), name))
     found.help = COMMANDS[name]
     return found
@@ -82,20 +70,23 @@ class _Commands(Group):
     """The commands. Only the one that is run is imported, so that the others do not slow the start."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        if args[:1] == ["help"]:
-            args = [*args[1:], "-h"] if args[1:] else []  # the common options: all are up to 360 lines
+        if args[:1] == ["help"]:  # -h lists the common options, and --help up to 360 lines
+            args = [*args[1:], "-h"] if args[1:] else []
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return _built(cmd_name, COMPLETE in os.environ) if cmd_name in COMMANDS else None
+        return built(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if (name := args[0].lower()) in COMMANDS or ctx.resilient_parsing:
-            return super().resolve_command(ctx, [name, *args[1:]])
-        raise NotUnderstoodError(f"there is no command '{truncate(args[0])}'")
+        if args[0] in COMMANDS or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from .nearest import tip_for_command
+
+        message = f"there is no command '{truncate(args[0])}'"
+        raise AttncalcError(message, tip_for_command(args[0], COMMANDS))
 
     def helps(self) -> Mapping[str, str]:
         return COMMANDS
@@ -168,7 +159,7 @@ def run() -> int:
 
         completion_init()
     try:
-        code = _run([str(arg) for arg in sys.argv[1:]])
+        code = _run(sys.argv[1:])
         sys.stdout.flush()
     except typer.Abort:
         return 130
@@ -209,112 +200,32 @@ def _fail_of(error: Exception) -> int:
     )
 
 
-def _run(args: list[str], *, is_read: bool = False) -> Any:
-    """Run a command line. If it is no usual one, run what its words mean, if that is without doubt.
+def _run(args: list[str]) -> Any:
+    """Run a command line. One that starts a server or a trainer is a question of `fit` or `train`."""
+    if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        args = _with_command(args)
+    return app(args, standalone_mode=False, prog_name="attncalc")
 
-    `is_read` is whether it is what words mean.
+
+def _with_command(args: list[str]) -> list[str]:
+    """Return a pasted launch command as a question of `fit` or `train`; other arguments as they are.
+
+    A command in quotation marks is one argument, and options of attncalc may follow it.
     """
-    piped = b""
-    if not args or (args[0] in _OF_LOG and not any(map(os.path.isfile, args))):
-        from ..config.user_files import piped_in
+    command = None
+    if any(name in word for name in PROGRAMS for word in args):
+        from .pasted import begins_launch
 
-        piped = piped_in()
-        of_log = ["--log", "-"] if args and not _is_listing(piped) else []
-        args = ["fit", *of_log, *args[1:]] if piped else args  # cat server.log | attncalc
-    if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"}:
-        args = _with_listed_gpus(args)
-    may_be_file = args[:1] == ["fit"] or any(map(os.path.isfile, args))
-    if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and may_be_file:
-        from .launch_files import question_in, with_command
+        command = "fit" if begins_launch(args) else None
+    if command is None:
+        from .pasted_training import begins_training
 
-        if command := with_command(args, names_of(_built("fit", COMPLETE in os.environ))):
-            return _run_as(command)
-        args = (question_in(piped) if args == ["fit"] else []) or args  # echo how big is gpt2 | attncalc
-    try:
-        return app(args, standalone_mode=False, prog_name="attncalc")
-    except (AttncalcError, typer.TyperException) as raised:
-        error = own_error(raised)
-        can_read = isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError | BadValueError)
-        if not isinstance(error, NetworkError) and (is_read or not can_read):
-            raise
-    from .answer import answer
-    from .stand_in import with_built_in
-
-    root: Any = typer.main.get_command(app)
-    of_name = isinstance(error, NetworkError | NoSuchModelError | BadValueError)
-    found = with_built_in(args, root, error) if of_name else error
-    if isinstance(found, AttncalcError) and not isinstance(error, NetworkError):
-        other = _other_name(*args)
-        found = (other, []) if other else answer(args, root, error)
-    if isinstance(found, AttncalcError):
-        raise found
-    return _run_as(*found)
-
-
-def _listing_or(arg: str) -> str:
-    """Return what nvidia-smi printed into the file that an argument names; the argument if that is no such file."""
-    if os.path.isfile(arg):
-        from .launch_files import content
-
-        with contextlib.suppress(AttncalcError, OSError):
-            return data.decode("utf-8", "replace") if _is_listing(data := content(arg)) else arg
-    return arg
-
-
-def _is_listing(data: bytes) -> bool:
-    """Return whether nvidia-smi printed all of the data."""
-    from .gpu_words import read_listing
-
-    listing = read_listing(data.decode("utf-8", "replace"))
-    return bool(listing.options) and not listing.rest.strip()
-
-
-def _with_listed_gpus(args: list[str]) -> list[str]:
-    """Return the arguments with the GPUs that nvidia-smi printed, in an argument or on standard input."""
-    from ..config.user_files import piped_in
-
-    data = b"" if {"--gpu", "--log"} & {*args} else piped_in(is_shared="-" not in args)
-    texts = [data.decode("utf-8", "replace"), *map(_listing_or, args)]
-    if not re.search(r"\d ?MiB|\(UUID|nvidia\.com/gpu", " ".join(texts)):
+        command = "train" if begins_training(args) else None
+    if command is None:
         return args
-    from .gpu_words import with_listed_gpus
-
-    piped, *args = texts
-    found, note = with_listed_gpus(args, piped)
-    if found != args:
-        tell(f"note: {'the node' if 'nvidia.com/gpu' in ' '.join(texts) else 'nvidia-smi'} is read as {note}")
-    return found
-
-
-def _other_name(name: str, *rest: str) -> list[str]:
-    """Return the arguments that a word which is no command stands for: 'version'; [] if it is none of these."""
-    from .reading import FOR_PROGRAMS
-
-    if name in _LISTS and FOR_PROGRAMS & {*rest[:1]}:
-        return [_LISTS[name], *rest]
-    if name in _OF_LOG and not rest:
-        raise MissingError(
-            f"{name}: give a start-up log, or the message in quotation marks",
-            f"for example, docker logs vllm 2>&1 | attncalc {name}; 'attncalc verify --smoke' checks this machine",
-        )
-    if name in ("--help", "-h") or (name == "--plain" and not rest):
-        return ["help"]  # with options that no command has: '--help --no-color'
-    is_file = name in _OF_LOG and len(rest) == 1 and " " not in rest[0]  # not a message
-    if name in _OTHER_NAMES and (is_file or len(rest) == (name == "completion")):
-        return [*_OTHER_NAMES[name].split(), *rest]
-    asks_for_help = re.fullmatch(_ASKS_FOR_HELP, " ".join((name, *rest)).lower().rstrip("? .!"))
-    return ["help"] if asks_for_help else []
-
-
-def _run_as(meant: list[str], beside: list[str] | None = None) -> Any:
-    """Run the command line that was meant, and name it, with further lines below it; without one they are all."""
-    if meant:
-        tell(f"read as: attncalc {shlex.join(meant)}", is_command=True)
-    answers = [line for line in beside or () if line.startswith("answer: ")]
-    for line in beside or ():
-        tell(line, "    ", sys.stdout if line in answers else sys.stderr)
-    is_whole = not meant or (answers and {"--quiet", "-q"} & {*meant})
-    return None if is_whole else _run(meant, is_read=True)
+    if " " in args[0]:
+        return [command, *args[1:], "--", args[0]]
+    return [command, "--", *args]
 
 
 class _NoOutput(io.TextIOBase):

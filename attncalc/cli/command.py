@@ -7,38 +7,20 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, is_typeddict
 
 import typer
 import typer.core
 
-from ..engines import PROGRAMS
-from ..errors import AttncalcError, BadValueError, NotUnderstoodError
+from ..errors import AttncalcError
 from ..options import Option, by_name, options_of
-from ..plot import SUFFIXES
-from ..report.formats import FORMATS
-from ..report.lists import tell, wrapped
+from ..report.lists import wrapped
 from ..units import hyphens, truncate
+from .other_names import ALSO
 
-ALSO = dict.fromkeys(
-    (
-        *("--model", "-m", "--model-path", "--model-name", "--model-id", "--config", "--hf-repo", "-hf", "--repo-id"),
-        *("--model-name-or-path", "--pretrained-model-name-or-path", "--base-model", "--model-config"),
-        *("--config-name", "--arch", "--hf-model", "--hf-model-id", "--hf-id", "--pretrained", "--model-card"),
-    ),
-    "--preset",
-)
-ALSO |= dict.fromkeys(("--field", "--fields", "--column", "--columns", "--select", "--figures"), "--get")
-ALSO |= {"--output-format": "--format", "--get": "--columns", "--units": "--unit"}  # a command has one of the two
-"""Names by which users of other tools know options that are of the command line only."""
-_FORMATS = (*FORMATS, "yaml", "yml", "xml", "txt", "text")
-"""What a person calls a format who writes it after -o, without the suffix of a file."""
 COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
-SCREEN_FLAGS = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
-"""Flags of attncalc that may stand after such a command."""
 _TIMES = "'attncalc fit MODEL --gpu GPU -c 4K --roofline' computes it."
 _COMPUTED_BY = {"--context": "With 'fit', -c auto is the longest that fits.", "--ttft": _TIMES, "--tpot": _TIMES}
 _COMPUTED_BY |= {"--simulate": "--device cuda runs on the GPU of this machine."}
@@ -54,20 +36,20 @@ def lacks_value(name: str, params: Iterable[Any]) -> AttncalcError:
 
 
 def own_error(error: Exception) -> AttncalcError:
+    """Return the error of attncalc for one of typer: one line, and a tip."""
     if isinstance(error, AttncalcError):
         return error
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "attncalc"
+    tip = f"'{path} --help' lists all options"
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
         words = truncate(extra[1].strip() or "' '", 100)
-        return NotUnderstoodError(f"unexpected argument: {words}", f"'{path} --help' lists all options")
+        return AttncalcError(f"unexpected argument: {words}", tip)
     if lacking := re.fullmatch(r"Option '(\S+)' requires (?:an argument|\d+ arguments)\.?", message):
         return lacks_value(lacking[1], context.command.params if context else ())
     message = truncate(message[:1].lower() + message[1:].rstrip("."), 200)
-    if path == "attncalc":
-        return NotUnderstoodError(message.partition(" (Possible")[0])
-    return AttncalcError(message, f"'{path} --help' lists all options")
+    return AttncalcError(message.partition(" (Possible")[0], tip)
 
 
 class Options:
@@ -173,7 +155,7 @@ class Command(_Narrow, typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         self._is_brief = "-h" in args
-        args = self._in_own_words([str(arg) for arg in args])  # from Python an argument may be a path
+        args = self._in_own_words([str(arg) for arg in args], ctx)  # in Python an argument may be a path
         options = [param for param in self.params if param.param_type_name == "option"]  # MODEL is '[MODEL]' too
         names = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
         return super().parse_args(ctx, _with_omitted_values(args, names))
@@ -181,70 +163,83 @@ class Command(_Narrow, typer.core.TyperCommand):
     def make_parser(self, ctx: Any) -> Any:
         return _reject_repeats(super().make_parser(ctx), ctx)
 
-    def _in_own_words(self, args: list[str]) -> list[str]:
-        """Return the arguments with other tools' names of options replaced, and a pasted launch command read."""
-        declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
-        also = {name: option.name for option in declared.values() for name in option.also} | ALSO
-        known = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
-        if self.name == "fit" and "--" not in args and {*args} & PROGRAMS:
-            from .pasted import without_dashes
+    def _in_own_words(self, args: list[str], ctx: Any) -> list[str]:
+        """Return the arguments with other tools' names of options replaced, and a pasted command as options.
 
-            if (begin := without_dashes(args)) is not None:
-                screen = [arg for arg in args[begin:] if arg in SCREEN_FLAGS]
-                args = [*args[:begin], *screen, "--", *(arg for arg in args[begin:] if arg not in SCREEN_FLAGS)]
-        end = args.index("--") if "--" in args else len(args)
-        # -q with a value is quantization
-        is_quiet = [word == "-q" and after[:1] == "-" for word, after in pairwise([*args, "-"])]
-        args = ["--quiet" if each else word for word, each in zip(args, is_quiet, strict=True)]
-        words = [part for word in args[:end] for part in _without_equals(_own_name(word, known, also), known)]
-        words = self._known_words(words)
+        A pasted command stands after --: it starts a server for `fit`, and a trainer for `train`.
+        """
+        options = names_of(self)
+        words, pasted = args, list[str]()
+        if "--" in args:
+            end = args.index("--")
+            words, pasted = args[:end], args[end:]
         if self.name == "fit":
-            from .pasted import with_engine_values
+            from .launch_files import split_launch
 
-            words = with_engine_values(words, by_name(declared.values()))
-        if {"-o", "--output"} & {*words}:
-            words = _of_output(words, known)
-        if self.name == "fit" and args[end + 1 :]:
+            words, pasted = split_launch(words, pasted, options)
+        elif self.name == "train":
+            from .pasted_training import split_training
+
+            words, pasted = split_training(words, pasted, options)
+        own = own_names(self)
+        words = [part for word in words for part in _without_equals(_own_name(word, own), own)]
+        self._check_names(words, ctx)
+        declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
+        if self.name == "fit" and any(word.startswith("{") for word in words):
+            from .pasted import with_engine_json
+
+            words = with_engine_json(words, by_name(declared.values()))
+        if not pasted:
+            return words
+        if self.name == "fit":
             from .pasted import expand
 
-            return expand(words, args[end + 1 :], by_name(declared.values()), names_of(self))
-        return [*words, *args[end:]]
+            return expand(words, pasted[1:], by_name(declared.values()), options)
+        if self.name == "train":
+            from .pasted_training import expand_training
 
-    def _known_words(self, words: list[str]) -> list[str]:
-        """Return the words without options of engines that change no figure, which a note names.
+            return expand_training(words, pasted[1:], by_name(declared.values()), options)
+        return [*words, *pasted]
 
-        Raises AttncalcError for another option that the command does not have: typer would read -ctk as -c -t -k, and
-        suggest the names with the most similar letters.
+    def _check_names(self, words: Sequence[str], ctx: Any) -> None:
+        """Raise AttncalcError for an option that the command does not have, or that lacks its value.
+
+        typer would read -ctk as -c -t -k.
         """
         options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
         known = {name for option in options for name in (*option.opts, *option.secondary_opts)} | {"-h", "--help"}
         with_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
         may_lack = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
-        kept: list[str] = []
-        unused: list[str] = []
         previous = ""
         for word in words:
             name = word.partition("=")[0]
-            is_value = (
-                previous in with_value and not (previous in may_lack and word.startswith("--"))
-            ) or not re.match(r"--?[A-Za-z]", word)
             if previous in with_value - may_lack and word.startswith("--") and name in known:
                 raise lacks_value(previous, options)
-            if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
-                from .pasted import changes_nothing
+            takes_word = previous in with_value and not (previous in may_lack and word.startswith("--"))
+            if takes_word or not re.match(r"--?[A-Za-z]", word):
+                previous = ""
+                continue
+            is_joined = word[:2] in with_value and word[2:3].isdigit()  # -c8K
+            if name not in known and not is_joined:
+                raise self._no_option(name, ctx)
+            previous = word
 
-                if name == "--offline":  # of `fit` it is vLLM's class
-                    os.environ["HF_HUB_OFFLINE"] = "1"
-                elif not changes_nothing(name):
-                    raise NotUnderstoodError(f"no such option: {truncate(name)}")
-                else:
-                    unused.append(name)
-            else:
-                kept.append(word)
-            previous = "" if is_value else word
-        if unused:
-            tell(f"note: not used: {', '.join(unused)}")
-        return kept
+    def _no_option(self, name: str, ctx: Any) -> AttncalcError:
+        """Return the error about an option that the command does not have."""
+        from .nearest import tip_for_option
+
+        root = ctx.find_root().command
+        others = {}
+        for command in getattr(root, "list_commands", lambda ctx: [])(ctx):
+            if command != self.name:
+                others[command] = own_names(root.get_command(ctx, command))
+        tip = tip_for_option(name, own_names(self), others, ctx.command_path)
+        if self.name == "train":
+            from .recipes import is_key
+
+            if is_key(name.lstrip("-").replace("-", "_")):
+                tip = f"options of trainers stand after --: attncalc train -- python train.py {truncate(name)} ..."
+        return AttncalcError(f"no such option: {truncate(name)}", tip)
 
 
 def names_of(command: Any) -> dict[str, Any]:
@@ -256,30 +251,22 @@ def names_of(command: Any) -> dict[str, Any]:
     return {other: found[own] for other, own in also.items() if own in found} | found
 
 
-def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
+def own_names(command: Any) -> dict[str, str]:
+    """Return {name: the command's own name of that option}, which differs for names of other tools."""
+    own: dict[str, str] = {}
+    for name, option in names_of(command).items():
+        is_own = name in option.opts or name in option.secondary_opts
+        own[name] = name if is_own else option.opts[0]
+    return own
+
+
+def _own_name(word: str, own: Mapping[str, str]) -> str:
     """Return a word with another tool's name of an option, or underscores in it, replaced: '--max_model_len=8K'."""
     name, equals, value = word.partition("=")
-    if not name.startswith("-") or name in known:
-        return word
     usual = hyphens(name)
-    flag = re.sub(r"^--(?:enable|use)-", "--", usual)  # '--use-fsdp'
-    own = next((own for own in (usual, also.get(usual), flag, also.get(flag)) if own in known), name)
-    return f"{own}{equals}{value}"
-
-
-def _of_output(words: Sequence[str], known: Container[str]) -> list[str]:
-    """Return the words with --format for '-o csv', which names no file, and --plot for '-o kv.png'."""
-    pairs = [*pairwise([*words, ""])]
-    files = [value.lower() if name in ("-o", "--output") else "" for name, value in pairs]
-    has_own = any(name == "--plot" and value.lower().endswith(SUFFIXES) for name, value in pairs)
-    is_picture = "--plot" in known and not has_own and any(file.endswith(SUFFIXES) for file in files)
-    found: list[str] = []
-    for word, file in zip(words, files, strict=True):
-        if is_picture and word == "--plot":
-            continue
-        is_format = file in _FORMATS and "--format" in known
-        found.append("--plot" if is_picture and file.endswith(SUFFIXES) else "--format" if is_format else word)
-    return found
+    if not name.startswith("-") or usual not in own:
+        return word
+    return f"{own[usual]}{equals}{value}"
 
 
 def _without_equals(word: str, known: Container[str]) -> tuple[str, ...]:
@@ -341,7 +328,6 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
         one.action = "append"
 
     def parse_once(args: list[str]) -> Any:
-        kind = BadValueError if "%" in " ".join(args) else AttncalcError  # '--users 900 --concurrency 5%'
         try:
             values, rest, order = parse_args(args)
         except typer.TyperException as error:
@@ -356,7 +342,7 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
                 names = every if len(every) < 5 else [*option.opts, *option.secondary_opts]  # --context has 60
                 also = f"; {', '.join(names)} are the same option" if len(names) > 1 else ""
                 count = "twice" if times == 2 else f"{times} times"
-                raise kind(f"{option.opts[0]} is given {count}", f"give it once{also}")
+                raise AttncalcError(f"{option.opts[0]} is given {count}", f"give it once{also}")
         return values, rest, order
 
     parser.parse_args = parse_once

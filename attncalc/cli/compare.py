@@ -12,9 +12,6 @@ from . import options as o
 from .command import Options, command
 from .plot_options import PlotOptions
 
-_BETWEEN = ("vs", "vs.", "versus", "and", "with")
-"""What people write between the models."""
-
 
 class ModelsOptions(Options):
     models: Annotated[
@@ -23,9 +20,8 @@ class ModelsOptions(Options):
     preset: o.Preset = None
 
     def names(self) -> list[str]:
-        """Return the names of all models; 'a vs b' names two. Raises AttncalcError if there are none."""
-        words = [word for word in self.models or () if word.lower() not in _BETWEEN]
-        return o.model_names(words, self.preset)
+        """Return the names of all models. Raises AttncalcError if there are none."""
+        return o.model_names(self.models, self.preset)
 
 
 class CheckOptions(Options):

@@ -19,7 +19,7 @@ def explain(
         list[str] | None, typer.Argument(metavar="[TERM]", help="A term, as gqa or roofline. Default: list all.")
     ] = None,
 ) -> None:
-    names = find_terms(" ".join(words)) if words else [*TERMS]
+    names = find_terms(words) if words else [*TERMS]
     if len(names) == 1:
         output.show(term_report(names[0]))
     elif words and output.chosen.name == "table":

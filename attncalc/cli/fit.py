@@ -2,25 +2,20 @@
 
 import os
 import sys
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 
 import typer
 
 from ..api.fit_options import ALL, GROUPS, FitOptions
 from ..api.fit_request import fit_question, partly_on_host, read_fit_request, read_quants
-from ..config import ModelLike, load
-from ..config.user_files import piped_in
+from ..config import ModelLike
 from ..errors import AttncalcError, clash
 from ..report.lists import tell
-from ..serving.answer import Answer
 from ..serving.request import FitRequest, resolve
 from ..units import is_auto, parse_count, truncate
 from . import options as o
 from .command import Options, command
 from .plot_options import PlotOptions
-from .trial import accepted
 
 if TYPE_CHECKING:
     from ..engines.startup_log import StartupLog
@@ -31,12 +26,12 @@ class LogOptions(Options):
     """A start-up log of an engine."""
 
     log: Annotated[
-        Path | None,
+        o.Text,
         o.option(
             "--log",
             "--vllm-log",
             metavar="FILE",
-            help="An engine's start-up log (- for standard input), to compare with the prediction.",
+            help="A start-up log or message (- is standard input), to compare with the prediction.",
         ),
     ] = None
 
@@ -76,9 +71,8 @@ def fit(
     plot: PlotOptions,
     output: o.CheckedOutputOptions,
 ) -> None:
-    if start.log is None and _is_log(model, options):
-        model.model, start.log = None, Path(model.model or "-")
-        tell(f"note: read as --log {truncate(start.log)}: a start-up log is no model")
+    if start.log is None and model.model is not None:
+        _refuse_log(model.model)
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
     if screen.quants:
         _check_quants(options, start, screen)
@@ -108,22 +102,22 @@ def fit(
         request = found
     if screen.roofline and request.gpu is None:
         raise AttncalcError(*_BOUNDS_NEED)
-    accepted(*() if log or request.engine == "all" else (partial(Answer.to, request),))
     with_bounds = screen.roofline or output.explain or output.chosen.name != "table" or bool(output.fail_if)
     report = _report(request, log, screen, with_bounds=with_bounds)
     plot.write(report, output, needs=_PICTURE_NEEDS)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 
-def _is_log(model: o.NamedModel, options: FitOptions) -> bool:
-    """Return whether MODEL is a start-up log, or one is piped in without MODEL."""
-    is_piped = model.model == "-" or not model.describes(options)
-    if not (piped_in() if is_piped else os.path.isfile(model.model or "")):
-        return False
-    from ..engines.log_file import is_log
+def _refuse_log(name: str) -> None:
+    """Raise AttncalcError if MODEL is a start-up log, or - with one on standard input."""
+    if name != "-" and not os.path.isfile(name):
+        return
     from .fit_log import is_log_file
 
-    return is_log(piped_in()) if is_piped else is_log_file(model.model or "")
+    if is_log_file(name):
+        raise AttncalcError(
+            f"{truncate(name)} is a log of an engine, and no model", f"'attncalc fit --log {truncate(name)}' reads it"
+        )
 
 
 def _show_what_fits(
@@ -135,10 +129,9 @@ def _show_what_fits(
             raise AttncalcError(
                 f"{name} needs a model and one GPU", f"name both, as: attncalc fit qwen3-8b --gpu 12GB {name}"
             )
-    from ..api.what_fits import of_smallest, what_fits_report_of
+    from ..api.what_fits import what_fits_report_of
 
     named = model.name_or_sizes(options) if options["gpu"] == ALL else None
-    accepted(partial(of_smallest, options) if named is None else partial(load, named))
     is_screen = output.chosen.name == "table" and not output.explain
     report = what_fits_report_of(named, options, full=screen.full, is_screen=is_screen)
     plot.write(report, output, needs=_PICTURE_NEEDS)
@@ -154,7 +147,6 @@ def _show_vram(
     from ..api.vram import read_vram_request, vram_request_report
 
     request = read_vram_request(model, options, lists_quants=screen.quants)
-    accepted(request.need)
     plot.write(vram_request_report(request, full=screen.full), output, needs=_PICTURE_NEEDS)
     raise typer.Exit(0)
 

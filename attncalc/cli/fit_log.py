@@ -18,7 +18,7 @@ from ..config.gpus import cpu, gpu, gpu_of_device, gpus_of
 from ..config.hub import parse_repository
 from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquantized
 from ..config.source import DOCUMENTS
-from ..config.user_files import open_file, read_standard_input
+from ..config.user_files import open_file, piped_in, read_standard_input
 from ..engines import DEFAULT_ENGINE, find_engine
 from ..errors import AttncalcError, clash
 from ..hardware import DESKTOP, Gpu
@@ -30,7 +30,6 @@ from ..serving.request import FitRequest
 from ..serving.weight_format import released_dtype
 from ..units import BYTES, GIB, count, dtype, human, is_dtype, long_option, parse_count, truncate
 from ..what_if import what_if
-from .gpu_words import first_gpu_in
 from .options import NamedModel
 
 if TYPE_CHECKING:
@@ -52,14 +51,14 @@ class UnknownModel(NamedTuple):
 
 
 def read_logged_request(
-    path: Path, named: NamedModel, options: FitOptions
+    source: str, named: NamedModel, options: FitOptions
 ) -> tuple[StartupLog, FitRequest | UnknownModel]:
     """Return the start-up log, and the request that it and the options describe; or what a failed start has without.
 
     Raises AttncalcError if the log cannot be read, is no engine's start-up log, does not name the model (without
     MODEL), or cannot be combined with another option.
     """
-    log, options = _read_log(path, named, options)
+    log, options = _read_log(source, named, options)
     if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:
         given = options.get("gpu")
         unused = [long_option(name) for name in options if name not in ("gpu", "engine")]
@@ -88,7 +87,7 @@ def read_logged_request(
     return log, fit_request(model, merged, served, is_logged=True)
 
 
-def _read_log(path: Path, named: NamedModel, options: FitOptions) -> tuple[StartupLog, FitOptions]:
+def _read_log(source: str, named: NamedModel, options: FitOptions) -> tuple[StartupLog, FitOptions]:
     """Return the log, and the options with the GPU in the words around it. Raises AttncalcError as its caller."""
     for name in _NOT_WITH_A_LOG:
         if name in options:
@@ -100,8 +99,8 @@ def _read_log(path: Path, named: NamedModel, options: FitOptions) -> tuple[Start
     engine = options.get("engine")
     if engine == "all":
         raise clash("--engine all", "--log", "leave --engine out: the log names the engine")
-    data = content(path)
-    log = read_log(data, str(path), engine)
+    data = content(source)
+    log = read_log(data, source, engine)
     if engine not in (None, log.engine):
         raise clash(
             f"--engine {truncate(engine)}",
@@ -110,12 +109,8 @@ def _read_log(path: Path, named: NamedModel, options: FitOptions) -> tuple[Start
         )
     is_of_pytorch = log.refusal is not None and log.refusal.program == PYTORCH
     if is_of_pytorch and named.is_given and options.keys() - {"gpu", "weights_dtype"}:
-        log = read_log(data, str(path), DEFAULT_ENGINE)
+        log = read_log(data, source, DEFAULT_ENGINE)
         tell(f"note: no line names the engine: --engine {DEFAULT_ENGINE} is assumed")
-    has_sizes = log.logged or log.available or log.budget or (log.refusal and log.refusal.tried)
-    is_open = not (has_sizes or log.gpu or log.devices > 1 or options.get("gpu"))
-    if is_open and log.refusal and log.refusal.kind == "out_of_memory":
-        options = {**options, "gpu": first_gpu_in(data[:_BEGINNING].decode("utf-8", "replace"))}
     return log, options
 
 
@@ -165,14 +160,16 @@ def _with_its_cache(log: StartupLog, options: FitOptions) -> StartupLog:
     return log._replace(refusal=refusal._replace(advice=find_engine(log.engine).log_advice(full)))
 
 
-def is_log_file(path: str) -> bool:
-    """Return whether a file is a start-up log, by its suffix or by its first lines."""
-    if path.endswith((*DOCUMENTS, ".gguf", ".safetensors")) or not os.path.isfile(path):
-        return False
+def is_log_file(name: str) -> bool:
+    """Return whether a file is a start-up log, by its suffix or by its first lines; '-' is standard input."""
     from ..engines.log_file import is_log  # compiles patterns, which few words need
 
-    with contextlib.suppress(OSError), open_file(Path(path)) as file:
-        return path.endswith(".log") or is_log(file.read(_BEGINNING))
+    if name == "-":
+        return is_log(piped_in())
+    if name.endswith((*DOCUMENTS, ".gguf", ".safetensors")):
+        return False
+    with contextlib.suppress(OSError), open_file(Path(name)) as file:
+        return name.endswith(".log") or is_log(file.read(_BEGINNING))
     return False
 
 
@@ -192,14 +189,19 @@ def _note_others(log: StartupLog, device: Gpu | None) -> None:
         tell(f"note: {free.bytes / GIB:.2f} GiB were free: {counted}")
 
 
-def content(path: Path) -> bytes:
-    """Return the file's bytes. Raises AttncalcError if it cannot be read, or is longer than LIMIT."""
-    name = "standard input" if str(path) == "-" else truncate(path)
+def content(log: str) -> bytes:
+    """Return the bytes of a log: of a file, of standard input for '-', or of a message, which has blanks.
+
+    Raises AttncalcError if it cannot be read, or is longer than LIMIT.
+    """
+    if " " in log.strip() and not os.path.isfile(log):
+        return log.encode()
+    name = "standard input" if log == "-" else truncate(log)
     try:
-        if str(path) == "-":
+        if log == "-":
             data = read_standard_input(LIMIT + 1)
         else:
-            with open_file(path) as file:
+            with open_file(Path(log)) as file:
                 data = file.read(LIMIT + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL, or a closed standard input
         reason = getattr(error, "strerror", None) or "cannot be read"

@@ -14,7 +14,6 @@ from ..api.inputs import read_model, with_revision
 from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
 from ..config.presets import of_ollama, with_file_type
-from ..config.user_files import piped_in
 from ..errors import AttncalcError, clash, is_valid
 from ..model import ModelSpec
 from ..options import options_of, parsed
@@ -25,7 +24,6 @@ from ..report.report import Report
 from ..units import parse_bytes, truncate
 from ..what_if import SIZES, model_of_sizes, no_model
 from .command import Options, typer_option
-from .trial import accepted
 
 if TYPE_CHECKING:
     from ..report.fail_if import Condition
@@ -52,7 +50,7 @@ def output_file(text: str | Path) -> Path:
         raise AttncalcError(f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o")
     if str(text) in FORMATS:
         raise AttncalcError(f"--output {text}: a file needs a suffix", f"-o answer.{text} is a file")
-    if re.fullmatch(r"\d[\d_,.]*[kmgtKMGT]?", str(text)):
+    if re.fullmatch(r"\d[\d_,.]{0,30}[kmgtKMGT]?", str(text)):
         tip = f"tokens of an output are --output-len {text}; a file needs a suffix, as {text}.txt"
         raise AttncalcError(f"--output {text}: --output is the file of the answer", tip)
     return Path(text)
@@ -180,10 +178,7 @@ def note_file_types(*models: ModelLike) -> None:
 
 def of_sizes(options: Mapping[str, Any]) -> ModelLike:
     """Return the model of the sizes in the options. Raises AttncalcError if they have none."""
-    values = parsed(options, WhatIfOptions)
-    if not SIZES & values.keys() and piped_in().lstrip().startswith(b"{"):  # cat config.json | attncalc kv
-        return "-"
-    return model_of_sizes(values)
+    return model_of_sizes(parsed(options, WhatIfOptions))
 
 
 Plain = Annotated[bool, typer.Option("--plain", help="Print words only: no colours, no drawings, and tables as lists.")]
@@ -200,7 +195,6 @@ class PlainOutputOptions(Options):
 
     def write(self, text: str) -> None:
         """Write the text. Raises AttncalcError if the file cannot be written."""
-        accepted()
         from ..report.write import deliver
 
         deliver(text, self.output, force=self.force)
@@ -246,7 +240,6 @@ class ReportOptions(Options):
 
     def write(self, text: str, *, tabs: bool = False) -> None:
         """Write a text. Raises AttncalcError if the file exists (without --force) or cannot be written."""
-        accepted()
         from ..report.write import deliver
 
         deliver(text, self.output, force=self.force, tabs=tabs)
@@ -256,7 +249,6 @@ class ReportOptions(Options):
 
         `picture_too` is whether --force may have been given for the file of a picture.
         """
-        accepted()
         from ..report.write import write
 
         force = self.force and not (picture_too and self.output is None)
@@ -279,7 +271,7 @@ class AnswerOptions(ReportOptions):
     unit: Annotated[
         Text, option("--unit", metavar="UNIT", help="Unit of sizes with --get, as GiB, GB or MB. Default: B.")
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer in one line. Also -q.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer in one line.")] = False
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError as `ReportOptions`, and if --get is combined with a format."""

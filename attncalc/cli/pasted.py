@@ -14,7 +14,7 @@ from ..config.gpus import gpus_of
 from ..config.presets import of_ollama, of_other_machine, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
-from ..errors import AttncalcError, MissingError, NotUnderstoodError, is_valid
+from ..errors import AttncalcError
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
@@ -22,6 +22,8 @@ from ..report.lists import tell
 from ..units import hyphens, truncate
 
 _MOST_WORDS = 1_000
+_STARTERS = {"docker", "podman", "nerdctl", "sudo", "env", "nohup", "srun", "uv", "uvx"}
+"""Programs that run the launch command behind their own options."""
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
 
 
@@ -35,8 +37,22 @@ class _Start(NamedTuple):
     first: int  # the index of its first argument
 
 
-def without_dashes(args: Sequence[str]) -> int | None:
-    """Return where a launch command begins among the arguments of `fit`, if the -- before it was forgotten."""
+def begins_launch(words: Sequence[str]) -> bool:
+    """Return whether the words are a command that starts an engine, which may be one text, or run by another."""
+    if words and " " in words[0]:
+        words = words[0].split()
+    if not words or _start(words) is None:
+        return False
+    return words[0] in _STARTERS or begin_of(words) == 0
+
+
+def launches(words: Sequence[str]) -> bool:
+    """Return whether the words start an engine that is known here."""
+    return _start(words) is not None
+
+
+def begin_of(args: Sequence[str]) -> int | None:
+    """Return where a launch command begins among words; None without one."""
     start = _start(args)
     if start is None:
         return None
@@ -48,87 +64,30 @@ def without_dashes(args: Sequence[str]) -> int | None:
     return begin
 
 
-def launches(words: Sequence[str]) -> bool:
-    """Return whether the words start an engine that is known here."""
-    return _start(words) is not None
+def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
+    """Return the words with each JSON object in the place of an option's value as options of `attncalc fit`.
 
-
-def split_launch(args: Sequence[str], options: Mapping[str, Option]) -> tuple[list[str], list[str]]:
-    """Return a launch command, and the words beside it: '16GB num_ctx=8K' of 'ollama run gemma3 16GB num_ctx=8K'.
-
-    Those before -- are beside it too.
-    """
-    start: _Start = _start(args)  # type: ignore[assignment]
-    if "--" in args[: start.first]:
-        before = args.index("--")
-        command, beside = split_launch(args[before + 1 :], options)
-        return command, [*args[:before], *beside]
-    reader = _Reader(start, options, set())
-    with contextlib.suppress(AttncalcError):  # which fit explains
-        reader.read(args[start.first :])
-    places = {start.first + i for i in reader.beside if " " not in args[start.first + i]}  # and no prompt
-    for i, word in enumerate(args):
-        if match := re.match("--(?:(gpu|vram|ram|users|price)(=|$)|(?:json|full|plain|quiet)$)", word):  # no engine's
-            places |= {i, min(i + (match[2] == ""), len(args) - 1)}
-    # 'ollama run gemma3 OLLAMA_KV_CACHE_TYPE=q8_0': a variable counts wherever it stands
-    late = [i for i in places if args[i].partition("=")[0] in start.words.environment]
-    command = [*(args[i] for i in late), *(one for i, one in enumerate(args) if i not in places)]
-    return command, [one for i, one in enumerate(args) if i in places.difference(late)]
-
-
-def changes_nothing(name: str) -> bool:
-    """Return whether a flag of engines' commands changes no figure: '--trust-remote-code'."""
-    name = name.replace("_", "-")
-    return any(known.flags.get(name) == () for engine in map(find_engine, ENGINES) for known in engine.commands)
-
-
-class EngineOption(NamedTuple):
-    """An option of an engine's command as options of `attncalc fit`."""
-
-    options: list[tuple[str, ...]]  # each with its value
-    takes: bool  # whether it takes a value
-    is_free: bool  # whether it changes no figure
-
-
-def option_of_engine(name: str, value: str) -> EngineOption | None:
-    """Return what an option of an engine's command is; None if no engine's command has it."""
-    name, found = hyphens(name), None
-    for known in (known for engine in map(find_engine, ENGINES) for known in engine.commands):
-        reading = "--preset" if name in known.models else known.names.get(name)
-        if name in known.flags:
-            found = known.flags[name], False
-        elif reading:
-            found = (reading(value) if callable(reading) else (reading, value)), True
-        elif name in known.unmodelled:
-            return EngineOption([], takes=True, is_free=False)
-        if found:
-            words = [*found[0]]
-            starts = [i for i, word in enumerate(words) if _is_option(word)]
-            pairs = [tuple(words[i:j]) for i, j in pairwise([*starts, len(words)])]
-            return EngineOption(pairs, found[1], is_free=not pairs)
-    return None
-
-
-def with_engine_values(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
-    """Return the words with each value that an option does not take, but an engine's option of that name, read as the
-    engine reads it: '--speculative-config {...}' with a model and a number of tokens.
+    An engine's option of that name takes it: '--speculative-config {...}' has a model and a number of tokens.
     """
     found: list[str] = []
-    pending = [*reversed(words)]
-    while pending:
-        word = pending.pop()
-        name, equals, value = word.partition("=")
-        option, takes = options.get(name), bool(pending) and not equals
-        value = pending[-1] if takes else value
-        engines = (known for engine in map(find_engine, ENGINES) for known in engine.commands)
-        reading = next((one for known in engines if option and callable(one := known.names.get(option.name))), None)
-        read: Sequence[str] = ()
-        if option and option.parser and reading and not is_valid(option.parser.parse, value, name):
-            with contextlib.suppress(AttncalcError):
-                read = reading(value)
-        pending = pending[: len(pending) - (takes and bool(read))]
-        found += read or [word]
+    for word in words:
+        option = options.get(found[-1]) if found and word.startswith("{") else None
+        read = _read_json(option.name, word) if option else ()
+        if read:
+            found[-1:] = read
+        else:
+            found.append(word)
     return found
+
+
+def _read_json(name: str, value: str) -> Sequence[str]:
+    """Return what the engine that has an option of that name makes of its value; () if none takes it."""
+    for engine in map(find_engine, ENGINES):
+        for known in engine.commands:
+            reading = known.names.get(name)
+            if callable(reading):
+                return reading(value)
+    return ()
 
 
 def expand(
@@ -148,7 +107,7 @@ def expand(
     start = _start(words[:_MOST_WORDS])
     if start is None or len(words) > _MOST_WORDS:
         *most, last = (f"'{known.example}'" for engine in map(find_engine, ENGINES) for known in engine.commands)
-        raise NotUnderstoodError(
+        raise AttncalcError(
             f"'{truncate(' '.join(words), 60)}' starts no engine that is known here",
             f"after -- comes {', '.join(most)} or {last}",
         )
@@ -161,7 +120,7 @@ def expand(
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
-    own = first_argument(before, names) or _value_of("--preset", "-p", words=before)
+    own = first_argument(before, names) or value_of("--preset", "-p", words=before)
     model = reader.not_replaced(model, own)
     named, file_type = model or own, None
     if model:
@@ -172,7 +131,7 @@ def expand(
     if named:
         reader.add(("--weights-dtype", file_type) if file_type else ())
     elif "--layers" not in before:
-        raise MissingError("a model is required", f"name it in the command, as {start.words.example}")
+        raise AttncalcError("a model is required", f"name it in the command, as {start.words.example}")
     has_default = start.words.runner or any(map(reader.has, ("--context", "--prompt", "--gpu")))
     if named and not has_default and (context := _own_context(named)):
         reader.add(("--context", context))
@@ -194,7 +153,8 @@ def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | No
     return next((word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None)
 
 
-def _value_of(*option: str, words: Sequence[str]) -> str | None:
+def value_of(*option: str, words: Sequence[str]) -> str | None:
+    """Return the value of an option among words; None without it."""
     return next((value for name, value in pairwise(words) if name in option), None)
 
 
@@ -225,7 +185,6 @@ class _Reader:
     def __init__(self, start: _Start, options: Mapping[str, Option], given: set[str]) -> None:
         self.found: dict[str, tuple[str, ...]] = {}  # {option of `attncalc fit`: its words}
         self._start, self._options, self._given = start, options, given
-        self.beside: list[int] = []  # the places of words that are neither the model nor of an option
         self._unused: list[str] = []
 
     def add(self, words: Sequence[str]) -> None:
@@ -329,19 +288,27 @@ class _Reader:
                 self._leave_out(name)
                 swallowed.append(value)
         # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
-        named = next((value for value in swallowed if re.fullmatch(r"[\w.-]+/[\w.-]+", value)), None)
+        named = next((value for value in swallowed if re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", value)), None)
         model = words[bare.pop(0)] if model is None and bare else model or named
-        bare += [
-            i for i, word in enumerate(words) if word in swallowed and not word.isdecimal() and is_valid(gpus_of, word)
-        ]  # '--new-flag h100'
-        # not the 2 of '--cuda-graph-bs-decode 1 2'
-        self.beside = [
-            i
-            for i in bare
-            if i - 1 in bare or not f"{words[i - 1]}{words[i]}".isdecimal() or is_valid(gpus_of, words[i])
-        ]
-        self._unused += [words[i] for i in self.beside if re.search(r"\w", words[i])]
+        for i in bare:
+            self._leave_out_bare(words, i)
         return model
+
+    def _leave_out_bare(self, words: Sequence[str], i: int) -> None:
+        """Note a word that is neither the model nor of an option: a prompt, or a further value of an unused option.
+
+        Raises AttncalcError for any other, which the engine would refuse: 'vllm serve MODEL on h100'.
+        """
+        before = [word for word in words[:i] if _is_option(word)]
+        option = hyphens(before[-1].partition("=")[0]) if before else ""
+        known = self._start.words
+        is_used = option in known.names or option in self._options or option in known.models
+        is_of_list = bool(option) and not (is_used and option not in self._unused)
+        if not (is_of_list or known.runner):
+            raise AttncalcError(
+                f"unexpected word in the command: {truncate(words[i])}", f"the command is as '{known.example}'"
+            )
+        self._unused.append(words[i])
 
     def read_variables(self, words: Sequence[str]) -> str | None:
         """Add the options that environment variables before the command, or else around attncalc, stand for.

@@ -8,7 +8,6 @@ from ..report.lists import tell
 from . import options as o
 from .command import command
 from .plot_options import PlotOptions
-from .trial import accepted
 
 EPILOG = "For example: attncalc plan llama3.1-70b --users 500 --prompt 3K --output-len 500 --gpu h100,h200,mi300x"
 
@@ -21,7 +20,6 @@ def plan(models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output:
     from ..report.progress import progress
 
     request = read_plan(models.names_or_sizes(options), options)
-    accepted()
     with progress(plain=output.plain) as show:
         found = request.plan(show)
     is_whole = found.found.complete

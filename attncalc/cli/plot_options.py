@@ -12,7 +12,6 @@ from ..report.report import Report
 from ..units import truncate
 from .command import OMITTED, Options
 from .options import ReportOptions, Text, option, output_file
-from .trial import accepted
 
 if TYPE_CHECKING:
     from ..plot.chart import Picture
@@ -99,7 +98,6 @@ class PlotFileOptions(Options):
 
         Raises AttncalcError if a file exists (without --force) or cannot be written.
         """
-        accepted()
         from ..report import draw
 
         to_file = goes_to_file(output.output)

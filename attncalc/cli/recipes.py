@@ -12,7 +12,8 @@ from typing import Any
 from ..config import base_of_recipe
 from ..config.source import DOCUMENTS, LIMIT
 from ..errors import AttncalcError
-from ..units import truncate
+from ..records import NamedTuple
+from ..units import parse_count, truncate
 
 _LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 _OF_KEY = {
@@ -22,16 +23,36 @@ _OF_KEY = {
 }
 _NO_MEMORY = re.compile("(?i)" + "|".join(_LINES[-1].split()[1:]))
 """Parts of the names of keys that change no memory."""
-UNREAD = "unread"
-"""The key of a sentence with the keys that are not read, beside the options."""
+_NOT_GENERATION = (
+    "neither generation of answers nor reward and value models are counted, and a reference model only with "
+    "--reference-model"
+)
+_OBJECTIVES = {
+    "dpo": (("--pairs", "--reference-model"), ""),
+    "kto": (("--reference-model",), "the forward passes of KTO's KL term are not counted"),
+    "orpo": (("--pairs",), ""),
+    "simpo": (("--pairs",), ""),
+    "reward": (("--pairs",), "a reward model has no lm_head and no logits: they are counted all the same"),
+    "grpo": ((), _NOT_GENERATION),
+    "ppo": ((), _NOT_GENERATION),
+}
+"""{what a run trains for: (its flags of `attncalc train`, what is not counted)}."""
 _NOTHING = ("false", "none", "null", "0")
 """Values by which a key is as if it were not there."""
 _MARKS = ("zero_optimization.", "distributed_type")
 """Beginnings of keys that only DeepSpeed's and accelerate's files have."""
 
 
-def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | None:
-    """Return {option of `attncalc train`: value} of a trainer's file; None of any other file.
+class Recipe(NamedTuple):
+    """The settings of a training run, as `attncalc train` has them."""
+
+    model: str | None  # its name or path
+    options: dict[str, str]  # {option: value}; the value of a flag is ""
+    notes: list[str]  # sentences on what is not counted or not read
+
+
+def recipe_of_file(path: str, *, is_named: bool = False) -> Recipe | None:
+    """Return the settings in a trainer's file; None of any other file.
 
     A file that another names (`is_named`) names no further one: two could name each other.
     """
@@ -49,10 +70,21 @@ def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | No
         return None
     if is_named:
         flat.pop("deepspeed", None)
-    found = ({"--preset": base} if base else {}) | options_of_keys(flat, file)
-    if unread := [key for key, value in flat.items() if value and not (key in _OF_KEY or _NO_MEMORY.search(key))]:
-        found[UNREAD] = f"not read of {truncate(file.name, 40)}: {', '.join(unread)}"
-    return found
+    recipe = recipe_of_keys(flat, file)
+    unread = [key for key, value in flat.items() if value and not (key in _OF_KEY or changes_no_memory(key))]
+    if unread:
+        recipe.notes.append(f"not read of {truncate(file.name, 40)}: {', '.join(unread)}")
+    return recipe._replace(model=base)
+
+
+def changes_no_memory(key: str) -> bool:
+    """Return whether a key of trainers' files changes no memory: of data, learning rates or logging."""
+    return _NO_MEMORY.search(key) is not None
+
+
+def is_key(key: str) -> bool:
+    """Return whether trainers' files have this key."""
+    return key in _OF_KEY
 
 
 def reads(key: str, value: str) -> bool:
@@ -67,24 +99,34 @@ def values_of(key: str) -> list[str]:
     return [] if "" in values else [one for one in values if "," not in one]
 
 
-def options_of_keys(flat: Mapping[str, Any], file: Path) -> dict[str, str]:
-    """Return {option of `attncalc train`, or an idea: value} of a trainer's keys. Paths are relative to `file`."""
+def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
+    """Return the settings that a trainer's keys are. Paths are relative to `file`; Path() if the keys were typed."""
     found: dict[str, str] = {}
+    notes: list[str] = []
     for key, value in flat.items():
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
             joint = {"--offload": ",", "targets": "+"}.get(option)
             value_here = text.replace(",", "+") if option == "targets" else text
-            found[option] = joint.join((found[option], value_here)) if joint and option in found else value_here
+            if option in _OBJECTIVES:
+                flags, note = _OBJECTIVES[option]
+                found |= dict.fromkeys(flags, "")
+                notes += [note] if note else []
+            elif joint and option in found:
+                found[option] = joint.join((found[option], value_here))
+            else:
+                found[option] = value_here
     if "finetuning_type" in flat:  # LLaMA-Factory: disable_gradient_checkpointing is False by default
         found.setdefault("--recompute", "full")
     _join(found, is_typed=not file.name)
-    return found
+    return Recipe(None, found, notes)
 
 
 def _join(found: dict[str, str], *, is_typed: bool) -> None:
     """Make options of parts of one. A file may have modules of LoRA without LoRA; who types them means LoRA."""
-    if (prompt := found.pop("prompt", "")) and "+" in found.get("--context", ""):
-        found["--context"] += f",{prompt}"  # GRPO's lengths; DPO's max_length has the prompt
+    prompt, completion = found.pop("prompt", ""), found.pop("completion", "")
+    if completion:  # GRPO's lengths; DPO's max_length has the prompt
+        lengths = [parse_count(length, "a length") for length in (prompt, completion) if length]
+        found.setdefault("--context", str(sum(lengths)))
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
         parts = lora if is_typed and lora.keys() - {"lora"} else {"r": "16", **lora}
@@ -141,9 +183,10 @@ def _of_component(name: str) -> Iterator[tuple[str, str]]:
 
 def _of_deepspeed(name: str, file: Path) -> Iterator[tuple[str, str]]:
     """Yield what a DeepSpeed file means that another file names; if it is not here, its name."""
-    beside = next((str(path) for path in (Path(name), file.parent / name) if os.path.isfile(path)), None)
-    found = beside and options_of_file(beside, is_named=True)
-    yield from (found or {}).items()
+    beside = next((str(path) for path in (Path(name), file.parent / name) if path.is_file()), None)
+    found = recipe_of_file(beside, is_named=True) if beside else None
+    if found:
+        yield from found.options.items()
     if not found and (stage := re.search(r"z(?:ero)?_?([123])", name)):
         yield "--zero", stage[1]
         moved = ("optimizer", "params")[: int(stage[1]) - 1] if "offload" in name else ()

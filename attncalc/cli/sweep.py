@@ -21,7 +21,6 @@ from ..what_if import SIZES
 from . import options as o
 from .command import Options, command
 from .plot_options import PlotFileOptions
-from .trial import accepted
 
 _MAX_JOBS = 256
 """The most processes of a sweep."""
@@ -105,7 +104,6 @@ def sweep(
     found = _models(models, options)
     rows = unwrap(sweep_of)(found, columns=columns.columns, **options)  # errors name options, as typed
     screen = for_screen(rows) if form is None and columns.columns is None else rows
-    accepted()
     force = output.force and (plot.plot is None or goes_to_file(output.output))
 
     def write() -> int:

@@ -1,22 +1,19 @@
 """`attncalc train`: whether a training run fits on its GPUs, and what a step costs."""
 
 import re
-from functools import partial
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import typer
 
 from ..api.train_options import GROUPS, TrainOptions
 from ..api.train_request import asks_for_models, read_train_request
-from ..api.training import request_answer, request_report, trainable_report
+from ..api.training import request_report, trainable_report
 from ..errors import AttncalcError
 from ..report.lists import tell
 from ..units import BYTES, GIB, human, parse_amount, truncate
 from . import options as o
 from .command import Options, command
 from .plot_options import PlotOptions
-from .trial import accepted
 
 
 class ScreenOptions(Options):
@@ -24,7 +21,7 @@ class ScreenOptions(Options):
 
     LAST: ClassVar[bool] = True
 
-    log: Annotated[Path | None, o.option("--log", metavar="FILE", help="A log with CUDA's out-of-memory error.")] = None
+    log: Annotated[o.Text, o.option("--log", metavar="FILE", help="A log with CUDA's out-of-memory error.")] = None
     full: Annotated[bool, typer.Option("--full", help="Also show FLOPs, stages and all notes.")] = False
 
 
@@ -46,19 +43,17 @@ def train(
     plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
     options = _with_log(screen.log, options) if screen.log else options
     if not screen.log and asks_for_models(options, has_model=model.describes(options)):
-        accepted()
         plot.write(trainable_report(options, full=screen.full), output, needs=("a model", "it draws its memory"))
         raise typer.Exit
     trained = model.name_or_sizes(options)
     o.note_file_types(trained)
     request = read_train_request(trained, options)
-    accepted(*() if request.all_gpus else (partial(request_answer, request),))
     report = request_report(request, full=screen.full)
     plot.write(report, output)
     raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)
 
 
-def _with_log(log: Path, options: TrainOptions) -> TrainOptions:
+def _with_log(log: str, options: TrainOptions) -> TrainOptions:
     """Return the options with the GPU of an error, whose figures are explained. Raises AttncalcError without one."""
     from .fit_log import content
 

@@ -22,7 +22,6 @@ from . import options as o
 from .catalogue import CATALOGUE, QUICK
 from .command import Options, command
 from .plot_options import PlotOptions
-from .trial import accepted
 
 if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
@@ -190,11 +189,9 @@ def verify(
         given += [option.name for option in output.parameters() if getattr(output, option.name)]
         _check_alone("--record", ("record", "device", "dtype", "kernel", "seed", "minutes", "force"), tip, given)
         folder, device, minutes = Path(values["record"]), values.get("device", "auto"), values.get("minutes", MINUTES)
-        accepted()
         raise typer.Exit(write_record(folder, device, base, minutes, force=output.force))
     if "against" in values:
         _check_against(values["against"], model, [*asked, *(["models"] if further.models else [])])
-        accepted()
         verified = _compare_with_transformers(model.name(), values, plain=output.plain)
     else:
         _check_combinations(has_one, values)
@@ -282,7 +279,6 @@ def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions)
 
 def _device(values: Mapping[str, Any]) -> "Device":
     """Return the chosen device, or a simulated one. Raises CannotCheckError if this machine has none, or no torch."""
-    accepted()
     from ..verify import need_cuda, need_torch
 
     need_cuda(values.get("device", "auto"))

@@ -330,11 +330,6 @@ def of_size(size: str, family: str = "") -> list[str]:
     return sorted(newest, key=lambda name: (usual.get(name, len(_USUAL)), name.count("-")))
 
 
-def usual_dense() -> list[str]:
-    """Return the presets of usual dense families whose names have their size."""
-    return [name for name in preset_names() if re.fullmatch(rf"(?:{'|'.join(_USUAL)})[\d.]*-[\d.]+b", name)]
-
-
 def hint(name: str) -> str:
     """Return the start of a tip about a name that no preset has: the presets that it may mean."""
     if (file := of_gguf_file(name)) and file[1]:

@@ -33,7 +33,7 @@ RUNNERS = {"ollama": "llamacpp", "lmstudio": "llamacpp"}
 """{program that starts an engine with defaults of its own: the engine}."""
 PROGRAMS = {
     *("vllm", "vllm.entrypoints.openai.api_server", "sglang", "sglang.launch_server"),
-    *("llama-server", "llama-cli", "ollama"),
+    *("llama-server", "llama-cli", "llama-bench", "ollama"),
 }
 """Words of the commands that start engines, by which one is recognised before its engine is imported."""
 

@@ -1,0 +1,165 @@
+"""Files of trainers, and commands that start them, are options of `attncalc train`."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from asking import Ask
+
+RECIPES = {
+    "axolotl.yml": """
+base_model: llama3-8b
+adapter: qlora
+lora_r: 32
+lora_dropout: 0.05
+sequence_len: 4096
+liger_fused_linear_cross_entropy: true
+optimizer: paged_adamw_32bit
+datasets: [{path: x}]
+gradient_checkpointing: true
+""",
+    "factory.yaml": """
+model_name_or_path: llama3-8b
+finetuning_type: lora
+lora_rank: 8
+lora_target: all
+cutoff_len: 2048
+deepspeed: examples/deepspeed/ds_z3_config.json
+""",
+    "dpo.yaml": """
+base_model: llama3-8b
+rl: dpo
+adapter: lora
+micro_batch_size: 2
+learning_rate: 1e-5
+lora_modules_to_save: [lm_head]
+activation_offloading: true
+""",
+    "grpo.yaml": """
+model_name_or_path: llama3-8b
+num_generations: 8
+max_prompt_length: 512
+max_completion_length: 1024
+per_device_train_batch_size: 8
+""",
+    "fsdp2.yaml": """
+base_model: llama3-8b
+fsdp_version: 2
+fsdp_config: {offload_params: true, cpu_ram_efficient_loading: true}
+optimizer: adamw_torch_8bit
+""",
+    "torchtune.yaml": """
+model:
+  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b
+  lora_attn_modules: ['q_proj', 'output_proj']
+  apply_lora_to_mlp: True
+  lora_rank: 8
+tokenizer: {max_seq_len: 2048}
+loss: {_component_: torchtune.modules.loss.LinearCrossEntropyLoss}
+""",
+    "ds_z3.json": """{"bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto",
+"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}}""",
+    "loop.json": '{"zero_optimization": {"stage": 3}, "deepspeed": "loop.json"}',
+    "accelerate.yaml": """
+distributed_type: FSDP
+fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_activation_checkpointing: true, fsdp_offload_params: false}
+mixed_precision: bf16
+num_processes: 4
+""",
+}
+
+
+NO_GENERATION = "note: neither generation of answers nor reward and value models are counted"
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "note"),
+    [
+        (
+            "train axolotl.yml",
+            "llama3-8b --weights-dtype nf4 --context 4096 --loss fused --optimizer paged_adamw_32bit "
+            "--recompute full --lora r=32,dropout=0.05",
+            "",
+        ),
+        (
+            "train axolotl.yml -c 1K",  # an option replaces that of the file
+            "llama3-8b --weights-dtype nf4 --context 1K --loss fused --optimizer paged_adamw_32bit "
+            "--recompute full --lora r=32,dropout=0.05",
+            "",
+        ),
+        (
+            "train dpo.yaml",
+            "llama3-8b --batch 2 --lora r=16 --pairs --reference-model",
+            "note: not read of dpo.yaml: lora_modules_to_save, activation_offloading",
+        ),
+        ("train grpo.yaml", "llama3-8b --context 1536 --batch 8", NO_GENERATION),
+        # FSDP's CPUOffloadPolicy moves weights, gradients and the optimizer's states together
+        ("train fsdp2.yaml", "llama3-8b --fsdp --offload optimizer,params --optimizer adamw_torch_8bit", ""),
+        ("train factory.yaml", "llama3-8b --context 2048 --zero 3 --recompute full --lora r=8,targets=all", ""),
+        (
+            "train torchtune.yaml",
+            "llama3_1/8B --weights-dtype nf4 --no-kbit-upcast --context 2048 --loss chunked "
+            "--lora r=8,targets=q_proj+o_proj+gate+up+down",
+            "",
+        ),
+        (
+            "train llama3-8b -- deepspeed --num_gpus 4 train.py --deepspeed ds_z3.json",
+            "llama3-8b --gpus 4 --zero 3 --offload optimizer,params",
+            "",
+        ),
+        # a file that names itself
+        ("train llama3-8b --gpus 4 -- deepspeed x.py --deepspeed loop.json", "llama3-8b --gpus 4 --zero 3", ""),
+        (
+            "train -- accelerate launch --config_file accelerate.yaml x.py --model_name_or_path llama3-8b",
+            "llama3-8b --fsdp --recompute full --dtype bf16 --gpus 4",
+            "",
+        ),
+        ("axolotl train axolotl.yml", "axolotl.yml", ""),
+        (
+            "torchrun --nnodes 2 --nproc_per_node 8 train.py --model llama3-8b --fsdp",
+            "llama3-8b --gpus 16 --fsdp",
+            "",
+        ),
+        (
+            "tune run lora_finetune_distributed --config llama3_1/70B_lora --nproc_per_node 4",
+            "llama3_1/70B --gpus 4 --lora r=16",
+            "",
+        ),
+        ("trl dpo --model_name_or_path qwen2.5-7b --max_length 2048",
+         "qwen2.5-7b --context 2048 --pairs --reference-model", ""),
+        (
+            "train -- python train.py --model_name_or_path qwen3-8b --learning_rate 1e-5 --bf16 true --my-option 3",
+            "qwen3-8b --dtype bf16",
+            "note: not read, and may change memory: --my-option\nnote: not used: --learning_rate",
+        ),
+        ("train -- python x.py --model_name_or_path=qwen3-8b --training.seq_len=2K", "qwen3-8b --context 2K", ""),
+        ("'trl sft --model_name_or_path qwen3-8b' --gpu a100", "qwen3-8b --gpu a100", ""),
+    ],
+)  # fmt: skip
+def test_a_trainers_file_or_command_has_the_answer_of_its_options(
+    line: str, options: str, note: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in RECIPES.items():
+        Path(name).write_text(text, encoding="utf-8")
+    answer = ask(*shlex.split(line))
+    assert answer.err.startswith(note)
+    assert answer.out == ask("train", *options.split()).out
+    assert answer.code != 2
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("axolotl train no.yml", "no such file: no.yml"),
+        ("accelerate launch --config_file no.yaml train.py", "no such file: no.yaml"),
+        ("train -- python x.py --model_name_or_path qwen3-8b --method foo", "--method cannot be 'foo'"),
+        ("train -- deepspeed --num_gpus 4 x.py", "a model is required"),
+        ("train llama3-8b --lora_rank 8", "no such option: --lora_rank"),
+    ],
+)
+def test_a_trainers_command_that_cannot_be_read_is_one_error(
+    line: str, error: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ask(*line.split()).error.startswith(f"error: {error}")
