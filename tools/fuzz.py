@@ -4,6 +4,7 @@
     python tools/fuzz.py --seconds 600 --kind configs   one kind
     python tools/fuzz.py --seconds 600 --kind configs --coverage
     python tools/fuzz.py --every-field                  each field of each config with each odd value, for 20 minutes
+    python tools/fuzz.py --printed --count 100000       printed launch commands, and rows of plan and sweep, as `fit`
 
 A run writes what it has done to standard output once a minute, and a report when it ends or is interrupted. Input
 number N of seed S is always the same: `--seed S --first N --count 1` repeats it. Many small files are written: with
@@ -13,9 +14,11 @@ needs atheris.
 
 import argparse
 import collections
+import contextlib
 import gc
 import hashlib
 import heapq
+import io
 import math
 import os
 import resource
@@ -69,11 +72,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10**12, help="inputs to try at most")
     parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--every-field", action="store_true")
+    parser.add_argument("--printed", action="store_true")
     options = parser.parse_args()
     os.environ["ATTNCALC_DEBUG"] = os.environ["HF_HUB_OFFLINE"] = "1"
     signal.signal(signal.SIGPROF, _too_slow)
     if options.coverage:
         return _guided(options)
+    if options.printed:
+        return _printed(options)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     return _random(options)
 
@@ -113,6 +119,25 @@ def _every_field(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, 
 
     for number, case in enumerate(islice(every_case(), options.first, options.first + options.count), options.first):
         yield number, ("every_field", case)
+
+
+def _printed(options: argparse.Namespace) -> int:
+    """Check questions of `fit`, `plan` and `sweep` by number, and print those that have two answers."""
+    from fuzz.printed_commands import check_number
+
+    end = math.inf if options.count < 10**12 else time.monotonic() + options.seconds
+    answered = failed = number = 0
+    for number in range(options.first, options.first + options.count):
+        if time.monotonic() > end:
+            break
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # notes
+                answered += check_number(str(options.seed), number)
+        except Exception as error:
+            failed += 1
+            _say(f"FAILED --printed --seed {options.seed} --first {number} --count 1: {error!r}"[:3000])
+    _say(f"{number - options.first + 1:,} questions, {answered:,} answered, {failed} with two answers")
+    return 1 if failed else 0
 
 
 def _guided(options: argparse.Namespace) -> int:

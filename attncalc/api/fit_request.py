@@ -224,7 +224,10 @@ def fit_request(
     if longest:
         del size["context"]
     if deployment["engine"] != "all":
-        size = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
+        sizes = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
+        if "batch" in sizes and "batch" not in size:  # '-c 8192 -np 4' is '-c 2048 --batch 4'
+            engine_args.pop("sequences", None)
+        size = sizes
     traffic, assumed = _traffic(model, _of(UserOptions, values), parsed(size, SizeOptions).get("context"))
     given += [assumed] if assumed else []
     if traffic and "context" not in size and not (is_logged or longest):

@@ -232,10 +232,9 @@ def of_absent_file(path: str) -> tuple[str, str | None] | None:
     if found is None or os.path.exists(path):
         return None
     preset = str(preset_of(found[0]))
-    is_mxfp4 = re.search(r"(?m)^(?:weights|experts)_dtype: mxfp4", preset_text(preset)) is not None
     if found[1] in _RELEASED_TYPES:
         return found[0], "bf16" if preset.startswith("gpt-oss") else None
-    return found if found[1] in (None, *FILE_TYPES, *["mxfp4"] * is_mxfp4) else None
+    return found if found[1] in (None, "mxfp4", *FILE_TYPES) else None
 
 
 def of_other_machine(path: str) -> tuple[str, str | None]:

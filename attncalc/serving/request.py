@@ -197,9 +197,8 @@ def _fp8_block(request: FitRequest, checkpoint: str | None, role: Role) -> int:
     served = checkpoint or request.served_model or ""
     if re.fullmatch(r"Qwen/.*-FP8", served) and request.model.quantization is None:
         return 128  # of a preset's release only the name is known
-    if request.weights_dtype == "fp8":
-        return 0
-    stored = None if request.weights_dtype else request.model.quantization
+    is_as_released = request.weights_dtype in (None, released_dtype(request.model))
+    stored = request.model.quantization if is_as_released else None
     scheme = stored.scheme_of(0, role, "W_up") if stored and stored.method == "fp8" else None
     return scheme.block if scheme else 0
 

@@ -1,7 +1,7 @@
 """What fits of one model with one set of options, or what a training step needs, by batch and context."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -10,6 +10,7 @@ from ..api.fit_request import check_offload, fit_request
 from ..api.train_options import TrainOptions
 from ..api.train_request import TrainRequest, read_train_request
 from ..api.training import request_answer
+from ..engines import find_engine
 from ..engines.base import CacheLayout
 from ..engines.engine import AUTO
 from ..model import ModelSpec
@@ -120,9 +121,16 @@ class Fits:
     """The figures of `fit` of one model, for any batch and context."""
 
     def __init__(
-        self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need = NOBODY
+        self,
+        model: ModelSpec,
+        options: Mapping[str, Any],
+        columns: Sequence[str],
+        need: Need = NOBODY,
+        sizes: Collection[str] = ("batch", "context"),
     ) -> None:
+        """Take the options of a setting; `sizes` are which of batch and context the sweep was given."""
         check_offload(options, model)
+        self._sizes = sizes
         self._model = model
         self._options = options
         self._columns = columns
@@ -132,6 +140,7 @@ class Fits:
         self._with_need = any(name in NEED for name in columns)
         self._with_users = self._with_need or any(name in USERS for name in columns)
         self._request = fit_request(model, {**options, "batch": 1, "context": ANY})
+        self._engine = find_engine(self._request.engine)
         self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
         # with users' requests the batch is searched, which asks for every number
@@ -147,6 +156,12 @@ class Fits:
             fewest = next((one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request)
             split = {"gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
             return Fits(self._model, {**self._options, **split}, self._columns, need).figures(batch, context)
+        size = {"context": context} if "context" in self._sizes else {}
+        of_slots = self._engine.sizes(size, self._options) if "batch" not in self._sizes else {}
+        if "batch" in of_slots:  # '-c 8192 -np 4' is '-c 2048 --batch 4', as in `fit`
+            options = {name: value for name, value in self._options.items() if name != "sequences"}
+            each = Fits(self._model, options, self._columns, self._need)
+            return each.figures(of_slots["batch"], of_slots.get("context", context))
         traffic = self._request.traffic
         if traffic and not traffic.lengths and any(self._options.get(name) is None for name in ("prompt", "output")):
             given, longest = (self._options.get("prompt"), self._options.get("output")), self._model.max_context

@@ -234,7 +234,7 @@ class Sweep:
             fits = Trains(model, options, self._fits, self.need).figures
         elif self._fits:
             implied, _ = options_of_name(name, {"context": ANY, **options})
-            fits = Fits(model, {**options, **implied}, self._fits, self.need).figures
+            fits = Fits(model, {**options, **implied}, self._fits, self.need, self._inner).figures
         return costs, fits
 
 

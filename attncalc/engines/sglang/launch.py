@@ -31,7 +31,7 @@ def launch(facts: LaunchFacts) -> Flags:
     else:
         yield from ("--dp-size", args.attn_dp, "--enable-dp-attention")
     if facts.expert_parallel:
-        yield from ("--ep-size", args.tp)
+        yield from flag("--ep-size", args.tp, 1)
     yield from flag("--mem-fraction-static", facts.share)
     if args.caches_on_host and not args.enable_hierarchical_cache:
         yield "--enable-hierarchical-cache"
