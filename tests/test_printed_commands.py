@@ -31,6 +31,9 @@ def test_a_printed_command_a_plan_and_a_sweep_have_the_answer_of_fit(first: int)
         Question("qwen2.5-3b", {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "mxfp4", "batch": 2}),
         # the blocks of a release in FP8 stay blocks if the dtype is named
         Question("minimax-m2.5", {"engine": "vllm", "gpu": "h200", "weights_dtype": "fp8", "tp": 8}),
+        # weights in bf16 of models that were released in fewer bits
+        Question("deepseek-v3", {"engine": "vllm", "gpu": "h200", "weights_dtype": "bf16", "context": 1000}),
+        Question("deepseek-v3.2", {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "bf16", "context": 4096}),
         # a checkpoint whose FP8 blocks --tp 8 cuts
         Question("qwen3-235b-a22b", {"engine": "sglang", "gpu": "l40s", "weights_dtype": "fp8", "tp": 8}),
     ],

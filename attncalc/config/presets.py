@@ -225,15 +225,15 @@ def of_gguf_file(path: str) -> tuple[str, str | None] | None:
 def of_absent_file(path: str) -> tuple[str, str | None] | None:
     """Return the name and type of a GGUF file that is not on this machine, if attncalc has weights of that type.
 
-    Floating-point weights have the type None, as released, except gpt-oss': its usual file is MXFP4, as is that of any
-    model with experts in it.
+    Floating-point weights have the type None, as released, except those of a model that was released in fewer bits.
     """
     found = of_gguf_file(path)
     if found is None or os.path.exists(path):
         return None
     preset = str(preset_of(found[0]))
     if found[1] in _RELEASED_TYPES:
-        return found[0], "bf16" if preset.startswith("gpt-oss") else None
+        is_quantized = re.search(r"(?m)^(?:weights|experts)_dtype:", preset_text(preset)) is not None
+        return found[0], "bf16" if is_quantized else None
     return found if found[1] in (None, "mxfp4", *FILE_TYPES) else None
 
 

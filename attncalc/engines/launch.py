@@ -99,4 +99,5 @@ def dtype_flags(facts: LaunchFacts, cache_dtypes: Mapping[str, str]) -> Flags:
 
 def is_released(model: ModelSpec, given: str | None, dtype: DType) -> bool:
     """Return whether weights in the dtype that was given are those of the release."""
-    return given is None or given in (model.weights_dtype, model.experts_dtype, dtype.name)
+    released = {model.weights_dtype, model.experts_dtype} - {None}
+    return given is None or given in (released or {dtype.name})

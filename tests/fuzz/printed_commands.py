@@ -276,7 +276,7 @@ def check_plan(random: Random) -> bool:
         figures = {figure.name: figure.value for figure in row_figures(row)}
         if not facts["launch_command"]:
             continue
-        users: dict[str, Any] = {name: options[name] for name in ("prompt", "output", "shared_prefix") if name in options}
+        users: dict[str, Any] = {name: options[name] for name in USERS if name in options}
         before = ["--gpu", gpu, *words_of(users)]
         if facts["checkpoint"]:
             before = [model, "--weights-dtype", facts["weights_dtype"], *before]
