@@ -1,5 +1,7 @@
 """Which engine is meant if --engine is not given."""
 
+from typing import Any
+
 import pytest
 from asking import Ask
 from tables import each
@@ -120,16 +122,18 @@ TOWER = 2 * 419_816_304
 
 
 @each("options", [{"model": "gemma3:4b"}, {"engine": "ollama"}, {"engine": "lmstudio"}])
-def test_ollama_and_lm_studio_load_the_tower_of_a_model_for_images(options: dict[str, str]) -> None:
-    loaded = attncalc.fit(**{"model": "gemma3-4b", "gpu": "rtx-3060-12gb", **options})
+def test_ollama_and_lm_studio_load_the_tower_of_a_model_for_images(options: dict[str, Any]) -> None:
+    loaded: Any = attncalc.fit(**{"model": "gemma3-4b", "gpu": "rtx-3060-12gb", **options})
     assert loaded.resolved.args.mmproj.weights == TOWER
-    alone = attncalc.fit("gemma3-4b", gpu="rtx-3060-12gb", engine="llamacpp", weights_dtype="q4_k_m", context=4096)
+    alone: Any = attncalc.fit("gemma3-4b", gpu="rtx-3060-12gb", engine="llamacpp", weights_dtype="q4_k_m", context=4096)
     assert alone.kv_memory - loaded.kv_memory == TOWER
-    assert attncalc.fit("gemma3-4b", gpu="h100").weights_vision_tower == TOWER
+    in_vllm: Any = attncalc.fit("gemma3-4b", gpu="h100")
+    assert in_vllm.weights_vision_tower == TOWER
 
 
 def test_a_model_without_a_tower_has_no_projector_in_ollama() -> None:
-    assert attncalc.fit("gemma3:1b", gpu="rtx-3060-12gb").resolved.args.mmproj is None
+    loaded: Any = attncalc.fit("gemma3:1b", gpu="rtx-3060-12gb")
+    assert loaded.resolved.args.mmproj is None
 
 
 def test_a_command_of_ollama_has_the_tower_too(ask: Ask) -> None:

@@ -656,7 +656,7 @@ def test_the_examples_in_docstrings_run(module: Any) -> None:
     [
         lambda: attncalc.kv_cache("gpt2", lengths=["9,7"]),
         lambda: attncalc.compare("gpt2", context=["1K,512"]),
-        lambda: attncalc.fit("llama3.1-8b", gpu="2xl4", engine="llamacpp", tensor_split=["3,1"]),
+        lambda: attncalc.fit("llama3.1-8b", gpu="2xl4", engine="llamacpp", tensor_split=["3,1"]),  # type: ignore[list-item]
         lambda: attncalc.plan("gpt2", users=1, prompt=9, output=9, gpu="l4", tp=["1,2"]),
         lambda: attncalc.plan("gpt2", users=1, prompt=9, output=9, gpu="l4", kv_dtype=["auto,fp8"]),
     ],

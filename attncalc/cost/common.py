@@ -1,6 +1,6 @@
 """Shared by the cost functions: dtypes, names of layer groups, and totals that read as sums of named parts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..attention.span import no_decode_step
 from ..errors import AttncalcError
@@ -36,7 +36,7 @@ def sum_over_groups(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
     return total(named(p.value, f"{name}_{p.group}", f"{meaning}, {p.group.replace('_', ' ')}") for p in nonzero)
 
 
-def sum_named(parts: dict[str, tuple[int, str]]) -> Quantity:
+def sum_named(parts: Mapping[str, tuple[int, str]]) -> Quantity:
     """Return the sum of named figures, {name: (value, meaning)}; zeros are left out."""
     return total(named(value, name, meaning) for name, (value, meaning) in parts.items() if value)
 
