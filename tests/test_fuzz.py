@@ -12,6 +12,7 @@ from fuzz.case import Case
 from fuzz.checked import check
 from fuzz.inputs import KINDS
 from fuzz.relations import RELATIONS
+from fuzz.same import RELATIONS as SAME
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import each
@@ -31,4 +32,5 @@ def test_an_input_that_once_failed_gives_an_answer_or_one_error(file: Path) -> N
     """With all relations, or with those that a case of slow commands names."""
     text = file.read_text(encoding="utf-8")
     names = json.loads(text).get("relations")
-    check(Case.from_json(text), [each for each in RELATIONS if names is None or each.__name__ in names])
+    named = [relation for relation in (*RELATIONS, *SAME) if relation.__name__ in (names or ())]
+    check(Case.from_json(text), named if names else RELATIONS)

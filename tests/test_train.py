@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.api.train_options import TrainOptions
 from attncalc.api.train_request import read_train_request
 from attncalc.attention.mamba import Mamba, Mamba2
-from attncalc.attention.saved import Forward
+from attncalc.attention.saved import Forward, SavedTensor
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.cost.training.classes import class_math
 from attncalc.cost.training.fits import changes, largest_batch, longest_context, overhead, reserved, train_result
+from attncalc.cost.training.mlp import mlp_tensors
 from attncalc.cost.training.optimizers import OPTIMIZERS, state_bytes
 from attncalc.cost.training.param_tensor import ParamTensor
 from attncalc.cost.training.setup import Lora, Training
@@ -956,3 +958,31 @@ def test_a_step_has_the_flops_of_all_micro_batches_and_two_thirds_with_frozen_we
     assert int(work(run_of("llama3-8b", references=1)).per_step) == one * 4 // 3
     assert int(work(run_of("llama3-8b", references=1, lora=Lora(8, ("W_q",)))).per_step) == one
     assert work(run_of("llama3-8b", gpus=8)).six_n_d == 8 * 6 * 8_030_261_248 * 2048
+
+
+def sizes_of(tensors: Iterable[SavedTensor]) -> dict[str, int]:
+    return {tensor.name: int(tensor.size) for tensor in tensors}
+
+
+def test_a_mixture_saves_its_routing_and_the_order_of_its_tokens() -> None:
+    """Batch 3 of 5 tokens, 11 experts of which a token uses 2, in 16 bits."""
+    saved = sizes_of(
+        mlp_tensors(Mlp(d_ff=24, gated=True, n_experts=11, n_experts_per_token=2), Forward(3, 5, 5, 32, 2))
+    )
+    # per token: 2 indices of 8 B, 11 scores of the softmax in fp32, 2 weights of 2 B, and in fp32 the 2 chosen scores
+    # and their sum
+    assert saved["routing"] == 3 * 5 * (2 * 8 + 11 * 4 + 2 * 2 + (2 + 1) * 4)
+    # 3 indices of 8 B per chosen expert of a token, and an offset of 4 B per expert
+    assert saved["order of the tokens"] == 3 * 8 * (3 * 5 * 2) + 4 * 11
+    biased = Mlp(d_ff=24, gated=True, bias=True, n_experts=11, n_experts_per_token=2)
+    # and the index of each one's bias
+    assert sizes_of(mlp_tensors(biased, Forward(3, 5, 5, 32, 2)))["order of the tokens"] == 4 * 8 * (3 * 5 * 2) + 4 * 11
+
+
+@each(("d_v", "values"), [(None, 16), (24, 24)])
+def test_a_fused_projection_saves_its_whole_output(d_v: int | None, values: int) -> None:
+    """Of 8 query and 2 KV heads of 16, of which a value may have another width, batch 3 of 5 tokens in 16 bits."""
+    layer = Grouped(8, 2, 16, d_v, fused=True)
+    saved = sizes_of(layer.saved_tensors(Forward(3, 5, 5, 32, 2, rotary=False)))
+    assert saved["output of W_qkv"] == 2 * 3 * 5 * (8 * 16 + 2 * (16 + values))
+    assert not {"q", "k", "v"} & saved.keys()  # views of it

@@ -44,6 +44,7 @@ SLOWEST = 20
 WEIGHTS = {
     "arguments": 3,
     "comparisons": 1,
+    "same_answers": 2,
     "deployments": 1,
     "sweeps": 2,
     "hub": 1,

@@ -40,6 +40,7 @@ class Case(NamedTuple):
     # Environment variables that are set. PYTHONIOENCODING is the encoding of the output.
     environment: Mapping[str, str] = {}
     terminal: bool = False  # whether the output is a terminal
+    relations: tuple[str, ...] = ()  # the relations that are always checked, by name
 
     def to_json(self) -> str:
         files = {name: base64.b64encode(content).decode() for name, content in self.files.items()}
@@ -48,13 +49,16 @@ class Case(NamedTuple):
             data["environment"] = self.environment
         if self.terminal:
             data["terminal"] = True
+        if self.relations:
+            data["relations"] = self.relations
         return json.dumps(data, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Case":
         data = json.loads(text)
         files = {name: base64.b64decode(content) for name, content in data["files"].items()}
-        return cls(tuple(data["arguments"]), files, data.get("environment", {}), data.get("terminal", False))
+        of_case = data.get("environment", {}), data.get("terminal", False), tuple(data.get("relations", ()))
+        return cls(tuple(data["arguments"]), files, *of_case)
 
     @property
     def outputs(self) -> frozenset[str]:

@@ -16,6 +16,7 @@ from .case import BROKEN, HUB, STREAM, Case
 from .command_lines import MODEL_COMMANDS, ODD, command_line, engine_options, gpu_word, models, options, output_words
 from .damage import damaged, damaged_bytes, text, value
 from .gguf_bytes import architectures, gguf_bytes, small_model
+from .same import same_answers
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parents[1] / "data"
@@ -530,6 +531,7 @@ def surroundings(random: Random) -> Case:
 Generator = Callable[[Random], Case]
 KINDS: dict[str, Generator] = {
     "arguments": arguments,
+    "same_answers": same_answers,
     "comparisons": comparisons,
     "deployments": deployments,
     "sweeps": sweeps,
