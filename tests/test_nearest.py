@@ -31,6 +31,7 @@ from attncalc.cli import COMMANDS
         ("compare --layers 32 --heads 32 --head-dim 128 -c 2048", "a model is required", ""),
         ("fit gpt2 --gpu h100 -- no-engine gpt2", "'no-engine gpt2' starts no engine", "after -- comes"),
         ("fit --gpu l4 -- vllm serve Qwen/Qwen3-8B on h100", "unexpected word in the command: on", "the command is as"),
+        ("fit Qwen3-14B-Q6_K.gguf --gpu 16GB", "no preset named", "did you mean 'qwen3-14b:q6_k'?"),
         ("can a 3090 run llama3.1 8b", "there is no command 'can'", "known: kv"),
     ],
 )

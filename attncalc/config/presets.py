@@ -331,7 +331,10 @@ def of_size(size: str, family: str = "") -> list[str]:
 
 def hint(name: str) -> str:
     """Return the start of a tip about a name that no preset has: the presets that it may mean."""
-    if (file := of_gguf_file(name)) and file[1]:
+    file = of_gguf_file(name)
+    if file and file[1] in FILE_TYPES:
+        return f"did you mean '{preset_of(file[0])}:{file[1]}'? "
+    if file and file[1]:
         return f"weights in {file[1]} are not known here; did you mean '{preset_of(file[0])}:q4_k_m'? "
     several = of_size(name) if re.fullmatch(_SIZE, name) else starting_with(name)
     if several:
