@@ -1,5 +1,6 @@
 """What a schema and the builder of a model allow: each limit, and each key that contradicts another."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +345,26 @@ def test_a_screen_starts_with_the_defaults_of_a_model_file(ask: Ask, tmp_path: P
     for command in ("kv", "params", "flops", "memory"):
         second = ask(command, str(tmp_path / "m.yaml")).out.splitlines()[1]
         assert second.startswith("ASSUMED: mlp: plain, two matrices")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fit m.yaml --kv-memory 1GiB",
+        "train m.yaml",
+        "compare m.yaml",
+        "compare gpt2 m.yaml",
+        "plan m.yaml --gpu l4 --users 1 --prompt 9 --output-len 9",
+        "sweep m.yaml -c 9 --format table",
+    ],
+)
+def test_every_command_says_the_defaults_of_a_model_file(
+    command: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text("d_model: 64\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\ndtype: bf16\n")
+    screen = " ".join(ask(*command.split()).out.split())
+    assert re.search(r"ASSUMED(?: of m(?:\.yaml)?)?: mlp: plain, two matrices", screen)
 
 
 def test_no_preset_leaves_out_such_a_key() -> None:

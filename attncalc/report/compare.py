@@ -146,7 +146,9 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
     first, at_contexts = rows[0][0], [row.workload for row in rows[0]]
     titles = {model.name: model.title for model in models}
     title = ", ".join(model.title for model in models)
-    lines = (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact))
+    assumed = {f"ASSUMED of {model.name}: {model.assumed}": None for model in models if model.assumed}
+    workload_line = ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact)
+    lines = (f"{title}  side by side", *assumed, workload_line)
     layers = tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own)
     return Report(
         "compare",

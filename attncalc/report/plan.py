@@ -623,6 +623,9 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _assumptions(plan: Plan) -> Iterator[str]:
+    for model in {request.model.name: request.model for request in plan.requests}.values():
+        if model.assumed:
+            yield f"ASSUMED of {model.name}: {model.assumed}"
     if plan.demand.assumed:
         yield plan.demand.assumed
     if plan.rows and plan.rows[0].candidate.split.tp > 1 and not plan.rows[0].candidate.gpu.link:

@@ -205,4 +205,7 @@ def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
         notes.append("gpus: the fewest that hold the model and the batch; all figures are with as many.")
     elif sweep.can_have_fewest_gpus and any("does_not_fit" in row for row in cells):
         notes.append("Each row has one GPU: --fewest-gpus gives each as many as it needs.")
-    return (warning, *notes) if (warning := context_warning(sweep)) else tuple(notes)
+    models = next(axis.values for axis in sweep.outer if axis.name == "model")
+    assumed = [f"ASSUMED of {name}: {spec.assumed}" for name, spec in models[:_MODELS] if spec.assumed]
+    warning = context_warning(sweep)
+    return (*([warning] if warning else []), *assumed, *notes)
