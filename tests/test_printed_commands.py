@@ -34,6 +34,9 @@ def test_a_printed_command_a_plan_and_a_sweep_have_the_answer_of_fit(first: int)
         # weights in bf16 of models that were released in fewer bits
         Question("deepseek-v3", {"engine": "vllm", "gpu": "h200", "weights_dtype": "bf16", "context": 1000}),
         Question("deepseek-v3.2", {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "bf16", "context": 4096}),
+        # no command says how many layers an unknown drafter has
+        Question("gemma2-9b", {"engine": "vllm", "gpu": "mi300x", "speculative_layers": 2}),
+        Question("deepseek-v4-pro", {"engine": "sglang", "gpu": "h200", "speculative_layers": 3}),
         # a checkpoint whose FP8 blocks --tp 8 cuts
         Question("qwen3-235b-a22b", {"engine": "sglang", "gpu": "l40s", "weights_dtype": "fp8", "tp": 8}),
     ],

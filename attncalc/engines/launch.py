@@ -68,6 +68,12 @@ def own_flags(options: Any, args: EngineArgs, *others: str) -> Flags:
             yield str(value)
 
 
+def check_drafter_layers(given: int, layers: int = 1) -> None:
+    """Raise NoCommandError unless a command means so many layers of an unknown drafter: it has no option for them."""
+    if given not in (0, layers):
+        raise NoCommandError
+
+
 def torch_name(dtype: DType | None) -> str | None:
     """Return torch's name of a dtype; None for None. Raises NoCommandError if it has none."""
     return None if dtype is None else engine_name(TORCH_NAMES, dtype)

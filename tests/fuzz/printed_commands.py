@@ -19,6 +19,7 @@ from attncalc.api.fit_options import FitOptions
 from attncalc.api.fit_request import read_fit_request
 from attncalc.api.plans import read_plan
 from attncalc.config.presets import preset_names
+from attncalc.engines import find_engine
 from attncalc.errors import AttncalcError
 from attncalc.options import options_of
 from attncalc.report.fit_figures import totals
@@ -26,6 +27,8 @@ from attncalc.report.plan import row_facts, row_figures
 from attncalc.serving.answer import Answer
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
+
+from .command_lines import METAVARS, NAMED
 
 Values = Mapping[str, Sequence[Any]]
 SERVERS = ("h100", "h200", "a100-40gb", "l4", "t4", "mi300x", "b200", "l40s", "gb200", "mi325x")
@@ -39,6 +42,7 @@ GPUS: Values = {
 }
 """{engine: GPUs to draw from}."""
 _ON_SERVERS: Values = {
+    "gpus": (2, 8, 16),
     "tp": (1, 2, 4, 8),
     "pp": (1, 1, 2, 3),
     "weights_dtype": ("fp8", "int4", "bf16", "fp4"),
@@ -97,7 +101,7 @@ OPTIONS: Mapping[str, Values] = {
 }
 """{engine: {an option: its values}}."""
 USERS: Values = {"prompt": (500, 3000, "8K"), "output": (1, 500, "1K"), "shared_prefix": (100, 400)}
-_BESIDE = ("ram", "batch", "prompt", "output", "shared_prefix", "engine_version")
+_BESIDE = ("ram", "ram_bandwidth", "batch", "prompt", "output", "shared_prefix", "engine_version")
 """Options that no launch command has; that of llama.cpp has the batch."""
 _ENGINES = ("vllm",) * 4 + ("sglang",) * 3 + ("llamacpp",) * 3
 
@@ -130,6 +134,8 @@ def question(random: Random, engines: Sequence[str] = _ENGINES) -> Question:
     values, options = OPTIONS[engine], {"engine": engine, "gpu": random.choice(GPUS[engine])}
     number = min(len(values), random.choice((0, 1, 2, 2, 3)))
     options |= {name: random.choice(values[name]) for name in random.sample([*values], number)}
+    if random.randrange(3) == 0:
+        options |= _rare(random, engine)
     if random.randrange(3):
         options["context"] = random.choice((1000, 4096, 8192, "16K", 32768))
     elif random.randrange(3) == 0:
@@ -137,6 +143,16 @@ def question(random: Random, engines: Sequence[str] = _ENGINES) -> Question:
     if random.randrange(4) == 0 and "sequences" not in options:
         options["batch"] = random.choice((1, 2, 8, 64))
     return Question(random.choice(models()), options)
+
+
+def _rare(random: Random, engine: str) -> dict[str, Any]:
+    """Return one of all options of an engine, with a usual value; {} for an engine without options."""
+    known = [(name, each) for group in find_engine(engine).options for name, each in options_of(group).items()]
+    if not known:
+        return {}
+    name, option = random.choice(known)
+    values = NAMED.get(option.name) or METAVARS.get(option.metavar) if option.metavar else (True,)
+    return {name: random.choice(values)} if values and option.metavar not in ("FILE", "MODEL") else {}
 
 
 @cache

@@ -6,7 +6,7 @@ from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import GIB
 from ..engine import AUTO
-from ..launch import DRAFT_MODEL, LM_STUDIO, Flags, LaunchFacts, NoCommandError, flag
+from ..launch import DRAFT_MODEL, LM_STUDIO, Flags, LaunchFacts, NoCommandError, check_drafter_layers, flag
 from ..pasted import LaunchWords, if_on, ignored, visible_gpus
 from .options import LlamacppArgs
 from .placement import block_count
@@ -118,6 +118,7 @@ def _drafts(facts: LaunchFacts) -> Flags:
     if args.speculative_model:
         yield from _draft_file(facts.draft or DRAFT_MODEL, facts.drafter)
     else:
+        check_drafter_layers(args.speculative_layers)
         yield from ("--spec-type", "draft-mtp")
     yield from flag("--spec-draft-n-max", args.speculative_tokens, 0)
     for option, kv_type in zip(("-ctkd", "-ctvd"), args.draft_types, strict=True):

@@ -3,7 +3,7 @@
 import re
 
 from ..base import DraftModel
-from ..launch import DRAFT_MODEL, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from ..launch import DRAFT_MODEL, Flags, LaunchFacts, check_drafter_layers, dtype_flags, flag, own_flags, torch_name
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import LaunchWords, if_on, ignored, only_if_several, only_positions
@@ -60,6 +60,8 @@ def _drafts(facts: LaunchFacts) -> Flags:
     if not args.has_drafter:
         return
     draft = args.speculative_model
+    if draft is None:
+        check_drafter_layers(args.speculative_layers)
     if draft is None and not args.speculative_layers:
         yield from ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", drafts)
         return

@@ -13,6 +13,7 @@ from ..launch import (
     Flags,
     LaunchFacts,
     NoCommandError,
+    check_drafter_layers,
     dtype_flags,
     flag,
     own_flags,
@@ -91,6 +92,8 @@ def _drafts(args: VllmArgs, draft: str | None) -> Flags:
     elif args.speculative_layers:
         predicts = args.model_type in PREDICT_TOKENS or str(given.get("method")).endswith("mtp")
         config = {"method": "mtp"} if predicts else {"model": DRAFT_MODEL}
+    if not draft:
+        check_drafter_layers(args.speculative_layers, int(DRAFTER_LAYERS.get(str(given.get("method")), "1")))
     if args.speculative_tokens:
         config["num_speculative_tokens"] = args.speculative_tokens
     yield from ("--speculative-config", json.dumps(config | given))
