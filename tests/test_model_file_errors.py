@@ -514,3 +514,9 @@ def test_a_comma_groups_no_digits(written: str, ask: Ask, tmp_path: Path) -> Non
     answer = ask("kv", str(tmp_path / "m.yaml"))
     assert "d_model: '4,096' is not a whole number" in answer.err
     assert "tip: write 4096: a comma groups no digits" in answer.err
+
+
+def test_a_comma_groups_no_digits_in_a_config_json() -> None:
+    with pytest.raises(AttncalcError, match="n_embd '7,680' is not a whole number") as caught:
+        load({"model_type": "gpt2", "n_embd": "7,680", "n_layer": 2, "n_head": 12})
+    assert caught.value.tip == "write 7680: a comma groups no digits"

@@ -82,7 +82,7 @@ def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> Mis
 
 def _tip(path: KeyPath, value: Any, meaning: str) -> str:
     """Return what to do instead of a wrong value: what its key means, or how someone's '4,096' is written."""
-    if digits := _without_commas(value):
+    if digits := without_commas(value):
         return f"write {digits}: a comma groups no digits"
     return f"meaning of '{path[-1]}': {meaning}" if path and meaning else _EXAMPLE
 
@@ -133,7 +133,7 @@ def _has_type(value: Any, name: str) -> bool:
     return isinstance(value, _TYPES[name][0]) and (name == "boolean" or not isinstance(value, bool))
 
 
-def _without_commas(value: Any) -> str:
+def without_commas(value: Any) -> str:
     """Return the digits of a text such as '4,096', which someone meant as a number; '' for another value."""
     is_grouped = isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,2}(,\d{3}){1,9}(\.\d{1,9})?", value.strip())
     return value.replace(",", "") if is_grouped else ""

@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any
 
 from ...errors import AttncalcError
+from ..schema import without_commas
 from .fields import Fields, type_of, written
 from .sizes import names_of_size
 from .unused_fields import is_ignored
@@ -122,7 +123,6 @@ def _check_type(name: str, value: Any, types: Collection[str]) -> None:
     is_possible |= "float" in types and type_of(value) == "int"  # engines read -5 where transformers wants -5.0
     if not is_possible or (isinstance(value, float) and not isfinite(value)):
         possible = " or ".join(meaning for known, meaning in _TYPE_NAMES.items() if known in types)
-        raise AttncalcError(
-            f"{name} {written(value)} is not {possible or 'a value of a config'}",
-            "correct the config, or leave the field out",
-        )
+        digits = without_commas(value)
+        tip = f"write {digits}: a comma groups no digits" if digits else "correct the config, or leave the field out"
+        raise AttncalcError(f"{name} {written(value)} is not {possible or 'a value of a config'}", tip)
