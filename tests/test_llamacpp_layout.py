@@ -461,3 +461,21 @@ def test_states_have_the_convolutions_tokens_before_the_newest() -> None:
     found = llama_layout(recurrent(2, 10, 4), kv_dtype="q8_0")
     assert isinstance(found, LlamaCppLayout)
     assert found.states == (2 * (10 * 3 + 4 * 128) * 4, 2 * 10 * 3 * 4, 2 * 4 * 128 * 4, ())
+
+
+@each(
+    ("slots", "kept", "windows"),
+    [
+        (1, 1000, 1536),  # 1,000 + 512
+        (2, 1000, 2560),  # 2 x 1,000 + 512 = 2,512
+        (4, 1000, 4608),  # 4 x 1,000 + 512 = 4,512
+        (2, 0, 1280),  # 2 x 301 + 512 = 1,114
+        (2, 4096, 8192),  # as long as the context: all cells
+    ],
+)
+def test_ollama_keeps_the_windows_of_all_slots_and_one_batch(slots: int, kept: int, windows: int) -> None:
+    """Cells are padded to 256. Two slots of 4,096 tokens are 8,192 cells of the layer with full attention."""
+    layout = llama_layout(FULL, WINDOW, sequences=slots, ubatch=512)
+    assert isinstance(layout, LlamaCppLayout)
+    assert layout.in_ollama(4096, kept) == (slots * 4096 + windows) * CELL
+    assert layout.in_ollama(4096, None) is None

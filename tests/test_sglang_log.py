@@ -1,12 +1,16 @@
 """What is read from the lines of a start-up log of SGLang: attncalc/engines/sglang/log.py."""
 
+from typing import Any, NamedTuple
+
 import pytest
 from tables import each
 
-from attncalc.engines.sglang.log import figures_of, read_log
+from attncalc.engines.sglang.log import figures_of, log_checks, read_log
+from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.versions import RELEASES, SglangVersion, sglang_version
-from attncalc.engines.startup_log import StartupLog
+from attncalc.engines.startup_log import Printed, StartupLog
 from attncalc.engines.switches import Switch
+from attncalc.units import GIB, dtype
 
 CACHE = "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1,000, K size: 2.82 GB, V size: 2.83 GB"
 
@@ -238,3 +242,44 @@ def test_a_log_without_a_cache_or_a_message_is_none() -> None:
     assert (log.engine, log.model, log.version) == ("sglang", "a/b", "0.5.9")
     assert log.flags == {"disable_hybrid_swa_memory"}
     assert log_of("ServerArgs(disable_hybrid_swa_memory=False)").flags == frozenset()
+
+
+class Tokens(NamedTuple):
+    """A layout of tokens of 1 MB; its pools have `part` percent of the memory that is divided."""
+
+    memory: int = 0
+    part: int = 100
+
+    def pool(self, memory: int, context: int) -> "Tokens":
+        return self._replace(memory=memory)
+
+    def figure(self, name: str) -> int:
+        return self.memory // 10**6
+
+    @property
+    def log_lines(self) -> tuple[str, ...]:
+        half = self.memory * self.part / 200 / GIB
+        return (f"KV Cache is allocated. #tokens: {self.figure('')}, K size: {half:.2f} GB, V size: {half:.2f} GB",)
+
+
+@each(("tokens", "agrees"), [(10_737, True), (10_732, True), (10_742, True), (10_730, False), (10_744, False)])
+def test_tokens_agree_within_the_rounding_of_the_printed_memory(tokens: int, agrees: bool) -> None:
+    """10.00 GB are 2^30 x 9.995 to 10.005 B, which hold 10,732 to 10,742 tokens of 1 MB."""
+    lines = f"KV Cache is allocated. #tokens: {tokens}, K size: 5.00 GB, V size: 5.00 GB"
+    log = read_log([lines])
+    assert log
+    log = log._replace(available=(Printed("10.00", "available_bytes=10.00 GB", unit=GIB),))
+    layout: Any = Tokens()
+    _, checks = log_checks(log, layout, SglangArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16")), 4096)
+    assert next(check.ok for check in checks if check.name == "kv_tokens") == agrees
+
+
+@each(("part", "is_printed"), [(98, True), (101, True), (103, False)])
+def test_pools_that_are_larger_than_what_was_divided_are_not_the_memory(part: int, is_printed: bool) -> None:
+    """10,000 tokens of 1 MB are 9.31 GiB. A log's pools of 9.00 GiB are that memory, unless 2 % more are predicted."""
+    log = read_log(["KV Cache is allocated. #tokens: 10000, K size: 4.50 GB, V size: 4.50 GB"])
+    assert log
+    layout: Any = Tokens(part=part)
+    memory, _ = log_checks(log, layout, SglangArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16")), 4096)
+    assert memory
+    assert memory.printed == (9 * GIB if is_printed else 10**10)

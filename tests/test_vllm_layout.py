@@ -7,7 +7,7 @@ import pytest
 from asking import refusal
 from tables import each
 
-from attncalc import AttncalcError, Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
+from attncalc import AttncalcError, Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack, load
 from attncalc.attention import CacheSpec
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.config.gpus import gpu
@@ -503,3 +503,27 @@ def test_a_source_of_unknown_length_has_one_token() -> None:
     across = in_vllm(Both(8, 4, 16), engine_version="0.12.0", block_size=1).pool(2**24, 500)
     details = {detail.name: detail.quantity for detail in across.details}
     assert details["kv_blocks_per_request"] == 500 + 1
+
+
+@each(("block_size", "is_refused"), [(None, False), (128, False), (64, True), (256, True)])
+def test_keys_of_which_an_indexer_picks_blocks_are_in_blocks_of_128(block_size: int | None, is_refused: bool) -> None:
+    specs = layer_cache_specs(load("minimax-m3").plain())
+    options: dict[str, Any] = {
+        "engine_version": "0.33.0",
+        "device": "NVIDIA H200",
+        "device_memory": 141 * 10**9,
+        "max_model_len": 512,
+    }
+    args = VllmArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), block_size=block_size, **options)
+    message = refusal(lambda: find_engine("vllm").layout(specs, args)) if is_refused else ""
+    assert ("MiniMax-M3 only has blocks of 128" in str(message)) == is_refused
+    if not is_refused:
+        assert find_engine("vllm").layout(specs, args)
+
+
+@each(("span", "label"), [(Sliding(32), "window 32"), (Chunked(32), "chunk 32")])
+def test_latents_that_not_every_token_sees_are_refused(span: Any, label: str) -> None:
+    """No released model has them, and counted as full attention they would be too many bytes."""
+    error = refusal(in_vllm, LATENT.with_span(span))
+    assert error.message.endswith(f"does not know how vLLM stores this cache: latent and rotary key, {label}")
+    assert in_vllm(LATENT)

@@ -242,3 +242,16 @@ def test_a_log_of_vllm_is_of_no_other_engine(ask: Ask, engine: str) -> None:
 def test_damaged_numbers_give_no_traceback(ask: Ask, line: str) -> None:
     log = f"Available KV cache memory: 1.00 GiB\n{line}\nGPU KV cache size: 8,192 tokens\n"
     assert ask("fit", "llama3-8b", "--log", "-", "-c", "4096", stdin=log).code in (0, 1)
+
+
+@each(("tokens", "agrees"), [("7,280", True), ("7,232", True), ("7,216", False), ("7,312", True), ("7,328", False)])
+def test_tokens_agree_within_the_rounding_of_the_memory(ask: Ask, tokens: str, agrees: bool) -> None:
+    """Blocks of 36 x 16 x 2 x 8 x 128 x 2 B = 2,359,296 B. 1.00 GiB is 0.995 to 1.005: 452 to 457 of them."""
+    log = (
+        "INFO 07-09 21:27:35 [core.py:114] Initializing a V1 LLM engine (v0.11.0) with config: "
+        "model='Qwen/Qwen3-8B', dtype=torch.bfloat16, max_seq_len=4096, tensor_parallel_size=1, kv_cache_dtype=auto\n"
+        "INFO 07-09 21:29:51 [gpu_worker.py:508] Available KV cache memory: 1.00 GiB\n"
+        f"INFO 07-09 21:29:51 [kv_cache_utils.py:2146] GPU KV cache size: {tokens} tokens\n"
+    )
+    answer = ask("fit", "--log", "-", "--json", stdin=log).document
+    assert answer["agrees"] == agrees

@@ -98,10 +98,7 @@ def layer_specs(
     Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented here.
     """
     for c in cached:
-        if c.role == "other":
-            raise AttncalcError(
-                f"attncalc does not know how vLLM stores this cache: {c.name}", "use --engine ideal for a lower bound"
-            )
+        _check_known(c)
     sparse |= any(c.role in ("indexer", "gated_averages") for c in cached)
     heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "token"]
     source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "source token"]
@@ -124,6 +121,18 @@ def layer_specs(
         yield _head_spec(source_heads, args, block_size)._replace(kind="cross")
     pooling = [c for c in cached if c.role in POOLING_ROLES]
     yield from _pooling_specs(pooling, args, block_size, shares_pools=shares_pools)
+
+
+def _check_known(cached: CacheSpec) -> None:
+    """Raise AttncalcError for a cache whose layout in vLLM is not implemented here."""
+    is_cut = cached.role == "latent" and isinstance(cached.span, Sliding | Chunked)
+    if cached.role != "other" and not is_cut:
+        return
+    span = f", {cached.span.label}" if is_cut else ""
+    raise AttncalcError(
+        f"attncalc does not know how vLLM stores this cache: {cached.name}{span}",
+        "use --engine ideal for a lower bound",
+    )
 
 
 def _shape(cached: list[CacheSpec]) -> tuple[tuple[int, int], ...]:
