@@ -95,7 +95,8 @@ def test_the_name_of_a_gguf_file_has_its_model_and_type(path: str, found: tuple[
 
 def test_a_gguf_file_of_an_unknown_type_has_a_known_model() -> None:
     assert of_gguf_file("Qwen3-8B-IQ4_XS.gguf") == ("Qwen3-8B", "iq4_xs")
-    assert hint("Qwen3-8B-IQ4_XS.gguf").startswith("weights in iq4_xs are not known here")
+    assert hint("Qwen3-8B-IQ4_XS.gguf") == "did you mean 'qwen3-8b:iq4_xs'? "
+    assert hint("Qwen3-8B-Q4_K_XL.gguf").startswith("weights in q4_k_xl are not known here")
 
 
 @each(
@@ -226,3 +227,10 @@ def test_a_type_of_weights_that_a_command_does_not_count_is_named(ask: Ask) -> N
     note = "note: q4_k_m is not used: it is the type of weights, which 'attncalc fit' counts\n"
     for command in ("kv", "params", "flops", "memory", "compare", "train"):
         assert ask(command, "llama3.1-8b:q4_k_m").err == note
+
+
+@each("word", ["/a" * 50_000, "a/" * 50_000, "a" * 100_000, "a-1-of-1" * 10_000 + ".gguf", "x" * 256 + "-Q8_0.gguf"])
+def test_a_long_word_is_no_name(word: str) -> None:
+    """It is compared with no pattern: those of files' names take a time that grows with its square."""
+    assert (of_gguf_file(word), preset_of(word), hint(word)) == (None, None, "")
+    assert of_gguf_file(f"{'a/' * 50_000}Qwen3-8B-Q8_0.gguf") == ("Qwen3-8B", "q8_0")

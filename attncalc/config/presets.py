@@ -22,9 +22,11 @@ _TITLE = r"(?m)^title: *(.+)$"
 _FREE_NAME = r"(?a)[\w .:-]{1,80}"
 """A name that may be spelled freely: without a slash, it is no path and no repository."""
 _GGUF_FILE = (
-    r"(?i)(?:.*[/\\])?(?P<name>.+?)(?:-UD)?(?:[-._](?P<type>I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*))?"
+    r"(?i)(?P<name>.+?)(?:-UD)?(?:[-._](?P<type>I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*))?"
     r"(?:-\d+-of-\d+)?\.gguf"
 )
+_LONGEST_FILE = 255
+"""Characters of a file's name: no system has longer ones."""
 _RELEASED_TYPES = ("bf16", "f16", "f32")
 _QUANTIZED_DTYPES = {
     "fp4": r"nvfp4|fp4",
@@ -216,7 +218,8 @@ def of_gguf_file(path: str) -> tuple[str, str | None] | None:
 
     ('Qwen3-8B', 'q4_k_m') of 'models/Qwen3-8B-Q4_K_M.gguf'. The type is None if the name has none.
     """
-    match = re.fullmatch(_GGUF_FILE, path)
+    file = re.split(r"[/\\]", path)[-1]
+    match = re.fullmatch(_GGUF_FILE, file) if len(file) <= _LONGEST_FILE else None
     if match is None or preset_of(match["name"]) is None:
         return None
     return match["name"], match["type"] and match["type"].lower()
@@ -260,7 +263,8 @@ def unquantized(repository: str) -> tuple[str, str] | None:
 def _unquantized_name(repository: str) -> tuple[str, str | None]:
     """Return the name of the model of a quantized copy, and its dtype: None if the name has no dtype at its end."""
     name, dtypes = repository.rpartition("/")[2], list[str]()
-    while match := re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name):
+    is_name = len(name) <= _LONGEST_FILE
+    while is_name and (match := re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name)):
         name, dtypes = match[1], [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])]
     return name, dtypes[0] if dtypes else None
 
@@ -331,6 +335,8 @@ def of_size(size: str, family: str = "") -> list[str]:
 
 def hint(name: str) -> str:
     """Return the start of a tip about a name that no preset has: the presets that it may mean."""
+    if len(name) > _LONGEST_FILE:
+        return ""
     file = of_gguf_file(name)
     if file and file[1] in FILE_TYPES:
         return f"did you mean '{preset_of(file[0])}:{file[1]}'? "
