@@ -1,8 +1,6 @@
 """The exceptions that reach a user: AttncalcError, and its subclasses for a library that must tell them apart."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
 
 
 class AttncalcError(Exception):
@@ -34,10 +32,6 @@ class BadValueError(AttncalcError):
     """A value that an argument or an option cannot have: a number, a size, a dtype, a name of a GPU or an engine."""
 
 
-class MissingError(AttncalcError):
-    """Something that a question needs is not given: a model, a GPU."""
-
-
 class NoSuchModelError(AttncalcError):
     """No preset, file or repository has the name of this model."""
 
@@ -61,24 +55,10 @@ def clash(first: str, second: str, tip: str = "leave one of them out") -> Attnca
     return AttncalcError(f"{first} cannot be combined with {second}", tip)
 
 
-_TRIES = ContextVar("_TRIES", default=False)
-
-
-@contextmanager
-def tries() -> Iterator[None]:
-    """Skip the search for similar names, which takes most of the time of an error that nobody sees."""
-    token = _TRIES.set(True)
-    try:
-        yield
-    finally:
-        _TRIES.reset(token)
-
-
 def is_valid(parse: Callable[..., object], *values: object) -> bool:
     """Return whether a function takes the values, and raises no AttncalcError."""
     try:
-        with tries():
-            parse(*values)
+        parse(*values)
     except AttncalcError:
         return False
     return True
@@ -86,8 +66,6 @@ def is_valid(parse: Callable[..., object], *values: object) -> bool:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return 'did you mean 'llama2-70b'? ', or '' if nothing in `known` is close to `word`."""
-    if _TRIES.get():
-        return ""
     import difflib  # imported here, so that only a wrong word pays for it
 
     word, names = word.lower(), sorted(known, key=lambda name: (not name.endswith("_total"), name))

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from .attention import FULL, Attention, Cross, Grouped, Sliding, Span, Variant
-from .errors import AttncalcError, MissingError
+from .errors import AttncalcError
 from .mlp import Mlp
 from .model import MAX_LAYERS, Layers, ModelSpec, Stack
 from .units import count, truncate
@@ -305,7 +305,7 @@ def _with_layers_of(stack: Stack, layers: Sequence[Layers]) -> Stack:
 
 
 def no_model() -> AttncalcError:
-    return MissingError(
+    return AttncalcError(
         "a model is required",
         "'attncalc presets' lists names; or give sizes: --layers 32 --heads 32 --kv-heads 8 --head-dim 128",
     )
@@ -325,7 +325,7 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     head_dim, d_model = sizes.get("head_dim"), sizes.get("d_model")
     if layers is None or heads is None or (head_dim is None and d_model is None):
         wanted = {"--layers": layers, "--heads": heads, "--head-dim or --d-model": head_dim or d_model}
-        raise MissingError(
+        raise AttncalcError(
             f"a model of your own sizes needs {', '.join(name for name, size in wanted.items() if size is None)}",
             "for example --layers 32 --heads 32 --kv-heads 8 --head-dim 128; the MLP is --d-ff, and --vocab-size",
         )

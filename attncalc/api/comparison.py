@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..attention import Variant
 from ..config import ModelLike
-from ..errors import AttncalcError, MissingError, clash
+from ..errors import AttncalcError, clash
 from ..model import ModelSpec, plural
 from ..options import as_text
 from ..ranges import parse_counts
@@ -67,7 +67,7 @@ def compare(*models: ModelLike | Sequence[ModelLike], **options: Unpack[CompareO
     Raises AttncalcError if a model or an option is not valid.
     """
     if not models:
-        raise MissingError("a model is required", "name one, or several to compare with each other")
+        raise AttncalcError("a model is required", "name one, or several to compare with each other")
     several = [one for each in models for one in (each if isinstance(each, list | tuple) else (each,))]
     comparison = Comparison(read_models(several, options), options)
     len(comparison)  # raises the errors now instead of when it is shown
@@ -83,7 +83,7 @@ def models_and_kinds(words: Sequence[str]) -> tuple[list[str], list[str]]:
     kinds = [name for name in names if Variant.is_named(name) and not os.path.exists(name)]
     models = [name for name in names if name not in kinds]
     if not models:
-        raise MissingError(
+        raise AttncalcError(
             "a model is required", f"name one before the kinds: 'attncalc compare llama2-70b {' '.join(kinds)}'"
         )
     return models, kinds

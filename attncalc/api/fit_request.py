@@ -13,7 +13,7 @@ from ..config.presets import checkpoints, is_family_and_size, preset_of, reposit
 from ..engines import default_engine, find_engine
 from ..engines.launch import LM_STUDIO
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
-from ..errors import AttncalcError, MissingError, clash, is_valid
+from ..errors import AttncalcError, clash, is_valid
 from ..ggml import FILE_TYPES
 from ..hardware import MOST_RAM_AT_DESKS, Gpu
 from ..model import ModelSpec
@@ -480,7 +480,7 @@ def check_offload(options: Mapping[str, Any], model: ModelSpec) -> None:
         value = options.get(name)
         is_all = name == "n_gpu_layers" and str(value).isdecimal() and int(str(value)) > model.main.n_layers
         if option.needs_gpu and value is not None and value is not False and not is_all:
-            raise MissingError(f"{option.name} needs --gpu", "give the GPU, as --gpu rtx-4090")
+            raise AttncalcError(f"{option.name} needs --gpu", "give the GPU, as --gpu rtx-4090")
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:

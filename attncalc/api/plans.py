@@ -13,7 +13,7 @@ from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import checkpoints
 from ..config.prices import read_prices
 from ..engines import find_engine
-from ..errors import AttncalcError, BadValueError, MissingError, clash
+from ..errors import AttncalcError, BadValueError, clash
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..options import as_text, options_of, parsed
@@ -120,7 +120,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     }
     if missing := {name: example for name, example in examples.items() if example}:
         lacking = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
-        raise MissingError(
+        raise AttncalcError(
             f"{lacking} {'is' if len(missing) == 1 else 'are'} required",
             f"for example {' '.join(missing.values())} (--rate 20/s and --gpu all work too; --max-gpus 8 asks how many "
             "users these serve)",

@@ -14,7 +14,7 @@ from ..cost.training.optimizers import OPTIMIZERS
 from ..cost.training.setup import Lora, Training
 from ..cost.training.tensors import stage_tensors
 from ..cost.training.work import duration, work
-from ..errors import AttncalcError, BadValueError, MissingError, NotSupportedError, clash, did_you_mean
+from ..errors import AttncalcError, BadValueError, NotSupportedError, clash, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..options import parsed
@@ -98,11 +98,11 @@ def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | N
         raise clash("--tokens", "--samples", "give one of them")
     for other in () if name else ("mfu", "price", "epochs", "days"):
         if other in values:
-            raise MissingError(f"--{other} needs --tokens", "give the tokens to train on, as --tokens 15T")
+            raise AttncalcError(f"--{other} needs --tokens", "give the tokens to train on, as --tokens 15T")
     if name and all_gpus:
         raise clash(f"--{name}", "--gpu all", "give one GPU: --gpu h100-80gb")
     if name and run.gpu is None:
-        raise MissingError(f"--{name} needs --gpu", "give the GPU, as --gpu 8xh100")
+        raise AttncalcError(f"--{name} needs --gpu", "give the GPU, as --gpu 8xh100")
     each: int = run.workload.context * (1 + run.pairs) if name == "samples" else 1
     return each * values[name] * values.get("epochs", 1) if name else None
 

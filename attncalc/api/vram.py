@@ -12,7 +12,7 @@ from ..config import ModelLike
 from ..config.gpus import gpu, gpu_with
 from ..cost.params import params
 from ..engines import find_engine
-from ..errors import AttncalcError, MissingError
+from ..errors import AttncalcError
 from ..records import NamedTuple
 from ..report.report import Report
 from ..report.vram import vram_report
@@ -100,7 +100,7 @@ def read_vram_request(model: ModelLike | None, options: FitOptions, *, lists_qua
     if options.get("engine") == "all":
         raise AttncalcError("--engine all needs one GPU", "name it, as --gpu h100-80gb; or name one engine")
     if is_auto(options.get("context")):
-        raise MissingError("--context auto needs --gpu", "give the GPU, as --gpu rtx-4090; or a context, as -c 8K")
+        raise AttncalcError("--context auto needs --gpu", "give the GPU, as --gpu rtx-4090; or a context, as -c 8K")
     request = with_useful_context(read_fit_request(model, options), options)
     own = request.model.max_context
     quantized = tuple(_quantized(request, options))

@@ -12,7 +12,7 @@ from ..config.gpus import gpu, gpu_names
 from ..config.presets import preset_names
 from ..cost.params import params
 from ..engines import ENGINES, find_engine
-from ..errors import AttncalcError, MissingError
+from ..errors import AttncalcError
 from ..ggml import FILE_TYPES
 from ..model import ModelSpec
 from ..options import options_of
@@ -85,7 +85,7 @@ def find_what_fits(model: ModelLike | None, options: FitOptions, most: int | Non
             )
         return _on_each_gpu(model, options)
     if options.get("gpu") in (None, ALL):
-        raise MissingError("a model or a GPU is required", "name one of them, as --gpu rtx-4090")
+        raise AttncalcError("a model or a GPU is required", "name one of them, as --gpu rtx-4090")
     return _of_each_model(options, most)
 
 

@@ -18,7 +18,7 @@ from .pasted import begin_of, first_argument, launches
 _LIMIT = 1 << 16
 """Bytes of such a file."""
 _MANIFEST = re.compile(r"(?m)^(?:apiVersion|services|kind):.*(?:\n(?:[ \t#-].*|\w+:.*|[ \t]*)$)*")
-"""YAML of Kubernetes and docker compose, also between the lines of a question."""
+"""YAML of Kubernetes and docker compose."""
 _OF_A_LOG = re.compile(
     r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)|\b\w{1,80}(?:Error|Exception): "
     r"|Killed process"

@@ -14,7 +14,7 @@ from .report import Column, Report, Table
 
 class Term(NamedTuple):
     title: str  # its name in words
-    also: tuple[str, ...]  # other names by which people ask for it
+    also: tuple[str, ...]  # its other names
     meaning: str  # what it is, in short sentences
     formula: tuple[str, ...]  # the formula, and what its symbols are; () for none
     example: tuple[str, ...]  # a calculation with tiny numbers; a line 'X = N' holds as written

@@ -16,7 +16,7 @@ from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
 from ..engines.launch import is_released
 from ..engines.runtime import Limits
-from ..errors import AttncalcError, MissingError, clash, is_valid, known_tip
+from ..errors import AttncalcError, clash, is_valid, known_tip
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -639,7 +639,7 @@ def _check_devices(request: FitRequest) -> None:
         if number is not None and number < 1:
             raise AttncalcError(f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more")
     if request.kv_memory is None and request.gpu is None:
-        raise MissingError(
+        raise AttncalcError(
             "--gpu or --kv-memory is required",
             "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that is needed",
         )
