@@ -58,17 +58,22 @@ def screens() -> list[Screen]:
 
 def printed(command: str) -> str:
     """Run an `attncalc ...` command in this process and return its output followed by its errors."""
+    return answered(command)[1]
+
+
+def answered(command: str) -> tuple[int, str]:
+    """Run an `attncalc ...` command in this process and return its exit code, and its output followed by its errors."""
     out, errors = io.StringIO(), io.StringIO()
     before, folder = sys.argv, Path.cwd()
     sys.argv = shlex.split(command)
     os.chdir(REPOSITORY)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-            run()
+            code = run()
     finally:
         sys.argv = before
         os.chdir(folder)
-    return out.getvalue() + errors.getvalue()
+    return code, out.getvalue() + errors.getvalue()
 
 
 def head(text: str, lines: int | None) -> str:
@@ -140,6 +145,40 @@ def test_docs_stay_valid_when_a_preset_is_added(tmp_path: Path, monkeypatch: pyt
         assert output != screen.text
         assert is_up_to_date(screen, output)
         assert not is_up_to_date(screen._replace(text=screen.text.replace("llama2-70b", "llama2-71b")), output)
+
+
+_NOT_RUN = {
+    r"\.\.\.|\[|(FILE|FOLDER|NAME|PRESET)\b": "a placeholder",
+    r"[|<>{]|&&": "a shell's own syntax",
+    r"attncalc verify\b": "needs torch and takes minutes; tests of verify run it",
+    r"org/name|unsloth/": "a repository of the hub",
+    r"\b(?:mine|my-model|compose)\.yaml|axolotl\.yml|ds_z3\.json": "a file of the reader's",
+    r"path/to/|config\.json|\.gguf\b": "a file of the reader's",
+    r" train\.log": "a file of the reader's",
+    r"(?:-o|--output|--plot) \S+": "writes a file",
+    r"attncalc \w+$": "the name of a command, which has no model here",
+}
+"""{pattern of a command in the text: why it is not run}."""
+
+
+def commands_in_text(page: Path) -> list[str]:
+    """Return the commands of a page that no screen shows: in backticks, and in blocks of a shell."""
+    text = page.read_text()
+    inline = re.findall(r"`(attncalc [^`]+)`", _FENCED.sub("", text))
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", "").splitlines()]
+    commands = [*inline, *(line for line in lines if line.startswith("attncalc "))]
+    return [" ".join(re.sub(r" #.*", "", command).split()) for command in commands]
+
+
+@each("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
+def test_commands_in_the_text_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 3600.0)
+    for command in dict.fromkeys(commands_in_text(page)):
+        if not any(re.search(pattern, command) for pattern in _NOT_RUN):
+            typed = command.replace("COMMAND", "kv").replace("MODEL", "gpt2")
+            code, output = answered(typed)
+            assert code in (0, 1), f"{page.name}: {command}\n{output}"
 
 
 def python_blocks(page: Path) -> str:
