@@ -17,16 +17,20 @@ _FORMS = "write 4K,32K,128K, or a range as 4K:32K:4K (in steps) or 4K:128K:x2 (e
 def parse_counts(
     text: str, option: str, *, limit: int = MAX_NUMBERS, parse: Callable[[str, str], int] = parse_count
 ) -> list[int]:
-    """Return the numbers of a list, in its order and each once; the error names `option`.
+    """Return the numbers of a list, in its order; the error names `option`.
 
     '8K:32K:8K' is 8K, 16K, 24K, 32K. '1K:6K:x2' is 1K, 2K, 4K. A factor may be a decimal, and each number is rounded
     down. A number is written as `parse` reads it, without commas: '4,096' would be 4 and 96.
 
-    Raises AttncalcError for a part that is no number or range, and for more than `limit` numbers.
+    Raises AttncalcError for a part that is no number or range, a number that is in the list twice, and for more than
+    `limit` numbers.
     """
     numbers: dict[int, None] = {}
     for part in split_list(text, option):
-        numbers |= dict.fromkeys(islice(_part(part, option, parse), limit + 1))
+        for number in islice(_part(part, option, parse), limit + 1):
+            if number in numbers:
+                raise BadValueError(f"{option}: {count(number)} is in '{truncate(text)}' twice", "give it once")
+            numbers[number] = None
         if len(numbers) > limit:
             raise BadValueError(
                 f"{option}: '{truncate(text)}' is more than {count(limit)} numbers", "give fewer, or larger steps"

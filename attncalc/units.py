@@ -310,7 +310,7 @@ def list_tip(text: str, option: str = "") -> str:
     """Return what to do instead of a list, a range or 'auto', for the tip of an error about a number; else ''."""
     if text.strip().lower() == "auto":
         return "; without it, 'fit' shows the fewest GPUs with their --tp"
-    of_list = "plan each model alone" if option == "--users" else "lists of values belong to sweep"
+    of_list = "plan each number of users alone" if option == "--users" else "lists of values belong to sweep"
     return f"; {of_list}" if "," in text or ".." in text else ""
 
 

@@ -285,12 +285,33 @@ def test_a_command_in_one_text_is_read_too(ask: Ask) -> None:
     "words",
     [
         ["--gpu", "h100", "vllm", "serve", "Qwen/Qwen3-8B", "-tp", "1"],
-        ["vllm", "serve", "Qwen/Qwen3-8B", "--gpu", "h100"],
         ["--gpu", "h100", "A=0", "python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Qwen/Qwen3-8B"],
     ],
 )
 def test_the_dashes_before_a_command_may_be_forgotten(ask: Ask, words: list[str]) -> None:
-    assert ask("fit", *words, "--json").document["results"] == fit(ask, "qwen3-8b", "--gpu", "h100")["results"]
+    assert ask("fit", "--json", *words).document["results"] == fit(ask, "qwen3-8b", "--gpu", "h100")["results"]
+
+
+@each(
+    ("command", "error"),
+    [
+        ("vllm serve Qwen/Qwen3-8B --gpu h100", "--gpu is an option of attncalc"),
+        ("vllm serve Qwen/Qwen3-8B --json", "--json is an option of attncalc"),
+        ("vllm serve Qwen/Qwen3-8B -tp 2 --tensor-parallel-size 2", "--tensor-parallel-size is given twice"),
+        ("vllm serve --model Qwen/Qwen3-8B --model Qwen/Qwen3-4B", "--model is given twice"),
+        ("llama-server -m qwen3-8b-q4_k_m.gguf -c 2048 -c 1024", "-c is given twice"),
+        ("vllm serve Qwen/Qwen3-8B --max-model-len", "--max-model-len needs a value"),
+        ("vllm serve Qwen/Qwen3-8B h100", "unexpected word in the command: h100"),
+    ],
+)
+def test_nothing_in_a_command_is_dropped_or_replaced(ask: Ask, command: str, error: str) -> None:
+    for words in (["--", *command.split()], command.split()):
+        assert ask("fit", "--gpu", "l4", *words).error.startswith(f"error: {error}")
+
+
+def test_two_known_models_are_an_error(ask: Ask) -> None:
+    error = ask("fit", "llama3.1-8b", "--gpu", "h100", "--", "vllm", "serve", "Qwen/Qwen2.5-7B-Instruct").error
+    assert error.startswith("error: MODEL llama3.1-8b cannot be combined with Qwen/Qwen2.5-7B-Instruct of the command")
 
 
 @each(

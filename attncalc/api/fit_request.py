@@ -412,14 +412,15 @@ def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
 def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
     """Return the GPU, and its number if the text has one, as in '2xh100'; the host with `ram` bytes for 'cpu'.
 
-    Raises AttncalcError if the GPU is unknown.
+    Raises AttncalcError if the GPU is unknown, or has fewer than `gpus`.
     """
-    from ..config.gpus import CPU, cpu, gpus_of
+    from ..config.gpus import CPU, check_number, cpu, gpus_of
 
     if ram is not None and text.strip().lower() == CPU:
         return {"gpu": cpu(ram)}
     number, device = gpus_of(text)
-    return {"gpu": device, "gpus": gpus or number, "gpus_there": number}  # --gpus 4 replaces 2 of 2xh100
+    check_number(text, number, gpus)
+    return {"gpu": device, "gpus": gpus or number, "gpus_there": number}  # --gpus 2 uses 2 of 8xh100
 
 
 def _draft(name: str, speculation: str | None) -> ModelSpec:

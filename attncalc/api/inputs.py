@@ -162,7 +162,7 @@ def _one_cache_dtype(values: Mapping[str, Any]) -> str:
     if len(both) > 1 or ("kv_dtype" in values and shared not in both):
         raise AttncalcError(
             f"K and V are in different dtypes: {' and '.join(sorted(both))}",
-            "give both -ctk and -ctv; 'attncalc fit MODEL --gpu rtx-4090 -ctk q8_0 -ctv q4_0' has two dtypes",
+            "give one dtype to both; 'attncalc fit MODEL --gpu rtx-4090 -ctk q8_0 -ctv q4_0' has two dtypes",
         )
     return str(both.pop())
 

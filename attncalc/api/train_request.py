@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..config import ModelLike
-from ..config.gpus import gpus_of
+from ..config.gpus import check_number, gpus_of
 from ..cost.training.activations import check_kinds
 from ..cost.training.classes import class_math
 from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
@@ -137,6 +137,7 @@ def _number(values: Mapping[str, Any], name: str, default: int) -> int:
 def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Training:
     given = None if all_gpus else values.get("gpu")
     number, gpu = (None, given) if given is None or isinstance(given, Gpu) else gpus_of(str(given))
+    check_number(str(given), number, values.get("gpus"))
     split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
     gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
     context = _number(values, "context", usual_context(spec))

@@ -181,6 +181,10 @@ class Command(_Narrow, typer.core.TyperCommand):
             from .pasted_training import split_training
 
             words, pasted = split_training(words, pasted, options)
+        elif pasted:
+            raise AttncalcError(
+                f"{self.name} reads no launch command", "'attncalc fit -- COMMAND' and 'attncalc train -- COMMAND' do"
+            )
         own = own_names(self)
         words = [part for word in words for part in _without_equals(_own_name(word, own), own)]
         self._check_names(words, ctx)

@@ -12,13 +12,12 @@ from ..units import truncate
 from . import options as o
 from .command import command
 
-_VERBS = ("list", "show", "compare")
-"""What people write before the names, as after 'presets': this command lists, shows and compares without it."""
-
 
 def _known(name: str) -> Gpu:
-    """Return a GPU, also of '2xh100' or local. Raises AttncalcError if only its memory is known."""
-    found = gpus_of(name)[1]
+    """Return a GPU, also local. Raises AttncalcError for a number, as of '2xh100', or if only its memory is known."""
+    number, found = gpus_of(name)
+    if number is not None and not found.instance and not found.is_local:
+        raise AttncalcError(f"{truncate(name)} is a number of GPUs", f"'attncalc gpus {found.name}' shows one of them")
     if not found.flops:
         raise AttncalcError(f"{found.title}: only its memory is known", "'attncalc gpus' lists the known GPUs")
     return found
@@ -40,8 +39,6 @@ def gpus(
 ) -> None:
     if sort is not None and sort not in SORT_KEYS:
         raise AttncalcError(f"--sort: there is no column '{truncate(sort)}'", known_tip(sort, SORT_KEYS))
-    if names and names[0] in _VERBS:
-        names = names[1:]
     if names and len(names) == 1 and sort is None:
         output.show(gpu_report(_known(names[0])))
         return

@@ -23,8 +23,6 @@ _OF_A_LOG = re.compile(
     r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)|\b\w{1,80}(?:Error|Exception): "
     r"|Killed process"
 )
-_SCREEN_FLAGS = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
-"""Flags of attncalc that may stand after a launch command without --."""
 _NO_SCRIPTS = (".json", ".gguf", ".safetensors")
 """Suffixes of files that hold no launch command."""
 _ASSIGNED = re.compile(r"(?m)^\s*(?:export +)?([A-Za-z_]\w*)=[\"']?([^\s\"']+)")
@@ -46,9 +44,7 @@ def split_launch(
         return [*words], [*pasted]
     begin = begin_of(words) if PROGRAMS.intersection(words) else None
     if begin is not None:
-        command = [word for word in words[begin:] if word not in _SCREEN_FLAGS]
-        screen = [word for word in words[begin:] if word in _SCREEN_FLAGS]
-        return [*words[:begin], *screen], ["--", *command]
+        return [*words[:begin]], ["--", *words[begin:]]
     file = first_argument(words, options)
     if file is not None and (file == "-" or os.path.isfile(file)) and not file.endswith(_NO_SCRIPTS):
         in_file = command_in(file)

@@ -5,40 +5,48 @@ import os
 from collections.abc import Iterable, Mapping
 
 from ..config.presets import preset_of
+from ..engines import PROGRAMS
 from ..units import hyphens, truncate
 
 _ALIKE = 0.7
 """The least similarity of two names (difflib's ratio), so that 'contxt' is 'context', and 'serve' is nothing."""
+_VERY_ALIKE = 0.85
+"""The same for a name of other tools, which help does not list: '--seq_lenn' is '--seq-len'."""
 _LONGEST = 40
 """Characters of a word that are compared: difflib takes the square of the length."""
 _VERSION = ("version", "v")
 
 
-def nearest(word: str, names: Iterable[str]) -> str | None:
+def nearest(word: str, names: Iterable[str], alike: float = _ALIKE) -> str | None:
     """Return the name that resembles a word most, or that begins with it; None if no name does."""
     bare = {name.lstrip("-"): name for name in names}
     typed = word.lstrip("-")[:_LONGEST].lower()
     longer = [name for name in bare if len(typed) > 2 and name.startswith(typed)]
     if len(longer) == 1:
         return bare[longer[0]]
-    close = difflib.get_close_matches(typed, bare, n=1, cutoff=_ALIKE)
+    close = difflib.get_close_matches(typed, bare, n=1, cutoff=alike)
     return bare[close[0]] if close else None
 
 
 def tip_for_command(word: str, commands: Mapping[str, str]) -> str:
-    """Return the tip for a word that is no command: the command that a model needs, or the nearest one."""
+    """Return the tip for a word that is no command: what it may be instead, or the nearest command."""
     named = truncate(word)
     if word in _VERSION:
         return "did you mean 'attncalc --version'?"
     if " " in word.strip():
         return "'attncalc help' lists the commands; a log or an engine's message is read by 'attncalc fit --log FILE'"
-    if command := nearest(word, commands):
-        return f"did you mean 'attncalc {command}'?"
-    if word.endswith(".log") and os.path.isfile(word):
-        return f"did you mean 'attncalc fit --log {named}'?"
-    if _is_model(word):
-        return f"did you mean 'attncalc kv {named}'?"
-    return f"known: {', '.join(commands)}"
+    command = nearest(word, commands)
+    if word in PROGRAMS:
+        tip = f"a command that starts a server is as 'vllm serve MODEL'; 'attncalc fit -- {named} ...' reads it"
+    elif command:
+        tip = f"did you mean 'attncalc {command}'?"
+    elif word.endswith(".log") and os.path.isfile(word):
+        tip = f"did you mean 'attncalc fit --log {named}'?"
+    elif _is_model(word):
+        tip = f"did you mean 'attncalc kv {named}'?"
+    else:
+        tip = f"known: {', '.join(commands)}"
+    return tip
 
 
 def _is_model(word: str) -> bool:
@@ -61,7 +69,8 @@ def tip_for_option(word: str, own: Mapping[str, str], others: Mapping[str, Mappi
     commands = [command for command, names in others.items() if name in names]
     if commands:
         return _have_it([f"'attncalc {command}'" for command in commands[:3]])
-    if close := nearest(name, own):
+    close = nearest(name, [other for other in own if own[other] == other]) or nearest(name, own, _VERY_ALIKE)
+    if close:
         return f"did you mean '{own[close]}'?"
     return f"'{path} --help' lists all options"
 

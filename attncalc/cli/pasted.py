@@ -11,10 +11,10 @@ from typing import Any
 
 from ..config import load
 from ..config.gpus import gpus_of
-from ..config.presets import of_ollama, of_other_machine, with_file_type
+from ..config.presets import of_ollama, of_other_machine, preset_of, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
-from ..errors import AttncalcError
+from ..errors import AttncalcError, clash
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
@@ -24,6 +24,11 @@ from ..units import hyphens, truncate
 _MOST_WORDS = 1_000
 _STARTERS = {"docker", "podman", "nerdctl", "sudo", "env", "nohup", "srun", "uv", "uvx"}
 """Programs that run the launch command behind their own options."""
+_OWN = {
+    *("--gpu", "--gpus", "--users", "--price", "--weights-dtype", "--shared-prefix"),
+    *("--json", "--get", "--output", "--quiet", "--explain", "--full", "--quants", "--roofline", "--plot", "--fail-if"),
+}
+"""Options that attncalc alone has, and no engine."""
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
 
 
@@ -216,7 +221,13 @@ class _Reader:
             self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
 
     def not_replaced(self, model: str | None, own: str | None) -> str | None:
-        """Return the command's model; None if MODEL replaces it, and then the launch command still loads it."""
+        """Return the command's model; None if MODEL says what it is, and then the launch command still loads it.
+
+        Raises AttncalcError if the command's model is known, and another one than MODEL.
+        """
+        known = preset_of(model) if model else None
+        if known is not None and own is not None and preset_of(own) != known:
+            raise clash(f"MODEL {truncate(own)}", f"{truncate(model)} of the command", "name one of them")
         if model and own:
             self.add(("--served-model", model))
         return None if own else model
@@ -260,6 +271,7 @@ class _Reader:
         Raises AttncalcError for an option that is not known and may change memory.
         """
         known, model, swallowed, bare = self._start.words, None, [], list[int]()
+        read: dict[object, str] = {}  # {what an option is: its name in the command}
         rest = list(reversed(words))
         while rest:
             word = rest.pop()
@@ -268,6 +280,7 @@ class _Reader:
                 continue
             name, has_value, value = word.partition("=")
             name = hyphens(name)
+            self._check_name(name, read)
             if name in known.flags:
                 self.use(name, known.flags[name])
                 continue
@@ -277,7 +290,7 @@ class _Reader:
                 self.add((name if "/" in option.names[0] else option.name,))
                 continue
             if not has_value:
-                value = rest.pop() if rest and not _is_option(rest[-1]) else ""
+                value = self._next_value(name, rest)
             if name in known.models:
                 model = value
             elif callable(reading):
@@ -293,6 +306,41 @@ class _Reader:
         for i in bare:
             self._leave_out_bare(words, i)
         return model
+
+    def _check_name(self, name: str, read: dict[object, str]) -> None:
+        """Raise AttncalcError for an option that attncalc alone has, or that the command has already.
+
+        `read` are {what an option is: its name in the command}, to which this one is added.
+        """
+        known = self._start.words
+        reading, option = known.names.get(name), self._options.get(name)
+        if name in _OWN and reading is None:
+            raise AttncalcError(
+                f"{name} is an option of attncalc", f"give it before the command: attncalc fit {name} ... -- COMMAND"
+            )
+        meaning = reading or option or (known.models if name in known.models else None)
+        if meaning is None or name in known.flags:
+            return
+        if callable(meaning):  # several options may share a function
+            meaning = name
+        key = meaning if isinstance(meaning, str) else id(meaning)
+        if key in read:
+            other = f", with {read[key]}" if read[key] != name else ""
+            raise AttncalcError(f"{name} is given twice in the command{other}", "give it once")
+        read[key] = name
+
+    def _next_value(self, name: str, rest: list[str]) -> str:
+        """Return the word after an option, taken from `rest`; '' if it has none.
+
+        Raises AttncalcError if it needs one. '-fa' of llama.cpp may stand alone.
+        """
+        if rest and not _is_option(rest[-1]):
+            return rest.pop()
+        known = self._start.words
+        is_used = name in known.names or (name in self._options and name not in known.unmodelled)
+        if is_used and name not in known.optional:
+            raise AttncalcError(f"{name} needs a value", f"the command is as '{known.example}'")
+        return ""
 
     def _leave_out_bare(self, words: Sequence[str], i: int) -> None:
         """Note a word that is neither the model nor of an option: a prompt, or a further value of an unused option.

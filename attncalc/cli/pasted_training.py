@@ -111,6 +111,7 @@ class _Reader:
         self._keys: dict[str, str] = {}  # {key of trainers' files: value}
         self._own: dict[str, str] = {}  # {option of `attncalc train` that was typed: value}
         self._gpus: dict[str, int] = {}
+        self._typed: set[str] = set()
         self._unused: list[str] = []
         self._unread: list[str] = []
         self._notes: list[str] = []
@@ -118,10 +119,16 @@ class _Reader:
     def read(self, words: Sequence[str]) -> None:
         """Read all words. Raises AttncalcError as `expand_training` does."""
         rest = [*reversed(words)]
+        is_script_named = False
         while rest:
             word = rest.pop()
             name, equals, value = word.partition("=")
             if not word.startswith("-") and not equals:
+                if is_script_named and not word.endswith(_FILES):
+                    raise AttncalcError(
+                        f"unexpected word in the command: {truncate(word)}", "options of trainers are as --key value"
+                    )
+                is_script_named = is_script_named or word.endswith(".py")
                 self._read_bare(word)
                 continue
             has_value = bool(equals)
@@ -183,6 +190,7 @@ class _Reader:
         if not reads(key, value) and "." in key:
             key = key.rpartition(".")[2]  # torchtitan's '--training.seq_len'
         usual = long_option(key)
+        self._check_once(key, name)
         if key in _CONFIGS and (value.endswith(_FILES) or os.path.isfile(value)):
             self._read_file(value)
         elif key == "config" and re.fullmatch(r"[\w.]+/[\w.-]+", value):  # torchtune: 'llama3_1/70B_lora'
@@ -200,6 +208,12 @@ class _Reader:
             known = values_of(key)
             if known:
                 raise AttncalcError(f"{name} cannot be '{truncate(value)}'", f"known: {', '.join(known)}")
+
+    def _check_once(self, key: str, name: str) -> None:
+        """Raise AttncalcError if the command has the same key already."""
+        if key in self._typed:
+            raise AttncalcError(f"{name} is given twice in the command", "give it once")
+        self._typed.add(key)
 
     def _leave_out(self, key: str, typed: str) -> None:
         """Note an option that is not read."""

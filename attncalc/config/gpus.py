@@ -157,10 +157,26 @@ def _by_letters() -> dict[str, tuple[str, ...]]:
     return found
 
 
+def check_number(text: str, number: int | None, asked: int | None) -> None:
+    """Raise BadValueError if --gpus asks for more GPUs than --gpu has, as 4 of '2xh100'. It may use fewer of them."""
+    if number is not None and asked is not None and asked > number:
+        raise BadValueError(
+            f"--gpus {asked} is more than the {number} of --gpu {truncate(text)}",
+            f"give the number once, as --gpu {asked}x{truncate(re.sub(r'^[0-9]+ *x *', '', text))}",
+        )
+
+
+_SPELLING = re.compile(r"[A-Za-z0-9][\w ./()+@-]*")
+"""How names of GPUs are written: '!' and ',' are no part of one."""
+
+
 @cache
 def _words(name: str) -> tuple[str, ...]:
     """Return the words of a name without its vendor's: ('rtx', '4090') of 'NVIDIA GeForce RTX 4090' and 'rtx4090'."""
-    words = re.findall(r"\d+|[a-z]+", re.sub(_TRADEMARKS, "", name.lower()))
+    bare = re.sub(_TRADEMARKS, "", name.lower()).strip()
+    if len(bare) > 80 or _SPELLING.fullmatch(bare) is None:
+        return ()
+    words = re.findall(r"\d+|[a-z]+", bare)
     return tuple(word for word in words if word not in _VENDOR_WORDS)
 
 

@@ -57,6 +57,7 @@ class LaunchWords(NamedTuple):
     # {its option without a value: the options of `attncalc fit`}
     flags: Mapping[str, Sequence[str]] = MappingProxyType({})
     unmodelled: tuple[str, ...] = ()  # its options that may change memory, which no figure here includes
+    optional: tuple[str, ...] = ()  # its options whose value may be left out
     # {variable: the option of the command that it replaces, or a function of its value}
     environment: Mapping[str, str | Reading] = MappingProxyType({})
     of_model: Reading = ignored  # from the model's name to further options of `attncalc fit`, if the name decides any

@@ -142,7 +142,18 @@ def _values(given: Any, name: str, axis: Option) -> Sequence[Any]:
         raise AttncalcError(f"{option} has more than {count(MAX_VALUES)} values", "give fewer, or larger steps")
     if not values:
         raise AttncalcError(f"{option} has no values", f"give at least one, or leave {option} out")
-    return list(dict.fromkeys(values)) if all(isinstance(value, str | int) for value in values) else values
+    if all(isinstance(value, str | int) for value in values):
+        _check_once(values, option)
+    return values
+
+
+def _check_once(values: Sequence[Any], option: str) -> None:
+    """Raise AttncalcError if a value is in the list twice."""
+    seen: set[Any] = set()
+    for value in values:
+        if value in seen:
+            raise AttncalcError(f"{option}: {truncate(str(value))} is in the list twice", "give it once")
+        seen.add(value)
 
 
 def _values_of_text(text: str, name: str, axis: Option) -> list[Any]:

@@ -197,6 +197,7 @@ WORDS = LaunchWords(
         r"(?:.*/)?llama-(?:server|cli|run|simple|mtmd-cli|speculative)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"
     ),
     models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
+    optional=("-fa", "--flash-attn"),
     names={
         # 0: the model's own
         **dict.fromkeys(("-c", "--ctx-size"), lambda tokens: () if tokens == "0" else ("--context", tokens)),
@@ -259,7 +260,7 @@ def _type_in_tag(model: str) -> tuple[str, ...]:
 
 OLLAMA_WORDS = LaunchWords(
     example="ollama run MODEL",
-    program=re.compile(r"(?:.*/)?ollama (?:run|pull|serve)"),
+    program=re.compile(r"(?:.*/)?ollama (?:run|serve)"),
     models=(),
     names={"--keepalive": ignored, "--format": ignored, "--num-gpu": "--n-gpu-layers"},
     flags=dict.fromkeys(("--verbose", "--think", "--hidethinking", "--insecure", "--nowordwrap"), ()),  # cmd/cmd.go
