@@ -19,7 +19,7 @@ from .other_names import ALSO
 from .pasted import first_argument, value_of
 from .recipes import changes_no_memory, reads, recipe_of_file, recipe_of_keys, values_of
 
-_TRAINERS = {"torchrun", "deepspeed", "accelerate", "axolotl", "llamafactory-cli", "tune", "litgpt", "trl"}
+_TRAINERS = {"torchrun", "deepspeed", "accelerate", "axolotl", "llamafactory-cli", "tune", "trl"}
 """Programs that start a training run."""
 _MOST_WORDS = 1_000
 _OBJECTIVES = {"dpo", "kto", "orpo", "simpo", "reward", "grpo", "ppo"}
