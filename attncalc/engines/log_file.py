@@ -20,7 +20,16 @@ from . import ENGINES, find_engine
 from .engine import Engine
 from .messages import UNKNOWN, Other, by_other, find_message, other_program, unknown_message
 from .metrics import with_metrics
-from .startup_log import InUse, LogRefusal, StartupLog, after_the_cache, typed_options, with_end
+from .startup_log import (
+    REPEATED,
+    InUse,
+    LogRefusal,
+    StartupLog,
+    after_the_cache,
+    is_about_load,
+    typed_options,
+    with_end,
+)
 
 LONGEST_LINE = 1 << 16
 """Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
@@ -93,6 +102,9 @@ _A_FEW = 12
 """Lines of a pasted message, in which only one may be wrapped."""
 _SAMPLE = 10_000
 """Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
+WHOLE = 1000
+"""Lines at the beginning and at the end that are all read: a start-up has some hundreds."""
+_DIGITS = b"0123456789"
 
 
 def is_log(data: bytes) -> bool:
@@ -278,16 +290,38 @@ def _written_lines(data: bytes) -> list[str]:
         text = _COLOUR.sub("", text)
     if _BARE_RESET in text:
         text = _BARE_COLOUR.sub("", text)
-    lines: Iterable[str] = (line[:LONGEST_LINE] for line in text.splitlines())
+    written = [line[:LONGEST_LINE] for line in text.splitlines()]
     if text.lstrip()[:1] == "{":
-        lines = _from_json(lines)
-    lines = with_metrics([part for line in lines for part in _unescaped(line)])
-    return [" ".join(line.split()) for line in _unwrapped(lines)]
+        written = [*_from_json(_without_repeated(written))]
+    lines = with_metrics([part for line in written for part in _unescaped(line)])
+    return _without_repeated([" ".join(line.split()) for line in _unwrapped(lines)])
+
+
+def _without_repeated(lines: list[str]) -> list[str]:
+    """Return the lines, of a long log without most of those that are repeated and differ in their digits only.
+
+    Those are progress, requests, the frames of an endless recursion and starts that fail again and again. The first
+    and the last `WHOLE` lines stay, and all lines about the load: the largest of them counts.
+    """
+    middle = lines[WHOLE:-WHOLE]
+    if not middle:
+        return lines
+    shapes = [line.encode("utf-8", "replace").translate(None, _DIGITS) for line in middle]
+    before, left = Counter[bytes](), Counter(shapes)
+    kept = []
+    for line, shape in zip(middle, shapes, strict=True):
+        before[shape] += 1
+        left[shape] -= 1
+        if before[shape] <= REPEATED or left[shape] < REPEATED or is_about_load(line):
+            kept.append(line)
+    return [*lines[:WHOLE], *kept, *lines[-WHOLE:]]
 
 
 def _unescaped(line: str) -> list[str]:
     """Return the lines of a text in JSON, in HTML or in Python's repr."""
     line = unescape(line) if "&" in line else line
+    if "\\" not in line:
+        return line.split("\n")
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\n", line).split("\n")
 
 

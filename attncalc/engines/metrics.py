@@ -12,6 +12,7 @@ import re
 _METRIC = re.compile(
     r"\b(vllm|sglang):(\w{1,80})(?:\{[^}]{0,1000}\})?[ =:]{1,3}(\d[\d.]{0,20}(?:e[+-]?\d{1,2})?)(?![\w.])"
 )
+_SERVERS = ("vllm:", "sglang:")
 _NAMES = {
     **dict.fromkeys(("num_requests_running", "num_running_reqs"), "running"),
     **dict.fromkeys(("num_requests_waiting", "num_queue_reqs"), "waiting"),
@@ -31,7 +32,8 @@ def with_metrics(lines: list[str]) -> list[str]:
     """
     found: dict[str, float] = {}
     server = ""
-    for match in (match for line in lines for match in _METRIC.finditer(line)):
+    of_servers = (line for line in lines if any(name in line for name in _SERVERS))
+    for match in (match for line in of_servers for match in _METRIC.finditer(line)):
         if name := _NAMES.get(match[2]):
             server, number = match[1], float(match[3])
             found[name] = max(found.get(name, 0), number) if name == "usage" else found.get(name, 0) + number

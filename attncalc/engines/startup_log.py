@@ -14,6 +14,8 @@ from ..records import NamedTuple
 from ..units import BYTES, GIB, TOKENS, hyphens, usual_dtype
 
 MIB = 2**20
+REPEATED = 100
+"""How often a line is read at its first and at its last places in a long log, if only its digits differ."""
 SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
 """A size in a pattern. What SGLang and vLLM's V0 print as GB are GiB too."""
 SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
@@ -28,7 +30,7 @@ _LINE_OF_LOAD = 1000
 """Characters that a line of the load has less than."""
 _FULL = 0.95
 """The usage from which the cache limits the requests: engines keep a few percent for the next tokens."""
-_MOST = 1 << 22
+_MOST = 1 << 20
 """Characters of relevant lines that are searched: a start-up has some tens of thousands."""
 SIZES = {
     "state_slots": "slots of states",
@@ -184,6 +186,11 @@ class Load(NamedTuple):
         return max(1, int(self.running / self.usage)) if self.usage else self.running
 
 
+def is_about_load(line: str) -> bool:
+    """Return whether a line can be about running, preempted or retracted requests: a quick look before the patterns."""
+    return "unning" in line or "reempt" in line or "etract" in line
+
+
 def busiest(
     lines: Iterable[str], start: re.Pattern[str], pattern: re.Pattern[str], preemption: re.Pattern[str]
 ) -> Load | None:
@@ -197,6 +204,8 @@ def busiest(
     load, preempted, restarted = None, 0, False
     for line in lines:
         restarted = restarted or start.search(line) is not None
+        if not is_about_load(line):
+            continue
         preempted += preemption.search(line) is not None
         for match in pattern.finditer(line):  # a paste may have lost the breaks between lines
             running, waiting, found = int(match["running"]), int(match["waiting"] or 0), match.groupdict()
@@ -215,7 +224,11 @@ def without_load(lines: Iterable[str], load: re.Pattern[str]) -> Iterable[str]:
 
     A longer line may be a log whose line breaks a paste has lost.
     """
-    return (line for line in lines if len(line) >= _LINE_OF_LOAD or not (load.search(line) or _HTTP.search(line)))
+    for line in lines:
+        is_short = len(line) < _LINE_OF_LOAD
+        is_of_load = is_short and is_about_load(line) and load.search(line)
+        if not (is_of_load or (is_short and _HTTP.search(line))):
+            yield line
 
 
 class Program(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 from ..check import Check
 from ..engines import find_engine
 from ..engines.messages import PYTORCH
-from ..engines.startup_log import Load, StartupLog
+from ..engines.startup_log import REPEATED, Load, StartupLog
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..records import NamedTuple
@@ -447,7 +447,8 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
                 "--engine-version sets another."
             )
     if log.starts > 1:
-        notes.append(f"The log has {log.starts} starts: the last is compared.")
+        number = f"more than {REPEATED}" if log.starts > REPEATED else log.starts
+        notes.append(f"The log has {number} starts: the last is compared.")
     if any(estimate.name == "weights" and not estimate.inside for estimate in comparison.estimates):
         notes.append(
             "The log's weights are of another size than estimated: --weights-dtype sets the dtype of a quantized "
