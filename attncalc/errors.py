@@ -64,8 +64,14 @@ def is_valid(parse: Callable[..., object], *values: object) -> bool:
     return True
 
 
+_LONGEST_WORD = 300
+"""Characters of a word that is compared with names: no name is near a longer one, and a comparison takes long."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return 'did you mean 'llama2-70b'? ', or '' if nothing in `known` is close to `word`."""
+    if len(word) > _LONGEST_WORD:
+        return ""
     import difflib  # imported here, so that only a wrong word pays for it
 
     word, names = word.lower(), sorted(known, key=lambda name: (not name.endswith("_total"), name))

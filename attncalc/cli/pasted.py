@@ -22,6 +22,10 @@ from ..report.lists import tell
 from ..units import hyphens, truncate
 
 _MOST_WORDS = 1_000
+_LONGEST_TEXT = 100_000
+"""Characters of a command that is one text: `shlex` is quadratic in the length of a word."""
+_MOST_DIGITS = 18
+"""Digits of a number that is compared here: a longer one is left to its option, which has an error for it."""
 _STARTERS = {"docker", "podman", "nerdctl", "sudo", "env", "nohup", "srun", "uv", "uvx"}
 """Programs that run the launch command behind their own options."""
 _OWN = {
@@ -40,6 +44,10 @@ class _Start(NamedTuple):
     words: LaunchWords
     version: str | None  # of the container's image
     first: int  # the index of its first argument
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def begins_launch(words: Sequence[str]) -> bool:
@@ -105,8 +113,9 @@ def expand(
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """
+    is_text = len(command) == 1 and len(command[0]) <= _LONGEST_TEXT
     try:
-        words = shlex.split(command[0]) if len(command) == 1 else list(command)
+        words = shlex.split(command[0]) if is_text else list(command)
     except ValueError:  # a quotation mark without its other
         words = command[0].split()
     start = _start(words[:_MOST_WORDS])
@@ -255,7 +264,7 @@ class _Reader:
     def add_up_gpus(self, before: Sequence[str]) -> None:
         """Replace the sizes of each GPU by those of all GPUs."""
         values = {name: words[-1] for name, words in self.found.items()} | dict(pairwise(before))
-        sizes = {name: int(text) for name, text in values.items() if text.isdecimal()}
+        sizes = {name: int(text) for name, text in values.items() if _is_number(text)}
         number = re.match(r"(\d+) ?x", values.get("--gpu", ""))
         gpus = sizes.get("--gpus", int(number[1]) if number else 1)
         if "--tp" in sizes:  # otherwise each GPU has a part of the model
@@ -392,8 +401,8 @@ class _Reader:
         context = self.found.get("--context", ("", "0"))[1]
         if (
             words[:1] == ("--context",)
-            and words[1].isdecimal()
-            and context.isdecimal()
+            and _is_number(words[1])
+            and _is_number(context)
             and int(context) < int(words[1])
         ):
             self.found.pop("--context", None)

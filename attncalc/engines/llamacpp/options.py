@@ -70,7 +70,7 @@ def _overrides(text: str, name: str) -> str:
     for entry in text.split(","):
         try:
             patterns, blocks = patterns_of(entry), [f"blk.{i}." for i in range(ALL_LAYERS)]
-        except re.error:
+        except (re.error, OverflowError, RecursionError):
             raise AttncalcError(f"{name}: '{truncate(entry)}' has no pattern", "write it as exps=CPU") from None
         others = any(p.search(f"{block}{other}.weight") for p in patterns for block in blocks for other in _OTHERS)
         moved = any(host_experts(block, patterns) for block in blocks) or any(p.search(_TABLE) for p in patterns)
