@@ -551,8 +551,11 @@ def test_a_released_model_has_the_figures_of_its_preset(ask: Ask, tmp_path: Path
     for command, options in (("params", ()), ("kv", ("--dtype", "fp16")), ("flops", ()), ("memory", ())):
         of_file = results(ask(command, path, *options, "--json"))
         of_preset = results(ask(command, preset, *options, "--json"))
+        # 256 biases of the router in 58 layers: tensors of the file, and buffers of transformers' class
+        biases = 58 * 256 if preset == "deepseek-v3" else 0
         for name in ("params_total", "kv_cache", "flops_total", "params_active"):
-            assert of_file.get(name) == of_preset.get(name), name
+            added = biases if name.startswith("params") and name in of_file else 0
+            assert of_file.get(name, 0) == of_preset.get(name, 0) + added, name
 
 
 def deepseek_v4(**others: Any) -> tuple[str, dict[str, Any], Shapes]:

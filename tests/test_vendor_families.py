@@ -240,7 +240,7 @@ def test_kimi_k3_has_full_gates_latent_experts_and_attention_over_residuals() ->
     expected += 2 * 163_840 * d + d + 2 * d
     assert total("kimi-k3") == expected
     # 24 latents of 512 + 64 per token in 2 B; 69 states of 96 x 128 x 128 in fp32 and 4 columns of the convolutions
-    assert cache("kimi-k3") == 24 * 4096 * 576 * 2 + 69 * (heads * 128 * 128 * 4 + 3 * width * 4 * 2)
+    assert cache("kimi-k3") == 24 * 4096 * 576 * 2 + 69 * (heads * 128 * 128 * 4 + 3 * width * 3 * 2)
 
 
 @pytest.mark.parametrize("name", ["minimax-m3", "minimax-m3-abridged"])
@@ -592,11 +592,11 @@ def test_models_of_flash_linear_attention_have_the_parameters_of_their_classes()
 
 
 def test_models_of_flash_linear_attention_keep_states_and_windows() -> None:
-    """A state of 6 heads * 256 * 512 in fp32 and 4 tokens of 6,144 channels; 17 keys and values of a window of 512."""
-    states = 21 * (6 * 256 * 512 * 4 + 4 * 6144 * 2)
+    """A state of 6 heads * 256 * 512 in fp32 and the last 3 tokens of 6,144 channels; 17 keys and values of a window of 512."""
+    states = 21 * (6 * 256 * 512 * 4 + 3 * 6144 * 2)
     assert kv_cache(spec_of(FLA), Workload.decode(1, 10_000)).total == states
     # Samba: 9 layers of 4,608 channels with a state of 16, and 9 of 18 heads * 128 in a window of 2,048
-    mamba = 9 * (4608 * 16 * 4 + 4 * 4608 * 2)
+    mamba = 9 * (4608 * 16 * 4 + 3 * 4608 * 2)
     assert kv_cache(spec_of(SAMBA), Workload.decode(1, 10_000)).total == mamba + 9 * 2048 * 2 * 2304 * 2
 
 

@@ -97,7 +97,7 @@ BREAKS: dict[str, tuple[str, Break, set[str]]] = {
     "formula without the rotary key": (LATENT, matrices_with(Latent, d_rope=0), {"params_W_kv_a", "params_layer"}),
     "ring with an extra row": (WINDOW, replaced(cache, "ring_size", lambda span: span.window + 1), CACHE),
     "formula of a window": (WINDOW, replaced(Sliding, "cached_tokens", lambda self, n: min(n, self.window - 1)), CACHE),
-    "formula of the cache": (GROUPED, wrapped(ideal, "_row_bytes", lambda true, *given: true(*given) // 2), CACHE),
+    "formula of the cache": (GROUPED, wrapped(ideal, "row_bytes", lambda true, *given: true(*given) // 2), CACHE),
     "cache that forgets": (
         GROUPED,
         wrapped(Cache, "extend", forgetting),

@@ -86,7 +86,7 @@ def read_train_columns(
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """Return the beginning of a tip: which known column a name that there is not may mean."""
+    """Return the beginning of a tip: which known column an unknown name may mean."""
     return "did you mean 'verdict'? " if name in ("fits", "fit") else did_you_mean(name, known)
 
 
