@@ -592,7 +592,7 @@ def test_models_of_flash_linear_attention_have_the_parameters_of_their_classes()
 
 
 def test_models_of_flash_linear_attention_keep_states_and_windows() -> None:
-    """A state of 6 heads * 256 * 512 in fp32 and the last 3 tokens of 6,144 channels; 17 keys and values of a window of 512."""
+    """A state of 6 heads * 256 * 512 in fp32, and 3 tokens of 6,144 channels; 17 keys and values of a window of 512."""
     states = 21 * (6 * 256 * 512 * 4 + 3 * 6144 * 2)
     assert kv_cache(spec_of(FLA), Workload.decode(1, 10_000)).total == states
     # Samba: 9 layers of 4,608 channels with a state of 16, and 9 of 18 heads * 128 in a window of 2,048
