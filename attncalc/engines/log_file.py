@@ -291,8 +291,11 @@ def _written_lines(data: bytes) -> list[str]:
     if _BARE_RESET in text:
         text = _BARE_COLOUR.sub("", text)
     written = [line[:LONGEST_LINE] for line in text.splitlines()]
-    if text.lstrip()[:1] == "{":
-        written = [*_from_json(_without_repeated(written))]
+    is_json = text.lstrip()[:1] == "{"
+    if is_json or not _width_of_wrapped(written):
+        written = _without_repeated(written)
+    if is_json:
+        written = [*_from_json(written)]
     lines = with_metrics([part for line in written for part in _unescaped(line)])
     return _without_repeated([" ".join(line.split()) for line in _unwrapped(lines)])
 
@@ -380,15 +383,22 @@ def _json_text(line: str) -> str | None:
     return " ".join([texts[0], error] if isinstance(error, str) else texts[:1]) if texts else None
 
 
+def _width_of_wrapped(lines: list[str]) -> int:
+    """Return the width at which a terminal may have wrapped the lines; 0 if none did."""
+    widths = Counter(map(len, lines))
+    width = max(widths, default=0)
+    is_wrapped = widths[width] > 1 and _NARROWEST <= width <= _WIDEST
+    return width if is_wrapped else 0
+
+
 def _unwrapped(lines: list[str]) -> Iterator[str]:
     """Yield the lines with those joined that a terminal wrapped.
 
     In a wrapped log several lines are as long as the longest, and none is longer: they continue in the next line,
     unless that begins as a new one.
     """
-    widths = Counter(map(len, lines))
-    width = max(widths, default=0)
-    if widths[width] < 2 or not _NARROWEST <= width <= _WIDEST:
+    width = _width_of_wrapped(lines)
+    if not width:
         yield from lines
         return
     parts: list[str] = []
