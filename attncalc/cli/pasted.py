@@ -46,6 +46,15 @@ class _Start(NamedTuple):
     first: int  # the index of its first argument
 
 
+def words_of(command: Sequence[str]) -> list[str]:
+    """Return the words of a command that is given as its words, or as one text with all of them."""
+    is_text = len(command) == 1 and len(command[0]) <= _LONGEST_TEXT
+    try:
+        return shlex.split(command[0]) if is_text else list(command)
+    except ValueError:  # a quotation mark without its other
+        return command[0].split()
+
+
 def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= _MOST_DIGITS
 
@@ -113,11 +122,7 @@ def expand(
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """
-    is_text = len(command) == 1 and len(command[0]) <= _LONGEST_TEXT
-    try:
-        words = shlex.split(command[0]) if is_text else list(command)
-    except ValueError:  # a quotation mark without its other
-        words = command[0].split()
+    words = words_of(command)
     start = _start(words[:_MOST_WORDS])
     if start is None or len(words) > _MOST_WORDS:
         *most, last = (f"'{known.example}'" for engine in map(find_engine, ENGINES) for known in engine.commands)

@@ -6,7 +6,6 @@ attncalc train axolotl.yml --gpu rtx-4090
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ..options import Option
 from ..report.lists import tell
 from ..units import hyphens, long_option, truncate
 from .other_names import ALSO
-from .pasted import first_argument, value_of
+from .pasted import first_argument, value_of, words_of
 from .recipes import changes_no_memory, reads, recipe_of_file, recipe_of_keys, values_of
 
 _TRAINERS = {"torchrun", "deepspeed", "accelerate", "axolotl", "llamafactory-cli", "tune", "trl"}
@@ -71,10 +70,7 @@ def expand_training(
 
     Raises AttncalcError if a file of settings is missing, or a key cannot have its value.
     """
-    try:
-        words = shlex.split(command[0]) if len(command) == 1 else list(command)
-    except ValueError:  # a quotation mark without its other
-        words = command[0].split()
+    words = words_of(command)
     if len(words) > _MOST_WORDS:
         raise AttncalcError(f"the command has more than {_MOST_WORDS:,} words", "leave out those of data and logging")
     reader = _Reader(options)
