@@ -28,11 +28,17 @@ def test_csv_and_get_have_a_line_per_row(ask: Ask, command: str) -> None:
 def test_the_screen_shows_each_context_and_the_shared_dtype(ask: Ask) -> None:
     # 36 layers * 2 * 8 heads * 128 * 2 B = 144 KiB per token: 1,024 tokens are 144 MiB, and four times as much with MHA
     lines = ask("kv", "qwen3-8b", "-c", "1K,2K").out.splitlines()
-    assert lines[1] == "cache in bf16"
+    assert lines[1] == "cache in bf16 (2 B)"
     assert [line.split() for line in lines if line.startswith("    ")][-2:] == [
         ["1,024", "1", "144", "144", "576"],
         ["2,048", "1", "288", "144", "1,152"],
     ]
+
+
+def test_the_heading_of_a_list_says_what_the_figures_are_of(ask: Ask) -> None:
+    assert "figures are per device" in ask("kv", "llama3-8b", "--tp", "2", "-c", "4K,8K").out
+    trained = ask("flops", "gpt2", "--phase", "train", "--recompute", "full", "-c", "512,1K").out
+    assert "training step, full recomputation, causal mask" in trained
 
 
 def test_a_range_is_a_list(ask: Ask) -> None:

@@ -419,7 +419,7 @@ def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
     if ram is not None and text.strip().lower() == CPU:
         return {"gpu": cpu(ram)}
     number, device = gpus_of(text)
-    check_number(text, number, gpus)
+    check_number(text, number, gpus, device.rented_gpus)
     return {"gpu": device, "gpus": gpus or number, "gpus_there": number}  # --gpus 2 uses 2 of 8xh100
 
 

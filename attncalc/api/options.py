@@ -154,22 +154,35 @@ class SizeOptions(TypedDict, total=False):
     batch: Annotated[
         Count | None,
         COUNT,
-        "Sequences in the batch; a list, as 1,8, is a row each. Default: 1.",
+        "Sequences in the batch. Default: 1.",
         With(names="--batch -b", also="--batch-size --bs --bsz --max-batch-size", common=True),
     ]
     context: Annotated[
         Count | None,
         COUNT,
-        "Tokens of context, as 4096, 128k (128,000) or 128K (131,072); a list is a row each. Default: the model's "
-        "maximum.",
+        "Tokens of context, as 4096, 128k (128,000) or 128K (131,072). Default: the model's maximum.",
         With(names="--context -c --max-model-len", also=OTHER_CONTEXTS, common=True),
     ]
     source_context: Annotated[Count | None, COUNT, "Tokens on the encoder's side. Default: the encoder's maximum."]
 
 
 class PaddedSizeOptions(SizeOptions, total=False):
-    """The number of sequences and of tokens, or the lengths in a padded batch."""
+    """The number of sequences and of tokens, or the lengths in a padded batch. A list of numbers is a row for each."""
 
+    batch: Annotated[
+        Count | None,
+        options_of(SizeOptions)["batch"].but(
+            help="Sequences in the batch; a list, as 1,8, is a row each. Default: 1.", common=True
+        ),
+    ]
+    context: Annotated[
+        Count | None,
+        options_of(SizeOptions)["context"].but(
+            help="Tokens of context, as 4096, 128k (128,000) or 128K (131,072); a list, as 4K,8K, is a row each. "
+            "Default: the model's maximum.",
+            common=True,
+        ),
+    ]
     lengths: Annotated[
         str | Sequence[Count] | None,
         LENGTHS,

@@ -137,7 +137,7 @@ def _number(values: Mapping[str, Any], name: str, default: int) -> int:
 def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Training:
     given = None if all_gpus else values.get("gpu")
     number, gpu = (None, given) if given is None or isinstance(given, Gpu) else gpus_of(str(given))
-    check_number(str(given), number, values.get("gpus"))
+    check_number(str(given), number, values.get("gpus"), gpu.rented_gpus if gpu else 1)
     split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
     gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
     context = _number(values, "context", usual_context(spec))

@@ -169,6 +169,7 @@ class Command(_Narrow, typer.core.TyperCommand):
         A pasted command stands after --: it starts a server for `fit`, and a trainer for `train`.
         """
         options = names_of(self)
+        own = own_names(self)
         words, pasted = args, list[str]()
         if "--" in args:
             end = args.index("--")
@@ -181,15 +182,10 @@ class Command(_Narrow, typer.core.TyperCommand):
             from .pasted_training import split_training
 
             words, pasted = split_training(words, pasted, options)
-        elif pasted:
-            raise AttncalcError(
-                f"{self.name} reads no launch command", "'attncalc fit -- COMMAND' and 'attncalc train -- COMMAND' do"
-            )
-        own = own_names(self)
         words = [part for word in words for part in _without_equals(_own_name(word, own), own)]
         self._check_names(words, ctx)
         declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
-        if self.name == "fit" and any(word.startswith("{") for word in words):
+        if self.name == "fit" and any("{" in word for word in words):
             from .pasted import with_engine_json
 
             words = with_engine_json(words, by_name(declared.values()))

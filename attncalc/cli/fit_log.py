@@ -194,7 +194,8 @@ def content(log: str) -> bytes:
 
     Raises AttncalcError if it cannot be read, or is longer than LIMIT.
     """
-    if " " in log.strip() and not os.path.isfile(log):
+    is_path = log.endswith((".log", ".txt")) and "\n" not in log
+    if " " in log.strip() and not is_path and not os.path.isfile(log):
         return log.encode()
     name = "standard input" if log == "-" else truncate(log)
     try:

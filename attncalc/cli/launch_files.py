@@ -13,7 +13,7 @@ from ..config.user_files import open_file, piped_in
 from ..config.yaml import parse_document
 from ..engines import PROGRAMS
 from ..errors import AttncalcError
-from .pasted import begin_of, first_argument, launches
+from .pasted import begin_of, first_argument, launches, without_first
 
 _LIMIT = 1 << 16
 """Bytes of such a file."""
@@ -49,7 +49,7 @@ def split_launch(
     if file is not None and (file == "-" or os.path.isfile(file)) and not file.endswith(_NO_SCRIPTS):
         in_file = command_in(file)
         if in_file:
-            return [word for word in words if word != file], ["--", *in_file]
+            return without_first(words, file, options), ["--", *in_file]
     return [*words], []
 
 

@@ -37,7 +37,7 @@ def tip_for_command(word: str, commands: Mapping[str, str]) -> str:
         return "'attncalc help' lists the commands; a log or an engine's message is read by 'attncalc fit --log FILE'"
     command = nearest(word, commands)
     if word in PROGRAMS:
-        tip = f"a command that starts a server is as 'vllm serve MODEL'; 'attncalc fit -- {named} ...' reads it"
+        tip = "a command that starts a server is as 'vllm serve MODEL', and may follow 'attncalc fit --'"
     elif command:
         tip = f"did you mean 'attncalc {command}'?"
     elif word.endswith(".log") and os.path.isfile(word):

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -28,11 +28,8 @@ _MOST_DIGITS = 18
 """Digits of a number that is compared here: a longer one is left to its option, which has an error for it."""
 _STARTERS = {"docker", "podman", "nerdctl", "sudo", "env", "nohup", "srun", "uv", "uvx"}
 """Programs that run the launch command behind their own options."""
-_OWN = {
-    *("--gpu", "--gpus", "--users", "--price", "--weights-dtype", "--shared-prefix"),
-    *("--json", "--get", "--output", "--quiet", "--explain", "--full", "--quants", "--roofline", "--plot", "--fail-if"),
-}
-"""Options that attncalc alone has, and no engine."""
+_OWN = {"--gpu", "--gpus", "--users", "--price", "--weights-dtype", "--shared-prefix", "-o", "-h", "--help"}
+"""Options of attncalc that no engine has, beside those of the command line only, as --json."""
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
 
 
@@ -92,7 +89,8 @@ def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> lis
     An engine's option of that name takes it: '--speculative-config {...}' has a model and a number of tokens.
     """
     found: list[str] = []
-    for word in words:
+    parted = [part for word in words for part in (word.split("=", 1) if re.match(r"--[\w-]+={", word) else [word])]
+    for word in parted:
         option = options.get(found[-1]) if found and word.startswith("{") else None
         read = _read_json(option.name, word) if option else ()
         if read:
@@ -117,7 +115,7 @@ def expand(
 ) -> list[str]:
     """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those that are not used.
 
-    `before` has the arguments before the command, which replace its model and the same options. The command is its
+    `before` has the arguments before the command, which replace the same options of it. The command is its
     words, or one text with all of them. `options` change figures; `names` has all of `attncalc fit`: --get too.
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
@@ -131,7 +129,7 @@ def expand(
             f"after -- comes {', '.join(most)} or {last}",
         )
     given = {options[name].name for name in (word.partition("=")[0] for word in before) if name in options}
-    reader = _Reader(start, options, given)
+    reader = _Reader(start, options, given, names)
     model = reader.read(words[start.first :])
     model = reader.read_variables(words[: start.first]) or model
     if start.version:
@@ -166,9 +164,29 @@ def expand(
     ]
 
 
+def check_models(own: str | None, model: str | None) -> None:
+    """Raise AttncalcError if MODEL is another model than that of the command, which is known."""
+    known = preset_of(model) if model else None
+    if known is not None and own is not None and preset_of(own) != known:
+        raise clash(f"MODEL {truncate(own)}", f"{truncate(model)} of the command", "name one of them")
+
+
+def without_first(words: Sequence[str], word: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the words without the argument `word`; the same word as the value of an option stays."""
+    taken = _places_of_values(words, options)
+    place = next(i for i, one in enumerate(words) if one == word and i not in taken)
+    return [*words[:place], *words[place + 1 :]]
+
+
+def _places_of_values(words: Sequence[str], options: Mapping[str, Any]) -> set[int]:
+    """Return the places of the words that are values of options, whose names may have underscores."""
+    names = [hyphens(word) for word in words]
+    return {i + 1 for i, name in enumerate(names) if name in options and options[name].metavar}
+
+
 def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | None:
     """Return the first of the words that is neither an option nor the value of one: the model; None without one."""
-    taken = {i + 1 for i, word in enumerate(words) if word in options and options[word].metavar}
+    taken = _places_of_values(words, options)
     return next((word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None)
 
 
@@ -201,10 +219,13 @@ def _own_context(model: str) -> str | None:
 class _Reader:
     """Reads the arguments of an engine's command."""
 
-    def __init__(self, start: _Start, options: Mapping[str, Option], given: set[str]) -> None:
+    def __init__(
+        self, start: _Start, options: Mapping[str, Option], given: set[str], names: Collection[str] = ()
+    ) -> None:
         self.found: dict[str, tuple[str, ...]] = {}  # {option of `attncalc fit`: its words}
-        self._start, self._options, self._given = start, options, given
+        self._start, self._options, self._given, self._names = start, options, given, names
         self._unused: list[str] = []
+        self._is_command_read = False
 
     def add(self, words: Sequence[str]) -> None:
         """Add options with their values, without those that are given already."""
@@ -239,9 +260,7 @@ class _Reader:
 
         Raises AttncalcError if the command's model is known, and another one than MODEL.
         """
-        known = preset_of(model) if model else None
-        if known is not None and own is not None and preset_of(own) != known:
-            raise clash(f"MODEL {truncate(own)}", f"{truncate(model)} of the command", "name one of them")
+        check_models(own, model)
         if model and own:
             self.add(("--served-model", model))
         return None if own else model
@@ -260,8 +279,9 @@ class _Reader:
             used = prod(int(values.get(option, 1)) for option in ("--tp", "--pp", "--dp"))
             if used < there:
                 all_of_them = there // used * int(values.get("--tp", 1))
-                note = f"the command uses {plural(used, 'GPU')} of {there}; with -tp {all_of_them} it uses all"
-                tell(f"note: {note}")
+                if not {"--tp", "--pp", "--dp"} & named.keys():
+                    note = f"the command uses {plural(used, 'GPU')} of {there}; with -tp {all_of_them} it uses all"
+                    tell(f"note: {note}")
                 rest = [word for i, word in enumerate(before) if "--gpus" not in (word, before[i - 1] if i else "")]
                 return [*rest, "--gpus", f"{used}"]
         return list(before)
@@ -308,6 +328,7 @@ class _Reader:
             if name in known.models:
                 model = value
             elif callable(reading):
+                self._check_set(name, reading(value))
                 self.use(name, reading(value))
             elif option or reading:
                 self.add(() if value == "auto" else (option.name if option else str(reading), value))
@@ -328,7 +349,8 @@ class _Reader:
         """
         known = self._start.words
         reading, option = known.names.get(name), self._options.get(name)
-        if name in _OWN and reading is None:
+        is_own = name in _OWN or (name in self._names and name not in self._options and name.startswith("--"))
+        if is_own and reading is None and name not in (*known.flags, *known.models, *known.unmodelled):
             raise AttncalcError(
                 f"{name} is an option of attncalc", f"give it before the command: attncalc fit {name} ... -- COMMAND"
             )
@@ -343,6 +365,18 @@ class _Reader:
             raise AttncalcError(f"{name} is given twice in the command{other}", "give it once")
         read[key] = name
 
+    def _check_set(self, name: str, words: Sequence[str]) -> None:
+        """Raise AttncalcError if the command has set an option of `fit` to another value: '-c 8192 --ctx-size 4096'.
+
+        Tests of llama-bench have a context each.
+        """
+        is_bench = "bench" in self._start.words.example
+        if self._is_command_read or is_bench or words[:1] not in (("--context",), ("--batch",), ("--kv-dtype",)):
+            return
+        before = self.found.get(words[0])
+        if before is not None and before[1:] != tuple(words[1:2]):
+            raise AttncalcError(f"{name} {truncate(words[1])} contradicts {truncate(before[1])}", "give one of them")
+
     def _next_value(self, name: str, rest: list[str]) -> str:
         """Return the word after an option, taken from `rest`; '' if it has none.
 
@@ -351,7 +385,7 @@ class _Reader:
         if rest and not _is_option(rest[-1]):
             return rest.pop()
         known = self._start.words
-        is_used = name in known.names or (name in self._options and name not in known.unmodelled)
+        is_used = name in (*known.names, *known.models) or (name in self._options and name not in known.unmodelled)
         if is_used and name not in known.optional:
             raise AttncalcError(f"{name} needs a value", f"the command is as '{known.example}'")
         return ""
@@ -380,6 +414,7 @@ class _Reader:
         assigned = filter(None, (re.fullmatch(r"([A-Z][A-Z0-9_]*)=(.*)", word) for word in words))
         typed = {match[1]: match[2] for match in assigned}
         known, model = self._start.words.environment, None
+        self._is_command_read = True  # whose options replace the variables
         around = {name: os.environ[name] for name in known if name in os.environ and name not in typed}
         for name, value in (typed | around).items():
             before, reading = dict(self.found), known.get(name)

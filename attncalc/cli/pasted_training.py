@@ -15,14 +15,18 @@ from ..options import Option
 from ..report.lists import tell
 from ..units import hyphens, long_option, truncate
 from .other_names import ALSO
-from .pasted import first_argument, value_of, words_of
-from .recipes import changes_no_memory, reads, recipe_of_file, recipe_of_keys, values_of
+from .pasted import check_models, first_argument, value_of, without_first, words_of
+from .recipes import OBJECTIVES, changes_no_memory, meanings, read_recipe, reads, recipe_of_keys, values_of
 
 _TRAINERS = {"torchrun", "deepspeed", "accelerate", "axolotl", "llamafactory-cli", "tune", "trl"}
 """Programs that start a training run."""
 _MOST_WORDS = 1_000
-_OBJECTIVES = {"dpo", "kto", "orpo", "simpo", "reward", "grpo", "ppo"}
-"""Subcommands, as of `trl dpo`, that say what a run trains for."""
+_LAUNCHERS = {"launch", "run", "train", "sft", "python", "python3", "uv", "env", "sudo", "nohup", "pt"}
+"""Subcommands, and programs that run the trainer."""
+_OF_SCRIPT = r".*?(" + "|".join(OBJECTIVES) + r")\w*\.py"
+"""A script whose name says what the run trains for: 'run_dpo.py'."""
+_LISTS = ("lora_target_modules", "target_modules", "lora_modules", "lora_target")
+"""Keys that take several values."""
 _CONFIGS = ("config", "config_file", "deepspeed", "deepspeed_config")
 """Keys whose value is a file of settings."""
 _COUNTED = {
@@ -55,8 +59,8 @@ def split_training(
     if pasted:
         return [*words], [*pasted]
     file = first_argument(words, options)
-    if file is not None and file.endswith(_FILES) and recipe_of_file(file):
-        return [word for word in words if word != file], ["--", file]
+    if file is not None and file.endswith(_FILES) and read_recipe(file):
+        return without_first(words, file, options), ["--", file]
     return [*words], []
 
 
@@ -68,7 +72,7 @@ def expand_training(
     `before` has the arguments before the command, which replace its model and the same options. A note names the
     words of the command that are not used. `options` change figures; `names` has all of `attncalc train`.
 
-    Raises AttncalcError if a file of settings is missing, or a key cannot have its value.
+    Raises AttncalcError if a file of settings is missing, a key cannot have its value, or two words contradict.
     """
     words = words_of(command)
     if len(words) > _MOST_WORDS:
@@ -82,6 +86,7 @@ def expand_training(
         if option.name not in given:
             added += [option.name, value] if option.metavar else [_flag_name(name, option)]
     own = first_argument(before, names) or value_of("--preset", "-p", words=before)
+    check_models(own, reader.model)
     if own is None and reader.model:
         added.insert(0, reader.model)
     reader.note()
@@ -103,11 +108,12 @@ class _Reader:
     def __init__(self, options: Mapping[str, Option]) -> None:
         self.model: str | None = None
         self._options = options
-        self._of_files: dict[str, str] = {}  # {option of `attncalc train`: value}
-        self._keys: dict[str, str] = {}  # {key of trainers' files: value}
+        self._file = Path()  # the last file of settings
+        self._of_files: dict[str, Any] = {}  # {key of trainers' files: value}
+        self._keys: dict[str, str] = {}  # the same of the keys that were typed
         self._own: dict[str, str] = {}  # {option of `attncalc train` that was typed: value}
-        self._gpus: dict[str, int] = {}
-        self._typed: set[str] = set()
+        self._counted: dict[str, int] = {}
+        self._meant: dict[str, tuple[str, str]] = {}  # {what was typed already: its name, its value}
         self._unused: list[str] = []
         self._unread: list[str] = []
         self._notes: list[str] = []
@@ -115,32 +121,36 @@ class _Reader:
     def read(self, words: Sequence[str]) -> None:
         """Read all words. Raises AttncalcError as `expand_training` does."""
         rest = [*reversed(words)]
-        is_script_named = False
+        starts = True
         while rest:
             word = rest.pop()
             name, equals, value = word.partition("=")
-            if not word.startswith("-") and not equals:
-                if is_script_named and not word.endswith(_FILES):
-                    raise AttncalcError(
-                        f"unexpected word in the command: {truncate(word)}", "options of trainers are as --key value"
-                    )
-                is_script_named = is_script_named or word.endswith(".py")
-                self._read_bare(word)
-                continue
-            has_value = bool(equals)
-            if not equals and rest and not rest[-1].startswith("--") and self._takes_value(name, rest[-1]):
-                value = rest.pop()
-                has_value = True
-            self._read_key(name, value if has_value else "true", typed=word)
+            if equals and name.isupper():  # a variable of the environment
+                self._unused.append(name)
+            elif word.startswith("-") or equals:
+                starts = False
+                values = [value] if equals else self._values_after(name, rest)
+                self._read_key(name, values or ["true"])
+            else:
+                self._read_bare(word, starts=starts)
+                starts = starts and not word.endswith((*_FILES, ".py"))
 
     def settings(self) -> dict[str, str]:
-        """Return {option of `attncalc train`: value}: what was typed replaces what files have."""
-        recipe = recipe_of_keys(self._keys, Path())
+        """Return {option of `attncalc train`: value}: what was typed replaces what files have.
+
+        Raises AttncalcError if the numbers of GPUs differ.
+        """
+        recipe = recipe_of_keys(self._of_files | self._keys, self._file)
         self._notes += recipe.notes
-        found = self._of_files | recipe.options | self._own
-        if self._gpus:
-            nodes = self._gpus.get("nodes", 1)
-            found["--gpus"] = str(self._gpus.get("per node", 1) * nodes)
+        found = recipe.options | self._own
+        nodes = self._counted.get("nodes", 1)
+        if "per node" in self._counted:
+            gpus = str(self._counted["per node"] * nodes)
+            if found.get("--gpus", gpus) != gpus:
+                raise AttncalcError(f"the command has {found['--gpus']} and {gpus} GPUs", "give one of the numbers")
+            found["--gpus"] = gpus
+        elif "nodes" in self._counted:
+            found.setdefault("--gpus", str(nodes))
         return found
 
     def note(self) -> None:
@@ -152,71 +162,105 @@ class _Reader:
         if self._unused:
             tell(f"note: not used: {', '.join(dict.fromkeys(self._unused))}")
 
-    def _takes_value(self, name: str, following: str) -> bool:
-        """Return whether the word after an option is its value, and not the script of a launcher's flag."""
+    def _values_after(self, name: str, rest: list[str]) -> list[str]:
+        """Return the values after an option, taken from `rest`: 'q_proj', 'v_proj' of '--target-modules q_proj v_proj'.
+
+        The script of a launcher is no value of the flag before it.
+        """
         option = self._options.get(hyphens(name))
         is_flag = option is not None and not option.metavar
-        is_word_of_flag = following.lower() in ("true", "false", "none", "null", "yes", "no")
-        return (not is_flag or is_word_of_flag) and not following.endswith(".py")
+        values: list[str] = []
+        while rest and not rest[-1].startswith("--") and not rest[-1].endswith(".py"):
+            is_switch = rest[-1].lower() in ("true", "false", "none", "null", "yes", "no")
+            is_file = rest[-1].endswith(_FILES) and bool(values)
+            if (is_flag and not is_switch) or is_file:
+                break
+            values.append(rest.pop())
+            if is_flag:
+                break
+        return values
 
-    def _read_bare(self, word: str) -> None:
-        """Read a word that is no option: a file of settings, or what the run trains for."""
+    def _read_bare(self, word: str, *, starts: bool) -> None:
+        """Read a word that is no option: a program, a script, a file of settings, or what the run trains for.
+
+        Raises AttncalcError for another word, which the trainer would refuse.
+        """
+        of_script = re.fullmatch(_OF_SCRIPT, word)
         if word.endswith(_FILES):
             self._read_file(word)
-        elif word in _OBJECTIVES or (script := re.fullmatch(r".*?(dpo|kto|orpo|grpo|reward)\w*\.py", word)):
-            self._keys["rl"] = word if word in _OBJECTIVES else script[1]  # type: ignore[index]
+        elif word in OBJECTIVES:
+            self._keys["rl"] = word
+        elif of_script:
+            self._keys["rl"] = of_script[1]
+        elif not (word.endswith(".py") or (starts and _is_of_launcher(word))):
+            raise AttncalcError(
+                f"unexpected word in the command: {truncate(word)}", "options of trainers are as --key value"
+            )
 
     def _read_file(self, file: str) -> None:
         """Read a file of settings. Raises AttncalcError if it is missing or no trainer's."""
         if not os.path.isfile(file):
             raise AttncalcError(f"no such file: {truncate(file)}", "the command's files of settings are read, too")
-        recipe = recipe_of_file(file)
+        recipe = read_recipe(file)
         if recipe is None:
             raise AttncalcError(
                 f"{truncate(file)} is no file of a trainer that is known here",
                 "files of Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed and accelerate are read",
             )
-        self._of_files |= recipe.options
-        self._notes += recipe.notes
+        self._file = Path(file)
+        self._of_files |= recipe.keys
+        if recipe.unread:
+            self._notes.append(f"not read of {truncate(self._file.name, 40)}: {', '.join(recipe.unread)}")
         self.model = recipe.model or self.model
 
-    def _read_key(self, name: str, value: str, *, typed: str) -> None:
+    def _read_key(self, name: str, values: Sequence[str]) -> None:
         """Read an option of the command. Raises AttncalcError if a known key cannot have the value."""
         key = name.lstrip("-").replace("-", "_")
-        if not reads(key, value) and "." in key:
+        if not reads(key, values[0]) and "." in key:
             key = key.rpartition(".")[2]  # torchtitan's '--training.seq_len'
-        usual = long_option(key)
-        self._check_once(key, name)
+        value = _only_value(name, key, values)
         if key in _CONFIGS and (value.endswith(_FILES) or os.path.isfile(value)):
             self._read_file(value)
         elif key == "config" and re.fullmatch(r"[\w.]+/[\w.-]+", value):  # torchtune: 'llama3_1/70B_lora'
             self._read_torchtune(value)
-        elif ALSO.get(usual) == "--preset":
+        elif ALSO.get(long_option(key)) == "--preset":
+            self._check_once("the model", name, value)
             self.model = value
         elif key in _COUNTED and value.isdecimal():
-            self._gpus[_COUNTED[key]] = int(value)
-        elif reads(key, value):
+            self._check_once(_COUNTED[key], name, value)
+            self._counted[_COUNTED[key]] = int(value)
+        else:
+            self._read_setting(name, key, value)
+
+    def _read_setting(self, name: str, key: str, value: str) -> None:
+        """Read an option that is a key of trainers' files, or one of `attncalc train`; another is left out."""
+        usual = long_option(key)
+        if reads(key, value):
+            for meaning, text in meanings(key, value):
+                self._check_once(meaning, name, text)
             self._keys[key] = value
         elif usual in self._options:
+            self._check_once(self._options[usual].name, name, value)
             self._read_own(usual, value)
         else:
-            self._leave_out(key, typed)
+            self._leave_out(key, name)
             known = values_of(key)
             if known:
                 raise AttncalcError(f"{name} cannot be '{truncate(value)}'", f"known: {', '.join(known)}")
 
-    def _check_once(self, key: str, name: str) -> None:
-        """Raise AttncalcError if the command has the same key already."""
-        if key in self._typed:
-            raise AttncalcError(f"{name} is given twice in the command", "give it once")
-        self._typed.add(key)
+    def _check_once(self, meaning: str, name: str, value: str) -> None:
+        """Raise AttncalcError if the command has another value of the same meaning: a launcher repeats its script's."""
+        before, known = self._meant.get(meaning, (name, value))
+        if known != value and meaning not in ("--offload", "component"):
+            raise AttncalcError(f"{name} {truncate(value)} contradicts {before} {truncate(known)}", "give one of them")
+        self._meant[meaning] = (name, value)
 
-    def _leave_out(self, key: str, typed: str) -> None:
+    def _leave_out(self, key: str, name: str) -> None:
         """Note an option that is not read."""
         if changes_no_memory(key):
-            self._unused.append(typed)
+            self._unused.append(name)
         else:
-            self._unread.append(typed)
+            self._unread.append(name)
 
     def _read_own(self, name: str, value: str) -> None:
         """Read an option that `attncalc train` has, too; a flag may have 'true' or 'false'."""
@@ -232,3 +276,18 @@ class _Reader:
         self.model = model[1] if model else config
         if "lora" in config:
             self._keys["adapter"] = "qlora" if "qlora" in config else "lora"
+
+
+def _is_of_launcher(word: str) -> bool:
+    """Return whether a word begins a command: a program, its subcommand, or a recipe of torchtune."""
+    is_recipe = re.fullmatch(r"(?:q?lora|full|knowledge)_\w+", word) is not None
+    return is_recipe or word in _LAUNCHERS or word.rpartition("/")[2] in _TRAINERS
+
+
+def _only_value(name: str, key: str, values: Sequence[str]) -> str:
+    """Return the value of an option; of several, the list that their key takes. Raises AttncalcError for others."""
+    if not values[1:] or changes_no_memory(key):
+        return values[0]
+    if key not in _LISTS:
+        raise AttncalcError(f"unexpected word in the command: {truncate(values[1])}", f"{name} takes one value")
+    return "+".join(values)

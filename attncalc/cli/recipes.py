@@ -13,7 +13,7 @@ from ..config import base_of_recipe
 from ..config.source import DOCUMENTS, LIMIT
 from ..errors import AttncalcError
 from ..records import NamedTuple
-from ..units import parse_count, truncate
+from ..units import parse_count
 
 _LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 _OF_KEY = {
@@ -27,7 +27,7 @@ _NOT_GENERATION = (
     "neither generation of answers nor reward and value models are counted, and a reference model only with "
     "--reference-model"
 )
-_OBJECTIVES = {
+OBJECTIVES = {
     "dpo": (("--pairs", "--reference-model"), ""),
     "kto": (("--reference-model",), "the forward passes of KTO's KL term are not counted"),
     "orpo": (("--pairs",), ""),
@@ -46,16 +46,20 @@ _MARKS = ("zero_optimization.", "distributed_type")
 class Recipe(NamedTuple):
     """The settings of a training run, as `attncalc train` has them."""
 
-    model: str | None  # its name or path
     options: dict[str, str]  # {option: value}; the value of a flag is ""
-    notes: list[str]  # sentences on what is not counted or not read
+    notes: list[str]  # sentences on what is not counted
 
 
-def recipe_of_file(path: str, *, is_named: bool = False) -> Recipe | None:
-    """Return the settings in a trainer's file; None of any other file.
+class RecipeFile(NamedTuple):
+    """A trainer's file of settings."""
 
-    A file that another names (`is_named`) names no further one: two could name each other.
-    """
+    model: str | None  # the name or path of the model that it trains
+    keys: dict[str, Any]  # {its key: value}, of nested mappings 'zero_optimization.stage'
+    unread: list[str]  # the keys that are not read and may change memory
+
+
+def read_recipe(path: str) -> RecipeFile | None:
+    """Return a trainer's file; None of any other file."""
     file = Path(path)
     if file.suffix not in DOCUMENTS or not os.path.isfile(path) or file.stat().st_size > LIMIT:
         return None
@@ -65,16 +69,16 @@ def recipe_of_file(path: str, *, is_named: bool = False) -> Recipe | None:
         data = parse_document(file.read_bytes(), path).data
     except (AttncalcError, OSError):
         return None
-    flat, base = dict(_flat(data)), base_of_recipe(data)
-    if base is None and not any(key.startswith(_MARKS) for key in flat):
+    keys, base = dict(_flat(data)), base_of_recipe(data)
+    if base is None and not any(key.startswith(_MARKS) for key in keys):
         return None
-    if is_named:
-        flat.pop("deepspeed", None)
-    recipe = recipe_of_keys(flat, file)
-    unread = [key for key, value in flat.items() if value and not (key in _OF_KEY or changes_no_memory(key))]
-    if unread:
-        recipe.notes.append(f"not read of {truncate(file.name, 40)}: {', '.join(unread)}")
-    return recipe._replace(model=base)
+    unread = [key for key, value in keys.items() if value and not (key in _OF_KEY or changes_no_memory(key))]
+    return RecipeFile(base, keys, unread)
+
+
+def meanings(key: str, value: str) -> list[tuple[str, str]]:
+    """Return what a typed key means: (option of `attncalc train`, or a part of one, its value)."""
+    return [*_meant(_OF_KEY.get(key, {}), value, Path())]
 
 
 def changes_no_memory(key: str) -> bool:
@@ -107,8 +111,8 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
             joint = {"--offload": ",", "targets": "+"}.get(option)
             value_here = text.replace(",", "+") if option == "targets" else text
-            if option in _OBJECTIVES:
-                flags, note = _OBJECTIVES[option]
+            if option in OBJECTIVES:
+                flags, note = OBJECTIVES[option]
                 found |= dict.fromkeys(flags, "")
                 notes += [note] if note else []
             elif joint and option in found:
@@ -118,7 +122,7 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
     if "finetuning_type" in flat:  # LLaMA-Factory: disable_gradient_checkpointing is False by default
         found.setdefault("--recompute", "full")
     _join(found, is_typed=not file.name)
-    return Recipe(None, found, notes)
+    return Recipe(found, notes)
 
 
 def _join(found: dict[str, str], *, is_typed: bool) -> None:
@@ -129,7 +133,7 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
         found.setdefault("--context", str(sum(lengths)))
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
-        parts = lora if is_typed and lora.keys() - {"lora"} else {"r": "16", **lora}
+        parts = {"r": "16", **lora}
         found["--lora"] = ",".join(f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts)
     if found.get("--zero") == "2":
         found.pop("--fsdp", None)
@@ -184,9 +188,10 @@ def _of_component(name: str) -> Iterator[tuple[str, str]]:
 def _of_deepspeed(name: str, file: Path) -> Iterator[tuple[str, str]]:
     """Yield what a DeepSpeed file means that another file names; if it is not here, its name."""
     beside = next((str(path) for path in (Path(name), file.parent / name) if path.is_file()), None)
-    found = recipe_of_file(beside, is_named=True) if beside else None
-    if found:
-        yield from found.options.items()
+    found = read_recipe(beside) if beside else None
+    if found:  # it names no further file: two could name each other
+        keys = {key: value for key, value in found.keys.items() if key != "deepspeed"}
+        yield from recipe_of_keys(keys, Path(str(beside))).options.items()
     if not found and (stage := re.search(r"z(?:ero)?_?([123])", name)):
         yield "--zero", stage[1]
         moved = ("optimizer", "params")[: int(stage[1]) - 1] if "offload" in name else ()

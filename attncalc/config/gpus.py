@@ -157,12 +157,12 @@ def _by_letters() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def check_number(text: str, number: int | None, asked: int | None) -> None:
+def check_number(text: str, number: int | None, asked: int | None, per_node: int = 1) -> None:
     """Raise BadValueError if --gpus asks for more GPUs than --gpu has, as 4 of '2xh100'. It may use fewer of them."""
     if number is not None and asked is not None and asked > number:
         raise BadValueError(
             f"--gpus {asked} is more than the {number} of --gpu {truncate(text)}",
-            f"give the number once, as --gpu {asked}x{truncate(re.sub(r'^[0-9]+ *x *', '', text))}",
+            f"give the number once, as --gpu {-(-asked // per_node)}x{truncate(re.sub(r'^[0-9]+ *x *', '', text))}",
         )
 
 

@@ -433,13 +433,6 @@ def repository_of(name: str) -> str | None:
     return next(longer, None) if words else None
 
 
-def own_name(words: str, preset: str) -> str:
-    """Return the name to type of a preset: that of the release that the words name, as llama3.3-70b; or its own."""
-    spelled = "-".join(words.lower().split())
-    is_other = _name_words(spelled) != _name_words(preset)
-    return spelled if is_other and re.fullmatch(_FREE_NAME, spelled) and repository_of(spelled) else preset
-
-
 def ollama_name(name: str) -> str | None:
     """Return a preset's name in Ollama's library, or None: 'llama3.3:70b', and 'deepseek-r1:14b' of a distilled model.
 

@@ -46,7 +46,7 @@ def sizes_report(reports: Sequence[Report]) -> Report:
     rows = rows_of([({**facts, **sizes}, figures) for sizes, figures in layers])
     return Report(
         "sizes",
-        (first.heading[0], _facts(first)),
+        (first.heading[0], *_facts(first)),
         first.model,
         first.workload,
         layers[0][1],
@@ -59,16 +59,13 @@ def sizes_report(reports: Sequence[Report]) -> Report:
     )
 
 
-def _facts(report: Report) -> str:
-    """Return what all rows have in common: 'cache in fp16', 'prefill'."""
-    workload = report.workload
-    facts = {
-        "kv": f"cache in {workload['kv_dtype']}",
-        "flops": workload["phase"],
-        "memory": f"one attention layer, {workload['phase']}, activations in {workload['dtype']}",
-    }
-    engine = f", engine {workload['engine']}" if workload["engine"] != "ideal" else ""
-    return f"{facts[report.command]}{engine}"
+def _facts(report: Report) -> tuple[str, ...]:
+    """Return what all rows have in common: the lines of the heading, without context and batch."""
+    lines = []
+    for line in report.heading[1:]:
+        facts = [fact for fact in line.split(", ") if not fact.startswith(("batch ", "context ", "scores "))]
+        lines.append(", ".join(facts))
+    return tuple(line for line in lines if line)
 
 
 def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
