@@ -113,7 +113,7 @@ def read_columns(
         if name not in {**COSTS, **WEIGHTS, **OF_FIT, **AXES} and not name.startswith("params_"):
             known = columns_of(with_fit=with_fit)
             commands = "kv, params, flops, memory, compare and fit"
-            tip = f"{hint(name, known)}the names in the JSON of {commands} are known, as {', '.join(known[:3])}"
+            tip = f"{hint(name, known)}most figures in the JSON of {commands} are known, as {', '.join(known[:3])}"
             raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
 
