@@ -69,6 +69,8 @@ GGML_TYPES = {
 }
 """The types by their numbers. Numbers that are left out were removed from GGUF."""
 TYPES_BY_NAME = {ggml_type.name: ggml_type for ggml_type in GGML_TYPES.values()}
+WIDE_TYPES = ("bf16", "fp16", "fp32")
+"""The types of whole files that are not quantized, as dtypes."""
 FILE_TYPES = {
     **{name.lower(): name for name in ("Q8_0", "Q6_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_XS", "Q2_K")},
     **{f"q{bits}_k_{size}": f"Q{bits}_K" for bits in (5, 4, 3) for size in "lms" if bits == 3 or size != "l"},

@@ -191,7 +191,8 @@ class Gpu:
     @property
     def runs_files(self) -> bool:
         """Whether models mostly run from GGUF files on it: a card in a desktop or laptop, a Mac, or a CPU."""
-        is_card = self.shows_desktop and self.memory_gb <= _AT_DESKS_GB
+        is_unnamed = not self.vendor and not self.is_cpu  # 24GB, and 24GiB
+        is_card = (self.shows_desktop or is_unnamed) and self.memory_gb <= _AT_DESKS_GB
         return self.vendor == "Apple" or self.is_cpu or is_card or "Ryzen AI" in self.title
 
     @property

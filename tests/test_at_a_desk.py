@@ -75,7 +75,7 @@ def test_other_programs_leave_less_for_the_cache(ask: Ask, engine: str, options:
 
 def test_vllm_takes_the_share_that_other_programs_leave_free(ask: Ask) -> None:
     """Of 11.62 GiB, 1 GiB and a CUDA context of 0.5 leave 10.12: 87 %. 0.92 of them, 10.69, are not free."""
-    asked = ("fit", "qwen3-0.6b", *GPU, "-c", "4096", "--other-memory", "1GiB")
+    asked = ("fit", "qwen3-0.6b", *GPU, "-c", "4096", "--other-memory", "1GiB", "--engine", "vllm")
     assert "--gpu-memory-utilization 0.87" in ask(*asked).out
     refused = ask(*asked, "--gpu-memory-utilization", "0.92")
     assert refused.code == 1
@@ -95,7 +95,7 @@ def test_vllm_takes_the_share_that_other_programs_leave_free(ask: Ask) -> None:
     ],
 )
 def test_a_share_that_a_desktop_does_not_leave_free_is_warned_of(ask: Ask, options: list[str], share: str) -> None:
-    shown = " ".join(ask("fit", "qwen3-0.6b", "-c", "4096", *options).out.split())
+    shown = " ".join(ask("fit", "qwen3-0.6b", "-c", "4096", "--engine", "vllm", *options).out.split())
     warning = f"with a desktop of 1.00 GiB on this GPU, vLLM starts with --gpu-memory-utilization {share or '0'}"
     assert (warning in shown) is bool(share)
 

@@ -1,5 +1,6 @@
 """Which engine is meant if --engine is not given."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from tables import each
 
 import attncalc
 from attncalc.api.engine_choice import engine_of_options, ollama_options
+from attncalc.api.fit_request import read_fit_request
+from attncalc.api.plans import read_plan
 
 
 def test_an_option_that_one_engine_has_chooses_it() -> None:
@@ -87,15 +90,141 @@ def test_ollama_is_an_engine_with_its_own_weights_and_context(ask: Ask, engine: 
     assert ("lms load qwen3-32b --context-length 4096 --gpu 0.31\n" in partly.out) == (engine != "ollama")
 
 
-def test_weights_that_fill_a_desktops_card_are_q4_k_m_in_llamacpp_with_a_context_that_fits(ask: Ask) -> None:
-    # 14.8 B parameters in bf16 are 27.5 GiB
-    small, server = ask("fit", "qwen2.5-14b", "--gpu", "12GB"), ask("fit", "qwen2.5-14b", "--gpu", "h100")
-    assert "llama.cpp, weights in q4_k_m" in small.out
-    assert small.out.startswith("FITS")
-    assert "the weights as released, 27.5 GiB, are larger than the GPU" in " ".join(small.out.split())
-    assert "vLLM" in server.out
-    assert "vLLM" in ask("fit", "qwen2.5-14b", "--gpu", "12GB", "--engine", "vllm").out
-    assert "llama-server -m gpt-oss-20b-MXFP4.gguf" in ask("fit", "gpt-oss-20b", "--gpu", "5060-ti-16gb").out
+DESKTOPS = ["3060", "rtx-4090", "8xrtx-4090", "24GB", "24GiB", "strix-halo"]
+
+
+@each(("model", "gpu"), product(["qwen3-0.6b", "qwen2.5-14b", "llama3.1-70b"], DESKTOPS))
+def test_a_desktops_gpu_has_q4_k_m_in_llamacpp_whatever_the_models_size(ask: Ask, model: str, gpu: str) -> None:
+    shown = " ".join(ask("fit", model, "--gpu", gpu, "-c", "4096").out.split())
+    assert "llama.cpp, weights in q4_k_m" in shown
+    assert "--engine llamacpp and --weights-dtype q4_k_m are the defaults on this GPU." in shown
+
+
+@each("gpu", ["m2-16gb", "cpu"])
+def test_a_mac_and_a_cpu_have_q4_k_m(ask: Ask, gpu: str) -> None:
+    shown = " ".join(ask("fit", "qwen3-0.6b", "--gpu", gpu, "-c", "4096").out.split())
+    assert "llama.cpp, weights in q4_k_m" in shown
+    assert f"--weights-dtype q4_k_m is the default on this {'CPU' if gpu == 'cpu' else 'GPU'}." in shown
+
+
+@each("gpu", ["h100", "2xh100", "l4", "a10", "48GB", "rtx-pro-6000"])
+def test_a_servers_gpu_has_vllm_and_the_weights_as_released(gpu: str) -> None:
+    request = attncalc.fit("qwen3-8b", gpu=gpu, context=4096).request
+    assert (request.engine, request.weights_dtype) == ("vllm", None)
+
+
+@each(
+    ("options", "engine", "weights_dtype", "why"),
+    [
+        ("", "llamacpp", "q4_k_m", "--engine llamacpp and --weights-dtype q4_k_m are the defaults"),
+        ("--engine llamacpp", "llamacpp", "q4_k_m", "--weights-dtype q4_k_m is the default"),
+        ("--engine vllm", "vllm", None, ""),
+        ("--weights-dtype bf16", "llamacpp", "bf16", ""),
+        ("--weights-dtype q8_0", "llamacpp", "q8_0", ""),
+        ("--dtype fp16", "llamacpp", None, ""),
+        ("--weights-dtype fp8", "vllm", "fp8", "llama.cpp has no weights in fp8"),
+        ("--kv-dtype q8_0", "llamacpp", "q4_k_m", "are the defaults"),
+        ("--kv-dtype fp8", "vllm", None, "llama.cpp has no cache in fp8"),
+        ("--tp 1", "vllm", None, "llama.cpp has no --tp"),
+        ("--gpu-memory-utilization 0.9", "vllm", None, "llama.cpp has no --gpu-memory-utilization"),
+        ("--max-num-seqs 8", "vllm", None, "only vLLM has --max-num-seqs"),
+        ("--block-size 16", "vllm", None, "llama.cpp has no --block-size"),
+        ("--mem-fraction-static 0.8", "sglang", None, "only SGLang has --mem-fraction-static"),
+        ("-np 2", "llamacpp", "q4_k_m", "--weights-dtype q4_k_m is the default"),
+        ("--kv-memory 1GiB --engine vllm", "vllm", None, ""),
+    ],
+)
+def test_an_option_of_another_engine_chooses_it_on_a_desktops_gpu(
+    ask: Ask, options: str, engine: str, weights_dtype: str | None, why: str
+) -> None:
+    asked = ("fit", "qwen3-0.6b", "--gpu", "rtx-4090", "-c", "4096", *options.split())
+    document = ask(*asked, "--json").document
+    assert document["workload"]["engine"] == engine
+    assert why in " ".join(ask(*asked).out.split())
+    command = document["layers"][0]["launch_command"]
+    types = {"q4_k_m": "Q4_K_M", "q8_0": "Q8_0", "bf16": "BF16", None: "F16"}
+    assert engine != "llamacpp" or f"-m Qwen3-0.6B-{types[weights_dtype]}.gguf" in command
+    assert ("--quantization fp8" in command) is (weights_dtype == "fp8")
+
+
+@each(
+    ("model", "engine", "weights_dtype", "why"),
+    [
+        ("gpt-oss-20b", "llamacpp", "mxfp4", "--weights-dtype mxfp4 are the defaults"),
+        ("deepseek-v3", "vllm", None, "llama.cpp has no weights in fp8"),
+        ("minimax-m3", "vllm", None, "how llama.cpp stores this cache"),
+        ("whisper-large-v3", "vllm", None, "llama.cpp cannot load Whisper large-v3"),
+    ],
+)
+def test_a_model_that_llamacpp_does_not_load_has_vllm_and_the_screen_says_why(
+    ask: Ask, model: str, engine: str, weights_dtype: str | None, why: str
+) -> None:
+    request = attncalc.fit(model, gpu="rtx-4090", context=256).request
+    assert (request.engine, request.weights_dtype) == (engine, weights_dtype)
+    assert why in " ".join(ask("fit", model, "--gpu", "rtx-4090", "-c", "256").out.split())
+
+
+DECODERS = [name for name in attncalc.preset_names() if not name.startswith("bert")]
+
+
+@each(("model", "gpu"), product(DECODERS, ["h100", "rtx-3060-12gb", "m2-16gb"]))
+def test_every_way_to_ask_has_the_same_engine_and_weights(model: str, gpu: str) -> None:
+    device = attncalc.gpu(gpu)
+    fit = read_fit_request(model, {"gpu": gpu, "context": 256})
+    of_fit = (fit.engine, fit.weights_dtype)
+    assert (of_fit[0] == "vllm") is (not device.runs_files or _lacking(model, device))
+    by_object = read_fit_request(attncalc.load(model), {"gpu": device, "context": 256}, is_compared=True)
+    assert (by_object.engine, by_object.weights_dtype) == of_fit
+    plan = read_plan([model], {"gpu": gpu, "users": 1, "prompt": 64, "output": 16}).requests[0]
+    assert (plan.engine, plan.weights_dtype) == of_fit
+    sweep: Any = attncalc.sweep(models=[model], gpu=gpu, context=256)
+    assert [*sweep.deployments.values()] == [{of_fit: None}]
+
+
+@each(("model", "gpu"), product(["qwen3-0.6b", "gpt-oss-20b", "minimax-m3"], ["rtx-4090", "l4"]))
+def test_a_row_of_a_sweep_has_the_weights_of_fit(model: str, gpu: str) -> None:
+    (row,) = attncalc.sweep(models=[model], gpu=gpu, context=4096)
+    found: Any = attncalc.fit(model, gpu=gpu, context=4096)
+    assert (row["weights"], row["verdict"]) == (int(found.weights), found.verdict)
+
+
+def _lacking(model: str, device: attncalc.Gpu) -> bool:
+    """Return whether llama.cpp does not load the model on a card; on a Mac there is nothing else."""
+    unread = {"deepseek-v4.1-flash", "glm-5.3-flash", "minimax-m3", "t5-base", "whisper-large-v3"}
+    spec = attncalc.load(model)
+    is_lacking = model in unread or model.startswith("transformer-") or spec.weights_dtype in ("fp8", "int4")
+    return device.vendor != "Apple" and (is_lacking or spec.experts_dtype == "int4")
+
+
+def test_the_row_of_a_gpu_is_its_answer() -> None:
+    found = attncalc.what_fits("qwen3-8b", gpu="all", context=8192)
+    for need in found.needs:
+        request = attncalc.fit("qwen3-8b", gpu=need.resolved.gpu, context=8192).request
+        row = need.resolved.request
+        assert (row.engine, row.weights_dtype) == (request.engine, request.weights_dtype)
+
+
+def test_rows_of_different_engines_say_engine_and_weights(ask: Ask) -> None:
+    every = ask("fit", "qwen3-8b", "--gpu", "all").out
+    assert "  llama.cpp, q4_k_m\n" in every
+    assert "  vLLM, as released\n" in every
+    assert "Engine and weights are each GPU's defaults" in every
+    plan = "plan qwen3-8b --gpu rtx-4090,l4 --users 20 --prompt 4000 --output-len 500"
+    note = "Engines by default: llama.cpp on rtx-4090; vLLM on l4. --engine sets one for all."
+    assert note in " ".join(ask(*plan.split()).out.split())
+    sweep = ask("sweep", "qwen3-8b", "--gpu", "rtx-4090,l4", "-c", "8K", "--format", "table").out
+    assert "Engines by default: rtx-4090: llama.cpp, weights q4_k_m; l4: vLLM, weights as released." in " ".join(
+        sweep.split()
+    )
+
+
+@each("name", ["BF16", "F16", "F32", "Q8_0"])
+def test_the_weights_of_a_command_are_those_in_its_files_name(ask: Ask, name: str) -> None:
+    typed = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "Q8_0": "q8_0"}[name]
+    command = f"fit --gpu rtx-4090 --json -- llama-server -m Qwen3-8B-{name}.gguf -c 4096 -np 1"
+    option = f"fit qwen3-8b --gpu rtx-4090 --json --engine llamacpp --weights-dtype {typed} -c 4096"
+    read = ask(*command.split())
+    assert read.document["results"] == ask(*option.split()).document["results"]
 
 
 @pytest.mark.parametrize(
@@ -162,3 +291,9 @@ def test_a_given_memory_of_the_host_has_what_the_gpu_has_no_room_for(ask: Ask, w
 
 def test_a_host_that_is_too_small_has_no_part_of_the_model(ask: Ask) -> None:
     assert ask("fit", "qwen3-14b:q4_k_m", "--gpu", "3060", "--ram", "4", "-c", "40960").out.startswith("DOES NOT FIT")
+
+
+def test_the_command_of_a_list_names_an_engine_that_is_not_the_gpus_own(ask: Ask) -> None:
+    shown = " ".join(ask("fit", "--gpu", "rtx-4090", "--engine", "vllm").out.split())
+    assert "--gpu rtx-4090 -c 8192" in shown
+    assert shown.endswith("--engine vllm")

@@ -313,9 +313,8 @@ def test_dcp_and_speculation_reach_the_engine(ask: Ask) -> None:
 
 
 def test_llama_cpp_has_layers_of_its_own_on_each_gpu(ask: Ask) -> None:
-    answer = ask(
-        "fit", "llama2-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--gpus", "8", "--batch", "2", "--full"
-    )
+    words = "llama2-70b --engine llamacpp --weights-dtype fp16 --gpu rtx-4090 --gpus 8 --batch 2 --full"
+    answer = ask("fit", *words.split())
     # 81 over 8 GPUs end at 10.125: 11 of 80, and the output
     assert "- weights in fp16, 11 of 80 layers" in answer.out
     assert "one NVIDIA GeForce RTX 4090" in answer.out

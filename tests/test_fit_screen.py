@@ -26,6 +26,7 @@ from attncalc.serving.request import FitRequest
 from attncalc.units import GIB
 
 QWEN = ("fit", "qwen3-8b", "--gpu", "rtx-4090")
+IN_VLLM = (*QWEN, "--engine", "vllm")
 ROWS, COLUMNS = 24, 80
 ANSWERS = ("FITS", "MAY NOT FIT", "DOES NOT FIT", "DOES NOT START", "STARTS", "MAY START")
 
@@ -115,7 +116,7 @@ def test_a_terminal_colours_the_verdict_and_the_warnings(monkeypatch: pytest.Mon
 
 
 def test_the_screen_of_the_largest_table_of_changes_fits(ask: Ask) -> None:
-    lines = ask(*QWEN, "--batch", "4", "--context", "12000", "--engine-version", "0.19.0").out.splitlines()
+    lines = ask(*IN_VLLM, "--batch", "4", "--context", "12000", "--engine-version", "0.19.0").out.splitlines()
     assert any(line.startswith("  --") for line in lines)
     assert len(lines) < ROWS
 
@@ -185,8 +186,8 @@ def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
     assert any(re.fullmatch(r"users at worst \d+ to \d+", row) for row in rows)
     alone = next(row for row in ask("fit", "qwen3-8b", "--gpu", "h100", *users).out.splitlines() if "average," in row)
     assert f"users on average without a shared prefix {' '.join(alone.split()[-3:])}" in rows
-    changes = ask(*QWEN, *users).out
-    changed = results(ask(*QWEN, *users, "--kv-dtype", "fp8", "--json"))
+    changes = ask(*IN_VLLM, *users).out
+    changed = results(ask(*IN_VLLM, *users, "--kv-dtype", "fp8", "--json"))
     least = str(changed["kv_memory_low"])  # all three numbers are those of the least memory, as the verdict is
     surely = results(ask("fit", "qwen3-8b", "--kv-memory", least, *users, "--kv-dtype", "fp8", "--json"))
     numbers = [surely[name] for name in ("max_batch", "concurrent_average", "concurrent_worst")]
@@ -287,7 +288,7 @@ def test_sglang_may_start_if_only_the_least_memory_holds_nothing(ask: Ask) -> No
 
 def test_full_and_roofline_add_to_the_screen(ask: Ask) -> None:
     default, full, roofline, both = (
-        ask(*QWEN, *more).out for more in ((), ("--full",), ("--roofline",), ("--roofline", "--full"))
+        ask(*IN_VLLM, *more).out for more in ((), ("--full",), ("--roofline",), ("--roofline", "--full"))
     )
     assert "vLLM will" not in default
     assert "lower bound" not in default
@@ -300,7 +301,7 @@ def test_full_and_roofline_add_to_the_screen(ask: Ask) -> None:
     assert "MLA-512" not in roofline
     assert len(roofline.splitlines()) <= 23  # a terminal of 24, less one for the prompt
     assert "MLA-512" in both
-    assert ask(*QWEN, "--json") == ask(*QWEN, "--json", "--full", "--roofline")
+    assert ask(*IN_VLLM, "--json") == ask(*IN_VLLM, "--json", "--full", "--roofline")
 
 
 def test_the_default_screen_says_how_many_notes_full_has(ask: Ask) -> None:
@@ -314,7 +315,7 @@ def test_the_default_screen_says_how_many_notes_full_has(ask: Ask) -> None:
 
 
 def test_warnings_and_assumed_limits_are_on_the_default_screen(ask: Ask) -> None:
-    screen = " ".join(ask(*QWEN).out.split())
+    screen = " ".join(ask(*IN_VLLM).out.split())
     assert "--max-num-seqs 256 and --max-num-batched-tokens 2,048 are assumed" in screen
     assert "warning: " in screen
     beyond = ("--engine", "sglang", "-c", "41000", "--tp", "4", "--allow-long-max-model-len")
@@ -367,7 +368,7 @@ def test_words_replace_the_bar(plain: bool, environment: dict[str, str]) -> None
 def test_plain_prints_each_number_after_its_name_in_a_terminal_and_a_pipe(ask: Ask) -> None:
     with pytest.MonkeyPatch.context() as patch:
         screen = on_terminal(fit_report(FIT), patch, plain=True)
-    assert screen == ask(*QWEN, "--plain").out
+    assert screen == ask(*IN_VLLM, "--plain").out
     assert "\n  change: --enforce-eager --gpu-memory-utilization 0.95; requests, at least: 1\n" in screen
     assert "\n  layers: gpt2: 12; bert-base: 12\n" in ask("compare", "gpt2", "bert-base", "--plain").out
 

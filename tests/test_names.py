@@ -81,7 +81,8 @@ def test_the_type_of_a_gguf_file_may_follow_a_name(name: str, found: tuple[str, 
         ("models/Qwen3-8B-Q4_K_M.gguf", ("Qwen3-8B", "q4_k_m")),
         ("Qwen3-8B-UD-Q4_K_M.gguf", ("Qwen3-8B", "q4_k_m")),
         ("C:\\models\\gemma-3-27b-it.Q6_K.gguf", ("gemma-3-27b-it", "q6_k")),
-        ("Llama-3.3-70B-Instruct-BF16-00001-of-00004.gguf", ("Llama-3.3-70B-Instruct", None)),
+        ("Llama-3.3-70B-Instruct-BF16-00001-of-00004.gguf", ("Llama-3.3-70B-Instruct", "bf16")),
+        ("Qwen3-8B-F16.gguf", ("Qwen3-8B", "fp16")),
         ("qwen3-8b.gguf", ("qwen3-8b", None)),
         ("Qwen3-8B-IQ3_XXS.gguf", ("Qwen3-8B", "iq3_xxs")),
         ("Qwen3-8B-TQ1_0.gguf", None),  # weights of a type that is not known
@@ -220,7 +221,7 @@ def test_the_type_in_a_models_name_is_that_of_the_weights(ask: Ask, command: str
 
     typed, given = rows("llama3.1-8b:q4_k_m"), rows("llama3.1-8b --weights-dtype q4_k_m")
     assert typed == given
-    assert typed != rows("llama3.1-8b")
+    assert typed != rows("llama3.1-8b:q8_0")
 
 
 def test_a_type_of_weights_that_a_command_does_not_count_is_named(ask: Ask) -> None:

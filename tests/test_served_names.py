@@ -57,7 +57,7 @@ def test_the_command_of_every_preset_is_the_same_request(engine: str) -> None:
         model, options = read_back(command)
         assert load(model) == request.model, command
         assert options["--context"] == str(request.workload.context), command
-        assert options.get("--weights-dtype", "bf16") in ("bf16", "mxfp4"), command
+        assert options.get("--weights-dtype", "bf16") in ("bf16", "fp16", "fp32", "mxfp4"), command
 
 
 @each(

@@ -31,7 +31,14 @@ def test_the_first_line_says_what_is_needed(ask: Ask) -> None:
 
 
 @each(
-    "options", [(), ("--engine", "sglang"), ("--engine", "llamacpp"), ("-b", "16", "--kv-dtype", "fp8"), ("--tp", "2")]
+    "options",
+    [
+        ("--engine", "vllm"),
+        ("--engine", "sglang"),
+        ("--weights-dtype", "q8_0"),
+        ("-b", "16", "--kv-dtype", "fp8"),
+        ("--tp", "2"),
+    ],
 )
 def test_the_smallest_gpu_is_sure_to_hold_it_and_a_smaller_one_is_not(ask: Ask, options: tuple[str, ...]) -> None:
     memory = results(ask("fit", MODEL, *options, "--json"))["gpu_memory"]
@@ -46,7 +53,7 @@ def test_the_fewest_gpus_of_a_kind_hold_each_context(ask: Ask) -> None:
     for kind in kinds:
         for at in kind["fewest_gpus"]:
             number = at["gpus"] or 16  # more than 8 are not tried
-            asked = ("fit", MODEL, "-c", str(at["context"]), "--gpu", kind["gpu"], "--json")
+            asked = ("fit", MODEL, "-c", str(at["context"]), "--gpu", kind["gpu"], "--engine", "vllm", "--json")
             assert at["gpus"] is None or ask(*asked, "--gpus", str(number)).document["verdict"] == "fits"
             if number > 1:
                 assert ask(*asked, "--gpus", str(number // 2)).document["verdict"] != "fits"
@@ -102,7 +109,7 @@ def test_gpu_all_has_the_answer_of_each_gpu(ask: Ask) -> None:
 
 def test_gpus_that_cannot_run_it_are_counted_with_the_reason(ask: Ask) -> None:
     answer = ask("fit", MODEL, "--gpu", "all", "--gpus", "6")
-    others = len(attncalc.gpu_names()) - 18  # Macs, on which llama.cpp divides the layers
+    others = sum(not attncalc.gpu(name).runs_files for name in attncalc.gpu_names())  # llama.cpp divides the layers
     reason = "cannot run it: --gpus 6: --tp 6 does not divide 32 query heads."
     assert f"{others} further GPUs {reason}" in " ".join(answer.out.split())
 
@@ -123,7 +130,7 @@ def test_all_gpus_are_asked_whether_they_hold_all_layers(ask: Ask) -> None:
 
 def test_only_gpu_all_can_be_refused(ask: Ask) -> None:
     assert ask("fit", "llama3.1-405b").code == 0
-    answer = ask("fit", "llama3.1-405b", "--gpu", "all")
+    answer = ask("fit", "llama3.1-405b", "--gpu", "all", "--engine", "vllm")
     assert (answer.code, answer.out.split(":")[0]) == (1, "DOES NOT FIT")
     assert ask("fit", "llama3.1-405b", "--gpu", "all", "--gpus", "8").code == 0
 

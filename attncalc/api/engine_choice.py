@@ -12,20 +12,26 @@ from ..engines import DEFAULT_ENGINE, ENGINES, RUNNERS, find_engine, is_runner
 from ..engines.engine import AUTO
 from ..engines.launch import LM_STUDIO
 from ..engines.pasted import LaunchWords
-from ..ggml import FILE_TYPES
+from ..errors import AttncalcError
+from ..ggml import FILE_TYPES, WIDE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..options import GIBIBYTES, options_of
+from ..options import options_of
 from ..records import NamedTuple
-from ..serving.weight_format import released_dtype
-from ..serving.weights import weights as weights_of
-from ..units import GIB, is_auto, long_option
+from ..serving.fit import Deployment
+from ..serving.request import FitRequest, resolve
+from ..units import is_auto, long_option
+from ..workload import Workload
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
 """Options with which a name of Ollama's library is only another spelling: Ollama has none of them."""
-
-
+_FILES = RUNNERS["ollama"]
+"""The engine that loads GGUF files."""
+_USUAL_TYPE = "q4_k_m"
+"""The type of GGUF files that most people use."""
+_NOT_FILES = (NOT_OLLAMA - {"engine"}) | {"enable_expert_parallel", "enable_dp_attention"}
+"""Options of the deployment that llama.cpp lacks."""
 _RANKS = ("attn_dp", "enable_dp_attention")
 """Options of the deployment that only engines with ranks of attention have."""
 
@@ -116,35 +122,138 @@ def _is_lm_studio(options: Mapping[str, Any]) -> bool:
     return "studio" in str(options.get("engine")).lower()
 
 
-def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return q4_k_m and llama.cpp for weights that take over 3/4 of a desktop's or laptop's card, or a Mac; and a note.
+class Default(NamedTuple):
+    """The engine and the dtype of weights that a request has if no option gives them."""
 
-    {} and '' if the options name other weights, or another engine. Weights as released in MXFP4 stay so: files have it.
+    engine: str
+    weights_dtype: str | None  # None: as released
+    note: str  # why, as sentences that name the options; '' if there is nothing to say
+
+
+def default_deployment(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> Default:
+    """Return the engine and the dtype of weights by default. What an option gives stays as it is.
+
+    They depend on the kind of GPU, and neither on its memory or number nor on the size of the model:
+
+    - a server's GPU, or none: vLLM, and the weights as released.
+    - a card in a desktop or laptop, a Mac or a CPU: llama.cpp, and q4_k_m of weights that were released in 16 bits or
+      more. MXFP4 stays MXFP4, which GGUF files have too.
+
+    Options, a cache or weights that only another engine has choose that engine.
+
+    Args:
+        model: The model.
+        options: The options of `attncalc fit`, parsed; `weights_dtype` may be a type of GGUF files.
+        gpu: The GPU; None without one.
     """
-    engine, released = RUNNERS["ollama"], released_dtype(model)
-    others = (NOT_OLLAMA - {"engine"}) | {"gpus", "weights_dtype", "dtype", "prompt", "lengths", "kv_memory"}
-    given = {name for name, value in options.items() if value is not None}
-    choice, kv_dtype = engine_of_options(options), str(options.get("kv_dtype", "auto")).lower()
-    is_open = given.isdisjoint(others) and (choice is None or choice.engine == engine) and released in (None, "mxfp4")
-    has_dtype = kv_dtype in ("auto", "fp16", "f16", "bf16", *FILE_TYPES)
-    is_llamacpp = has_dtype and str(options.get("engine", engine)) in (engine, "llama.cpp")
-    if not (is_open and is_llamacpp and "gpu" in given) or model.stored or model.unread_quantization:
-        return {}, ""
-    number, gpu = gpus_of(str(options["gpu"]))
-    size = int(weights_of(model, weights_dtype=released).total)
-    memory = (number or 1) * gpu.memory
-    if gpu.is_cpu and "ram" in given:
-        memory = GIBIBYTES.parse(str(options["ram"]), "--ram")
-    names = {"engine": engine} if "engine" not in given and gpu.vendor != "Apple" and not gpu.is_cpu else {}
-    found = names if released else {**names, "weights_dtype": "q4_k_m"}
-    if (number or 1) > 2 or not (found and gpu.runs_files) or 4 * size <= 3 * memory:  # more cards are a server's
-        return {}, ""
-    room = f"{'are larger than' if size > memory else 'leave little of'} the {'memory' if gpu.is_cpu else 'GPU'}"
-    note = f"the weights as released, {size / GIB:.1f} GiB, {room}"
-    text = " and ".join(f"{long_option(name)} {value}" for name, value in found.items())
-    of_other = "the answer for vLLM" if released else "the model as released"
-    other = f"; --engine {DEFAULT_ENGINE} is {of_other}" if names else ""
-    return found, f"{text}: {note}. --quants lists other types{other}."
+    engine, note, is_default = options.get("engine"), "", False
+    if engine is None:
+        engine, note = _default_engine(model, options, gpu)
+        is_default = engine == _FILES and engine_of_options(options) is None
+    weights_dtype = options.get("weights_dtype")
+    has_default = gpu is not None and gpu.runs_files and engine == _FILES
+    for name in ("weights_dtype", "dtype", "kv_memory"):
+        has_default = has_default and options.get(name) is None
+    if not has_default:
+        return Default(engine, weights_dtype, note)
+    usual = usual_type(model)
+    if not _problem(model, usual, options.get("kv_dtype"), gpu):
+        weights_dtype = usual
+    is_only_host = gpu is not None and _is_only_host(gpu)
+    named = engine if is_default and not is_only_host else None
+    return Default(engine, weights_dtype, note or _note_on_defaults(named, weights_dtype, gpu))
+
+
+def _default_engine(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> tuple[str, str]:
+    """Return the engine if none is given, and why, if it is not the usual one of the GPU."""
+    is_gguf = model.stored is not None and model.stored.kind == "GGUF"
+    of_kind = _FILES if gpu is not None and gpu.runs_files else DEFAULT_ENGINE
+    if choice := engine_of_options(options):
+        if choice.engine == of_kind:
+            return choice.engine, ""
+        title = find_engine(choice.engine).title
+        return choice.engine, f"--engine {choice.engine} is chosen: only {title} has {choice.option}."
+    if options.get("weights_dtype") in FILE_TYPES or is_gguf or (gpu and _is_only_host(gpu)):
+        return _FILES, ""
+    if options.get("kv_memory") is not None or of_kind == DEFAULT_ENGINE:
+        return DEFAULT_ENGINE, ""
+    if lacking := _lacking(model, options, gpu):
+        return DEFAULT_ENGINE, f"--engine {DEFAULT_ENGINE} is chosen: {lacking}."
+    return _FILES, ""
+
+
+def _is_only_host(gpu: Gpu) -> bool:
+    """Return whether vLLM's memory is not known there: on a Mac, and without GPUs."""
+    return gpu.vendor == "Apple" or gpu.is_cpu
+
+
+def usual_type(model: ModelSpec) -> str | None:
+    """Return the type in which a model's GGUF file is mostly used; None for a GGUF file, and for other weights.
+
+    That is q4_k_m of 16 bits or more, and MXFP4 as it was released.
+    """
+    if model.stored is not None and model.stored.kind == "GGUF":
+        return None
+    released = model.weights_dtype or model.experts_dtype
+    if released == "mxfp4":
+        return released
+    is_quantized = released or model.quantization or model.unread_quantization
+    return None if is_quantized else _USUAL_TYPE
+
+
+def _note_on_defaults(engine: str | None, weights_dtype: str | None, gpu: Gpu | None) -> str:
+    """Return which of both are defaults of the kind of GPU, and what sets others; '' if none is."""
+    found = {"engine": engine, "weights_dtype": weights_dtype}
+    names = [f"{long_option(name)} {value}" for name, value in found.items() if value]
+    if not names:
+        return ""
+    verb = "are the defaults" if len(names) == 2 else "is the default"
+    place = "CPU" if gpu and gpu.is_cpu else "GPU"
+    others = []
+    if weights_dtype:
+        others.append("--quants lists other types")
+    if engine:
+        others.append(f"--engine {DEFAULT_ENGINE} is vLLM's answer, with the weights as released")
+    return f"{' and '.join(names)} {verb} on this {place}. {'; '.join(others)}."
+
+
+def _lacking(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> str:
+    """Return what llama.cpp lacks of a model and options, as a sentence without its end; '' if nothing."""
+    names = options_of(DeploymentOptions) | options_of(EngineOptions)
+    title = find_engine(_FILES).title
+    for field, option in names.items():
+        is_given = options.get(field) not in (None, False)
+        of_others = field in EngineOptions.__annotations__ and not _has(_FILES, field)
+        if is_given and (of_others or field in _NOT_FILES):
+            return f"{title} has no {option.name}"
+    weights_dtype = options.get("weights_dtype")
+    released = model.weights_dtype or model.experts_dtype
+    is_released = weights_dtype == released == "mxfp4"
+    if weights_dtype not in (None, *WIDE_TYPES, *FILE_TYPES) and not is_released:
+        return f"{title} has no weights in {weights_dtype}"
+    is_typed = weights_dtype is not None or options.get("dtype") is not None
+    if not is_typed and usual_type(model) is None:
+        return f"{title} has no weights in {released or 'the dtype of this checkpoint'}"
+    return _problem(model, weights_dtype or usual_type(model), options.get("kv_dtype"), gpu)
+
+
+def _problem(model: ModelSpec, weights_dtype: str | None, kv_dtype: str | None, gpu: Gpu | None) -> str:
+    """Return why llama.cpp does not load a model, or has no such cache; '' if it does.
+
+    All GPUs have the same answer.
+    """
+
+    def problem() -> str:
+        source = 1 if model.encoder else None
+        workload = Workload.decode(1, 1, source=source, kv_dtype=kv_dtype)
+        try:
+            request = FitRequest(model, workload, _FILES, gpu, weights_dtype=weights_dtype)
+            Deployment(resolve(request))
+        except AttncalcError as error:
+            return error.message
+        return ""
+
+    return model.kept(("problem", _FILES, weights_dtype, kv_dtype), problem)
 
 
 def _of_variables(words: LaunchWords, options: Mapping[str, Any]) -> dict[str, str]:

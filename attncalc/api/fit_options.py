@@ -19,6 +19,7 @@ def _engine(text: str, name: str) -> str:
     return text if text == ALL else find_engine(text).name
 
 
+DEFAULT_OF_ENGINE = "Default: vllm; llamacpp on desktops' and laptops' GPUs, Macs and CPUs, and for GGUF files."
 ALL = "all"
 """Every known GPU, or every engine."""
 USERS = Option(
@@ -81,10 +82,7 @@ class DeploymentOptions(TypedDict, total=False):
     """The engine, the GPUs and how the model is split over them; or a memory that an engine reported."""
 
     engine: Annotated[
-        str | None,
-        Parser(_engine, "ENGINE"),
-        f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file and on a Mac.",
-        With(common=True),
+        str | None, Parser(_engine, "ENGINE"), f"{', '.join(ENGINES)}, or all. {DEFAULT_OF_ENGINE}", With(common=True)
     ]
     gpu: Annotated[
         str | os.PathLike[str] | Gpu | None,
@@ -152,7 +150,7 @@ class DeploymentOptions(TypedDict, total=False):
         str | None,
         WEIGHTS_DTYPE,
         "Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
-        "Default: as released.",
+        "Default: as released; q4_k_m with llamacpp on such GPUs.",
         With(also="--quantization --quantize --quant --weight-dtype --wdtype", common=True),
     ]
     served_model: Annotated[

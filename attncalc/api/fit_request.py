@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..config import ModelLike, load
 from ..config.presets import checkpoints, is_family_and_size, preset_of, repository_of, unquantized, with_file_type
-from ..engines import default_engine, find_engine
+from ..engines import DEFAULT_ENGINE, find_engine
 from ..engines.launch import LM_STUDIO
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
 from ..errors import AttncalcError, clash, is_valid
@@ -24,7 +24,7 @@ from ..serving.request import FitRequest, resolve
 from ..serving.traffic import USUAL, Traffic, usual_lengths
 from ..serving.weight_format import released_dtype
 from ..units import BYTES, count, dtype, human, is_auto, long_option, truncate
-from .engine_choice import desktop_options, engine_of_options, name_for_ollama, ollama_options
+from .engine_choice import default_deployment, name_for_ollama, ollama_options
 from .fit_options import ALL, DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
@@ -61,8 +61,10 @@ def fit_question(options: Mapping[str, Any], *, has_model: bool) -> Literal["wha
     return "all" if options.get("engine") == ALL else "fit"
 
 
-def read_fit_request(model: ModelLike | None, options: FitOptions) -> FitRequest:
+def read_fit_request(model: ModelLike | None, options: FitOptions, *, is_compared: bool = False) -> FitRequest:
     """Return the request that the options of `attncalc fit` describe. Without a model, they have its sizes.
+
+    With `is_compared`, answers of many GPUs or models are compared, and a desktop's GPU has the usual context too.
 
     Raises AttncalcError if there is no such model, or as `fit_request` does.
     """
@@ -72,19 +74,17 @@ def read_fit_request(model: ModelLike | None, options: FitOptions) -> FitRequest
     spec = read_model(_release_of_ollama(model, of_ollama["ollama"]), options, ModelOptions)
     check_offload(options, spec)
     served = served_fields(model, spec, options) | of_ollama | {"batch_is_given": options.get("batch") is not None}
-    is_named = isinstance(options.get("gpu"), str)  # and not one of all GPUs, whose answers are compared
-    if not implied and is_named:
-        implied, note = desktop_options(spec, options)
-        options = {**options, **implied}  # type: ignore[typeddict-item]
     request = fit_request(spec, options, served)
     if of_ollama["ollama"] is not None:
         request = _with_own_projector(request)
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))
-    has_type = request.weights_dtype in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
+    typed = str(options.get("weights_dtype")).lower()
+    has_type = typed in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
     longest = is_auto(options.get("context"))
     is_given = options.get("context") is not None and not longest
-    has_type = has_type or bool(is_named and request.gpu and request.gpu.runs_files and not options.get("batch"))
+    is_at_desk = request.gpu is not None and request.gpu.runs_files and not options.get("batch")
+    has_type = has_type or (is_at_desk and not is_compared)
     is_other = request.gpu is None or request.kv_memory is not None or request.traffic or request.engine == "all"
     if not has_type or is_other or not find_engine(request.engine).typed_files:
         return request
@@ -212,11 +212,9 @@ def fit_request(
     if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
     values = _with_ram_of_mac(parsed(options, _ServingOptions))
-    deployment, note = _deployment(model, values, is_logged=is_logged)
-    is_open = "gpu" in deployment and not is_logged and served.get("ollama") in (None, LM_STUDIO)
-    has_files = deployment["engine"] != "all" and find_engine(deployment["engine"]).typed_files
-    if is_open and has_files and released_dtype(model) == "mxfp4":
-        deployment.setdefault("weights_dtype", "mxfp4")  # the usual file; Ollama's has other matrices in bf16
+    is_of_ollama = served.get("ollama") not in (None, LM_STUDIO)
+    all_values = values | parsed(options, CacheDtypeOptions)
+    deployment, note = _deployment(model, all_values, is_logged=is_logged, is_of_ollama=is_of_ollama)
     given = [note] if note else []
     engine_args = _engine_args(_of(EngineOptions, values)) | _found_ram(values, deployment)
     size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
@@ -260,6 +258,16 @@ def fit_request(
         return answer
     note = f"--context {count(answer.workload.context)} is the longest that may fit: none is sure to."
     return answer.with_workload(assumed=(*answer.workload.assumed, note))
+
+
+def engine_and_weights(model: ModelSpec, options: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the engine and the dtype of weights of a request, None for those as released.
+
+    Raises AttncalcError as `fit_request` does.
+    """
+    values = _with_ram_of_mac(parsed(options, _ServingOptions))
+    deployment, _ = _deployment(model, values | parsed(options, CacheDtypeOptions), is_logged=False)
+    return deployment["engine"], deployment.get("weights_dtype")
 
 
 def _given_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,20 +321,21 @@ def _traffic(model: ModelSpec, values: Mapping[str, Any], context: int | None) -
     return Traffic(**{**values, **found}), f"{' and '.join(usual)} {verb} assumed." if usual else ""
 
 
-def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool) -> tuple[dict[str, Any], str]:
+def _deployment(
+    model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool, is_of_ollama: bool = False
+) -> tuple[dict[str, Any], str]:
     """Return where the model runs, as fields of FitRequest, and a note if an option chose the engine."""
     deployment, note = _of(DeploymentOptions, values), ""
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
         deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"), values.get("ram"))
     device = _with_other_memory(deployment)
-    if "engine" not in deployment:
-        vendor, on_cpu = (device.vendor, device.is_cpu) if device else ("", False)
-        engine = default_engine(model.stored, deployment.get("weights_dtype"), vendor, on_cpu=on_cpu)
-        choice = engine_of_options(values)
-        if choice and choice.engine != engine:
-            engine = choice.engine
-            note = f"--engine {engine} is chosen: only {find_engine(engine).title} has {choice.option}."
-        deployment["engine"] = engine
+    if is_logged:
+        deployment.setdefault("engine", DEFAULT_ENGINE)
+    else:
+        found, note = _engine_and_weights(model, {**values, **deployment}, device)
+        if is_of_ollama:  # its library has types of its own: other matrices of gpt-oss are in bf16
+            found, note = {"engine": found["engine"]}, ""
+        deployment |= found
     stages, why = _stages(model, deployment) if not is_logged else (1, "")
     if stages > 1:
         deployment["pp"], note = stages, f"{note} --pp {stages} is chosen: {why}.".lstrip()
@@ -339,6 +348,17 @@ def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool)
         if share and deployment.get("kv_memory") is None:
             deployment.setdefault("gpu_memory_utilization", share)
     return deployment, note
+
+
+def _engine_and_weights(model: ModelSpec, options: Mapping[str, Any], device: Gpu | None) -> tuple[dict[str, Any], str]:
+    """Return the engine and the dtype of weights, given or by default, as fields; and a note."""
+    default = default_deployment(model, options, device)
+    weights_dtype = default.weights_dtype
+    has_files = default.engine != "all" and find_engine(default.engine).typed_files
+    if device and has_files and weights_dtype is None and released_dtype(model) == "mxfp4":
+        weights_dtype = "mxfp4"  # the usual file
+    of_weights = {} if weights_dtype is None else {"weights_dtype": weights_dtype}
+    return {"engine": default.engine, **of_weights}, default.note
 
 
 def _stages(model: ModelSpec, deployment: Mapping[str, Any]) -> tuple[int, str]:

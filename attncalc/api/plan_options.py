@@ -15,8 +15,8 @@ from ..options import COUNT, SHARE, TEXT, Count, Option, Parser, With, choice, o
 from ..quantity import Ratio, ratio
 from ..serving.plan import SORT_KEYS
 from ..units import parse_decimal, parse_per, truncate
+from .fit_options import DEFAULT_OF_ENGINE, PRICE, USERS, DeploymentOptions, EngineOptions, TrafficOptions
 from .fit_options import GROUPS as FIT_GROUPS
-from .fit_options import PRICE, USERS, DeploymentOptions, EngineOptions, TrafficOptions
 from .options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
 
 
@@ -181,7 +181,7 @@ class ChoiceOptions(TypedDict, total=False):
         _list_of(
             DeploymentOptions,
             "weights_dtype",
-            "Dtypes of the weights, as auto,fp8; all are known checkpoints'. Default: auto, as released.",
+            "Dtypes of the weights, as auto,fp8; all are known checkpoints'. Default: auto, as in fit.",
         ),
     ]
 
@@ -215,10 +215,7 @@ class PlanEngineOptions(EngineOptions, total=False):
     """The engine and its arguments, which hold for all rows."""
 
     engine: Annotated[
-        str | None,
-        options_of(DeploymentOptions)["engine"].but(
-            help=f"{', '.join(ENGINES)}. Default: vllm; llamacpp for a GGUF file and on a Mac."
-        ),
+        str | None, options_of(DeploymentOptions)["engine"].but(help=f"{', '.join(ENGINES)}. {DEFAULT_OF_ENGINE}")
     ]
     dcp: Annotated[Count | None, options_of(DeploymentOptions)["dcp"]]
     gpu_memory_utilization: Annotated[float | str | None, options_of(DeploymentOptions)["gpu_memory_utilization"]]

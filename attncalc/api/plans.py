@@ -195,6 +195,10 @@ def _requests(
     fields = [name for kind in FIT_OPTIONS for name in options_of(kind)]
     given = {name: options[name] for name in fields if options.get(name) is not None}
     given.setdefault("context", min(int(traffic.worst_tokens), spec.max_context or NO_LIMIT))
+    # an engine is chosen that has these options; their values are each split's
+    given |= {name: 1 for name in ("tp", "pp", "dp") if options.get(name) is not None}
+    if options.get("enable_expert_parallel"):
+        given["enable_expert_parallel"] = True
     known = checkpoints(spec.name)
     for gpu, kv_dtype, weights_dtype in choices:
         of_gpu = {**given, "gpu": gpu, **({} if kv_dtype == AUTO else {"kv_dtype": kv_dtype})}

@@ -103,7 +103,8 @@ def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
     for kind in sorted(map(gpu, gpu_names()), key=lambda one: one.memory):
         try:
             # without Ollama's default, which leaves on the host what is too large
-            request = read_fit_request(model, {**options, "n_gpu_layers": options.get("n_gpu_layers"), "gpu": kind})
+            of_kind: FitOptions = {**options, "n_gpu_layers": options.get("n_gpu_layers"), "gpu": kind}
+            request = read_fit_request(model, of_kind, is_compared=True)
             needs.append(quick_need(with_useful_context(request, options)))
         except AttncalcError as error:  # its engine cannot split the model so, for example
             problems.append(error)
@@ -186,12 +187,15 @@ def _in_widest_weights(model: ModelSpec, options: FitOptions) -> Need | None:
 
 
 def _types(model: ModelSpec, options: FitOptions) -> Iterator[str | None]:
-    """Yield the dtypes of weights to try, the widest first: None is as released."""
-    given = options.get("weights_dtype")
-    yield given
+    """Yield the dtypes of weights to try, the widest first: None is as released.
+
+    llama.cpp has q4_k_m by default on a desktop's GPU, so its files in 16 bits are named.
+    """
+    given, released = options.get("weights_dtype"), released_dtype(model)
+    has_files = find_engine(str(options.get("engine"))).typed_files
+    yield model.dtype if given is None and has_files and released is None else given
     if given is None:
-        released = released_dtype(model)
-        types = TYPES_OF_FILES if find_engine(str(options.get("engine"))).typed_files else TYPES
+        types = TYPES_OF_FILES if has_files else TYPES
         yield from (name for name in types if released is None or weight_bits(name) < weight_bits(released))
 
 
@@ -210,7 +214,7 @@ def _read(model: ModelSpec, options: FitOptions) -> FitRequest:
     of_requests = {"context", *options_of(UserOptions)}
     if not of_requests & {name for name, value in options.items() if value is not None}:
         options = {**options, "context": min(USEFUL_CONTEXT, model.max_context or DEFAULT_CONTEXT)}
-    return read_fit_request(model, options)
+    return read_fit_request(model, options, is_compared=True)
 
 
 def _is_too_large(request: FitRequest) -> bool:

@@ -15,10 +15,12 @@ from ..config.presets import of_ollama, of_other_machine, preset_of, with_file_t
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
 from ..errors import AttncalcError, clash
+from ..ggml import WIDE_TYPES
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
 from ..report.lists import tell
+from ..serving.weight_format import released_dtype
 from ..units import hyphens, truncate
 
 _MOST_WORDS = 1_000
@@ -253,6 +255,8 @@ class _Reader:
             self.found.pop(_DRAFT_LAYERS, None)
         if _DRAFT_MODEL in self.found:
             name, file_type = of_other_machine(self.found[_DRAFT_MODEL][1])
+            if file_type in WIDE_TYPES and released_dtype(load(name)) is None:
+                file_type = None  # as released
             self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
 
     def not_replaced(self, model: str | None, own: str | None) -> str | None:

@@ -27,7 +27,7 @@ _GGUF_FILE = (
 )
 _LONGEST_FILE = 255
 """Characters of a file's name: no system has longer ones."""
-_RELEASED_TYPES = ("bf16", "f16", "f32")
+_WIDE_TYPES = {"bf16": "bf16", "f16": "fp16", "f32": "fp32"}
 _QUANTIZED_DTYPES = {
     "fp4": r"nvfp4|fp4",
     "mxfp4": r"mxfp4",
@@ -228,15 +228,13 @@ def of_gguf_file(path: str) -> tuple[str, str | None] | None:
 def of_absent_file(path: str) -> tuple[str, str | None] | None:
     """Return the name and type of a GGUF file that is not on this machine, if attncalc has weights of that type.
 
-    Floating-point weights have the type None, as released, except those of a model that was released in fewer bits.
+    Floating-point weights have their dtype: 'fp16' of 'Qwen3-8B-F16.gguf'.
     """
     found = of_gguf_file(path)
     if found is None or os.path.exists(path):
         return None
-    preset = str(preset_of(found[0]))
-    if found[1] in _RELEASED_TYPES:
-        is_quantized = re.search(r"(?m)^(?:weights|experts)_dtype:", preset_text(preset)) is not None
-        return found[0], "bf16" if is_quantized else None
+    if found[1] in _WIDE_TYPES:
+        return found[0], _WIDE_TYPES[found[1]]
     return found if found[1] in (None, "mxfp4", *FILE_TYPES) else None
 
 

@@ -11,13 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttncalcError, BadValueError, known_tip
-from ..ggml import FILE_TYPES
 from ..units import truncate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..checkpoint import CheckpointWeights
     from .engine import Engine, PerLayerEngine
 
 ENGINES = {
@@ -36,17 +34,6 @@ PROGRAMS = {
     *("llama-server", "llama-cli", "llama-bench", "ollama"),
 }
 """Words of the commands that start engines, by which one is recognised before its engine is imported."""
-
-
-def default_engine(
-    stored: CheckpointWeights | None, weights_dtype: str | None = None, vendor: str = "", *, on_cpu: bool = False
-) -> str:
-    """Return the engine if none is given: llama.cpp for GGUF files and their types, on a Mac, and without GPUs.
-
-    `vendor` is that of the GPU, "" without one; `on_cpu` is whether the device is the host.
-    """
-    is_gguf = weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF")
-    return "llamacpp" if is_gguf or vendor == "Apple" or on_cpu else DEFAULT_ENGINE
 
 
 def find_engine(name: str) -> Engine[Any]:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..engines import find_engine
 from ..errors import AttncalcError
 from ..hardware import PCIE
 from ..model import plural
@@ -50,6 +51,8 @@ _PUBLISHED = (
 )
 _MOST_POOLS = 3
 """Kinds of GPU of the table of pools."""
+_MOST_NAMES = 3
+"""GPUs that a note names of each engine."""
 _MAY_NOT = "may not fit"
 _NO_ROW = "if no GPUs serve the users"
 _OF_RUNS = "of the median published run, or with --efficiency"
@@ -628,11 +631,28 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             yield f"ASSUMED of {model.name}: {model.assumed}"
     if plan.demand.assumed:
         yield plan.demand.assumed
+    yield from _engines_of_gpus(plan)
     if plan.rows and plan.rows[0].candidate.split.tp > 1 and not plan.rows[0].candidate.gpu.link:
         yield f"GPUs without NVLink: {PCIE / 10**9:.3g} GB/s each way is assumed (PCIe 4.0 x16)."
     if plan.rows and uses_host(resolved := plan.rows[0].candidate.resolved):
         speed, is_assumed = host_bandwidth(resolved)
         yield f"The host's memory: {speed / 10**9:,.1f} GB/s{', assumed' if is_assumed else ''} (--ram-bandwidth)."
+
+
+def _engines_of_gpus(plan: Plan) -> Iterator[str]:
+    """Yield which GPUs have which engine, if that is not the same for all."""
+    gpus: dict[str, list[str]] = {}
+    for request in plan.requests:
+        if request.gpu:
+            gpus.setdefault(find_engine(request.engine).title, []).append(request.gpu.name)
+    if len(gpus) < 2:
+        return
+    parts = []
+    for title, several in gpus.items():
+        names = [*dict.fromkeys(several)]
+        more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
+        parts.append(f"{title} on {', '.join(names[:_MOST_NAMES])}{more}")
+    yield f"Engines by default: {'; '.join(parts)}. --engine sets one for all."
 
 
 def _case(plan: Plan) -> str:

@@ -76,20 +76,22 @@ def _size(size: int) -> str:
     return f"{gib(size)} GiB" if size >= GIB else human(size, BYTES)
 
 
-def subject(need: Need, engine: str, of: str = "") -> str:
+def subject(need: Need, engine: str, of: str = "", *, with_weights: bool = True) -> str:
     """Return what is asked and the request: 'Qwen3 8B, 1 request of 8,192 tokens, vLLM, cache in bf16'.
 
     Args:
         need: The request.
         engine: The engine's title; '' to leave it out.
         of: What is asked about, instead of the model.
+        with_weights: Whether all that is asked about has these weights.
     """
     resolved = need.resolved
     workload = resolved.whole_workload
     split, experts, _, source, _, weights, cache = request_facts(resolved)
     requests = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
     if of:  # the others are each model's own, or each GPU's
-        weights = weights if resolved.request.weights_dtype and of == resolved.request.model.title else ""
+        is_given = resolved.request.weights_dtype is not None and of == resolved.request.model.title
+        weights = weights if is_given and with_weights else ""
         source, cache = "", cache if resolved.request.workload.kv_dtype else ""
     facts = (of or resolved.request.model.title, requests, source, split, experts, engine, weights, cache)
     return ", ".join(filter(None, facts))
@@ -138,7 +140,9 @@ def _notes(found: Vram) -> Iterator[str]:
     share = found.asked.budget.share
     if share and share.numerator != share.denominator:
         yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
-    best = min(found.gpus, key=lambda gpu: gpu.need.resolved.gpus, default=None)
+    # on a desktop's GPU the engine and the weights are others by default
+    servers = [one for one in found.gpus if one.need.resolved.gpu and not one.need.resolved.gpu.runs_files]
+    best = min(servers or found.gpus, key=lambda gpu: gpu.need.resolved.gpus, default=None)
     name, gpus = (best.name, best.need.resolved.gpus) if best else ("h100-80gb", 1)
     asked = f"-c {found.contexts[0]} " if found.assumes_context else ""  # --gpu takes the model's own context
     yield f"{asked}--gpu {f'{gpus}x' if gpus > 1 else ''}{name} shows that GPU in detail, --gpu all every known GPU."

@@ -23,6 +23,7 @@ from .text import HEIGHT, first_that_fits
 from .vram import FIGURES as NEEDED
 from .vram import needed_figures, subject
 
+OF_EACH_GPU = "Engine and weights are each GPU's defaults: --engine and --weights-dtype set the same for all."
 _UNFIT = "if it does not fit"
 _RATE = BOUNDS["decode_tokens_per_second_bound"]
 FIGURES = FigureRows(
@@ -100,15 +101,25 @@ def _subject(found: WhatFits) -> str:
     named = engines.pop() if len(engines) == 1 else ""
     first = found.needs[0]
     if found.models is None:
-        return subject(first, named, of=first.resolved.request.model.title)
+        title = first.resolved.request.model.title
+        return subject(first, named, of=title, with_weights=len(_types_of_weights(found.needs)) == 1)
     on_cpu = first.resolved.args.on_cpu
     memory = "" if on_cpu else f" ({gib(first.memory)} GiB)"
     return subject(first, named, of=f"On {hardware(first.resolved)}{memory}")
 
 
+def _types_of_weights(needs: Sequence[Need]) -> set[str | None]:
+    """Return the dtypes of the weights; None for those as released."""
+    return {of.resolved.request.weights_dtype for of in needs}
+
+
 def _table_of_gpus(needs: Sequence[Need], *, full: bool) -> Table:
+    with_types = len(_types_of_weights(needs)) > 1
+
     def row(of: Need) -> GpuRow:
         context, engine = int(of.resolved.workload.context), of.resolved.engine.title
+        if with_types:
+            engine = f"{engine}, {of.resolved.request.weights_dtype or 'as released'}"
         return GpuRow(of.gpu_name, of.memory, of.low, of.high, of.verdict, context, engine)
 
     rows = [*map(row, needs)]
@@ -139,8 +150,11 @@ def _table_of_models(rows: Sequence[_Row], *, more: bool) -> Table:
 
 def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
     first = found.needs[0].resolved
-    yield from first.workload.assumed
+    of_all = [set(of.resolved.workload.assumed) for of in found.needs]
+    yield from (note for note in first.workload.assumed if all(note in notes for notes in of_all))
     if found.models is None:
+        if len({(of.resolved.engine.name, of.resolved.request.weights_dtype) for of in found.needs}) > 1:
+            yield OF_EACH_GPU
         if not full:
             yield GROUPED
         if best_verdict(found.verdicts) == "does_not_fit" and first.gpus == 1:
@@ -169,7 +183,8 @@ def _command(of: Need) -> str:
     words += ["-c", str(int(request.workload.context))]
     words += ["-b", str(request.workload.batch)] if request.workload.batch > 1 else []
     words += ["--weights-dtype", dtype] if dtype and not is_typed else []
-    words += [] if is_typed or request.engine == DEFAULT_ENGINE else ["--engine", request.engine]
+    is_default = request.engine == DEFAULT_ENGINE and not (request.gpu and request.gpu.runs_files)
+    words += [] if is_typed or is_default else ["--engine", request.engine]
     return " ".join(words)
 
 

@@ -3,8 +3,10 @@
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
+from ..engines import DEFAULT_ENGINE, find_engine
 from ..errors import AttncalcError
 from ..report.lists import WIDTH
 from ..report.notes import WARNING
@@ -205,7 +207,27 @@ def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
         notes.append("gpus: the fewest that hold the model and the batch; all figures are with as many.")
     elif sweep.can_have_fewest_gpus and any("does_not_fit" in row for row in cells):
         notes.append("Each row has one GPU: --fewest-gpus gives each as many as it needs.")
+    notes += filter(None, [_default_deployments(sweep)])
     models = next(axis.values for axis in sweep.outer if axis.name == "model")
     assumed = [f"ASSUMED of {name}: {spec.assumed}" for name, spec in models[:_MODELS] if spec.assumed]
     warning = context_warning(sweep)
     return (*([warning] if warning else []), *assumed, *notes)
+
+
+def _default_deployments(sweep: Sweep) -> str:
+    """Return each GPU's engine and dtype of weights, if no axis gives them and some are not vLLM as released; or ''."""
+    given = {axis.name for axis in sweep.axes}
+    of_gpus = sweep.deployments
+    if {"engine", "weights_dtype"} <= given or {*chain(*of_gpus.values())} <= {(DEFAULT_ENGINE, None)}:
+        return ""
+    groups: dict[str, list[str]] = {}
+    for gpu, found in of_gpus.items():
+        texts = [f"{find_engine(engine).title}, weights {weights or 'as released'}" for engine, weights in found]
+        groups.setdefault(" or ".join(texts), []).append(gpu)
+    parts = [f"{_few(gpus)}: {text}" for text, gpus in groups.items()]
+    return f"Engines by default: {'; '.join(parts)}."
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {count(len(names) - _MODELS)} others" if len(names) > _MODELS else ""
+    return f"{', '.join(names[:_MODELS])}{more}"

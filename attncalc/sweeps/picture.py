@@ -1,13 +1,11 @@
 """The picture of a sweep: lines of each figure over a numeric axis, one per combination of the other axes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import chain
 from typing import Any
 
-from ..config.gpus import gpus_of
-from ..engines import default_engine, find_engine
+from ..engines import find_engine
 from ..errors import AttncalcError
-from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..plot.chart import Chart, Lines, Picture, Series
 from ..plot.scale import Axis as PlotAxis
@@ -146,16 +144,13 @@ def _defaults(sweep: Sweep) -> Iterator[str]:
     """Yield the engine and the dtypes that no axis gives."""
     given = {axis.name for axis in sweep.axes}
     models = _models(sweep)
+    deployments = [*chain(*sweep.deployments.values())]
     if "engine" not in given:
-        named = [value for axis in sweep.axes if axis.name == "gpu" for value in axis.values]
-        gpus = [value if isinstance(value, Gpu) else gpus_of(str(value))[1] for value in named]
-        devices = [(gpu.vendor, gpu.is_cpu) for gpu in gpus] or [("", False)]
-        pairs = product(models, devices)
-        engines = [default_engine(model.stored, vendor=vendor, on_cpu=on_cpu) for model, (vendor, on_cpu) in pairs]
-        titles = [find_engine(name).title for name in engines] if sweep.with_fit else ["ideal"]
+        titles = [find_engine(engine).title for engine, _ in deployments] if sweep.with_fit else ["ideal"]
         yield f"engine: {' or '.join(dict.fromkeys(titles))}"
     if not given & {"dtype", "weights_dtype"}:
         dtypes = " or ".join(dict.fromkeys(model.dtype for model in models))
-        yield "weights as released" if sweep.with_fit else f"weights in {dtypes}"
+        of_fit = [f"in {weights}" if weights else "as released" for _, weights in deployments]
+        yield f"weights {' or '.join(dict.fromkeys(of_fit))}" if sweep.with_fit else f"weights in {dtypes}"
     if not given & {"kv_dtype", "kv_dtype_k", "kv_dtype_v"}:
         yield "cache in the engine's default dtype" if sweep.with_fit else "cache in the dtype of the weights"

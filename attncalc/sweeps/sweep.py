@@ -3,10 +3,12 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-from ..api.fit_request import options_of_name
+from ..api.fit_request import engine_and_weights, options_of_name
 from ..api.inputs import DEFAULT_CONTEXT
 from ..api.options import WhatIfOptions
 from ..api.train_request import usual_context
@@ -181,6 +183,22 @@ class Sweep:
             number, i = divmod(number, len(axis.values))
             values[axis.name] = axis.values[i]
         return {axis.name: values[axis.name] for axis in self.outer}
+
+    @cached_property
+    def deployments(self) -> dict[str, dict[tuple[str, str | None], None]]:
+        """{GPU: {(engine, dtype of weights): None}} of the rows, in their order; None for weights as released.
+
+        {} without the figures of `fit`. Combinations that are not possible are left out.
+        """
+        found: dict[str, dict[tuple[str, str | None], None]] = {}
+        for number in range(math.prod(len(axis.values) for axis in self.outer) if self.with_fit else 0):
+            options = {**self._flags, **self.setting(number)}
+            name, model = options.pop("model")
+            implied, _ = options_of_name(name, {"context": ANY, **options})
+            with suppress(AttncalcError):
+                of = engine_and_weights(model, {**options, **implied})
+                found.setdefault(shown(options.get("gpu") or ""), {})[of] = None
+        return found
 
     def values_of(self, name: str) -> Sequence[Any]:
         """Return the values of batch or context; a single default if it is left out."""
