@@ -309,8 +309,7 @@ def test_auto_is_the_most_that_fits() -> None:
 
 
 def test_each_change_makes_it_fit() -> None:
-    run = read_train_request("llama3-8b", {"gpu": "h100", "gpus": 4, "context": "8K"}).run
-    found = changes(run)
+    found = changes(read_train_request("llama3-8b", {"gpu": "h100", "gpus": 4, "context": "8K"}).asked)
     assert found
     assert all(train_result(change.run).verdict == "fits" for change in found)
     for change in found:  # the options are those of the run
@@ -378,10 +377,11 @@ def test_a_pair_is_two_sequences_of_batches_and_samples(ask: Ask) -> None:
     request = read_train_request("qwen2.5-0.5b", {**options, "batch": 4, "global_batch": 64})
     assert (request.run.workload.batch, request.run.gradient_accumulation) == (4 * 2, 64 // (4 * 8))
     assert request.tokens == 3000 * 2 * 1024
-    most = read_train_request("qwen2.5-0.5b", {**options, "batch": "auto"}).run
+    found = read_train_request("qwen2.5-0.5b", {**options, "batch": "auto"})
+    most = found.run
     single = read_train_request("qwen2.5-0.5b", {**options, "batch": "auto", "pairs": False}).run
     assert most.workload.batch == single.workload.batch // 2 * 2
-    smaller = next(change for change in changes(most.with_workload(batch=512)) if change.flag.startswith("-b "))
+    smaller = next(change for change in changes(found.asked.changed(batch=512)) if change.flag.startswith("-b "))
     assert smaller.run.workload.batch == 2 * int(smaller.flag.split()[1])
     rows = [ask("sweep", "gpt2", "--train", "--format", "csv", *more.split()).out for more in ("-b 2 --pairs", "-b 4")]
     assert rows[0].replace("\n2,", "\n4,") == rows[1]
@@ -454,7 +454,7 @@ def test_the_screen_says_that_weights_have_no_fp32_copies(ask: Ask) -> None:
     command = ["train", "llama3-8b", "--optimizer", "adam8bit"]
     assert "8-bit AdamW without fp32 weights" in " ".join(ask(*command).out.split())
     assert "without fp32 weights" not in ask(*command, "--master-weights").out
-    found = changes(read_train_request("llama3-8b", {"gpu": "a100-80gb"}).run)
+    found = changes(read_train_request("llama3-8b", {"gpu": "a100-80gb"}).asked)
     assert found[0].flag == "--optimizer adam8bit --no-master-weights"
 
 
@@ -671,14 +671,14 @@ def test_what_no_change_alone_makes_fit_is_offered_with_adapters_the_host_or_mor
     72.3 with AdamW's temporaries and buffers are not sure to fit on 16, since the allocator reserves up to 11 % more.
     On 24, the next number of whole machines, they are 43.8.
     """
-    run = read_train_request("llama3-70b", {"gpu": "h100", "gpus": 8, "zero": 3}).run
-    flags = [change.flag for change in changes(run)]
+    found = changes(read_train_request("llama3-70b", {"gpu": "h100", "gpus": 8, "zero": 3}).asked)
+    flags = [change.flag for change in found]
     assert flags == [
         "--recompute full --lora r=16 --weights-dtype nf4",
         "--recompute full --offload optimizer",
         "--recompute full --gpus 24",
     ]
-    assert all(change.result.verdict == "fits" for change in changes(run))
+    assert all(change.result.verdict == "fits" for change in found)
 
 
 def test_without_a_gpu_the_fewest_are_those_that_fit_where_half_as_many_do_not(ask: Ask) -> None:
@@ -702,14 +702,14 @@ def test_how_many_gpus_are_enough_stays_on_a_screen_without_room_for_all_changes
 
 def test_a_smaller_micro_batch_has_as_many_sequences_in_a_step() -> None:
     options: Any = {"gpu": "h100", "lora": "r=16", "context": 2048, "batch": 4, "gradient_accumulation": 8}
-    found = changes(read_train_request("qwen3-8b", options).run)
+    found = changes(read_train_request("qwen3-8b", options).asked)
     assert "-b 2 --gradient-accumulation 16" in [change.flag for change in found]
 
 
 def test_qlora_of_70b_fits_two_gpus_of_24_gb_with_changes_together() -> None:
     """FSDP with QLoRA trains 70B on two GPUs of 24 GB if the weights are on the host (answer.ai, 2024-03-06)."""
     found = changes(
-        read_train_request("llama3.1-70b", options_of("--gpu 2xrtx-4090 --lora r=16 --weights-dtype nf4")).run
+        read_train_request("llama3.1-70b", options_of("--gpu 2xrtx-4090 --lora r=16 --weights-dtype nf4")).asked
     )
     assert found[0].flag == "--loss fused --no-kbit-upcast --autocast --double-quant --fsdp --offload params"
     assert found[0].result.verdict == "fits"
@@ -756,7 +756,7 @@ def test_the_first_lines_have_the_number_of_gpus_or_what_shards_need(ask: Ask, c
 def test_changes_that_keep_the_result_are_combined_before_sequences_get_shorter() -> None:
     # none of them suffices alone; -b 2 is not needed besides
     options = options_of("--gpu rtx-4090 --lora r=16 --weights-dtype nf4 --recompute none -c 4096 -b 4")
-    found = changes(read_train_request("llama3-8b", options).run)
+    found = changes(read_train_request("llama3-8b", options).asked)
     assert found[0].flag == "--loss fused --no-kbit-upcast --autocast --recompute full"
     assert found[1].flag.startswith("-c ")
 
@@ -919,8 +919,8 @@ def test_the_longest_context_is_at_most_the_models() -> None:
 
 
 def test_the_least_sharding_that_fits_two_gpus_is_a_change() -> None:
-    run = run_of("llama3.2-1b", 1, 512, dtype="bf16", gpus=2, gpu=gpu("rtx-3090"))
-    assert "--zero 1" in [change.flag for change in changes(run)]
+    asked = read_train_request("llama3.2-1b", options_of("--gpu rtx-3090 --gpus 2 -c 512")).asked
+    assert "--zero 1" in [change.flag for change in changes(asked)]
 
 
 def test_a_cuda_context_and_nccl_are_outside_of_the_allocator() -> None:

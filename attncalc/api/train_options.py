@@ -75,7 +75,7 @@ class TrainSizeOptions(TypedDict, total=False):
     context: Annotated[
         Count | None,
         TEXT,
-        f"Tokens of a sequence, as 8K, {_AUTO}. Default: the model's maximum, at most 4096.",
+        f"Tokens of a sequence, as 8K, {_AUTO}, in steps of 128. Default: the model's maximum, at most 4096.",
         With(names="--context -c", also=f"{OTHER_CONTEXTS} --max-model-len", metavar="N", common=True),
     ]
     source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]

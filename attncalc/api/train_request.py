@@ -3,13 +3,14 @@
 import math
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..config import ModelLike
 from ..config.gpus import check_number, gpus_of
 from ..cost.training.activations import check_kinds
 from ..cost.training.classes import class_math
-from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
+from ..cost.training.fits import ALL_LINEAR, Asked, largest_batch, longest_context
 from ..cost.training.optimizers import OPTIMIZERS
 from ..cost.training.setup import Lora, Training
 from ..cost.training.tensors import stage_tensors
@@ -42,6 +43,21 @@ class TrainRequest(NamedTuple):
     mfu: float | None = None  # the share of the peak FLOP/s
     price: float | None = None  # the price of a GPU-hour
     within: tuple[float, int] | None = None  # the seconds that it may take, and how many GPUs are enough; None if open
+    options: Mapping[str, Any] = {}  # {option: its parsed value}, without --gpu all
+
+    @property
+    def asked(self) -> Asked:
+        """The run with its options, for which changes are found. What was searched for is one of them."""
+        run, options = self.run, dict(self.options)
+        if self.auto and not self.all_gpus:
+            options[self.auto] = run.workload.context if self.auto == "context" else run.batch
+        return Asked(run, options, partial(_described, run.model), _named_gpus(options))
+
+    def searched(self, asked: Asked) -> Asked:
+        """Return a changed run with the longest context or the largest micro-batch, if one was searched for."""
+        if not self.auto:
+            return asked
+        return asked._replace(run=_described(asked.run.model, {**asked.options, self.auto: "auto"}, self.auto))
 
     def at(self, batch: int, context: int) -> "TrainRequest":
         """Return the request with another micro-batch. Raises AttncalcError as `read_train_request` does."""
@@ -71,24 +87,48 @@ def read_train_request(model: ModelLike | None, options: TrainOptions) -> TrainR
     spec = read_model(model, options, ModelOptions)
     all_gpus = values.get("gpu") == "all"
     auto = _auto(values, all_gpus)
-    run = _run(spec, values, auto)
-    check_kinds(run)
+    described = {name: value for name, value in values.items() if name != "gpu" or not all_gpus}
+    run = _described(spec, described, "" if all_gpus else auto)
     mfu, price, tokens = values.get("mfu"), values.get("price"), _tokens(values, run, all_gpus)
-    within = None
-    if "days" in values and tokens and run.gpu:
-        peak, copy = run.gpu.peak(run.dtype), run.tp * run.pp * run.cp
-        of_one = duration(run, work(run), tokens, float(mfu or USUAL_MFU), peak, None).seconds * run.gpus
-        within = values["days"], copy * math.ceil(of_one / values["days"] / copy)
-        is_open = "gpus" not in values and (isinstance(values["gpu"], Gpu) or gpus_of(str(values["gpu"]))[0] is None)
-        run = _run(spec, {**values, "gpus": within[1]}, auto) if is_open else run
+    within = _within(run, values, tokens)
+    if within and "gpus" not in values and _named_gpus(values) is None:
+        within = within[0], run.gpus
     priced = run.gpu.rented_gpus if run.gpu else 1  # GPUs that the price is of
-    return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price) / priced, within)
+    price_of_one = price and float(price) / priced
+    return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price_of_one, within, described)
 
 
-def _run(spec: ModelSpec, values: Mapping[str, Any], auto: str) -> Training:
-    all_gpus = values.get("gpu") == "all"
-    run = _training(spec, values, all_gpus)
-    return with_auto(run, auto) if auto and not all_gpus else run
+def _described(spec: ModelSpec, values: Mapping[str, Any], auto: str = "") -> Training:
+    """Return the run that parsed options describe, on the GPUs that are enough for --days.
+
+    Raises AttncalcError as `read_train_request` does.
+    """
+    run = _training(spec, values)
+    run = with_auto(run, auto) if auto else run
+    check_kinds(run)
+    if "days" not in values or "gpus" in values or run.gpu is None:
+        return run
+    within = _within(run, values, _tokens(values, run, all_gpus=False))
+    if within is None or _named_gpus(values) is not None:
+        return run
+    run = _training(spec, {**values, "gpus": within[1]})
+    return with_auto(run, auto) if auto else run
+
+
+def _named_gpus(values: Mapping[str, Any]) -> int | None:
+    """Return the number of GPUs that --gpu has, as 8 of 8xh100; None if it has none."""
+    given = values.get("gpu")
+    return None if given is None or isinstance(given, Gpu) else gpus_of(str(given))[0]
+
+
+def _within(run: Training, values: Mapping[str, Any], tokens: int | None) -> tuple[float, int] | None:
+    """Return the seconds of --days, and the GPUs that are enough for the tokens; None if not asked."""
+    if "days" not in values or not tokens or run.gpu is None:
+        return None
+    peak, copy = run.gpu.peak(run.dtype), run.tp * run.pp * run.cp
+    mfu = float(values.get("mfu") or USUAL_MFU)
+    of_one = duration(run, work(run), tokens, mfu, peak, None).seconds * run.gpus
+    return values["days"], copy * math.ceil(of_one / values["days"] / copy)
 
 
 def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | None:
@@ -134,8 +174,8 @@ def _number(values: Mapping[str, Any], name: str, default: int) -> int:
     return default if is_auto(text) else parse_count(text, f"--{name}")
 
 
-def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Training:
-    given = None if all_gpus else values.get("gpu")
+def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
+    given = values.get("gpu")
     number, gpu = (None, given) if given is None or isinstance(given, Gpu) else gpus_of(str(given))
     check_number(str(given), number, values.get("gpus"), gpu.rented_gpus if gpu else 1)
     split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}

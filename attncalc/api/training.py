@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from ..units import BYTES, human
 from .arguments import takes
 from .results import Result, model_subject, workload_subject
 from .train_options import TrainOptions
-from .train_request import USUAL_MFU, TrainRequest, read_train_request, with_auto
+from .train_request import USUAL_MFU, TrainRequest, read_train_request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -86,11 +85,14 @@ def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: b
         time = duration(run, of_work, request.tokens, mfu, peak, request.price)
         time = time._replace(assumes_mfu=request.mfu is None, within=request.within)
     needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
-    usual = map(gpu_of, _USUAL_GPUS) if with_changes and run.gpu is None and run.gpus == 1 else ()
-    ways = ways_to_tune(run)
-    fewest = tuple((gpu, {way: fewest_gpus(one, gpu) for way, one in ways.items()}) for gpu in usual)
-    by_way = {way: train_result(one, plain=True) for way, one in ways.items() if fewest and run.lora is None}
-    return Answer(result, of_work, time, request.auto, changes(run) if needs_changes else (), fewest, by_way)
+    usual = [*map(gpu_of, _USUAL_GPUS)] if with_changes and run.gpu is None and run.gpus == 1 else []
+    asked = request.asked
+    ways = ways_to_tune(asked) if usual else {}
+    fewest = tuple((gpu, {way: fewest_gpus(one.asked, gpu) for way, one in ways.items()}) for gpu in usual)
+    by_way = {way: train_result(one.run, plain=True) for way, one in ways.items() if run.lora is None}
+    found = changes(asked) if needs_changes else ()
+    searched = tuple(change._replace(asked=request.searched(change.asked)) for change in found)
+    return Answer(result, of_work, time, request.auto, searched, fewest, by_way, asked)
 
 
 def trainable_report(options: TrainOptions, *, full: bool = False) -> Report:
@@ -99,7 +101,7 @@ def trainable_report(options: TrainOptions, *, full: bool = False) -> Report:
     for name in preset_names():
         with suppress(AttncalcError):  # a kind without a training path, or a model that is shorter, for example
             request = read_train_request(name, options)
-            if change := widest_tuned(request.run):
+            if change := widest_tuned(request.asked):
                 answer = request_answer(request._replace(run=change.run), with_changes=False, plain=True)
                 found.append(answer._replace(changes=(change,)))
     if not found:
@@ -112,6 +114,16 @@ def request_report(request: TrainRequest, *, full: bool = False) -> Report:
     """Return the report of a request: of one GPU, or one row per known GPU."""
     if not request.all_gpus:
         return train_report(request_answer(request), full=full)
-    runs = [dataclasses.replace(request.run, gpu=gpu_of(name)) for name in gpu_names()]
-    found = [with_auto(run, request.auto) if request.auto else run for run in runs]
-    return gpus_report([request_answer(request._replace(run=run), with_changes=False) for run in found], full=full)
+    answers = [*filter(None, (_on_gpu(request, name) for name in gpu_names()))]
+    if not answers:
+        request.asked.changed(gpu=gpu_names()[0])  # raises the error of an option
+    return gpus_report(answers, as_asked=request.run, full=full)
+
+
+def _on_gpu(request: TrainRequest, name: str) -> Answer | None:
+    """Return the answer of a request on one GPU, as with --gpu; None if an option cannot be on that GPU."""
+    with suppress(AttncalcError):
+        asked = request.asked.changed(gpu=gpu_of(name))
+        run = request.searched(asked).run
+        return request_answer(request._replace(run=run, options=asked.options), with_changes=False)
+    return None

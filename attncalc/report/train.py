@@ -12,7 +12,18 @@ from ..attention.linear import GatedDeltaNet
 from ..attention.mamba import Mamba, Mamba2
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
-from ..cost.training.fits import VARIED, Change, TrainResult, all_changes, overhead, reserved, stage_sizes, train_result
+from ..cost.training.fits import (
+    VARIED,
+    Asked,
+    Change,
+    TrainResult,
+    all_changes,
+    context_step,
+    overhead,
+    reserved,
+    sharded,
+    stage_sizes,
+)
 from ..cost.training.setup import WAYS, Training
 from ..cost.training.states import States
 from ..cost.training.step import Cached
@@ -83,6 +94,7 @@ class Answer(NamedTuple):
     # Without a GPU, the fewest of common ones for each way to tune, with their changes; None if 1,024 are not enough
     fewest: tuple[tuple[Gpu, dict[str, Change | None]], ...] = ()
     by_way: Mapping[str, TrainResult] = MappingProxyType({})  # {way to tune: the run without such changes}
+    asked: Asked | None = None  # the run with its options; None if no changes are asked for
 
     @property
     def most(self) -> int:
@@ -147,8 +159,8 @@ def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> It
         yield _fewest_table(of)
     if of.changes:
         yield _changes_table(_change_rows(of.changes))
-    elif result.verdict in ("may_not_fit", "does_not_fit"):
-        most = all_changes(run)
+    elif of.asked and result.verdict in ("may_not_fit", "does_not_fit"):
+        most = all_changes(of.asked)
         needs = f"All together, it needs {gib_range(most.result.low, most.result.high)} GiB:"
         lines = (f"No change is sure to make it fit. {needs}", *(f"  {x}" for x in option_lines(most.flag, WIDTH - 4)))
         yield Table((LABEL,), tuple((line,) for line in lines))
@@ -261,16 +273,28 @@ def models_report(found: Sequence[Answer], *, full: bool = False) -> Report:
     rows = tuple((one.run.model.name, one.run.way, gib_range(one.low, one.high)) for one in shown)
     run = found[0].result.run
     where = f"On {hardware_text(run.gpu, run.gpus)}, {', '.join(_facts(run)[3:5])}"
+    flags = dict.fromkeys(flag for of in found for flag in _flags(of.changes[0]))
+    counted = " ".join(flag for flag in flags if not flag.startswith(("--lora", "--weights-dtype")))
+    command = f"attncalc train {run.model.name} --gpu {run.gpu.name if run.gpu else ''}"
+    several = f" --gpus {run.gpus}" if run.gpus > 1 else ""
     note = (
-        f"Counted with {found[0].changes[0].flag}, and experts in 4 bits as Unsloth has them. --full lists all. One in "
-        f"detail: attncalc train {run.model.name} --gpu {run.gpu.name if run.gpu else ''}"
+        f"Counted with {counted}, where they change a figure, and experts in 4 bits as Unsloth has them. --full lists "
+        f"all. One in detail, besides your other options: {command}{several} {found[0].changes[0].flag}"
     )
     table = Table((Column("model", "left"), Column("tuned", "left"), Column("needs, GiB")), rows)
     return gpus_report(found)._replace(heading=(f"FITS: up to {largest}.", where), tables=(table,), shown_notes=(note,))
 
 
-def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
-    """Return one row per GPU: what the run needs there, with the longest context or largest batch if asked for."""
+def _flags(change: Change) -> list[str]:
+    """Return its options, each with its value."""
+    return [flag for flag in re.split(" (?=-)", change.flag) if flag]
+
+
+def gpus_report(runs: Sequence[Answer], *, as_asked: Training | None = None, full: bool = False) -> Report:
+    """Return one row per GPU: what the run needs there, with the longest context or largest batch if asked for.
+
+    `as_asked` is the run without a GPU, which the second line describes.
+    """
     first, auto = runs[0], runs[0].auto
     run, rows = first.result.run, list[GpuRow]()
     for of in runs:
@@ -279,7 +303,12 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
         rows.append(GpuRow(gpu.name, gpu.memory, result.low, result.high, result.verdict or "fits", most))
     verdicts = [row.verdict for row in rows]
     verdict = best_verdict(verdicts)
-    facts = ", ".join(filter(None, _facts(dataclasses.replace(run, gpu=None), searched=auto)))
+    described = as_asked or dataclasses.replace(run, gpu=None)
+    facts = ", ".join(filter(None, _facts(described, searched=auto)))
+    others = {(one.dtype, one.kernel) for of in runs for one in (of.result.run,)} - {
+        (described.dtype, described.kernel)
+    }
+    notes = tuple(f"GPUs without bf16 are counted in {dtype}, with {kernel} attention." for dtype, kernel in others)
     return Report(
         "train",
         (verdict_of_all(verdicts), facts),
@@ -292,7 +321,7 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
             for one in (of.result.run,)
         ),
         (gpu_table(rows, searched=auto, full=full),),
-        shown_notes=() if full else (GROUPED,),
+        shown_notes=notes if full else (*notes, GROUPED),
         extra={**_extra(first), "verdict": verdict, "fits": verdict != "does_not_fit"},
         verdict=verdict,
     )
@@ -339,20 +368,24 @@ def verdict_text(of: Answer) -> str:
     what = ""
     if of.auto and result.verdict == "fits":
         what = f" up to {of.auto} {count(of.most)}"
-    after = _if_sharded(result)
+        if of.auto == "context":
+            what += f", in steps of {count(context_step(run))}"
+    after = _if_sharded(of)
     for change in () if after else of.changes[:1]:
         after = f" With {change.flag} it needs {gib_range(change.result.low, change.result.high)}."
     return f"{verdict}{what}: needs {needs} {memory}{on_each}.{after}"
 
 
-def _if_sharded(result: TrainResult) -> str:
+def _if_sharded(of: Answer) -> str:
     """Return what plain data parallelism would need with shards, unless it fits."""
-    run = result.run
-    if result.verdict == "fits" or run.zero or run.gpus == 1 or run.dp < run.gpus:
+    result, run = of.result, of.result.run
+    if of.asked is None or result.verdict == "fits" or run.zero or run.gpus == 1 or run.dp < run.gpus:
         return ""
-    sharded = train_result(dataclasses.replace(run, zero=3), plain=True)
-    flag = "--fsdp" if run.lora else "--zero 3"
-    return f" Nothing is sharded: with {flag} it needs {gib_range(sharded.low, sharded.high)}."
+    change = sharded(of.asked)
+    if change is None:
+        return ""
+    needs = gib_range(change.result.low, change.result.high)
+    return f" Nothing is sharded: with {change.flag} it needs {needs}."
 
 
 def hardware_text(gpu: Gpu | None, gpus: int) -> str:

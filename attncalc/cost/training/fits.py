@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal
 
@@ -13,9 +12,9 @@ from ...hardware import Gpu
 from ...model import plural
 from ...records import NamedTuple
 from ...search import first_true
-from ...units import GIB, MIB, count
+from ...units import GIB, MIB, count, long_option
 from .classes import class_math
-from .setup import Lora, Training
+from .setup import Training
 from .step import Cached, StageBudget, budgets, most_loaded
 
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
@@ -112,11 +111,16 @@ def longest_context(run: Training) -> int | None:
 
     None if not even the shortest fits.
     """
-    step = 128 * run.cp * (run.tp if run.sequence_parallel else 1)
+    step = context_step(run)
     maximum = run.model.max_context or MAX_CONTEXT
     most = max(1, min(MAX_CONTEXT, maximum) // step)
     found = _most(lambda n: _fits(run.with_workload(context=n * step)), most)
     return found and found * step
+
+
+def context_step(run: Training) -> int:
+    """Return the tokens by which a context that is searched for grows."""
+    return 128 * run.cp * (run.tp if run.sequence_parallel else 1)
 
 
 def largest_batch(run: Training) -> int | None:
@@ -137,10 +141,36 @@ def _fits(run: Training) -> bool:
 # Changes
 
 
+class Asked(NamedTuple):
+    """A run, and the options that describe it: a change of it is a change of options.
+
+    Defaults that depend on an option, such as the dtype of gradients on that of the weights, are derived again.
+    """
+
+    run: Training  # the run
+    options: Mapping[str, Any]  # {option: its value}
+    resolve: Callable[[Mapping[str, Any]], Training]  # returns the run of other options
+    named_gpus: int | None = None  # the number that --gpu has, as 8 of 8xh100; None if it has none
+
+    def changed(self, **options: Any) -> Asked:
+        """Return the run with these options, instead of its own of that name. Raises AttncalcError if it cannot be."""
+        changed = {**self.options, **options}
+        return self._replace(run=self.resolve(changed), options=changed)
+
+
 class Change(NamedTuple):
-    flag: str  # the options to type
+    options: Mapping[str, Any]  # the changed options, in the order in which they are shown
     cost: str  # what it costs, in words
-    run: Training  # the changed run
+    asked: Asked  # the changed run
+
+    @property
+    def flag(self) -> str:
+        """The options to type: '--gpus 4 --zero 3'."""
+        return _typed(self.options)
+
+    @property
+    def run(self) -> Training:
+        return self.asked.run
 
     @property
     def result(self) -> TrainResult:
@@ -154,217 +184,260 @@ class Change(NamedTuple):
         return f"{self.cost}, {count(-(-on_host // GIB))} GiB RAM" if on_host else self.cost
 
 
-def changes(run: Training) -> tuple[Change, ...]:
+def changes(asked: Asked) -> tuple[Change, ...]:
     """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or none does.
 
     Each kind is tried alone. If none that keeps what is trained, and how long it is, is enough, these are tried
     together; then together with each of the others, such as more GPUs; then with pairs of these, and more.
     """
-    if run.gpu is None or _fits(run):
+    if asked.run.gpu is None or _fits(asked.run):
         return ()
-    alone = {kind: next((change for change in _try(kind, run) if _fits(change.run)), None) for kind in _KINDS}
+    alone = {kind: next((change for change in _try(kind, asked) if _fits(change.run)), None) for kind in _KINDS}
     found: dict[tuple[_Kind, ...], Change] = {(kind,): change for kind, change in alone.items() if change}
     if any((kind,) in found for kind in _SAME_RESULT):
         return tuple(found.values())
     for number in range(len(_OTHERS) + 1):
         for kinds in combinations(_OTHERS, number):
-            for change in () if kinds in found else _together(run, kinds):
+            for change in () if kinds in found else _together(asked, kinds):
                 found[kinds] = change
         if () in found or (number and found.keys() - {(_more_gpus,)}):
             break
     return tuple(found[kinds] for kinds in sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)]))
 
 
-def fewest_gpus(run: Training, gpu: Gpu) -> Change | None:
+def fewest_gpus(asked: Asked, gpu: Gpu) -> Change | None:
     """Return the fewest GPUs of a kind, of 1 and USUAL_GPUS, that are enough with changes that keep the training.
 
     None if not even these are.
     """
-    one = dataclasses.replace(run, gpu=gpu)
-    for more in (Change("", "", one), *_try(_more_gpus, one)):
-        with_all = _all_of(more.run, _SAME_TRAINING)
+    try:
+        one = asked.changed(gpu=gpu)
+    except AttncalcError:
+        return None
+    for more in (Change({}, "", one), *_try(_more_gpus, one)):
+        with_all = _all_of(more.asked, _SAME_TRAINING)
         if _fits(with_all.run):
-            return _joined(with_all, more, with_all.run)
+            return _joined(more, with_all, with_all, more)
     return None
 
 
-def widest_tuned(run: Training) -> Change | None:
-    """Return the changes that keep the training in the first way to tune in which it fits; None if it does in none."""
-    ways = (_all_of(one, _SAME_TRAINING) for one in ways_to_tune(run).values())
+def widest_tuned(asked: Asked) -> Change | None:
+    """Return the changes that keep the training in the first way to tune in which it fits; None if it does in none.
+
+    They include those of the way.
+    """
+    ways = (_joined(way, _all_of(way.asked, _SAME_TRAINING)) for way in ways_to_tune(asked).values())
     return next((change for change in ways if _fits(change.run)), None)
 
 
-def ways_to_tune(run: Training) -> dict[str, Training]:
-    """Return {name: run}: as asked, and cheaper ways with adapters: full, LoRA, QLoRA."""
-    return {one.way: one for one in (run, *(change.run for change in _try(_lora, run)))}
+def ways_to_tune(asked: Asked) -> dict[str, Change]:
+    """Return {name: change}: as asked, and cheaper ways with adapters: full, LoRA, QLoRA."""
+    return {change.run.way: change for change in (Change({}, "", asked), *_try(_adapters, asked))}
 
 
-def all_changes(run: Training) -> Change:
+def sharded(asked: Asked) -> Change | None:
+    """Return the run with everything sharded; None if it cannot be."""
+    return next(_try(lambda one: iter([(_sharding(one, 3), "more communication")]), asked), None)
+
+
+def all_changes(asked: Asked) -> Change:
     """Return every kind of change together, with more GPUs or without, whichever needs less."""
     rest = _OTHERS[::-1]
     return min(
-        (_all_of(run, (*kinds, *_SAME_RESULT)) for kinds in (rest, rest[1:])), key=lambda change: change.result.high
+        (_all_of(asked, (*kinds, *_SAME_RESULT)) for kinds in (rest, rest[1:])), key=lambda change: change.result.high
     )
 
 
-def _together(run: Training, others: Sequence[_Kind]) -> Iterator[Change]:
+def _together(asked: Asked, others: Sequence[_Kind]) -> Iterator[Change]:
     """Yield the least changes of these kinds that are enough with those that keep the result.
 
     More GPUs need no other optimizer.
     """
     kinds = _SAME_TRAINING if _more_gpus in others else _SAME_RESULT
-    options = _combined(run, others[::-1])  # a context is the longest with the other changes
-    for change in options if options and _fits(_all_of(options[-1].run, kinds).run) else ():
-        found = _fewest(change.run, kinds)
+    options = _combined(asked, others[::-1])  # a context is the longest with the other changes
+    for change in options if options and _fits(_all_of(options[-1].asked, kinds).run) else ():
+        found = _fewest(change.asked, kinds)
         if _fits(found.run):
-            yield _joined(found, change, found.run)
+            joined = _joined(change, found, found, change)
+            yield joined._replace(cost=change.cost or found.cost)
             return
 
 
-def _combined(run: Training, kinds: Sequence[_Kind]) -> list[Change]:
+def _combined(asked: Asked, kinds: Sequence[_Kind]) -> list[Change]:
     """Return every combination of the changes of these kinds, the last of each kind at the end."""
     if not kinds:
-        return [Change("", "", run)]
-    firsts = [*_try(kinds[0], run)]
-    return [_joined(one, more, more.run) for one in firsts for more in _combined(one.run, kinds[1:])]
+        return [Change({}, "", asked)]
+    firsts = [*_try(kinds[0], asked)]
+    return [_joined(one, more) for one in firsts for more in _combined(one.asked, kinds[1:])]
 
 
-def _joined(one: Change, other: Change, run: Training) -> Change:
-    return Change(f"{one.flag} {other.flag}".strip(), other.cost or one.cost, run)
+def _joined(one: Change, then: Change, *shown: Change) -> Change:
+    """Return two changes, of which the second is one of the first's run and replaces what both have.
+
+    `shown` has both in the order in which their options are shown, if it is another one.
+    """
+    options = {**one.options, **then.options}
+    names = dict.fromkeys(name for change in shown or (one, then) for name in change.options)
+    return Change({name: options[name] for name in names}, then.cost or one.cost, then.asked)
 
 
-def _fewest(run: Training, kinds: Sequence[_Kind]) -> Change:
+def _fewest(asked: Asked, kinds: Sequence[_Kind]) -> Change:
     """Return as few changes of these kinds as make a run fit together, without the dearest if possible; or all."""
-    found = _all_of(run, kinds)
+    found = _all_of(asked, kinds)
     for kind in reversed(kinds) if _fits(found.run) else ():
         fewer = [one for one in kinds if one is not kind]
-        if _fits((change := _all_of(run, fewer)).run):
+        if _fits((change := _all_of(asked, fewer)).run):
             kinds, found = fewer, change
     return found
 
 
-def _all_of(run: Training, kinds: Sequence[_Kind]) -> Change:
-    found = Change("", "", run)
+def _all_of(asked: Asked, kinds: Sequence[_Kind]) -> Change:
+    found = Change({}, "", asked)
     for kind in kinds:
-        for change in [*_try(kind, found.run)][-1:]:
-            found = _joined(found, change, change.run)
+        for change in [*_try(kind, found.asked)][-1:]:
+            found = _joined(found, change)
     return found
 
 
-_Kind = Callable[[Training], Iterator[Change]]
+_Options = dict[str, Any]
+_Kind = Callable[[Asked], Iterator[tuple[_Options, str]]]
+"""Returns the changed options of each change of a kind, and what it costs."""
 
 
-def _try(kind: _Kind, run: Training) -> Iterator[Change]:
+def _try(kind: _Kind, asked: Asked) -> Iterator[Change]:
     """Yield the changes of one kind that are possible."""
-    with contextlib.suppress(AttncalcError):
-        yield from kind(run)
+    for options, cost in kind(asked):
+        with contextlib.suppress(AttncalcError):
+            yield Change(options, cost, asked.changed(**options))
 
 
-def _with(run: Training, flag: str, cost: str, **fields: Any) -> Change:
-    return Change(flag, cost, dataclasses.replace(run, **fields))
+def _typed(options: Mapping[str, Any]) -> str:
+    """Return options as the command line has them."""
+    short = {"batch": "-b", "context": "-c", "master_weights": "--no-master-weights"}
+    names = [(short.get(name, long_option(name)), value) for name, value in options.items()]
+    return " ".join(name if isinstance(value, bool) else f"{name} {_text(value)}" for name, value in names)
 
 
-def _recompute(run: Training) -> Iterator[Change]:
-    if run.workload.recompute != "full":
+def _text(value: object) -> str:
+    return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+
+
+def _recompute(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    if asked.run.workload.recompute != "full":
         # a forward pass more, of 3, or of 2 without gradients of the weights
-        more = "half more FLOPs" if run.lora else "a third more FLOPs"
-        yield Change("--recompute full", more, run.with_workload(recompute="full"))
+        yield {"recompute": "full"}, "half more FLOPs" if asked.run.lora else "a third more FLOPs"
 
 
-def _chunked_loss(run: Training) -> Iterator[Change]:
-    if run.loss == "full":
-        yield _with(run, "--loss chunked", "the same result", loss="chunked")
-    if run.loss != "fused":
-        yield _with(run, "--loss fused", "the same result", loss="fused")
+def _chunked_loss(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    if asked.run.loss == "full":
+        yield {"loss": "chunked"}, "the same result"
+    if asked.run.loss != "fused":
+        yield {"loss": "fused"}, "the same result"
 
 
-def _expandable(run: Training) -> Iterator[Change]:
-    if not run.expandable_segments:
-        yield _with(run, "--expandable-segments", "set PYTORCH_ALLOC_CONF", expandable_segments=True)
+def _expandable(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    if not asked.run.expandable_segments:
+        yield {"expandable_segments": True}, "set PYTORCH_ALLOC_CONF"
 
 
-def _no_upcast(run: Training) -> Iterator[Change]:
+def _no_upcast(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    run = asked.run
     if run.weights_dtype and run.kbit_upcast:
-        autocast = run.param_dtype == "fp32" and run.autocasts_adapters  # which --no-kbit-upcast alone would leave out
-        flag = "--no-kbit-upcast" + " --autocast" * autocast
-        yield _with(run, flag, "embedding and head in 16 bits", kbit_upcast=False, autocast=autocast)
+        # --no-kbit-upcast alone would leave out the autocast of adapters in fp32
+        autocasts = run.param_dtype == "fp32" and run.autocasts_adapters
+        more = {"autocast": True} if autocasts else {}
+        yield {"no_kbit_upcast": True, **more}, "embedding and head in 16 bits"
 
 
-def _flash(run: Training) -> Iterator[Change]:
-    if run.kernel in ("math", "eager"):
-        needs = "the same result, faster" if class_math(run.model.model_type).has_sdpa else "a kernel from the hub"
-        yield _with(run, "--kernel flash", needs, kernel="flash")
+def _flash(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    if asked.run.kernel in ("math", "eager"):
+        has_sdpa = class_math(asked.run.model.model_type).has_sdpa
+        yield {"kernel": "flash"}, "the same result, faster" if has_sdpa else "a kernel from the hub"
 
 
-def _smaller_batch(run: Training) -> Iterator[Change]:
-    batch = run.batch
+def _smaller_batch(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    batch, steps = asked.run.batch, asked.run.gradient_accumulation
     smaller_batches = [batch // parts for parts in (*range(2, 65), batch) if batch % parts == 0 and parts <= batch]
     for n in smaller_batches if batch > 1 else ():
-        steps = run.gradient_accumulation * (batch // n)
-        smaller = dataclasses.replace(run.with_workload(batch=n), gradient_accumulation=steps)
-        yield Change(f"-b {n} --gradient-accumulation {steps}", "smaller matmuls, the same result", smaller)
+        # --global-batch has the micro-batches already
+        more = {} if "global_batch" in asked.options else {"gradient_accumulation": steps * (batch // n)}
+        yield {"batch": n, **more}, "smaller matmuls, the same result"
 
 
-def _eight_bit(run: Training) -> Iterator[Change]:
+def _eight_bit(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    run = asked.run
     if run.optimizer == "adamw" and run.lora is None:
         if run.zero or not run.master_weights:
-            yield _with(run, "--optimizer adam8bit", "8-bit moments", optimizer="adam8bit")
+            yield {"optimizer": "adam8bit"}, "8-bit moments"
         else:
-            flag = "--optimizer adam8bit --no-master-weights"
-            yield _with(run, flag, "8-bit moments, weights of 16 bits", optimizer="adam8bit", master_weights=False)
+            yield {"optimizer": "adam8bit", "master_weights": False}, "8-bit moments, weights of 16 bits"
 
 
-def _double_quant(run: Training) -> Iterator[Change]:
-    if run.weights_dtype == "nf4" and not run.double_quant:
-        yield _with(run, "--double-quant", "scales in 8 bits", double_quant=True)
+def _double_quant(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    if asked.run.weights_dtype == "nf4" and not asked.run.double_quant:
+        yield {"double_quant": True}, "scales in 8 bits"
 
 
-def _more_sharding(run: Training) -> Iterator[Change]:
-    for zero in range(run.zero + 1, 4):
-        if run.ranks > 1:
-            flag = "--fsdp" if zero == 3 and run.lora else f"--zero {zero}"
-            yield _with(run, flag, "more communication", zero=zero)
+def _sharding(asked: Asked, zero: int) -> _Options:
+    """Return the options of a stage of ZeRO; with adapters that of all is FSDP, unless --zero is given."""
+    if zero == asked.run.zero:
+        return {}
+    is_fsdp = zero == 3 and asked.run.lora and "zero" not in asked.options
+    return {"fsdp": True} if is_fsdp else {"zero": zero}
 
 
-def _shorter(run: Training) -> Iterator[Change]:
+def _more_sharding(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    for zero in range(asked.run.zero + 1, 4) if asked.run.ranks > 1 else ():
+        yield _sharding(asked, zero), "more communication"
+
+
+def _shorter(asked: Asked) -> Iterator[tuple[_Options, str]]:
     """Yield the longest context that fits; without one, halves of it, which may fit with other changes."""
-    context = run.workload.context
-    longest = longest_context(run)
+    context = asked.run.workload.context
+    longest = longest_context(asked.run)
     for shorter in (longest,) if longest else [context >> n for n in range(1, context.bit_length() - 7)]:
         if shorter < context:
-            yield Change(f"-c {shorter}", "shorter sequences", run.with_workload(context=shorter))
+            yield {"context": shorter}, "shorter sequences"
 
 
-def _lora(run: Training) -> Iterator[Change]:
-    if run.lora is None:
-        lora = Lora(16, ALL_LINEAR)
-        base = dataclasses.replace(run, lora=lora, master_weights=False, param_dtype="fp32", grad_dtype="fp32")
-        yield Change("--lora r=16", "adapters only", base)
-    if run.weights_dtype is None:
-        base = run if run.lora else base
-        flag = "--weights-dtype nf4" if run.lora else "--lora r=16 --weights-dtype nf4"
-        if run.workload.recompute == "none":
-            base, flag = base.with_workload(recompute="full"), f"--recompute full {flag}"
-        yield Change(flag, "adapters only, 4-bit", dataclasses.replace(base, weights_dtype="nf4"))
+def _lora(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    recomputed = {"recompute": "full"} if asked.run.workload.recompute == "none" else {}
+    for options, cost in _adapters(asked):
+        yield (recomputed | options if "weights_dtype" in options else options), cost
 
 
-def _offload(run: Training) -> Iterator[Change]:
+def _adapters(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    adapters = {"lora": "r=16"} if asked.run.lora is None else {}
+    if adapters:
+        yield adapters, "adapters only"
+    if asked.run.weights_dtype is None:
+        yield {**adapters, "weights_dtype": "nf4"}, "adapters only, 4-bit"
+
+
+def _offload(asked: Asked) -> Iterator[tuple[_Options, str]]:
+    run = asked.run
     if "optimizer" not in run.offload and run.lora is None:
-        yield _with(run, "--offload optimizer", "slow steps", offload=run.offload | {"optimizer"})
+        yield {"offload": run.offload | {"optimizer"}}, "slow steps"
     if "params" not in run.offload and run.ranks > 1 and run.pp == 1:
         parts = run.offload | ({"params"} if run.lora else {"optimizer", "params"})
-        sharded = "" if run.zero == 3 else "--fsdp " if run.lora else "--zero 3 "
-        yield _with(run, f"{sharded}--offload {','.join(sorted(parts))}", "slow steps", offload=parts, zero=3)
+        yield {**_sharding(asked, 3), "offload": parts}, "slow steps"
 
 
-def _more_gpus(run: Training) -> Iterator[Change]:
+def _more_gpus(asked: Asked) -> Iterator[tuple[_Options, str]]:
     """Yield more GPUs that shard everything, up to 1,024."""
-    copy, zero = run.tp * run.pp * run.cp, max(run.zero, 1 if run.pp > 1 else 3)
-    sharded = "" if zero == run.zero else " --fsdp" if run.lora and zero == 3 else f" --zero {zero}"
+    run, copy = asked.run, asked.run.tp * asked.run.pp * asked.run.cp
+    sharding = _sharding(asked, max(run.zero, 1 if run.pp > 1 else 3))
     for gpus in USUAL_GPUS:
         if gpus > run.gpus and gpus % copy == 0:
-            more = plural(gpus - run.gpus, "more GPU")
-            yield _with(run, f"--gpus {gpus}{sharded}", more, gpus=gpus, zero=zero)
+            yield {**_number(asked, gpus), **sharding}, plural(gpus - run.gpus, "more GPU")
+
+
+def _number(asked: Asked, gpus: int) -> _Options:
+    """Return the options of a number of GPUs, which is part of --gpu if that has one: 8xh100 are no 16."""
+    if asked.run.gpu is None or asked.named_gpus is None or gpus <= asked.named_gpus:
+        return {"gpus": gpus}
+    several = {"gpu": f"{gpus}x{asked.run.gpu.name}"}
+    return several | {"gpus": gpus} if "gpus" in asked.options else several
 
 
 USUAL_GPUS = (2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
