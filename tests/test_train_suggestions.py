@@ -178,3 +178,14 @@ def test_the_command_below_the_models_of_a_gpu_gives_their_first_row(ask: Ask) -
 def test_an_automatic_context_says_its_steps(ask: Ask) -> None:
     command = "gemma3-4b -b 8 --lora r=8 --weights-dtype nf4 -c auto --gpu rtx-4090"
     assert ask("train", *command.split()).out.startswith("FITS up to context 384, in steps of 128: needs")
+
+
+@each("options", ["-b 1,2,4 --gpus 2 --global-batch 16", "-c 1K,2K --samples 52K", "-b 1,2 --epochs 2 --samples 1K"])
+def test_a_row_of_a_sweep_is_the_answer_for_its_batch_and_context(ask: Ask, options: str) -> None:
+    first, *others = words_of(options)
+    command = ["qwen3-0.6b", "--gpu", "h100", *(word for words in others for word in words)]
+    names = ["step_tokens", "training_seconds", "needed_high"]
+    swept = ask("sweep", *command, "--train", *first, "--columns", ",".join(names), "--json").document["rows"]
+    for size, row in zip(first[1].split(","), swept, strict=True):
+        values = ask("train", *command, first[0], size, "--json").document["values"]
+        assert [row[name] for name in names] == [values[name] for name in names], size

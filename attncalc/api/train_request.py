@@ -61,8 +61,10 @@ class TrainRequest(NamedTuple):
 
     def at(self, batch: int, context: int) -> "TrainRequest":
         """Return the request with another micro-batch. Raises AttncalcError as `read_train_request` does."""
-        _check_positions(self.run.model, context)
-        return self._replace(run=self.run.with_workload(batch=batch, context=context))
+        options = {**self.options, "batch": batch, "context": context}
+        run = _described(self.run.model, options)
+        tokens = _tokens(options, run, all_gpus=self.all_gpus)
+        return self._replace(run=run, tokens=tokens, options=options)
 
 
 def asks_for_models(options: Mapping[str, Any], *, has_model: bool) -> bool:
