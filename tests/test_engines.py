@@ -4,6 +4,7 @@ import csv
 
 import pytest
 from asking import Ask, results
+from tables import each
 
 from attncalc import fit
 from attncalc.engines import ENGINES, find_engine
@@ -32,6 +33,39 @@ def test_an_engine_is_one_file_and_one_line(ask: Ask) -> None:
     rows = ask("sweep", "qwen3-8b", "--gpu", "80GB", "--engine", "toy,ideal", "-c", "4096", "--columns", "kv_tokens")
     assert [row["engine"] for row in csv.DictReader(rows.out.splitlines())] == ["toy", "ideal"]
     assert fit("qwen3-8b", gpu="80GB", engine="toy", context=4096).resolved.engine.title == "Toy"
+
+
+QUESTIONS = [
+    "mixtral-8x7b --gpu h100 -c 4096 --dp 2",
+    "deepseek-v3 --gpu h200 -c 4096 --tp 2 --dp 4 --enable-expert-parallel",
+    "qwen3-8b --gpu h100 -c 4096 --pp 4",
+    "qwen3-8b --gpu h100 -c 4096 --tp 8",
+    "qwen3-8b --gpu 2xh100 -c 4096 -b 4",
+    "gpt-oss-20b --gpu a10 -c 8K",
+    "qwen3-8b --gpu gb10 -c 4096",
+    "qwen3-8b --gpu h100 -c 8192 -np 4",
+    "llama3.1-8b --gpu h100 --prompt 2000 --output-len 100",
+    "llama3-8b --kv-memory 10GiB -c 4096 --tp 2",
+]
+
+
+@each("question", QUESTIONS)
+def test_the_row_of_an_engine_is_the_answer_of_that_engine(ask: Ask, question: str) -> None:
+    """SGLang's --dp 2 is two whole copies of Mixtral, and the row of --engine all is of the same two."""
+    every = ask("fit", *question.split(), "--engine", "all", "--json").document
+    for row in every["layers"]:
+        answer = ask("fit", *question.split(), "--engine", row["name"], "--json")
+        if row["refused"]:
+            assert answer.error.startswith(f"error: {row['refused']}\n")
+            continue
+        assert (row["verdict"], row["launch_command"]) == tuple(
+            answer.document[name] for name in ("verdict", "launch_command")
+        )
+        of_engine = {figure["name"]: figure["value"] for figure in row["results"]}
+        alone = results(answer)
+        assert {name: alone[name] for name in of_engine if name in alone} == {
+            name: value for name, value in of_engine.items() if name in alone
+        }
 
 
 @pytest.mark.usefixtures("toy")

@@ -184,22 +184,6 @@ def test_half_of_the_gpus_that_divide_the_tokens_leave_half_as_many_copies(ask: 
     assert "Copies of the latents on the other 4 GPUs" in " ".join(ask(*FIT, "--dcp", "4", "--full").out.split())
 
 
-def test_every_engine_takes_the_same_gpus(ask: Ask) -> None:
-    answer = ask("fit", "mixtral-8x7b", "--gpu", "8xh200", "--dp", "4", "--engine", "all", "--json")
-    engines = {layer["name"]: layer["refused"] for layer in answer.document["layers"]}
-    assert engines["vllm"] is engines["llamacpp"] is engines["sglang"] is None
-
-
-def test_ranks_of_vllm_are_ranks_of_attention_with_sglang() -> None:
-    """8 GPUs are 4 ranks of 2: --tp 2 --dp 4 with vLLM, --tp-size 8 --attn-dp-size 4 with SGLang."""
-    vllm = request(DEEPSEEK, tp=2, dp=4, enable_expert_parallel=True)
-    sglang = vllm.for_engine("sglang")
-    assert (sglang.tp, sglang.dp, sglang.attn_dp, sglang.enable_expert_parallel) == (8, 1, 4, True)
-    assert sglang.for_engine("vllm") == vllm
-    dense = request(LLAMA, tp=2, dp=4)
-    assert (dense.for_engine("sglang").tp, dense.for_engine("sglang").attn_dp) == (2, 1)
-
-
 # DP attention of SGLang
 
 

@@ -354,7 +354,7 @@ def test_llama_cpp_has_a_slot_per_sequence_and_a_cache_in_f16() -> None:
     assert result.pool.log_lines[0].endswith("n_ctx                 = 4096")
     assert "4/4 seqs" in result.pool.log_lines[1]
     assert "K (f16)" in result.pool.log_lines[1]
-    assert resolve(request.for_engine("vllm")).args.kv_dtype.name == "bf16"
+    assert resolve(dataclasses.replace(request, engine="vllm")).args.kv_dtype.name == "bf16"
     assert resolve(request.with_workload(kv_dtype="bf16")).args.kv_dtype.name == "bf16"
     with_slots = fit(request_for(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
     assert "8/8 seqs" in with_slots.pool.log_lines[1]
@@ -594,13 +594,6 @@ def test_a_request_without_tp_uses_all_gpus() -> None:
     assert (resolved.args.tp, resolved.devices, resolved.replicas) == (4, 8, 1)
     spread = resolve(FitRequest(load("llama2-70b"), Workload.decode(1, 4096), "llamacpp", gpu=gpu("h100"), gpus=8))
     assert (spread.args.tp, spread.args.gpus, spread.replicas) == (1, 8, 1)
-
-
-def test_another_engine_gets_all_gpus_in_its_own_way() -> None:
-    request = FitRequest(load("llama2-70b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), tp=4, pp=2)
-    assert resolve(request.for_engine("sglang")).args.tp == 4
-    llamacpp = resolve(request.for_engine("llamacpp")).args
-    assert (llamacpp.tp, llamacpp.pp, llamacpp.gpus) == (1, 1, 8)
 
 
 def test_an_unknown_argument_of_an_engine_is_an_error() -> None:

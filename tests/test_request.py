@@ -249,39 +249,6 @@ def test_llamacpp_has_a_slot_per_sequence(engine: str, given: int | None, batch:
     assert getattr(found.args_without_slots, "slots", None) == (given or 1 if slots else None)
 
 
-@each(
-    ("fields", "engine", "expected"),
-    [
-        # (tp, pp, dcp, dp, attn_dp, gpus, expert parallel)
-        ({"tp": 2, "dp": 4, "enable_expert_parallel": True}, "sglang", (8, 1, 1, 1, 4, None, True)),
-        ({"tp": 2, "dp": 2}, "sglang", (4, 1, 1, 1, 2, None, False)),
-        ({"tp": 2}, "sglang", (2, 1, 1, 1, 1, None, False)),
-        ({"tp": 2, "pp": 2, "dp": 2}, "llamacpp", (None, 1, 1, 1, 1, 8, False)),
-        ({"tp": 2, "dp": 2}, "transformers", (2, 1, 1, 1, 1, 4, False)),
-        ({"engine": "sglang", "tp": 8, "attn_dp": 4}, "vllm", (2, 1, 1, 4, 1, None, False)),
-        ({"engine": "sglang", "tp": 8, "attn_dp": 2}, "vllm", (4, 1, 1, 2, 1, None, False)),
-        ({"engine": "sglang", "tp": 8, "attn_dp": 4}, "sglang", (8, 1, 1, 1, 4, None, False)),
-        ({"kv_memory": 2**30, "tp": 2}, "llamacpp", (2, 1, 1, 1, 1, None, False)),
-        ({"pp": 2}, "llamacpp", (None, 1, 1, 1, 1, 2, False)),
-        ({"gpus": 8, "dp": 2}, "sglang", (8, 1, 1, 1, 2, 8, False)),
-        ({"tp": 2, "dp": 2}, "vllm", (2, 1, 1, 2, 1, None, False)),
-    ],
-)
-def test_the_same_gpus_are_split_as_another_engine_does(
-    fields: dict[str, Any], engine: str, expected: tuple[Any, ...]
-) -> None:
-    other = request("mixtral-8x7b", **fields).for_engine(engine)
-    assert other.engine == engine
-    parallel = other.tp, other.pp, other.dcp, other.dp, other.attn_dp, other.gpus, other.enable_expert_parallel
-    assert parallel == expected
-    assert other.tp is None or isinstance(other.tp, int)
-
-
-def test_replicas_of_a_dense_model_stay_replicas_with_sglang() -> None:
-    other = request(tp=2, dp=2).for_engine("sglang")
-    assert (other.tp, other.dp, other.attn_dp) == (2, 2, 1)
-
-
 def test_a_share_is_that_of_all_devices_of_one_copy_and_only_without_a_given_memory() -> None:
     """SGLang 0.4.2: 0.87 on 2 and 3 devices, 0.85 on 4 to 7."""
     for tp, pp, text in ((2, 1, "0.87"), (1, 2, "0.87"), (2, 2, "0.85")):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..config import ModelLike, load
 from ..config.presets import checkpoints, is_family_and_size, preset_of, repository_of, unquantized, with_file_type
-from ..engines import DEFAULT_ENGINE, find_engine
+from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.launch import LM_STUDIO
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
 from ..errors import AttncalcError, clash, is_valid
@@ -73,9 +73,44 @@ def read_fit_request(model: ModelLike | None, options: FitOptions, *, is_compare
     options = {**options, **implied}  # type: ignore[typeddict-item]
     spec = read_model(_release_of_ollama(model, of_ollama["ollama"]), options, ModelOptions)
     check_offload(options, spec)
-    served = served_fields(model, spec, options) | of_ollama | {"batch_is_given": options.get("batch") is not None}
+    return _completed_request(model, spec, options, of_ollama["ollama"], note, is_compared=is_compared)
+
+
+def requests_of_engines(
+    model: ModelLike | None, options: FitOptions, request: FitRequest
+) -> dict[str, FitRequest | AttncalcError]:
+    """Return the request, or the error, of each engine: that of the same options with --engine NAME.
+
+    `request` is that of these options with --engine all. Its context is every engine's if none is given.
+    """
+    found: dict[str, FitRequest | AttncalcError] = {}
+    context = options.get("context") or f"{request.workload.context}"
+    for name in ENGINES:
+        of_engine: FitOptions = {**options, "engine": name, "context": context}
+        try:
+            found[name] = _completed_request(model, request.model, of_engine)
+        except AttncalcError as error:
+            found[name] = error
+    return found
+
+
+def _completed_request(
+    model: ModelLike | None,
+    spec: ModelSpec,
+    options: FitOptions,
+    ollama: str | None = None,
+    note: str = "",
+    *,
+    is_compared: bool = False,
+) -> FitRequest:
+    """Return the request of options with all that the model's name implies, if it does, with a note on it.
+
+    `ollama` is the model's name in Ollama's library, if Ollama runs it. `is_compared` is as in `read_fit_request`.
+    """
+    served = served_fields(model, spec, options) | {"ollama": ollama}
+    served["batch_is_given"] = options.get("batch") is not None
     request = fit_request(spec, options, served)
-    if of_ollama["ollama"] is not None:
+    if ollama is not None:
         request = _with_own_projector(request)
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 import typer
 
 from ..api.fit_options import ALL, GROUPS, FitOptions
-from ..api.fit_request import fit_question, partly_on_host, read_fit_request, read_quants
+from ..api.fit_request import fit_question, partly_on_host, read_fit_request, read_quants, requests_of_engines
 from ..config import ModelLike
 from ..errors import AttncalcError, clash
 from ..report.lists import tell
@@ -76,12 +76,11 @@ def fit(
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
     if screen.quants:
         _check_quants(options, start, screen)
-    if start.log is None:
-        asked = fit_question(options, has_model=model.describes(options))
-        if asked == "what_fits":
-            _show_what_fits(model, options, screen, plot, output)
-        if asked == "vram":
-            _show_vram(model.name_or_sizes(options), options, screen, plot, output)
+    asked = fit_question(options, has_model=model.describes(options)) if start.log is None else "fit"
+    if asked == "what_fits":
+        _show_what_fits(model, options, screen, plot, output)
+    if asked == "vram":
+        _show_vram(model.name_or_sizes(options), options, screen, plot, output)
     if screen.quants or ("gpu" in options and start.log is None and _is_several_files(model.model)):
         output.show(report := _quants(model.name_or_sizes(options), options))
         raise typer.Exit(0 if report.extra["fits"] else 1)
@@ -102,6 +101,8 @@ def fit(
         request = found
     if screen.roofline and request.gpu is None:
         raise AttncalcError(*_BOUNDS_NEED)
+    if asked == "all":
+        _show_every_engine(model.name_or_sizes(options), options, request, screen, plot, output)
     with_bounds = screen.roofline or output.explain or output.chosen.name != "table" or bool(output.fail_if)
     report = _report(request, log, screen, with_bounds=with_bounds)
     plot.write(report, output, needs=_PICTURE_NEEDS)
@@ -151,6 +152,23 @@ def _show_vram(
     raise typer.Exit(0)
 
 
+def _show_every_engine(
+    model: ModelLike,
+    options: FitOptions,
+    request: FitRequest,
+    screen: ScreenOptions,
+    plot: PlotOptions,
+    output: o.OutputOptions,
+) -> NoReturn:
+    """Show the answer of each engine, and exit: with 1 if it fits with none."""
+    from ..report.fit_all import fit_all_report
+
+    requests = requests_of_engines(model, options, request)
+    report = fit_all_report(request, requests, full=screen.full, roofline=screen.roofline)
+    plot.write(report, output, needs=_PICTURE_NEEDS)
+    raise typer.Exit(0 if report.extra["fits"] else 1)
+
+
 def _note_visible_gpus(request: FitRequest) -> None:
     """Name the GPUs that CUDA_VISIBLE_DEVICES lists, if one is counted and no option says so."""
     number, gpu = len(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")), request.gpu
@@ -192,10 +210,6 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
         from .fit_log import model_by_name
 
         return log_report(request, log, model_by_name(log), full=screen.full)
-    if request.engine == "all":
-        from ..report.fit_all import fit_all_report
-
-        return fit_all_report(request, full=screen.full, roofline=screen.roofline)
     from ..report.fit import fit_report
 
     if screen.roofline:

@@ -1,6 +1,7 @@
 """The report of `attncalc fit --engine all`: every engine's answer to one request, one row per engine."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..engines import ENGINES, find_engine
@@ -37,18 +38,26 @@ class _Supported(NamedTuple):
     figures: Figures
 
 
-def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = False) -> Report:
+def fit_all_report(
+    request: FitRequest,
+    requests: Mapping[str, FitRequest | AttncalcError] | None = None,
+    *,
+    full: bool = False,
+    roofline: bool = False,
+) -> Report:
     """Return what fits with each engine. The verdict is yes if it fits with one of them.
 
-    The report's own figures are those of the first engine that supports the request. `full` and `roofline` are as in
-    `fit_report`. Raises AttncalcError if no engine supports it.
+    The report's own figures are those of the first engine that supports the request. `requests` are those of the
+    engines, or their errors; by default `request` with each engine. `full` and `roofline` are as in `fit_report`.
+
+    Raises AttncalcError if no engine supports it.
     """
     engines: list[_Supported] = []
     errors: dict[str, AttncalcError] = {}
     layers: list[tuple[dict[str, Any], tuple[Figure, ...]]] = []
     for name in ENGINES:
         try:
-            answer = Answer.to(request.for_engine(name))
+            answer = Answer.to(_request_of(name, request, requests))
             figures = answer_figures(answer, name)
         except AttncalcError as error:
             errors[name] = error
@@ -91,6 +100,18 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
         draw=lambda: _picture(engines, verdict),
         has_answers=True,
     )
+
+
+def _request_of(
+    engine: str, request: FitRequest, requests: Mapping[str, FitRequest | AttncalcError] | None
+) -> FitRequest:
+    """Return the engine's request. Raises its AttncalcError if it has none."""
+    if requests is None:
+        return dataclasses.replace(request, engine=engine)
+    found = requests[engine]
+    if isinstance(found, AttncalcError):
+        raise found
+    return found
 
 
 def _refused(name: str, error: AttncalcError) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The least that an engine must leave on the host so that a request fits: layers, or the experts of layers."""
 
-from ..engines import ENGINES, find_engine
+from ..engines import find_engine
 from ..engines.engine import AUTO
 from ..search import first_true
 from .fit import possible_verdict
@@ -49,19 +49,17 @@ def with_least_offload(request: FitRequest, option: str) -> FitRequest | None:
 def with_auto_offload(request: FitRequest) -> FitRequest:
     """Return the request with a number for 'auto' of an offload option: all on GPUs if nothing else fits.
 
-    With engine 'all' it is that of the engine that has the option. For another engine 'auto' stays, which that engine
-    rejects.
+    For an engine without the option 'auto' stays, which that engine rejects, and so it does with engine 'all', of
+    which each engine's request is completed.
 
     Raises AttncalcError as `resolve` does.
     """
     auto = {name for name, value in request.engine_args.items() if value == AUTO}
-    if not auto:
+    if not auto or request.engine == "all":
         return request
-    for name in ENGINES if request.engine == "all" else [request.engine]:
-        for option in auto & find_engine(name).offload_options.keys():
-            of_engine = request if name == request.engine else request.for_engine(name)
-            found = with_least_offload(of_engine.with_engine_args(**{option: None}), option)
-            request = request.with_engine_args(**{option: found.engine_args[option] if found else None})
+    for option in auto & find_engine(request.engine).offload_options.keys():
+        found = with_least_offload(request.with_engine_args(**{option: None}), option)
+        request = request.with_engine_args(**{option: found.engine_args[option] if found else None})
     return request
 
 

@@ -165,29 +165,6 @@ class FitRequest(Keeper):
         """Tokens at the start of every request that may be stored once; 0 without users' requests."""
         return self.traffic.shared_tokens if self.traffic else 0
 
-    def for_engine(self, name: str) -> "FitRequest":
-        """Return the same request for another engine, on the same GPUs.
-
-        An engine that gives each GPU whole layers (llama.cpp) spreads them over all GPUs, and ignores tp, pp and dcp.
-        Ranks that divide the experts are `dp` ranks of `tp` devices with vLLM, and `attn_dp` ranks of all these devices
-        with SGLang.
-
-        Raises AttncalcError if the GPUs cannot be split as requested.
-        """
-        request, other = dataclasses.replace(self, engine=name), find_engine(name)
-        gpus, tp = _split(self, whole_layers=False)
-        if not other.data_parallel:
-            request = dataclasses.replace(
-                request, gpus=gpus if self.gpu else None, dp=1, attn_dp=1, enable_expert_parallel=False
-            )
-        elif other.ranks_share_tp and self.dp > 1 and self.model.has_experts:
-            request = dataclasses.replace(request, tp=tp * self.dp, dp=1, attn_dp=self.dp)
-        elif not other.ranks_share_tp and self.attn_dp > 1:
-            request = dataclasses.replace(request, tp=tp // self.attn_dp, dp=self.attn_dp, attn_dp=1)
-        if self.gpu is None or not other.splits_by_layer:
-            return request
-        return dataclasses.replace(request, gpus=gpus, tp=None, pp=1, dcp=1)
-
 
 def _fp8_block(request: FitRequest, checkpoint: str | None, role: Role) -> int:
     """Return how many outputs share a scale in the FP8 weights that are loaded; 0 without such blocks.

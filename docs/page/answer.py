@@ -113,7 +113,7 @@ class Question(NamedTuple):
 @takes(FitOptions)
 def _fit(model: Any, *, is_screen: bool, **options: Unpack[FitOptions]) -> Any:
     """Return what `attncalc fit` answers: the memory that is needed, what fits where, or the answer of an engine."""
-    from attncalc.api.fit_request import fit_question, read_fit_request
+    from attncalc.api.fit_request import fit_question, read_fit_request, requests_of_engines
 
     asked = fit_question(options, has_model=model is not None)
     if asked == "what_fits":
@@ -125,7 +125,8 @@ def _fit(model: Any, *, is_screen: bool, **options: Unpack[FitOptions]) -> Any:
     if asked == "all":
         from attncalc.report.fit_all import fit_all_report
 
-        return Answered(fit_all_report(read_fit_request(model, options)))
+        request = read_fit_request(model, options)
+        return Answered(fit_all_report(request, requests_of_engines(model, options, request)))
     result = attncalc.fit(model, **options)
     if not is_screen:
         return result
