@@ -110,12 +110,15 @@ def compare(request: FitRequest, log: StartupLog) -> LogComparison:
     """Return the log's figures and the predicted ones. `request` must not set a memory; the log's is used.
 
     If the log lacks a version that its figures depend on, the newest version that agrees is taken, or else the newest.
-    Of a failed start without the tokens of a step, on which windows depend, those that agree are taken.
+    If neither the log nor the request has the tokens of a step, on which windows depend, or the GPU, on which their
+    default depends, those that agree are taken; so they are of a failed start.
 
     Raises AttncalcError if a running engine's log has neither a memory nor blocks, or no version supports the model.
     """
     found = _by_version(request, log)
-    if found.agrees or not log.refusal or request.engine_args.get("max_num_batched_tokens"):
+    if found.agrees or request.engine_args.get("max_num_batched_tokens"):
+        return found
+    if request.gpu is not None and not log.refusal:
         return found
     version = found.request.engine_args.get("engine_version")
     for tokens in find_engine(log.engine).step_sizes:

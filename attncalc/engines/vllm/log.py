@@ -31,6 +31,10 @@ _LABELS = {
     "max_context": "longest context",
 }
 """The figures of the cache, with their labels."""
+_HALF_OF_CONCURRENCY = 0.005 + 1e-9
+"""Half of the last of its two decimals: 44.625 is printed as 44.62 or 44.63."""
+_MOST_BLOCKS = 1 << 60
+"""More blocks than any memory holds."""
 _DECIMAL = r"(\d{1,12}(?:\.\d{1,9})?)"
 _NUMBER = r"\d{1,6}(?:\.\d{1,6})+(?:\.dev0(?!\d))?"
 _ENGINE = re.compile(rf"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>{_NUMBER})")
@@ -356,12 +360,13 @@ def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMem
     if available := logs.least(log.available):
         return LogMemory(available.bytes, available.line, available.half)
     details = {detail.name: int(detail.quantity) for detail in layout.pool(0, context).details}
-    has_tokens = "kv_tokens" in log.logged and (log.refusal or details.get("kv_groups") == 1)  # of blocks alone
+    is_known = log.refusal or details.get("kv_groups") == 1 or "concurrency" in log.logged
+    has_tokens = "kv_tokens" in log.logged and is_known
     if "kv_blocks" in log.logged or has_tokens:
         if "kv_blocks" in log.logged:
             blocks = int(log.logged["kv_blocks"].text)
         else:
-            blocks = int(log.logged["kv_tokens"].text) // details["kv_block_size"]
+            blocks = _blocks_of_tokens(log, layout, details["kv_bytes_per_block"], context)
         return LogMemory(blocks * details["kv_bytes_per_block"], f"{count(blocks)} blocks, as printed")
     if log.refusal is not None:
         return None
@@ -371,6 +376,28 @@ def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMem
     )
 
 
+def _blocks_of_tokens(log: StartupLog, layout: CacheLayout, block_bytes: int, context: int) -> int:
+    """Return the fewest blocks of which vLLM prints the log's tokens, and its concurrency or a larger one.
+
+    Tokens are no whole blocks: 24,393 blocks of 16 tokens with 63 for each request of 1,000 tokens are 387,190 tokens,
+    int(24,393 / 63 * 1,000). If more blocks are one request's than its tokens, several numbers print the same tokens.
+    """
+    tokens = int(log.logged["kv_tokens"].text)
+    concurrency = float(log.logged["concurrency"].text) if "concurrency" in log.logged else 0.0
+
+    def is_enough(blocks: int) -> bool:
+        pool = layout.pool(blocks * block_bytes, context)
+        printed = int(pool.figure("kv_tokens"))
+        if printed != tokens:
+            return printed > tokens
+        return float(pool.figure("concurrency")) >= concurrency - _HALF_OF_CONCURRENCY
+
+    high = 1
+    while not is_enough(high) and high < _MOST_BLOCKS:
+        high *= 2
+    return first_true(is_enough, -1, high)
+
+
 def _check(name: str, printed: Printed, predicted: Sequence[int | float]) -> Check:
     """Return the check of one figure; its tolerance is what the log's rounding allows."""
     low, middle, high = predicted
@@ -378,8 +405,7 @@ def _check(name: str, printed: Printed, predicted: Sequence[int | float]) -> Che
     if name == "kv_bytes_per_sequence":
         return Check("log", name, _LABELS[name], middle, printed.bytes, printed.half, BYTES, note)
     measured = float(printed.text) if name == "concurrency" else int(printed.text)
-    # Concurrency is printed with two decimals: 44.625 as 44.62 or 44.63.
-    half = 0.005 + 1e-9 if name == "concurrency" else 0
+    half = _HALF_OF_CONCURRENCY if name == "concurrency" else 0
     tolerance = (high - middle if measured > middle else middle - low) + half
     unit = TOKENS if name in ("kv_tokens", "kv_block_size", "max_context") else ""
     return Check("log", name, _LABELS[name], middle, measured, tolerance, unit, note)
