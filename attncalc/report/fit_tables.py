@@ -145,7 +145,10 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
 def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     """Return the rows of one change: the options to type, which may take several, and what they allow."""
     resolved = change.result.resolved
-    requests = [sure_sequences(resolved) or None]
+    sequences, slots = sure_sequences(resolved), resolved.request.engine_args.get("sequences")
+    if slots:  # the command of the change has as many
+        sequences = min(sequences, slots) if sequences else 0
+    requests = [sequences or None]
     if users_then := users(resolved):
         requests += [users_then.average, users_then.worst]
     numbers = [span(number, number, resolved.replicas) for number in requests]

@@ -74,8 +74,16 @@ class Llamacpp(Engine[LlamacppArgs]):
 
         `-c 8192 -np 4` is four requests of 2,048 tokens (n_ctx_seq in src/llama-context.cpp); with -kvu they share
         8,192. With --batch each request has the whole context.
+
+        Raises AttncalcError also if there are more requests than slots.
         """
         slots, shared = args.get("sequences"), llamacpp_version(args.get("engine_version")).fork
+        batch = parse_count(str(size.get("batch", 1)), "--batch")
+        if slots is not None and batch > slots:
+            raise AttncalcError(
+                f"--batch {batch} is more requests than --sequences {slots} has slots for",
+                f"give -np {batch}, or -b {slots}",
+            )
         if slots is None or "batch" in size or args.get("kv_unified") or shared:
             return size
         size = {**size, "batch": slots}

@@ -252,7 +252,8 @@ class LlamacppArgs(EngineArgs):
 
     @property
     def slots(self) -> int:
-        return self.sequences or self.batch or 1
+        """The slots of a start: -np, and at least those that the batch needs, which a search over batches tries."""
+        return max(self.sequences or 1, self.batch or 1)
 
     @property
     def whole_contexts(self) -> int:
