@@ -21,6 +21,7 @@ from attncalc.units import dtype
 from attncalc.workload import Mask
 
 FP8, Q8, F16, BF16 = dtype("fp8"), dtype("q8_0"), dtype("f16"), dtype("bf16")
+F32 = dtype("fp32")
 PLAIN = Grouped(1, 1, 4)
 """64 weights in four matrices of 4 x 4; 16 bytes of cache for a token, and 16 FLOP for a key."""
 MIXTURE = Mlp(6, n_experts=8, n_experts_per_token=2)
@@ -215,7 +216,7 @@ def test_an_indexers_keys_may_be_whole() -> None:
 
 
 def test_one_device_is_the_default() -> None:
-    assert ONE_DEVICE == ServingConfig() == (1, 1, None, None, 0, frozenset())
+    assert ONE_DEVICE == ServingConfig() == (1, 1, None, None, 0, frozenset(), None)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +228,8 @@ def test_one_device_is_the_default() -> None:
         ("sglang", {"tp": 4, "dcp": 2}, ServingConfig(1, 1, BF16, BF16, whole=INDEXER)),
         ("sglang", {"tp": 16, "dcp": 2}, ServingConfig(1, 2, BF16, BF16, whole=INDEXER)),
         # llama.cpp gives each GPU whole layers
-        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}}, ServingConfig(3, 1, Q8, F16)),
-        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}}, ServingConfig(3, 1, F16, Q8)),
+        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}}, ServingConfig(3, 1, Q8, F16, state_dtype=F32)),
+        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}}, ServingConfig(3, 1, F16, Q8, state_dtype=F32)),
     ],
 )
 def test_the_settings_are_those_of_a_request(engine: str, fields: dict[str, Any], config: ServingConfig) -> None:

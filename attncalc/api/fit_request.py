@@ -118,7 +118,8 @@ def _completed_request(
     has_type = typed in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
     longest = is_auto(options.get("context"))
     is_given = options.get("context") is not None and not longest
-    is_at_desk = request.gpu is not None and request.gpu.runs_files and not options.get("batch")
+    is_one = options.get("batch") is None or request.workload.batch == 1
+    is_at_desk = request.gpu is not None and request.gpu.runs_files and is_one
     has_type = has_type or (is_at_desk and not is_compared)
     is_other = request.gpu is None or request.kv_memory is not None or request.traffic or request.engine == "all"
     if not has_type or is_other or not find_engine(request.engine).typed_files:
@@ -251,6 +252,7 @@ def fit_request(
     all_values = values | parsed(options, CacheDtypeOptions)
     deployment, note = _deployment(model, all_values, is_logged=is_logged, is_of_ollama=is_of_ollama)
     given = [note] if note else []
+    _check_experts_on_host(model, values, is_logged=is_logged)
     engine_args = _engine_args(_of(EngineOptions, values)) | _found_ram(values, deployment)
     size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
     longest = is_auto(size.get("context"))
@@ -498,6 +500,26 @@ def _draft(name: str, speculation: str | None) -> ModelSpec:
             "give a copy of its config.json in which 'architectures' is EagleLlamaForCausalLM, as vLLM reads it",
         )
     return draft
+
+
+def _check_experts_on_host(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool) -> None:
+    """Raise AttncalcError if an option places experts on the host, and the model has none.
+
+    llama.cpp starts with such an option and places nothing, so a log with one is read.
+    """
+    name = places_experts(values)
+    if name and not model.has_experts and not is_logged:
+        raise AttncalcError(
+            f"{long_option(name)} needs a mixture of experts, which this model is not",
+            "leave it out: -ngl leaves layers on the host",
+        )
+
+
+def places_experts(values: Mapping[str, Any]) -> str:
+    """Return the first option that places experts on the host, as 'cpu_moe'; '' if none does."""
+    moves = {name: bool(int(values.get(name) or 0)) for name in ("cpu_moe", "n_cpu_moe")}
+    moves["override_tensor"] = bool(first_layers(str(values.get("override_tensor") or "")))
+    return next((name for name, is_moved in moves.items() if is_moved), "")
 
 
 def _engine_args(args: dict[str, Any]) -> dict[str, Any]:

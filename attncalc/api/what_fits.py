@@ -28,7 +28,7 @@ from ..units import count, is_auto
 from .arguments import takes
 from .engine_choice import NOT_OLLAMA, engine_of_options
 from .fit_options import ALL, EngineOptions, FitOptions, UserOptions
-from .fit_request import read_fit_request
+from .fit_request import places_experts, read_fit_request
 from .inputs import DEFAULT_CONTEXT, read_model
 from .options import ModelOptions
 from .results import Result
@@ -151,8 +151,13 @@ def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> Iterator[Need
 
 
 def _models(options: FitOptions) -> list[ModelSpec]:
-    """Return the built-in models, the largest first. Raises AttncalcError if they cannot be changed as asked."""
+    """Return the built-in models, the largest first: mixtures of experts, if an option places experts on the host.
+
+    Raises AttncalcError if they cannot be changed as asked.
+    """
     models = (read_model(name, options, ModelOptions) for name in preset_names())
+    if places_experts(options):
+        models = (model for model in models if model.has_experts)
     return sorted(models, key=lambda model: int(params(model).total), reverse=True)
 
 

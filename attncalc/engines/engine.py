@@ -110,6 +110,7 @@ class Engine(Generic[Args]):
     has_extra_weights: bool = False  # whether `extra_weights` is known
     long_context_variable = ""  # the variable that allows a context beyond the model's maximum; "" if none is needed
 
+    state_dtype: str | None = None  # that of a convolution and of a recurrent state; None for that of the cache
     whole_with_dcp: frozenset[str] = frozenset()  # roles of caches that each device stores for all tokens despite `dcp`
     host_cache_option: str = ""  # its option that copies blocks of the cache to host memory; '' without one
     disk_tip: str = ""  # how it copies them to a disk, in words

@@ -97,7 +97,12 @@ FIGURES = FigureRows(
     max_batch=FigureRow(
         "maximum requests", NO_UNIT, "the most sequences of this context that fit", _NO_LIMIT, title="Largest batch"
     ),
-    min_gpus=FigureRow("fewest GPUs of this kind", NO_UNIT, "the fewest GPUs that are enough", "if no number is"),
+    min_gpus=FigureRow(
+        "fewest GPUs of this kind",
+        NO_UNIT,
+        "the fewest GPUs that are enough, of those over which --tp divides each layer, or llama.cpp whole layers",
+        "if no number is",
+    ),
     compute_buffer=FigureRow("compute buffer", BYTES, "llama.cpp's compute buffer on a GPU", _LLAMACPP),
     host_compute_buffer=FigureRow(
         "compute buffer in host memory", BYTES, "llama.cpp's compute buffer in host memory", _LLAMACPP

@@ -8,7 +8,7 @@ from itertools import islice
 from ..model import plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
-from ..serving.fit import FitResult, possible_verdict, sure_sequences, with_other_gpus
+from ..serving.fit import FitResult, on_fewest_gpus, possible_verdict, sure_sequences, with_other_gpus
 from ..serving.launch import OWN_FOLDER, launch_command
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
@@ -128,11 +128,10 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
     is_trivial = resolved.gpus == 1 == fewest.whole
     if is_trivial or resolved.share is None or (resolved.gpu and (resolved.gpu.is_cpu or resolved.gpu.is_alone)):
         return
-    pp, dp, attn_dp = resolved.args.pp, resolved.dp, resolved.args.attn_dp
-    options = {"tp": fewest.whole // (pp * dp), "pp": pp, "dp": dp, "attn-dp": attn_dp}
-    split = " ".join(f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1)
-    if fewest.quantity is None:
-        split = "no --tp is enough"
+    dp, request, split = resolved.dp, on_fewest_gpus(resolved), "no --tp is enough"
+    if request:
+        options = {"tp": request.tp or 1, "pp": request.pp, "dp": request.dp, "attn-dp": request.attn_dp}
+        split = " ".join(f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1)
     fewer = (one.gpus or 1 for one in with_other_gpus(resolved) if possible_verdict(one) == "may_not_fit")
     split += "".join(f"; maybe {least}" for least in islice(fewer, 1) if least < (fewest.whole or 0))
     label = "fewest GPUs per replica" if resolved.gpus > resolved.devices * dp else fewest.label

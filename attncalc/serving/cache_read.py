@@ -11,7 +11,7 @@ from ..engines.ideal import row_bytes
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, named, quantity, summed, symbol
 from ..records import NamedTuple
-from ..units import DType
+from ..units import DType, dtype
 from ..workload import Workload
 from .request import ResolvedRequest
 
@@ -25,16 +25,19 @@ class ServingConfig(NamedTuple):
     kv_dtype_v: DType | None = None  # the dtype of V; None for the workload's
     drafts: int = 0  # tokens that a drafter proposes per step
     whole: frozenset[str] = frozenset()  # roles of caches whose tokens are not divided
+    state_dtype: DType | None = None  # the dtype of states without one of their own; None for the workload's
 
     @classmethod
     def of(cls, resolved: ResolvedRequest) -> "ServingConfig":
         args = resolved.args
         k, v = resolved.engine.cache_dtypes(args)
+        state = resolved.engine.state_dtype
         return cls(
             stages=resolved.gpus if resolved.whole_layers else args.pp,
             dcp=args.token_shares,
             kv_dtype_k=k,
             kv_dtype_v=v,
+            state_dtype=dtype(state) if state else None,
             drafts=args.speculative_tokens,
             whole=resolved.engine.whole_with_dcp,
         )
@@ -49,6 +52,9 @@ class ServingConfig(NamedTuple):
         if spec.role == "kv" and k != v:
             half = spec._replace(rows=exact_div(spec.rows, 2))
             return (("k_cache", half, k), ("v_cache", half, v))
+        if spec.per == "sequence":
+            stored = self.state_dtype if spec.dtype is None else None
+            return ((f"{spec.role}_cache", spec, stored or kv_dtype),)
         by_role = {"kv": k, "k": k, "latent": k, "indexer": k, "v": v}
         name = "k_v_cache" if spec.role == "kv" else f"{spec.role}_cache"
         return ((name, spec, by_role.get(spec.role, kv_dtype)),)

@@ -451,11 +451,11 @@ def _largest(holds: Callable[[int], bool]) -> int | None:
     return first_true(lambda n: not holds(n), high // 2, high) - 1
 
 
-def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
-    """Return the fewest GPUs of this kind that hold the model once and the batch of one replica.
+def on_fewest_gpus(resolved: ResolvedRequest) -> FitRequest | None:
+    """Return the request on the fewest GPUs of this kind that hold the model once and the batch of one replica.
 
-    The pipeline stages and the data-parallel ranks are the requested ones. None without a GPU, and if no number of
-    GPUs is enough.
+    The pipeline stages and the data-parallel ranks are the requested ones, or more stages where a GPU's node has fewer
+    GPUs than a layer is split over. None without a GPU, and if no number of GPUs is enough.
     """
     batch, context = resolved.workload.batch, resolved.workload.context
     for request in with_other_gpus(resolved):
@@ -464,11 +464,21 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
         deployment = Deployment(resolve(request))
         missing = any(device.missing_blocks(context, "expected") for device in deployment.devices)
         if deployment.has_room(batch, context) and not missing:
-            tightest = min(deployment.devices, key=lambda device: device.slack(batch, context))
-            available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
-            needed = named(tightest.needed(batch, context), "needed_at", "bytes that the batch needs then")
-            return least("gpus", request.gpus or 1, "GPUs", available, needed, ">=")
+            return request
     return None
+
+
+def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
+    """Return the number of GPUs of `on_fewest_gpus`; None if there is none."""
+    batch, context = resolved.workload.batch, resolved.workload.context
+    request = on_fewest_gpus(resolved)
+    if request is None:
+        return None
+    deployment = Deployment(resolve(request))
+    tightest = min(deployment.devices, key=lambda device: device.slack(batch, context))
+    available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
+    needed = named(tightest.needed(batch, context), "needed_at", "bytes that the batch needs then")
+    return least("gpus", request.gpus or 1, "GPUs", available, needed, ">=")
 
 
 def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:

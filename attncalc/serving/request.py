@@ -229,8 +229,12 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def divides_experts(self) -> bool:
-        """Whether the routed experts are divided over data-parallel ranks, or whole experts over devices."""
-        return self.request.model.has_experts and (self.ranks > 1 or self.request.enable_expert_parallel)
+        """Whether the routed experts are divided over data-parallel ranks, or whole experts over devices.
+
+        One device has all of them, with --enable-expert-parallel too.
+        """
+        has_whole_experts = self.request.enable_expert_parallel and self.expert_devices > 1
+        return self.request.model.has_experts and (self.ranks > 1 or has_whole_experts)
 
     @property
     def whole_layers(self) -> bool:

@@ -139,7 +139,7 @@ class Fits:
         self._bound_names = [name for name in columns if name in BOUNDS]
         self._with_need = any(name in NEED for name in columns)
         self._with_users = self._with_need or any(name in USERS for name in columns)
-        self._request = fit_request(model, {**options, "batch": 1, "context": ANY})
+        self._request = self._fit_request(1, ANY)
         self._engine = find_engine(self._request.engine)
         self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
@@ -155,19 +155,21 @@ class Fits:
             gpus = min_gpus(resolved)
             fewest = next((one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request)
             split = {"gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
-            return Fits(self._model, {**self._options, **split}, self._columns, need).figures(batch, context)
+            return Fits(self._model, {**self._options, **split}, self._columns, need, self._sizes).figures(
+                batch, context
+            )
         size = {"context": context} if "context" in self._sizes else {}
         of_slots = self._engine.sizes(size, self._options) if "batch" not in self._sizes else {}
         if "batch" in of_slots:  # '-c 8192 -np 4' is '-c 2048 --batch 4', as in `fit`
             options = {name: value for name, value in self._options.items() if name != "sequences"}
-            each = Fits(self._model, options, self._columns, self._need)
+            each = Fits(self._model, options, self._columns, self._need, self._sizes)
             return each.figures(of_slots["batch"], of_slots.get("context", context))
         traffic = self._request.traffic
         if traffic and not traffic.lengths and any(self._options.get(name) is None for name in ("prompt", "output")):
             given, longest = (self._options.get("prompt"), self._options.get("output")), self._model.max_context
             prompt, output = usual_lengths(*given, context, longest or NO_LIMIT)
             options = {**self._options, "prompt": prompt, "output": output}
-            return Fits(self._model, options, self._columns, self._need).figures(batch, context)
+            return Fits(self._model, options, self._columns, self._need, self._sizes).figures(batch, context)
         if not self._is_late:
             try:
                 return self._row(self._remembered(batch, context), batch, context)
@@ -181,8 +183,12 @@ class Fits:
 
     def _request_at(self, batch: int, context: int) -> FitRequest:
         if self._options.get("n_gpu_layers") == AUTO:
-            return fit_request(self._model, {**self._options, "batch": batch, "context": context})
+            return self._fit_request(batch, context)
         return self._request.with_workload(batch=batch, context=context)
+
+    def _fit_request(self, batch: int, context: int) -> FitRequest:
+        request = fit_request(self._model, {**self._options, "batch": batch, "context": context})
+        return dataclasses.replace(request, batch_is_given="batch" in self._sizes)
 
     def _row(self, cells: _Cells, batch: int, context: int) -> tuple[Any, ...]:
         values: dict[str, Any] = {}

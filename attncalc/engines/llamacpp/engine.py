@@ -44,6 +44,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     args = LlamacppArgs
     options = (VersionOptions, DraftOptions, LlamacppOptions)
     cache_dtype = "fp16"  # common/common.h: whatever dtype the model has
+    state_dtype = "fp32"  # type_r and type_s (src/llama-model.cpp)
     narrower_cache_dtypes = ("q8_0", "q4_0")
     narrower_weight_dtypes = ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
     narrowest_weight_dtypes = ("iq2_xxs", "iq1_s")
