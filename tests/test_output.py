@@ -427,7 +427,7 @@ def test_a_plain_file_has_sentences_as_a_screen(ask: Ask, tmp_path: Path) -> Non
 
 
 def test_get_names_the_range_of_an_estimate(ask: Ask) -> None:
-    words = ("fit", "llama3.1-8b", "--gpu", "rtx-4090", "-c", "8K", "--get", "max_context,weights")
+    words = ("fit", "llama3.1-8b", "--gpu", "rtx-4090", "--engine", "vllm", "-c", "8K", "--get", "max_context,weights")
     low, high = (ask(*words[:-1], f"max_context_{end}").out.strip() for end in ("low", "high"))
     said = f"note: max_context is an estimate: max_context_low is {low}, max_context_high {high}\n"
     assert (ask(*words).err, ask(*words, "--reserve", "1GiB").err) == (said, "")

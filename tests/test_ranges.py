@@ -2,6 +2,7 @@
 
 import contextlib
 
+import pytest
 from asking import refusal
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +14,19 @@ from attncalc.ranges import parse_counts
 K = 1024
 
 
+@each("text", ["64,1,16,1", "1k,1_000", "1K:4K:1K,2K"])
+def test_a_number_that_is_in_a_list_twice_is_an_error(text: str) -> None:
+    with pytest.raises(AttncalcError, match="twice"):
+        parse_counts(text, "--batch")
+
+
 @each(
     ("text", "numbers"),
     [
         ("4096", [4096]),
         ("4K,32K,128K", [4 * K, 32 * K, 128 * K]),
         (" 1, 16 ,64 ", [1, 16, 64]),
-        ("64,1,16,1", [64, 1, 16]),
+        ("64,1,16", [64, 1, 16]),
         ("8K:32K:8K", [8 * K, 16 * K, 24 * K, 32 * K]),
         ("8K:30K:8K", [8 * K, 16 * K, 24 * K]),
         ("5:5:1", [5]),
@@ -27,7 +34,7 @@ K = 1024
         ("1K:6K:x2", [K, 2 * K, 4 * K]),
         ("100:400:x1.5", [100, 150, 225, 337]),
         ("1:3:1,16:64:x4,100", [1, 2, 3, 16, 64, 100]),
-        ("1k,1_000", [1000]),
+        ("1k,1_024", [1000, 1024]),
         ("128,256", [128, 256]),
     ],
 )

@@ -385,7 +385,18 @@ def test_the_verdict_follows_from_the_range(memory: int, context: int) -> None:
     ],
 )
 def test_each_verdict_has_its_words_and_exit_code(ask: Ask, context: str, verdict: str, words: str, code: int) -> None:
-    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.19.0", "--context", *context.split())
+    command = (
+        "fit",
+        "qwen3-8b",
+        "--gpu",
+        "rtx-4090",
+        "--engine",
+        "vllm",
+        "--engine-version",
+        "0.19.0",
+        "--context",
+        *context.split(),
+    )
     answer = ask(*command, "--json")
     document = answer.document
     assert (answer.code, document["verdict"], document["fits"]) == (code, verdict, code == 0)
@@ -400,14 +411,14 @@ def test_each_verdict_has_its_words_and_exit_code(ask: Ask, context: str, verdic
 
 
 def test_a_reserve_that_is_given_has_no_range(ask: Ask) -> None:
-    answer = ask("fit", "qwen3-8b", "--gpu", "rtx-4090", "--reserve", "2GiB", "--json")
+    answer = ask("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--reserve", "2GiB", "--json")
     figures = results(answer)
     assert figures["kv_memory_low"] == figures["kv_memory"] == figures["kv_memory_high"]
     assert answer.document["runtime"] == []
 
 
 def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
-    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.11.0")
+    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--engine-version", "0.11.0")
     context = ("--context", "37000")
     changes = ask(*command, *context, "--json").document["suggestions"]
     flags = [change["flag"].split() for change in changes]
@@ -442,7 +453,7 @@ def test_sglang_refuses_a_context_beyond_the_models_maximum(ask: Ask) -> None:
     assert variable in answer.out
     launch = ask(*command, "--allow-long-max-model-len", "--json").document["launch_command"]
     assert launch.startswith(f"{variable} python -m sglang.launch_server")
-    assert ask("fit", "--gpu", "h100", "--", *launch.split(), "--json").code == 0
+    assert ask("fit", "--gpu", "h100", "--json", "--", *launch.split()).code == 0
     assert ask(*command, "--engine-version", "0.4.10").code == 0  # it only warned
 
 
@@ -480,7 +491,7 @@ def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:
 
 @pytest.mark.parametrize("text", ["auto", "-1"])
 def test_an_automatic_context_is_the_longest_that_fits(ask: Ask, text: str) -> None:
-    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--context")
+    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--context")
     document = ask(*command, text, "--json").document
     assert document["verdict"] == "fits"
     longest = document["workload"]["context"]
