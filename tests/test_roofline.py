@@ -318,7 +318,7 @@ def test_engine_args_reach_the_roofline() -> None:
     bf16 = dtype("bf16")
     assert ServingConfig.of(resolve(vllm)) == ServingConfig(2, 4, bf16, bf16, drafts=3)
     llamacpp = FitRequest(model, workload, "llamacpp", gpu=gpu("h100"), gpus=3, engine_args={"kv_dtype_k": "q8_0"})
-    expected = ServingConfig(stages=3, kv_dtype_k=dtype("q8_0"), kv_dtype_v=dtype("f16"))
+    expected = ServingConfig(stages=3, kv_dtype_k=dtype("q8_0"), kv_dtype_v=dtype("f16"), state_dtype=dtype("fp32"))
     assert ServingConfig.of(resolve(llamacpp)) == expected
 
 
