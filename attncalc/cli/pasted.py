@@ -359,7 +359,8 @@ class _Reader:
                 f"{name} is an option of attncalc", f"give it before the command: attncalc fit {name} ... -- COMMAND"
             )
         meaning = reading or option or (known.models if name in known.models else None)
-        if meaning is None or name in known.flags:
+        is_flag = reading is None and option is not None and not option.metavar  # which may be repeated
+        if meaning is None or is_flag or name in known.flags:
             return
         if callable(meaning):  # several options may share a function
             meaning = name

@@ -45,8 +45,8 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
         yield "--disable-radix-cache"
-    if args.ple_offload_embedding is not None:
-        yield "--ple-offload-embedding" if args.ple_offload_embedding else "--no-ple-offload-embedding"
+    if args.ple_offload_embedding is False:  # True is among its own options
+        yield "--no-ple-offload-embedding"
     yield from _drafts(facts)
 
 
