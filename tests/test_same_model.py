@@ -9,6 +9,7 @@ from typing import Any
 
 from asking import Ask
 from fuzz.checked import check
+from fuzz.inputs import released_configs
 from fuzz.model_files import OPTIONS, repeats_its_order, with_option, written_out
 from fuzz.same import same_answers
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +20,6 @@ from attncalc import AttncalcError, ModelSpec, fit, kv_cache, load
 from attncalc.config.presets import preset_names, preset_of, presets
 from attncalc.what_if import what_if
 
-DATA = Path(__file__).parent / "data"
 NAMES = [preset.name for preset in presets()]
 VALUES: dict[str, tuple[Any, ...]] = {
     "kv_heads": (1, 2),
@@ -95,12 +95,7 @@ def is_the_file_with_the_key(option: str, name: str, value: Any) -> bool:
 
 def configs() -> dict[str, dict[str, Any]]:
     """Return config.json files of models that are presets."""
-    measured = json.loads((DATA / "huggingface.json").read_text(encoding="utf-8"))
-    found = {name: entry["config"] for name, entry in measured.items()}
-    real = json.loads((DATA / "real-configs.json").read_text(encoding="utf-8"))
-    found |= {entry["name"]: entry["config"] for entry in real}
-    found |= json.loads((DATA / "vendor-configs.json").read_text(encoding="utf-8"))
-    return {name: config for name, config in found.items() if preset_of(name) in preset_names()}
+    return {name: config for name, config in released_configs().items() if preset_of(name) in preset_names()}
 
 
 NOT_ITS_OWN = {

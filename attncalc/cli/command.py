@@ -169,7 +169,7 @@ class Command(_Narrow, typer.core.TyperCommand):
         A pasted command stands after --: it starts a server for `fit`, and a trainer for `train`.
         """
         options = names_of(self)
-        own = own_names(self)
+        own = own_names(options)
         words, pasted = args, list[str]()
         if "--" in args:
             end = args.index("--")
@@ -232,8 +232,8 @@ class Command(_Narrow, typer.core.TyperCommand):
         others = {}
         for command in getattr(root, "list_commands", lambda ctx: [])(ctx):
             if command != self.name:
-                others[command] = own_names(root.get_command(ctx, command))
-        tip = tip_for_option(name, own_names(self), others, ctx.command_path)
+                others[command] = own_names(names_of(root.get_command(ctx, command)))
+        tip = tip_for_option(name, own_names(names_of(self)), others, ctx.command_path)
         if self.name == "train":
             from .recipes import is_key
 
@@ -251,10 +251,13 @@ def names_of(command: Any) -> dict[str, Any]:
     return {other: found[own] for other, own in also.items() if own in found} | found
 
 
-def own_names(command: Any) -> dict[str, str]:
-    """Return {name: the command's own name of that option}, which differs for names of other tools."""
+def own_names(names: Mapping[str, Any]) -> dict[str, str]:
+    """Return {name: the command's own name of that option}, which differs for names of other tools.
+
+    `names` are {name: option} of the command, as `names_of` has them.
+    """
     own: dict[str, str] = {}
-    for name, option in names_of(command).items():
+    for name, option in names.items():
         is_own = name in option.opts or name in option.secondary_opts
         own[name] = name if is_own else option.opts[0]
     return own

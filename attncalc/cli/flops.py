@@ -7,7 +7,6 @@ import typer
 from ..api.inputs import each_size, phase_of_flops, read_workload
 from ..api.options import FlopsOptions
 from ..report.flops import flops_report
-from ..report.sizes import answer_of
 from . import options as o
 from .command import Options, command
 
@@ -27,4 +26,4 @@ def flops(model: o.NamedModel, options: FlopsOptions, screen: ScreenOptions, out
     spec = model.read(options)
     phase = phase_of_flops(options)
     workloads = [read_workload(spec, {"phase": phase, **one}) for one in each_size(options)]
-    output.show(answer_of([flops_report(spec, workload, full=screen.full) for workload in workloads]))
+    output.show_each([flops_report(spec, workload, full=screen.full) for workload in workloads])

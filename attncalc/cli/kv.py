@@ -3,7 +3,6 @@
 from ..api.inputs import each_size, read_workload
 from ..api.options import KVCacheOptions
 from ..report.kv import kv_report
-from ..report.sizes import answer_of
 from . import options as o
 from .command import command
 
@@ -12,4 +11,4 @@ from .command import command
 def kv(model: o.NamedModel, options: KVCacheOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
     engine = options.get("engine", "ideal")
-    output.show(answer_of([kv_report(spec, read_workload(spec, one), engine) for one in each_size(options)]))
+    output.show_each([kv_report(spec, read_workload(spec, one), engine) for one in each_size(options)])

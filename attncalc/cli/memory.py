@@ -3,7 +3,6 @@
 from ..api.inputs import each_size, read_workload
 from ..api.options import ActivationsOptions
 from ..report.memory import memory_report
-from ..report.sizes import answer_of
 from . import options as o
 from .command import command
 
@@ -12,4 +11,4 @@ from .command import command
 def memory(model: o.NamedModel, options: ActivationsOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
     workloads = [read_workload(spec, {"phase": "prefill", **one}) for one in each_size(options)]
-    output.show(answer_of([memory_report(spec, workload) for workload in workloads]))
+    output.show_each([memory_report(spec, workload) for workload in workloads])

@@ -90,8 +90,13 @@ def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> lis
 
     An engine's option of that name takes it: '--speculative-config {...}' has a model and a number of tokens.
     """
+    parted: list[str] = []
+    for word in words:
+        if re.match(r"--[\w-]+={", word):
+            parted += word.split("=", 1)
+        else:
+            parted.append(word)
     found: list[str] = []
-    parted = [part for word in words for part in (word.split("=", 1) if re.match(r"--[\w-]+={", word) else [word])]
     for word in parted:
         option = options.get(found[-1]) if found and word.startswith("{") else None
         read = _read_json(option.name, word) if option else ()

@@ -29,11 +29,6 @@ _HEADERS = {
 }
 
 
-def answer_of(reports: Sequence[Report]) -> Report:
-    """Return the only report, or that of the list."""
-    return reports[0] if len(reports) == 1 else sizes_report(reports)
-
-
 def sizes_report(reports: Sequence[Report]) -> Report:
     """Return the report of a list: the answers of one command for several contexts or batches of one model.
 

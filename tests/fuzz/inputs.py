@@ -25,14 +25,20 @@ READERS = (*CHEAP * 5, "compare", "fit")
 """Commands that read a model's file; `compare` and `fit` take the longest."""
 
 
-@cache
-def configs() -> dict[str, dict[str, Any]]:
-    """Return many config.json by name: of measured and released models, of vendors' own classes, and quantized."""
+def released_configs() -> dict[str, dict[str, Any]]:
+    """Return config.json files by name: of measured and released models, and of vendors' own classes."""
     measured = json.loads((DATA / "huggingface.json").read_text(encoding="utf-8"))
     found = {name: entry["config"] for name, entry in measured.items()}
     real = json.loads((DATA / "real-configs.json").read_text(encoding="utf-8"))
     found |= {entry["name"]: entry["config"] for entry in real}
     found |= json.loads((DATA / "vendor-configs.json").read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def configs() -> dict[str, dict[str, Any]]:
+    """Return many config.json by name: the released ones, and quantized ones."""
+    found = released_configs()
     for folder in ("quantized", "engine-logs/models", "startups/models"):
         for path in sorted((DATA / folder).glob("*.json")):
             data = json.loads(path.read_text(encoding="utf-8"))
