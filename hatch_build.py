@@ -1,16 +1,16 @@
 """Write the JSON copies of attncalc's YAML files into the wheel.
 
-Python reads JSON about ten times faster than YAML. Measured with an installed wheel on 2026-11-22 (Python 3.11, CPU
-time, medians of 20 alternating runs, as multiples of `python -c pass`):
+Python reads JSON about ten times faster than YAML. Measured with an installed wheel on 2026-11-22
+(Python 3.11, CPU time, medians of 20 alternating runs, as multiples of `python -c pass`):
 
     command                             with JSON    without
     kv llama2-70b --json                      7.6        8.8
     kv config.json --json                     9.1       11.7
     fit llama2-70b --gpu h100 --json         14.3       16.0
 
-With them the library also works where PyYAML is not installed. The wheel contains the YAML files too, because people
-read and copy them; a checkout and an editable install have only the YAML files. attncalc/config/data_files.py
-reads both.
+With them the library also works where PyYAML is not installed. The wheel contains the YAML files
+too, because people read and copy them; a checkout and an editable install have only the YAML files.
+attncalc/config/data_files.py reads both.
 """
 
 import json
@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+# {folder of YAML files: its JSON copy in the wheel}.
 FOLDERS = {
     "presets/gpus": "attncalc/presets/gpus.json",
     "attncalc/config/schemas": "attncalc/config/schemas.json",
@@ -28,14 +29,15 @@ FOLDERS = {
     "attncalc/config/huggingface/tower_formulas": "attncalc/config/huggingface/tower_formulas.json",
     "attncalc/report/schemas": "attncalc/report/schemas.json",
 }
-"""{folder of YAML files: its JSON copy in the wheel}."""
 
+# The folder whose files get a copy each, beside them: a command reads one of them.
 MODELS = "presets/models"
-"""The folder whose files get a copy each, beside them: a command reads one of them."""
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds one JSON file, {name: content}, for each folder of YAML files, and one for each model."""
+    """Adds one JSON file, {name: content}, for each folder of YAML files, and one for each
+    model.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":

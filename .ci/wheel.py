@@ -1,7 +1,7 @@
 """Install the wheel without extras in an empty environment, and run every command of it once.
 
-`python .ci/wheel.py` builds the wheel; `python .ci/wheel.py WHEEL` takes one that is built. It needs only the standard
-library, so that every Python and system that the workflow names can run it.
+`python .ci/wheel.py` builds the wheel; `python .ci/wheel.py WHEEL` takes one that is built. It
+needs only the standard library, so that every Python and system that the workflow names can run it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ CONFIG = REPOSITORY / "docs/examples/qwen3-next-80b-a3b"
 # 4,096 tokens * 80 layers * K and V of 8 heads * 128 in 2 bytes
 LLAMA2_70B = 4096 * 80 * 2 * 8 * 128 * 2
 
+# Exit codes and command lines. `verify` needs torch, which a plain wheel does not bring.
 COMMANDS: tuple[tuple[int, str], ...] = (
     (0, "--version"),
     (0, "help"),
@@ -60,7 +61,6 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (2, "no-such-command"),
     (3, "verify gpt2"),
 )
-"""Exit codes and command lines. `verify` needs torch, which a plain wheel does not bring."""
 
 
 def main() -> None:
@@ -102,7 +102,9 @@ def write_files(folder: Path) -> None:
     weights = folder / "weights"
     weights.mkdir()
     sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 10, "n_positions": 4, "n_ctx": 4}
-    (weights / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}), encoding="utf-8")
+    (weights / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", **sizes}), encoding="utf-8"
+    )
     shapes = {
         "wte.weight": (10, 8),
         "wpe.weight": (4, 8),
@@ -146,7 +148,13 @@ def gguf() -> bytes:
         "llama.attention.head_count_kv": 1,
         "llama.vocab_size": 10,
     }
-    block = {"attn_norm": (8,), "attn_q": (8, 8), "attn_k": (8, 4), "attn_v": (8, 4), "attn_output": (8, 8)}
+    block = {
+        "attn_norm": (8,),
+        "attn_q": (8, 8),
+        "attn_k": (8, 4),
+        "attn_v": (8, 4),
+        "attn_output": (8, 8),
+    }
     block |= {"ffn_norm": (8,), "ffn_gate": (8, 16), "ffn_up": (8, 16), "ffn_down": (16, 8)}
     shapes = {"token_embd.weight": (8, 10), "output_norm.weight": (8,)}
     shapes |= {f"blk.0.{name}.weight": shape for name, shape in block.items()}
@@ -163,11 +171,18 @@ def gguf() -> bytes:
 
 
 def passes(attncalc: Path, line: str, code: int, folder: Path) -> bool:
-    """Return whether the command line ends with that exit code, and an answer or an error; print it if not."""
+    """Return whether the command line ends with that exit code, and an answer or an error; print it
+    if not.
+    """
     arguments = [str(CONFIG) if word == "CONFIG" else word for word in line.split()]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "error"}
     done = subprocess.run(
-        [str(attncalc), *arguments], cwd=folder, env=environment, capture_output=True, timeout=60, check=False
+        [str(attncalc), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     is_right = done.returncode == code and bool(done.stdout) == (code < 2 and "-o" not in arguments)
     if code > 1:
@@ -176,7 +191,8 @@ def passes(attncalc: Path, line: str, code: int, folder: Path) -> bool:
         json.loads(done.stdout)
     if not is_right:
         sys.stdout.write(
-            f"attncalc {line}: exit code {done.returncode} and not {code}\n{done.stdout!r}\n{done.stderr!r}\n"
+            f"attncalc {line}: exit code {done.returncode} and not {code}\n{done.stdout!r}\n"
+            f"{done.stderr!r}\n"
         )
     return is_right
 

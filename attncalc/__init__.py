@@ -12,8 +12,9 @@ Each name is imported when it is first used.
 
 __version__ = "0.1.0"
 
+# True for a type checker, as in typing, whose import the command's first line would have to wait
+# for.
 TYPE_CHECKING = False
-"""True for a type checker, as in typing, whose import the command's first line would have to wait for."""
 
 if TYPE_CHECKING:
     from .api.comparison import compare
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
     from .attention.latent import Latent
     from .config import load, preset_names
     from .config.gpus import gpu, gpu_names
-    from .errors import AttncalcError, BadValueError, NetworkError, NoSuchModelError, NotSupportedError
+    from .errors import (
+        AttncalcError,
+        BadValueError,
+        NetworkError,
+        NoSuchModelError,
+        NotSupportedError,
+    )
     from .hardware import Gpu
     from .mlp import Mlp
     from .model import Head, Layers, ModelSpec, Stack
@@ -40,7 +47,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "api.comparison": ("compare",),
-    "api.costs": ("activations", "crossover", "decode_intensity", "flops", "growth", "kv_cache", "params"),
+    "api.costs": (
+        "activations",
+        "crossover",
+        "decode_intensity",
+        "flops",
+        "growth",
+        "kv_cache",
+        "params",
+    ),
     "api.training": ("train",),
     "api.fits": ("fit", "roofline", "users"),
     "api.plans": ("plan",),
@@ -52,7 +67,13 @@ _HOMES = {
     "config.gpus": ("gpu", "gpu_names"),
     "serving.request": ("FitRequest",),
     "serving.traffic": ("Traffic",),
-    "errors": ("AttncalcError", "BadValueError", "NetworkError", "NoSuchModelError", "NotSupportedError"),
+    "errors": (
+        "AttncalcError",
+        "BadValueError",
+        "NetworkError",
+        "NoSuchModelError",
+        "NotSupportedError",
+    ),
     "hardware": ("Gpu",),
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
@@ -63,11 +84,27 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = ["AttncalcError", "BadValueError", "NetworkError", "NoSuchModelError", "NotSupportedError"]
+__all__ = [
+    "AttncalcError",
+    "BadValueError",
+    "NetworkError",
+    "NoSuchModelError",
+    "NotSupportedError",
+]
 __all__ += ["Chunked", "Cross", "Full", "Grouped", "Latent", "Mlp", "Sliding"]
 __all__ += ["Head", "Layers", "Mask", "ModelSpec", "Quantity", "Ratio", "Stack", "Workload"]
 __all__ += ["FitRequest", "Gpu", "Traffic", "dtype", "gpu", "gpu_names", "load", "preset_names"]
-__all__ += ["activations", "compare", "crossover", "decode_intensity", "fit", "flops", "growth", "kv_cache", "params"]
+__all__ += [
+    "activations",
+    "compare",
+    "crossover",
+    "decode_intensity",
+    "fit",
+    "flops",
+    "growth",
+    "kv_cache",
+    "params",
+]
 __all__ += ["plan", "roofline", "sweep", "train", "users", "vram", "what_fits"]
 
 
@@ -81,8 +118,11 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             from .api.arguments import function_like
 
             hint = function_like(name, __all__)
-            # of 'from attncalc import name' Python shows the message of an ImportError only, but tries a module first
-            is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist" and not find_spec(f"{__name__}.{name}")
+            # of 'from attncalc import name' Python shows the message of an ImportError only, but
+            # tries a module first
+            is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist" and not find_spec(
+                f"{__name__}.{name}"
+            )
             kind = ImportError if is_import else AttributeError
             raise kind(f"module 'attncalc' has no attribute '{name}'{hint and f'; use {hint}'}")
         from importlib import import_module

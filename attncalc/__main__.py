@@ -13,12 +13,14 @@ except BaseException:  # Ctrl-C: nothing else can end these imports
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    # Before anything is imported: an interrupted import is an error of another type, or Python's own traceback.
+    # Before anything is imported: an interrupted import is an error of another type, or Python's
+    # own traceback.
     ending = _default_signals()
     for number in ending:
         signal.signal(number, _leave_at_once)
-    # A command is too short for garbage collection to pay off. Without it, `kv --json` takes 100 ms of CPU time
-    # instead of 121: about 14 ms are saved here, and 7 by freezing, which spares a collection at exit.
+    # A command is too short for garbage collection to pay off. Without it, `kv --json` takes 100 ms
+    # of CPU time instead of 121: about 14 ms are saved here, and 7 by freezing, which spares a
+    # collection at exit.
     gc.disable()
     is_silent = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") != "0"
     if is_silent:  # torchrun started several processes, of which rank 0 prints for all
@@ -34,28 +36,37 @@ def main() -> None:
     for number in ending:
         signal.signal(number, _leave_at_once)
     if is_silent and code:
-        time.sleep(3)  # torchrun ends all ranks when one of them fails: rank 0 first prints the error
+        # torchrun ends all ranks when one of them fails: rank 0 first prints the error
+        time.sleep(3)
     gc.freeze()
     sys.exit(code)
 
 
 def _default_signals() -> list[int]:
-    """Return the signals that end the command: Ctrl-C, SIGTERM, and SIGHUP of a terminal that is closed.
+    """Return the signals that end the command: Ctrl-C, SIGTERM, and SIGHUP of a terminal that is
+    closed.
 
     A signal that is ignored, as SIGHUP under nohup, stays ignored.
     """
-    numbers = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]  # Windows has no SIGHUP
+    # Windows has no SIGHUP
+    numbers = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
     defaults = (signal.SIG_DFL, signal.default_int_handler)
-    return [number for number in numbers if number is not None and signal.getsignal(number) in defaults]
+    return [
+        number for number in numbers if number is not None and signal.getsignal(number) in defaults
+    ]
 
 
 def _leave_at_once(number: int, frame: object) -> None:
-    """End the process, which has nothing to clean up: no file is begun before a command runs, nor open after it."""
+    """End the process, which has nothing to clean up: no file is begun before a command runs, nor
+    open after it.
+    """
     os._exit(128 + number)  # as shells have it: 130 for Ctrl-C, 143 for SIGTERM
 
 
 def _clean_up_and_leave(number: int, frame: object) -> None:
-    """Raise an exception, so that no half-written file is left. By default SIGTERM would end the process at once."""
+    """Raise an exception, so that no half-written file is left. By default SIGTERM would end the
+    process at once.
+    """
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + number)

@@ -9,23 +9,35 @@ from typing import Any
 
 from .records import NamedTuple
 
+# The keys that a record of `verify --record` keeps of the facts below, in order. It has rows: an
+# object per row would make the file three times as long.
 COLUMNS = {
     "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),
     "reported": ("of", "name", "predicted", "measured", "unit"),
     "times": (
-        *("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
-        *("ms_min", "ms_p90"),
+        "of",
+        "phase",
+        "kernel",
+        "ms",
+        "flop",
+        "bytes",
+        "least_ms",
+        "flop_share",
+        "bytes_share",
+        "ms_min",
+        "ms_p90",
     ),
     "scaling": ("of", "kernel", "context", "ms", "flop", "peak", "peak_predicted"),
 }
-"""The keys that a record of `verify --record` keeps of the facts below, in order. It has rows: an object per row would
-make the file three times as long."""
 
 
 def _facts(record: object, *names: str) -> dict[str, Any]:
     """Return these attributes as plain data, with None for NaN."""
     values = {name: getattr(record, name) for name in names}
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in values.items()
+    }
 
 
 class Check(NamedTuple):
@@ -52,7 +64,9 @@ class Check(NamedTuple):
 
     @property
     def tolerance_used(self) -> float:
-        """The difference as a share of the tolerance: above 1 the two disagree; infinite for NaN."""
+        """The difference as a share of the tolerance: above 1 the two disagree; infinite for
+        NaN.
+        """
         if self.tolerance and self.difference == self.difference:
             return abs(self.difference) / self.tolerance
         return 0.0 if self.ok else math.inf
@@ -69,16 +83,20 @@ class Check(NamedTuple):
 
 
 def largest_difference(checks: Sequence[Check]) -> Check | None:
-    """Return the check of a predicted figure whose relative difference is the largest; None if all figures are equal.
+    """Return the check of a predicted figure whose relative difference is the largest; None if all
+    figures are equal.
 
-    Figures have a unit: parameters, bytes, FLOP. A numerical error is not a figure: its prediction is 0.
+    Figures have a unit: parameters, bytes, FLOP. A numerical error is not a figure: its prediction
+    is 0.
     """
     differing = [check for check in checks if check.unit and check.predicted and check.difference]
     return max(differing, key=lambda check: abs(check.relative_difference), default=None)
 
 
 class Reported(NamedTuple):
-    """A figure that was measured for information, such as a kernel's own workspace. It never counts as agreement."""
+    """A figure that was measured for information, such as a kernel's own workspace. It never counts
+    as agreement.
+    """
 
     section: str  # heading that it is listed under on screens
     name: str  # name in JSON
@@ -111,8 +129,10 @@ class Timing(NamedTuple):
     least_ms: float  # lower bound of the time, from the device's own matmul and copy
     ms_min: float  # the shortest measured time
     ms_p90: float  # the 90th percentile of the measured times: 9 of 10 are not longer
-    device_flop_per_s: float = math.inf  # FLOP per second of the device's own matmul, measured in the same run
-    device_bytes_per_s: float = math.inf  # bytes per second of the device's own copy or sum, measured in the same run
+    # FLOP per second of the device's own matmul, measured in the same run
+    device_flop_per_s: float = math.inf
+    # bytes per second of the device's own copy or sum, measured in the same run
+    device_bytes_per_s: float = math.inf
 
     def facts(self) -> dict[str, Any]:
         """Return the timing as plain data, for JSON."""
@@ -151,7 +171,8 @@ class VerifyResult(NamedTuple):
     # Notes that limit the whole answer: a shortened context, peak memory that was not measured
     limits: tuple[str, ...] = ()
     reported: tuple[Reported, ...] = ()  # figures that were measured for information
-    simulated: bool = False  # whether no device ran the layers: torch's fake tensors stood in for it
+    # whether no device ran the layers: torch's fake tensors stood in for it
+    simulated: bool = False
 
     @property
     def ok(self) -> bool:

@@ -5,6 +5,8 @@ from typing import Literal
 from .ggml import TYPES_BY_NAME
 from .records import NamedTuple
 
+# Bits of an element, by dtype in a safetensors header. Source: `Dtype` in tensor.rs of safetensors
+# 0.8.
 BITS = {
     "F64": 64,
     "F32": 32,
@@ -29,9 +31,8 @@ BITS = {
     "BOOL": 8,
     "C64": 64,
 }
-"""Bits of an element, by dtype in a safetensors header. Source: `Dtype` in tensor.rs of safetensors 0.8."""
+# The dtypes of weights that are not quantised, in which one element is one parameter.
 FLOATS = ("F32", "F16", "BF16")
-"""The dtypes of weights that are not quantised, in which one element is one parameter."""
 
 
 class StoredDtype(NamedTuple):
@@ -48,7 +49,9 @@ class StoredDtype(NamedTuple):
 
     @property
     def block(self) -> tuple[int, int] | None:
-        """Return the elements and bytes of a block of a GGUF file; None for a dtype without blocks."""
+        """Return the elements and bytes of a block of a GGUF file; None for a dtype without
+        blocks.
+        """
         ggml_type = TYPES_BY_NAME.get(self.name)
         return (ggml_type.block, ggml_type.size) if ggml_type and ggml_type.is_quantized else None
 
@@ -69,28 +72,42 @@ class StoredTensor(NamedTuple):
 
 
 class CheckpointWeights(NamedTuple):
-    """The contents of a model's safetensors or GGUF files, from their headers or only from an index."""
+    """The contents of a model's safetensors or GGUF files, from their headers or only from an
+    index.
+    """
 
     files: int  # how many files
     tensors: int  # how many tensors
-    # The part that each dtype has, the largest first; () if only the index exists, which has no dtypes
+    # The part that each dtype has, the largest first; () if only the index exists, which has no
+    # dtypes
     by_dtype: tuple[StoredDtype, ...]
     size: int  # bytes of all tensors, without headers
     kind: Literal["safetensors", "GGUF"] = "safetensors"  # the format of the files
-    contents: tuple[StoredTensor, ...] = ()  # the tensors of GGUF files, in order; () for other files
-    # The type of a GGUF file that was not read, but computed from the model: 'q4_k_m'; '' for real files
+    # the tensors of GGUF files, in order; () for other files
+    contents: tuple[StoredTensor, ...] = ()
+    # The type of a GGUF file that was not read, but computed from the model: 'q4_k_m'; '' for real
+    # files
     file_type: str = ""
-    predicting: int = 0  # the bytes among them of layers for multi-token prediction; 0 if only the index exists
+    # the bytes among them of layers for multi-token prediction; 0 if only the index exists
+    predicting: int = 0
 
     @property
     def blocks(self) -> int | None:
-        """Return the blocks of GGUF files, with those of multi-token prediction; None for other files."""
-        numbers = [int(tensor.name.split(".")[1]) for tensor in self.contents if tensor.name.startswith("blk.")]
+        """Return the blocks of GGUF files, with those of multi-token prediction; None for other
+        files.
+        """
+        numbers = [
+            int(tensor.name.split(".")[1])
+            for tensor in self.contents
+            if tensor.name.startswith("blk.")
+        ]
         return max(numbers) + 1 if numbers else None
 
     @property
     def parameters(self) -> int | None:
-        """Return the number of parameters, or None if dtypes are unknown or quantised formats pack elements."""
+        """Return the number of parameters, or None if dtypes are unknown or quantised formats pack
+        elements.
+        """
         if self.kind == "GGUF":
             return sum(stored.elements for stored in self.by_dtype)
         if not self.by_dtype or any(stored.name not in FLOATS for stored in self.by_dtype):

@@ -1,4 +1,6 @@
-"""The exceptions that reach a user: AttncalcError, and its subclasses for a library that must tell them apart."""
+"""The exceptions that reach a user: AttncalcError, and its subclasses for a library that must tell
+them apart.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -11,7 +13,8 @@ class AttncalcError(Exception):
         tip: what to do about it, in one line.
         code: the exit code; 2 for a wrong input.
         further: other mistakes of the same file.
-        printed: the message and the tip of the command line, if those of a call in Python name arguments instead.
+        printed: the message and the tip of the command line, if those of a call in Python name
+            arguments instead.
     """
 
     code = 2
@@ -29,7 +32,9 @@ class AttncalcError(Exception):
 
 
 class BadValueError(AttncalcError):
-    """A value that an argument or an option cannot have: a number, a size, a dtype, a name of a GPU or an engine."""
+    """A value that an argument or an option cannot have: a number, a size, a dtype, a name of a GPU
+    or an engine.
+    """
 
 
 class NoSuchModelError(AttncalcError):
@@ -64,8 +69,9 @@ def is_valid(parse: Callable[..., object], *values: object) -> bool:
     return True
 
 
+# Characters of a word that is compared with names: no name is near a longer one, and a comparison
+# takes long.
 _LONGEST_WORD = 300
-"""Characters of a word that is compared with names: no name is near a longer one, and a comparison takes long."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -75,10 +81,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     import difflib  # imported here, so that only a wrong word pays for it
 
     word, names = word.lower(), sorted(known, key=lambda name: (not name.endswith("_total"), name))
-    whole = [name for name in names if name.startswith(f"{word}_")]  # 'flops' is flops_total, and not flops_mlp
-    whole += [name for name in names if sorted(name.split("_")) == sorted(word.split("_"))]  # decode_flops
-    numbers = [name for name in names if [*filter(str.isdigit, name)] == [*filter(str.isdigit, word)]]
-    near = (difflib.get_close_matches(word, some, n=1, cutoff=0.6) for some in (numbers, names))  # flash3: flash_attn3
+    # 'flops' is flops_total, and not flops_mlp
+    whole = [name for name in names if name.startswith(f"{word}_")]
+    # decode_flops
+    whole += [name for name in names if sorted(name.split("_")) == sorted(word.split("_"))]
+    numbers = [
+        name for name in names if [*filter(str.isdigit, name)] == [*filter(str.isdigit, word)]
+    ]
+    # flash3: flash_attn3
+    near = (difflib.get_close_matches(word, some, n=1, cutoff=0.6) for some in (numbers, names))
     close = next(filter(None, (whole, *near)), None)
     return f"did you mean '{close[0]}'? " if close else ""
 

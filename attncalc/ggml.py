@@ -1,6 +1,7 @@
 """The types of ggml's tensors: how many elements share a block, and its bytes.
 
-Source: `enum ggml_type` in ggml/include/ggml.h, and the blocks in ggml/src/ggml-common.h of llama.cpp.
+Source: `enum ggml_type` in ggml/include/ggml.h, and the blocks in ggml/src/ggml-common.h of
+llama.cpp.
 """
 
 import math
@@ -25,8 +26,9 @@ class GgmlType(NamedTuple):
         return self.block > 1
 
 
+# Elements of a super-block (QK_K).
 _QK = 256
-"""Elements of a super-block (QK_K)."""
+# The types by their numbers. Numbers that are left out were removed from GGUF.
 GGML_TYPES = {
     ggml_type.number: ggml_type
     for ggml_type in (
@@ -67,17 +69,27 @@ GGML_TYPES = {
         GgmlType(42, "Q2_0", 64, 2 + 16),
     )
 }
-"""The types by their numbers. Numbers that are left out were removed from GGUF."""
 TYPES_BY_NAME = {ggml_type.name: ggml_type for ggml_type in GGML_TYPES.values()}
+# The types of whole files that are not quantized, as dtypes.
 WIDE_TYPES = ("bf16", "fp16", "fp32")
-"""The types of whole files that are not quantized, as dtypes."""
+# {a type of whole files, as llama-quantize names it: the type of most of its tensors}.
 FILE_TYPES = {
-    **{name.lower(): name for name in ("Q8_0", "Q6_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_XS", "Q2_K")},
-    **{f"q{bits}_k_{size}": f"Q{bits}_K" for bits in (5, 4, 3) for size in "lms" if bits == 3 or size != "l"},
-    **{name.lower(): name for name in ("IQ4_NL", "IQ3_S", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")},
+    **{
+        name.lower(): name
+        for name in ("Q8_0", "Q6_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_XS", "Q2_K")
+    },
+    **{
+        f"q{bits}_k_{size}": f"Q{bits}_K"
+        for bits in (5, 4, 3)
+        for size in "lms"
+        if bits == 3 or size != "l"
+    },
+    **{
+        name.lower(): name
+        for name in ("IQ4_NL", "IQ3_S", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")
+    },
     "iq3_m": "IQ3_S",
     "iq3_xs": "IQ3_S",
     "iq2_m": "IQ2_S",
     "iq2_s": "IQ2_XS",
 }
-"""{a type of whole files, as llama-quantize names it: the type of most of its tensors}."""

@@ -11,14 +11,15 @@ from .records import dataclass
 
 @dataclass(frozen=True)
 class Mlp:
-    """An up and a down projection of width d_ff, and a third projection if it is gated (SwiGLU, GeGLU).
+    """An up and a down projection of width d_ff, and a third projection if it is gated (SwiGLU,
+    GeGLU).
 
-    With n_experts it is a mixture of experts: a router, n_experts such MLPs of which a token uses n_experts_per_token,
-    and n_shared_experts that every token uses. `router_bias` adds one value per expert: a bias, or DeepSeek's score
-    correction.
+    With n_experts it is a mixture of experts: a router, n_experts such MLPs of which a token uses
+    n_experts_per_token, and n_shared_experts that every token uses. `router_bias` adds one value
+    per expert: a bias, or DeepSeek's score correction.
 
-    Source: Shazeer 2020, arXiv:2002.05202 (gated); Jiang et al. 2024, arXiv:2401.04088 (mixture); Dai et al. 2024,
-    arXiv:2401.06066 (shared experts).
+    Source: Shazeer 2020, arXiv:2002.05202 (gated); Jiang et al. 2024, arXiv:2401.04088 (mixture);
+    Dai et al. 2024, arXiv:2401.06066 (shared experts).
     """
 
     d_ff: int = documented("width of the MLP, or of one expert")
@@ -30,14 +31,21 @@ class Mlp:
     d_ff_shared: int | None = documented(
         "width of the shared experts together", left_out="n_shared_experts * d_ff", default=None
     )
-    d_router: int | None = documented("width of the router's input", left_out="d_model", default=None)
-    d_latent: int | None = documented("width of the routed experts' input and output", left_out="d_model", default=None)
+    d_router: int | None = documented(
+        "width of the router's input", left_out="d_model", default=None
+    )
+    d_latent: int | None = documented(
+        "width of the routed experts' input and output", left_out="d_model", default=None
+    )
     router_bias: bool = False
 
-    ranks = 1  # data-parallel ranks whose tokens pass the experts, or a dense MLP: see engines/expert_parallel.py
+    # data-parallel ranks whose tokens pass the experts, or a dense MLP: see
+    # engines/expert_parallel.py
+    ranks = 1
     devices = 1  # devices that divide the experts, each of which has whole ones
     shared_ranks = 1  # data-parallel ranks whose tokens pass the shared experts
-    shared_copies = 1  # tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens
+    # tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens
+    shared_copies = 1
 
     @property
     def n_routed(self) -> int:
@@ -46,10 +54,17 @@ class Mlp:
 
     def __post_init__(self) -> None:
         if (self.n_experts is None) != (self.n_experts_per_token is None):
-            raise AttncalcError("n_experts and n_experts_per_token must be given together", "give both, or neither")
-        if self.n_experts and self.n_experts_per_token and self.n_experts_per_token > self.n_experts:
             raise AttncalcError(
-                f"n_experts_per_token: {self.n_experts_per_token} is more than the {self.n_experts} experts",
+                "n_experts and n_experts_per_token must be given together", "give both, or neither"
+            )
+        if (
+            self.n_experts
+            and self.n_experts_per_token
+            and self.n_experts_per_token > self.n_experts
+        ):
+            raise AttncalcError(
+                f"n_experts_per_token: {self.n_experts_per_token} is more than the "
+                f"{self.n_experts} experts",
                 f"give at most {self.n_experts}",
             )
 
@@ -84,7 +99,11 @@ class Mlp:
     @property
     def experts_used(self) -> int:
         """Return the experts that a token uses; 1 for a dense MLP."""
-        return 1 if self.n_experts_per_token is None else self.n_experts_per_token + (self.n_shared_experts or 0)
+        return (
+            1
+            if self.n_experts_per_token is None
+            else self.n_experts_per_token + (self.n_shared_experts or 0)
+        )
 
     @property
     def headline(self) -> str:
@@ -96,11 +115,15 @@ class Mlp:
         return f"{self.n_experts} experts of {self.d_ff:,}, {self.n_experts_per_token}{shared} used"
 
     def shard(self, tp: int) -> "Mlp":
-        """Return the part on one of `tp` devices: every expert's width is split, the router is replicated.
+        """Return the part on one of `tp` devices: every expert's width is split, the router is
+        replicated.
 
         Raises AttncalcError if `tp` does not divide a width.
         """
-        d_ff, shared = tp_share(self.d_ff, tp, f"the width of the MLP, {self.d_ff}"), self.d_ff_shared
+        d_ff, shared = (
+            tp_share(self.d_ff, tp, f"the width of the MLP, {self.d_ff}"),
+            self.d_ff_shared,
+        )
         if shared:
             shared = tp_share(shared, tp, f"the width of the shared experts, {shared}")
         return dataclasses.replace(self, d_ff=d_ff, d_ff_shared=shared)

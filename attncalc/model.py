@@ -1,7 +1,7 @@
 """A model as a list of layer groups: the input of the cost functions.
 
-A `ModelSpec` knows no file format and no model family. The time to compute a cost grows with the number of distinct
-groups, not with the number of layers.
+A `ModelSpec` knows no file format and no model family. The time to compute a cost grows with the
+number of distinct groups, not with the number of layers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _GAIN_AND_BIAS = Constant(2, "vectors of a LayerNorm: gain and bias")
 _TABLE_DTYPES = ("BF16", "F16", "F32", "F8_E4M3")
+# Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in
+# irregular order would take `fit` longer than a user waits.
 MAX_LAYERS = 2_000
-"""Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in irregular order would
-take `fit` longer than a user waits."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Layers:
         norms: norms of a layer.
         shares_weights: the weights are those of layers that are counted elsewhere (ALBERT, Zamba).
         extra: further tensors of a layer; a matrix with `applied_to` multiplies every token.
-        lookups: tables of which a token reads a few rows, which are the columns here. Tensor parallelism divides them.
+        lookups: tables of which a token reads a few rows, which are the columns here. Tensor
+            parallelism divides them.
         convolutions: what further convolutions cache. Tensor parallelism does not divide them.
     """
 
@@ -65,7 +66,10 @@ class Layers:
 
     def cache(self) -> tuple[CacheSpec, ...]:
         """Return what one layer caches for later tokens."""
-        return (*(spec for attention in self.attentions for spec in attention.cache()), *self.convolutions)
+        return (
+            *(spec for attention in self.attentions for spec in attention.cache()),
+            *self.convolutions,
+        )
 
     def matrices_by_role(self, d_model: int, d_source: int) -> Iterator[tuple[Role, int, Matrix]]:
         """Yield (role, copies, matrix) of one layer's matrices that a quantization may cover.
@@ -73,10 +77,14 @@ class Layers:
         Norms and biases are not among them. The encoder's output is `d_source` wide.
         """
         mixer: Role = "attention" if self.attention.widths().n_heads else "linear"
-        yield from ((mixer, 1, m) for m in self.attention.matrices(d_model, d_model) if m.applied_to)
+        yield from (
+            (mixer, 1, m) for m in self.attention.matrices(d_model, d_model) if m.applied_to
+        )
         yield from (("lookup", 1, m) for m in self.lookups)
         if self.cross:
-            yield from (("cross", 1, m) for m in self.cross.matrices(d_model, d_source) if m.applied_to)
+            yield from (
+                ("cross", 1, m) for m in self.cross.matrices(d_model, d_source) if m.applied_to
+            )
         if self.mlp is None:
             return
         if self.mlp.n_experts is None:
@@ -84,12 +92,16 @@ class Layers:
             return
         yield from (("experts", self.mlp.n_experts, m) for m in self.mlp.expert(d_model))
         if self.mlp.n_shared_experts:
-            yield from (("shared_experts", self.mlp.n_shared_experts, m) for m in self.mlp.expert(d_model))
+            yield from (
+                ("shared_experts", self.mlp.n_shared_experts, m) for m in self.mlp.expert(d_model)
+            )
         yield from (("shared_experts", 1, m) for m in self.mlp.shared(d_model))
         yield from (("router", 1, m) for m in self.mlp.router(d_model))
 
     def with_variant(self, variant: Variant) -> Layers:
-        """Return the layers with another kind of attention. Raises AttncalcError if the heads do not allow it."""
+        """Return the layers with another kind of attention. Raises AttncalcError if the heads do
+        not allow it.
+        """
         cross = variant.apply(self.cross) if self.cross else None
         return dataclasses.replace(self, attention=variant.apply(self.attention), cross=cross)
 
@@ -98,7 +110,9 @@ class Layers:
         return dataclasses.replace(self, attention=self.attention.with_span(FULL))
 
     def shard(self, tp: int) -> Layers:
-        """Return the part on one of `tp` devices. Raises AttncalcError if something does not divide."""
+        """Return the part on one of `tp` devices. Raises AttncalcError if something does not
+        divide.
+        """
         return dataclasses.replace(
             self,
             attention=self.attention.shard(tp),
@@ -117,7 +131,8 @@ class Stack:
         layers: the layer groups, in order.
         d_model: width of the model.
         norm: the kind of norm.
-        input: the tokens that the stack runs over: the target's, or the source's for the encoder of an encoder-decoder.
+        input: the tokens that the stack runs over: the target's, or the source's for the encoder of
+            an encoder-decoder.
         mask: the keys that a query can see.
         learned_positions: rows of a learned (or stored) position table.
         relative_position_buckets: rows of T5's table, which is n_heads wide.
@@ -133,19 +148,24 @@ class Stack:
     input: Literal["target", "source"] = "target"
     mask: Mask = CAUSAL
     learned_positions: int | None = documented("learned positions", default=None)
-    relative_position_buckets: int | None = documented("buckets of T5's relative positions", default=None)
+    relative_position_buckets: int | None = documented(
+        "buckets of T5's relative positions", default=None
+    )
     embedding_norm: bool = False
     final_norm: bool = True
     max_context: int | None = None
 
     @property
     def norm_vectors(self) -> int:
-        """Return how many vectors of d_model elements a norm has: a gain, and for LayerNorm a bias."""
+        """Return how many vectors of d_model elements a norm has: a gain, and for LayerNorm a
+        bias.
+        """
         return _GAIN_AND_BIAS if self.norm == "layernorm" else 1
 
     @property
     def leading(self) -> Attention:
-        """Return the attention of the first layer with an attention kernel, or of the first layer if none has one.
+        """Return the attention of the first layer with an attention kernel, or of the first layer
+        if none has one.
 
         Screens with one line per model describe the stack by it.
         """
@@ -158,7 +178,9 @@ class Stack:
         return sum(int(group.count) for group in self.layers)
 
     def distinct(self) -> tuple[Layers, ...]:
-        """Return one group per distinct layer, in order of appearance, with the count of all equal layers."""
+        """Return one group per distinct layer, in order of appearance, with the count of all equal
+        layers.
+        """
         return self._distinct
 
     @cached_property
@@ -167,11 +189,15 @@ class Stack:
         for group in self.layers:
             one_layer = group if group.count == 1 else dataclasses.replace(group, count=1)
             counts[one_layer] = counts.get(one_layer, 0) + group.count
-        return tuple(group if n == 1 else dataclasses.replace(group, count=n) for group, n in counts.items())
+        return tuple(
+            group if n == 1 else dataclasses.replace(group, count=n) for group, n in counts.items()
+        )
 
     @property
     def has_cache(self) -> bool:
-        """Return whether later tokens need a cache: an encoder sees all its tokens in one pass and needs none."""
+        """Return whether later tokens need a cache: an encoder sees all its tokens in one pass and
+        needs none.
+        """
         return self.mask.kind != "bidirectional"
 
     def runs(self, workload: Workload) -> tuple[Run, ...]:
@@ -190,7 +216,8 @@ class Head(NamedTuple):
         kind: 'lm' (d_model x vocab_size) or 'pooler' (d_model x d_model).
         tied: an lm head that uses the embedding's matrix and adds no parameters.
         bias: an lm head with a bias.
-        ranks: data-parallel ranks of attention that divide an lm head of its own, beside tensor parallelism (SGLang).
+        ranks: data-parallel ranks of attention that divide an lm head of its own, beside tensor
+            parallelism (SGLang).
     """
 
     kind: Literal["lm", "pooler"]
@@ -200,13 +227,17 @@ class Head(NamedTuple):
 
 
 class TowerItem(NamedTuple):
-    """The largest image, video or sound that a tower encodes, whose memory vLLM measures when it starts."""
+    """The largest image, video or sound that a tower encodes, whose memory vLLM measures when it
+    starts.
+    """
 
     tokens: int  # the language model's tokens of one item
     positions: int  # the tower's patches or frames of one item
     values: int  # values of one position in the tower's input: 3 x 14 x 14 pixels
     d_model: int  # width of the tower
-    d_inside: int  # elements per position of the largest tensors inside one of its layers: of attention, or of the MLP
+    # elements per position of the largest tensors inside one of its layers: of attention, or of the
+    # MLP
+    d_inside: int
     d_output: int  # elements of the output per token of the language model
     repeats: int = 1  # how many times as large as this a video may be; the context limits it
 
@@ -215,12 +246,15 @@ class TowerAttention(NamedTuple):
     """How tensor parallelism divides a tower's attention: by its heads."""
 
     heads: int  # attention heads of a layer
-    # Parameters that every device has whole if the devices do not divide the heads. 0 if the engine does not start then
+    # Parameters that every device has whole if the devices do not divide the heads. 0 if the engine
+    # does not start then
     whole: int = 0
 
 
 class Tower(NamedTuple):
-    """A vision or audio tower with its projector, which serving engines load with the language model."""
+    """A vision or audio tower with its projector, which serving engines load with the language
+    model.
+    """
 
     name: str  # 'vision'
     params: int  # its parameters
@@ -230,12 +264,16 @@ class Tower(NamedTuple):
     attention: TowerAttention | None = None
 
     def has_whole_heads(self, tp: int) -> bool:
-        """Return whether each of `tp` devices has the same number of the tower's heads, as far as is known."""
+        """Return whether each of `tp` devices has the same number of the tower's heads, as far as
+        is known.
+        """
         return self.attention is None or self.attention.heads % tp == 0
 
     @property
     def size_of_layers(self) -> int:
-        """12 x layers x width^2, about the parameters of its layers. The layers follow from what tp divides of them."""
+        """12 x layers x width^2, about the parameters of its layers. The layers follow from what tp
+        divides of them.
+        """
         if not self.item or not self.item.d_model:
             return self.split or self.params
         d_model = self.item.d_model
@@ -245,7 +283,8 @@ class Tower(NamedTuple):
     def split_by(self, tp: int, *, pads_heads: bool = False) -> tuple[int, int]:
         """Return the parameters that `tp` devices divide, and those that each of them has.
 
-        4 devices do not divide InternViT's 25 heads: they divide 28 heads, of which 3 are padding, or none.
+        4 devices do not divide InternViT's 25 heads: they divide 28 heads, of which 3 are padding,
+        or none.
         """
         whole = self.params - self.split
         if self.attention is None or self.has_whole_heads(tp):
@@ -284,9 +323,11 @@ class ModelSpec(Keeper):
         tp: tensor-parallel devices that hold the model; figures are those of one device.
         stored: the contents of its files, for all devices together; None if no files were read.
         model_type: `model_type` of its config.json, by which some engines decide; None if unknown.
-        weights_dtype: dtype of the matrices of attention and MLPs in its files, if it is not `dtype`.
+        weights_dtype: dtype of the matrices of attention and MLPs in its files, if it is not
+            `dtype`.
         experts_dtype: dtype of the routed experts in its files, if only they have another one.
-        quantization: how its files store quantized matrices; None if they have none, or only a dtype is known.
+        quantization: how its files store quantized matrices; None if they have none, or only a
+            dtype is known.
         unread_quantization: a quantization of its files that attncalc cannot read; '' for none.
         kv_dtype: dtype of the cache that its quantization asks for.
         towers: vision and audio towers, which no cost of the language model includes.
@@ -342,13 +383,20 @@ class ModelSpec(Keeper):
             **({"tensor-parallel devices": count(self.tp)} if self.tp > 1 else {}),
             **({"assumed": self.assumed} if self.assumed else {}),
         }
-        cells = "".join(f'<tr><th scope="row">{name}</th><td>{escape(text)}</td></tr>' for name, text in rows.items())
+        cells = "".join(
+            f'<tr><th scope="row">{name}</th><td>{escape(text)}</td></tr>'
+            for name, text in rows.items()
+        )
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"<div><p><strong>{escape(self.title)}</strong></p><table>{cells}</table>{notes}</div>"
+        return (
+            f"<div><p><strong>{escape(self.title)}</strong></p><table>{cells}</table>{notes}</div>"
+        )
 
     @property
     def main(self) -> Stack:
-        """Return the stack that reads the target's tokens: the decoder, or the encoder of an encoder-only model."""
+        """Return the stack that reads the target's tokens: the decoder, or the encoder of an
+        encoder-only model.
+        """
         return self.stacks[-1]
 
     @property
@@ -380,7 +428,9 @@ class ModelSpec(Keeper):
 
     @property
     def headline(self) -> str:
-        """Return its attention in words: 'grouped-query attention, 64 query and 8 KV heads x 128, 80 layers'."""
+        """Return its attention in words: 'grouped-query attention, 64 query and 8 KV heads x 128,
+        80 layers'.
+        """
         kinds = " and ".join(dict.fromkeys(group.attention.headline for group in self.main.layers))
         layers = plural(self.main.n_layers, "layer")
         if self.encoder:
@@ -394,15 +444,19 @@ class ModelSpec(Keeper):
                 yield stack, layers
 
     def symbolic(self, *, gathered: bool = True) -> ModelSpec:
-        """Return one device's part with every number as a symbol, from which costs get their formulas.
+        """Return one device's part with every number as a symbol, from which costs get their
+        formulas.
 
-        With `gathered`, equal layers are gathered in one group; otherwise all groups stay in the model's order.
+        With `gathered`, equal layers are gathered in one group; otherwise all groups stay in the
+        model's order.
         """
         return self._gathered_symbols if gathered else self._as_symbols(self.stacks)
 
     @cached_property  # one `attncalc fit` asks for it 50 times
     def _gathered_symbols(self) -> ModelSpec:
-        return self._as_symbols(tuple(dataclasses.replace(stack, layers=stack.distinct()) for stack in self.stacks))
+        return self._as_symbols(
+            tuple(dataclasses.replace(stack, layers=stack.distinct()) for stack in self.stacks)
+        )
 
     def _as_symbols(self, stacks: tuple[Stack, ...]) -> ModelSpec:
         """Return one device's part, with these stacks, as symbols."""
@@ -420,7 +474,9 @@ class ModelSpec(Keeper):
         return self._split(self.tp)
 
     def shard(self, tp: int) -> ModelSpec:
-        """Return the model on `tp` tensor-parallel devices. Raises AttncalcError if something does not divide."""
+        """Return the model on `tp` tensor-parallel devices. Raises AttncalcError if something does
+        not divide.
+        """
 
         def sharded() -> ModelSpec:
             part = self if tp == self.tp else dataclasses.replace(self, tp=tp)
@@ -437,26 +493,38 @@ class ModelSpec(Keeper):
 
     def _map_layers(self, change: Callable[[Layers], Layers]) -> ModelSpec:
         """Return the model with `change` applied to every layer group."""
-        stacks = (dataclasses.replace(stack, layers=tuple(map(change, stack.layers))) for stack in self.stacks)
+        stacks = (
+            dataclasses.replace(stack, layers=tuple(map(change, stack.layers)))
+            for stack in self.stacks
+        )
         return dataclasses.replace(self, stacks=tuple(stacks))
 
     def with_attention(self, text: str) -> ModelSpec:
-        """Return the model with 'mha', 'mqa', 'gqa:N' (KV heads), 'mla:R' (kv_lora_rank R) or 'linear' attention.
+        """Return the model with 'mha', 'mqa', 'gqa:N' (KV heads), 'mla:R' (kv_lora_rank R) or
+        'linear' attention.
 
-        Raises AttncalcError for another text, a number that the heads do not allow, or a model without KV heads.
+        Raises AttncalcError for another text, a number that the heads do not allow, or a model
+        without KV heads.
         """
         variant = Variant.parse(text)
-        kinds = [kind for stack in self.stacks for group in stack.layers for kind in group.attentions]
+        kinds = [
+            kind for stack in self.stacks for group in stack.layers for kind in group.attentions
+        ]
         if not any(variant.applies_to(kind) for kind in kinds):
             raise AttncalcError(
-                f"--attention {truncate(text)}: {kinds[0].label} has no KV heads to exchange", "leave out --attention"
+                f"--attention {truncate(text)}: {kinds[0].label} has no KV heads to exchange",
+                "leave out --attention",
             )
         notes = (*self.notes, *self.notes_of(variant))
         return dataclasses.replace(self.with_variant(variant), notes=notes, stored=None)
 
     def notes_of(self, variant: Variant) -> list[str]:
-        """Return a note on what has to be assumed to make this model's attention a variant, if anything has."""
-        kinds = [kind for stack in self.stacks for group in stack.layers for kind in group.attentions]
+        """Return a note on what has to be assumed to make this model's attention a variant, if
+        anything has.
+        """
+        kinds = [
+            kind for stack in self.stacks for group in stack.layers for kind in group.attentions
+        ]
         assumptions = dict.fromkeys(text for text in map(variant.assumption, kinds) if text)
         return [f"As {variant.title}: {'; '.join(assumptions)}."] if assumptions else []
 
@@ -469,18 +537,30 @@ class ModelSpec(Keeper):
         return self._map_layers(Layers.with_full_attention)
 
     def without_lookups(self) -> ModelSpec:
-        """Return the model without lookup tables, with a note. Files have them in the one float that is large enough.
+        """Return the model without lookup tables, with a note. Files have them in the one float
+        that is large enough.
 
         Raises AttncalcError if it has some, and only an index of its files was read.
         """
-        tables = sum(int(layers.count * m.params) for _, layers in self.groups() for m in layers.lookups)
+        tables = sum(
+            int(layers.count * m.params) for _, layers in self.groups() for m in layers.lookups
+        )
         if not tables:
             return self
-        stored, note = self.stored, f"Lookup tables of {tables / 10**9:.1f} billion parameters are in host memory."
+        stored, note = (
+            self.stored,
+            f"Lookup tables of {tables / 10**9:.1f} billion parameters are in host memory.",
+        )
         if stored is not None:
-            bits = [of.bits for of in stored.by_dtype if of.name in _TABLE_DTYPES and of.elements >= tables]
+            bits = [
+                of.bits
+                for of in stored.by_dtype
+                if of.name in _TABLE_DTYPES and of.elements >= tables
+            ]
             if not bits:
-                raise AttncalcError("the sizes of lookup tables are not known from files", "name its config.json")
+                raise AttncalcError(
+                    "the sizes of lookup tables are not known from files", "name its config.json"
+                )
             stored = stored._replace(size=stored.size - tables * min(bits) // 8)
         model = self._map_layers(lambda group: dataclasses.replace(group, lookups=()))
         return dataclasses.replace(model, stored=stored, notes=(*self.notes, note))

@@ -1,15 +1,15 @@
 """An exact number that carries its formula.
 
-A `Quantity` is an int. Arithmetic on it gives a Quantity whose formula is built by the same operations as its value, so
-the two cannot disagree:
+A `Quantity` is an int. Arithmetic on it gives a Quantity whose formula is built by the same
+operations as its value, so the two cannot disagree:
 
 >>> layers, width = symbol("L", 80, "layers"), symbol("d_head", 128, "width of a head")
 >>> kv = layers * 2 * width
 >>> kv, kv.formula.text, kv.formula.substituted
 (20480, 'L * 2 * d_head', '80 * 2 * 128')
 
-Cost functions are written for plain ints and work on Quantities too. Only division, `min` and `max` need the functions
-of this module, since Python's own would lose the formula or the exactness.
+Cost functions are written for plain ints and work on Quantities too. Only division, `min` and `max`
+need the functions of this module, since Python's own would lose the formula or the exactness.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from typing import Any, ClassVar, TypeVar
 from .records import NamedTuple
 
 Spec = TypeVar("Spec")
+# JSON Schema of a size: a whole number that every JSON reader represents exactly.
 COUNT: Mapping[str, Any] = MappingProxyType({"type": "integer", "minimum": 1, "maximum": 10**15})
-"""JSON Schema of a size: a whole number that every JSON reader represents exactly."""
 
 _ATOM, _PRODUCT, _SUM = 3, 2, 1
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT}
-# `a + (b - c)` and `a * (b * c)` mean the same without parentheses; other right operands need theirs.
+# `a + (b - c)` and `a * (b * c)` mean the same without parentheses; other right operands need
+# theirs.
 _ASSOCIATIVE = {"+": ("+", "-"), "*": ("*",)}
 
 
@@ -40,20 +41,22 @@ class Symbol(NamedTuple):
     meaning: str  # what it counts, in words: 'layers'
 
 
+# A piece of a formula, with symbols and with numbers: (Symbol L, '80') for a symbol, ('+', '+') for
+# an operator.
 Token = tuple[Symbol | str, str]
-"""A piece of a formula, with symbols and with numbers: (Symbol L, '80') for a symbol, ('+', '+') for an operator."""
 
 
 class Constant(int):
     """A number in a formula that needs an explanation: Constant(2, "tensors: keys and values").
 
-    With plain ints it computes at their speed, and gives plain ints. Quantity derives from it so that Python asks the
-    Quantity first in `constant * quantity`.
+    With plain ints it computes at their speed, and gives plain ints. Quantity derives from it so
+    that Python asks the Quantity first in `constant * quantity`.
     """
 
     meaning: str  # what it counts, in words
 
-    def __new__(cls, value: int, meaning: str = "") -> Constant:  # copies and pickles pass only the value
+    # copies and pickles pass only the value
+    def __new__(cls, value: int, meaning: str = "") -> Constant:
         self = super().__new__(cls, value)
         self.meaning = meaning
         return self
@@ -73,8 +76,9 @@ class _Explained(str):
 class Formula(NamedTuple):
     """A formula as tokens, and the operator that is applied last.
 
-    One formula may hold several symbols of one name, for example the L of 6 attention layers and the L of 10
-    recurrent layers. They are printed as L_1 and L_2, in order of appearance, so that no formula is ambiguous.
+    One formula may hold several symbols of one name, for example the L of 6 attention layers and
+    the L of 10 recurrent layers. They are printed as L_1 and L_2, in order of appearance, so that
+    no formula is ambiguous.
     """
 
     tokens: tuple[Token, ...]  # the formula's pieces, in order
@@ -112,7 +116,9 @@ class Formula(NamedTuple):
     @property
     def constants(self) -> tuple[tuple[str, str], ...]:
         """Return (number, meaning) of the constants in order of appearance."""
-        found = ((str(token), token.meaning) for token, _ in self.tokens if isinstance(token, _Explained))
+        found = (
+            (str(token), token.meaning) for token, _ in self.tokens if isinstance(token, _Explained)
+        )
         return tuple(dict.fromkeys(found))
 
     @property
@@ -121,9 +127,11 @@ class Formula(NamedTuple):
 
     @property
     def cells(self) -> list[tuple[str, str, str]]:
-        """Return what is printed: each token's two texts, with parentheses and commas joined to their neighbours.
+        """Return what is printed: each token's two texts, with parentheses and commas joined to
+        their neighbours.
 
-        The third text is the meaning of the symbol or constant; '' for an operator and another number.
+        The third text is the meaning of the symbol or constant; '' for an operator and another
+        number.
         """
         names = self.names
         cells: list[tuple[str, str, str]] = []
@@ -135,7 +143,9 @@ class Formula(NamedTuple):
             elif text in (")", ","):
                 cells[-1] = (cells[-1][0] + text, cells[-1][1] + text, cells[-1][2])
             else:
-                cells.append((opening + text, opening + (number or text), getattr(token, "meaning", "")))
+                cells.append(
+                    (opening + text, opening + (number or text), getattr(token, "meaning", ""))
+                )
                 opening = ""
         return cells
 
@@ -150,7 +160,9 @@ class Formula(NamedTuple):
         return " ".join(number for _, number, _ in self.cells)
 
     def as_operand_of(self, operator: str, right: bool = False) -> tuple[Token, ...]:
-        """Return the tokens as the left (or right) operand of `operator`, in parentheses if they need them."""
+        """Return the tokens as the left (or right) operand of `operator`, in parentheses if they
+        need them.
+        """
         if not self.operator:
             return self.tokens
         inner, outer = _PRECEDENCE[self.operator], _PRECEDENCE[operator]
@@ -159,8 +171,8 @@ class Formula(NamedTuple):
         return self.tokens if unambiguous else (("(", "("), *self.tokens, (")", ")"))
 
 
+# A function that returns a formula, and its arguments.
 Unbuilt = tuple[Any, ...]
-"""A function that returns a formula, and its arguments."""
 
 
 def formula_of(value: int) -> Formula:
@@ -173,8 +185,13 @@ def formula_of(value: int) -> Formula:
 
 def _operation(operator: str, left: int, right: int) -> Formula:
     a, b = formula_of(left), formula_of(right)
-    rounds = operator == "*" and a.operator in ("//", "%")  # a * (b // c) needs its parentheses, a * b does not
-    tokens = (*a.as_operand_of(operator), (operator, operator), *b.as_operand_of(operator, right=True))
+    # a * (b // c) needs its parentheses, a * b does not
+    rounds = operator == "*" and a.operator in ("//", "%")
+    tokens = (
+        *a.as_operand_of(operator),
+        (operator, operator),
+        *b.as_operand_of(operator, right=True),
+    )
     return Formula(tokens, a.operator if rounds else operator)
 
 
@@ -185,7 +202,9 @@ def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
         formula = formula_of(argument)
         if i:
             tokens.append((joined_by, joined_by))
-        tokens += formula.tokens if joined_by == "," else formula.as_operand_of(joined_by, right=i > 0)
+        tokens += (
+            formula.tokens if joined_by == "," else formula.as_operand_of(joined_by, right=i > 0)
+        )
     return Formula((*tokens, (")", ")")))
 
 
@@ -193,7 +212,8 @@ class Quantity(Constant):
     """An int with its formula. It is made for whole numbers that are not negative.
 
     Attributes:
-        is_traced: whether it is a `Traced` (tracing.py), which records how it is computed in place of a formula.
+        is_traced: whether it is a `Traced` (tracing.py), which records how it is computed in place
+            of a formula.
     """
 
     is_traced: ClassVar[bool] = False
@@ -210,13 +230,19 @@ class Quantity(Constant):
 
     @property
     def formula(self) -> Formula:
-        """The formula. It is built when it is first read, since most numbers of a search are never shown."""
+        """The formula. It is built when it is first read, since most numbers of a search are never
+        shown.
+        """
         pending = [self]
         while pending:  # and not a recursion: a number may have thousands of operations
             last = pending[-1]
             if not isinstance(last._formula, Formula):
                 build, *operands = last._formula
-                unbuilt = [a for a in operands if isinstance(a, Quantity) and not isinstance(a._formula, Formula)]
+                unbuilt = [
+                    a
+                    for a in operands
+                    if isinstance(a, Quantity) and not isinstance(a._formula, Formula)
+                ]
                 if unbuilt:
                     pending += unbuilt
                     continue
@@ -231,13 +257,25 @@ class Quantity(Constant):
     def __add__(self, other: int) -> Quantity:
         if not self and _is_plain(self, 0):
             return quantity(other)
-        return self if _is_plain(other, 0) else Quantity(int(self) + int(other), (_operation, "+", self, other))
+        return (
+            self
+            if _is_plain(other, 0)
+            else Quantity(int(self) + int(other), (_operation, "+", self, other))
+        )
 
     def __radd__(self, other: int) -> Quantity:  # sum() starts at a plain 0
-        return self if _is_plain(other, 0) else Quantity(int(other) + int(self), (_operation, "+", other, self))
+        return (
+            self
+            if _is_plain(other, 0)
+            else Quantity(int(other) + int(self), (_operation, "+", other, self))
+        )
 
     def __sub__(self, other: int) -> Quantity:
-        return self if _is_plain(other, 0) else Quantity(int(self) - int(other), (_operation, "-", self, other))
+        return (
+            self
+            if _is_plain(other, 0)
+            else Quantity(int(self) - int(other), (_operation, "-", self, other))
+        )
 
     def __rsub__(self, other: int) -> Quantity:
         return Quantity(int(other) - int(self), (_operation, "-", other, self))
@@ -255,7 +293,11 @@ class Quantity(Constant):
     def __rmul__(self, other: int) -> Quantity:
         if _is_plain(other, 0):
             return Quantity(0)
-        return self if _is_plain(other, 1) else Quantity(int(other) * int(self), (_operation, "*", other, self))
+        return (
+            self
+            if _is_plain(other, 1)
+            else Quantity(int(other) * int(self), (_operation, "*", other, self))
+        )
 
     def __floordiv__(self, other: int) -> Quantity:
         return Quantity(int(self) // int(other), (_operation, "//", self, other))
@@ -281,7 +323,9 @@ def quantity(value: int) -> Quantity:
 
 
 def symbol(name: str, value: int, meaning: str) -> Quantity:
-    """Return a Quantity that formulas show as `name`; a Quantity is returned unchanged, with its own formula."""
+    """Return a Quantity that formulas show as `name`; a Quantity is returned unchanged, with its
+    own formula.
+    """
     if isinstance(value, Quantity):
         return value
     return Quantity(value, (_symbol, name, value, meaning))
@@ -292,7 +336,9 @@ def _symbol(name: str, value: int, meaning: str) -> Formula:
 
 
 def named(value: int, name: str, meaning: str) -> Quantity:
-    """Return `value` as a symbol, without its own formula, so that a total reads as a sum of named parts."""
+    """Return `value` as a symbol, without its own formula, so that a total reads as a sum of named
+    parts.
+    """
     if isinstance(value, Quantity) and value.is_traced:
         return value
     return symbol(name, int(value), meaning)
@@ -307,7 +353,9 @@ def symbol_like(other: int, name: str, value: int, meaning: str) -> int:
 
 
 def renamed(value: int, name: str, meaning: str) -> int:
-    """Return `value` as one symbol instead of its formula, if it carries one; a plain int stays plain."""
+    """Return `value` as one symbol instead of its formula, if it carries one; a plain int stays
+    plain.
+    """
     return symbol_like(value, name, value, meaning)
 
 
@@ -317,7 +365,8 @@ def total(parts: Iterable[int]) -> Quantity:
 
 
 def summed(parts: Iterable[int]) -> int:
-    """Return the sum of `parts`: with their formulas if one of them carries one, and as a plain int otherwise.
+    """Return the sum of `parts`: with their formulas if one of them carries one, and as a plain int
+    otherwise.
 
     `sum` gives the same, but copies the formula of all earlier parts for each one.
     """
@@ -391,17 +440,23 @@ def _larger(a: int, b: int) -> int:
     return max(a, b)
 
 
-def least(name: str, value: int, meaning: str, larger: int, smaller: int, relation: str = ">") -> Quantity:
-    """Return `value`, the smallest `name` for which `larger` > `smaller` (or another relation), with that condition.
+def least(
+    name: str, value: int, meaning: str, larger: int, smaller: int, relation: str = ">"
+) -> Quantity:
+    """Return `value`, the smallest `name` for which `larger` > `smaller` (or another relation),
+    with that condition.
 
     The caller has searched for `value`, and gives both sides at that value.
     The formula reads 'least T where 2 * T * T > 4 * T'.
     """
-    return Quantity(value, (_bound, "least", Symbol(name, value, meaning), larger, relation, smaller))
+    return Quantity(
+        value, (_bound, "least", Symbol(name, value, meaning), larger, relation, smaller)
+    )
 
 
 def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quantity:
-    """Return `value`, the largest `name` for which `smaller` <= `larger`, with that condition as its formula.
+    """Return `value`, the largest `name` for which `smaller` <= `larger`, with that condition as
+    its formula.
 
     The caller has searched for `value`, and gives both sides at that value.
     The formula reads 'most B where needed <= memory'.
@@ -412,7 +467,8 @@ def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quan
 def _bound(extreme: str, symbol: Symbol, left: int, relation: str, right: int) -> Formula:
     """Return the formula '`extreme` symbol where left relation right'."""
     a, b = formula_of(left), formula_of(right)
-    # If a side has this name with this value, it is the same symbol, and the side's meaning is more precise.
+    # If a side has this name with this value, it is the same symbol, and the side's meaning is more
+    # precise.
     symbols = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
     bound = next((token for token in symbols if token[:2] == symbol[:2]), symbol)
     head: tuple[Token, ...] = ((extreme, extreme), (bound, ""), ("where", "where"))
@@ -469,7 +525,8 @@ def ratio(a: int, b: int) -> Ratio:
 def symbolic(spec: Spec) -> Spec:
     """Return `spec` with every documented int in it turned into a symbol, at any depth.
 
-    A dataclass field is documented by `documented(...)`. The result computes Quantities where `spec` computes ints.
+    A dataclass field is documented by `documented(...)`. The result computes Quantities where
+    `spec` computes ints.
     """
     if isinstance(spec, tuple):
         items = tuple(map(symbolic, spec))
@@ -477,7 +534,9 @@ def symbolic(spec: Spec) -> Spec:
             return spec
         return type(spec)(*items) if hasattr(spec, "_fields") else type(spec)(items)
     changes: dict[str, Any] = {}
-    for field, name, meaning in _documented_fields(type(spec)):  # type: ignore[arg-type] # a class can be hashed
+    # a class can be hashed
+    documented = _documented_fields(type(spec))  # type: ignore[arg-type]
+    for field, name, meaning in documented:
         value = getattr(spec, field)
         if type(value) is int and meaning:
             changes[field] = symbol(name, value, meaning)
@@ -488,9 +547,13 @@ def symbolic(spec: Spec) -> Spec:
 
 @functools.cache
 def _documented_fields(kind: type) -> list[tuple[str, str, str]]:
-    """Return the name of each field of a dataclass, its symbol and its meaning, which is '' without `documented`."""
+    """Return the name of each field of a dataclass, its symbol and its meaning, which is '' without
+    `documented`.
+    """
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    return [(f.name, f.metadata.get("symbol") or f.name, f.metadata.get("meaning", "")) for f in fields]
+    return [
+        (f.name, f.metadata.get("symbol") or f.name, f.metadata.get("meaning", "")) for f in fields
+    ]
 
 
 def documented(

@@ -1,7 +1,9 @@
-"""How a checkpoint stores quantized matrices: bits, scales and zero points, and the modules that each scheme covers.
+"""How a checkpoint stores quantized matrices: bits, scales and zero points, and the modules that
+each scheme covers.
 
-A checkpoint names modules as transformers does ('model.layers.3.self_attn.q_proj'). `module_names` returns these names
-for a matrix of attncalc, so that the lists of a quantization_config can be applied to it.
+A checkpoint names modules as transformers does ('model.layers.3.self_attn.q_proj'). `module_names`
+returns these names for a matrix of attncalc, so that the lists of a quantization_config can be
+applied to it.
 """
 
 import fnmatch
@@ -14,40 +16,69 @@ from typing import Literal
 from .quantity import ceil_div, symbol_like
 from .records import NamedTuple
 
+# The part of a model that a matrix belongs to; 'linear' is a recurrent layer's in place of
+# attention.
+#
+# Norms, biases and convolutions are not quantized.
 Role = Literal[
-    "attention", "linear", "cross", "mlp", "experts", "shared_experts", "router", "lookup", "embedding", "head"
+    "attention",
+    "linear",
+    "cross",
+    "mlp",
+    "experts",
+    "shared_experts",
+    "router",
+    "lookup",
+    "embedding",
+    "head",
 ]
-"""The part of a model that a matrix belongs to; 'linear' is a recurrent layer's in place of attention.
-
-Norms, biases and convolutions are not quantized.
-"""
+# The roles of the part of a layer that mixes tokens.
 MIXERS: tuple[Role, ...] = ("attention", "linear")
-"""The roles of the part of a layer that mixes tokens."""
+# The roles that 'Linear' does not stand for: a scheme covers them only if one of its targets names
+# them.
 OUTSIDE: tuple[Role, ...] = ("router", "lookup", "embedding", "head")
-"""The roles that 'Linear' does not stand for: a scheme covers them only if one of its targets names them."""
 
+# The target that stands for every matrix of attention and MLPs.
 LINEAR = "Linear"
-"""The target that stands for every matrix of attention and MLPs."""
 
+# Parts of the names of modules outside the language model.
 _NOT_TEXT = ("visual", "vision", "audio", "projector", "embed_vision", "embed_audio", "mtp")
-"""Parts of the names of modules outside the language model."""
+# The names that modules of each part have in a layer, in transformers' classes; expert 0 stands for
+# all experts.
 _PARENTS: dict[Role, tuple[str, ...]] = {
     "attention": ("self_attn", "attn", "attention", "mixer", "mamba"),
     "linear": ("linear_attn", "self_attn", "attn", "attention", "mixer", "mamba"),
     "cross": ("cross_attn", "encoder_attn"),
     "mlp": ("mlp", "feed_forward", "ffn"),
-    "experts": ("mlp.experts.0", "block_sparse_moe.experts.0", "feed_forward.experts.0", "ffn.experts.0", "experts.0"),
+    "experts": (
+        "mlp.experts.0",
+        "block_sparse_moe.experts.0",
+        "feed_forward.experts.0",
+        "ffn.experts.0",
+        "experts.0",
+    ),
     "shared_experts": (
-        *("mlp.shared_experts", "mlp.shared_expert", "feed_forward.shared_expert", "ffn.shared_experts"),
-        *("shared_mlp", "block_sparse_moe.shared_experts"),
+        "mlp.shared_experts",
+        "mlp.shared_expert",
+        "feed_forward.shared_expert",
+        "ffn.shared_experts",
+        "shared_mlp",
+        "block_sparse_moe.shared_experts",
     ),
     "router": (
-        *("mlp.gate", "block_sparse_moe.gate", "mlp.router", "feed_forward.router", "ffn.gate", "router"),
-        *("feed_forward.gate", "moe.gate"),
+        "mlp.gate",
+        "block_sparse_moe.gate",
+        "mlp.router",
+        "feed_forward.router",
+        "ffn.gate",
+        "router",
+        "feed_forward.gate",
+        "moe.gate",
     ),
     "lookup": ("engram.embed",),
 }
-"""The names that modules of each part have in a layer, in transformers' classes; expert 0 stands for all experts."""
+# {how a model_type begins: the names that differ in its class from _PARENTS}. A pattern may match
+# only real names.
 _PARENTS_OF: dict[str, dict[Role, tuple[str, ...]]] = {
     # The dense MLP beside the experts is attncalc's shared expert.
     "gemma4": {"experts": ("experts.0", "moe.experts.0"), "shared_experts": ("mlp",)},
@@ -60,9 +91,11 @@ _PARENTS_OF: dict[str, dict[Role, tuple[str, ...]]] = {
     "qwen3_5": {"attention": ("self_attn",), "linear": ("linear_attn",)},
     "qwen3_next": {"attention": ("self_attn",), "linear": ("linear_attn",)},
 }
-"""{how a model_type begins: the names that differ in its class from _PARENTS}. A pattern may match only real names."""
-_PARENTS_IN_MLX: dict[Role, tuple[str, ...]] = {"experts": ("mlp.switch_mlp", "block_sparse_moe.switch_mlp")}
-"""The names that differ in mlx-lm, where one module has all experts of a layer."""
+# The names that differ in mlx-lm, where one module has all experts of a layer.
+_PARENTS_IN_MLX: dict[Role, tuple[str, ...]] = {
+    "experts": ("mlp.switch_mlp", "block_sparse_moe.switch_mlp")
+}
+# {name of a matrix in attncalc: its names in checkpoints}.
 _LEAVES: dict[str, tuple[str, ...]] = {
     "W_q": ("q_proj", "in_proj_qkv", "in_proj_qkvz"),
     "W_k": ("k_proj", "in_proj_qkv", "in_proj_qkvz"),
@@ -88,7 +121,6 @@ _LEAVES: dict[str, tuple[str, ...]] = {
     "W_in": ("in_proj",),
     "W_out": ("out_proj",),
 }
-"""{name of a matrix in attncalc: its names in checkpoints}."""
 _NO_GATE: dict[str, tuple[str, ...]] = {"W_up": ("up_proj",)}
 _QWEN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("W_q", "W_gate"), ("q_proj",)),  # one module
@@ -96,8 +128,15 @@ _QWEN: dict[str, tuple[str, ...]] = {
     "W_v": ("v_proj",),
     "W_o": ("o_proj",),
 }
+# {how a model_type begins: the names that differ in its class from _LEAVES, by the part of a
+# layer}.
 _LEAVES_OF: dict[str, dict[Role, dict[str, tuple[str, ...]]]] = {
-    "nemotron_h": {"attention": {"W_o": ("o_proj",)}, "mlp": _NO_GATE, "shared_experts": _NO_GATE, "experts": _NO_GATE},
+    "nemotron_h": {
+        "attention": {"W_o": ("o_proj",)},
+        "mlp": _NO_GATE,
+        "shared_experts": _NO_GATE,
+        "experts": _NO_GATE,
+    },
     "qwen3_5": {
         "attention": _QWEN,
         "linear": {
@@ -117,49 +156,68 @@ _LEAVES_OF: dict[str, dict[Role, dict[str, tuple[str, ...]]]] = {
         },
     },
 }
-"""{how a model_type begins: the names that differ in its class from _LEAVES, by the part of a layer}."""
+# The names of the token embedding and the lm head.
 _NAMES_OUTSIDE: dict[Role, tuple[str, ...]] = {
     "embedding": ("embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in"),
     "head": ("lm_head", "embed_out", "output_layer", "output", "head", "transformer.ff_out"),
 }
-"""The names of the token embedding and the lm head."""
-_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.", "")
-"""What may stand before 'layers', or before the embedding and the head, in the name of a module."""
+# What may stand before 'layers', or before the embedding and the head, in the name of a module.
+_PREFIXES = (
+    "model.",
+    "model.language_model.",
+    "language_model.model.",
+    "language_model.",
+    "backbone.",
+    "",
+)
 _LAYER = r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)(?:\.|$)"
 
 
 class Scheme(NamedTuple):
-    """How the matrices that a scheme covers are stored, by their input (rows) and output (columns) dimension."""
+    """How the matrices that a scheme covers are stored, by their input (rows) and output (columns)
+    dimension.
+    """
 
     dtype: str  # the dtype of their elements, in attncalc's words: 'int4'
     bits: int  # bits of `per` elements
-    group: int = 0  # inputs that share a scale; 0 if all inputs of an output do, or of the whole matrix (with block 0)
+    # inputs that share a scale; 0 if all inputs of an output do, or of the whole matrix (with block
+    # 0)
+    group: int = 0
     block: int = 1  # outputs that share a scale: 1, 128 for DeepSeek's blocks, 0 for all
     scale_bits: int = 16  # bits of one scale
     zero_bits: int = 0  # bits of one zero point; 0 if the scheme is symmetric
     row_bits: int = 0  # further bits per input (GPTQ's g_idx)
     fixed: int = 0  # further bytes per matrix: its shape, scales of the whole matrix
-    # Modules that it covers: 'Linear', a name, a pattern with *, or a regular expression after 're:'
+    # Modules that it covers: 'Linear', a name, a pattern with *, or a regular expression after
+    # 're:'
     targets: tuple[str, ...] = (LINEAR,)
-    per: int = 1  # elements that have `bits` together: 1, 10 for HQQ's 3-bit elements, of which 10 are in 32 bits
-    words: str = ""  # its size in words, where the other fields do not say it: '4.65 bits per weight on average'
+    # elements that have `bits` together: 1, 10 for HQQ's 3-bit elements, of which 10 are in 32 bits
+    per: int = 1
+    # its size in words, where the other fields do not say it: '4.65 bits per weight on average'
+    words: str = ""
     # Whether activations are not quantized, so that products run in the model's dtype (W8A16)
     weight_only: bool = False
 
     def matrix_bytes(self, rows: int, cols: int) -> int:
-        """Return the bytes of a matrix with `rows` inputs and `cols` outputs, scales and zero points included."""
+        """Return the bytes of a matrix with `rows` inputs and `cols` outputs, scales and zero
+        points included.
+        """
         elements = "an element" if self.per == 1 else f"{self.per} elements"
         bits = symbol_like(cols, "bits", self.bits, f"bits of {elements} in {self.name}")
         size = ceil_div(rows * cols * bits, 8 * self.per)
         scale = self.scale_bits + self.zero_bits
         if scale:
             groups = (
-                ceil_div(rows, symbol_like(cols, "group", self.group, "inputs that share a scale")) if self.group else 1
+                ceil_div(rows, symbol_like(cols, "group", self.group, "inputs that share a scale"))
+                if self.group
+                else 1
             )
             outputs = cols
             if self.block != 1:
                 outputs = (
-                    ceil_div(cols, symbol_like(cols, "block", self.block, "outputs that share a scale"))
+                    ceil_div(
+                        cols, symbol_like(cols, "block", self.block, "outputs that share a scale")
+                    )
                     if self.block
                     else 1
                 )
@@ -176,7 +234,9 @@ class Scheme(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the dtype of its elements with their own bits: 'int3', which attncalc multiplies as int4."""
+        """Return the dtype of its elements with their own bits: 'int3', which attncalc multiplies
+        as int4.
+        """
         return f"int{self.bits}" if self.dtype in ("int4", "int8") and self.per == 1 else self.dtype
 
     @property
@@ -184,10 +244,18 @@ class Scheme(NamedTuple):
         """Return its size in words: '4-bit elements, 16 bits of scale per 128'."""
         if self.words:
             return self.words
-        scale = f"{self.scale_bits} bits of scale" + (f" and {self.zero_bits} of zero point" if self.zero_bits else "")
+        scale = f"{self.scale_bits} bits of scale" + (
+            f" and {self.zero_bits} of zero point" if self.zero_bits else ""
+        )
         if self.group and self.block > 1:
             return f"{self.bits}-bit elements, {scale} per block of {self.block} x {self.group}"
-        per = f"per {self.group}" if self.group else "per output channel" if self.block else "per matrix"
+        per = (
+            f"per {self.group}"
+            if self.group
+            else "per output channel"
+            if self.block
+            else "per matrix"
+        )
         return f"{self.bits / self.per:g}-bit elements, {scale} {per}"
 
 
@@ -195,7 +263,8 @@ class Quantization(NamedTuple):
     """The schemes of a checkpoint, and the modules that stay in the model's dtype."""
 
     method: str  # its name in the config: 'compressed-tensors'
-    # The schemes; one that names a module goes before one that targets every linear layer. () if they cannot be read
+    # The schemes; one that names a module goes before one that targets every linear layer. () if
+    # they cannot be read
     schemes: tuple[Scheme, ...]
     ignored: tuple[str, ...] = ()  # modules that are not quantized, as in `Scheme.targets`
     names: str = ""  # the model_type whose class names the modules
@@ -206,36 +275,45 @@ class Quantization(NamedTuple):
 
 
 @cache
-def module_names(layer: int, role: Role, matrix: str, model_type: str = "", method: str = "") -> tuple[str, ...]:
-    """Return the names that a matrix may have in checkpoints, from 'layers' on: 'layers.3.self_attn.q_proj'.
+def module_names(
+    layer: int, role: Role, matrix: str, model_type: str = "", method: str = ""
+) -> tuple[str, ...]:
+    """Return the names that a matrix may have in checkpoints, from 'layers' on:
+    'layers.3.self_attn.q_proj'.
 
-    A matrix whose name is not known has only the names of its part of the layer: 'layers.3.self_attn'. The embedding
-    and the head are in no layer: 'lm_head'.
+    A matrix whose name is not known has only the names of its part of the layer:
+    'layers.3.self_attn'. The embedding and the head are in no layer: 'lm_head'.
     """
     if role in _NAMES_OUTSIDE:
         return _NAMES_OUTSIDE[role]
     own = next((name for name in _PARENTS_OF if model_type.startswith(name)), "")
     leaves = _LEAVES_OF.get(own, {}).get(role, {}).get(matrix) or [
-        leaf for leaf in _LEAVES.get(matrix, ()) if role in MIXERS or not leaf.startswith(("in_proj_", "g_proj"))
+        leaf
+        for leaf in _LEAVES.get(matrix, ())
+        if role in MIXERS or not leaf.startswith(("in_proj_", "g_proj"))
     ]
     own_parents = {**_PARENTS_OF.get(own, {}), **(_PARENTS_IN_MLX if method == "mlx" else {})}
     parents = [f"layers.{layer}.{parent}" for parent in {**_PARENTS, **own_parents}[role]]
     return tuple(f"{parent}.{leaf}" for parent in parents for leaf in leaves) or tuple(parents)
 
 
+# Steps that comparing one name with all regular expressions of a list may take; those of releases
+# take thousands.
 _MAX_STEPS = 500_000
-"""Steps that comparing one name with all regular expressions of a list may take; those of releases take thousands."""
+# Characters of a module's name, about:
+# 'language_model.model.layers.61.mlp.shared_experts.gate_up_proj'.
 _LONGEST_NAME = 64
-"""Characters of a module's name, about: 'language_model.model.layers.61.mlp.shared_experts.gate_up_proj'."""
+# A repeated group, as in (a+)+ and (a|a)*, and rare groups: comments could hide a repeat from
+# `pattern_problem`.
 _UNBOUNDED = r"\)[*+{]|\(\?(?![:=!<]|i\))"
-"""A repeated group, as in (a+)+ and (a|a)*, and rare groups: comments could hide a repeat from `pattern_problem`."""
 
 
 def pattern_problem(listed: Iterable[str]) -> str:
     """Return why the regular expressions among these modules cannot be used; '' if they can.
 
-    Matching backtracks, which can take exponential time. If no group is repeated, n repeats divide a name in at most
-    length^n / n! ways, for each combination of alternatives: 'mlp.*(gate|up)_proj.*' takes at most 2 * 64^2 / 2 steps.
+    Matching backtracks, which can take exponential time. If no group is repeated, n repeats divide
+    a name in at most length^n / n! ways, for each combination of alternatives:
+    'mlp.*(gate|up)_proj.*' takes at most 2 * 64^2 / 2 steps.
     """
     steps = 0
     for pattern in (name[3:] for name in listed if name.startswith("re:")):
@@ -256,12 +334,16 @@ class _Modules(NamedTuple):
     """A list of modules, sorted by how a name is compared with it."""
 
     exact: frozenset[str]  # names from 'layers' on, which cover the modules inside them too
-    parts: tuple[str, ...]  # names without a layer, such as 'self_attn' and 'mlp.gate', which may be anywhere in a name
-    by_layer: dict[int, re.Pattern[str]]  # {number of a layer: the wildcards of that layer as one expression}
+    # names without a layer, such as 'self_attn' and 'mlp.gate', which may be anywhere in a name
+    parts: tuple[str, ...]
+    # {number of a layer: the wildcards of that layer as one expression}
+    by_layer: dict[int, re.Pattern[str]]
     anywhere: tuple[re.Pattern[str], ...]  # wildcards of any layer, and regular expressions
 
     def cover(self, layer: int, name: str) -> bool:
-        """Return whether the list covers the module of that name in that layer, as `module_names` writes it."""
+        """Return whether the list covers the module of that name in that layer, as `module_names`
+        writes it.
+        """
         pieces = name.split(".")
         if any(".".join(pieces[:n]) in self.exact for n in range(2, len(pieces) + 1)):
             return True
@@ -269,19 +351,27 @@ class _Modules(NamedTuple):
             full_names = "\n".join(f".{prefix}{name}." for prefix in _PREFIXES)
             if any(f".{part}." in full_names for part in self.parts):
                 return True
-        expressions = (*self.anywhere, self.by_layer[layer]) if layer in self.by_layer else self.anywhere
-        return any(expression.match(f"{prefix}{name}") for expression in expressions for prefix in _PREFIXES)
+        expressions = (
+            (*self.anywhere, self.by_layer[layer]) if layer in self.by_layer else self.anywhere
+        )
+        return any(
+            expression.match(f"{prefix}{name}")
+            for expression in expressions
+            for prefix in _PREFIXES
+        )
 
     def cover_one(self, layer: int, names: Iterable[str], *, fuses: bool) -> bool:
         """Return whether the list covers a module that may have any of these names.
 
-        Unless the engine `fuses` gate and up before it compares them, a list that covers one of them by its own name
-        does not mean the fused module: '.*up_proj' is not gate_up_proj.
+        Unless the engine `fuses` gate and up before it compares them, a list that covers one of
+        them by its own name does not mean the fused module: '.*up_proj' is not gate_up_proj.
         """
         for name in names:
             parent, _, leaf = name.rpartition(".")
             fused = leaf == "gate_up_proj" and not fuses
-            apart = fused and any(self.cover(layer, f"{parent}.{part}") for part in ("gate_proj", "up_proj"))
+            apart = fused and any(
+                self.cover(layer, f"{parent}.{part}") for part in ("gate_proj", "up_proj")
+            )
             if not apart and self.cover(layer, name):
                 return True
         return False
@@ -298,7 +388,8 @@ def _modules(listed: tuple[str, ...]) -> _Modules:
             continue
         elif "*" in item:
             expressions = [fnmatch.translate(item), fnmatch.translate(f"{item}.*")]
-            found = re.search(_LAYER, item)  # 'layers.1*' also covers layer 10, and is compared with all layers
+            # 'layers.1*' also covers layer 10, and is compared with all layers
+            found = re.search(_LAYER, item)
             (by_layer.setdefault(int(found[1]), []) if found else anywhere).extend(expressions)
         elif found := re.search(_LAYER, item):
             exact.add(f"layers.{found[1]}.{item[found.end() :]}".rstrip("."))
@@ -315,7 +406,8 @@ def _modules(listed: tuple[str, ...]) -> _Modules:
 @cache
 def _scheme_of(quantization: Quantization, layer: int, role: Role, matrix: str) -> Scheme | None:
     fuses = quantization.method.startswith(("modelopt", "nvfp4"))
-    if role == "experts" and fuses:  # vLLM and SGLang compare 'mlp.experts', one module: '*gate*' leaves none of it out
+    # vLLM and SGLang compare 'mlp.experts', one module: '*gate*' leaves none of it out
+    if role == "experts" and fuses:
         matrix = "W_down"
     names = module_names(layer, role, matrix, quantization.names, quantization.method)
     if _modules(quantization.ignored).cover_one(layer, names, fuses=fuses):

@@ -1,8 +1,9 @@
-"""`dataclass` and `NamedTuple` of the standard library, for a quick start: no class compiles methods of its own.
+"""`dataclass` and `NamedTuple` of the standard library, for a quick start: no class compiles
+methods of its own.
 
-The standard library writes the source of up to six methods per class and compiles it, each time a command starts: a
-quarter of the instructions of `attncalc kv`, measured on 2026-11-24. Here the methods are shared. Type checkers see the
-originals, and the classes behave alike.
+The standard library writes the source of up to six methods per class and compiles it, each time a
+command starts: a quarter of the instructions of `attncalc kv`, measured on 2026-11-24. Here the
+methods are shared. Type checkers see the originals, and the classes behave alike.
 """
 
 from collections.abc import Callable, Hashable
@@ -28,7 +29,8 @@ class Keeper:
     def _kept(self) -> dict[Hashable, Any]:
         return {}
 
-    def __getstate__(self) -> dict[str, Any]:  # what is kept may have functions, which cannot be pickled
+    # what is kept may have functions, which cannot be pickled
+    def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
 
@@ -41,11 +43,14 @@ else:
     from operator import attrgetter
 
     _calls = Counter()
+    # Calls of a NamedTuple after which its constructor is compiled: a sweep makes millions of some.
     _MANY = 50
-    """Calls of a NamedTuple after which its constructor is compiled: a sweep makes millions of some."""
 
-    def dataclass(*, frozen, eq=True, repr=True, kw_only=False):  # noqa: A002 - as in the standard library
-        """Return a decorator that makes a frozen dataclass; `dataclasses.fields` and `replace` know its fields."""
+    # its names are the standard library's
+    def dataclass(*, frozen, eq=True, repr=True, kw_only=False):  # noqa: A002
+        """Return a decorator that makes a frozen dataclass; `dataclasses.fields` and `replace` know
+        its fields.
+        """
         assert frozen
 
         def declare(kind):
@@ -53,12 +58,17 @@ else:
             fields = dataclasses.fields(kind)
             positional = [f.name for f in fields if not f.kw_only]
             defaults = {f.name: f.default for f in fields}
-            makers = {f.name: f.default_factory for f in fields if f.default_factory is not dataclasses.MISSING}
+            makers = {
+                f.name: f.default_factory
+                for f in fields
+                if f.default_factory is not dataclasses.MISSING
+            }
             required = {f.name for f in fields if f.default is dataclasses.MISSING} - makers.keys()
             check = getattr(kind, "__post_init__", None)
 
             def initialise(self, *args, **given):
-                if args or given.keys() != defaults.keys():  # `dataclasses.replace` gives all of them
+                # `dataclasses.replace` gives all of them
+                if args or given.keys() != defaults.keys():
                     made = {name: make() for name, make in makers.items()}
                     given = _values(kind, positional, {**defaults, **made}, required, args, given)
                 vars(self).update(given)
@@ -74,20 +84,26 @@ else:
                 )
                 kind.__hash__ = lambda self: hash(key(self))
             if repr and "__repr__" not in vars(kind):
-                kind.__repr__ = lambda self: _repr(type(self).__qualname__, self, [f.name for f in fields])
+                kind.__repr__ = lambda self: _repr(
+                    type(self).__qualname__, self, [f.name for f in fields]
+                )
             return kind
 
         return declare
 
     class _NamedTupleType(type):
-        """Makes the fields of a class that has NamedTuple as a base. What inherits from it is an ordinary class."""
+        """Makes the fields of a class that has NamedTuple as a base. What inherits from it is an
+        ordinary class.
+        """
 
         def __new__(cls, name, bases, namespace):
             if bases == (tuple,) or NamedTuple not in bases:
                 return super().__new__(cls, name, bases, namespace)
             kind = super().__new__(cls, name, bases, {**namespace, "__slots__": ()})
             kind._fields = kind.__match_args__ = tuple(kind.__annotations__)
-            kind._field_defaults = {field: namespace[field] for field in kind._fields if field in namespace}
+            kind._field_defaults = {
+                field: namespace[field] for field in kind._fields if field in namespace
+            }
             kind._required = set(kind._fields) - kind._field_defaults.keys()
             for i, field in enumerate(kind._fields):
                 setattr(kind, field, _Field(i, f"Alias for field number {i}"))
@@ -101,7 +117,9 @@ else:
         def __new__(cls, *args, **given):
             _calls[cls] += 1
             if _calls[cls] == _MANY:
-                cls.__new__ = namedtuple(cls.__name__, cls._fields, defaults=cls._field_defaults.values()).__new__
+                cls.__new__ = namedtuple(
+                    cls.__name__, cls._fields, defaults=cls._field_defaults.values()
+                ).__new__
             if given or len(args) != len(cls._fields):
                 values = {**dict.fromkeys(cls._fields), **cls._field_defaults}
                 args = _values(cls, cls._fields, values, cls._required, args, given).values()
@@ -127,13 +145,19 @@ else:
             return _repr(type(self).__name__, self, self._fields)
 
     def _values(kind, positional, defaults, required, args, given):
-        """Return {field: value} of a call of a record's class, in the order of `defaults`, which has every field.
+        """Return {field: value} of a call of a record's class, in the order of `defaults`, which
+        has every field.
 
         Raises TypeError as a function with these parameters.
         """
-        bound = {**dict(zip(positional, args)), **given}  # noqa: B905 - too many arguments are refused below
+        # too many arguments are refused below
+        bound = {**dict(zip(positional, args)), **given}  # noqa: B905
         values = {**defaults, **bound}
-        if len(bound) < len(args) + len(given) or len(values) > len(defaults) or required - bound.keys():
+        if (
+            len(bound) < len(args) + len(given)
+            or len(values) > len(defaults)
+            or required - bound.keys()
+        ):
             kind.__signature__.bind(*args, **given)
         return values
 
@@ -147,11 +171,19 @@ else:
             types = ChainMap(*(getattr(base, "__annotations__", {}) for base in kind.__mro__))
             if dataclasses.is_dataclass(kind):
                 fields = [
-                    (f.kw_only, f.name, f.default_factory if f.default is required else f.default, f.type)
+                    (
+                        f.kw_only,
+                        f.name,
+                        f.default_factory if f.default is required else f.default,
+                        f.type,
+                    )
                     for f in dataclasses.fields(kind)
                 ]
             else:
-                fields = [(False, name, kind._field_defaults.get(name, required), types[name]) for name in kind._fields]
+                fields = [
+                    (False, name, kind._field_defaults.get(name, required), types[name])
+                    for name in kind._fields
+                ]
             return Signature(
                 Parameter(
                     name,
@@ -159,11 +191,14 @@ else:
                     default=Parameter.empty if default is required else default,
                     annotation=annotation,
                 )
-                for is_keyword, name, default, annotation in sorted(fields, key=lambda field: field[0])
+                for is_keyword, name, default, annotation in sorted(
+                    fields, key=lambda field: field[0]
+                )
             )
 
     NamedTuple.__signature__ = _Signature()
-    _Field = type(namedtuple("_Example", "field").field)  # in C: twice as fast as property(itemgetter(i))
+    # in C: twice as fast as property(itemgetter(i))
+    _Field = type(namedtuple("_Example", "field").field)
 
     def _refuse_change(self, name, *value):
         raise dataclasses.FrozenInstanceError(f"cannot assign to field '{name}'")

@@ -1,8 +1,10 @@
-"""A function of a few ints, run once for each way that its decisions can go, and only computed after that.
+"""A function of a few ints, run once for each way that its decisions can go, and only computed
+after that.
 
-A cost function builds its figure with a handful of operations, most of them the same for every context and batch. Run
-with `Traced` ints, it writes them down as lines of Python, with what it decided on the way as conditions. A cache with
-a window of 4,096 tokens becomes one of two functions:
+A cost function builds its figure with a handful of operations, most of them the same for every
+context and batch. Run with `Traced` ints, it writes them down as lines of Python, with what it
+decided on the way as conditions. A cache with a window of 4,096 tokens becomes one of two
+functions:
 
     def compute(B, T):                      def compute(B, T):
         if not T > 4096: return                 if T > 4096: return
@@ -10,16 +12,17 @@ a window of 4,096 tokens becomes one of two functions:
         a1 = a0 * 163840                        a1 = a0 * 163840
         return (a1,)                            return (a1,)
 
-`Compiled` asks those that it has, the last used first. If the conditions of none hold, the original function is run
-again. So it returns what the function returns, and no formula is copied.
+`Compiled` asks those that it has, the last used first. If the conditions of none hold, the original
+function is run again. So it returns what the function returns, and no formula is copied.
 
-A use that cannot be written down, such as printing a number, is a condition too: that it is this number. What follows
-then holds for that number only, which is right but slow.
+A use that cannot be written down, such as printing a number, is a condition too: that it is this
+number. What follows then holds for that number only, which is right but slow.
 
-Some uses read an int without calling it, so that no condition is noted: `range(n)`, `items[n]`, `1.5 * n`,
-`math.gcd(n, 8)`, `"%d" % n`, `Fraction(n)`. A function that has one must call int(n) first. With `CHECKED`, as in the
-tests, `Compiled` runs each function again with other ints in the place of the numbers. What reads one without a
-condition differs then, and UnaskedNumberError is raised.
+Some uses read an int without calling it, so that no condition is noted: `range(n)`, `items[n]`,
+`1.5 * n`, `math.gcd(n, 8)`, `"%d" % n`, `Fraction(n)`. A function that has one must call int(n)
+first. With `CHECKED`, as in the tests, `Compiled` runs each function again with other ints in the
+place of the numbers. What reads one without a condition differs then, and UnaskedNumberError is
+raised.
 """
 
 import operator
@@ -31,20 +34,22 @@ from .quantity import Formula, Quantity, Ratio
 from .records import NamedTuple
 
 Answer = TypeVar("Answer")
+# Whether each run of a `Compiled` is repeated to find numbers that are read without a condition.
 CHECKED = False
-"""Whether each run of a `Compiled` is repeated to find numbers that are read without a condition."""
+# What is added to the ints of the second run. Only reading an int without calling it shows the
+# difference.
 _DECOY = 10**9 + 7
-"""What is added to the ints of the second run. Only reading an int without calling it shows the difference."""
+# Runs that are kept, so that their memory is bounded. For numbers that lead to others, the function
+# is called.
 _MAX_KEPT = 512
-"""Runs that are kept, so that their memory is bounded. For numbers that lead to others, the function is called."""
+# Functions of quantity.py that are written out, which is faster than a call.
 _CALLS = {
     "_ceil_div": "-(-{0} // {1})",
     "_smaller": "{0} if {0} < {1} else {1}",
     "_larger": "{0} if {0} > {1} else {1}",
 }
-"""Functions of quantity.py that are written out, which is faster than a call."""
+# Operators with the right operand that changes nothing.
 _WITHOUT_EFFECT = {("+", 0), ("-", 0), ("*", 1), ("//", 1)}
-"""Operators with the right operand that changes nothing."""
 
 
 class LateQuestionError(RuntimeError):
@@ -67,7 +72,8 @@ class Recording:
     """The operations and the conditions of one run of a function."""
 
     def __init__(self, decoy: int = 0) -> None:
-        self.decoy = decoy  # what is added to the int of each recorded number; its `number` stays right
+        # what is added to the int of each recorded number; its `number` stays right
+        self.decoy = decoy
         self.lines: list[_Line] = []  # the lines in order, each once
         self.is_over = False
         self._names: dict[str, str] = {}
@@ -91,7 +97,9 @@ class Recording:
         text = condition.format(*map(_code, operands))
         if text not in self._names:
             self._names[text] = ""
-            self.lines.append(_Line(f"if {'not ' if holds else ''}{text}: return", "", _uses(operands)))
+            self.lines.append(
+                _Line(f"if {'not ' if holds else ''}{text}: return", "", _uses(operands))
+            )
 
     def named(self, thing: Any) -> str:
         """Return a name for an object that lines use."""
@@ -100,9 +108,14 @@ class Recording:
         return name
 
     def expression(self, figure: Any) -> str:
-        """Return what computes a figure: a number, a Ratio of two, or any other object, which is returned as it is."""
+        """Return what computes a figure: a number, a Ratio of two, or any other object, which is
+        returned as it is.
+        """
         if isinstance(figure, Ratio):
-            return f"ratio_value({self.expression(figure.numerator)}, {self.expression(figure.denominator)})"
+            return (
+                f"ratio_value({self.expression(figure.numerator)}, "
+                f"{self.expression(figure.denominator)})"
+            )
         if isinstance(figure, int) and not isinstance(figure, bool):
             self._results.update(_uses([figure]))
             return _code(figure)
@@ -115,7 +128,9 @@ class Recording:
             if not line.name or line.name in needed:
                 lines.append(line.text)
                 needed.update(line.uses)
-        exec(f"def compute({', '.join(variables)}):\n " + "\n ".join(reversed(lines)), self._objects)
+        exec(
+            f"def compute({', '.join(variables)}):\n " + "\n ".join(reversed(lines)), self._objects
+        )
         function: Callable[..., Any] = self._objects["compute"]
         return function
 
@@ -143,13 +158,17 @@ class Watched(Recorded, int):
 
 
 class Traced(Recorded, Quantity):
-    """An int whose sums, products, quotients, minima and maxima are Traced too; every other use is a condition."""
+    """An int whose sums, products, quotients, minima and maxima are Traced too; every other use is
+    a condition.
+    """
 
     _formula = Formula((("traced", "traced"),))
     is_traced = True
 
     def called(self, function: Callable[[int, int], int], a: int, b: int) -> int:
-        """Return function(a, b), one of minimum, maximum, ceil_div and exact_div, as a Traced int."""
+        """Return function(a, b), one of minimum, maximum, ceil_div and exact_div, as a Traced
+        int.
+        """
         text = _CALLS.get(function.__name__) or f"{self.recording.named(function)}({{0}}, {{1}})"
         return self.recording.result(text, function(_plain(a), _plain(b)), a, b)
 
@@ -168,7 +187,9 @@ def _uses(numbers: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _asked(number: Any) -> Any:
-    """Return a recorded int as a plain int, on the condition that it is this one; anything else unchanged."""
+    """Return a recorded int as a plain int, on the condition that it is this one; anything else
+    unchanged.
+    """
     if not isinstance(number, Recorded):
         return number
     number.recording.note(f"{{0}} == {number.number}", True, number)  # type: ignore[arg-type]
@@ -198,7 +219,9 @@ def _comparison(symbol: str, compare: Callable[[Any, Any], bool]) -> Callable[[A
     return compared
 
 
-def _operation(symbol: str, compute: Callable[[int, int], int], *, reflected: bool) -> Callable[[Any, Any], Any]:
+def _operation(
+    symbol: str, compute: Callable[[int, int], int], *, reflected: bool
+) -> Callable[[Any, Any], Any]:
     """Return an operation whose result is Traced; 0 for a product with a plain 0."""
 
     def computed(self: Any, other: Any) -> Any:
@@ -217,12 +240,17 @@ def _operation(symbol: str, compute: Callable[[int, int], int], *, reflected: bo
 
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "mod"}
+# Methods of int besides, without their underscores, which ask for the number itself.
 _OTHER_USES = (
-    "abs and ceil divmod float floor format hash index int invert lshift neg or pos pow rand rdivmod repr rlshift ror "
+    "abs and ceil divmod float floor format hash index int invert lshift neg or pos pow rand "
+    "rdivmod repr rlshift ror "
     "round rpow rrshift rshift rtruediv rxor truediv trunc xor"
 )
-"""Methods of int besides, without their underscores, which ask for the number itself."""
-for _name in (*_OTHER_USES.split(), *_ARITHMETIC.values(), *(f"r{_name}" for _name in _ARITHMETIC.values())):
+for _name in (
+    *_OTHER_USES.split(),
+    *_ARITHMETIC.values(),
+    *(f"r{_name}" for _name in _ARITHMETIC.values()),
+):
     setattr(Recorded, f"__{_name}__", _use(f"__{_name}__"))
 setattr(Recorded, "bit_length", _use("bit_length"))  # noqa: B010 - as the others
 for _symbol, _name in _COMPARISONS.items():
@@ -241,7 +269,10 @@ class Compiled:
     """
 
     def __init__(
-        self, function: Callable[..., Sequence[Any]], variables: Sequence[str], kind: type[Recorded] = Traced
+        self,
+        function: Callable[..., Sequence[Any]],
+        variables: Sequence[str],
+        kind: type[Recorded] = Traced,
     ) -> None:
         self._function = function
         self._variables = tuple(variables)
@@ -250,7 +281,9 @@ class Compiled:
         self.runs = 0  # how often the function was run
 
     def __call__(self, *values: int) -> tuple[Any, ...]:
-        """Return what the function returns for these ints, all above 0. Raises the AttncalcError that it raises."""
+        """Return what the function returns for these ints, all above 0. Raises the AttncalcError
+        that it raises.
+        """
         result: tuple[Any, ...] | None
         for i, kept in enumerate(self._kept):
             result = kept(*values)
@@ -260,7 +293,10 @@ class Compiled:
                 return result
         self.runs += 1
         if self.runs > _MAX_KEPT:
-            return tuple(figure.value if isinstance(figure, Ratio) else figure for figure in self._function(*values))
+            return tuple(
+                figure.value if isinstance(figure, Ratio) else figure
+                for figure in self._function(*values)
+            )
         kept = self._recorded(values)
         self._kept.insert(0, kept)
         result = kept(*values)
@@ -268,7 +304,9 @@ class Compiled:
         return result
 
     def _recorded(self, values: Sequence[int]) -> Callable[..., Any]:
-        """Run the function, and return what computes its result while the conditions of this run hold."""
+        """Run the function, and return what computes its result while the conditions of this run
+        hold.
+        """
         recording = Recording()
         try:
             result = self._run(values, recording)
@@ -289,23 +327,30 @@ class Compiled:
 
 
 def _traces(result: Sequence[Any], recording: Recording) -> tuple[Any, ...]:
-    """Return what a run has written down, and its results: a recorded number by its name, anything else as it is."""
+    """Return what a run has written down, and its results: a recorded number by its name, anything
+    else as it is.
+    """
     numbers = [figure[:2] if isinstance(figure, Ratio) else (figure,) for figure in result]
-    return recording.lines, [[part.name if isinstance(part, Recorded) else part for part in parts] for parts in numbers]
+    return recording.lines, [
+        [part.name if isinstance(part, Recorded) else part for part in parts] for parts in numbers
+    ]
 
 
 class Remembered(Generic[Answer]):
-    """A function whose result is any object, which is kept for all numbers that it does not depend on.
+    """A function whose result is any object, which is kept for all numbers that it does not depend
+    on.
 
-    An object that uses a number after it was returned would answer for the number that it was made with. It raises
-    LateQuestionError.
+    An object that uses a number after it was returned would answer for the number that it was made
+    with. It raises LateQuestionError.
     """
 
     def __init__(self, function: Callable[..., Answer], variables: Sequence[str]) -> None:
         self._compiled = Compiled(lambda *numbers: (function(*numbers),), variables, Watched)
 
     def __call__(self, *values: int) -> Answer:
-        """Return the object for these ints, all above 0. Raises the AttncalcError that the function raises."""
+        """Return the object for these ints, all above 0. Raises the AttncalcError that the function
+        raises.
+        """
         answer: Answer
         (answer,) = self._compiled(*values)
         return answer

@@ -1,6 +1,7 @@
 """Units: the only place that prints or parses bytes, FLOP, counts and dtypes.
 
-Figures are integers in base units (bytes, FLOP, parameters, tokens). GiB and TFLOP exist only in this file.
+Figures are integers in base units (bytes, FLOP, parameters, tokens). GiB and TFLOP exist only in
+this file.
 """
 
 import re
@@ -20,24 +21,49 @@ PER_SECOND = "tokens/s"
 FLOP_PER_SECOND = "FLOP/s"
 BYTES_PER_SECOND = "B/s"
 NO_UNIT = ""
-UNITS = (BYTES, FLOP, PARAMS, TOKENS, SECONDS, PER_SECOND, FLOP_PER_SECOND, BYTES_PER_SECOND, NO_UNIT)
+UNITS = (
+    BYTES,
+    FLOP,
+    PARAMS,
+    TOKENS,
+    SECONDS,
+    PER_SECOND,
+    FLOP_PER_SECOND,
+    BYTES_PER_SECOND,
+    NO_UNIT,
+)
 MIB, GIB = 2**20, 2**30
 
-_SI_PREFIXES = {"Z": 10**21, "E": 10**18, "P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3, "": 1}
+_SI_PREFIXES = {
+    "Z": 10**21,
+    "E": 10**18,
+    "P": 10**15,
+    "T": 10**12,
+    "G": 10**9,
+    "M": 10**6,
+    "k": 10**3,
+    "": 1,
+}
+# {unit: its multiples with their sizes, the largest first}; other units have none.
 SCALES: dict[str, dict[str, float]] = {
-    BYTES: {f"{prefix}iB" if prefix else "B": 1024 ** (10 - i) for i, prefix in enumerate([*"QRYZEPTGMK", ""])},
-    **{unit: {f"{p}{unit}": n for p, n in _SI_PREFIXES.items()} for unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND)},
+    BYTES: {
+        f"{prefix}iB" if prefix else "B": 1024 ** (10 - i)
+        for i, prefix in enumerate([*"QRYZEPTGMK", ""])
+    },
+    **{
+        unit: {f"{p}{unit}": n for p, n in _SI_PREFIXES.items()}
+        for unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND)
+    },
     PARAMS: {"trillion": 10**12, "billion": 10**9, "million": 10**6, "thousand": 10**3, "": 1},
     SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6},
 }
-"""{unit: its multiples with their sizes, the largest first}; other units have none."""
+# What a header of a column names as the unit of its numbers.
 UNIT_NAMES = {name for multiples in SCALES.values() for name in multiples if name} | {
     PER_SECOND,
     "FLOP/byte",
     "%",
     "kW",
 }
-"""What a header of a column names as the unit of its numbers."""
 
 
 class DType(NamedTuple):
@@ -46,7 +72,8 @@ class DType(NamedTuple):
     name: str  # attncalc's name for it
     bits: int  # bits of one element
     meaning: str  # the format in words
-    # Elements that share a scale; 0 for one scale per row (one head's K or V of a token); None without scales
+    # Elements that share a scale; 0 for one scale per row (one head's K or V of a token); None
+    # without scales
     group: int | None = None
     scale_bytes: int = 0  # bytes of one scale
 
@@ -56,9 +83,13 @@ class DType(NamedTuple):
         `name` is the symbol for the bytes of an element of a dtype without scales.
         """
         if self.group is None:
-            return width * symbol_like(width, name, self.bits // 8, f"bytes of an element in {self.name}")
+            return width * symbol_like(
+                width, name, self.bits // 8, f"bytes of an element in {self.name}"
+            )
         bits = symbol_like(width, "bits", self.bits, f"bits of an element in {self.name}")
-        scale = symbol_like(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
+        scale = symbol_like(
+            width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}"
+        )
         if not self.group:
             return ceil_div(width * bits, 8) + scale
         group = symbol_like(width, "group", self.group, "elements that share a scale")
@@ -66,7 +97,9 @@ class DType(NamedTuple):
 
     @property
     def note(self) -> str:
-        """Return its size in words: '2 B', or with scales '4-bit elements and 2 B of scale per 32 of them'."""
+        """Return its size in words: '2 B', or with scales '4-bit elements and 2 B of scale per 32
+        of them'.
+        """
         if self.group is None:
             return f"{self.bits // 8} B"
         per = f"{self.group} of them" if self.group else "row"
@@ -83,25 +116,54 @@ DTYPES: dict[str, DType] = {
         DType("fp8", 8, "e4m3 or e5m2; per-tensor scales, a few bytes per layer, are not counted"),
         DType("int8", 8, f"vLLM's int8_{_PER_HEAD}", group=0, scale_bytes=4),
         DType("int4", 4, f"vLLM's int4_{_PER_HEAD}", group=0, scale_bytes=4),
-        # the mean of a row of K, with an fp16 norm unless it is in fp8, and of V, with an fp16 scale and zero
-        DType("turboquant_k8v4", 6, "vLLM's TurboQuant: K in fp8 and V in 4 bits", group=0, scale_bytes=2),
-        DType("turboquant_4bit_nc", 4, "vLLM's TurboQuant: K and V in 4 bits", group=0, scale_bytes=3),
-        DType("turboquant_3bit_nc", 3, "vLLM's TurboQuant: K and V in 3 bits", group=0, scale_bytes=3),
+        # the mean of a row of K, with an fp16 norm unless it is in fp8, and of V, with an fp16
+        # scale and zero
+        DType(
+            "turboquant_k8v4",
+            6,
+            "vLLM's TurboQuant: K in fp8 and V in 4 bits",
+            group=0,
+            scale_bytes=2,
+        ),
+        DType(
+            "turboquant_4bit_nc", 4, "vLLM's TurboQuant: K and V in 4 bits", group=0, scale_bytes=3
+        ),
+        DType(
+            "turboquant_3bit_nc", 3, "vLLM's TurboQuant: K and V in 3 bits", group=0, scale_bytes=3
+        ),
         DType("fp4", 4, "NVFP4, one fp8 scale per 16 elements", group=16, scale_bytes=1),
         DType("mxfp4", 4, "OCP MXFP4, one 8-bit exponent per 32 elements", group=32, scale_bytes=1),
         DType("q8_0", 8, "llama.cpp, one fp16 scale per 32 elements", group=32, scale_bytes=2),
         DType("q4_0", 4, "llama.cpp, one fp16 scale per 32 elements", group=32, scale_bytes=2),
-        DType("q4_1", 4, "llama.cpp, one fp16 scale and one fp16 minimum per 32 elements", group=32, scale_bytes=4),
+        DType(
+            "q4_1",
+            4,
+            "llama.cpp, one fp16 scale and one fp16 minimum per 32 elements",
+            group=32,
+            scale_bytes=4,
+        ),
         DType("q5_0", 5, "llama.cpp, one fp16 scale per 32 elements", group=32, scale_bytes=2),
-        DType("q5_1", 5, "llama.cpp, one fp16 scale and one fp16 minimum per 32 elements", group=32, scale_bytes=4),
-        DType("iq4_nl", 4, "llama.cpp, non-linear, one fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType(
+            "q5_1",
+            5,
+            "llama.cpp, one fp16 scale and one fp16 minimum per 32 elements",
+            group=32,
+            scale_bytes=4,
+        ),
+        DType(
+            "iq4_nl",
+            4,
+            "llama.cpp, non-linear, one fp16 scale per 32 elements",
+            group=32,
+            scale_bytes=2,
+        ),
     )
 }
+# What vLLM makes of fp8 for a model with an indexer or compressed attention.
 DS_MLA = "fp8_ds_mla"
-"""What vLLM makes of fp8 for a model with an indexer or compressed attention."""
 _DS_MLA_MEANING = "FlashMLA's format: keys in fp8 with their scales, rotary parts in 16 bits"
+# The format as a dtype: engines/ds_mla.py has the bytes of a row. For engines it is their fp8.
 _DS_MLA = DType(DS_MLA, 8, _DS_MLA_MEANING, group=128, scale_bytes=4)
-"""The format as a dtype: engines/ds_mla.py has the bytes of a row. For engines it is their fp8."""
 _ALIASES = {
     "float32": "fp32",
     "f32": "fp32",
@@ -136,14 +198,18 @@ def dtype(name: str, *, compute: bool = False) -> DType:
     if canonical in DTYPES:
         raise BadValueError(
             f"{name} can only be the dtype of a cache, since its elements share scales",
-            f"known: {', '.join(known)}; weights are --weights-dtype {name} of 'fit', the cache is --kv-dtype {name}",
+            f"known: {', '.join(known)}; weights are --weights-dtype {name} of 'fit', the cache "
+            f"is --kv-dtype {name}",
         )
-    hint = did_you_mean(name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)])
+    hint = did_you_mean(
+        name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)]
+    )
     raise BadValueError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
 
 
 def cache_dtype_named(name: str) -> DType:
-    """Return the dtype of a cache that no engine stores, where fp8_ds_mla is a format of its own and not fp8.
+    """Return the dtype of a cache that no engine stores, where fp8_ds_mla is a format of its own
+    and not fp8.
 
     Raises AttncalcError for an unknown name.
     """
@@ -155,6 +221,7 @@ def is_dtype(name: str) -> bool:
     return _ALIASES.get(name.lower(), name.lower()) in DTYPES
 
 
+# {how the name of a quant_method begins: the usual dtype of its weights}: awq_marlin is AWQ.
 _QUANT_METHODS = {
     "awq": "int4",
     "bitsandbytes": "int4",
@@ -163,12 +230,15 @@ _QUANT_METHODS = {
     "moe_wna16": "int4",
     "w8a8": "int8",
 }
-"""{how the name of a quant_method begins: the usual dtype of its weights}: awq_marlin is AWQ."""
 
 
 def usual_dtype(quant_method: str) -> str | None:
-    """Return the dtype that a quantization method usually has for weights; None if only the checkpoint knows it."""
-    return next((dtype for start, dtype in _QUANT_METHODS.items() if quant_method.startswith(start)), None)
+    """Return the dtype that a quantization method usually has for weights; None if only the
+    checkpoint knows it.
+    """
+    return next(
+        (dtype for start, dtype in _QUANT_METHODS.items() if quant_method.startswith(start)), None
+    )
 
 
 def count(number: int) -> str:
@@ -177,7 +247,8 @@ def count(number: int) -> str:
 
 
 def common_unit(largest: float, unit: str) -> tuple[str, float]:
-    """Return the unit in which figures up to `largest` are shown together, and its size in base units: ('GiB', 2**30).
+    """Return the unit in which figures up to `largest` are shown together, and its size in base
+    units: ('GiB', 2**30).
 
     The unit of parameters below 1,000 is ''.
     """
@@ -186,7 +257,9 @@ def common_unit(largest: float, unit: str) -> tuple[str, float]:
 
 
 def _decimals(number: int, factor: int, digits: int = 2) -> str:
-    """Return number / factor with `digits` digits, rounded half up, without floats, so that any size is exact."""
+    """Return number / factor with `digits` digits, rounded half up, without floats, so that any
+    size is exact.
+    """
     if factor == 1:
         return f"{number:,}"
     if number < 0:
@@ -221,7 +294,8 @@ def quotient(ratio: SupportsFloat, unit: str) -> str:
 
 
 def short(value: float, unit: str) -> str:
-    """Return a figure in at most three digits, and no more than it needs: '16 GiB', '2.5 TFLOP', '4,096', '2 million'.
+    """Return a figure in at most three digits, and no more than it needs: '16 GiB', '2.5 TFLOP',
+    '4,096', '2 million'.
 
     Tokens, tokens/s and plain numbers have no unit.
     """
@@ -234,18 +308,27 @@ def short(value: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time rounded for people: '40 s', '3 min', '5 hours', '12 days', 'more than a year'."""
-    for unit, size, limit in (("s", 1, 90), ("min", 60, 90), ("hours", 3600, 48), ("days", 86_400, 366)):
+    """Return a time rounded for people: '40 s', '3 min', '5 hours', '12 days', 'more than a
+    year'.
+    """
+    for unit, size, limit in (
+        ("s", 1, 90),
+        ("min", 60, 90),
+        ("hours", 3600, 48),
+        ("days", 86_400, 366),
+    ):
         if seconds < limit * size:
             return f"{max(1, round(seconds / size))} {unit}"
     return "more than a year"
 
 
 def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
-    """Return one unit for a whole column of bytes, FLOP or parameters ('GiB'), and the numbers in that unit.
+    """Return one unit for a whole column of bytes, FLOP or parameters ('GiB'), and the numbers in
+    that unit.
 
-    The unit is the largest in which the smallest number is at least 1, or a larger one if another number would reach a
-    million. All numbers have the same number of digits after the decimal point.
+    The unit is the largest in which the smallest number is at least 1, or a larger one if another
+    number would reach a million. All numbers have the same number of digits after the decimal
+    point.
     """
     whole = [int(number) for number in numbers]
     smallest, largest = min(filter(None, whole), default=0), max(whole, default=0)
@@ -257,25 +340,37 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     return name, [_decimals(number, factor, digits) for number in whole]
 
 
+# The largest count and size that options accept.
 MAX_COUNT = 10**30
-"""The largest count and size that options accept."""
 _WHOLE = r"\d{1,40}|\d{1,3}(?:_\d{3}){1,12}"
 _COUNT = r"(?a)(?P<whole>\d{1,40}|\d{1,12}(?:_\d{1,12}){1,12}) ?(?P<suffix>[kmgtKMGT]?)"
+# A number with commas between groups of digits, as '4,096' or '$1,817.70/month'.
 _GROUPED = re.compile(r"\D{0,4}[1-9]\d{0,2}(?:,\d{3}){1,12}(?!\d)[^,]{0,40}")
-"""A number with commas between groups of digits, as '4,096' or '$1,817.70/month'."""
 _COUNT_TIP = "k is 1,000 and K is 1,024: 4096, 128k (128,000) or 128K (131,072)"
-_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SUFFIXES = {
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "K": 2**10,
+    "M": 2**20,
+    "G": 2**30,
+    "T": 2**40,
+}
 
 
 def is_auto(value: object) -> bool:
-    """Return whether a context or a batch is to be the largest that fits: 'auto', or -1 as in engines."""
+    """Return whether a context or a batch is to be the largest that fits: 'auto', or -1 as in
+    engines.
+    """
     return str(value) in ("auto", "-1")
 
 
 def parse_count(text: str, option: str) -> int:
     """Return a positive whole number from '4096', '131_072', '128k' (128,000) or '128K' (131,072).
 
-    The suffixes are vLLM's. A comma separates the items of a list, and never groups digits. The error names `option`.
+    The suffixes are vLLM's. A comma separates the items of a list, and never groups digits. The
+    error names `option`.
 
     Raises AttncalcError for any other text, for zero and for numbers above MAX_COUNT.
     """
@@ -299,7 +394,9 @@ def _count_tip(text: str) -> str:
 
 
 def comma_tip(text: str) -> str:
-    """Return the tip for a number with commas between groups of digits, as '4,096'; '' for another text."""
+    """Return the tip for a number with commas between groups of digits, as '4,096'; '' for another
+    text.
+    """
     text = text.strip()
     if len(text) > 60 or _GROUPED.fullmatch(text) is None:
         return ""
@@ -307,18 +404,25 @@ def comma_tip(text: str) -> str:
 
 
 def list_tip(text: str, option: str = "") -> str:
-    """Return what to do instead of a list, a range or 'auto', for the tip of an error about a number; else ''."""
+    """Return what to do instead of a list, a range or 'auto', for the tip of an error about a
+    number; else ''.
+    """
     if text.strip().lower() == "auto":
         return "; without it, 'fit' shows the fewest GPUs with their --tp"
-    of_list = "plan each number of users alone" if option == "--users" else "lists of values belong to sweep"
+    of_list = (
+        "plan each number of users alone"
+        if option == "--users"
+        else "lists of values belong to sweep"
+    )
     return f"; {of_list}" if "," in text or ".." in text else ""
 
 
 def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:
-    """Return a decimal above 0 exactly, as (numerator, a power of ten): '0.92' is (92, 100), '.5' is (5, 10).
+    """Return a decimal above 0 exactly, as (numerator, a power of ten): '0.92' is (92, 100), '.5'
+    is (5, 10).
 
-    A share (`upper` is 1) may also be '92%' or '1/3'. Raises AttncalcError, which names `option`, if the text is no
-    decimal above 0 or is above `upper`.
+    A share (`upper` is 1) may also be '92%' or '1/3'. Raises AttncalcError, which names `option`,
+    if the text is no decimal above 0 or is above `upper`.
     """
     share = re.fullmatch(r"(.*?)(%|/.*)?", text.strip(), re.DOTALL) if upper == 1 else None
     match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,20}))?", (share[1] if share else text).strip())
@@ -336,6 +440,7 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     return numerator, denominator
 
 
+# {period: its seconds}; a month is a twelfth of a year.
 PERIODS = {
     "second": 1,
     "minute": 60,
@@ -345,9 +450,16 @@ PERIODS = {
     "month": 2_628_000,
     "year": 31_536_000,
 }
-"""{period: its seconds}; a month is a twelfth of a year."""
 MONTH_HOURS = PERIODS["month"] // PERIODS["hour"]
-_SHORT_PERIODS = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day", "mo": "month"}
+_SHORT_PERIODS = {
+    "s": "second",
+    "sec": "second",
+    "min": "minute",
+    "h": "hour",
+    "hr": "hour",
+    "d": "day",
+    "mo": "month",
+}
 _PER_PERIOD = re.compile(
     r"(?i)[$€£]? ?(?P<amount>[\d.]+) ?(?P<scale>[kmb]?)(?: ?[*x] ?(?P<times>[\d.]+))?"
     r"(?: ?(?:[$€£]|usd|eur|(?:req|request)s?|rps|qps)\b)?"
@@ -358,19 +470,30 @@ _PER_PERIOD = re.compile(
 def period(text: str) -> str | None:
     """Return the period of 'h' or 'months'; None if it is none."""
     name = text.strip().lower()
-    return next((one for one in (name, name.removesuffix("s"), _SHORT_PERIODS.get(name, "")) if one in PERIODS), None)
+    return next(
+        (
+            one
+            for one in (name, name.removesuffix("s"), _SHORT_PERIODS.get(name, ""))
+            if one in PERIODS
+        ),
+        None,
+    )
 
 
 def parse_per(text: str, option: str, *, each: str, example: str) -> tuple[int, int]:
-    """Return an amount per `each`, exactly: with 'hour' (249, 100) of '2.49', '$2.49/hr' or '1817.70 USD per month'.
+    """Return an amount per `each`, exactly: with 'hour' (249, 100) of '2.49', '$2.49/hr' or
+    '1817.70 USD per month'.
 
-    Raises BadValueError, with the example as a tip, if the text is no amount above 0 or has no such period.
+    Raises BadValueError, with the example as a tip, if the text is no amount above 0 or has no such
+    period.
     """
     match = _PER_PERIOD.fullmatch(text.strip())
     known = match and period(match["period"] or each)
     if match is None or known is None:
         why = "is not a rate" if "/" in text else "is not a number above 0"
-        raise BadValueError(f"{option}: '{truncate(text)}' {why}", comma_tip(text) or f"write {example}")
+        raise BadValueError(
+            f"{option}: '{truncate(text)}' {why}", comma_tip(text) or f"write {example}"
+        )
     numerator, denominator = parse_decimal(match["amount"], option)
     times, tens = parse_decimal(match["times"] or "1", option)
     scale = {"k": 10**3, "m": 10**6, "b": 10**9}.get(match["scale"].lower(), 1)
@@ -380,7 +503,9 @@ def parse_per(text: str, option: str, *, each: str, example: str) -> tuple[int, 
 def is_per_day(text: str) -> bool:
     """Return whether a rate is that of a day or longer, whose peak hours have more: '1M/day'."""
     match = _PER_PERIOD.fullmatch(text.strip())
-    return match is not None and PERIODS.get(period(match["period"] or "") or "", 0) >= PERIODS["day"]
+    return (
+        match is not None and PERIODS.get(period(match["period"] or "") or "", 0) >= PERIODS["day"]
+    )
 
 
 def parse_price(text: str, option: str) -> tuple[int, int]:
@@ -395,7 +520,9 @@ def truncate(text: object, limit: int = 40) -> str:
 
 
 def long_option(field: str) -> str:
-    """Return the name of the option of a field: '--max-model-len' of 'max_model_len', and of '--max_model_len'."""
+    """Return the name of the option of a field: '--max-model-len' of 'max_model_len', and of
+    '--max_model_len'.
+    """
     return f"--{field.removeprefix('--').replace('_', '-')}"
 
 
@@ -410,7 +537,8 @@ def hyphens(name: str) -> str:
 
 
 _SIZES = {
-    **{f"{p}i{b}": 1024 ** (i + 1) for i, p in enumerate("kmgtpe") for b in ("b", "")},  # 40Gi of Kubernetes
+    # 40Gi of Kubernetes
+    **{f"{p}i{b}": 1024 ** (i + 1) for i, p in enumerate("kmgtpe") for b in ("b", "")},
     **{f"{p}b".lower(): 1000 ** (i + 1) for i, p in enumerate("KMGTPE")},
     "b": 1,
     "": 1,
@@ -427,7 +555,8 @@ def _bytes_of(unit: str) -> int:
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Return a size in bytes, rounded down, from '5.38GiB', '5.38 GB' (10^9), '5776731504', '6k' or '6K' (6,144).
+    """Return a size in bytes, rounded down, from '5.38GiB', '5.38 GB' (10^9), '5776731504', '6k' or
+    '6K' (6,144).
 
     The error names `option`.
 
@@ -442,7 +571,8 @@ def parse_bytes(text: str, option: str) -> int:
     if not 1 <= size <= MAX_COUNT:
         raise BadValueError(
             f"{option}: '{truncate(text)}' is not a size of at least one byte",
-            comma_tip(text) or f"write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes{list_tip(text)}",
+            comma_tip(text)
+            or f"write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes{list_tip(text)}",
         )
     return size
 
@@ -456,7 +586,8 @@ class Amount(NamedTuple):
 
 
 def parse_amount(text: str, option: str) -> Amount:
-    """Return a number of at least 0 in base units, from '7.5e9', '10k', '10K', '8GiB', '1.5 TFLOP', '0.25'.
+    """Return a number of at least 0 in base units, from '7.5e9', '10k', '10K', '8GiB', '1.5 TFLOP',
+    '0.25'.
 
     Suffixes without a unit are vLLM's. The error names `option`.
 

@@ -1,4 +1,5 @@
-"""A model with other sizes: `--layers 16`, `--kv-heads 4`, `--window 4096`, `--pattern '3 linear, 1 global'`.
+"""A model with other sizes: `--layers 16`, `--kv-heads 4`, `--window 4096`, `--pattern '3 linear, 1
+global'`.
 
 Without a model, the sizes alone describe one: `model_of_sizes`.
 
@@ -19,26 +20,44 @@ from .model import MAX_LAYERS, Layers, ModelSpec, Stack
 from .units import count, truncate
 
 LOCAL, GLOBAL, UNNAMED = "local", "global", ""
-_SPANS = {LOCAL: LOCAL, "sliding": LOCAL, "window": LOCAL, "swa": LOCAL, GLOBAL: GLOBAL, "full": GLOBAL}
+_SPANS = {
+    LOCAL: LOCAL,
+    "sliding": LOCAL,
+    "window": LOCAL,
+    "swa": LOCAL,
+    GLOBAL: GLOBAL,
+    "full": GLOBAL,
+}
+# The sizes that describe a model without another.
 SIZES = frozenset({"layers", "heads", "kv_heads", "head_dim", "d_model", "d_ff", "vocab_size"})
-"""The sizes that describe a model without another."""
 OF_SIZES = "A model of these sizes"  # its title
 
 
 def parse_pattern(text: str, name: str) -> tuple[str, ...]:
-    """Return what each layer of a pattern is: ('linear', 'linear', 'global') for '2 linear, 1 global'.
+    """Return what each layer of a pattern is: ('linear', 'linear', 'global') for '2 linear, 1
+    global'.
 
-    A layer is LOCAL, GLOBAL or has an attention of its own ('linear', 'gqa:4', 'mla:512'); the first ones of '5:1' are
-    UNNAMED. Raises AttncalcError if the text is no pattern, or has more layers than a model may have.
+    A layer is LOCAL, GLOBAL or has an attention of its own ('linear', 'gqa:4', 'mla:512'); the
+    first ones of '5:1' are UNNAMED. Raises AttncalcError if the text is no pattern, or has more
+    layers than a model may have.
     """
     numbers = re.fullmatch(r"(\d{1,3}):(\d{1,3})", text)
     layers = [UNNAMED] * int(numbers[1]) + [GLOBAL] * int(numbers[2]) if numbers else []
     for part in () if numbers else text.split(","):
-        # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size; config.json has 'full_attention'
+        # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size; config.json has
+        # 'full_attention'
         word = part.strip().lower().removesuffix("_attention")
-        match = re.fullmatch(r"(?:(\d{1,9}) ?[x*]? ?)?(gqa:\d+|mla:\d+(?:\+\d+)?|[a-z]+)(?::(\d{1,9}))?", word)
-        if match is None or (match[1] and match[3]) or not (match[2] in _SPANS or Variant.is_named(match[2])):
-            raise AttncalcError(f"{name}: '{truncate(part.strip())}' is no kind of layer", _written(text))
+        match = re.fullmatch(
+            r"(?:(\d{1,9}) ?[x*]? ?)?(gqa:\d+|mla:\d+(?:\+\d+)?|[a-z]+)(?::(\d{1,9}))?", word
+        )
+        if (
+            match is None
+            or (match[1] and match[3])
+            or not (match[2] in _SPANS or Variant.is_named(match[2]))
+        ):
+            raise AttncalcError(
+                f"{name}: '{truncate(part.strip())}' is no kind of layer", _written(text)
+            )
         kind, number = _SPANS.get(match[2], match[2]), int(match[1] or match[3] or "1")
         if len(layers) + number > MAX_LAYERS:
             raise AttncalcError(f"{name}: more than {MAX_LAYERS:,} layers", _written())
@@ -49,12 +68,17 @@ def parse_pattern(text: str, name: str) -> tuple[str, ...]:
 
 
 def _written(text: str = "") -> str:
-    """Return how a pattern is written, with the numbers of '3:1' or 'LLLF', whose kinds only the reader knows."""
+    """Return how a pattern is written, with the numbers of '3:1' or 'LLLF', whose kinds only the
+    reader knows.
+    """
     letters = re.fullmatch(r"(([A-Z])\2*)(([A-Z])\4*)", text)
     numbers = re.fullmatch(r"(\d{1,3}):(\d{1,3})", text)
-    many, few = (len(letters[1]), len(letters[3])) if letters else numbers.groups() if numbers else (3, 1)
+    many, few = (
+        (len(letters[1]), len(letters[3])) if letters else numbers.groups() if numbers else (3, 1)
+    )
     return (
-        f"write '{many} local, {few} global' for windows, or '{many} linear, {few} global', '{many} linear, {few} mla'"
+        f"write '{many} local, {few} global' for windows, or '{many} linear, {few} global', "
+        f"'{many} linear, {few} mla'"
     )
 
 
@@ -75,14 +99,16 @@ def what_if(
     window: int | None = None,
     pattern: Sequence[str] | None = None,
 ) -> ModelSpec:
-    """Return the model with the sizes of `WhatIfOptions`, in which `parse_pattern` has read the pattern.
+    """Return the model with the sizes of `WhatIfOptions`, in which `parse_pattern` has read the
+    pattern.
 
-    Further layers continue the order of the released ones, and MHA with other heads stays MHA. Raises AttncalcError if
-    the model has no such sizes, or they contradict.
+    Further layers continue the order of the released ones, and MHA with other heads stays MHA.
+    Raises AttncalcError if the model has no such sizes, or they contradict.
     """
     if attention and kv_heads and attention.lower().partition(":")[0] in ("mha", "gqa", "mqa"):
         raise AttncalcError(
-            f"--kv-heads cannot be combined with --attention {truncate(attention)}, which has a number of KV heads",
+            f"--kv-heads cannot be combined with --attention {truncate(attention)}, which has a "
+            "number of KV heads",
             f"leave one out, as in --attention gqa:{kv_heads}",
         )
     changed = model.with_attention(attention) if attention else model
@@ -98,12 +124,14 @@ def what_if(
     if tie_word_embeddings is not None:
         if not (model.head and model.head.kind == "lm"):
             raise AttncalcError(
-                "--tie-word-embeddings: this model has no lm head", "leave it out, or give --vocab-size"
+                "--tie-word-embeddings: this model has no lm head",
+                "leave it out, or give --vocab-size",
             )
         changed = dataclasses.replace(changed, head=model.head._replace(tied=tie_word_embeddings))
     if layers:
         changed = _with_layers(changed, layers)
-    if window and not pattern and {None} < _reaches(changed):  # local and global layers: it changes the local ones
+    # local and global layers: it changes the local ones
+    if window and not pattern and {None} < _reaches(changed):
         changed = _with_attentions(changed, lambda kind: _with_other_window(kind, window))
     elif window or pattern:
         changed = _with_pattern(changed, window, pattern or (LOCAL,))
@@ -115,25 +143,33 @@ def _has_kv_heads(model: ModelSpec) -> bool:
 
 
 def _reach(kind: Attention) -> int | None:
-    """Return the window of a kind that can have one, or None for full attention; beside pools, that of tokens."""
+    """Return the window of a kind that can have one, or None for full attention; beside pools, that
+    of tokens.
+    """
     span: Span = getattr(kind, "span_of_tokens", kind.span)
     return span.reach
 
 
 def _reaches(model: ModelSpec) -> set[int | None]:
     """Return the windows of the layers that can have one; None for full attention."""
-    return {_reach(group.attention) for _, group in model.groups() if hasattr(group.attention, "span")}
+    return {
+        _reach(group.attention) for _, group in model.groups() if hasattr(group.attention, "span")
+    }
 
 
 def _with_span(kind: Attention, span: Span) -> Attention:
-    """Return the kind with another span. Raises AttncalcError for a window where an indexer picks the keys."""
+    """Return the kind with another span. Raises AttncalcError for a window where an indexer picks
+    the keys.
+    """
     from .attention.picked import Picked
 
     if hasattr(kind, "span_of_tokens") or not isinstance(kind.span, Picked):
         return kind.with_span(span)
     if span == FULL:
         return kind  # the indexer picks from the whole context
-    raise AttncalcError("--window: this model has an indexer that picks keys of the whole context", "leave it out")
+    raise AttncalcError(
+        "--window: this model has an indexer that picks keys of the whole context", "leave it out"
+    )
 
 
 def _with_other_window(kind: Attention, window: int) -> Attention:
@@ -141,26 +177,41 @@ def _with_other_window(kind: Attention, window: int) -> Attention:
     return _with_span(kind, Sliding(int(window))) if is_local else kind
 
 
-def _with_heads(model: ModelSpec, heads: int | None, kv_heads: int | None, head_dim: int | None) -> ModelSpec:
+def _with_heads(
+    model: ModelSpec, heads: int | None, kv_heads: int | None, head_dim: int | None
+) -> ModelSpec:
     def changed(kind: Attention) -> Attention:
         if not isinstance(kind, Grouped):
             return kind
         n_heads = heads or kind.n_heads
         n_kv_heads = kv_heads or (n_heads if kind.n_kv_heads == kind.n_heads else kind.n_kv_heads)
-        return dataclasses.replace(kind, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=head_dim or kind.d_head)
+        return dataclasses.replace(
+            kind, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=head_dim or kind.d_head
+        )
 
     if not _has_kv_heads(model):
         kind = model.main.layers[0].attention
         name = "--kv-heads" if kv_heads else "--heads" if heads else "--head-dim"
-        raise AttncalcError(f"{name}: {kind.label} has no such heads", "it changes MHA, GQA and MQA only")
+        raise AttncalcError(
+            f"{name}: {kind.label} has no such heads", "it changes MHA, GQA and MQA only"
+        )
     return _with_attentions(model, changed)
 
 
-def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_size: int | None) -> ModelSpec:
+def _with_widths(
+    model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_size: int | None
+) -> ModelSpec:
     main = model.main
     d_model = None if d_model == main.d_model else d_model
-    if d_model and (model.extra or model.towers or len(model.stacks) > 1 or any(group.extra for group in main.layers)):
-        raise AttncalcError("--d-model: this model has further matrices of its width", "leave it out")
+    if d_model and (
+        model.extra
+        or model.towers
+        or len(model.stacks) > 1
+        or any(group.extra for group in main.layers)
+    ):
+        raise AttncalcError(
+            "--d-model: this model has further matrices of its width", "leave it out"
+        )
     if d_ff and not any(group.mlp for _, group in model.groups()):
         raise AttncalcError("--d-ff: this model has no MLP", "leave it out")
     if vocab_size and model.vocab_size is None:
@@ -180,7 +231,9 @@ def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_
     assumed = model.assumed
     widths = dict.fromkeys(group.mlp.d_ff for _, group in changed_model.groups() if group.mlp)
     if ratio != 1 and not d_ff and widths:
-        text = f"d_ff {' and '.join(map(count, widths))}, as many times d_model as released (--d-ff)."
+        text = (
+            f"d_ff {' and '.join(map(count, widths))}, as many times d_model as released (--d-ff)."
+        )
         assumed = f"{assumed} {text}".lstrip()
     stack = dataclasses.replace(changed_model.main, d_model=d_model or main.d_model)
     stacks = (*changed_model.stacks[:-1], stack)
@@ -200,13 +253,15 @@ def _with_experts(model: ModelSpec, experts: int | None, per_token: int | None) 
                 f"give --experts-per-token {n_experts} or fewer",
             )
         return dataclasses.replace(
-            layer, mlp=dataclasses.replace(mlp, n_experts=n_experts, n_experts_per_token=n_per_token)
+            layer,
+            mlp=dataclasses.replace(mlp, n_experts=n_experts, n_experts_per_token=n_per_token),
         )
 
     if not model.has_experts:
         name = "--experts" if experts else "--experts-per-token"
         raise AttncalcError(
-            f"{name}: this model has no experts", "'attncalc presets show mixtral-8x7b' prints a model file to change"
+            f"{name}: this model has no experts",
+            "'attncalc presets show mixtral-8x7b' prints a model file to change",
         )
     return _with_each_layer(model, changed)
 
@@ -214,20 +269,26 @@ def _with_experts(model: ModelSpec, experts: int | None, per_token: int | None) 
 def _with_layers(model: ModelSpec, number: int) -> ModelSpec:
     if number > MAX_LAYERS:
         raise AttncalcError(
-            f"--layers {count(number)} is more than {MAX_LAYERS:,}", f"give --layers {MAX_LAYERS} or fewer"
+            f"--layers {count(number)} is more than {MAX_LAYERS:,}",
+            f"give --layers {MAX_LAYERS} or fewer",
         )
 
     def changed(stack: Stack) -> Stack:
         released = list(_one_by_one(stack))
         period = _period(released)
-        further = [released[len(released) - period + i % period] for i in range(max(0, number - len(released)))]
+        further = [
+            released[len(released) - period + i % period]
+            for i in range(max(0, number - len(released)))
+        ]
         return _with_layers_of(stack, [*released, *further][:number])
 
     return dataclasses.replace(model, stacks=tuple(map(changed, model.stacks)))
 
 
 def _period(layers: Sequence[Layers]) -> int:
-    """Return after how many layers their order repeats; 1 if it does not, so that the last layer is repeated."""
+    """Return after how many layers their order repeats; 1 if it does not, so that the last layer is
+    repeated.
+    """
     for period in range(1, len(layers) // 2 + 1):
         if all(layers[i] == layers[i - period] for i in range(period, len(layers))):
             return period
@@ -235,7 +296,9 @@ def _period(layers: Sequence[Layers]) -> int:
 
 
 def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) -> ModelSpec:
-    """Return the model with its layers as in a repeating pattern; `window` is that of the local ones."""
+    """Return the model with its layers as in a repeating pattern; `window` is that of the local
+    ones.
+    """
     windows = _reaches(model)
     if not windows:
         raise AttncalcError("--window: no layer of this model can have a window", "leave it out")
@@ -243,10 +306,14 @@ def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) 
     if UNNAMED in pattern:
         if window is None and len(released) != 1:
             text = f"{pattern.count(UNNAMED)}:{pattern.count(GLOBAL)}"
-            raise AttncalcError(f"--pattern: '{text}' does not say of which kind its layers are", _written(text))
+            raise AttncalcError(
+                f"--pattern: '{text}' does not say of which kind its layers are", _written(text)
+            )
         pattern = [text or LOCAL for text in pattern]
     if window is None and LOCAL in pattern and len(released) != 1:
-        raise AttncalcError("--pattern needs --window", "give the tokens that a local layer sees, as --window 4096")
+        raise AttncalcError(
+            "--pattern needs --window", "give the tokens that a local layer sees, as --window 4096"
+        )
     local = Sliding(int(window or released[0])) if window or released else FULL
     variants = {text: Variant.parse(text) for text in dict.fromkeys(pattern) if text not in _SPANS}
 
@@ -278,7 +345,9 @@ def _with_attentions(model: ModelSpec, change: Callable[[Attention], Attention])
 
 
 def _with_attention(layer: Layers, change: Callable[[Attention], Attention]) -> Layers:
-    """Return the layer with `change` applied to its attention, and to the heads of its cross-attention."""
+    """Return the layer with `change` applied to its attention, and to the heads of its
+    cross-attention.
+    """
     cross = layer.cross
     if isinstance(cross, Cross):
         heads = change(cross.heads)
@@ -300,14 +369,17 @@ def _one_by_one(stack: Stack) -> Iterator[Layers]:
 
 def _with_layers_of(stack: Stack, layers: Sequence[Layers]) -> Stack:
     """Return the stack with other layers, equal neighbours together."""
-    groups = tuple(dataclasses.replace(layer, count=len(list(equal))) for layer, equal in groupby(layers))
+    groups = tuple(
+        dataclasses.replace(layer, count=len(list(equal))) for layer, equal in groupby(layers)
+    )
     return dataclasses.replace(stack, layers=groups)
 
 
 def no_model() -> AttncalcError:
     return AttncalcError(
         "a model is required",
-        "'attncalc presets' lists names; or give sizes: --layers 32 --heads 32 --kv-heads 8 --head-dim 128",
+        "'attncalc presets' lists names; or give sizes: --layers 32 --heads 32 --kv-heads 8 "
+        "--head-dim 128",
     )
 
 
@@ -324,10 +396,16 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     layers, heads = sizes.get("layers"), sizes.get("heads", sizes.get("kv_heads"))
     head_dim, d_model = sizes.get("head_dim"), sizes.get("d_model")
     if layers is None or heads is None or (head_dim is None and d_model is None):
-        wanted = {"--layers": layers, "--heads": heads, "--head-dim or --d-model": head_dim or d_model}
+        wanted = {
+            "--layers": layers,
+            "--heads": heads,
+            "--head-dim or --d-model": head_dim or d_model,
+        }
         raise AttncalcError(
-            f"a model of your own sizes needs {', '.join(name for name, size in wanted.items() if size is None)}",
-            "for example --layers 32 --heads 32 --kv-heads 8 --head-dim 128; the MLP is --d-ff, and --vocab-size",
+            "a model of your own sizes needs "
+            f"{', '.join(name for name, size in wanted.items() if size is None)}",
+            "for example --layers 32 --heads 32 --kv-heads 8 --head-dim 128; the MLP is --d-ff, "
+            "and --vocab-size",
         )
     assumed = ["RMSNorm, no biases"]
     if d_model is None:
@@ -335,18 +413,31 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
         assumed.append(f"d_model {count(d_model)} (heads x head_dim)")
     d_ff = sizes.get("d_ff", 4 * d_model)
     is_gated = d_ff != 4 * d_model
-    assumed.append(f"an MLP of {'three matrices' if is_gated else 'two matrices'} with d_ff {count(d_ff)}")
+    assumed.append(
+        f"an MLP of {'three matrices' if is_gated else 'two matrices'} with d_ff {count(d_ff)}"
+    )
     if "heads" not in sizes:
         assumed.append("as many query heads as KV heads")
     if "vocab_size" not in sizes:
         assumed.append("no vocabulary")
     elif "tie_word_embeddings" not in sizes:
         assumed.append("an lm head with a matrix of its own (--tie-word-embeddings)")
-    known = {"n_kv_heads": sizes.get("kv_heads"), "d_head": head_dim, "vocab_size": sizes.get("vocab_size")}
+    known = {
+        "n_kv_heads": sizes.get("kv_heads"),
+        "d_head": head_dim,
+        "vocab_size": sizes.get("vocab_size"),
+    }
     known |= {"tied_embeddings": False} if "vocab_size" in sizes else {}
     if experts := sizes.get("experts"):
-        known |= {"n_experts": experts, "n_experts_per_token": sizes.get("experts_per_token", min(2, experts))}
-        assumed += [] if "experts_per_token" in sizes else [f"{known['n_experts_per_token']} experts per token"]
+        known |= {
+            "n_experts": experts,
+            "n_experts_per_token": sizes.get("experts_per_token", min(2, experts)),
+        }
+        assumed += (
+            []
+            if "experts_per_token" in sizes
+            else [f"{known['n_experts_per_token']} experts per token"]
+        )
     return {
         "title": OF_SIZES,
         "assumed": f"{'; '.join(assumed)}.",

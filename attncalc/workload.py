@@ -1,7 +1,7 @@
 """Workloads: how many tokens a model processes, in which phase and under which mask.
 
-Symbols: B batch size in sequences, S new tokens (queries), T tokens attended to (keys, with the new ones), T_source
-source tokens of an encoder.
+Symbols: B batch size in sequences, S new tokens (queries), T tokens attended to (keys, with the new
+ones), T_source source tokens of an encoder.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Phase = Literal["prefill", "decode", "train"]
+# What the backward pass computes again: nothing, QK and PV, all but every second matmul and fused
+# attention (torchtitan's selective_ac_option = "op"), or whole layers.
 Recompute = Literal["none", "selective", "op", "full"]
-"""What the backward pass computes again: nothing, QK and PV, all but every second matmul and fused attention
-(torchtitan's selective_ac_option = "op"), or whole layers."""
 
 
 class Mask(NamedTuple):
     """The keys that a query can see, before a layer's span (window, chunk) narrows them.
 
     Attributes:
-        kind: 'causal' (its own and all earlier ones), 'bidirectional' (all) or 'prefix' (the first `prefix` tokens see
-            each other, the rest is causal).
+        kind: 'causal' (its own and all earlier ones), 'bidirectional' (all) or 'prefix' (the first
+            `prefix` tokens see each other, the rest is causal).
         prefix: tokens of the prefix.
     """
 
@@ -38,7 +38,9 @@ class Mask(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Mask:
-        """Return the mask for 'causal', 'bidirectional' or 'prefix:N'. Raises AttncalcError for any other text."""
+        """Return the mask for 'causal', 'bidirectional' or 'prefix:N'. Raises AttncalcError for any
+        other text.
+        """
         if text == "causal":
             return cls()
         if text == "bidirectional":
@@ -46,7 +48,10 @@ class Mask(NamedTuple):
         name, _, number = text.partition(":")
         if name == "prefix" and number:
             return cls("prefix", parse_count(number, "--mask prefix"))
-        raise BadValueError(f"there is no mask '{truncate(text)}'", "known: causal, bidirectional, prefix:N (N tokens)")
+        raise BadValueError(
+            f"there is no mask '{truncate(text)}'",
+            "known: causal, bidirectional, prefix:N (N tokens)",
+        )
 
     def __str__(self) -> str:
         return f"prefix:{int(self.prefix)}" if self.kind == "prefix" else self.kind
@@ -56,7 +61,9 @@ CAUSAL = Mask()
 
 
 class Run(NamedTuple):
-    """A run of sequences with one length, as in run-length encoding: lengths 512, 300, 300 are two runs."""
+    """A run of sequences with one length, as in run-length encoding: lengths 512, 300, 300 are two
+    runs.
+    """
 
     sequences: int  # how many sequences
     new: int  # new tokens of each sequence, the last ones of its context
@@ -77,7 +84,8 @@ class WorkloadOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Workload:
-    """B sequences, each with S new tokens (queries) over T keys; made by `prefill`, `decode` or `train`.
+    """B sequences, each with S new tokens (queries) over T keys; made by `prefill`, `decode` or
+    `train`.
 
     Attributes:
         phase: 'prefill', 'decode' or 'train'.
@@ -124,20 +132,28 @@ class Workload:
         if self.mask and self.mask.kind == "prefix":
             if self.mask.prefix > self.context:
                 raise BadValueError(
-                    f"a prefix of {count(self.mask.prefix)} does not fit a context of {count(self.context)}",
+                    f"a prefix of {count(self.mask.prefix)} does not fit a context of "
+                    f"{count(self.context)}",
                     "the prefix is part of the context",
                 )
             if 0 < self.context - self.new < self.mask.prefix:
                 raise BadValueError(
-                    "the tokens of a prefix see each other, so all of them must be new or all in the past",
+                    "the tokens of a prefix see each other, so all of them must be new or all in "
+                    "the past",
                     f"give a past of 0, or of at least {count(self.mask.prefix)} tokens",
                 )
 
     @classmethod
     def prefill(
-        cls, batch: int = 1, context: int | None = None, *, past: int = 0, **options: Unpack[WorkloadOptions]
+        cls,
+        batch: int = 1,
+        context: int | None = None,
+        *,
+        past: int = 0,
+        **options: Unpack[WorkloadOptions],
     ) -> Workload:
-        """Return a workload that processes a context in one pass; `past` of its tokens are already in the cache.
+        """Return a workload that processes a context in one pass; `past` of its tokens are already
+        in the cache.
 
         With `lengths`, batch and context follow from them.
 
@@ -150,19 +166,26 @@ class Workload:
         batch, context = _padded(batch, context, options.get("lengths"))
         if past >= context:
             raise BadValueError(
-                f"{count(past)} tokens in the past leave no new token in a context of {count(context)}",
+                f"{count(past)} tokens in the past leave no new token in a context of "
+                f"{count(context)}",
                 "the context includes the past tokens: make it longer than they are",
             )
         return cls("prefill", batch, context - past, context, **options)
 
     @classmethod
-    def decode(cls, batch: int = 1, context: int | None = None, **options: Unpack[WorkloadOptions]) -> Workload:
-        """Return a step with one new token per sequence, which attends to `context` tokens, itself included."""
+    def decode(
+        cls, batch: int = 1, context: int | None = None, **options: Unpack[WorkloadOptions]
+    ) -> Workload:
+        """Return a step with one new token per sequence, which attends to `context` tokens, itself
+        included.
+        """
         batch, context = _padded(batch, context, options.get("lengths"))
         return cls("decode", batch, 1, context, **options)
 
     @classmethod
-    def train(cls, batch: int = 1, context: int | None = None, **options: Unpack[WorkloadOptions]) -> Workload:
+    def train(
+        cls, batch: int = 1, context: int | None = None, **options: Unpack[WorkloadOptions]
+    ) -> Workload:
         """Return a forward and a backward pass over the whole context."""
         batch, context = _padded(batch, context, options.get("lengths"))
         return cls("train", batch, context, context, **options)
@@ -178,7 +201,9 @@ class Workload:
         if self.lengths is None:
             return (Run(self.batch, self.new, self.context),)
         runs = []
-        for i, (length, number) in enumerate(sorted(Counter(self.lengths).items(), reverse=True), start=1):
+        for i, (length, number) in enumerate(
+            sorted(Counter(self.lengths).items(), reverse=True), start=1
+        ):
             sequences, context = number, length
             if isinstance(self.batch, Quantity):
                 sequences = symbol(f"B_{i}", number, f"sequences of length T_{i}")
@@ -187,22 +212,31 @@ class Workload:
         return tuple(runs)
 
     def symbolic(self) -> Workload:
-        """Return the workload with its numbers as symbols. If all tokens are new, T is used for S too."""
+        """Return the workload with its numbers as symbols. If all tokens are new, T is used for S
+        too.
+        """
         symbols = symbolic(self)
         all_new = self.phase != "decode" and self.new == self.context
         mask = self.mask
         if mask and mask.prefix:
-            mask = mask._replace(prefix=symbol("prefix", mask.prefix, "tokens of the prefix, which see each other"))
-        return dataclasses.replace(symbols, new=symbols.context if all_new else symbols.new, mask=mask)
+            mask = mask._replace(
+                prefix=symbol("prefix", mask.prefix, "tokens of the prefix, which see each other")
+            )
+        return dataclasses.replace(
+            symbols, new=symbols.context if all_new else symbols.new, mask=mask
+        )
 
     def at(self, context: int) -> Workload:
         """Return the workload at another context, with all sequences of that length.
 
-        The tokens in the past stay the same, a decode step still has one new token, and a prefix is cut to the context,
-        or to its past: a decode step at a context of 4 has 3 tokens in the past, so a prefix of 5 becomes one of 3.
+        The tokens in the past stay the same, a decode step still has one new token, and a prefix is
+        cut to the context, or to its past: a decode step at a context of 4 has 3 tokens in the
+        past, so a prefix of 5 becomes one of 3.
         """
         new = self.new if self.phase == "decode" else context - self.past
-        mask = self.mask and self.mask._replace(prefix=min(self.mask.prefix, context - new or context))
+        mask = self.mask and self.mask._replace(
+            prefix=min(self.mask.prefix, context - new or context)
+        )
         return dataclasses.replace(self, new=new, context=context, lengths=None, mask=mask)
 
     def doubled(self) -> Workload:
@@ -215,7 +249,9 @@ def _padded(batch: int, context: int | None, lengths: tuple[int, ...] | None) ->
     """Return batch and padded context: the given ones, or those that follow from `lengths`."""
     if lengths is None:
         if context is None:
-            raise BadValueError("a workload needs a context", "give context, or the lengths of its sequences")
+            raise BadValueError(
+                "a workload needs a context", "give context, or the lengths of its sequences"
+            )
         if context < 1:
             raise BadValueError(f"context is {context}, and must be at least 1", "give 1 or more")
         return batch, context

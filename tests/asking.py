@@ -36,25 +36,33 @@ class Answer(NamedTuple):
         return json.loads(self.out)
 
 
+# The type of the `ask` fixture: ask("kv", "gpt2", stdin="").
 Ask = Callable[..., Answer]
-"""The type of the `ask` fixture: ask("kv", "gpt2", stdin="")."""
 
 
 def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a line in bash, in which `attncalc` is the one of this checkout. Skips the test on Windows."""
+    """Run a line in bash, in which `attncalc` is the one of this checkout. Skips the test on
+    Windows.
+    """
     if os.name == "nt":
         pytest.skip("the line is for a POSIX shell")
     line = command.replace("attncalc ", f"{sys.executable} -m attncalc ")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **env}
     environment.pop("PYTHONUNBUFFERED", None)  # it would hide output that is written only at exit
     return subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, env=environment, check=False
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
 
 
 @contextmanager
 def started(*command: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
-    """Start Python with these arguments, for the attncalc of this checkout; it is killed when the block ends."""
+    """Start Python with these arguments, for the attncalc of this checkout; it is killed when the
+    block ends.
+    """
     with subprocess.Popen(
         [sys.executable, *command],
         stdout=subprocess.PIPE,

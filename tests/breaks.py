@@ -15,7 +15,9 @@ def replaced(owner: Any, name: str, wrong: Any) -> Break:
 
 
 def wrapped(owner: Any, name: str, wrong: Callable[..., Any]) -> Break:
-    """Replace a function of a class or module by `wrong`, which gets the true one before its arguments."""
+    """Replace a function of a class or module by `wrong`, which gets the true one before its
+    arguments.
+    """
 
     def make(patch: Patch) -> None:
         true = getattr(owner, name)
@@ -37,7 +39,9 @@ def wider_cache(kind: type, name: str | None = None) -> Break:
     """Count one column too many in the formula of this cached tensor, or of all."""
 
     def wrong(true: Any, self: Any) -> Any:
-        return tuple(c._replace(width=c.width + 1) if name in (None, c.name) else c for c in true(self))
+        return tuple(
+            c._replace(width=c.width + 1) if name in (None, c.name) else c for c in true(self)
+        )
 
     return wrapped(kind, "cache", wrong)
 
@@ -49,7 +53,11 @@ def scores(kind: type, wrong: Callable[[Any], Any]) -> Break:
 
 def matrices_with(kind: type, **fields: Any) -> Break:
     """Count the matrices of a layer with other fields."""
-    return wrapped(kind, "matrices", lambda true, self, *given: true(dataclasses.replace(self, **fields), *given))
+    return wrapped(
+        kind,
+        "matrices",
+        lambda true, self, *given: true(dataclasses.replace(self, **fields), *given),
+    )
 
 
 def with_a_parameter_more(layer: type) -> Break:

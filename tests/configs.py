@@ -1,4 +1,6 @@
-"""Fields of config.json that several tests start from, and the model that a config.json describes."""
+"""Fields of config.json that several tests start from, and the model that a config.json
+describes.
+"""
 
 from typing import Any
 

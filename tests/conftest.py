@@ -1,4 +1,6 @@
-"""Set up the tests: helpers are imported by their plain names, Hypothesis has no deadline, and no test uses the hub."""
+"""Set up the tests: helpers are imported by their plain names, Hypothesis has no deadline, and no
+test uses the hub.
+"""
 
 import contextlib
 import gc
@@ -19,22 +21,29 @@ import pytest
 import typer.main
 from hypothesis import settings
 
-gc.set_threshold(20_000, 20, 20)  # collecting garbage as often as by default takes a seventh of the time
+# collecting garbage as often as by default takes a seventh of the time
+gc.set_threshold(20_000, 20, 20)
 sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped model name like a/b must not reach the hub
-# transformers would warn into the output of the test that imports it first, which is closed in later tests
+# a mistyped model name like a/b must not reach the hub
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# transformers would warn into the output of the test that imports it first, which is closed in
+# later tests
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # more of them wait for each other in a loop: 2 took 4 times as long
+# more of them wait for each other in a loop: 2 took 4 times as long
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # xdist sets it, and messages would have lines of its width
-os.environ.setdefault("ATTNCALC_DEBUG", "1")  # a bug must fail a test, and not look like an error of the input
+# a bug must fail a test, and not look like an error of the input
+os.environ.setdefault("ATTNCALC_DEBUG", "1")
 settings.register_profile("attncalc", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("attncalc")
 
+# Files of which nothing runs without torch: each calls need_torch() before it imports torch.
 collect_ignore: list[str] = []
-"""Files of which nothing runs without torch: each calls need_torch() before it imports torch."""
 if find_spec("torch") is None:
     files = sorted(Path(__file__).parent.glob("test_*.py"))
-    collect_ignore += [file.name for file in files if "\nneed_torch()\n" in file.read_text(encoding="utf-8")]
+    collect_ignore += [
+        file.name for file in files if "\nneed_torch()\n" in file.read_text(encoding="utf-8")
+    ]
 
 from asking import Answer, Ask  # noqa: E402
 from schemas import check_answer  # noqa: E402
@@ -57,8 +66,12 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first: one that begins last would leave the other workers without work."""
-    items.sort(key=lambda item: not item.path.name.startswith(("test_page_in_browser", "test_verify")))
+    """Run the longest files first: one that begins last would leave the other workers without
+    work.
+    """
+    items.sort(
+        key=lambda item: not item.path.name.startswith(("test_page_in_browser", "test_verify"))
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -87,7 +100,9 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Let SIGINT interrupt this process and those that it starts, also where the shell ignores it, as under nohup."""
+    """Let SIGINT interrupt this process and those that it starts, also where the shell ignores it,
+    as under nohup.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -98,13 +113,17 @@ def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `verify` skip the times, which are not checked."""
     from attncalc.verify import timing
 
-    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(math.inf, math.inf))
+    monkeypatch.setattr(
+        timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(math.inf, math.inf)
+    )
     monkeypatch.setattr(timing, "typical", lambda device, run: 1.0)
 
 
 @pytest.fixture
 def without_checks_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `verify` skip them and repeated runs, which take most of the time, and which other tests have."""
+    """Let `verify` skip them and repeated runs, which take most of the time, and which other tests
+    have.
+    """
     for name in ("numerics", "behaviour"):
         monkeypatch.setattr(f"attncalc.verify.programs.layers.{name}", lambda *arguments: ())
     monkeypatch.setattr("attncalc.verify.timing.MAX_RUNS", 1)
@@ -112,7 +131,9 @@ def without_checks_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `verify` take any time: on a busy machine it would shorten contexts, and print how far it is."""
+    """Let `verify` take any time: on a busy machine it would shorten contexts, and print how far it
+    is.
+    """
     monkeypatch.setattr("attncalc.report.progress.LINE_SECONDS", 3600)
     monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
     monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)
@@ -120,7 +141,9 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def rough_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `verify` time each pass once, and a CPU's rates on small tensors: no test checks how fast this machine is."""
+    """Let `verify` time each pass once, and a CPU's rates on small tensors: no test checks how fast
+    this machine is.
+    """
     if "attncalc.verify.timing" in sys.modules:
         monkeypatch.setattr("attncalc.verify.timing.MAX_SECONDS", 1e-9)
         monkeypatch.setattr("attncalc.verify.devices.cpu.Cpu.matrix_size", 64)
@@ -129,7 +152,9 @@ def rough_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def on_box() -> Iterator[Callable[..., Any]]:
-    """Return a function that lets torch.cuda be that of a `Box` until the test ends; see cuda_stand_in.py."""
+    """Return a function that lets torch.cuda be that of a `Box` until the test ends; see
+    cuda_stand_in.py.
+    """
     from cuda_stand_in import stand_in
 
     with contextlib.ExitStack() as stack:

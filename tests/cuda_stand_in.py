@@ -3,14 +3,17 @@
     with stand_in(Box(gpus=(T4,))) as gpus:
         ...  # torch.cuda sees a T4; a tensor that is made on "cuda" says that it is there
 
-In a test, call the fixture `on_box(Box(...))`. For a command in processes of its own, `environment(box)` returns the
-variables: `subprocess.run([sys.executable, "-m", "attncalc", "verify", ...], env=environment(box))`. By hand:
+In a test, call the fixture `on_box(Box(...))`. For a command in processes of its own,
+`environment(box)` returns the variables: `subprocess.run([sys.executable, "-m", "attncalc",
+"verify", ...], env=environment(box))`. By hand:
 
-    python tests/cuda_stand_in.py '{"gpus": ["T4", "H100"], "most_queries": {"cudnn": 16}}' verify gpt2 --context 64
+    python tests/cuda_stand_in.py '{"gpus": ["T4", "H100"], "most_queries": {"cudnn": 16}}' verify
+    gpt2 --context 64
 
-Values are computed by the CPU. Simulated are torch.cuda's facts, the allocator's counts and limits, the choice of
-attention kernels and what they refuse, and the errors of a box that is odd. Kernels are called as `simulate/sdpa.py`
-calls them, and make the tensors that CUDA makes; splits of keys and accumulators are counted as memory inside.
+Values are computed by the CPU. Simulated are torch.cuda's facts, the allocator's counts and limits,
+the choice of attention kernels and what they refuse, and the errors of a box that is odd. Kernels
+are called as `simulate/sdpa.py` calls them, and make the tensors that CUDA makes; splits of keys
+and accumulators are counted as memory inside.
 """
 
 import contextlib
@@ -42,12 +45,13 @@ from torch.utils._pytree import tree_leaves  # noqa: E402
 
 aten = torch.ops.aten
 GIB = 2**30
+# torch's allocator rounds requests up to this.
 BLOCK = 512
-"""torch's allocator rounds requests up to this."""
+# Bytes that cuBLAS keeps from the first matmul on: its workspace on GPUs before Hopper
+# (CUDABlas.cpp).
 WORKSPACE = 8_519_680
-"""Bytes that cuBLAS keeps from the first matmul on: its workspace on GPUs before Hopper (CUDABlas.cpp)."""
+# The environment variable with a box as JSON, for processes.
 VARIABLE = "CUDA_STAND_IN"
-"""The environment variable with a box as JSON, for processes."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,14 @@ class Box:
     # The version of torch. Before 2.9, flex_attention's masks lack two arguments.
     torch: str = "2.13.0+cu130"
     rocm: str | None = None  # the version of ROCm; None for CUDA
-    cudnn: int | str = 91_900  # the version of cuDNN, or the message of the error that asking for it raises
+    # the version of cuDNN, or the message of the error that asking for it raises
+    cudnn: int | str = 91_900
     # By kernel, the queries of a sequence from which on it refuses; 0 to refuse everything
     most_queries: Mapping[str, int] = field(default_factory=dict)
     error: str = ""  # the message of an error that CUDA raises outside the allocator
     error_at: int = 1  # the number of the operation on a GPU that raises it, from 1
-    error_lasts: bool = True  # whether every later operation raises it too, as after an illegal access
+    # whether every later operation raises it too, as after an illegal access
+    error_lasts: bool = True
     out_of_memory_at: int = 0  # the number of the allocation that fails, from 1; 0 for none
 
 
@@ -94,7 +100,9 @@ ROCM = Box((MI300X,), rocm="6.4.43482", torch="2.13.0+rocm6.4")
 
 def box_from(facts: Mapping[str, Any]) -> Box:
     """Return the box of JSON, in which a GPU may be a name such as "T4"."""
-    gpus = [GPUS[gpu] if isinstance(gpu, str) else Gpu(**gpu) for gpu in facts.get("gpus", ["H100"])]
+    gpus = [
+        GPUS[gpu] if isinstance(gpu, str) else Gpu(**gpu) for gpu in facts.get("gpus", ["H100"])
+    ]
     gpus = [Gpu(**{**asdict(gpu), "capability": tuple(gpu.capability)}) for gpu in gpus]
     return Box(**{**facts, "gpus": tuple(gpus)})
 
@@ -104,17 +112,23 @@ def environment(box: Box) -> dict[str, str]:
     folder = Path(__file__).parent
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder / "stand_in_site"), str(folder), str(folder.parent)]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(folder / "stand_in_site"), str(folder), str(folder.parent)]
+        ),
         VARIABLE: json.dumps(asdict(box)),
     }
 
 
 class Allocator:
-    """torch's caching allocator on one GPU. Nothing is allocated: storages are counted while they exist."""
+    """torch's caching allocator on one GPU. Nothing is allocated: storages are counted while they
+    exist.
+    """
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
-        self.requested = self.requested_peak = self.blocks = self.blocks_peak = self.reserved = self.reserved_peak = 0
+        self.requested = self.requested_peak = self.blocks = self.blocks_peak = self.reserved = (
+            self.reserved_peak
+        ) = 0
 
     @property
     def free(self) -> int:
@@ -122,7 +136,9 @@ class Allocator:
         return max(0, self.gpu.memory - self.gpu.used - self.reserved)
 
     def add(self, requested: int) -> int:
-        """Allocate, and return the bytes of the block. Raises torch.OutOfMemoryError as torch does."""
+        """Allocate, and return the bytes of the block. Raises torch.OutOfMemoryError as torch
+        does.
+        """
         block = -(-requested // BLOCK) * BLOCK
         if self.blocks + block > self.gpu.memory - self.gpu.used:
             raise out_of_memory(requested)
@@ -145,7 +161,11 @@ class Allocator:
 
     def reset_peaks(self) -> None:
         """Start to measure peaks anew."""
-        self.requested_peak, self.blocks_peak, self.reserved_peak = self.requested, self.blocks, self.reserved
+        self.requested_peak, self.blocks_peak, self.reserved_peak = (
+            self.requested,
+            self.blocks,
+            self.reserved,
+        )
 
     def statistics(self) -> dict[str, int]:
         """Return torch.cuda.memory_stats."""
@@ -161,7 +181,9 @@ class Allocator:
 
 def out_of_memory(requested: int) -> torch.OutOfMemoryError:
     """Return the allocator's error."""
-    return torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {requested / 2**20:.2f} MiB. GPU 0 has ...")
+    return torch.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {requested / 2**20:.2f} MiB. GPU 0 has ..."
+    )
 
 
 class Gpus(TorchDispatchMode):
@@ -187,7 +209,9 @@ class Gpus(TorchDispatchMode):
         return False  # otherwise torch imports its compiler, for seconds
 
     def index(self, device: Any = None) -> int:
-        """Return the number of a GPU: of 'cuda:1', a torch.device, a number, or None for the current one."""
+        """Return the number of a GPU: of 'cuda:1', a torch.device, a number, or None for the
+        current one.
+        """
         if isinstance(device, int):
             return device
         index = None if device is None else torch.device(device).index
@@ -245,7 +269,9 @@ class Gpus(TorchDispatchMode):
             self.on[key] = index
             weakref.finalize(storage, self.on.pop, key, None)
             if size:
-                weakref.finalize(storage, self.allocators[index].remove, size, self.allocate(index, size))
+                weakref.finalize(
+                    storage, self.allocators[index].remove, size, self.allocate(index, size)
+                )
         return tensor
 
     def allocate(self, index: int, size: int) -> int:
@@ -261,11 +287,16 @@ class Gpus(TorchDispatchMode):
             self.allocators[index].remove(size, self.allocate(index, size))
 
     def __torch_dispatch__(
-        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        op: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
         tensors = [leaf for leaf in tree_leaves((args, given)) if isinstance(leaf, Tensor)]
-        places = {self.index_of(tensor) for tensor in tensors if tensor.dim()}  # a GPU takes numbers from the host
+        # a GPU takes numbers from the host
+        places = {self.index_of(tensor) for tensor in tensors if tensor.dim()}
         places |= {index for tensor in tensors if (index := self.index_of(tensor)) is not None}
         if not tensors:
             places = {self.target}
@@ -273,7 +304,9 @@ class Gpus(TorchDispatchMode):
             if places <= {None}:
                 return op(*args, **given)
             if len(places) > 1 and op is not aten.copy_.default:
-                raise RuntimeError(f"Expected all tensors to be on the same device, but got {places}: {op}")
+                raise RuntimeError(
+                    f"Expected all tensors to be on the same device, but got {places}: {op}"
+                )
             index = min(place for place in places if place is not None)
             self._launch()
             output = self._run(op, index, *args, **given)
@@ -297,9 +330,11 @@ class Gpus(TorchDispatchMode):
             if index not in self._has_workspace:
                 self._has_workspace.add(index)
                 self.allocate(index, WORKSPACE)
-            if args[-1].dtype in (torch.float16, torch.bfloat16):  # as on a GPU: a CPU may lack instructions for them
+            # as on a GPU: a CPU may lack instructions for them
+            if args[-1].dtype in (torch.float16, torch.bfloat16):
                 return op(*(arg.float() for arg in args), **kwargs).to(args[-1].dtype)
-        if op is aten._safe_softmax.default:  # under a dispatch mode one operation; these are its temporary tensors
+        # under a dispatch mode one operation; these are its temporary tensors
+        if op is aten._safe_softmax.default:
             softmax = self.put(op(*args, **kwargs), index)
             self.inside(index, args[0].numel() + args[0].numel() // args[0].shape[-1] + 4)
             return softmax
@@ -317,7 +352,9 @@ class Gpus(TorchDispatchMode):
         is_causal: bool = False,
         **unused: Any,
     ) -> Any:
-        """Return the outputs of a fused kernel, as torch/_meta_registrations.py and the C++ code have them."""
+        """Return the outputs of a fused kernel, as torch/_meta_registrations.py and the C++ code
+        have them.
+        """
         q, k, v = query, key, value
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
             out = CPU_SDPA(
@@ -330,34 +367,72 @@ class Gpus(TorchDispatchMode):
                 enable_gqa=q.shape[1] != k.shape[1],
             )
         batch, heads, queries, width = out.shape
-        laid_out = torch.empty(batch, queries, heads, width, dtype=q.dtype).transpose(1, 2).copy_(out)
+        laid_out = (
+            torch.empty(batch, queries, heads, width, dtype=q.dtype).transpose(1, 2).copy_(out)
+        )
         seed = torch.zeros(2 if kernel == "flash" else 1, dtype=torch.int64)
         nothing = torch.empty(0)
         if kernel == "flash":
             self.inside(index, 0 if self.box.rocm else self._partial_outputs(q, k, index))
             logsumexp = torch.zeros(batch, heads, queries)
-            return laid_out, logsumexp, nothing, nothing, queries, k.shape[2], seed, nothing.clone(), nothing.clone()
+            return (
+                laid_out,
+                logsumexp,
+                nothing,
+                nothing,
+                queries,
+                k.shape[2],
+                seed,
+                nothing.clone(),
+                nothing.clone(),
+            )
         if kernel == "efficient":
-            wide = max(q.shape[-1], v.shape[-1]) > 128 and q.dtype != torch.float32 and not self.box.rocm
+            wide = (
+                max(q.shape[-1], v.shape[-1]) > 128
+                and q.dtype != torch.float32
+                and not self.box.rocm
+            )
             self.inside(index, out.numel() * 4 if wide else 0)
             return laid_out, torch.empty(batch, heads, 0), seed, seed.clone()
-        return laid_out, nothing, nothing, nothing, queries, k.shape[2], seed, seed.clone(), nothing.clone()
+        return (
+            laid_out,
+            nothing,
+            nothing,
+            nothing,
+            queries,
+            k.shape[2],
+            seed,
+            seed.clone(),
+            nothing.clone(),
+        )
 
     def _partial_outputs(self, q: Tensor, k: Tensor, index: int) -> int:
-        """Return the bytes of FlashAttention 2's partial outputs (set_params_splitkv in flash_api.cpp)."""
+        """Return the bytes of FlashAttention 2's partial outputs (set_params_splitkv in
+        flash_api.cpp).
+        """
         batch, heads, queries, width = q.shape
-        rows, tiles_of = (heads // k.shape[1], k.shape[1]) if queries == 1 and heads > k.shape[1] else (queries, heads)
+        rows, tiles_of = (
+            (heads // k.shape[1], k.shape[1])
+            if queries == 1 and heads > k.shape[1]
+            else (queries, heads)
+        )
         tiles, slots = batch * tiles_of * -(-rows // 64), 2 * self.box.gpus[index].multiprocessors
         if tiles >= 0.8 * slots:
             return 0
         blocks = -(-k.shape[2] // (256 if width <= 64 else 128 if width <= 128 else 64))
         useful = [
-            n for n in range(1, min(128, slots, blocks) + 1) if n == 1 or -(-blocks // n) != -(-blocks // (n - 1))
+            n
+            for n in range(1, min(128, slots, blocks) + 1)
+            if n == 1 or -(-blocks // n) != -(-blocks // (n - 1))
         ]
         share = {n: tiles * n / slots / -(-tiles * n // slots) for n in useful}
         splits = next(n for n in useful if share[n] >= 0.85 * max(share.values()))
         step = 32 if width <= 128 else 64
-        return splits * batch * heads * queries * (-(-width // step) * step + 1) * 4 if splits > 1 else 0
+        return (
+            splits * batch * heads * queries * (-(-width // step) * step + 1) * 4
+            if splits > 1
+            else 0
+        )
 
 
 FUSED = {
@@ -368,13 +443,13 @@ FUSED = {
 MATMULS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default}
 CPU_SDPA = torch.nn.functional.scaled_dot_product_attention
 CPU_LINEAR = torch.nn.functional.linear
+# The kernels in the order in which torch tries them, and whether each is enabled.
 CHOICE = {
     "flash": torch.backends.cuda.flash_sdp_enabled,
     "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
     "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
     "math": torch.backends.cuda.math_sdp_enabled,
 }
-"""The kernels in the order in which torch tries them, and whether each is enabled."""
 
 
 class Devices(TorchFunctionMode):
@@ -385,7 +460,11 @@ class Devices(TorchFunctionMode):
         self.gpus = gpus
 
     def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
         owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
@@ -408,8 +487,12 @@ class Devices(TorchFunctionMode):
         finally:
             self.gpus.target = before
 
-    def _moved(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """Return what .to(), .cpu() or .cuda() returns: a copy if the tensor was on another device."""
+    def _moved(
+        self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Tensor:
+        """Return what .to(), .cpu() or .cuda() returns: a copy if the tensor was on another
+        device.
+        """
         tensor, *rest = args
         given = (*rest, *kwargs.values())
         devices = [value for value in given if isinstance(value, (str, torch.device))]
@@ -417,7 +500,10 @@ class Devices(TorchFunctionMode):
             same: Tensor = function(*args, **kwargs)
             return same
         goal = torch.device("cpu" if name == "cpu" else devices[0] if devices else "cuda")
-        index, there = self.gpus.index_of(tensor), self.gpus.index(goal) if goal.type == "cuda" else None
+        index, there = (
+            self.gpus.index_of(tensor),
+            self.gpus.index(goal) if goal.type == "cuda" else None,
+        )
         if index != there:
             with _disable_current_modes():
                 tensor = tensor.clone()
@@ -429,7 +515,9 @@ class Devices(TorchFunctionMode):
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x W^T + b. Under a mode torch would add the bias out of place, where without one it does it in place."""
+    """Return x W^T + b. Under a mode torch would add the bias out of place, where without one it
+    does it in place.
+    """
     if bias is None or x.is_contiguous():
         return CPU_LINEAR(x, weight, bias)
     return torch.matmul(x, weight.t()).add_(bias)
@@ -458,7 +546,9 @@ class Event:
 
 
 def _sdpa(gpus: Gpus) -> Any:
-    """Return scaled_dot_product_attention, which chooses among the enabled kernels for the current GPU."""
+    """Return scaled_dot_product_attention, which chooses among the enabled kernels for the current
+    GPU.
+    """
     from attncalc.verify.simulate.sdpa import fused_sdpa
     from attncalc.verify.simulate.support import AttentionCall, supports
 
@@ -473,14 +563,24 @@ def _sdpa(gpus: Gpus) -> Any:
         enable_gqa: bool = False,
     ) -> Tensor:
         if gpus.index_of(q) is None:
-            return CPU_SDPA(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+            return CPU_SDPA(
+                q,
+                k,
+                v,
+                attn_mask=attn_mask,
+                is_causal=is_causal,
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )
         for kernel in (name for name, is_enabled in CHOICE.items() if is_enabled()):  # type: ignore[no-untyped-call]
             call = AttentionCall(
                 n_heads=q.shape[1],
                 n_kv_heads=k.shape[1],
                 d_qk=q.shape[-1],
                 d_v=v.shape[-1],
-                dtype={torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[q.dtype],
+                dtype={torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[
+                    q.dtype
+                ],
                 mask="matrix" if attn_mask is not None else "causal" if is_causal else "none",
                 capability=gpus.box.gpus[gpus.current].capability,
                 keys=k.shape[2],
@@ -490,7 +590,9 @@ def _sdpa(gpus: Gpus) -> Any:
             if refused or most == 0:
                 continue
             if most is not None and q.shape[2] > most:
-                raise RuntimeError("cuDNN Frontend error: [cudnn_frontend] Error: No valid execution plans built.")
+                raise RuntimeError(
+                    "cuDNN Frontend error: [cudnn_frontend] Error: No valid execution plans built."
+                )
             if kernel == "math":
                 return _math(q, k, v, attn_mask, is_causal, scale, enable_gqa)
             return fused_sdpa(kernel, q, k, v, attn_mask, is_causal, scale, enable_gqa)
@@ -500,16 +602,26 @@ def _sdpa(gpus: Gpus) -> Any:
 
 
 def _math(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, enable_gqa: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
 ) -> Tensor:
-    """Run _scaled_dot_product_attention_math of attention.cpp, whose steps real tensors go through."""
+    """Run _scaled_dot_product_attention_math of attention.cpp, whose steps real tensors go
+    through.
+    """
     dtype, factor = q.dtype, (q.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
     q_acc, k_acc, v_acc = (t.float() if t.dtype != torch.float32 else t for t in (q, k, v))
     q_scaled = q_acc * factor
     if is_causal:
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
     if mask is not None and mask.dtype == torch.bool:
-        zero = torch.scalar_tensor(-torch.inf, dtype=q_scaled.dtype if is_causal else dtype, device=q.device)
+        zero = torch.scalar_tensor(
+            -torch.inf, dtype=q_scaled.dtype if is_causal else dtype, device=q.device
+        )
         mask = torch.where(mask, 0.0, zero)
     k_all, v_all = k_acc, v_acc
     if enable_gqa and q.shape[1] != k.shape[1]:
@@ -525,13 +637,23 @@ def _math(
     return out
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor, *, block_mask: Any = None, scale: float, enable_gqa: bool = False) -> Tensor:
+def _flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    block_mask: Any = None,
+    scale: float,
+    enable_gqa: bool = False,
+) -> Tensor:
     """Return what the compiled flex_attention returns."""
     from torch.nn.attention.flex_attention import create_mask
 
     mask = None
     if block_mask is not None:
-        mask = create_mask(block_mask.mask_mod, q.shape[0], 1, q.shape[2], k.shape[2], device=q.device)
+        mask = create_mask(
+            block_mask.mask_mod, q.shape[0], 1, q.shape[2], k.shape[2], device=q.device
+        )
     return _math(q, k, v, mask, False, scale, enable_gqa)
 
 
@@ -562,7 +684,9 @@ def _patches(gpus: Gpus) -> Iterator[tuple[Any, dict[str, Any]]]:
             "get_arch_list": lambda: (
                 ["gfx942"] if box.rocm else ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
             ),
-            "is_bf16_supported": lambda including_emulation=True: including_emulation or gpu().capability >= (8, 0),
+            "is_bf16_supported": lambda including_emulation=True: (
+                including_emulation or gpu().capability >= (8, 0)
+            ),
             "mem_get_info": lambda device=None: (allocator(device).free, gpu(device).memory),
             "get_allocator_backend": lambda: "native",
             "synchronize": lambda device=None: None,
@@ -576,7 +700,14 @@ def _patches(gpus: Gpus) -> Iterator[tuple[Any, dict[str, Any]]]:
             "_sleep": lambda cycles: None,
         },
     )
-    yield torch, {"Generator": Generator, "__version__": TorchVersion(box.torch), "compile": lambda f, **settings: f}
+    yield (
+        torch,
+        {
+            "Generator": Generator,
+            "__version__": TorchVersion(box.torch),
+            "compile": lambda f, **settings: f,
+        },
+    )
     yield torch.version, {"cuda": None if box.rocm else "13.0", "hip": box.rocm}
     yield torch.backends.cudnn, {"version": gpus.cudnn_version}
     yield torch.nn.functional, {"scaled_dot_product_attention": _sdpa(gpus)}
@@ -601,7 +732,15 @@ def _flex_patches(is_old: bool) -> Iterator[tuple[Any, dict[str, Any]]]:
             mask_mod: Any = None,
         ) -> Any:
             """Take the arguments of torch 2.5."""
-            return make(cls, kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, BLOCK_SIZE, mask_mod)
+            return make(
+                cls,
+                kv_num_blocks,
+                kv_indices,
+                full_kv_num_blocks,
+                full_kv_indices,
+                BLOCK_SIZE,
+                mask_mod,
+            )
 
         yield flex.BlockMask, {"from_kv_blocks": classmethod(from_kv_blocks)}
 

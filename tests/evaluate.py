@@ -23,7 +23,9 @@ def evaluate(text: str, symbols: Mapping[str, int] | None = None) -> Fraction:
 
 
 def text_of(figure: Any) -> str:
-    """Return the formula of a Quantity or a Ratio, which gives its value in symbols, and with their numbers."""
+    """Return the formula of a Quantity or a Ratio, which gives its value in symbols, and with their
+    numbers.
+    """
     text: str = figure.formula.text
     symbols = {symbol.name: symbol.value for symbol in figure.formula.symbols}
     assert len(symbols) == len(figure.formula.symbols), f"{text}: one name, two symbols"
@@ -55,7 +57,9 @@ def _value(node: ast.expr, symbols: Mapping[str, int]) -> int | Fraction:
 
 
 def _float(node: ast.expr, symbols: Mapping[str, int]) -> float:
-    """Return the value inside int(...): an engine's own arithmetic in floats, from left to right."""
+    """Return the value inside int(...): an engine's own arithmetic in floats, from left to
+    right.
+    """
     match node:
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             return _float(left, symbols) / _float(right, symbols)

@@ -1,6 +1,8 @@
-"""GGUF headers written by the `gguf` package: the tensors of each architecture with the shapes that llama.cpp loads.
+"""GGUF headers written by the `gguf` package: the tensors of each architecture with the shapes that
+llama.cpp loads.
 
-The data of the tensors is not written: a file is cut after its header and extended by a hole of the right size.
+The data of the tensors is not written: a file is cut after its header and extended by a hole of the
+right size.
 """
 
 import math
@@ -11,8 +13,8 @@ from typing import Any
 import gguf
 import numpy as np
 
+# {name of a tensor: its dimensions, the fastest first}.
 Shapes = dict[str, tuple[int, ...]]
-"""{name of a tensor: its dimensions, the fastest first}."""
 
 
 def write_gguf(
@@ -25,10 +27,14 @@ def write_gguf(
     tokens: int | None = None,
     data: bool = True,
 ) -> Path:
-    """Write a file with these keys and tensors; keys without a dot at the start are those of the architecture."""
+    """Write a file with these keys and tensors; keys without a dot at the start are those of the
+    architecture.
+    """
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in keys.items():
-        name = key if key.startswith(("general.", "split.", "tokenizer.")) else f"{architecture}.{key}"
+        name = (
+            key if key.startswith(("general.", "split.", "tokenizer.")) else f"{architecture}.{key}"
+        )
         if isinstance(value, bool):
             writer.add_bool(name, value)
         elif isinstance(value, int):
@@ -76,7 +82,9 @@ def sum_of_data(path: Path) -> int:
     source = LocalFile(path)
     source.size = None
     header = read_header(source)
-    return max((header.data_start + t.offset + t.size for t in header.tensors), default=header.data_start)
+    return max(
+        (header.data_start + t.offset + t.size for t in header.tensors), default=header.data_start
+    )
 
 
 # A small model of any architecture. Sizes are all different, so that two of them are not mixed up.
@@ -88,9 +96,15 @@ D_INNER, D_STATE, D_CONV, DT_RANK, GROUPS, SSM_HEADS = 2 * D, 8, 4, 14, 2, 12
 DELTA_K_HEADS, DELTA_V_HEADS, DELTA_HEAD = 2, 4, 8
 LAYERS = 4
 
-WITHOUT_SUFFIX = (("falcon-h1", "ffn_norm"), ("plamo3", "post_attention_norm"), ("plamo3", "post_ffw_norm"))
-"""(architecture, norm) whose name in files does not end in '.weight' (create_tensor in llama.cpp's src/models/)."""
+# (architecture, norm) whose name in files does not end in '.weight' (create_tensor in llama.cpp's
+# src/models/).
+WITHOUT_SUFFIX = (
+    ("falcon-h1", "ffn_norm"),
+    ("plamo3", "post_attention_norm"),
+    ("plamo3", "post_ffw_norm"),
+)
 _T = gguf.MODEL_TENSOR
+# {architecture: the kind of its recurrent layers}.
 RECURRENT = {
     "mamba": "mamba",
     "mamba2": "mamba2",
@@ -107,7 +121,7 @@ RECURRENT = {
     "lfm2": "short_convolution",
     "lfm2moe": "short_convolution",
 }
-"""{architecture: the kind of its recurrent layers}."""
+# The tensors of a recurrent layer, as load_arch_tensors in llama.cpp's src/models/*.cpp has them.
 _SSM: dict[str, Shapes] = {
     "mamba": {
         "ssm_in.weight": (D, 2 * D_INNER),
@@ -158,7 +172,6 @@ _SSM: dict[str, Shapes] = {
         "shortconv.out_proj.weight": (D, D),
     },
 }
-"""The tensors of a recurrent layer, as load_arch_tensors in llama.cpp's src/models/*.cpp has them."""
 
 
 class SmallModel:
@@ -181,7 +194,9 @@ class SmallModel:
         return any(tensor in self.listed for tensor in tensors)
 
     def has_attention(self, layer: int) -> bool:
-        """Whether a layer has attention: in hybrids every second one; every fourth is full in Qwen's."""
+        """Whether a layer has attention: in hybrids every second one; every fourth is full in
+        Qwen's.
+        """
         if self.recurrent is None or self.name == "falcon-h1":
             return True
         if self.name in ("mamba", "mamba2"):
@@ -196,8 +211,15 @@ class SmallModel:
 
     def keys(self) -> dict[str, Any]:
         kv_heads: Any = KV_HEADS
-        if self.recurrent and self.name not in ("falcon-h1", "mamba", "mamba2") and self.recurrent != "delta":
-            kv_heads = [KV_HEADS if self.has_attention(i) and not self._without_mixer(i) else 0 for i in range(LAYERS)]
+        if (
+            self.recurrent
+            and self.name not in ("falcon-h1", "mamba", "mamba2")
+            and self.recurrent != "delta"
+        ):
+            kv_heads = [
+                KV_HEADS if self.has_attention(i) and not self._without_mixer(i) else 0
+                for i in range(LAYERS)
+            ]
         keys = {
             "general.name": f"A small {self.name}",
             "block_count": LAYERS,
@@ -208,12 +230,20 @@ class SmallModel:
             "attention.head_count_kv": 1 if self.latent and not self.recurrent else kv_heads,
         }
         if self.lists(_T.FFN_DOWN_EXP):
-            keys |= {"expert_count": EXPERTS, "expert_used_count": USED, "expert_feed_forward_length": D_EXPERT}
+            keys |= {
+                "expert_count": EXPERTS,
+                "expert_used_count": USED,
+                "expert_feed_forward_length": D_EXPERT,
+            }
         if self.latent:
             keys |= {"attention.kv_lora_rank": LATENT, "attention.key_length_mla": NOPE + ROPE}
             keys |= {"attention.key_length": LATENT + ROPE, "attention.value_length": LATENT}
         if self.recurrent and self.recurrent != "short_convolution":
-            keys |= {"ssm.conv_kernel": D_CONV, "ssm.state_size": D_STATE, "ssm.inner_size": D_INNER}
+            keys |= {
+                "ssm.conv_kernel": D_CONV,
+                "ssm.state_size": D_STATE,
+                "ssm.inner_size": D_INNER,
+            }
             keys |= {
                 "ssm.group_count": GROUPS,
                 "ssm.time_step_rank": SSM_HEADS if self.recurrent != "mamba" else DT_RANK,
@@ -275,7 +305,11 @@ class SmallModel:
             if tensor in self.listed:
                 tensors[name if (self.name, name) in WITHOUT_SUFFIX else f"{name}.weight"] = (D,)
         if self.lists(_T.LAUREL_L):
-            tensors |= {"laurel_l.weight": (D, 18), "laurel_r.weight": (18, D), "altup_router.weight": (D, 4)}
+            tensors |= {
+                "laurel_l.weight": (D, 18),
+                "laurel_r.weight": (18, D),
+                "altup_router.weight": (D, 4),
+            }
             tensors |= {"altup_correct_coef.weight": (4, 4), "altup_predict_coef.weight": (4, 16)}
             tensors |= {"altup_correct_scale.weight": (D,)}
         if self.lists(_T.PER_LAYER_INP_GATE):
@@ -299,7 +333,10 @@ class SmallModel:
         if self.recurrent == "delta":
             if self.lists(_T.SSM_BETA_ALPHA):
                 return tensors | {"ssm_ba.weight": (D, 2 * DELTA_V_HEADS)}
-            return tensors | {"ssm_alpha.weight": (D, DELTA_V_HEADS), "ssm_beta.weight": (D, DELTA_V_HEADS)}
+            return tensors | {
+                "ssm_alpha.weight": (D, DELTA_V_HEADS),
+                "ssm_beta.weight": (D, DELTA_V_HEADS),
+            }
         return tensors
 
     def _attention(self) -> Shapes:
@@ -325,7 +362,11 @@ class SmallModel:
         gated = 2 if self.recurrent == "delta" else 1
         tensors = {"attn_output.weight": (queries, D)}
         if self.lists(_T.ATTN_Q):
-            tensors |= {"attn_q.weight": (D, gated * queries), "attn_k.weight": (D, kv), "attn_v.weight": (D, kv)}
+            tensors |= {
+                "attn_q.weight": (D, gated * queries),
+                "attn_k.weight": (D, kv),
+                "attn_v.weight": (D, kv),
+            }
         else:
             tensors |= {"attn_qkv.weight": (D, queries + 2 * kv)}
         if self.lists(_T.ATTN_Q_NORM):
@@ -347,7 +388,10 @@ class SmallModel:
         gate = self.lists(_T.FFN_GATE_EXP) or not self.lists(_T.FFN_UP_EXP)
         names = ["up", "gate"] if gate else ["up"]
         tensors |= {f"ffn_{name}_exps.weight": (D, D_EXPERT, EXPERTS) for name in names}
-        tensors |= {"ffn_down_exps.weight": (D_EXPERT, D, EXPERTS), "ffn_gate_inp.weight": (D, EXPERTS)}
+        tensors |= {
+            "ffn_down_exps.weight": (D_EXPERT, D, EXPERTS),
+            "ffn_gate_inp.weight": (D, EXPERTS),
+        }
         if self.lists(_T.FFN_EXP_PROBS_B):
             tensors |= {"exp_probs_b.bias": (EXPERTS,)}
         if self.lists(_T.FFN_UP_SHEXP):

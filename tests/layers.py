@@ -27,7 +27,8 @@ FUSED = MHA + "fused: true\n"
 OPTIONS = GROUPED + "gate: true\nqk_norm: head\nsinks: true\n"
 WINDOW = GROUPED + "window: 5\n"
 LATENT = GROUPED.replace(
-    "n_heads: 4\nn_kv_heads: 2\n", "attention: latent\nn_heads: 4\nkv_lora_rank: 16\nd_nope: 8\nd_rope: 4\nd_v: 12\n"
+    "n_heads: 4\nn_kv_heads: 2\n",
+    "attention: latent\nn_heads: 4\nkv_lora_rank: 16\nd_nope: 8\nd_rope: 4\nd_v: 12\n",
 )
 ZOO = (
     MHA.replace("n_layers: 3", "n_layers: 8")
@@ -56,7 +57,9 @@ def saved(text: str, folder: Path) -> str:
 
 
 def one_per_kind() -> tuple[str, ...]:
-    """Return small presets of the catalogue that together have each kind of layer, with each of its options."""
+    """Return small presets of the catalogue that together have each kind of layer, with each of its
+    options.
+    """
 
     def kind_of(case: Case) -> tuple[str, ...]:
         kind = re.sub(r"\d+|0x\w+", "n", repr(case.kind))
@@ -64,11 +67,17 @@ def one_per_kind() -> tuple[str, ...]:
 
     models = {name: load(name) for name in CATALOGUE}
     kinds = {name: set(map(kind_of, cases(model))) for name, model in models.items()}
-    sizes = {name: sum(g.attention_per_layer for g in params(model).groups) for name, model in models.items()}
+    sizes = {
+        name: sum(g.attention_per_layer for g in params(model).groups)
+        for name, model in models.items()
+    }
     chosen = set[str]()
     missing = set[tuple[str, ...]]().union(*kinds.values())
     while missing:
-        best = min((n for n in CATALOGUE if kinds[n] & missing), key=lambda n: sizes[n] / len(kinds[n] & missing))
+        best = min(
+            (n for n in CATALOGUE if kinds[n] & missing),
+            key=lambda n: sizes[n] / len(kinds[n] & missing),
+        )
         chosen.add(best)
         missing -= kinds[best]
     return tuple(name for name in CATALOGUE if name in chosen)

@@ -60,7 +60,9 @@ class LocalHub:
         return [seen.path for seen in self.requests]
 
     def add(self, name: str, **files: Any) -> None:
-        """Add a repository with a config.json, or with the files {name: JSON data, bytes or Sparse}."""
+        """Add a repository with a config.json, or with the files {name: JSON data, bytes or
+        Sparse}.
+        """
         self.files[name] = {
             file: content if isinstance(content, (bytes, Sparse)) else json.dumps(content).encode()
             for file, content in files.items()
@@ -74,9 +76,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         headers = self.headers
-        self.hub.requests.append(Seen(self.path, headers.get("Authorization", ""), headers.get("Range", "")))
+        self.hub.requests.append(
+            Seen(self.path, headers.get("Authorization", ""), headers.get("Range", ""))
+        )
         path = unquote(self.path)
-        behaviour = next((known for end, known in self.hub.behaviours.items() if path.endswith(end)), None)
+        behaviour = next(
+            (known for end, known in self.hub.behaviours.items() if path.endswith(end)), None
+        )
         with suppress(ConnectionError):
             behaviour(self) if behaviour else self.answer(path)
 
@@ -90,7 +96,11 @@ class Handler(BaseHTTPRequestHandler):
         if match[2] not in ("main", "v2", "refs/pr/1", COMMIT):
             return self.end(404, "RevisionNotFound")
         if listing:
-            return self.send(json.dumps({"sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}).encode())
+            return self.send(
+                json.dumps(
+                    {"sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+                ).encode()
+            )
         content = files.get(match[3])
         return self.end(404, "EntryNotFound") if content is None else self.send_file(content)
 
@@ -104,10 +114,19 @@ class Handler(BaseHTTPRequestHandler):
         if start >= file.size:
             return self.end(416, headers={"Content-Range": f"bytes */{file.size}"})
         return self.send(
-            file.part(start, end), status=206, headers={"Content-Range": f"bytes {start}-{end - 1}/{file.size}"}
+            file.part(start, end),
+            status=206,
+            headers={"Content-Range": f"bytes {start}-{end - 1}/{file.size}"},
         )
 
-    def send(self, body: bytes, *, status: int = 200, length: int | None = -1, headers: Mapping[str, str] = {}) -> None:
+    def send(
+        self,
+        body: bytes,
+        *,
+        status: int = 200,
+        length: int | None = -1,
+        headers: Mapping[str, str] = {},
+    ) -> None:
         """Send an answer. `length` is what Content-Length claims; None for no such header."""
         self.send_response(status)
         self.send_header("ETag", '"../../../a-hostile-etag"')
@@ -120,10 +139,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
         self.hub.sent += len(body)
 
-    def end(self, status: int, error: str = "", message: str = "", headers: Mapping[str, str] = {}) -> None:
+    def end(
+        self, status: int, error: str = "", message: str = "", headers: Mapping[str, str] = {}
+    ) -> None:
         """Send a failure."""
         codes = {"X-Error-Code": error, "X-Error-Message": message}
-        self.send(b"", status=status, headers={**{name: value for name, value in codes.items() if value}, **headers})
+        self.send(
+            b"",
+            status=status,
+            headers={**{name: value for name, value in codes.items() if value}, **headers},
+        )
 
     def drip(self, prefix: bytes = b"") -> None:
         """Send a byte now and then until the test ends; the request is never complete."""
@@ -145,14 +170,18 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def running_hub(certificate: tuple[Path, Path] | None = None) -> Iterator[LocalHub]:
-    """Yield a hub on a port of 127.0.0.1, with TLS if there is a certificate (its file and its key's)."""
+    """Yield a hub on a port of 127.0.0.1, with TLS if there is a certificate (its file and its
+    key's).
+    """
     hub = LocalHub()
     server = _Server(("127.0.0.1", 0), type("HandlerOfHub", (Handler,), {"hub": hub}))
     scheme = "http"
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
         scheme = "https"
     hub.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

@@ -1,6 +1,7 @@
 """Published measurements of serving engines, and the bounds of their loads.
 
-tests/data/serving/measurements.json has one row per measurement; the README beside it describes the fields.
+tests/data/serving/measurements.json has one row per measurement; the README beside it describes the
+fields.
 """
 
 import json
@@ -17,12 +18,12 @@ from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
 from attncalc.serving.traffic import Traffic
 
 FOLDER = Path(__file__).parent / "data" / "serving"
+# The engine whose split is assumed for one that attncalc does not have.
 ENGINES = {"tensorrt-llm": "vllm", "deepseek in-house": "vllm"}
-"""The engine whose split is assumed for one that attncalc does not have."""
+# Types of files that attncalc does not have.
 UNKNOWN = ("q5_k_xl",)
-"""Types of files that attncalc does not have."""
+# The GPU with the same FLOP/s and bandwidth as one that attncalc does not have.
 GPUS = {"h800": "h100-80gb"}
-"""The GPU with the same FLOP/s and bandwidth as one that attncalc does not have."""
 
 
 class Measurement(NamedTuple):
@@ -30,7 +31,9 @@ class Measurement(NamedTuple):
 
     row: dict[str, Any]  # the row of measurements.json
     resolved: ResolvedRequest  # the deployment
-    load: Load  # the load of one copy of the model; as many requests as fit on average where the source does not say
+    # the load of one copy of the model; as many requests as fit on average where the source does
+    # not say
+    load: Load
     bounds: LoadBounds  # the bounds of one copy
 
     @property
@@ -53,19 +56,27 @@ class Measurement(NamedTuple):
 
 def rows() -> list[dict[str, Any]]:
     """Return the rows."""
-    found: list[dict[str, Any]] = json.loads((FOLDER / "measurements.json").read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = json.loads(
+        (FOLDER / "measurements.json").read_text(encoding="utf-8")
+    )
     return found
 
 
 @cache
 def measurements() -> tuple[Measurement, ...]:
-    """Return the measurements without drafts and cached prefixes, whose speed depends on what the users wrote."""
+    """Return the measurements without drafts and cached prefixes, whose speed depends on what the
+    users wrote.
+    """
     return tuple(measured(row) for row in rows() if is_usable(row))
 
 
 def examples() -> Iterator[tuple[dict[str, Any], LoadBounds]]:
-    """Yield aiconfigurator's documented estimates of Qwen3 32B on H200, each with the bounds of its load."""
-    found: list[dict[str, Any]] = json.loads((FOLDER / "aiconfigurator.json").read_text(encoding="utf-8"))
+    """Yield aiconfigurator's documented estimates of Qwen3 32B on H200, each with the bounds of its
+    load.
+    """
+    found: list[dict[str, Any]] = json.loads(
+        (FOLDER / "aiconfigurator.json").read_text(encoding="utf-8")
+    )
     for row in found:
         prompt, output = row["input"], row["output"]
         deployment = FitRequest(
@@ -83,8 +94,14 @@ def examples() -> Iterator[tuple[dict[str, Any], LoadBounds]]:
 
 
 def is_usable(row: dict[str, Any]) -> bool:
-    """Return whether a measurement has a bound: it has no drafts, no cached prefixes, and says what it measured."""
-    return not (row.get("spec") or "prefix caching on" in row.get("notes", "") or row["weights_dtype"] in UNKNOWN)
+    """Return whether a measurement has a bound: it has no drafts, no cached prefixes, and says what
+    it measured.
+    """
+    return not (
+        row.get("spec")
+        or "prefix caching on" in row.get("notes", "")
+        or row["weights_dtype"] in UNKNOWN
+    )
 
 
 @cache
@@ -95,7 +112,12 @@ def model(name: str) -> ModelSpec:
 
 def request(row: dict[str, Any]) -> FitRequest:
     """Return the deployment of a row as a request to `fit`."""
-    tp, dp, prompt, output = row["tp"], row.get("dp", 1), max(1, row["input"]), max(1, row["output"])
+    tp, dp, prompt, output = (
+        row["tp"],
+        row.get("dp", 1),
+        max(1, row["input"]),
+        max(1, row["output"]),
+    )
     engine = ENGINES.get(row["engine"], row["engine"])
     if dp > 1 and tp == 1:  # ranks of one GPU are described as vLLM's
         engine = "vllm"
@@ -121,8 +143,8 @@ def request(row: dict[str, Any]) -> FitRequest:
 def measured(row: dict[str, Any]) -> Measurement:
     """Return a measurement with the bounds of its load.
 
-    A measured prefill has one output token, and a measured decode step a prompt that is cached. As many requests run
-    as fit, also if the source says that more were sent.
+    A measured prefill has one output token, and a measured decode step a prompt that is cached. As
+    many requests run as fit, also if the source says that more were sent.
     """
     resolved = resolve(request(row))
     prompt, output = max(1, row["input"]), max(1, row["output"])

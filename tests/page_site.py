@@ -12,8 +12,8 @@ import pytest
 from asking import REPOSITORY
 
 sys.path[:0] = [str(REPOSITORY / "docs/page"), str(REPOSITORY / "tools")]
+# Seconds to wait for another worker of pytest that builds the page.
 PATIENCE = 300
-"""Seconds to wait for another worker of pytest that builds the page."""
 
 
 def built_site(factory: pytest.TempPathFactory) -> Path:

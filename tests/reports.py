@@ -23,20 +23,30 @@ CONTEXT = 512
 
 
 def one_per_structure(names: Iterable[str]) -> list[str]:
-    """Return the first preset of each structure: models that differ in their sizes only take the same code."""
+    """Return the first preset of each structure: models that differ in their sizes only take the
+    same code.
+    """
     found: dict[object, str] = {}
     for name in names:
         model = load(name)
         layers = frozenset(
-            (kind.label, type(kind.span), group.mlp and (bool(group.mlp.n_experts), bool(group.mlp.n_shared_experts)))
+            (
+                kind.label,
+                type(kind.span),
+                group.mlp and (bool(group.mlp.n_experts), bool(group.mlp.n_shared_experts)),
+            )
             for _, group in model.groups()
             for kind in group.attentions
         )
-        found.setdefault((layers, bool(model.towers), model.weights_dtype, model.experts_dtype), name)
+        found.setdefault(
+            (layers, bool(model.towers), model.weights_dtype, model.experts_dtype), name
+        )
     return list(found.values())
 
 
-def workload(make: Callable[..., Workload], model: ModelSpec, context: int = 0, **options: object) -> Workload:
+def workload(
+    make: Callable[..., Workload], model: ModelSpec, context: int = 0, **options: object
+) -> Workload:
     """Return a workload that the model can run: with a source if it has an encoder."""
     source = (model.encoder.max_context or CONTEXT) if model.encoder else None
     return make(2, context or model.max_context or CONTEXT, source=source, **options)
@@ -48,15 +58,23 @@ def reports_of(model: ModelSpec) -> Iterator[Report]:
     yield kv_report(model, workload(Workload.decode, model, 100_000))
     yield kv_report(model, workload(Workload.decode, model, kv_dtype="int4"))
     yield params_report(model)
-    makers = [Workload.prefill, Workload.train] if encoder_only else [Workload.prefill, Workload.decode, Workload.train]
+    makers = (
+        [Workload.prefill, Workload.train]
+        if encoder_only
+        else [Workload.prefill, Workload.decode, Workload.train]
+    )
     for make in makers:
         yield flops_report(model, workload(make, model))
         if make != Workload.train:
             yield memory_report(model, workload(make, model))
     if not encoder_only:
         yield flops_report(model, workload(Workload.prefill, model, 300, past=100))
-        yield flops_report(model, Workload.prefill(lengths=(9, 9, 4), source=7 if model.encoder else None))
-    yield compare_variants(model, workload(Workload.decode, model, 4096), () if encoder_only else ("mla:64",))
+        yield flops_report(
+            model, Workload.prefill(lengths=(9, 9, 4), source=7 if model.encoder else None)
+        )
+    yield compare_variants(
+        model, workload(Workload.decode, model, 4096), () if encoder_only else ("mla:64",)
+    )
 
 
 def fit_request(model: ModelSpec, engine: str, **options: Any) -> FitRequest:
@@ -72,7 +90,8 @@ def fits_of(model: ModelSpec, turn: int) -> Iterator[Report]:
 
     Args:
         model: The model.
-        turn: Counts the models: engines take turns with a memory and with a GPU, and two of three have no --engine all.
+        turn: Counts the models: engines take turns with a memory and with a GPU, and two of three
+            have no --engine all.
     """
     n_reports = 0
     for number, engine in enumerate(ENGINES):
@@ -84,11 +103,15 @@ def fits_of(model: ModelSpec, turn: int) -> Iterator[Report]:
         except AttncalcError:  # an encoder has no cache, and not every engine supports every model
             continue
     if n_reports and turn % 3 == 0:
-        yield fit_all_report(fit_request(model, "vllm", gpu=gpu("h100-80gb")), full=True, roofline=True)
+        yield fit_all_report(
+            fit_request(model, "vllm", gpu=gpu("h100-80gb")), full=True, roofline=True
+        )
 
 
 def all_reports() -> Iterator[Report]:
-    """Yield every command's report on presets, two on every preset, and some with other attention or sharded."""
+    """Yield every command's report on presets, two on every preset, and some with other attention
+    or sharded.
+    """
     for turn, name in enumerate(one_per_structure(CATALOGUE)):
         yield from reports_of(load(name))
         yield from fits_of(load(name), turn)
@@ -97,7 +120,9 @@ def all_reports() -> Iterator[Report]:
         yield params_report(load(name))
     for name in ("llama2-70b", "gemma3-27b", "t5-base", "deepseek-v3"):
         yield from reports_of(load(name).shard(4))
-        yield from reports_of(load(name).with_attention("mla:64" if name != "deepseek-v3" else "mqa"))
+        yield from reports_of(
+            load(name).with_attention("mla:64" if name != "deepseek-v3" else "mqa")
+        )
     yield from reports_of(load("llama2-70b").shard(16))
     models = [load(name) for name in ("llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b")]
     yield compare_models(models, [Workload.decode(1, 4096)] * 4)

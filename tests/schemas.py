@@ -13,8 +13,12 @@ from attncalc.report.schemas import schema
 
 
 def check_answer(text: str) -> dict[str, Any]:
-    """Return the JSON object that a command printed. Raises AssertionError if it breaks the schema that it names."""
-    answer: dict[str, Any] = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_repeats)
+    """Return the JSON object that a command printed. Raises AssertionError if it breaks the schema
+    that it names.
+    """
+    answer: dict[str, Any] = json.loads(
+        text, parse_constant=_no_constant, object_pairs_hook=_without_repeats
+    )
     quick, thorough = _validators(schema_of(answer))
     if any(quick.iter_errors(answer)):
         error = best_match(thorough.iter_errors(answer))
@@ -43,7 +47,9 @@ def _validators(name: str) -> tuple[Any, Any]:
 
 
 def _contains(validator: Any, contains: Any, items: Any, parent: Any) -> Iterator[ValidationError]:
-    """Validate `contains` of a figure, which names one: only items of that name are compared, which takes 1/40."""
+    """Validate `contains` of a figure, which names one: only items of that name are compared, which
+    takes 1/40.
+    """
     name = contains["properties"]["name"]["const"]
     of_name = [item for item in items if isinstance(item, dict) and item.get("name") == name]
     if len(of_name) != 1:
@@ -53,7 +59,8 @@ def _contains(validator: Any, contains: Any, items: Any, parent: Any) -> Iterato
 
 
 def _descend(validator: Any, instance: Any, schema: Any, **place: Any) -> Iterator[ValidationError]:
-    """Yield errors without their place, in a third of the time: no validator is made for each part of an answer.
+    """Yield errors without their place, in a third of the time: no validator is made for each part
+    of an answer.
 
     So no part of a schema may have an $id.
     """

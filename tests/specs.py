@@ -4,7 +4,9 @@ from hypothesis import strategies as st
 
 from attncalc import Chunked, Full, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
 
-SPANS = st.one_of(st.just(Full()), st.builds(Sliding, st.integers(1, 64)), st.builds(Chunked, st.integers(1, 64)))
+SPANS = st.one_of(
+    st.just(Full()), st.builds(Sliding, st.integers(1, 64)), st.builds(Chunked, st.integers(1, 64))
+)
 
 
 @st.composite
@@ -27,7 +29,12 @@ KINDS = st.one_of(grouped(), latent())
 def models(draw: st.DrawFn) -> ModelSpec:
     """Draw a small model with one to three kinds of layers."""
     groups = tuple(
-        Layers(f"kind{i}", draw(st.integers(1, 3)), attention=kind, mlp=draw(st.sampled_from([None, Mlp(24)])))
+        Layers(
+            f"kind{i}",
+            draw(st.integers(1, 3)),
+            attention=kind,
+            mlp=draw(st.sampled_from([None, Mlp(24)])),
+        )
         for i, kind in enumerate(draw(st.lists(KINDS, min_size=1, max_size=3)))
     )
     return ModelSpec("m", "m", (Stack("decoder", groups, 32),), vocab_size=11, head=Head("lm"))

@@ -1,6 +1,8 @@
-"""Start-ups of serving engines in public logs, and what `fit` predicts for each from model, GPU and options alone.
+"""Start-ups of serving engines in public logs, and what `fit` predicts for each from model, GPU and
+options alone.
 
-tests/data/startups/startups.json has one row per start-up; the README beside it describes the fields.
+tests/data/startups/startups.json has one row per start-up; the README beside it describes the
+fields.
 """
 
 import dataclasses
@@ -22,8 +24,9 @@ class Prediction(NamedTuple):
     """What `fit` predicts for a start-up, in GiB."""
 
     verdict: str  # fits, may_not_fit, does_not_fit, or 'refused' with an error
-    # The expected memory for the cache; negative if weights and reserve are too large. Of llama.cpp, whose cache has
-    # the size that was asked for, the buffers that the row has, together.
+    # The expected memory for the cache; negative if weights and reserve are too large. Of
+    # llama.cpp, whose cache has the size that was asked for, the buffers that the row has,
+    # together.
     kv_memory: float = 0.0
     low: float = 0.0  # the least memory for the cache
     high: float = 0.0  # the most
@@ -36,7 +39,10 @@ class Prediction(NamedTuple):
         """Return the prediction with other weights, as a log has them."""
         more = self.weights - weights
         return self._replace(
-            kv_memory=self.kv_memory + more, low=self.low + more, high=self.high + more, weights=weights
+            kv_memory=self.kv_memory + more,
+            low=self.low + more,
+            high=self.high + more,
+            weights=weights,
         )
 
 
@@ -78,13 +84,17 @@ def result_of(row: dict[str, Any]) -> FitResult:
 
 
 def logged_size(row: dict[str, Any]) -> float:
-    """Return the GiB for the cache that the log has; of llama.cpp, of the buffers that it has, together."""
+    """Return the GiB for the cache that the log has; of llama.cpp, of the buffers that it has,
+    together.
+    """
     logged = row["logged"]
     return float(sum(logged.values()) if row["engine"] == "llamacpp" else logged["kv_memory"])
 
 
 def _buffers(row: dict[str, Any], result: FitResult) -> Prediction:
-    """Return the sizes of llama.cpp's buffers on the GPU: those of weights, cache and compute that the row has."""
+    """Return the sizes of llama.cpp's buffers on the GPU: those of weights, cache and compute that
+    the row has.
+    """
     assert result.budget.weights is not None
     assert result.budget.reserve is not None
     weights, parts = int(result.budget.weights.total), result.budget.reserve.runtime.parts

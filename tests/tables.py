@@ -14,11 +14,14 @@ _LABEL.maxstring = _LABEL.maxother = 80
 _LONGEST_REASON = 800  # characters; the first failing row is also shown with its whole traceback
 
 
-def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[object] = ()) -> Callable[[Check], Check]:
+def each(
+    names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[object] = ()
+) -> Callable[[Check], Check]:
     """Run a test for every row: as pytest.mark.parametrize, but as one case.
 
     A case costs milliseconds of fixtures and a line of a report; a row costs only its check.
-    Each row has a monkeypatch and a tmp_path of its own. A row cannot skip, and an empty table fails.
+    Each row has a monkeypatch and a tmp_path of its own. A row cannot skip, and an empty table
+    fails.
     A generator of rows runs when the test does, not in every process that only collects it.
     """
     wanted = (names,) if isinstance(names, str) else names
@@ -48,8 +51,11 @@ def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[object
                 raise AssertionError(message) from next(iter(failed.values()))
 
         signature = inspect.signature(check)
-        fixtures = [parameter for name, parameter in signature.parameters.items() if name not in wanted]
-        vars(test)["__signature__"] = signature.replace(parameters=fixtures)  # pytest looks for no fixtures of a row
+        fixtures = [
+            parameter for name, parameter in signature.parameters.items() if name not in wanted
+        ]
+        # pytest looks for no fixtures of a row
+        vars(test)["__signature__"] = signature.replace(parameters=fixtures)
         return test
 
     return decorate

@@ -1,4 +1,6 @@
-"""`attncalc verify --against transformers`: its classes agree with the figures, and a wrong figure fails its check."""
+"""`attncalc verify --against transformers`: its classes agree with the figures, and a wrong figure
+fails its check.
+"""
 
 import json
 import sys
@@ -30,7 +32,12 @@ LLAMA = {
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
-GEMMA = {**LLAMA, "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "sliding_window": 24}
+GEMMA = {
+    **LLAMA,
+    "model_type": "gemma3_text",
+    "architectures": ["Gemma3ForCausalLM"],
+    "sliding_window": 24,
+}
 GEMMA |= {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}
 DEEPSEEK = {
     **LLAMA,
@@ -142,23 +149,56 @@ MLLAMA: dict[str, Any] = {
         "pad_token_id": 0,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     },
-    "vision_config": {"model_type": "mllama_vision_model", "hidden_size": 32, "intermediate_size": 64},
+    "vision_config": {
+        "model_type": "mllama_vision_model",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+    },
     "torch_dtype": "bfloat16",
 }
-MLLAMA["vision_config"] |= {"num_hidden_layers": 2, "num_global_layers": 1, "attention_heads": 4, "image_size": 28}
+MLLAMA["vision_config"] |= {
+    "num_hidden_layers": 2,
+    "num_global_layers": 1,
+    "attention_heads": 4,
+    "image_size": 28,
+}
 MLLAMA["vision_config"] |= {"vision_output_dim": 64, "intermediate_layers_indices": [1]}
-EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "sliding_window": 24}
-BEAM = {**LLAMA, **EXPERTS, "model_type": "beam", "architectures": ["BeamForCausalLM"], "num_hidden_layers": 7}
+EXPERTS = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 20,
+    "sliding_window": 24,
+}
+BEAM = {
+    **LLAMA,
+    **EXPERTS,
+    "model_type": "beam",
+    "architectures": ["BeamForCausalLM"],
+    "num_hidden_layers": 7,
+}
 BEAM |= {"n_group": 1, "topk_group": 1}
 DOGE = {**LLAMA, "model_type": "doge", "architectures": ["DogeForCausalLM"], "attention_bias": True}
 DOGE_MOE = {**DOGE, "is_moe": True, "num_experts": 40, "num_experts_per_tok": 4}
-PRIVACY = {**LLAMA, "model_type": "openai_privacy_filter", "sliding_window": 8, "num_local_experts": 6}
-PRIVACY |= {"architectures": ["OpenAIPrivacyFilterForTokenClassification"], "num_experts_per_tok": 2, "pad_token_id": 0}
+PRIVACY = {
+    **LLAMA,
+    "model_type": "openai_privacy_filter",
+    "sliding_window": 8,
+    "num_local_experts": 6,
+}
+PRIVACY |= {
+    "architectures": ["OpenAIPrivacyFilterForTokenClassification"],
+    "num_experts_per_tok": 2,
+    "pad_token_id": 0,
+}
 MUSE: dict[str, Any] = {
     "model_type": "muse_spark",
     "architectures": ["MuseSparkForConditionalGeneration"],
     "text_config": {
-        **{key: value for key, value in LLAMA.items() if key not in ("architectures", "torch_dtype")},
+        **{
+            key: value
+            for key, value in LLAMA.items()
+            if key not in ("architectures", "torch_dtype")
+        },
         "model_type": "muse_spark_text",
         "hidden_size": 64,
         "num_hidden_layers": 5,
@@ -175,7 +215,10 @@ MUSE: dict[str, Any] = {
 MUSE["vision_config"] |= {"num_attention_heads": 2, "intermediate_size": 64}
 MUSE |= {"audio_config": {"model_type": "muse_spark_audio", "out_hidden_size": 64}}
 DEBERTA = {
-    **{key: BERT[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")},
+    **{
+        key: BERT[key]
+        for key in ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
+    },
     "model_type": "deberta-v2",
     "architectures": ["DebertaV2ForMaskedLM"],
     "vocab_size": 100,
@@ -220,7 +263,9 @@ def checks(answer: Answer) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def replace_config(monkeypatch: Patch, config: dict[str, Any]) -> None:
-    """Make `verify` build the class of `config`, and predict the figures of the file that is given."""
+    """Make `verify` build the class of `config`, and predict the figures of the file that is
+    given.
+    """
     monkeypatch.setattr(attncalc.cli.verify, "load_with_config", lambda name: (load(name), config))
 
 
@@ -244,8 +289,13 @@ def test_the_class_agrees(ask: Ask, tmp_path: Path, name: str) -> None:
 def test_layers_that_text_skips_are_not_expected_to_run(ask: Ask, tmp_path: Path) -> None:
     """Layer 1 of 4 attends to an image; the class does not run it, but has its parameters."""
     by_name = checks(compared(ask, saved(MLLAMA, tmp_path)))
-    assert by_name["", "modules_decoder"]["measured"] == by_name["", "modules_decoder"]["predicted"] == 3
-    # q and o 64 x 64, k and v 64 x 32, and the norms of q and k in the layer that attends to an image
+    assert (
+        by_name["", "modules_decoder"]["measured"]
+        == by_name["", "modules_decoder"]["predicted"]
+        == 3
+    )
+    # q and o 64 x 64, k and v 64 x 32, and the norms of q and k in the layer that attends to an
+    # image
     assert by_name["", "params_attention"]["measured"] == 4 * (2 * 64 * 64 + 2 * 64 * 32) + 2 * 16
 
 
@@ -274,18 +324,28 @@ def test_a_config_on_standard_input_works(ask: Ask, tmp_path: Path) -> None:
 
 
 @needs_transformers
-def test_a_second_context_exceeds_the_window_and_the_source_has_its_own_length(ask: Ask, tmp_path: Path) -> None:
+def test_a_second_context_exceeds_the_window_and_the_source_has_its_own_length(
+    ask: Ask, tmp_path: Path
+) -> None:
     windowed = checks(compared(ask, saved(GEMMA, tmp_path), "-c", "10"))
-    # transformers keeps 23 of a window of 24, twice, and all 26 of the full layer: 128 B per token, layer and sequence
+    # transformers keeps 23 of a window of 24, twice, and all 26 of the full layer: 128 B per token,
+    # layer and sequence
     assert windowed["", "kv_cache_26"]["measured"] == 2 * (23 + 23 + 26) * 128
     crossed = checks(compared(ask, saved(BART, tmp_path), "-c", "10", "--source-context", "7"))
     assert crossed["", "cross_attention_cache_10"]["measured"] == 3 * 2 * 7 * 2 * 32 * 2
-    assert crossed["decoder", "flops_prefill_scores"]["measured"] == 2 * 2 * 2 * 32 * (10 * 10 + 10 * 7)
+    assert crossed["decoder", "flops_prefill_scores"]["measured"] == 2 * 2 * 2 * 32 * (
+        10 * 10 + 10 * 7
+    )
 
 
 @needs_transformers
 def test_notes_name_what_is_not_compared(ask: Ask, tmp_path: Path) -> None:
-    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     vision |= {"image_size": 28, "patch_size": 14, "projection_dim": 16}
     config = {"model_type": "llava", "text_config": LLAMA, "torch_dtype": "bfloat16"}
     config["vision_config"] = {**vision, "model_type": "clip_vision_model"}
@@ -297,21 +357,29 @@ def test_notes_name_what_is_not_compared(ask: Ask, tmp_path: Path) -> None:
     routed = json.loads(compared(ask, saved(MIXTRAL, tmp_path)).out)["notes"]
     assert any("FLOPs of experts are not compared" in note for note in routed)
     gathered = checks(compared(ask, saved(BERT, tmp_path)))["encoder", "params_attention_layer"]
-    assert gathered["note"].endswith("up to 128 more in them are a norm or a table of positions, counted elsewhere")
+    assert gathered["note"].endswith(
+        "up to 128 more in them are a norm or a table of positions, counted elsewhere"
+    )
 
 
 @needs_transformers
-def test_a_class_that_reads_values_is_compared_by_parameters(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_class_that_reads_values_is_compared_by_parameters(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
     import transformers
 
     def reads_values(self: Any, x: Any) -> Any:
         return x * float(x.sum())
 
-    monkeypatch.setattr(transformers.models.llama.modeling_llama.LlamaRMSNorm, "forward", reads_values)
+    monkeypatch.setattr(
+        transformers.models.llama.modeling_llama.LlamaRMSNorm, "forward", reads_values
+    )
     answer = compared(ask, saved(LLAMA, tmp_path))
     assert answer.code == 0
     assert {c["section"] for c in checks(answer).values()} == {"parameters", "model"}
-    assert "LlamaForCausalLM cannot run on tensors without values" in " ".join(json.loads(answer.out)["notes"])
+    assert "LlamaForCausalLM cannot run on tensors without values" in " ".join(
+        json.loads(answer.out)["notes"]
+    )
 
 
 @needs_transformers
@@ -335,13 +403,19 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "caches of both": ("bart", wider_cache(Grouped), ("kv_cache_64", "cross_attention_cache_64")),
     "state": ("jamba", wider_cache(Mamba), ("recurrent_state_32",)),
     "scores": ("bert", scores(Grouped, lambda flops: 2 * flops), ("flops_prefill_scores",)),
-    "window": ("gemma3", replaced(Sliding, "reach", property(lambda self: self.window + 1)), ("kv_cache_128",)),
+    "window": (
+        "gemma3",
+        replaced(Sliding, "reach", property(lambda self: self.window + 1)),
+        ("kv_cache_128",),
+    ),
 }
 
 
 @needs_transformers
 @each("name", BREAKS)
-def test_a_wrong_formula_fails_exactly_its_checks(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
+def test_a_wrong_formula_fails_exactly_its_checks(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str
+) -> None:
     model, mutate, names = BREAKS[name]
     mutate(monkeypatch)
     path = saved(CONFIGS[model], tmp_path)
@@ -374,7 +448,9 @@ def test_a_missing_class_is_exit_code_3(ask: Ask, tmp_path: Path, monkeypatch: P
     assert "transformers cannot build its class for model_type 'llama': KeyError" in answer.err
 
 
-def test_without_transformers_the_tip_is_the_install_command(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_without_transformers_the_tip_is_the_install_command(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     answer = ask("verify", saved(LLAMA, tmp_path), "--against", "transformers")
     assert (answer.code, answer.out) == (3, "")
@@ -384,15 +460,36 @@ def test_without_transformers_the_tip_is_the_install_command(ask: Ask, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("gpt3", "--against", "transformers"), "--against transformers needs a config.json, and 'gpt3' has none"),
+        (
+            ("gpt3", "--against", "transformers"),
+            "--against transformers needs a config.json, and 'gpt3' has none",
+        ),
         (("llama2-70b", "--against", "tensorflow"), "--against tensorflow is not supported"),
         (("--against", "transformers"), "--against needs a model"),
-        (("gpt2", "--against", "transformers", "--scaling"), "--against cannot be combined with --scaling"),
-        (("gpt2", "--against", "transformers", "--tp", "2"), "--against cannot be combined with --tp"),
-        (("gpt2", "--against", "transformers", "--attention", "mqa"), "--against cannot be combined with --attention"),
-        (("gpt2", "--against", "transformers", "--kernel", "math"), "--against cannot be combined with --kernel"),
-        (("gpt2", "--against", "transformers", "--device", "cpu"), "--against cannot be combined with --device"),
-        (("gpt2", "--against", "transformers", "--seed", "1"), "--against cannot be combined with --seed"),
+        (
+            ("gpt2", "--against", "transformers", "--scaling"),
+            "--against cannot be combined with --scaling",
+        ),
+        (
+            ("gpt2", "--against", "transformers", "--tp", "2"),
+            "--against cannot be combined with --tp",
+        ),
+        (
+            ("gpt2", "--against", "transformers", "--attention", "mqa"),
+            "--against cannot be combined with --attention",
+        ),
+        (
+            ("gpt2", "--against", "transformers", "--kernel", "math"),
+            "--against cannot be combined with --kernel",
+        ),
+        (
+            ("gpt2", "--against", "transformers", "--device", "cpu"),
+            "--against cannot be combined with --device",
+        ),
+        (
+            ("gpt2", "--against", "transformers", "--seed", "1"),
+            "--against cannot be combined with --seed",
+        ),
     ],
 )
 def test_invalid_arguments_are_errors(ask: Ask, arguments: tuple[str, ...], message: str) -> None:

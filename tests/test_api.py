@@ -65,7 +65,8 @@ def test_every_public_name_is_documented() -> None:
     for name in attncalc.__all__:
         words = (getattr(attncalc, name).__doc__ or "").strip()
         assert words
-        assert not words.startswith(f"{name}(")  # what a dataclass or a named tuple without one gets
+        # what a dataclass or a named tuple without one gets
+        assert not words.startswith(f"{name}(")
 
 
 ENGINES = ["vllm", "sglang", "llamacpp", "transformers", "ideal"]
@@ -74,9 +75,14 @@ ENGINES = ["vllm", "sglang", "llamacpp", "transformers", "ideal"]
 @each("engine", ENGINES)
 @each("place", ["gpu", "kv_memory"])
 def test_fit_answers_as_the_command_does(ask: Ask, engine: str, place: str) -> None:
-    # Qwen3 is in bf16, where llama.cpp's own default is f16; 4 GPUs without --tp are split as the engine does it
-    given: dict[str, Any] = {"gpu": gpu("h100-80gb"), "gpus": 4} if place == "gpu" else {"kv_memory": 8 * 2**30}
-    result = fit(FitRequest(load("qwen3-8b"), Workload.decode(batch=3, context=5000), engine, **given))
+    # Qwen3 is in bf16, where llama.cpp's own default is f16; 4 GPUs without --tp are split as the
+    # engine does it
+    given: dict[str, Any] = (
+        {"gpu": gpu("h100-80gb"), "gpus": 4} if place == "gpu" else {"kv_memory": 8 * 2**30}
+    )
+    result = fit(
+        FitRequest(load("qwen3-8b"), Workload.decode(batch=3, context=5000), engine, **given)
+    )
     options = ["--gpu", "h100-80gb", "--gpus", "4"] if place == "gpu" else ["--kv-memory", "8GiB"]
     answer = ask("fit", "qwen3-8b", "-b", "3", "-c", "5000", "--engine", engine, *options, "--json")
     figures, document = results(answer), answer.document
@@ -101,8 +107,12 @@ def test_users_of_a_request_with_traffic() -> None:
 
     # vLLM has 10,240 blocks of 16 tokens, one never used: (10,239 - 128) / (288 - 128) = 63.2
     traffic = attncalc.Traffic(4096, 1024, 2048)
-    request = FitRequest(load("llama3-8b"), Workload.decode(1, 8192), kv_memory=20 * 2**30, traffic=traffic)
+    request = FitRequest(
+        load("llama3-8b"), Workload.decode(1, 8192), kv_memory=20 * 2**30, traffic=traffic
+    )
     together = attncalc.users(fit(request).resolved)
     assert together is not None
-    assert together.average == (20 * 1024 // 2 - 1 - 2048 // 16) // ((4096 + 512) // 16 - 2048 // 16)
+    assert together.average == (20 * 1024 // 2 - 1 - 2048 // 16) // (
+        (4096 + 512) // 16 - 2048 // 16
+    )
     assert attncalc.users(fit(dataclasses.replace(request, traffic=None)).resolved) is None

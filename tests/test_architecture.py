@@ -14,6 +14,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "attncalc"
 BASE = {"errors", "quantity", "ranges", "records", "search", "units", "workload"}
 MODEL = BASE | {"attention", "mlp", "ggml", "checkpoint", "quantization", "model", "what_if"}
+# What each part of the package may import. Imports go one way.
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": {"records"},
@@ -49,7 +50,7 @@ MAY_IMPORT = {
     | {"plot", "report", "api", "sweeps", "verify", "options"},
     "__main__": {"cli"},
 }
-"""What each part of the package may import. Imports go one way."""
+# The only places that may import each library.
 HOMES = {
     "typer": ("cli/",),
     "rich": ("report/terminal.py", "report/progress.py"),
@@ -67,7 +68,6 @@ HOMES = {
     "xlsxwriter": ("report/xlsx.py",),
     "hatchling": (),
 }
-"""The only places that may import each library."""
 
 
 def files() -> list[Path]:
@@ -77,11 +77,17 @@ def files() -> list[Path]:
 @cache
 def nodes(path: Path) -> list[ast.AST]:
     """Return the import statements of a file, also inside functions."""
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (level, module) of every import in a file, also inside functions; level 0 is absolute."""
+    """Yield (level, module) of every import in a file, also inside functions; level 0 is
+    absolute.
+    """
     for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
@@ -111,13 +117,21 @@ def test_imports_go_one_way() -> None:
 
 
 def imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:
-    """Return the modules of the package that a file imports, also inside functions and for annotations only."""
+    """Return the modules of the package that a file imports, also inside functions and for
+    annotations only.
+    """
     package = ["attncalc", *path.relative_to(PACKAGE).parts[:-1]]
     found = set()
     for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
-            start = [*package[: len(package) + 1 - node.level], *filter(None, [node.module])] if node.level else []
-            whole = ".".join(start or [node.module or ""]).removeprefix("attncalc").removeprefix(".")
+            start = (
+                [*package[: len(package) + 1 - node.level], *filter(None, [node.module])]
+                if node.level
+                else []
+            )
+            whole = (
+                ".".join(start or [node.module or ""]).removeprefix("attncalc").removeprefix(".")
+            )
             for alias in node.names:
                 part = f"{whole}.{alias.name}".removeprefix(".")
                 found.add(part if part in modules else whole)
@@ -125,7 +139,9 @@ def imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:
 
 
 def circles(imports_of: dict[str, set[str]]) -> list[set[str]]:
-    """Return the groups of modules in which each one imports every other, directly or through others."""
+    """Return the groups of modules in which each one imports every other, directly or through
+    others.
+    """
 
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
@@ -146,7 +162,8 @@ def circles(imports_of: dict[str, set[str]]) -> list[set[str]]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     modules = {
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path for path in files()
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in files()
     }
     imports_of = {name: imported_modules(path, modules) for name, path in modules.items()}
     assert circles(imports_of) == []
@@ -178,7 +195,15 @@ def test_engines_are_named_only_in_their_own_packages() -> None:
 
 
 NETWORK = ("urllib.request", "http.client", "ssl", "socket")
-NEVER = ("torch", "rich", "matplotlib", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
+NEVER = (
+    "torch",
+    "rich",
+    "matplotlib",
+    "pydantic",
+    "importlib.metadata",
+    "importlib.resources",
+    *NETWORK,
+)
 
 
 def loaded_by(command: str, before: str = "") -> set[str]:
@@ -193,7 +218,9 @@ sys.stderr.write("loaded:" + ",".join(name for name in {NEVER!r} if name in sys.
 raise SystemExit(code)
 """
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+    )
     return set(answer.stderr.rpartition("loaded:")[2].split(",")) - {""}
 
 

@@ -41,10 +41,12 @@ def test_fusing_projections_keeps_the_parameter_count(bias: tuple[str, ...]) -> 
     ("kind", "d_model", "measured"),
     [
         # Measured on the models' own classes: see tests/data/oracle.json for how.
-        (Grouped(16, 2, 256, qk_norm="head", gate=True), 2048, 27_263_488),  # Qwen3-Next, full layers
+        # Qwen3-Next, full layers
+        (Grouped(16, 2, 256, qk_norm="head", gate=True), 2048, 27_263_488),
         (Grouped(32, 32, 128, qk_norm="full"), 4096, 4 * 4096**2 + 8192),  # OLMo 2 7B
         (Grouped(64, 8, 64, bias=("q", "k", "v", "o"), sinks=True), 2880, 26_550_144),  # gpt-oss
-        (Latent(16, 512, 128, 64, 128), 2048, 13_763_072),  # DeepSeek-V2-Lite: queries not compressed
+        # DeepSeek-V2-Lite: queries not compressed
+        (Latent(16, 512, 128, 64, 128), 2048, 13_763_072),
         (Latent(128, 512, 128, 64, 128, q_lora_rank=1536), 7168, 187_107_328),  # DeepSeek-V3
     ],
 )
@@ -54,7 +56,12 @@ def test_attention_of_released_models(kind: Any, d_model: int, measured: int) ->
 
 def test_cross_attention_keys_have_the_width_of_the_source() -> None:
     kind = Cross(Grouped(4, 4, 8, fused=True))
-    assert params(kind, 32, 100) == {"W_q": 32 * 32, "W_k": 100 * 32, "W_v": 100 * 32, "W_o": 32 * 32}
+    assert params(kind, 32, 100) == {
+        "W_q": 32 * 32,
+        "W_k": 100 * 32,
+        "W_v": 100 * 32,
+        "W_o": 32 * 32,
+    }
 
 
 def test_wide_values_are_cached_at_their_own_width() -> None:
@@ -108,7 +115,11 @@ def test_a_variants_rotary_key_is_half_as_wide_as_a_head(d_head: int, rope: int)
         ("mla:64", Latent(8, 32, 16, 4, 12), ""),
         ("mqa", Cross(Grouped(8, 8, 16)), ""),
         ("mla:64", Cross(Grouped(8, 8, 16)), "cross-attention as released"),
-        ("mqa", KINDS["lightning"].from_keys({"n_heads": 6, "d_head": 10}, 60, FULL), "lightning as released"),
+        (
+            "mqa",
+            KINDS["lightning"].from_keys({"n_heads": 6, "d_head": 10}, 60, FULL),
+            "lightning as released",
+        ),
         ("mqa", KINDS["none"].from_keys({}, 60, FULL), ""),
     ],
 )

@@ -1,4 +1,5 @@
-"""Two small models with every part that a model can have, counted by hand: parameters, FLOPs, cache and what is read.
+"""Two small models with every part that a model can have, counted by hand: parameters, FLOPs, cache
+and what is read.
 
 No two sizes are equal, so a figure that takes the wrong one differs.
 """
@@ -34,7 +35,15 @@ BIDIRECTIONAL = Mask("bidirectional")
 
 D = 50
 HEADS = Grouped(6, 2, 10, bias=("q", "o"))
-EXPERTS = Mlp(24, gated=True, n_experts=8, n_experts_per_token=3, n_shared_experts=2, d_ff_shared=37, router_bias=True)
+EXPERTS = Mlp(
+    24,
+    gated=True,
+    n_experts=8,
+    n_experts_per_token=3,
+    n_shared_experts=2,
+    d_ff_shared=37,
+    router_bias=True,
+)
 DENSE = Mlp(70, bias=True)
 MIXER, SCALE = Matrix("mixer", D, 9, 4, "queries"), Matrix("scale", 11)
 
@@ -46,7 +55,9 @@ DECODER = ModelSpec(
             "decoder",
             (
                 Layers("mixture", 4, attention=HEADS, mlp=EXPERTS, norms=3, extra=(MIXER, SCALE)),
-                Layers("dense", 3, attention=dataclasses.replace(HEADS, span=Sliding(16)), mlp=DENSE),
+                Layers(
+                    "dense", 3, attention=dataclasses.replace(HEADS, span=Sliding(16)), mlp=DENSE
+                ),
             ),
             D,
             norm="layernorm",
@@ -58,7 +69,11 @@ DECODER = ModelSpec(
     token_types=7,
     d_embedding=30,
     head=Head("lm", bias=True),
-    extra=(Matrix("widen", 30, D, 0, "queries"), Matrix("start", 13, 5, 2, "first"), Matrix("unused", 17)),
+    extra=(
+        Matrix("widen", 30, D, 0, "queries"),
+        Matrix("start", 13, 5, 2, "first"),
+        Matrix("unused", 17),
+    ),
 )
 
 # of one layer: W_q, W_k, W_v and W_o; biases of q and o
@@ -81,15 +96,27 @@ def test_parameters_of_the_decoder() -> None:
     assert parameters.head == 30 * 200 + 200
     assert parameters.norm == (4 * 3 + 3 * 2 + 2) * NORM
     assert parameters.other == 4 * 11 + 30 * D + 13 * 5 + 2 + 17
-    parts = (parameters.attention, parameters.mlp, parameters.embedding, parameters.head, parameters.norm)
+    parts = (
+        parameters.attention,
+        parameters.mlp,
+        parameters.embedding,
+        parameters.head,
+        parameters.norm,
+    )
     assert parameters.total == sum(parts) + parameters.other
     assert parameters.total - parameters.active == mixture - active
 
 
 def test_parameters_of_the_decoders_groups() -> None:
     mixture, dense = params(DECODER).groups
-    assert (mixture.attention_total, mixture.attention_weights) == (4 * ATTENTION, 4 * ATTENTION_WEIGHTS)
-    assert (mixture.attention_per_layer, mixture.weights_per_layer) == (ATTENTION, ATTENTION_WEIGHTS)
+    assert (mixture.attention_total, mixture.attention_weights) == (
+        4 * ATTENTION,
+        4 * ATTENTION_WEIGHTS,
+    )
+    assert (mixture.attention_per_layer, mixture.weights_per_layer) == (
+        ATTENTION,
+        ATTENTION_WEIGHTS,
+    )
     assert (mixture.norm, mixture.other) == (4 * 3 * NORM, 4 * 11)
     assert (dense.norm, dense.other) == (3 * 2 * NORM, 0)
     assert dense.mlp == dense.mlp_active == 3 * (DENSE_WEIGHTS + 70 + D)
@@ -101,7 +128,9 @@ def test_a_tied_head_adds_its_bias_only() -> None:
     assert params(dataclasses.replace(DECODER, head=Head("lm", tied=True))).head == 0
     assert params(dataclasses.replace(DECODER, head=Head("pooler"))).head == D * D + D
     # of 3 ranks of attention each has a third of 200 rows, rounded up
-    assert params(dataclasses.replace(DECODER, head=Head("lm", bias=True, ranks=3))).head == 67 * (30 + 1)
+    assert params(dataclasses.replace(DECODER, head=Head("lm", bias=True, ranks=3))).head == 67 * (
+        30 + 1
+    )
 
 
 def test_layers_that_share_weights_add_none() -> None:
@@ -129,7 +158,16 @@ def test_flops_of_the_decoders_prefill() -> None:
 
 def test_a_training_step_costs_three_forward_passes() -> None:
     once, trained = flops(DECODER, Workload.prefill(2, 20)), flops(DECODER, Workload.train(2, 20))
-    for part in ("total", "total_dense", "projections", "scores", "scores_dense", "qk_dense", "mlp", "head"):
+    for part in (
+        "total",
+        "total_dense",
+        "projections",
+        "scores",
+        "scores_dense",
+        "qk_dense",
+        "mlp",
+        "head",
+    ):
         assert getattr(trained, part) == 3 * getattr(once, part), part
     assert trained.rule
     assert not once.rule
@@ -153,14 +191,20 @@ def test_the_cache_of_the_decoder() -> None:
 
 
 def test_what_a_decode_step_reads() -> None:
-    """2 sequences use at least 3 of 8 routed experts, and both shared ones; 8 * (1 - (5 / 8)^2) = 4.875 on average."""
+    """2 sequences use at least 3 of 8 routed experts, and both shared ones; 8 * (1 - (5 / 8)^2) =
+    4.875 on average.
+    """
     mixture = ATTENTION + ROUTER + 8 + SHARED + (3 + 2) * EXPERT + MIXER.params + 11 + 3 * NORM
     dense = ATTENTION + DENSE_WEIGHTS + 70 + D + 2 * NORM
     outside = 30 * D + 13 * 5 + 2  # `unused` multiplies nothing
     workload = Workload.decode(2, 20)
     read = weights_read(DECODER, workload)
     assert read == 4 * mixture + 3 * dense + 2 * NORM + outside + (30 + 1) * 200
-    intensity, cost, cache = decode_intensity(DECODER, workload), flops(DECODER, workload), kv_cache(DECODER, workload)
+    intensity, cost, cache = (
+        decode_intensity(DECODER, workload),
+        flops(DECODER, workload),
+        kv_cache(DECODER, workload),
+    )
     expected = read + 4 * int(1.875 * EXPERT)
     assert weights_read(DECODER, workload, "expected") == expected
     assert weights_read(DECODER, workload, "all") == read + 4 * 5 * EXPERT
@@ -187,8 +231,14 @@ def test_the_expected_experts_are_the_average_of_random_picks() -> None:
     random = Random(0)
     for n, k, tokens in ((8, 3, 2), (64, 6, 10), (256, 8, 32)):
         rounds = 1000
-        picks = sum(len({e for _ in range(tokens) for e in random.sample(range(n), k)}) for _ in range(rounds))
-        expected = routed_read(10**6, Mlp(1, n_experts=n, n_experts_per_token=k), tokens, "expected") / 10**6
+        picks = sum(
+            len({e for _ in range(tokens) for e in random.sample(range(n), k)})
+            for _ in range(rounds)
+        )
+        expected = (
+            routed_read(10**6, Mlp(1, n_experts=n, n_experts_per_token=k), tokens, "expected")
+            / 10**6
+        )
         assert picks / rounds == pytest.approx(expected, rel=0.02)
 
 
@@ -222,8 +272,12 @@ CROSS_QUERIES, CROSS_KEYS = 2 * D * 48, 2 * D_SOURCE * 24
 
 def test_parameters_of_the_encoder_decoder() -> None:
     parameters = params(TRANSLATOR)
-    assert parameters.attention == 3 * ENCODER_ATTENTION + 2 * (ATTENTION + CROSS_QUERIES + CROSS_KEYS + 24)
-    assert parameters.attention_weights == 3 * ENCODER_ATTENTION + 2 * (ATTENTION_WEIGHTS + CROSS_QUERIES + CROSS_KEYS)
+    assert parameters.attention == 3 * ENCODER_ATTENTION + 2 * (
+        ATTENTION + CROSS_QUERIES + CROSS_KEYS + 24
+    )
+    assert parameters.attention_weights == 3 * ENCODER_ATTENTION + 2 * (
+        ATTENTION_WEIGHTS + CROSS_QUERIES + CROSS_KEYS
+    )
     assert parameters.mlp == 3 * 2 * D_SOURCE * 22 + 2 * (DENSE_WEIGHTS + 70 + D)
     # a table of 32 buckets has a value per head
     assert parameters.embedding == 200 * D + 32 * 5 + 32 * 6
@@ -232,7 +286,9 @@ def test_parameters_of_the_encoder_decoder() -> None:
 
 
 def test_flops_of_the_encoder_decoders_prefill() -> None:
-    """2 sequences of 20 target tokens and 31 of the source, whose keys and values each decoder layer computes once."""
+    """2 sequences of 20 target tokens and 31 of the source, whose keys and values each decoder
+    layer computes once.
+    """
     cost = flops(TRANSLATOR, Workload.prefill(2, 20, source=31))
     encoder = 2 * 2 * 31 * ENCODER_ATTENTION
     decoder = 2 * 2 * 20 * (ATTENTION_WEIGHTS + CROSS_QUERIES) + 2 * 2 * 31 * CROSS_KEYS
@@ -246,8 +302,13 @@ def test_flops_of_the_encoder_decoders_prefill() -> None:
 
 
 def test_dense_scores_of_the_encoder_decoder_with_tokens_in_the_cache() -> None:
-    """The encoder has run. Each new token sees 20 keys of its own, d_qk + d_v = 20, and 31 of the source, 12 + 12."""
-    for new, workload in ((1, Workload.decode(2, 20, source=31)), (13, Workload.prefill(2, 20, past=7, source=31))):
+    """The encoder has run. Each new token sees 20 keys of its own, d_qk + d_v = 20, and 31 of the
+    source, 12 + 12.
+    """
+    for new, workload in (
+        (1, Workload.decode(2, 20, source=31)),
+        (13, Workload.prefill(2, 20, past=7, source=31)),
+    ):
         cost = flops(TRANSLATOR, workload)
         assert cost.scores_dense == 2 * 2 * (2 * 6 * new * 20 * 20 + 2 * 4 * new * 31 * 24)
         assert cost.qk_dense == cost.scores_dense // 2
@@ -260,7 +321,9 @@ def test_an_encoder_projects_summaries_of_the_source() -> None:
     summaries = dataclasses.replace(
         encoder.layers[0], attention=KINDS["global_window"].from_keys(keys, D_SOURCE, Sliding(9))
     )
-    model = dataclasses.replace(TRANSLATOR, stacks=(dataclasses.replace(encoder, layers=(summaries,)), decoder))
+    model = dataclasses.replace(
+        TRANSLATOR, stacks=(dataclasses.replace(encoder, layers=(summaries,)), decoder)
+    )
     workload = Workload.prefill(2, 20, source=31)
     added = flops(model, workload).projections - flops(TRANSLATOR, workload).projections
     assert added == 3 * 2 * 2 * 7 * (2 * D_SOURCE * 40)
@@ -286,26 +349,34 @@ def test_the_cache_of_the_encoder_decoder() -> None:
 def test_the_formula_of_the_embedding_names_its_tables_only_if_there_are_two_stacks() -> None:
     assert "params_embedding" not in params(DECODER).embedding.formula.text
     tables = ("tokens", "positions_encoder", "positions_decoder")
-    assert params(TRANSLATOR).embedding.formula.text == " + ".join(f"params_embedding_{table}" for table in tables)
+    assert params(TRANSLATOR).embedding.formula.text == " + ".join(
+        f"params_embedding_{table}" for table in tables
+    )
 
 
 def test_names_of_groups_are_unique_in_the_model() -> None:
     encoder, decoder = TRANSLATOR.stacks
     named = dataclasses.replace(decoder.layers[0], name="local")
-    both = dataclasses.replace(TRANSLATOR, stacks=(encoder, dataclasses.replace(decoder, layers=(named,))))
+    both = dataclasses.replace(
+        TRANSLATOR, stacks=(encoder, dataclasses.replace(decoder, layers=(named,)))
+    )
     assert [group.group for group in params(both).groups] == ["encoder", "decoder_local"]
     assert [group.group for group in params(DECODER).groups] == ["mixture", "dense"]
 
 
 def test_what_engines_are_told_of_the_layers_caches() -> None:
-    """How many layers, what each caches, its kind, and whether its window bounds it; the encoder caches nothing."""
+    """How many layers, what each caches, its kind, and whether its window bounds it; the encoder
+    caches nothing.
+    """
     full, window = layer_cache_specs(DECODER)
     assert (full.layers, full.label, full.windowed) == (4, "GQA", False)
     assert (window.layers, window.label, window.windowed) == (3, "GQA", True)
     assert (full.cached, window.cached) == (HEADS.cache(), DECODER.main.layers[1].attention.cache())
     (decoder,) = layer_cache_specs(TRANSLATOR)
     assert [spec.per for spec in decoder.cached] == ["token", "source token"]
-    encoder_only = dataclasses.replace(DECODER, stacks=(dataclasses.replace(DECODER.main, mask=BIDIRECTIONAL),))
+    encoder_only = dataclasses.replace(
+        DECODER, stacks=(dataclasses.replace(DECODER.main, mask=BIDIRECTIONAL),)
+    )
     assert [layers.cached for layers in layer_cache_specs(encoder_only)] == [(), ()]
 
 
@@ -313,8 +384,16 @@ def test_score_matrices_of_the_encoder_decoder() -> None:
     """fp16: 2 bytes per element. A head has S x T scores."""
     encoder, decoder, cross = activations(TRANSLATOR, Workload.prefill(2, 20, source=31))
     assert [a.name for a in (encoder, decoder, cross)] == ["encoder", "decoder", "decoder_cross"]
-    assert [a.score_shape for a in (encoder, decoder, cross)] == [(2, 5, 31, 31), (2, 6, 20, 20), (2, 4, 20, 31)]
-    assert [a.output_shape for a in (encoder, decoder, cross)] == [(2, 31, D_SOURCE), (2, 20, D), (2, 20, D)]
+    assert [a.score_shape for a in (encoder, decoder, cross)] == [
+        (2, 5, 31, 31),
+        (2, 6, 20, 20),
+        (2, 4, 20, 31),
+    ]
+    assert [a.output_shape for a in (encoder, decoder, cross)] == [
+        (2, 31, D_SOURCE),
+        (2, 20, D),
+        (2, 20, D),
+    ]
     assert (cross.score_elements, cross.score_matrix_per_head) == (2 * 4 * 20 * 31, 20 * 31 * 2)
     assert cross.score_matrix == 2 * 4 * 20 * 31 * 2
     after = activations(TRANSLATOR, Workload.decode(2, 20, source=31))
@@ -334,9 +413,20 @@ def test_score_matrices_of_the_encoder_decoder() -> None:
         (Workload.decode(1, 20), CAUSAL, ["", ""]),
         (Workload.prefill(1, 20, mask=BIDIRECTIONAL), BIDIRECTIONAL, ["", "mask"]),
     ],
-    ids=["prefill", "short", "past", "prefix", "two tokens", "one token", "decode", "bidirectional"],
+    ids=[
+        "prefill",
+        "short",
+        "past",
+        "prefix",
+        "two tokens",
+        "one token",
+        "decode",
+        "bidirectional",
+    ],
 )
-def test_masks_that_the_unfused_kernel_holds(workload: Workload, mask: Mask, names: list[str]) -> None:
+def test_masks_that_the_unfused_kernel_holds(
+    workload: Workload, mask: Mask, names: list[str]
+) -> None:
     model = dataclasses.replace(DECODER, stacks=(dataclasses.replace(DECODER.main, mask=mask),))
     for layer, name in zip(activations(model, workload), names, strict=True):
         tensors = {tensor.name for moment in layer.moments["math"] for tensor in moment.tensors}
@@ -347,8 +437,10 @@ def test_masks_that_the_unfused_kernel_holds(workload: Workload, mask: Mask, nam
     ("workload", "keys"),
     [
         (Workload.prefill(1, 30), (30, 30)),
-        (Workload.prefill(1, 30, past=10), (30, 30)),  # 20 new tokens, and the 10 before them fit in the window of 16
-        (Workload.prefill(1, 40, past=20), (40, 36)),  # of the 20 before them, the window has kept 16
+        # 20 new tokens, and the 10 before them fit in the window of 16
+        (Workload.prefill(1, 30, past=10), (30, 30)),
+        # of the 20 before them, the window has kept 16
+        (Workload.prefill(1, 40, past=20), (40, 36)),
         (Workload.decode(1, 30), (30, 16)),
     ],
 )
@@ -362,14 +454,24 @@ def test_keys_that_a_kernel_reads(workload: Workload, keys: tuple[int, int]) -> 
     [
         (Workload.prefill(1, 20), False, {"q", "k", "v"}),
         (Workload.prefill(1, 20, past=5), False, {"q"}),  # the new K and V are in the cache
-        (Workload.prefill(1, 20, past=5), True, {"q", "k", "v"}),  # one tensor, held as long as q is
+        # one tensor, held as long as q is
+        (Workload.prefill(1, 20, past=5), True, {"q", "k", "v"}),
     ],
 )
-def test_new_keys_are_held_until_they_are_in_the_cache(workload: Workload, fused: bool, keys: set[str]) -> None:
-    group = dataclasses.replace(DECODER.main.layers[0], attention=dataclasses.replace(HEADS, fused=fused))
-    model = dataclasses.replace(DECODER, stacks=(dataclasses.replace(DECODER.main, layers=(group,)),))
+def test_new_keys_are_held_until_they_are_in_the_cache(
+    workload: Workload, fused: bool, keys: set[str]
+) -> None:
+    group = dataclasses.replace(
+        DECODER.main.layers[0], attention=dataclasses.replace(HEADS, fused=fused)
+    )
+    model = dataclasses.replace(
+        DECODER, stacks=(dataclasses.replace(DECODER.main, layers=(group,)),)
+    )
     (layer,) = activations(model, workload)
-    moments = {moment.name: {t.name: int(t.size) for t in moment.tensors} for moment in layer.moments["flash"]}
+    moments = {
+        moment.name: {t.name: int(t.size) for t in moment.tensors}
+        for moment in layer.moments["flash"]
+    }
     assert {"q", "k", "v"} & set(moments["the kernel"]) == keys
     if keys == {"q"}:  # 15 new tokens in fp16: 6 query heads and 2 KV heads of 10
         assert moments["the projections"] == {"q": 15 * 60 * 2, "k": 15 * 20 * 2, "v": 15 * 20 * 2}

@@ -1,4 +1,6 @@
-"""Characters in files' names and titles, encodings that lack them, and what a reader or a program makes of them."""
+"""Characters in files' names and titles, encodings that lack them, and what a reader or a program
+makes of them.
+"""
 
 import csv
 import io
@@ -35,7 +37,12 @@ def _folder(parent: Path, name: str) -> Path:
 def _run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "attncalc", *arguments]
     return subprocess.run(
-        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, timeout=60, check=False
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -58,7 +65,9 @@ def _run(*arguments: str, cwd: Path, **environment: str) -> subprocess.Completed
         ("é", None, "é"),
     ],
 )
-def test_what_an_output_cannot_show_or_should_not_is_escaped(text: str, encoding: str | None, shown: str) -> None:
+def test_what_an_output_cannot_show_or_should_not_is_escaped(
+    text: str, encoding: str | None, shown: str
+) -> None:
     assert printable(text, encoding) == shown
 
 
@@ -114,9 +123,13 @@ def test_a_link_in_a_title_is_not_a_link_in_markdown(ask: Ask, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mark", ["=", "+", "@"])
-def test_a_name_that_a_spreadsheet_would_compute_is_quoted(ask: Ask, tmp_path: Path, mark: str) -> None:
+def test_a_name_that_a_spreadsheet_would_compute_is_quoted(
+    ask: Ask, tmp_path: Path, mark: str
+) -> None:
     folder = _folder(tmp_path, f"{mark}cmd")
-    rows = list(csv.DictReader(io.StringIO(ask("compare", "gpt2", str(folder), "--format", "csv").out)))
+    rows = list(
+        csv.DictReader(io.StringIO(ask("compare", "gpt2", str(folder), "--format", "csv").out))
+    )
     assert {row["name"] for row in rows} == {"gpt2", f"'{mark}cmd"}
 
 
@@ -124,39 +137,55 @@ def test_a_name_that_a_spreadsheet_would_compute_is_quoted(ask: Ask, tmp_path: P
 def test_a_closed_standard_output_is_needed_only_without_a_file(tmp_path: Path) -> None:
     command = f"{sys.executable} -m attncalc kv gpt2"
     to_file = subprocess.run(
-        f"{command} -o kv.json >&-", shell=True, cwd=tmp_path, capture_output=True, timeout=60, check=False
+        f"{command} -o kv.json >&-",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     assert to_file.returncode == 0
     assert json.loads((tmp_path / "kv.json").read_text())["model"]["name"] == "gpt2"
     to_nowhere = subprocess.run(
         f"{command} >&-", shell=True, cwd=tmp_path, capture_output=True, timeout=60, check=False
     )
-    assert (to_nowhere.returncode, to_nowhere.stderr[:35]) == (2, b"error: there is no standard output ")
+    assert (to_nowhere.returncode, to_nowhere.stderr[:35]) == (
+        2,
+        b"error: there is no standard output ",
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_the_exit_code_is_that_of_the_error_where_standard_error_is_full(tmp_path: Path) -> None:
     command = f"{sys.executable} -m attncalc kv no-such-model 2>/dev/full"
-    assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=60, check=False).returncode == 2
+    assert (
+        subprocess.run(command, shell=True, cwd=tmp_path, timeout=60, check=False).returncode == 2
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the line is for a POSIX shell")
 def test_a_deleted_working_folder_is_not_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     command = f"cd gone && rmdir ../gone && {sys.executable} -m attncalc kv gpt2 -o kv.json"
-    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.startswith(b"error: kv.json: no such file or directory")
 
 
-def test_a_bug_is_one_line_and_its_traceback_is_shown_on_request(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_one_line_and_its_traceback_is_shown_on_request(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise MemoryError("out of memory")
 
     monkeypatch.setattr("attncalc.cli.kv.kv_report", broken)
     monkeypatch.delenv("ATTNCALC_DEBUG")
     error = ask("kv", "gpt2").error
-    assert error.startswith("error: this is a bug in attncalc: MemoryError: out of memory\n  tip: please report it")
+    assert error.startswith(
+        "error: this is a bug in attncalc: MemoryError: out of memory\n  tip: please report it"
+    )
     monkeypatch.setenv("ATTNCALC_DEBUG", "1")
     with pytest.raises(MemoryError):
         ask("kv", "gpt2")
@@ -164,7 +193,12 @@ def test_a_bug_is_one_line_and_its_traceback_is_shown_on_request(ask: Ask, monke
 
 def test_compare_finds_the_divisors_of_very_many_heads_at_once(ask: Ask, tmp_path: Path) -> None:
     """10^12 = 2^12 x 5^12 has 13 x 13 divisors."""
-    heads = {"num_attention_heads": 10**12, "num_key_value_heads": 10**12, "hidden_size": 10**12, "head_dim": 1}
+    heads = {
+        "num_attention_heads": 10**12,
+        "num_key_value_heads": 10**12,
+        "hidden_size": 10**12,
+        "head_dim": 1,
+    }
     file = tmp_path / "config.json"
     file.write_text(json.dumps(CONFIG | heads))
     rows = csv.DictReader(io.StringIO(ask("compare", str(file), "--format", "csv").out))
@@ -177,6 +211,8 @@ def test_a_terminal_of_no_width_is_as_wide_as_a_page(monkeypatch: pytest.MonkeyP
     pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
     parent, child = pty.openpty()
     command = [sys.executable, "-m", "attncalc", "kv", "gpt2"]
-    subprocess.run(command, stdout=child, env={**os.environ, "COLUMNS": "0"}, timeout=60, check=True)
+    subprocess.run(
+        command, stdout=child, env={**os.environ, "COLUMNS": "0"}, timeout=60, check=True
+    )
     os.close(child)
     assert b"KV cache" in os.read(parent, 10_000)

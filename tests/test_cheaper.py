@@ -16,7 +16,8 @@ def sign_at(models: list[ModelSpec], figure: str, context: int) -> int:
     """Return the sign of the difference at one context, computed on its own."""
     step = Workload.decode(2, context)
     one, other = (
-        int(kv_cache(model, step).total if figure == "kv_cache" else flops(model, step).total) for model in models
+        int(kv_cache(model, step).total if figure == "kv_cache" else flops(model, step).total)
+        for model in models
     )
     return (one > other) - (one < other)
 
@@ -42,8 +43,14 @@ def test_the_ranges_are_those_of_a_scan(one: str, other: str) -> None:
             for (first, sign), end in zip(found.ranges, ends, strict=True)
             for context in range(first, end, found.step)
         }
-        some = [n for n in expected if n < 20 or n % 97 == 0 or any(abs(n - end) <= found.step for end in ends)]
-        assert [expected[n] for n in some] == [sign_at(models, found.figure, n) for n in some], found
+        some = [
+            n
+            for n in expected
+            if n < 20 or n % 97 == 0 or any(abs(n - end) <= found.step for end in ends)
+        ]
+        assert [expected[n] for n in some] == [sign_at(models, found.figure, n) for n in some], (
+            found
+        )
 
 
 @each(("one", "other"), PAIRS)
@@ -63,21 +70,30 @@ def test_the_screen_and_json_name_the_first_context(ask: Ask) -> None:
     # 327,680 B per token, against 10 layers of 8,192 B per token and 52 of 1,024 tokens:
     # 327,680 T > 81,920 T + 52 * 1,024 * 8,192 from T = 436,207,616 / 245,760 = 1,774.9
     models = ("llama2-70b", "gemma3-27b", "-c", "4096")
-    note = "gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775; its decode step takes fewer"
+    note = (
+        "gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775; its "
+        "decode step takes fewer"
+    )
     assert note in " ".join(ask("compare", *models).out.split())
     kv, _ = ask("compare", *models, "--json").document["crossovers"]
-    assert kv["ranges"] == [{"context": 1, "cheaper": "llama2-70b"}, {"context": 1775, "cheaper": "gemma3-27b"}]
+    assert kv["ranges"] == [
+        {"context": 1, "cheaper": "llama2-70b"},
+        {"context": 1775, "cheaper": "gemma3-27b"},
+    ]
     assert kv["limit"] == 4096
 
 
 @pytest.mark.parametrize(("contexts", "limit"), [("1K", 32_768), ("64K", 65_536)])
-def test_the_limit_is_the_shorter_maximum_or_the_context_asked_for(ask: Ask, contexts: str, limit: int) -> None:
+def test_the_limit_is_the_shorter_maximum_or_the_context_asked_for(
+    ask: Ask, contexts: str, limit: int
+) -> None:
     answer = ask("compare", "mistral-7b-v0.1", "llama3.1-8b", "-c", contexts, "--json").document
     assert {found["limit"] for found in answer["crossovers"]} == {limit}
 
 
 def test_a_kind_that_is_named_is_compared_with_the_released_one(ask: Ask) -> None:
-    # a layer's states: 12 heads of 64 x 64 and 3 tokens of 3 * 768, as many values as 36.5 tokens of 2 * 768
+    # a layer's states: 12 heads of 64 x 64 and 3 tokens of 3 * 768, as many values as 36.5 tokens
+    # of 2 * 768
     found = ask("compare", "gpt2", "linear", "--json").document["crossovers"]
     assert found[0]["ranges"][-1] == {"context": 37, "cheaper": "linear"}
     assert (12 * 64 * 64 + 3 * 3 * 768) / (2 * 768) == 36.5

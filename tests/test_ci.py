@@ -1,4 +1,6 @@
-"""What continuous integration runs: every Python and system that the package names, with pinned tools; the Action."""
+"""What continuous integration runs: every Python and system that the package names, with pinned
+tools; the Action.
+"""
 
 import os
 import re
@@ -18,9 +20,13 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest needs it too
 
-PYPROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+PYPROJECT: dict[str, Any] = tomllib.loads(
+    (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+)
 PROJECT = PYPROJECT["project"]
-WORKFLOW: dict[str, Any] = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+WORKFLOW: dict[str, Any] = yaml.safe_load(
+    (REPOSITORY / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+)
 ACTION: dict[str, Any] = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
 PINS = [
     Requirement(line)
@@ -28,13 +34,19 @@ PINS = [
     if line and not line.startswith("#")
 ]
 _CLASSIFIER = "Programming Language :: Python :: 3."
-PYTHONS = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if name.startswith(_CLASSIFIER)]
+PYTHONS = [
+    name.rpartition(" ")[2] for name in PROJECT["classifiers"] if name.startswith(_CLASSIFIER)
+]
 
 
 def test_the_workflow_runs_every_python_that_the_package_names_on_every_system() -> None:
     matrix = WORKFLOW["jobs"]["matrix"]["strategy"]["matrix"]
     assert matrix["python"] == PYTHONS
-    assert {system.partition("-")[0] for system in matrix["system"]} == {"ubuntu", "macos", "windows"}
+    assert {system.partition("-")[0] for system in matrix["system"]} == {
+        "ubuntu",
+        "macos",
+        "windows",
+    }
     assert WORKFLOW["jobs"]["matrix"]["strategy"]["fail-fast"] is False
 
 
@@ -62,10 +74,17 @@ def test_each_tool_has_one_pin_that_pyproject_allows(python: str) -> None:
         if pin.marker is None or pin.marker.evaluate(environment):
             assert pin.name not in pins
             pins[pin.name] = pin.specifier
-    extras = {name: texts for name, texts in PROJECT["optional-dependencies"].items() if name != "transformers"}
-    lists = (PROJECT["dependencies"], *extras.values())  # that extra needs Python 3.11, and `dev` has it from there on
+    extras = {
+        name: texts
+        for name, texts in PROJECT["optional-dependencies"].items()
+        if name != "transformers"
+    }
+    # that extra needs Python 3.11, and `dev` has it from there on
+    lists = (PROJECT["dependencies"], *extras.values())
     for requirement in (Requirement(text) for texts in lists for text in texts):
-        if requirement.name == "attncalc" or (requirement.marker and not requirement.marker.evaluate(environment)):
+        if requirement.name == "attncalc" or (
+            requirement.marker and not requirement.marker.evaluate(environment)
+        ):
             continue
         (pinned,) = pins[requirement.name.lower().replace("_", "-")]
         assert pinned.operator == "=="
@@ -74,7 +93,9 @@ def test_each_tool_has_one_pin_that_pyproject_allows(python: str) -> None:
 
 def test_ci_and_the_workflow_read_the_same_pins() -> None:
     assert WORKFLOW["env"]["PIP_CONSTRAINT"] == ".ci/constraints.txt"
-    assert 'PIP_CONSTRAINT="$PWD/.ci/constraints.txt"' in (REPOSITORY / ".ci/run").read_text(encoding="utf-8")
+    assert 'PIP_CONSTRAINT="$PWD/.ci/constraints.txt"' in (REPOSITORY / ".ci/run").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_ci_runs_what_the_workflow_runs_and_has_a_browser() -> None:
@@ -97,8 +118,15 @@ def test_the_hooks_run_the_tools_that_are_installed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "fail_if", "code", "out", "error"),
     [
-        ("kv gpt2 -c 1K --get kv_cache", "", 0, "75497472\n", ""),  # 12 layers * 1024 tokens * 2 * 12 heads * 64 * 2 B
-        ("kv gpt2 -c 1K --get kv_cache", "\nkv_cache > 1MiB\n", 1, "75497472\n", "failed: kv_cache > 1MiB"),
+        # 12 layers * 1024 tokens * 2 * 12 heads * 64 * 2 B
+        ("kv gpt2 -c 1K --get kv_cache", "", 0, "75497472\n", ""),
+        (
+            "kv gpt2 -c 1K --get kv_cache",
+            "\nkv_cache > 1MiB\n",
+            1,
+            "75497472\n",
+            "failed: kv_cache > 1MiB",
+        ),
         ("'kv' \"gpt2\" -c 1K --quiet", "kv_cache > 1TiB", 0, "", ""),
         ("kv 'gpt2", "", 2, "", "error: arguments: a quotation mark is not closed\n  tip: "),
         ("", "", 2, "", "error: arguments: there are none\n  tip: "),
@@ -112,14 +140,23 @@ def test_the_action_has_the_exit_code_of_its_command(
 ) -> None:
     programs = tmp_path / "attncalc/bin"
     programs.mkdir(parents=True)
-    lines = {"python": f'exec {sys.executable} "$@"', "attncalc": f'exec {sys.executable} -m attncalc "$@"'}
+    lines = {
+        "python": f'exec {sys.executable} "$@"',
+        "attncalc": f'exec {sys.executable} -m attncalc "$@"',
+    }
     for name, line in lines.items():
         (programs / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         (programs / name).chmod(0o755)
     (step,) = (step for step in ACTION["runs"]["steps"] if step["name"] == "Run attncalc")
-    given = {"ARGUMENTS": arguments, "FAIL_IF": fail_if, "RUNNER_TEMP": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    given = {
+        "ARGUMENTS": arguments,
+        "FAIL_IF": fail_if,
+        "RUNNER_TEMP": str(tmp_path),
+        "PYTHONPATH": str(REPOSITORY),
+    }
     done = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],  # as a runner's "shell: bash"
+        # as a runner's "shell: bash"
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
         env={**os.environ, **given},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -26,7 +26,14 @@ def test_json_has_the_names_that_scripts_rely_on(ask: Ask) -> None:
     document = answer.document
     assert document["schema"] == "attncalc.kv/1"
     assert document["attncalc"] == __version__
-    facts = {"d_model": 8192, "n_layers": 80, "vocab_size": 32_000, "max_context": 4096, "dtype": "fp16", "tp": 1}
+    facts = {
+        "d_model": 8192,
+        "n_layers": 80,
+        "vocab_size": 32_000,
+        "max_context": 4096,
+        "dtype": "fp16",
+        "tp": 1,
+    }
     assert facts.items() <= document["model"].items()
     assert results(answer)["kv_cache"] == 10_737_418_240
     assert results(answer)["kv_cache_per_token"] == 327_680
@@ -72,8 +79,14 @@ def test_standard_input_is_read_only_where_a_dash_asks_for_it(tmp_path: Path) ->
     without = shell(f"attncalc kv < {tmp_path}/config.json")
     assert (without.returncode, without.stderr.splitlines()[0]) == (2, "error: a model is required")
     # the lines stay for the loop
-    in_a_loop = shell("printf 'gpt2\nqwen3-8b\n' | while read m; do attncalc fit $m; attncalc kv $m --nosuch; done")
-    assert (in_a_loop.stdout.count("NEEDS"), in_a_loop.stderr.count("no such option: --nosuch")) == (2, 2)
+    in_a_loop = shell(
+        "printf 'gpt2\nqwen3-8b\n' | while read m; do attncalc fit $m; attncalc kv $m --nosuch; "
+        "done"
+    )
+    assert (
+        in_a_loop.stdout.count("NEEDS"),
+        in_a_loop.stderr.count("no such option: --nosuch"),
+    ) == (2, 2)
 
 
 @pytest.mark.parametrize("command", ["kv", "params", "flops", "memory", "compare"])
@@ -87,7 +100,11 @@ def test_every_command_takes_a_model_by_argument_option_and_stdin(ask: Ask, comm
 
 @pytest.mark.parametrize(
     ("option", "same"),
-    [("--max-model-len", "--context"), ("--tensor-parallel-size", "--tp"), ("--kv-cache-dtype", "--kv-dtype")],
+    [
+        ("--max-model-len", "--context"),
+        ("--tensor-parallel-size", "--tp"),
+        ("--kv-cache-dtype", "--kv-dtype"),
+    ],
 )
 def test_options_have_the_engines_names_too(ask: Ask, option: str, same: str) -> None:
     value = "fp8" if "dtype" in option else "2"
@@ -109,7 +126,8 @@ def test_10_to_the_18_tokens_are_exact(ask: Ask) -> None:
 
 def test_attention_can_be_replaced_by_another_kind(ask: Ask) -> None:
     base, mqa = (
-        results(ask("kv", "llama2-70b", "--attention", kind, "--json"))["kv_cache"] for kind in ("gqa:8", "mqa")
+        results(ask("kv", "llama2-70b", "--attention", kind, "--json"))["kv_cache"]
+        for kind in ("gqa:8", "mqa")
     )
     assert base == 8 * mqa
     assert "MLA" in ask("compare", "llama2-70b", "--attention", "mla:512").out
@@ -119,7 +137,15 @@ def test_compare_marks_the_released_variant(ask: Ask) -> None:
     answer = ask("compare", "llama2-70b")
     assert "GQA-8 *" in answer.out
     document = ask("compare", "llama2-70b", "--json").document
-    assert [row["name"] for row in document["layers"]] == ["MHA", "GQA-32", "GQA-16", "GQA-8", "GQA-4", "GQA-2", "MQA"]
+    assert [row["name"] for row in document["layers"]] == [
+        "MHA",
+        "GQA-32",
+        "GQA-16",
+        "GQA-8",
+        "GQA-4",
+        "GQA-2",
+        "MQA",
+    ]
     assert [row["name"] for row in document["layers"] if row["released"]] == ["GQA-8"]
 
 
@@ -127,15 +153,20 @@ def test_a_prefix_of_any_length_has_exact_scores(ask: Ask) -> None:
     answer = ask("flops", "gpt2", "--mask", "prefix:300", "-c", "512", "--json")
     assert answer.code == 0
     # causal pairs and the upper triangle of the first 300; 12 layers of 12 heads * 64, QK and PV
-    assert results(answer)["flops_attention_scores"] == 12 * 4 * 12 * 64 * (512 * 513 // 2 + 300 * 299 // 2)
+    assert results(answer)["flops_attention_scores"] == 12 * 4 * 12 * 64 * (
+        512 * 513 // 2 + 300 * 299 // 2
+    )
 
 
 def test_assumptions_are_in_the_notes(ask: Ask) -> None:
-    assert "--context 512 is assumed: the model has no maximum." in ask("kv", "transformer-base").out.replace(
-        "\n  ", " "
-    )
+    assert "--context 512 is assumed: the model has no maximum." in ask(
+        "kv", "transformer-base"
+    ).out.replace("\n  ", " ")
     assert "Context 448: the longest that all" in ask("compare", "gpt2", "whisper-large-v3").out
-    assert "a rotary key of 64 beside the latent" in ask("kv", "llama2-7b", "--attention", "mla:512").out
+    assert (
+        "a rotary key of 64 beside the latent"
+        in ask("kv", "llama2-7b", "--attention", "mla:512").out
+    )
 
 
 def test_compare_warns_of_every_model_with_a_shorter_context(ask: Ask) -> None:
@@ -149,7 +180,10 @@ def test_compare_puts_models_side_by_side(ask: Ask) -> None:
     assert answer.code == 0
     assert "llama2-70b gemma3-27b deepseek-v3" in " ".join(answer.out.split())
     assert "context 4,096" in answer.out
-    both = (ask("compare", *names, "--json").document["layers"][0] for names in (["gpt2"], ["gpt2", "gpt3"]))
+    both = (
+        ask("compare", *names, "--json").document["layers"][0]
+        for names in (["gpt2"], ["gpt2", "gpt3"])
+    )
     one, other = both
     assert set(one) == set(other)
 
@@ -169,7 +203,9 @@ def test_help_lists_every_command(ask: Ask) -> None:
 def test_a_context_beyond_the_positions_is_a_warning(ask: Ask) -> None:
     answer = ask("kv", "gpt2", "-c", "4096", "--json")
     assert answer.code == 0
-    assert answer.err.startswith("warning: context 4,096 is beyond the learned position table of 1,024")
+    assert answer.err.startswith(
+        "warning: context 4,096 is beyond the learned position table of 1,024"
+    )
     assert answer.document["notes"][0].startswith("warning: ")
 
 
@@ -183,12 +219,20 @@ def test_a_context_beyond_the_positions_is_a_warning(ask: Ask) -> None:
         (("verify", "gpt2", "--seed", "1", "--seed", "2"), "--seed"),
         (("presets", "--format", "csv", "--format", "json"), "--format"),
         (("presets", "show", "gpt2", "-o", "a.yaml", "--output", "b.yaml"), "--output"),
-        (("fit", "gpt2", "--kv-memory", "1GiB", "--prefix-caching", "--no-prefix-caching"), "--prefix-caching"),
-        (("fit", "gpt2", "--kv-memory", "1GiB", "--prefix-caching", "--enable-prefix-caching"), "--prefix-caching"),
+        (
+            ("fit", "gpt2", "--kv-memory", "1GiB", "--prefix-caching", "--no-prefix-caching"),
+            "--prefix-caching",
+        ),
+        (
+            ("fit", "gpt2", "--kv-memory", "1GiB", "--prefix-caching", "--enable-prefix-caching"),
+            "--prefix-caching",
+        ),
     ],
     ids=" ".join,
 )
-def test_an_option_that_takes_one_value_is_given_once(ask: Ask, command: tuple[str, ...], option: str) -> None:
+def test_an_option_that_takes_one_value_is_given_once(
+    ask: Ask, command: tuple[str, ...], option: str
+) -> None:
     error = ask(*command).error
     assert f"error: {option} is given twice" in error
     assert "tip: give it once" in error
@@ -202,7 +246,9 @@ def test_the_tip_lists_all_names_of_a_repeated_option(ask: Ask) -> None:
 
 def test_flags_and_lists_may_be_repeated(ask: Ask) -> None:
     plan = "plan gpt2 --users 5 --json --gpu h100"
-    assert ask(*f"{plan} --gpu l4 --price 2 --price 1".split()) == ask(*f"{plan},l4 --price 2,1".split())
+    assert ask(*f"{plan} --gpu l4 --price 2 --price 1".split()) == ask(
+        *f"{plan},l4 --price 2,1".split()
+    )
     assert ask("kv", "gpt2", "--json", "--json") == ask("kv", "gpt2", "--json")
     rows = ask("compare", "llama2-70b", "--attention", "mla:256", "--attention", "mla:512").out
     assert "MLA-256" in rows
@@ -224,10 +270,14 @@ def test_a_completion_script_calls_attncalc(ask: Ask, name: str) -> None:
     assert ask("--show-completion", "tcsh").code == 2
 
 
-@pytest.mark.parametrize(("words", "expected"), [("attncalc ", {*COMMANDS}), ("attncalc fit --kv-m", {"--kv-memory"})])
+@pytest.mark.parametrize(
+    ("words", "expected"), [("attncalc ", {*COMMANDS}), ("attncalc fit --kv-m", {"--kv-memory"})]
+)
 def test_the_shell_completes_commands_and_options(words: str, expected: set[str]) -> None:
     position = str(len(words.split(" ")) - 1)
-    answer = shell("attncalc ", COMP_WORDS=words, COMP_CWORD=position, _ATTNCALC_COMPLETE="complete_bash")
+    answer = shell(
+        "attncalc ", COMP_WORDS=words, COMP_CWORD=position, _ATTNCALC_COMPLETE="complete_bash"
+    )
     assert answer.stderr == ""
     assert set(answer.stdout.split()) >= expected
 
@@ -275,7 +325,9 @@ def test_bash_completes_values(
 def test_zsh_and_fish_complete_values() -> None:
     given = {"_TYPER_COMPLETE_ARGS": "attncalc compare gpt2 gpt-oss-1"}
     for name in ("zsh", "fish"):
-        assert "gpt-oss-120b" in completed(name, **given, _TYPER_COMPLETE_FISH_ACTION="get-args"), name
+        assert "gpt-oss-120b" in completed(name, **given, _TYPER_COMPLETE_FISH_ACTION="get-args"), (
+            name
+        )
 
 
 def completed(shell_name: str, **environment: str) -> set[str]:

@@ -23,7 +23,9 @@ def figures(entry: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("text", ["4K,32K,128K", "4096,32_768,131072", "4K,32K:128K:96K"])
 def test_json_has_an_entry_per_model_and_context(ask: Ask, text: str) -> None:
     entries = layers(ask, *MODELS, "-c", text)
-    assert [(entry["name"], entry["context"]) for entry in entries] == [(m, c) for m in MODELS for c in CONTEXTS]
+    assert [(entry["name"], entry["context"]) for entry in entries] == [
+        (m, c) for m in MODELS for c in CONTEXTS
+    ]
 
 
 def test_each_entry_has_the_figures_of_that_context_alone(ask: Ask) -> None:
@@ -44,12 +46,17 @@ def test_variants_are_compared_at_each_context(ask: Ask) -> None:
 
 
 def test_same_params_gives_mlps_what_attention_has_less(ask: Ask) -> None:
-    # MQA of GPT-2 has 2 * 11 * 64 columns of 768 + 1 less per layer, a unit of d_ff 2 * 768 + 1: 704.5 more, so 704
+    # MQA of GPT-2 has 2 * 11 * 64 columns of 768 + 1 less per layer, a unit of d_ff 2 * 768 + 1:
+    # 704.5 more, so 704
     command = ("compare", "gpt2", "--same-params")
     assert ask(*command).out.splitlines()[11].split()[:2] == ["MQA", "3,776"]
     entries = {entry["name"]: figures(entry) for entry in layers(ask, *command[1:])}
-    assert entries["MHA"]["params_total"] - entries["MQA"]["params_total"] == 12 * (2 * 11 * 64 * 769 - 704 * 1537)
-    assert "a model whose MLPs have one width" in ask("compare", "deepseek-v3", "--same-params").error
+    assert entries["MHA"]["params_total"] - entries["MQA"]["params_total"] == 12 * (
+        2 * 11 * 64 * 769 - 704 * 1537
+    )
+    assert (
+        "a model whose MLPs have one width" in ask("compare", "deepseek-v3", "--same-params").error
+    )
     assert "--same-params takes one model" in ask(*command, "llama2-7b").error
 
 
@@ -70,8 +77,13 @@ def test_the_first_context_is_that_of_workload_and_results(ask: Ask) -> None:
 def test_the_screen_has_models_down_and_contexts_across(ask: Ask) -> None:
     """LLaMA-2 70B caches 320 KiB per token: 4,096 tokens are 1,280 MiB."""
     heading, answer, table, *_ = ask("compare", *MODELS, "-c", "4K,32K,128K").out.split("\n\n")
-    assert heading.splitlines()[1] == "batch 1, 3 contexts from 4,096 to 131,072, prefill and one decode step"
-    assert answer.startswith("gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775;")
+    assert (
+        heading.splitlines()[1]
+        == "batch 1, 3 contexts from 4,096 to 131,072, prefill and one decode step"
+    )
+    assert answer.startswith(
+        "gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775;"
+    )
     rows = [line.split() for line in table.splitlines()]
     assert rows[0] == ["KV", "cache,", "MiB", "4,096", "32,768", "131,072"]
     assert rows[1] == ["llama2-70b", "1,280.0", "10,240.0", "40,960.0"]
@@ -101,9 +113,16 @@ def test_an_encoder_has_neither_a_cache_nor_a_decode_step(ask: Ask) -> None:
 
 
 def test_a_constant_is_shown_only_if_it_is_one(ask: Ask) -> None:
-    """Gemma 3 27B's windows of 1,024 are not full at 512 tokens: each token adds more than at 4,096."""
+    """Gemma 3 27B's windows of 1,024 are not full at 512 tokens: each token adds more than at
+    4,096.
+    """
     assert "token" in ask("compare", "gemma3-27b", "-c", "2K,4K").out.split("at every")[1]
-    assert "token" not in ask("compare", "gemma3-27b", "-c", "512,4K").out.split("at every")[1].split("\n\n")[0]
+    assert (
+        "token"
+        not in ask("compare", "gemma3-27b", "-c", "512,4K")
+        .out.split("at every")[1]
+        .split("\n\n")[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,8 +139,12 @@ def test_other_contexts_are_errors(ask: Ask, text: str, error: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "dialect"), [("csv", "excel"), ("tsv", "excel-tab")])
-@pytest.mark.parametrize("arguments", [(*MODELS, "-c", "4K,32K"), (*MODELS, "-c", "4K"), ("llama2-70b", "-c", "4K")])
-def test_csv_has_a_row_per_model_and_context(ask: Ask, arguments: tuple[str, ...], form: str, dialect: str) -> None:
+@pytest.mark.parametrize(
+    "arguments", [(*MODELS, "-c", "4K,32K"), (*MODELS, "-c", "4K"), ("llama2-70b", "-c", "4K")]
+)
+def test_csv_has_a_row_per_model_and_context(
+    ask: Ask, arguments: tuple[str, ...], form: str, dialect: str
+) -> None:
     out = ask("compare", *arguments, "--format", form).out
     rows = list(csv.DictReader(io.StringIO(out), dialect=dialect))
     entries = layers(ask, *arguments)
@@ -129,7 +152,9 @@ def test_csv_has_a_row_per_model_and_context(ask: Ask, arguments: tuple[str, ...
     for row, entry in zip(rows, entries, strict=True):
         expected = {name: entry[name] for name in ("name", "released", "context")} | figures(entry)
         assert list(row) == list(expected)
-        assert row == {name: "" if value is None else str(value) for name, value in expected.items()}
+        assert row == {
+            name: "" if value is None else str(value) for name, value in expected.items()
+        }
 
 
 def test_csv_leaves_a_figure_that_does_not_apply_empty(ask: Ask) -> None:

@@ -1,4 +1,6 @@
-"""The cache of compressed attention is that of transformers' own class (DeepSeek-V4), tensor by tensor."""
+"""The cache of compressed attention is that of transformers' own class (DeepSeek-V4), tensor by
+tensor.
+"""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -31,7 +33,11 @@ CONFIG: dict[str, Any] = {
     "index_head_dim": 8,
     "index_topk": 4,
     "partial_rotary_factor": 0.5,
-    "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
+    "layer_types": [
+        "sliding_attention",
+        "compressed_sparse_attention",
+        "heavily_compressed_attention",
+    ],
 }
 
 
@@ -39,15 +45,20 @@ def cache_tensors(layer: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of a layer's cache. Entries of one name are in a dict."""
     for name, entry in vars(layer).items():
         tensors = entry.values() if isinstance(entry, dict) else (entry,)
-        yield from ((name, tensor) for tensor in tensors if isinstance(tensor, torch.Tensor) and tensor.dim())
+        yield from (
+            (name, tensor)
+            for tensor in tensors
+            if isinstance(tensor, torch.Tensor) and tensor.dim()
+        )
 
 
 @each("passes", [(8,), (8, 1, 1), (130,), (126, 1, 1, 1)])
 def test_the_class_caches_as_many_bytes(transformers: ModuleType, passes: tuple[int, ...]) -> None:
-    """Keys and values of a layer with pools are one tensor. Their sum over all attributes has it twice.
+    """Keys and values of a layer with pools are one tensor. Their sum over all attributes has it
+    twice.
 
-    With 8 tokens: 3 x 8 x 16 keys, of which the layer without pools has a copy as values; 2 pools of 16 and of 8 with
-    the last pool's 4 keys and gates each; 8 keys and gates to pool by 128:
+    With 8 tokens: 3 x 8 x 16 keys, of which the layer without pools has a copy as values; 2 pools
+    of 16 and of 8 with the last pool's 4 keys and gates each; 8 keys and gates to pool by 128:
     (4 x 128 + 2 x 24 + 2 x 4 x 24 + 2 x 128) x 4 B = 4,032 B.
     """
     config = transformers.DeepseekV4Config(**CONFIG)
@@ -58,7 +69,9 @@ def test_the_class_caches_as_many_bytes(transformers: ModuleType, passes: tuple[
         for tokens in passes:
             model(torch.zeros((1, tokens), dtype=torch.long), past_key_values=cache, use_cache=True)
     found = [entry for layer in cache.layers for entry in cache_tensors(layer)]
-    stored = sum({tensor.data_ptr(): tensor.nbytes for _, tensor in found if tensor.numel()}.values())
+    stored = sum(
+        {tensor.data_ptr(): tensor.nbytes for _, tensor in found if tensor.numel()}.values()
+    )
     spec = build_model(convert_config(config.to_dict(), "config.json", title="tiny"), "tiny")
     workload = Workload.decode(1, sum(passes), kv_dtype="fp32")
     assert kv_cache(spec, workload, engine="transformers").total == stored

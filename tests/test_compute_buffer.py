@@ -1,4 +1,5 @@
-"""llama.cpp's compute buffer of toy models, each moment by the formula in compute_buffer.py's docstring.
+"""llama.cpp's compute buffer of toy models, each moment by the formula in compute_buffer.py's
+docstring.
 
 test_llamacpp_buffers.py compares whole buffers with those of ggml's allocator and of posted logs.
 """
@@ -17,12 +18,13 @@ from attncalc.engines.llamacpp.compute_buffer import ComputeBuffer, Graph, compu
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.units import dtype
 
+# Width of the model, vocabulary, tokens of the pass, rows of logits, cells of a stream, cells of a
+# window.
 D, V, N, ROWS, CELLS, WINDOW = 100, 70, 10, 3, 64, 32
-"""Width of the model, vocabulary, tokens of the pass, rows of logits, cells of a stream, cells of a window."""
 HEADS, KV_HEADS, D_QK, D_V = 8, 2, 16, 24
 H, KV, Q_PLACE = HEADS * D_QK, KV_HEADS * D_QK, HEADS * D_V
+# Bytes of one element of every token, in f32.
 U = 4 * N
-"""Bytes of one element of every token, in f32."""
 ATTENTION = Grouped(HEADS, KV_HEADS, D_QK, D_V)
 DENSE = Mlp(300, gated=True)
 F16 = dtype("fp16")
@@ -43,8 +45,8 @@ def buffer(whole: ModelSpec, **changes: Any) -> tuple[dict[str, int], ComputeBuf
     return {name: int(size) for name, _, size in found.terms}, found
 
 
+# Four copies of the token embeddings, for as many micro-batches at once.
 EMBEDDINGS = 4 * D * U
-"""Four copies of the token embeddings, for as many micro-batches at once."""
 MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     (
         {},
@@ -69,7 +71,8 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     ),
     ({"flash": False, "v_row": 7, "release": llamacpp_version("b6072")}, {"mask_bytes": MASK_F32}),
     (
-        {"release": OLD},  # the mask in f32, and for attention a copy in f16; Q's place is free again
+        # the mask in f32, and for attention a copy in f16; Q's place is free again
+        {"release": OLD},
         {
             "mask_bytes": MASK_F32,
             "converted_mask_bytes": MASK_F32 + MASK_F16,
@@ -79,7 +82,8 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     ),
     ({"window_cells": WINDOW}, {"mask_bytes": (CELLS + WINDOW) * N * 2}),
     (
-        {"gpus": 2},  # four copies of masks and token embeddings; the logits have those of the masks
+        # four copies of masks and token embeddings; the logits have those of the masks
+        {"gpus": 2},
         {
             "mask_bytes": 4 * MASK_F16,
             "logits_bytes": ROWS * V * 4 + D * U + EMBEDDINGS + 4 * MASK_F16,
@@ -95,7 +99,10 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
             "mlp_bytes": 4 * MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + EMBEDDINGS,
         },
     ),
-    ({"gpus": 2, "first": False, "pipelined": False}, {"mlp_bytes": MASK_F16 + (3 * 300 + 2 * D) * U}),
+    (
+        {"gpus": 2, "first": False, "pipelined": False},
+        {"mlp_bytes": MASK_F16 + (3 * 300 + 2 * D) * U},
+    ),
     ({"k_copied": True}, {"mlp_bytes": MASK_F16 + (3 * 300 + 2 * D) * U}),
     (
         {"cache_from_host": (F16, F16)},
@@ -126,14 +133,20 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     ),
     ({"gpus": 2, "release": OLD, "first": False}, {"mask_bytes": 4 * MASK_F16}),
     ({"k_copied": True}, {"attention_bytes": MASK_F16 + CELLS * KV * 2 + (2 * H + 2 * D) * U}),
-    ({"v_copied": True}, {"attention_bytes": MASK_F16 + CELLS * KV_HEADS * D_V * 2 + (2 * H + 2 * D) * U}),
+    (
+        {"v_copied": True},
+        {"attention_bytes": MASK_F16 + CELLS * KV_HEADS * D_V * 2 + (2 * H + 2 * D) * U},
+    ),
     (
         {"k_copied": True, "v_copied": True, "release": OLD},  # before June 2026 nothing was copied
         {"attention_bytes": MASK_F32 + MASK_F16 + (2 * H + 2 * KV + 2 * D) * U},
     ),
     (
         {"from_host": {"head": 2000}, "last": False},
-        {"logits_bytes": ROWS * V * 4 + D * U + 2000, "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U},
+        {
+            "logits_bytes": ROWS * V * 4 + D * U + 2000,
+            "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U,
+        },
     ),
 ]
 
@@ -167,7 +180,9 @@ def mlp(mlp: Mlp, size: int, spread: tuple[int, int] = CLOSE, **changes: Any) ->
 
 KINDS = {
     "K and V of one width are one tensor of which each is half": attention(
-        Grouped(HEADS, KV_HEADS, D_QK), MASK_F16 + CELLS * KV * 2 + (2 * H + 2 * D) * U, k_copied=True
+        Grouped(HEADS, KV_HEADS, D_QK),
+        MASK_F16 + CELLS * KV * 2 + (2 * H + 2 * D) * U,
+        k_copied=True,
     ),
     "a sliding window reads its own cells": attention(
         Grouped(HEADS, KV_HEADS, D_QK, D_V, span=Sliding(16)),
@@ -196,15 +211,19 @@ KINDS = {
     ),
     "an MLP without a gate has one tensor": mlp(Mlp(300), MASK_F16 + (300 + 2 * D + Q_PLACE) * U),
     "gate and up of the experts are as wide as Q's place, which one of them takes": mlp(
-        Mlp(96, gated=True, n_experts=8, n_experts_per_token=2), MASK_F16 + (2 * 2 * 96 + 2 * D + Q_PLACE) * U
+        Mlp(96, gated=True, n_experts=8, n_experts_per_token=2),
+        MASK_F16 + (2 * 2 * 96 + 2 * D + Q_PLACE) * U,
     ),
     "outputs wider than gate and up have a place of their own": mlp(
-        Mlp(49, gated=True, n_experts=8, n_experts_per_token=5), MASK_F16 + (3 * 5 * 49 + 5 * D + 2 * D + Q_PLACE) * U
+        Mlp(49, gated=True, n_experts=8, n_experts_per_token=5),
+        MASK_F16 + (3 * 5 * 49 + 5 * D + 2 * D + Q_PLACE) * U,
     ),
     "outputs as wide as gate and up do not": mlp(
-        Mlp(50, gated=True, n_experts=8, n_experts_per_token=5), MASK_F16 + (3 * 5 * 50 + 2 * D + Q_PLACE) * U
+        Mlp(50, gated=True, n_experts=8, n_experts_per_token=5),
+        MASK_F16 + (3 * 5 * 50 + 2 * D + Q_PLACE) * U,
     ),
-    "CUDA keeps the outputs beside the weighted ones, which may be more than gate, up and activation": mlp(
+    "CUDA keeps the outputs beside the weighted ones, which may be more than gate, up and "
+    "activation": mlp(
         Mlp(50, gated=True, n_experts=8, n_experts_per_token=5),
         MASK_F16 + (2 * 5 * D + 2 * D + Q_PLACE) * U,
         release=FUSED,
@@ -232,7 +251,10 @@ KINDS = {
         release=OLD,
     ),
     "old builds: twice the outputs of the experts": mlp(
-        Mlp(20, gated=True, n_experts=8, n_experts_per_token=4), MASK_F32 + (2 * 4 * D + 6 * D) * U, GAPS, release=OLD
+        Mlp(20, gated=True, n_experts=8, n_experts_per_token=4),
+        MASK_F32 + (2 * 4 * D + 6 * D) * U,
+        GAPS,
+        release=OLD,
     ),
     "MLA: the query, the same in the latent's width with the rotary part, the output": attention(
         Latent(HEADS, 50, 12, 6, 9), MASK_F16 + (HEADS * (18 + 50 + 56) + 4 * D) * U
@@ -251,10 +273,18 @@ KINDS = {
         streams=3,
     ),
     "old builds copy no latents": attention(
-        Latent(HEADS, 50, 12, 6, 9), MASK_F32 + (HEADS * (18 + 50 + 56) + 4 * D) * U, LATENT, k_copied=True, release=OLD
+        Latent(HEADS, 50, 12, 6, 9),
+        MASK_F32 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
+        LATENT,
+        k_copied=True,
+        release=OLD,
     ),
     "MLA's logits have a wider range": Moment(
-        model(Latent(HEADS, 50, 12, 6, 9), vocab_size=10**6), "logits_bytes", ROWS * 10**6 * 4 + D * U, LATENT, {}
+        model(Latent(HEADS, 50, 12, 6, 9), vocab_size=10**6),
+        "logits_bytes",
+        ROWS * 10**6 * 4 + D * U,
+        LATENT,
+        {},
     ),
     "an indexer has a mask, scores and the picked keys of the 6 layers": attention(
         Latent(HEADS, 50, 12, 6, 9, index_topk=7, index_n_heads=2, index_head_dim=5),
@@ -331,11 +361,16 @@ def test_inputs_of_each_layer_count_in_all_moments_and_widen_the_range() -> None
 @pytest.mark.parametrize("kind", ["other", "down", "head"])
 def test_copies_of_matrices_from_the_host_widen_the_range(kind: str) -> None:
     _, found = buffer(model(), from_host={kind: 10**6})
-    assert (found.low, found.high) == (found.expected * 80 // 100, found.expected * 115 // 100 + D * U)
+    assert (found.low, found.high) == (
+        found.expected * 80 // 100,
+        found.expected * 115 // 100 + D * U,
+    )
 
 
 def test_logits_come_after_the_outputs_of_experts_that_cuda_keeps() -> None:
-    """The place of gate, up and activation is free, but too small: 3 * 20 rows of 7,000 logits are more."""
+    """The place of gate, up and activation is free, but too small: 3 * 20 rows of 7,000 logits are
+    more.
+    """
     experts = model(mlp=Mlp(20, gated=True, n_experts=8, n_experts_per_token=2), vocab_size=7000)
     logits = ROWS * 7000 * 4 + D * U
     assert buffer(experts)[0]["logits_bytes"] == logits
@@ -343,7 +378,8 @@ def test_logits_come_after_the_outputs_of_experts_that_cuda_keeps() -> None:
     assert buffer(experts, release=FUSED)[0]["logits_bytes"] == logits + behind
     # so does attention with copies of the cache
     plain, fused = (
-        buffer(experts, release=release, k_copied=True, v_copied=True)[0]["attention_bytes"] for release in (NEW, FUSED)
+        buffer(experts, release=release, k_copied=True, v_copied=True)[0]["attention_bytes"]
+        for release in (NEW, FUSED)
     )
     assert fused - plain == 2 * (3 * 20 + D) * U
 

@@ -22,12 +22,30 @@ from attncalc.model import ModelSpec
 
 REPOSITORY = Path(__file__).parent.parent
 PRESETS = REPOSITORY / "presets"
+# Presets that must not disappear. A new preset need not be added here.
 REQUIRED = {
-    *("transformer-base", "transformer-large", "bert-base", "bert-large", "gpt2", "gpt3", "llama2-70b"),
-    *("llama2-7b", "llama3-8b", "llama3-70b", "llama3.1-405b", "mistral-7b-v0.1", "mixtral-8x7b", "falcon-7b"),
-    *("gemma-2b", "qwen3-8b", "t5-base", "whisper-large-v3", "gemma3-27b", "gpt-oss-20b", "deepseek-v3"),
+    "transformer-base",
+    "transformer-large",
+    "bert-base",
+    "bert-large",
+    "gpt2",
+    "gpt3",
+    "llama2-70b",
+    "llama2-7b",
+    "llama3-8b",
+    "llama3-70b",
+    "llama3.1-405b",
+    "mistral-7b-v0.1",
+    "mixtral-8x7b",
+    "falcon-7b",
+    "gemma-2b",
+    "qwen3-8b",
+    "t5-base",
+    "whisper-large-v3",
+    "gemma3-27b",
+    "gpt-oss-20b",
+    "deepseek-v3",
 }
-"""Presets that must not disappear. A new preset need not be added here."""
 TINY = """\
 title: Tiny
 sources: [a test]
@@ -51,7 +69,9 @@ def tiny(tmp_path: Path, more: str = "", without: str = "") -> ModelSpec:
 
 def test_the_schema_file_is_up_to_date() -> None:
     """`attncalc presets schema -o presets/model.schema.json --force` writes it."""
-    assert json.loads((PRESETS / "model.schema.json").read_text()) == json.loads(json.dumps(schema()))
+    assert json.loads((PRESETS / "model.schema.json").read_text()) == json.loads(
+        json.dumps(schema())
+    )
 
 
 def test_required_presets_exist() -> None:
@@ -75,8 +95,11 @@ def test_a_preset_names_its_schema_and_sources_and_is_valid(name: str) -> None:
 WORDS = ["rmsnorm", "grouped", "latent", "gated", "head", "lm", "fp16", "fp8", "causal", "int4"]
 ITEMS = st.sampled_from(["q", "k", "x", "local", "5 local", "0 local", 3])
 KINDS = st.sampled_from(["local", "n_heads", "Bad", "window"])
-FRACTIONS = st.floats(allow_nan=False).filter(lambda number: not number.is_integer())  # JSON Schema takes 1.0 for 1
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-2, 20_000), FRACTIONS, st.text(max_size=5))
+# JSON Schema takes 1.0 for 1
+FRACTIONS = st.floats(allow_nan=False).filter(lambda number: not number.is_integer())
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 20_000), FRACTIONS, st.text(max_size=5)
+)
 VALUES: st.SearchStrategy[Any] = st.one_of(
     SCALARS,
     st.sampled_from(WORDS),
@@ -138,15 +161,27 @@ def test_a_model_file_needs_neither_title_nor_sources(tmp_path: Path, ask: Ask) 
     model = load(file)
     assert (model.name, model.title, model.sources) == ("my-model", "my-model", ())
     assert ask("kv", str(file), "-c", "10").out.startswith("my-model  ")
-    content = json.dumps({"d_model": 64, "n_layers": 4, "n_heads": 4, "d_ff": 128, "norm": "rmsnorm"})
+    content = json.dumps(
+        {"d_model": 64, "n_layers": 4, "n_heads": 4, "d_ff": 128, "norm": "rmsnorm"}
+    )
     assert ask("kv", "-", "-c", "10", stdin=content).out.startswith("stdin  ")
 
 
 INVALID = {
-    "an unknown key": ("n_head: 3", "", "tiny.yaml:10: n_head: there is no such key", "did you mean 'n_heads'?"),
+    "an unknown key": (
+        "n_head: 3",
+        "",
+        "tiny.yaml:10: n_head: there is no such key",
+        "did you mean 'n_heads'?",
+    ),
     "a missing key": ("", "d_model", "'d_model' is missing", "width of the model"),
     "missing heads": ("", "n_heads", "'n_heads' is missing", "query heads"),
-    "a wrong type": ("window: wide", "", "tiny.yaml:10: window: 'wide' is not a whole number", "sliding window"),
+    "a wrong type": (
+        "window: wide",
+        "",
+        "tiny.yaml:10: window: 'wide' is not a whole number",
+        "sliding window",
+    ),
     "KV heads that do not divide": ("n_kv_heads: 3", "", "3 does not divide n_heads 4", "1, 2, 4"),
     "an unknown dtype": ("dtype: fp17", "", "dtype: 'fp17' is not known", "did you mean"),
     "a key twice": ("d_ff: 12", "", "tiny.yaml:10: d_ff: given twice", "keep one"),
@@ -157,12 +192,37 @@ INVALID = {
         "write the values out",
     ),
     "experts without a router": ("n_experts: 3", "", "must be given together", ""),
-    "more experts used than there are": ("n_experts: 3\nn_experts_per_token: 4", "", "4 is more than the 3", ""),
-    "a bad word in a pattern": ("pattern: [Local]\nlayer_kinds: {a: {}}", "", "is not a kind of layer", ""),
-    "a bias of an unknown projection": ("bias: [q, z]", "", "'z' is not known", "known: q, k, v, o"),
+    "more experts used than there are": (
+        "n_experts: 3\nn_experts_per_token: 4",
+        "",
+        "4 is more than the 3",
+        "",
+    ),
+    "a bad word in a pattern": (
+        "pattern: [Local]\nlayer_kinds: {a: {}}",
+        "",
+        "is not a kind of layer",
+        "",
+    ),
+    "a bias of an unknown projection": (
+        "bias: [q, z]",
+        "",
+        "'z' is not known",
+        "known: q, k, v, o",
+    ),
     "an MLP without its width": ("", "d_ff", "'d_ff' is missing", "mlp: none"),
-    "a number above the maximum": ("window: 1000000000000001", "", "is above 1,000,000,000,000,000", ""),
-    "a title that moves the cursor": ('title: "\\e[31mred"', "title", "is not one line of text", ""),
+    "a number above the maximum": (
+        "window: 1000000000000001",
+        "",
+        "is above 1,000,000,000,000,000",
+        "",
+    ),
+    "a title that moves the cursor": (
+        'title: "\\e[31mred"',
+        "title",
+        "is not one line of text",
+        "",
+    ),
     "a title of blanks": ("title: '  '", "title", "is not one line of text", ""),
     "a latent encoder-decoder": (
         "attention: latent\nkv_lora_rank: 8\nd_nope: 8\nd_rope: 4\nd_v: 8\nencoder: {n_layers: 1}",
@@ -192,7 +252,9 @@ def test_an_invalid_file_is_an_error_with_a_tip(case: str, tmp_path: Path) -> No
 
 def test_the_line_of_a_wrong_value_is_named(tmp_path: Path) -> None:
     more = "pattern: [a]\nlayer_kinds:\n  a:\n    n_kv_heads: 3"
-    with pytest.raises(AttncalcError, match=r"tiny.yaml:13: layer_kinds.a.n_kv_heads: 3 does not divide"):
+    with pytest.raises(
+        AttncalcError, match=r"tiny.yaml:13: layer_kinds.a.n_kv_heads: 3 does not divide"
+    ):
         tiny(tmp_path, more)
 
 
@@ -222,8 +284,13 @@ def test_content_that_is_not_a_mapping_is_an_error(content: bytes, message: str)
         parse_document(content, "x.yaml")
 
 
-@each(("text", "message"), [("# Title\nwords", "is neither a model nor an engine's log"), ("a: 1", "keys are a")])
-def test_a_text_that_is_no_model_says_so_in_one_error(ask: Ask, tmp_path: Path, text: str, message: str) -> None:
+@each(
+    ("text", "message"),
+    [("# Title\nwords", "is neither a model nor an engine's log"), ("a: 1", "keys are a")],
+)
+def test_a_text_that_is_no_model_says_so_in_one_error(
+    ask: Ask, tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "NOTES.md").write_text(text, encoding="utf-8")
     answer = ask("fit", str(tmp_path / "NOTES.md"))
     assert answer.code == 2
@@ -232,12 +299,16 @@ def test_a_text_that_is_no_model_says_so_in_one_error(ask: Ask, tmp_path: Path, 
 
 
 def test_an_alias_bomb_is_an_error_before_it_expands() -> None:
-    bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 40))
+    bomb = "a0: &a0 [x]\n" + "".join(
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 40)
+    )
     with pytest.raises(AttncalcError, match="aliases are not supported"):
         parse_document(bomb.encode(), "x.yaml")
 
 
-@pytest.mark.parametrize("name", ["lama2-70b", "", "no/such/file", "x" * 5000, "a\0b", "a\nb", "\x1b[31mred"])
+@pytest.mark.parametrize(
+    "name", ["lama2-70b", "", "no/such/file", "x" * 5000, "a\0b", "a\nb", "\x1b[31mred"]
+)
 def test_an_unknown_model_is_an_error(name: str) -> None:
     with pytest.raises(AttncalcError, match="no preset named") as caught:
         load(name)
@@ -272,14 +343,43 @@ def test_a_model_file_in_json_may_name_its_model_type(tmp_path: Path) -> None:
         ({}, 4096),
         ({"rope_scaling": {"type": "linear", "factor": 4.0}}, 16_384),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, 8192),
-        ({"rope_scaling": {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 2048}}, 16_384),
+        (
+            {
+                "rope_scaling": {
+                    "type": "yarn",
+                    "factor": 8.0,
+                    "original_max_position_embeddings": 2048,
+                }
+            },
+            16_384,
+        ),
         # max_position_embeddings is the scaled context already, as in DeepSeek-V3 and Llama 3.1
-        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}}, 4096),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 512}}, 4096),
+        (
+            {
+                "rope_scaling": {
+                    "type": "yarn",
+                    "factor": 2.0,
+                    "original_max_position_embeddings": 2048,
+                }
+            },
+            4096,
+        ),
+        (
+            {
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "original_max_position_embeddings": 512,
+                }
+            },
+            4096,
+        ),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}, 8192),
     ],
 )
-def test_rope_scaling_multiplies_the_longest_context(tmp_path: Path, scaling: dict[str, Any], longest: int) -> None:
+def test_rope_scaling_multiplies_the_longest_context(
+    tmp_path: Path, scaling: dict[str, Any], longest: int
+) -> None:
     config = {"model_type": "llama", "hidden_size": 64, "max_position_embeddings": 4096, **scaling}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
@@ -289,9 +389,24 @@ def test_rope_scaling_multiplies_the_longest_context(tmp_path: Path, scaling: di
 def test_a_model_has_at_most_256_kinds_of_layers(tmp_path: Path) -> None:
     """5,000 kinds took minutes."""
     kinds = {f"k{i}": {"window": i + 1} for i in range(257)}
-    sizes = {"d_model": 64, "n_layers": 257, "n_heads": 4, "d_head": 16, "norm": "rmsnorm", "mlp": "gated", "d_ff": 128}
+    sizes = {
+        "d_model": 64,
+        "n_layers": 257,
+        "n_heads": 4,
+        "d_head": 16,
+        "norm": "rmsnorm",
+        "mlp": "gated",
+        "d_ff": 128,
+    }
     file = tmp_path / "m.json"
-    model = {"title": "x", "sources": ["s"], "vocab_size": 9, **sizes, "layer_kinds": kinds, "pattern": list(kinds)}
+    model = {
+        "title": "x",
+        "sources": ["s"],
+        "vocab_size": 9,
+        **sizes,
+        "layer_kinds": kinds,
+        "pattern": list(kinds),
+    }
     file.write_text(json.dumps(model))
     with pytest.raises(AttncalcError, match="layer_kinds: has 257 entries, more than 256"):
         load(file)

@@ -1,4 +1,6 @@
-"""Which family's rules a config.json is read by: its model_type's, its class's, or its language model's."""
+"""Which family's rules a config.json is read by: its model_type's, its class's, or its language
+model's.
+"""
 
 from typing import Any
 
@@ -41,7 +43,15 @@ def test_an_entry_that_is_no_class_is_only_a_base(base: str) -> None:
 
 @pytest.mark.parametrize(
     ("classes", "name"),
-    [(["A", "B"], "A"), (["A"], "A"), ([], ""), (None, ""), ("LlamaModel", ""), ({"A": 1}, ""), ([5], "5")],
+    [
+        (["A", "B"], "A"),
+        (["A"], "A"),
+        ([], ""),
+        (None, ""),
+        ("LlamaModel", ""),
+        ({"A": 1}, ""),
+        ([5], "5"),
+    ],
 )
 def test_the_first_class_counts(classes: Any, name: str) -> None:
     assert architecture({"architectures": classes}) == name
@@ -77,7 +87,8 @@ def test_a_name_that_differs_in_one_letter_is_near(model_type: str, near: str | 
         ({}, "llama"),
         ({"model_type": "qwen2"}, "qwen2"),
         ({"model_type": "nobody"}, "nobody"),
-        # the name of the whole model's language model: its own class, or else that of the whole model's class
+        # the name of the whole model's language model: its own class, or else that of the whole
+        # model's class
         ({"model_type": "x_text"}, "llama"),
         ({"model_type": "y_text"}, "y_text"),
     ],
@@ -89,19 +100,28 @@ def test_a_language_model_has_its_own_model_type_or_that_of_the_outer_class(
 
 
 def test_a_known_language_model_is_not_replaced_by_the_default() -> None:
-    assert _inner_model_type("gemma3", OUTER, "text_config", {"model_type": "gemma3_text"}) == "gemma3_text"
-    assert _inner_model_type("x", UNKNOWN_CLASS, "text_config", {"model_type": "x_text"}) == "x_text"
+    assert (
+        _inner_model_type("gemma3", OUTER, "text_config", {"model_type": "gemma3_text"})
+        == "gemma3_text"
+    )
+    assert (
+        _inner_model_type("x", UNKNOWN_CLASS, "text_config", {"model_type": "x_text"}) == "x_text"
+    )
 
 
 @pytest.mark.parametrize("given", [None, "x", "llama"])
 def test_a_class_may_fix_its_language_model(given: str | None) -> None:
     fixed = OUTER._replace(fixed_sub_configs=["text_config"])
     assert _inner_model_type("x", fixed, "text_config", {"model_type": given}) == "llama"
-    with pytest.raises(AttncalcError, match=r"^text_config.model_type 'qwen2': the class of x makes it a llama"):
+    with pytest.raises(
+        AttncalcError, match=r"^text_config.model_type 'qwen2': the class of x makes it a llama"
+    ):
         _inner_model_type("x", fixed, "text_config", {"model_type": "qwen2"})
 
 
 @pytest.mark.parametrize(("given", "field"), [({}, "a_config"), ({"b_config": 5}, "b_config")])
-def test_a_missing_language_model_is_named_by_its_first_field(given: dict[str, Any], field: str) -> None:
+def test_a_missing_language_model_is_named_by_its_first_field(
+    given: dict[str, Any], field: str
+) -> None:
     with pytest.raises(AttncalcError, match=rf"^{field} is missing"):
         _inner_family("x", {"text": ["a_config", "b_config"]}, Fields(given, UNKNOWN_CLASS))

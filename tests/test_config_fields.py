@@ -1,4 +1,6 @@
-"""The fields of a config.json: which of them are read, which are ignored with a note, and which are an error."""
+"""The fields of a config.json: which of them are read, which are ignored with a note, and which are
+an error.
+"""
 
 import copy
 import json
@@ -25,32 +27,41 @@ from attncalc.model import ModelSpec
 
 MEASURED: dict[str, dict[str, Any]] = {
     name: entry["config"]
-    for name, entry in json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text()).items()
+    for name, entry in json.loads(
+        (Path(__file__).parent / "data" / "huggingface.json").read_text()
+    ).items()
     if entry["config"]["model_type"] != "csm"  # which is not supported
 }
 
 
-RELEASES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "releases.json").read_text())
-"""Released configs, without fields that change nothing, and the parameters of their classes.
-
-`params` is what transformers 5.23's class has on the meta device. For Qwen-14B, CodeFuse (Qwen-7B), nomic-embed-text,
-Falcon-40B, Phi-2 and MiniMax-Text-01, whose classes are the vendor's, it is the published number. The fields below made
-each an error, or would have been ignored.
-"""
+# Released configs, without fields that change nothing, and the parameters of their classes.
+#
+# `params` is what transformers 5.23's class has on the meta device. For Qwen-14B, CodeFuse
+# (Qwen-7B), nomic-embed-text, Falcon-40B, Phi-2 and MiniMax-Text-01, whose classes are the
+# vendor's, it is the published number. The fields below made each an error, or would have been
+# ignored.
+RELEASES: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "releases.json").read_text()
+)
 NOTES = {
-    "Qwen3-Coder-480B-A35B-Instruct": "Fields that transformers' qwen3_moe does not have are ignored: use_qk_norm.",
-    "Llama-4-Maverick-17B-128E": None,  # its use_qk_norm is the class's own, but this norm has no weights
-    "MiMo-V2-Flash": "Fields that transformers' mimo_v2_flash does not have are ignored: attention_chunk_size.",
+    "Qwen3-Coder-480B-A35B-Instruct": "Fields that transformers' qwen3_moe does not have are "
+    "ignored: use_qk_norm.",
+    # its use_qk_norm is the class's own, but this norm has no weights
+    "Llama-4-Maverick-17B-128E": None,
+    "MiMo-V2-Flash": "Fields that transformers' mimo_v2_flash does not have are ignored: "
+    "attention_chunk_size.",
     "GLM-5.2-NVFP4": None,  # its layer_types have an older name
     "EXAONE-4.5-33B": "text_config.model_type exaone4_5_text is read as exaone4.",
     "MiniCPM3-4B": "The config names no model_type; MiniCPM3ForCausalLM is read as minicpm3.",
     "Qwen-14B-Chat": "The context is seq_length 2048, not max_position_embeddings 8192.",
     "nomic-embed-text-v1.5": None,  # the vendor's class has GPT-2's names of sizes
     "bloom": None,  # vLLM takes seq_length as the context
-    "falcon-40b": None,  # this and the next two are the first releases, with the vendors' code and model_types
+    # this and the next two are the first releases, with the vendors' code and model_types
+    "falcon-40b": None,
     "phi-2": None,
     "MiniMax-Text-01": None,
-    "CodeFuse-DevOps-Model-7B-Chat": "The context is seq_length 2048, not max_position_embeddings 6144.",
+    "CodeFuse-DevOps-Model-7B-Chat": "The context is seq_length 2048, not "
+    "max_position_embeddings 6144.",
 }
 
 
@@ -73,7 +84,9 @@ def test_a_release_with_an_unusual_field_is_read(name: str) -> None:
 
 def test_a_model_that_is_not_causal_has_no_cache() -> None:
     """Embedding models: transformers' masks and vLLM's layers read is_causal whatever the class."""
-    causal, bidirectional = (spec_of({**LLAMA, "model_type": "qwen2", "is_causal": value}) for value in (True, False))
+    causal, bidirectional = (
+        spec_of({**LLAMA, "model_type": "qwen2", "is_causal": value}) for value in (True, False)
+    )
     assert (causal.main.has_cache, bidirectional.main.has_cache) == (True, False)
     assert params(causal).total == params(bidirectional).total
 
@@ -92,16 +105,26 @@ def test_the_context_is_the_shorter_of_two_as_vllm_takes_it() -> None:
     assert not any("seq_length" in note for note in spec_of({**qwen, "seq_length": 8192}).notes)
 
 
-@pytest.mark.parametrize("value", [5, [], {"x": {}}, {"0": 5}, {"-1": {}}, {"9" * 5000: {}}, "a", {"²": {}}])
+@pytest.mark.parametrize(
+    "value", [5, [], {"x": {}}, {"0": 5}, {"-1": {}}, {"9" * 5000: {}}, "a", {"²": {}}]
+)
 def test_a_per_layer_config_that_is_none_is_an_error(value: Any) -> None:
     assert "per_layer_config" in error_of({**LLAMA, "per_layer_config": value}).message
 
 
 def test_a_mistral_with_kinds_of_layers_is_read_as_ministral() -> None:
     """transformers' AutoConfig changes the model_type of such a config."""
-    windows = {**LLAMA, "sliding_window": 16, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}
-    mistral, ministral = (spec_of({**windows, "model_type": name}) for name in ("mistral", "ministral"))
-    assert [layers.attention for layers in mistral.main.layers] == [a.attention for a in ministral.main.layers]
+    windows = {
+        **LLAMA,
+        "sliding_window": 16,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    }
+    mistral, ministral = (
+        spec_of({**windows, "model_type": name}) for name in ("mistral", "ministral")
+    )
+    assert [layers.attention for layers in mistral.main.layers] == [
+        a.attention for a in ministral.main.layers
+    ]
 
 
 # Fields that the class does not have
@@ -109,7 +132,13 @@ def test_a_mistral_with_kinds_of_layers_is_read_as_ministral() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("use_qk_norm", True), ("kv_lora_rank", 512), ("num_kv_shared_layers", 2), ("num_experts", 8), ("d_model", 65)],
+    [
+        ("use_qk_norm", True),
+        ("kv_lora_rank", 512),
+        ("num_kv_shared_layers", 2),
+        ("num_experts", 8),
+        ("d_model", 65),
+    ],
 )
 def test_a_field_that_only_other_classes_have_is_ignored_with_a_note(name: str, value: Any) -> None:
     spec = read(**{name: value})
@@ -140,7 +169,9 @@ def test_a_field_that_changes_nothing_is_not_an_error(fields: dict[str, Any]) ->
 
 @each("name", sorted(READ_BY_ENGINES - config_classes()["llama"].defaults.keys()))
 def test_a_field_that_an_engine_reads_from_every_config_is_an_error(name: str) -> None:
-    value = ["sliding_attention"] * 3 if name == "layer_types" else True if name.endswith("bias") else 7
+    value = (
+        ["sliding_attention"] * 3 if name == "layer_types" else True if name.endswith("bias") else 7
+    )
     error = error_of({**LLAMA, "head_dim": 8, name: value})
     assert error.message.startswith(f"config.json: {name} ")
     assert error.message.endswith("is not supported for llama")
@@ -148,7 +179,10 @@ def test_a_field_that_an_engine_reads_from_every_config_is_an_error(name: str) -
 
 def test_a_model_with_its_own_code_may_read_any_field() -> None:
     own_code = {"auto_map": {"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"}}
-    assert "use_qk_norm True is not supported" in error_of({**LLAMA, **own_code, "use_qk_norm": True}).message
+    assert (
+        "use_qk_norm True is not supported"
+        in error_of({**LLAMA, **own_code, "use_qk_norm": True}).message
+    )
     only_config = {"auto_map": {"AutoConfig": "configuration_llama.LlamaConfig"}}
     assert params(read(**only_config, use_qk_norm=True)).total == params(read()).total
 
@@ -156,16 +190,27 @@ def test_a_model_with_its_own_code_may_read_any_field() -> None:
 def test_a_class_that_transformers_does_not_have_may_read_any_field() -> None:
     internlm = {**LLAMA, "model_type": "internlm2", "bias": False, "tie_word_embeddings": False}
     assert spec_of(internlm).main.n_layers == 3
-    assert "num_experts 8 is not supported for internlm2" in error_of({**internlm, "num_experts": 8}).message
+    assert (
+        "num_experts 8 is not supported for internlm2"
+        in error_of({**internlm, "num_experts": 8}).message
+    )
 
 
 def test_the_other_name_of_a_field_counts_if_both_disagree() -> None:
-    """transformers' GPT2Config(n_embd=64, hidden_size=128) has 128: other names are set after the own ones."""
+    """transformers' GPT2Config(n_embd=64, hidden_size=128) has 128: other names are set after the
+    own ones.
+    """
     gpt2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 50}
-    for config in ({**gpt2, "n_embd": 64, "hidden_size": 128}, {**gpt2, "hidden_size": 128, "n_embd": 64}):
+    for config in (
+        {**gpt2, "n_embd": 64, "hidden_size": 128},
+        {**gpt2, "hidden_size": 128, "n_embd": 64},
+    ):
         spec = spec_of(config)
         assert spec.main.d_model == 128
-        assert "hidden_size 128 is used, not n_embd 64, which is another name of the field." in spec.notes
+        assert (
+            "hidden_size 128 is used, not n_embd 64, which is another name of the field."
+            in spec.notes
+        )
 
 
 # Sizes that are missing
@@ -178,10 +223,14 @@ def test_a_config_without_sizes_is_an_error_that_names_what_it_has_instead() -> 
         "the config has n_layers and dim instead"
     )
     assert "are missing" in error_of({"model_type": "llama"}).message
-    inside = error_of({"model_type": "llama", "model_config": {"hidden_size": 64, "num_hidden_layers": 3}})
+    inside = error_of(
+        {"model_type": "llama", "model_config": {"hidden_size": 64, "num_hidden_layers": 3}}
+    )
     assert inside.message.endswith("the config has model_config instead")
     # MLC writes Mistral 3's language model as the model_type of the whole
-    assert error_of({"model_type": "ministral3", "text_config": LLAMA}).message.endswith("has text_config instead")
+    assert error_of({"model_type": "ministral3", "text_config": LLAMA}).message.endswith(
+        "has text_config instead"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,19 +244,26 @@ def test_a_config_without_sizes_is_an_error_that_names_what_it_has_instead() -> 
         ({"seed": 64, "step": 3}, False),
     ],
 )
-def test_a_part_with_two_sizes_is_named_instead_of_missing_ones(inside: dict[str, Any], has_sizes: bool) -> None:
+def test_a_part_with_two_sizes_is_named_instead_of_missing_ones(
+    inside: dict[str, Any], has_sizes: bool
+) -> None:
     message = error_of({"model_type": "llama", "a_part": inside}).message
     assert ("the config has a_part instead" in message) is has_sizes
 
 
 def test_a_missing_size_is_an_error_if_the_config_has_another_name_for_it() -> None:
-    error = error_of({**{k: v for k, v in LLAMA.items() if k != "num_hidden_layers"}, "num_layers": 3})
-    assert error.message.endswith("num_hidden_layers is missing, and num_layers 3 is not a field of llama")
+    error = error_of(
+        {**{k: v for k, v in LLAMA.items() if k != "num_hidden_layers"}, "num_layers": 3}
+    )
+    assert error.message.endswith(
+        "num_hidden_layers is missing, and num_layers 3 is not a field of llama"
+    )
     assert "rename num_layers to num_hidden_layers" in error.tip
 
 
 @pytest.mark.parametrize(
-    "misspelt", ["num_attetion_heads", "num_attention_heds", "num_attentoin_heads", "numAttentionHeads"]
+    "misspelt",
+    ["num_attetion_heads", "num_attention_heds", "num_attentoin_heads", "numAttentionHeads"],
 )
 def test_a_misspelt_field_is_an_error(misspelt: str) -> None:
     config = {key: value for key, value in LLAMA.items() if key != "num_attention_heads"}
@@ -225,14 +281,27 @@ def test_a_misspelt_field_with_the_default_or_beside_the_right_one_changes_nothi
 
 def test_a_size_that_the_class_derives_may_have_another_name() -> None:
     """Without num_key_value_heads, LLaMA has as many KV heads as query heads: 8."""
-    assert params(read(num_key_value_heads=..., n_kv_heads=8)).total == params(read(num_key_value_heads=8)).total
+    assert (
+        params(read(num_key_value_heads=..., n_kv_heads=8)).total
+        == params(read(num_key_value_heads=8)).total
+    )
     config = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
-    assert "num_key_value_heads is missing, and n_kv_heads 2" in error_of({**config, "n_kv_heads": 2}).message
+    assert (
+        "num_key_value_heads is missing, and n_kv_heads 2"
+        in error_of({**config, "n_kv_heads": 2}).message
+    )
 
 
 def test_an_omitted_size_is_noted_if_only_a_layer_of_its_own_uses_it() -> None:
-    spec = read(num_hidden_layers=1, per_layer_config={"0": {"num_key_value_heads": 1}}, intermediate_size=...)
-    assert "The config omits intermediate_size; the defaults of transformers' llama are used." in spec.notes
+    spec = read(
+        num_hidden_layers=1,
+        per_layer_config={"0": {"num_key_value_heads": 1}},
+        intermediate_size=...,
+    )
+    assert (
+        "The config omits intermediate_size; the defaults of transformers' llama are used."
+        in spec.notes
+    )
 
 
 def test_the_language_model_inside_a_wrapper_may_rely_on_defaults() -> None:
@@ -243,22 +312,36 @@ def test_the_language_model_inside_a_wrapper_may_rely_on_defaults() -> None:
     assert params(spec).total == 6_738_415_616 + 2 * 64 * 4096
     assert any(note.startswith("The config omits hidden_size, ") for note in spec.notes)
     renamed = {"model_type": "llava", "text_config": {**text, "dim": 512}}
-    assert "hidden_size is missing, and dim 512 is not a field of llama" in error_of(renamed).message
+    assert (
+        "hidden_size is missing, and dim 512 is not a field of llama" in error_of(renamed).message
+    )
 
 
 def test_a_class_without_experts_contradicts_the_model_type_of_a_mixture() -> None:
-    """transformers reads EAGLE's draft for Mixtral as Mixtral, and vLLM as a LLaMA without experts."""
+    """transformers reads EAGLE's draft for Mixtral as Mixtral, and vLLM as a LLaMA without
+    experts.
+    """
     mixtral = {**LLAMA, "model_type": "mixtral"}
     for config in (mixtral, {**LLAMA, "architectures": ["MixtralForCausalLM"]}):
         message = error_of(config).message
-        assert f"model_type {config['model_type']} and architectures {config['architectures'][0]} contradict" in message
+        assert (
+            f"model_type {config['model_type']} and architectures {config['architectures'][0]} "
+            "contradict" in message
+        )
     for named in ("MixtralForCausalLM", "NoSuchModel", "MixtralForSequenceClassification"):
         assert spec_of({**mixtral, "architectures": [named]}).main.n_layers == 3
-    assert spec_of({**LLAMA, "model_type": "mistral"}).main.n_layers == 3  # LlamaForCausalLM has the same layers
+    # LlamaForCausalLM has the same layers
+    assert spec_of({**LLAMA, "model_type": "mistral"}).main.n_layers == 3
 
 
 def test_missing_layers_of_a_class_without_defaults_are_named() -> None:
-    qwen = {**LLAMA, "model_type": "qwen", "no_bias": True, "tie_word_embeddings": False, "kv_channels": 8}
+    qwen = {
+        **LLAMA,
+        "model_type": "qwen",
+        "no_bias": True,
+        "tie_word_embeddings": False,
+        "kv_channels": 8,
+    }
     del qwen["num_hidden_layers"], qwen["num_key_value_heads"]
     assert error_of(qwen).message == "config.json: num_hidden_layers is missing"
 
@@ -274,15 +357,26 @@ class Renaming(NamedTuple):
 
 def renamings() -> Iterator[Renaming]:
     for name, config in MEASURED.items():
-        for part in ("", *(key for key in ("text_config", "encoder", "decoder") if isinstance(config.get(key), dict))):
+        for part in (
+            "",
+            *(
+                key
+                for key in ("text_config", "encoder", "decoder")
+                if isinstance(config.get(key), dict)
+            ),
+        ):
             fields = config[part] if part else config
             for field in fields:
                 names = next((names for names in NAMES if field in names), frozenset())
-                yield from (Renaming(name, part, field, other) for other in sorted(names - set(fields)))
+                yield from (
+                    Renaming(name, part, field, other) for other in sorted(names - set(fields))
+                )
 
 
 @given(st.sampled_from(list(renamings())))
-def test_a_size_under_another_familys_name_never_gives_other_figures_in_silence(renaming: Renaming) -> None:
+def test_a_size_under_another_familys_name_never_gives_other_figures_in_silence(
+    renaming: Renaming,
+) -> None:
     config = copy.deepcopy(MEASURED[renaming.name])
     fields = config[renaming.part] if renaming.part else config
     own = config_classes().get(str(fields.get("model_type", config["model_type"])))
@@ -294,7 +388,10 @@ def test_a_size_under_another_familys_name_never_gives_other_figures_in_silence(
         return
     if figures(after) != figures(before):
         is_of_class = own is not None and renaming.other in own.defaults
-        noted = any(renaming.field in note or renaming.other in note for note in set(after.notes) - set(before.notes))
+        noted = any(
+            renaming.field in note or renaming.other in note
+            for note in set(after.notes) - set(before.notes)
+        )
         # MiMo-V2's class reads sliding_window_size itself: its window is one longer
         assert is_of_class or noted or renaming.other == "sliding_window_size"
 
@@ -326,7 +423,8 @@ def figures(spec: ModelSpec) -> tuple[int, int, int | None]:
         ("Gemma3ForCausalLM", "gemma3_text"),
         ("Gemma3ForConditionalGeneration", "gemma3"),
         ("NobodyForCausalLM", None),
-        ("KeyeForConditionalGeneration", "Keye"),  # the class of transformers is `keye`, those of releases `Keye`
+        # the class of transformers is `keye`, those of releases `Keye`
+        ("KeyeForConditionalGeneration", "Keye"),
         ("ForCausalLM", None),
         ("", None),
     ],
@@ -338,7 +436,10 @@ def test_a_class_belongs_to_a_model_type(class_name: str, model_type: str | None
 def test_a_class_of_every_language_model_belongs_to_its_model_type() -> None:
     """transformers' own table is the reference."""
     auto = pytest.importorskip("transformers.models.auto.modeling_auto")
-    tables = [getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES") for task in ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")]
+    tables = [
+        getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES")
+        for task in ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
+    ]
     types: dict[str, set[str]] = {}
     for table in tables:
         for model_type, class_name in table.items():
@@ -371,14 +472,18 @@ def test_a_config_without_a_model_type_is_read_by_its_class_with_a_note() -> Non
         ("an_invention", None),
     ],
 )
-def test_only_a_model_type_that_is_nearly_the_same_is_suggested(model_type: str, near: str | None) -> None:
+def test_only_a_model_type_that_is_nearly_the_same_is_suggested(
+    model_type: str, near: str | None
+) -> None:
     tip = error_of({**LLAMA, "model_type": model_type}).tip
     assert ("did you mean" in tip) == (near is not None)
     assert near is None or f"did you mean '{near}'?" in tip
 
 
 def test_an_encoder_without_a_model_type_is_that_of_its_class() -> None:
-    """T5GemmaConfig makes its encoder a t5_gemma_module; another model_type is an error of its own."""
+    """T5GemmaConfig makes its encoder a t5_gemma_module; another model_type is an error of its
+    own.
+    """
     given = MEASURED["default-t5gemma"]
     encoder = {key: value for key, value in given["encoder"].items() if key != "model_type"}
     assert params(spec_of({**given, "encoder": encoder})).total == params(spec_of(given)).total
@@ -387,7 +492,9 @@ def test_an_encoder_without_a_model_type_is_that_of_its_class() -> None:
 
 
 def test_layer_types_may_have_transformers_older_names() -> None:
-    """transformers remaps deepseek_sparse_attention, which GLM-5.2-NVFP4 has, to indexed_attention."""
+    """transformers remaps deepseek_sparse_attention, which GLM-5.2-NVFP4 has, to
+    indexed_attention.
+    """
     glm = MEASURED["default-axk2"]
     old, new = ({**glm, "layer_types": [kind] * glm["num_hidden_layers"]} for kind in OLD_AND_NEW)
     assert figures(spec_of(old)) == figures(spec_of(new))
@@ -409,11 +516,18 @@ def test_assume_grouped_is_offered_only_if_it_gives_figures(ask: Ask) -> None:
     for config in ({"model_type": "an_invention"}, {**unknown, "num_key_value_heads": 3}):
         assert "--assume-grouped" not in tip_of(config)
         assert ask("kv", "-", "--assume-grouped", stdin=json.dumps(config)).code == 2
-    unnamed = {**{k: v for k, v in LLAMA.items() if k != "model_type"}, "architectures": ["NobodyForCausalLM"]}
+    unnamed = {
+        **{k: v for k, v in LLAMA.items() if k != "model_type"},
+        "architectures": ["NobodyForCausalLM"],
+    }
     assert "--assume-grouped" in tip_of(unnamed)
     screen = ask("kv", "-", "--assume-grouped", stdin=json.dumps(unnamed)).out
     assert "ASSUMED: a config without a model_type read as plain grouped attention." in screen
-    strange = {"model_type": {"a": 1}, "text_config": LLAMA, "vision_config": {"model_type": "clip_vision_model"}}
+    strange = {
+        "model_type": {"a": 1},
+        "text_config": LLAMA,
+        "vision_config": {"model_type": "clip_vision_model"},
+    }
     assert "--assume-grouped" in tip_of(strange)
     inside = {"model_type": "llava", "text_config": unknown}
     assert "--assume-grouped" not in tip_of(inside)
@@ -421,12 +535,22 @@ def test_assume_grouped_is_offered_only_if_it_gives_figures(ask: Ask) -> None:
 
 
 def test_assume_grouped_lists_every_structural_field_that_it_ignored(ask: Ask) -> None:
-    structure = {"block_configs": [{"n": 1}], "kv_lora_rank": 4, "my_new_layers": 3, "hybrid_override_pattern": "M*"}
+    structure = {
+        "block_configs": [{"n": 1}],
+        "kv_lora_rank": 4,
+        "my_new_layers": 3,
+        "hybrid_override_pattern": "M*",
+    }
     others = {"tokenizer_type": "bpe", "rope_theta": 1e4, "bos_token_id": 1, "is_new": False}
     unknown = {**LLAMA, "model_type": "an_invention", **structure, **others}
-    assumed = ask("kv", "-", "--assume-grouped", "--json", stdin=json.dumps(unknown)).document["model"]["assumed"]
+    assumed = ask("kv", "-", "--assume-grouped", "--json", stdin=json.dumps(unknown)).document[
+        "model"
+    ]["assumed"]
     assert assumed.endswith(f"Ignored fields: {', '.join(structure)}.")
 
 
 def test_a_base_of_other_families_is_not_a_model_type() -> None:
-    assert "model_type 'remote' is not supported" in error_of({**LLAMA, "model_type": "remote"}).message
+    assert (
+        "model_type 'remote' is not supported"
+        in error_of({**LLAMA, "model_type": "remote"}).message
+    )

@@ -1,4 +1,6 @@
-"""The layers of a config.json as a pattern, the fields of its class, and the formulas of its rules."""
+"""The layers of a config.json as a pattern, the fields of its class, and the formulas of its
+rules.
+"""
 
 import itertools
 import re
@@ -11,8 +13,19 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import AttncalcError
-from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields, transformers_version, written
-from attncalc.config.huggingface.formulas import kinds_of_layer, names_in, uses_layer_number, value_of
+from attncalc.config.huggingface.fields import (
+    UNKNOWN_CLASS,
+    ConfigClass,
+    Fields,
+    transformers_version,
+    written,
+)
+from attncalc.config.huggingface.formulas import (
+    kinds_of_layer,
+    names_in,
+    uses_layer_number,
+    value_of,
+)
 from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortest_pattern
 from attncalc.config.huggingface.read import _move_to_layer_kinds
 from attncalc.config.huggingface.sizes import head_dim_of, repeats_own_size
@@ -39,21 +52,44 @@ OTHER: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 7})
         ("fff", {"n_heads": 8}),
         (
             "ssfssf",
-            {"n_heads": 8, "pattern": ["2 sliding", "full"], "layer_kinds": {"sliding": {"window": 512}, "full": {}}},
+            {
+                "n_heads": 8,
+                "pattern": ["2 sliding", "full"],
+                "layer_kinds": {"sliding": {"window": 512}, "full": {}},
+            },
         ),
-        ("sf", {"n_heads": 8, "pattern": ["sliding", "full"], "layer_kinds": {"sliding": {"window": 512}, "full": {}}}),
+        (
+            "sf",
+            {
+                "n_heads": 8,
+                "pattern": ["sliding", "full"],
+                "layer_kinds": {"sliding": {"window": 512}, "full": {}},
+            },
+        ),
         # the pattern may end in the middle of its period
         (
             "sfs",
-            {"n_heads": 8, "pattern": ["sliding", "full"], "layer_kinds": {"sliding": {"window": 512}, "full": {}}},
+            {
+                "n_heads": 8,
+                "pattern": ["sliding", "full"],
+                "layer_kinds": {"sliding": {"window": 512}, "full": {}},
+            },
         ),
         (
             "sffs",
-            {"n_heads": 8, "pattern": ["sliding", "2 full"], "layer_kinds": {"sliding": {"window": 512}, "full": {}}},
+            {
+                "n_heads": 8,
+                "pattern": ["sliding", "2 full"],
+                "layer_kinds": {"sliding": {"window": 512}, "full": {}},
+            },
         ),
         (
             "fp",
-            {"n_heads": 8, "pattern": ["dense", "sparse"], "layer_kinds": {"dense": {}, "sparse": {"n_experts": 4}}},
+            {
+                "n_heads": 8,
+                "pattern": ["dense", "sparse"],
+                "layer_kinds": {"dense": {}, "sparse": {"n_experts": 4}},
+            },
         ),
         (
             "sp",
@@ -69,7 +105,11 @@ OTHER: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 7})
             {
                 "n_heads": 8,
                 "pattern": ["layers", "layers_2", "layers_3", "layers_2"],
-                "layer_kinds": {"layers": {"n_experts": 4}, "layers_2": {"n_experts": 9}, "layers_3": {"n_experts": 7}},
+                "layer_kinds": {
+                    "layers": {"n_experts": 4},
+                    "layers_2": {"n_experts": 9},
+                    "layers_3": {"n_experts": 7},
+                },
             },
         ),
     ],
@@ -87,7 +127,10 @@ def expanded(pattern: dict[str, Any], n: int) -> list[dict[str, Any]]:
     for item in pattern["pattern"]:
         number, _, name = item.rpartition(" ")
         names += [name] * int(number or 1)
-    return [{**common, **pattern["layer_kinds"][name]} for name in itertools.islice(itertools.cycle(names), n)]
+    return [
+        {**common, **pattern["layer_kinds"][name]}
+        for name in itertools.islice(itertools.cycle(names), n)
+    ]
 
 
 @given(st.lists(st.sampled_from([SLIDING, FULL, SPARSE, WIDER, OTHER]), min_size=1, max_size=12))
@@ -97,13 +140,17 @@ def test_a_pattern_describes_every_layer(given_layers: list[Layer]) -> None:
 
 
 def test_layers_of_two_names_are_two_kinds_even_if_their_keys_are_equal() -> None:
-    pattern = shortest_pattern([(("full",), {"d": 1}), (("sliding",), {"d": 1}), (("other",), {"d": 2})])
+    pattern = shortest_pattern(
+        [(("full",), {"d": 1}), (("sliding",), {"d": 1}), (("other",), {"d": 2})]
+    )
     assert pattern["pattern"] == ["full", "sliding", "other"]
     assert pattern["layer_kinds"] == {"full": {"d": 1}, "sliding": {"d": 1}, "other": {"d": 2}}
 
 
 def test_a_name_with_a_number_of_its_own_is_not_given_twice() -> None:
-    pattern = shortest_pattern([(("sparse",), {"d": 1}), (("sparse",), {"d": 2}), (("sparse_2",), {"d": 3})])
+    pattern = shortest_pattern(
+        [(("sparse",), {"d": 1}), (("sparse",), {"d": 2}), (("sparse_2",), {"d": 3})]
+    )
     assert len(pattern["layer_kinds"]) == 3
     assert expanded(pattern, 3) == [{"d": 1}, {"d": 2}, {"d": 3}]
 
@@ -139,11 +186,19 @@ def of_rules(n: Any, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("n", [1, 2, MAX_LAYERS])
 def test_a_model_has_1_to_2000_layers(n: int) -> None:
-    assert of_rules(n) == {"attention": "grouped", "n_heads": 4, "d_head": 16, "mlp": "gated", "d_ff": 32}
+    assert of_rules(n) == {
+        "attention": "grouped",
+        "n_heads": 4,
+        "d_head": 16,
+        "mlp": "gated",
+        "d_ff": 32,
+    }
 
 
 def test_2000_layers_are_one_kind_if_their_rules_are_equal() -> None:
-    found = pattern_of_layers({"attention": "none", "mlp": "none"}, Fields({}, UNKNOWN_CLASS), MAX_LAYERS)
+    found = pattern_of_layers(
+        {"attention": "none", "mlp": "none"}, Fields({}, UNKNOWN_CLASS), MAX_LAYERS
+    )
     assert found == {"attention": "none", "mlp": "none"}
 
 
@@ -176,7 +231,9 @@ def test_kinds_of_layers_change_the_rules() -> None:
     }
 
 
-@pytest.mark.parametrize(("kind", "key"), [("sliding_attention", "window"), ("chunked_attention", "chunk")])
+@pytest.mark.parametrize(
+    ("kind", "key"), [("sliding_attention", "window"), ("chunked_attention", "chunk")]
+)
 def test_a_window_without_a_size_is_an_error_of_its_layer(kind: str, key: str) -> None:
     with pytest.raises(AttncalcError, match=rf"^layer 1: {kind} needs a {key}"):
         of_rules(2, layer_types=["full_attention", kind])
@@ -197,10 +254,19 @@ def test_a_rule_may_use_the_number_of_the_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mlp", "experts", "given"), [("gated", 8, True), ("gated", 0, False), ("gated", None, False), ("none", 8, False)]
+    ("mlp", "experts", "given"),
+    [("gated", 8, True), ("gated", 0, False), ("gated", None, False), ("none", 8, False)],
 )
-def test_only_an_mlp_with_experts_has_their_keys(mlp: str, experts: int | None, given: bool) -> None:
-    rules = {"attention": "none", "mlp": mlp, "d_ff": 9, "n_experts": "=experts or None", "n_experts_per_token": 2}
+def test_only_an_mlp_with_experts_has_their_keys(
+    mlp: str, experts: int | None, given: bool
+) -> None:
+    rules = {
+        "attention": "none",
+        "mlp": mlp,
+        "d_ff": 9,
+        "n_experts": "=experts or None",
+        "n_experts_per_token": 2,
+    }
     found = pattern_of_layers(rules, Fields({"experts": experts}, UNKNOWN_CLASS), 1)
     assert found == {
         "attention": "none",
@@ -211,20 +277,30 @@ def test_only_an_mlp_with_experts_has_their_keys(mlp: str, experts: int | None, 
 
 
 def test_experts_whose_number_is_missing_make_no_dense_mlp() -> None:
-    rules = {"attention": "none", "mlp": "gated", "d_ff": 9, "n_experts": "=experts", "n_experts_per_token": 2}
+    rules = {
+        "attention": "none",
+        "mlp": "gated",
+        "d_ff": 9,
+        "n_experts": "=experts",
+        "n_experts_per_token": 2,
+    }
     with pytest.raises(AttncalcError, match=r"^experts is missing"):
         pattern_of_layers(rules, Fields({}, UNKNOWN_CLASS), 1)
 
 
 def test_an_unknown_kind_is_an_error_of_its_layer() -> None:
-    with pytest.raises(AttncalcError, match=r"^layer 1: 'x' is not a kind of layer that is supported") as raised:
+    with pytest.raises(
+        AttncalcError, match=r"^layer 1: 'x' is not a kind of layer that is supported"
+    ) as raised:
         of_rules(2, layer_types=["full_attention", "x"])
     assert raised.value.tip == "known: sliding_attention, chunked_attention, none, full_attention"
 
 
 @pytest.mark.parametrize("kind", [[], ["full_attention"], None, {}])
 def test_what_is_no_name_is_an_unknown_kind(kind: object) -> None:
-    with pytest.raises(AttncalcError, match=r"^layer 1: .* is not a kind of layer that is supported"):
+    with pytest.raises(
+        AttncalcError, match=r"^layer 1: .* is not a kind of layer that is supported"
+    ):
         of_rules(2, layer_types=["full_attention", kind])
 
 
@@ -246,7 +322,12 @@ CLASS = ConfigClass(
 def test_a_field_has_any_of_its_names_and_its_classs_default() -> None:
     fields = Fields({"n_embd": 32, "x": 1}, CLASS)
     assert (fields["hidden_size"], fields["n_embd"], fields["dim"], fields["x"]) == (32, 32, 32, 1)
-    assert (fields["tie"], fields["unknown"], fields.default("tie"), fields.default("x")) == (True, None, True, None)
+    assert (fields["tie"], fields["unknown"], fields.default("tie"), fields.default("x")) == (
+        True,
+        None,
+        True,
+        None,
+    )
     assert set(fields) == {*CLASS.defaults, "x"}
     assert len(fields) == 7
     assert fields.is_known_class
@@ -271,20 +352,30 @@ def test_the_last_other_name_of_a_field_counts() -> None:
 def test_a_field_may_repeat_either_of_two_sizes_of_the_class(
     encoder: int, decoder: int, value: int, repeats: bool
 ) -> None:
-    """An encoder-decoder class has encoder_layers and decoder_layers, and num_layers may be the number of either."""
+    """An encoder-decoder class has encoder_layers and decoder_layers, and num_layers may be the
+    number of either.
+    """
     own = ConfigClass({"encoder_layers": 12, "decoder_layers": 12}, {}, {}, True)
-    fields = Fields({"encoder_layers": encoder, "decoder_layers": decoder, "num_layers": value}, own)
+    fields = Fields(
+        {"encoder_layers": encoder, "decoder_layers": decoder, "num_layers": value}, own
+    )
     assert repeats_own_size("num_layers", {}, fields) is repeats
 
 
-@pytest.mark.parametrize(("value", "expected"), [(64, True), (32, False), (None, False), (0, False)])
+@pytest.mark.parametrize(
+    ("value", "expected"), [(64, True), (32, False), (None, False), (0, False)]
+)
 def test_a_value_is_compared_with_its_default(value: Any, expected: bool) -> None:
     assert Fields({"hidden_size": value}, CLASS).is_default("hidden_size") is expected
-    assert Fields({"none": None if value == 64 else value}, CLASS).is_default("none") is (value != 32)
+    assert Fields({"none": None if value == 64 else value}, CLASS).is_default("none") is (
+        value != 32
+    )
 
 
-TYPED = CLASS._replace(types={"none": frozenset({"int", "null"}), "kind": frozenset({"bool", "str"})})
-"""CLASS with annotations: a size that may be null, and a word that may be true or false."""
+# CLASS with annotations: a size that may be null, and a word that may be true or false.
+TYPED = CLASS._replace(
+    types={"none": frozenset({"int", "null"}), "kind": frozenset({"bool", "str"})}
+)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +397,9 @@ TYPED = CLASS._replace(types={"none": frozenset({"int", "null"}), "kind": frozen
         ("x", ("8", "false", "1e3", ""), "is not a value of a config"),
     ],
 )
-def test_a_value_has_a_type_that_its_class_accepts(name: str, values: tuple[Any, ...], problem: str) -> None:
+def test_a_value_has_a_type_that_its_class_accepts(
+    name: str, values: tuple[Any, ...], problem: str
+) -> None:
     for value in values:
         if problem:
             error = refusal(check_values, Fields({name: value}, TYPED), [name])
@@ -318,15 +411,24 @@ def test_a_value_has_a_type_that_its_class_accepts(name: str, values: tuple[Any,
 
 def test_a_vendors_class_may_have_null_and_one_number_per_layer() -> None:
     for value in (1, None, [64, 32]):
-        check_values(Fields({"hidden_size": value}, CLASS._replace(is_strict=False)), ["hidden_size"])
+        check_values(
+            Fields({"hidden_size": value}, CLASS._replace(is_strict=False)), ["hidden_size"]
+        )
 
 
 def lists(n: int, mtp: int | None, **others: Any) -> Fields:
-    given = {"num_hidden_layers": 3, "num_nextn_predict_layers": mtp, "layer_types": ["a"] * n, **others}
+    given = {
+        "num_hidden_layers": 3,
+        "num_nextn_predict_layers": mtp,
+        "layer_types": ["a"] * n,
+        **others,
+    }
     return Fields(given, UNKNOWN_CLASS)
 
 
-@pytest.mark.parametrize(("n", "mtp", "is_valid"), [(3, None, True), (3, 1, True), (4, 1, True), (4, None, False)])
+@pytest.mark.parametrize(
+    ("n", "mtp", "is_valid"), [(3, None, True), (3, 1, True), (4, 1, True), (4, None, False)]
+)
 def test_a_list_has_one_entry_per_layer(n: int, mtp: int | None, is_valid: bool) -> None:
     if is_valid:
         check_values(lists(n, mtp), ["layer_types"])
@@ -365,7 +467,10 @@ def test_another_table_of_layers_is_an_error(table: Any) -> None:
 def test_old_kinds_of_layers_have_new_names() -> None:
     types = ["deepseek_sparse_attention", "x", 5, "qwen_sparse_attention"]
     assert Fields({"layer_types": types}, UNKNOWN_CLASS)["layer_types"] == [
-        *("indexed_attention", "x", 5, "indexed_attention")
+        "indexed_attention",
+        "x",
+        5,
+        "indexed_attention",
     ]
     assert Fields({"layer_types": "x"}, UNKNOWN_CLASS)["layer_types"] == "x"
 
@@ -381,7 +486,9 @@ def test_old_kinds_of_layers_have_new_names() -> None:
         ({"hidden_size": 64, "num_attention_heads": 4, "head_dim": 20}, 16),
     ],
 )
-def test_a_width_of_heads_follows_from_the_hidden_size(given: dict[str, Any], expected: int | None) -> None:
+def test_a_width_of_heads_follows_from_the_hidden_size(
+    given: dict[str, Any], expected: int | None
+) -> None:
     assert head_dim_of(Fields(given, UNKNOWN_CLASS)) == expected
     with_field = UNKNOWN_CLASS._replace(defaults={"head_dim": None})
     assert head_dim_of(Fields(given, with_field)) == given.get("head_dim", expected)
@@ -418,14 +525,19 @@ def test_a_formula_that_has_no_value_names_its_fields(formula: str, message: str
 
 
 def test_the_fields_of_formulas_are_known_without_their_values() -> None:
-    assert names_in({"x": ["=a or b", "c"], "y": {"z": "=[n for n in d]"}, "w": 5}) == {"a", "b", "d"}
+    assert names_in({"x": ["=a or b", "c"], "y": {"z": "=[n for n in d]"}, "w": 5}) == {
+        "a",
+        "b",
+        "d",
+    }
     assert names_in("=i + len(top) + (lambda q: q + e)(1)") == {"e"}
     assert uses_layer_number({"x": "=layer_types[i]"})
     assert not uses_layer_number({"x": "=min(a, width)"})
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("=x", ["None"]), ("a", ["a"]), (["a", "=i"], ["a", "3"]), ("=['a']", ["['a']"])]
+    ("kind", "expected"),
+    [("=x", ["None"]), ("a", ["a"]), (["a", "=i"], ["a", "3"]), ("=['a']", ["['a']"])],
 )
 def test_a_layer_has_one_kind_or_several(kind: Any, expected: list[str]) -> None:
     assert kinds_of_layer({"kind": kind}, Fields({}, UNKNOWN_CLASS), 3) == expected
@@ -441,7 +553,9 @@ def test_a_layer_has_one_kind_or_several(kind: Any, expected: list[str]) -> None
         ({"n_heads": 4, "layer_kinds": {"a": {"d_ff": 9}, "b": {}}}, True),
     ],
 )
-def test_an_encoder_inherits_no_key_of_the_decoders_layers(encoder: dict[str, Any], moved: bool) -> None:
+def test_an_encoder_inherits_no_key_of_the_decoders_layers(
+    encoder: dict[str, Any], moved: bool
+) -> None:
     decoder: dict[str, Any] = {"n_layers": 2, "d_ff": 8, "n_heads": 4}
     kinds = {"pattern": ["layers"], "layer_kinds": {"layers": {"d_ff": 8}}}
     expected = {"n_layers": 2, "n_heads": 4, **kinds} if moved else dict(decoder)

@@ -17,8 +17,12 @@ from attncalc.config.plain import fields_of, label_of, name_of
 from attncalc.config.source import _file_of, _parts
 
 
-def keys(*, title: str = "", file: str = "config.json", assume: bool = False, **changes: Any) -> dict[str, Any]:
-    """Return the keys of the model file of a small LLaMA with changed fields; `...` removes a field."""
+def keys(
+    *, title: str = "", file: str = "config.json", assume: bool = False, **changes: Any
+) -> dict[str, Any]:
+    """Return the keys of the model file of a small LLaMA with changed fields; `...` removes a
+    field.
+    """
     config = {key: value for key, value in {**LLAMA, **changes}.items() if value is not ...}
     return convert_config(config, file, title=title, assume_grouped=assume).data
 
@@ -40,7 +44,9 @@ def notes(**changes: Any) -> list[str]:
         ("", "other", "other"),
     ],
 )
-def test_a_title_is_the_name_of_a_repository_if_the_config_has_one(path: str, title: str, expected: str) -> None:
+def test_a_title_is_the_name_of_a_repository_if_the_config_has_one(
+    path: str, title: str, expected: str
+) -> None:
     assert keys(_name_or_path=path, title=title)["title"] == expected
 
 
@@ -90,7 +96,9 @@ def test_the_class_decides_the_head(class_name: str, head: str | None, note: boo
         ("LlamaForOneTask", False),  # a head of the family
     ],
 )
-def test_a_head_of_neither_a_language_model_nor_the_family_is_unknown(class_name: str, unknown: bool) -> None:
+def test_a_head_of_neither_a_language_model_nor_the_family_is_unknown(
+    class_name: str, unknown: bool
+) -> None:
     assert _has_unknown_head({"heads": {"ForOneTask": {}}}, class_name) is unknown
 
 
@@ -115,27 +123,52 @@ def test_an_encoder_without_a_class_is_counted_without_a_task_head(
 def test_scaling_multiplies_the_context_unless_positions_are_learned() -> None:
     scaling = {"rope_type": "linear", "factor": 4.0}
     assert keys(rope_scaling=scaling)["max_context"] == 4 * 256
-    gpt2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 64, "vocab_size": 100, "n_positions": 50}
+    gpt2 = {
+        "model_type": "gpt2",
+        "n_layer": 2,
+        "n_head": 4,
+        "n_embd": 64,
+        "vocab_size": 100,
+        "n_positions": 50,
+    }
     assert convert_config({**gpt2, "rope_scaling": scaling}, "c").data["max_context"] == 50
 
 
 def test_the_first_field_that_is_not_supported_is_named() -> None:
     """internlm2 is the vendor's own class, which may read any field."""
-    with pytest.raises(AttncalcError, match=r"^config\.json: num_experts 8 is not supported for internlm2"):
-        keys(model_type="internlm2", bias=False, tie_word_embeddings=False, num_experts=8, kv_lora_rank=4)
+    with pytest.raises(
+        AttncalcError, match=r"^config\.json: num_experts 8 is not supported for internlm2"
+    ):
+        keys(
+            model_type="internlm2",
+            bias=False,
+            tie_word_embeddings=False,
+            num_experts=8,
+            kv_lora_rank=4,
+        )
 
 
 @pytest.mark.parametrize("given", [{"model_type": "gemma3_text"}, {}])
-def test_a_language_model_without_a_model_type_has_the_tables_of_its_family(given: dict[str, Any]) -> None:
+def test_a_language_model_without_a_model_type_has_the_tables_of_its_family(
+    given: dict[str, Any],
+) -> None:
     """Gemma 3's sliding layers have their own base of rotary positions, in vLLM a second table."""
-    text = {**given, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+    text = {
+        **given,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "head_dim": 16,
+    }
     found = convert_config({"model_type": "gemma3", "text_config": text}, "c").data
     assert list(found["rope_tables"]) == ["full", "sliding"]
 
 
 def test_a_whole_config_has_no_notes() -> None:
     assert notes() == []
-    assert keys()["sources"] == [f"its config.json, read as transformers {transformers_version()}'s llama"]
+    assert keys()["sources"] == [
+        f"its config.json, read as transformers {transformers_version()}'s llama"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +176,10 @@ def test_a_whole_config_has_no_notes() -> None:
     [
         ({"model_type": ...}, "The config names no model_type; LlamaForCausalLM is read as llama."),
         ({"num_nextn_predict_layers": 2}, "Multi-token prediction layers (2) are not counted."),
-        ({"vocab_size": ...}, "The config omits vocab_size; the defaults of transformers' llama are used."),
+        (
+            {"vocab_size": ...},
+            "The config omits vocab_size; the defaults of transformers' llama are used.",
+        ),
         ({"quantization_config": {"quant_method": "fp8"}}, "Weights are released in fp8."),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "Experts are released in mxfp4."),
         (
@@ -177,15 +213,22 @@ def test_the_name_of_a_file_a_title_or_a_repository_may_tell_a_quantization() ->
 
 def test_an_unknown_model_type_is_assumed_to_be_grouped() -> None:
     found = keys(model_type="brandnew", assume=True, num_loops=3, nothing=0, tokenizer_type="x")
-    assert found["assumed"] == ("model_type 'brandnew' read as plain grouped attention. Ignored fields: num_loops.")
+    assert found["assumed"] == (
+        "model_type 'brandnew' read as plain grouped attention. Ignored fields: num_loops."
+    )
     assert found["sources"] == ["its config.json, whose model_type 'brandnew' is not known"]
     assert "model_type" not in found
     without = keys(model_type=..., architectures=..., assume=True)
     assert without["assumed"] == "a config without a model_type read as plain grouped attention."
-    assert (without["title"], without["sources"]) == ("a model", ["its config.json, whose class is not known"])
+    assert (without["title"], without["sources"]) == (
+        "a model",
+        ["its config.json, whose class is not known"],
+    )
 
 
-def test_an_error_names_the_file_and_offers_to_assume_grouped_attention_only_if_that_works() -> None:
+def test_an_error_names_the_file_and_offers_to_assume_grouped_attention_only_if_that_works() -> (
+    None
+):
     error = refusal(keys, model_type="brandnew")
     assert error.message.startswith("config.json: model_type 'brandnew' is not supported")
     assert error.tip.endswith("; --assume-grouped reads it as plain grouped attention")
@@ -200,7 +243,9 @@ def test_an_error_names_the_file_and_offers_to_assume_grouped_attention_only_if_
         ({"c": 3}, "the combination of c 3, d 4 is not supported for x"),
     ],
 )
-def test_a_requirement_that_does_not_hold_names_its_fields(fields: dict[str, Any], message: str) -> None:
+def test_a_requirement_that_does_not_hold_names_its_fields(
+    fields: dict[str, Any], message: str
+) -> None:
     rules = {"require": ["=not a", "=not (b or a)", '=not c or not top["d"]']}
     family = Family("x", rules, Fields(fields, UNKNOWN_CLASS, Fields({"d": 4}, UNKNOWN_CLASS)))
     assert refusal(_check_requirements, family).message == message
@@ -230,7 +275,14 @@ class Dtype:
 
 def test_objects_in_a_config_become_json() -> None:
     given = Inner(a=Inner(b=(1, 2)), c={3, 1}, d=Scalar(), e=Dtype(), f=frozenset("x"), g={1: None})
-    assert fields_of(given) == {"a": {"b": [1, 2]}, "c": [1, 3], "d": 5, "e": "bfloat16", "f": ["x"], "g": {"1": None}}
+    assert fields_of(given) == {
+        "a": {"b": [1, 2]},
+        "c": [1, 3],
+        "d": 5,
+        "e": "bfloat16",
+        "f": ["x"],
+        "g": {"1": None},
+    }
     assert (label_of(given), label_of({})) == ("Inner", "config")
 
 
@@ -250,7 +302,8 @@ def test_another_object_is_an_error(given: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"), [("org/A", "A"), ("A", "A"), ("/home/x/A/", "A"), ("C:\\x\\A", "A"), ("", ""), (None, "")]
+    ("path", "expected"),
+    [("org/A", "A"), ("A", "A"), ("/home/x/A/", "A"), ("C:\\x\\A", "A"), ("", ""), (None, "")],
 )
 def test_a_config_is_called_by_the_last_part_of_its_path(path: Any, expected: str) -> None:
     assert name_of({"_name_or_path": path}) == expected
@@ -279,7 +332,9 @@ def t5gemma(decoder: dict[str, Any], encoder: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("decoder", "encoder"), [({"kv_lora_rank": 5}, {}), ({}, {"kv_lora_rank": 6})])
+@pytest.mark.parametrize(
+    ("decoder", "encoder"), [({"kv_lora_rank": 5}, {}), ({}, {"kv_lora_rank": 6})]
+)
 def test_a_field_of_the_encoder_or_decoder_is_named_with_its_own_value(
     decoder: dict[str, Any], encoder: dict[str, Any]
 ) -> None:
@@ -320,11 +375,18 @@ def test_a_repository_has_one_model_file(wanted: str, names: list[str], file: st
         ("", [], "(it has no files)", "write a model file"),
         ("", list("edcba"), "(it has a, b, c, d, e)", "write a model file"),
         ("", list("fedcba"), "(it has a, b, c, d, e, ...)", "write a model file"),
-        ("x.json", ["config.json"], "the repository has no such file or quantization", "leave ':x.json' out"),
+        (
+            "x.json",
+            ["config.json"],
+            "the repository has no such file or quantization",
+            "leave ':x.json' out",
+        ),
         ("Q5_0", ["a-Q8_0.gguf"], "the repository has no such file or quantization", "it has Q8_0"),
     ],
 )
-def test_a_repository_without_a_model_file_is_an_error(wanted: str, names: list[str], message: str, tip: str) -> None:
+def test_a_repository_without_a_model_file_is_an_error(
+    wanted: str, names: list[str], message: str, tip: str
+) -> None:
     error = refusal(_file_of, Repository("org/name", "main", wanted), frozenset(names))
     assert message in error.message
     assert error.tip.startswith(tip)

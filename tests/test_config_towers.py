@@ -1,4 +1,6 @@
-"""Which fields of a tower's config the formulas of towers may compute with, and which layers the projector reads."""
+"""Which fields of a tower's config the formulas of towers may compute with, and which layers the
+projector reads.
+"""
 
 from typing import Any
 
@@ -11,7 +13,13 @@ from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields
 from attncalc.config.huggingface.towers import _item, _safe, _side, _used_layers, towers
 from attncalc.model import Tower, TowerItem
 
-TEXT = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+TEXT = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+}
 CLIP: dict[str, Any] = {
     "model_type": "clip_vision_model",
     "hidden_size": 32,
@@ -69,14 +77,29 @@ def test_equal_sides_are_one_number(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("reads", "layers"),
-    [(-1, 24), (-2, 23), (-24, 1), (0, 0), (1, 1), (5, 5), ([-2, 3], 23), ([2, 3], 3), ([-20, 7, -30], 7)],
+    [
+        (-1, 24),
+        (-2, 23),
+        (-24, 1),
+        (0, 0),
+        (1, 1),
+        (5, 5),
+        ([-2, 3], 23),
+        ([2, 3], 3),
+        ([-20, 7, -30], 7),
+    ],
 )
 def test_vllm_loads_the_layers_up_to_the_last_one_that_is_read(reads: Any, layers: int) -> None:
     assert _used_layers(reads, 24) == layers
 
 
 def llava(vision: dict[str, Any], **outer: Any) -> dict[str, list[int]]:
-    config = {"model_type": "llava", "text_config": TEXT, "vision_config": {**CLIP, **vision}, **outer}
+    config = {
+        "model_type": "llava",
+        "text_config": TEXT,
+        "vision_config": {**CLIP, **vision},
+        **outer,
+    }
     found: dict[str, list[int]] = convert_config(config, "c").data.get("towers", {})
     return found
 
@@ -89,10 +112,14 @@ def test_clip_and_its_projector_have_the_parameters_of_their_matrices() -> None:
     projector = 32 * 64 + 64 + 64 * 64 + 64
     # LLaVA reads the last layer but one: 3 of 4 layers
     assert llava({})["vision"][0] == 3 * layer + outside + projector
-    assert llava({}, vision_feature_layer=-1)["vision"][0] == 4 * layer + outside + 2 * 32 + projector
+    assert (
+        llava({}, vision_feature_layer=-1)["vision"][0] == 4 * layer + outside + 2 * 32 + projector
+    )
 
 
-@pytest.mark.parametrize("vision", [{"hidden_size": "x"}, {"model_type": "none"}, {"hidden_size": 10**6 + 1}])
+@pytest.mark.parametrize(
+    "vision", [{"hidden_size": "x"}, {"model_type": "none"}, {"hidden_size": 10**6 + 1}]
+)
 def test_a_tower_with_other_fields_is_not_counted(vision: dict[str, Any]) -> None:
     assert llava(vision) == {}
 
@@ -123,12 +150,21 @@ def test_a_tower_has_parameters_of_which_some_are_divided(
     assert found == ([Tower("vision", int(split + whole), int(split), None)] if is_counted else [])
 
 
-def test_a_tower_has_the_defaults_of_its_class_if_the_whole_model_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tower_has_the_defaults_of_its_class_if_the_whole_model_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Gemma4VisionConfig's hidden_size is 768."""
-    table = {"towers": {"gemma4_vision": {"split": 0, "whole": "=hidden_size"}}, "projectors": {"m": {}}}
+    table = {
+        "towers": {"gemma4_vision": {"split": 0, "whole": "=hidden_size"}},
+        "projectors": {"m": {}},
+    }
     monkeypatch.setattr(attncalc.config.huggingface.towers, "_table", lambda: table)
-    outer = Fields({"model_type": "m", "vision_config": {"model_type": "gemma4_vision"}}, UNKNOWN_CLASS)
-    assert list(towers(Fields({"hidden_size": 8}, UNKNOWN_CLASS, outer))) == [Tower("vision", 768, 0, None)]
+    outer = Fields(
+        {"model_type": "m", "vision_config": {"model_type": "gemma4_vision"}}, UNKNOWN_CLASS
+    )
+    assert list(towers(Fields({"hidden_size": 8}, UNKNOWN_CLASS, outer))) == [
+        Tower("vision", 768, 0, None)
+    ]
 
 
 def test_a_tower_that_is_left_out_is_not_counted_if_the_width_is_no_number() -> None:
@@ -147,7 +183,8 @@ ITEM = {"tokens": "=n", "positions": 4, "values": 3, "d_model": 2, "d_inside": 0
 
 
 @pytest.mark.parametrize(
-    ("n", "is_known"), [(1, True), (10**12 - 1, True), (0, False), (-1, False), (10**12, False), (2**60, False)]
+    ("n", "is_known"),
+    [(1, True), (10**12 - 1, True), (0, False), (-1, False), (10**12, False), (2**60, False)],
 )
 def test_a_largest_item_has_tokens(n: int, is_known: bool) -> None:
     item = _item({"item": ITEM}, {}, Fields({"n": n}, UNKNOWN_CLASS), {"text": {"hidden_size": 5}})
@@ -155,15 +192,18 @@ def test_a_largest_item_has_tokens(n: int, is_known: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "is_known"), [(0, True), (1, True), (-1, False), (1.0, False), (10**12, False), (2**60, False)]
+    ("size", "is_known"),
+    [(0, True), (1, True), (-1, False), (1.0, False), (10**12, False), (2**60, False)],
 )
 def test_no_size_of_an_item_is_below_0(size: Any, is_known: bool) -> None:
     text = {"text": {"hidden_size": 5}}
     item = _item({"item": {**ITEM, "d_inside": size}}, {}, Fields({"n": 7}, UNKNOWN_CLASS), text)
     assert (item is not None) is is_known
-    assert _item({"item": ITEM}, {"item": {"tokens": 9}}, Fields({}, UNKNOWN_CLASS), text) == TowerItem(
-        9, 4, 3, 2, 0, 5
-    )
+    assert _item(
+        {"item": ITEM}, {"item": {"tokens": 9}}, Fields({}, UNKNOWN_CLASS), text
+    ) == TowerItem(9, 4, 3, 2, 0, 5)
     assert _item({}, {"item": ITEM}, Fields({"n": 7}, UNKNOWN_CLASS), text) is None
     assert _item({"item": ITEM}, {}, Fields({}, UNKNOWN_CLASS), text) is None
-    assert _item({"item": {**ITEM, "tokens": "=n + 1"}}, {}, Fields({}, UNKNOWN_CLASS), text) is None
+    assert (
+        _item({"item": {**ITEM, "tokens": "=n + 1"}}, {}, Fields({}, UNKNOWN_CLASS), text) is None
+    )

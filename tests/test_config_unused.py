@@ -1,4 +1,6 @@
-"""Sizes under other names, and fields that no rule uses: small rules and classes instead of whole families."""
+"""Sizes under other names, and fields that no rule uses: small rules and classes instead of whole
+families.
+"""
 
 from typing import Any
 
@@ -8,9 +10,18 @@ from tables import each
 from attncalc import AttncalcError
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields
 from attncalc.config.huggingface.sizes import _found, check_sizes, head_dim_of, repeats_own_size
-from attncalc.config.huggingface.unused_fields import _repeats_another, is_ignored, structural_fields, unused_fields
+from attncalc.config.huggingface.unused_fields import (
+    _repeats_another,
+    is_ignored,
+    structural_fields,
+    unused_fields,
+)
 
-RULES: dict[str, Any] = {"d_model": "=hidden_size", "n_layers": "=num_hidden_layers", "n_heads": "=num_attention_heads"}
+RULES: dict[str, Any] = {
+    "d_model": "=hidden_size",
+    "n_layers": "=num_hidden_layers",
+    "n_heads": "=num_attention_heads",
+}
 SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
 
 
@@ -19,7 +30,9 @@ def known(**defaults: Any) -> ConfigClass:
     return ConfigClass(defaults, {}, {}, True)
 
 
-def missing(rules: dict[str, Any], given: dict[str, Any], of_class: ConfigClass = UNKNOWN_CLASS) -> str:
+def missing(
+    rules: dict[str, Any], given: dict[str, Any], of_class: ConfigClass = UNKNOWN_CLASS
+) -> str:
     """Return the error about the sizes of a config, or ''."""
     try:
         check_sizes("x", rules, Fields(given, of_class), whole=True)
@@ -79,15 +92,23 @@ def test_at_most_eight_names_are_listed() -> None:
     ("hidden", "heads", "expected"),
     [(64, 4, 16), (64, 1, 64), (1, 1, 1), (-64, 4, None), (64, -4, None), (64, 0, None)],
 )
-def test_a_width_of_heads_is_a_whole_number_above_0(hidden: int, heads: int, expected: int | None) -> None:
-    found = head_dim_of(Fields({"hidden_size": hidden, "num_attention_heads": heads}, UNKNOWN_CLASS))
+def test_a_width_of_heads_is_a_whole_number_above_0(
+    hidden: int, heads: int, expected: int | None
+) -> None:
+    found = head_dim_of(
+        Fields({"hidden_size": hidden, "num_attention_heads": heads}, UNKNOWN_CLASS)
+    )
     assert (found, type(found)) == (expected, type(expected))
 
 
-@pytest.mark.parametrize(("width", "repeats"), [(256, True), (320, False), (192, False), (68, False), (16, False)])
+@pytest.mark.parametrize(
+    ("width", "repeats"), [(256, True), (320, False), (192, False), (68, False), (16, False)]
+)
 def test_an_mlp_is_four_times_as_wide_as_the_model_by_default(width: int, repeats: bool) -> None:
     """GPT-2's n_inner is null, which stands for 4 * 64."""
-    fields = Fields({"hidden_size": 64, "intermediate_size": width}, known(hidden_size=8, n_inner=None))
+    fields = Fields(
+        {"hidden_size": 64, "intermediate_size": width}, known(hidden_size=8, n_inner=None)
+    )
     assert repeats_own_size("intermediate_size", {}, fields) is repeats
 
 
@@ -132,14 +153,16 @@ KINDS = {"kind": "=layer_types[i]", "kinds": {"a": {"window": "=switch"}, "b": N
     ("given", "rules", "rejected", "ignored"),
     [
         ({}, {}, [], []),
-        # a field of the class: an error, unless it has its default, a rule uses it, or it changes no figure
+        # a field of the class: an error, unless it has its default, a rule uses it, or it changes
+        # no figure
         ({"switch": True}, {}, ["switch"], []),
         ({"switch": False}, {}, [], []),
         ({"switch": True}, {"d_ff": "=switch"}, [], []),
         ({"switch": True}, {"ignored": ["switch"]}, [], []),
         # rules of a kind that no layer has use a field of the class
         ({"switch": True, "layer_types": list("bbb")}, KINDS, [], []),
-        # a field that only some kind of layers uses counts if there is such a layer, or an encoder that may have it
+        # a field that only some kind of layers uses counts if there is such a layer, or an encoder
+        # that may have it
         ({"num_experts": 8, "layer_types": list("aab")}, EXPERT_KINDS, [], []),
         ({"num_experts": 8, "layer_types": list("bbb")}, EXPERT_KINDS, [], ["num_experts"]),
         ({"num_experts": 8, "layer_types": list("bbb")}, {**EXPERT_KINDS, "encoder": {}}, [], []),
@@ -209,11 +232,22 @@ def test_a_field_may_repeat_the_value_of_another_name(name: str, other: str) -> 
         ("", False),
     ],
 )
-def test_fields_of_positions_training_and_tokens_change_no_figure(name: str, expected: bool) -> None:
+def test_fields_of_positions_training_and_tokens_change_no_figure(
+    name: str, expected: bool
+) -> None:
     assert is_ignored(name) is expected
 
 
 def test_fields_that_may_describe_the_structure_are_listed() -> None:
     """Not those that a rule uses, that are off, or that are words which no family reads."""
-    given = {"my_layers": 3, "is_new": False, "tokenizer_kind": "bpe", "hybrid_override_pattern": "M*", "rope_theta": 1}
-    assert list(structural_fields(RULES, Fields({**SIZES, **given}, LLAMA))) == ["my_layers", "hybrid_override_pattern"]
+    given = {
+        "my_layers": 3,
+        "is_new": False,
+        "tokenizer_kind": "bpe",
+        "hybrid_override_pattern": "M*",
+        "rope_theta": 1,
+    }
+    assert list(structural_fields(RULES, Fields({**SIZES, **given}, LLAMA))) == [
+        "my_layers",
+        "hybrid_override_pattern",
+    ]

@@ -1,7 +1,8 @@
-"""What a config.json's odd values give: what transformers' class of the family does with them, or an error.
+"""What a config.json's odd values give: what transformers' class of the family does with them, or
+an error.
 
-The differences to transformers 5.23's classes were found by setting each field of 430 configs to 0, null, a quoted
-number or boolean, and another name, and building the class on the meta device.
+The differences to transformers 5.23's classes were found by setting each field of 430 configs to 0,
+null, a quoted number or boolean, and another name, and building the class on the meta device.
 """
 
 from typing import Any
@@ -67,19 +68,30 @@ def error_of(config: dict[str, Any], **fields: Any) -> AttncalcError:
 
 
 def error_of_text(**fields: Any) -> str:
-    """Return the error of a Gemma 4 whose text_config has these fields; None removes nothing, but is null."""
+    """Return the error of a Gemma 4 whose text_config has these fields; None removes nothing, but
+    is null.
+    """
     return error_of({**GEMMA_4, "text_config": {**GEMMA_4["text_config"], **fields}}).message  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("config", [LLAMA, GEMMA_2, QWEN3, MIXTRAL, QWEN3_MOE, LAGUNA])
 def test_a_number_of_heads_or_a_width_of_0_is_an_error(config: dict[str, Any]) -> None:
-    for field in ("num_key_value_heads", "num_attention_heads", "head_dim", "hidden_size", "vocab_size"):
+    for field in (
+        "num_key_value_heads",
+        "num_attention_heads",
+        "head_dim",
+        "hidden_size",
+        "vocab_size",
+    ):
         assert f"{field} is 0; it must be at least 1" in error_of(config, **{field: 0}).message
 
 
 @pytest.mark.parametrize("config", [GEMMA_2, MIXTRAL, QWEN3_MOE, LAGUNA])
 def test_null_kv_heads_are_an_error_where_the_class_forbids_them(config: dict[str, Any]) -> None:
-    assert "num_key_value_heads null is not a whole number" in error_of(config, num_key_value_heads=None).message
+    assert (
+        "num_key_value_heads null is not a whole number"
+        in error_of(config, num_key_value_heads=None).message
+    )
 
 
 def test_null_kv_heads_are_the_query_heads_where_the_class_takes_them() -> None:
@@ -93,7 +105,9 @@ def test_a_null_head_dim_is_an_error_where_the_class_forbids_it(config: dict[str
 
 
 def test_a_class_without_head_dim_cannot_use_null() -> None:
-    """OLMo 2 reads getattr(config, "head_dim", hidden_size // heads), which is null if the config has null."""
+    """OLMo 2 reads getattr(config, "head_dim", hidden_size // heads), which is null if the config
+    has null.
+    """
     olmo = {**LLAMA, "model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"]}
     assert "head_dim null is not a whole number" in error_of(olmo, head_dim=None).message
     assert load(olmo).main.n_layers == 3
@@ -111,7 +125,12 @@ def test_a_boolean_is_not_quoted_and_no_number(value: object) -> None:
 @pytest.mark.parametrize("value", ["8", "0", "", True, 8.0, [8]])
 def test_a_size_is_a_whole_number_without_quotes(value: object) -> None:
     for config in (LLAMA, GEMMA_2, MIXTRAL):
-        for field in ("num_key_value_heads", "hidden_size", "intermediate_size", "max_position_embeddings"):
+        for field in (
+            "num_key_value_heads",
+            "hidden_size",
+            "intermediate_size",
+            "max_position_embeddings",
+        ):
             assert f"{field} " in error_of(config, **{field: value}).message
             assert "is not a whole number" in error_of(config, **{field: value}).message
 
@@ -120,7 +139,8 @@ def test_an_older_name_of_a_field_is_checked_under_the_name_that_the_config_has(
     gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100}
     for field in ("n_embd", "n_layer", "n_head"):
         assert f"{field} '4' is not a whole number" in error_of(gpt2, **{field: "4"}).message
-    assert "n_layer '2' is not" in error_of({**gpt2, "num_hidden_layers": 2}, n_layer="2").message  # named twice
+    # named twice
+    assert "n_layer '2' is not" in error_of({**gpt2, "num_hidden_layers": 2}, n_layer="2").message
     assert "not a whole number: n_embd 64, n_head 7" in error_of(gpt2, n_head=7).message
 
 
@@ -132,9 +152,14 @@ def test_null_does_not_drop_the_mlp_or_the_experts() -> None:
 
 
 def test_layer_types_are_as_many_as_the_layers_even_if_no_rule_uses_them() -> None:
-    """Every class of transformers 5 checks their number; Qwen3-MoE's layers do not depend on them."""
+    """Every class of transformers 5 checks their number; Qwen3-MoE's layers do not depend on
+    them.
+    """
     load({**QWEN3_MOE, "layer_types": ["full_attention"] * QWEN3_MOE["num_hidden_layers"]})
-    assert "layer_types has 1 entries for" in error_of(QWEN3_MOE, layer_types=["full_attention"]).message
+    assert (
+        "layer_types has 1 entries for"
+        in error_of(QWEN3_MOE, layer_types=["full_attention"]).message
+    )
 
 
 def test_null_in_a_table_is_no_number_of_kv_heads() -> None:
@@ -157,7 +182,9 @@ def test_qwens_layers_are_dense_without_experts() -> None:
 
 
 def test_a_granite_hybrid_without_experts_has_the_shared_mlp_alone() -> None:
-    """Two layers of attention, 64 wide: only shared_intermediate_size counts, 2 * 3 * 64 * (32 - 16) more."""
+    """Two layers of attention, 64 wide: only shared_intermediate_size counts, 2 * 3 * 64 * (32 -
+    16) more.
+    """
     granite = {
         **LLAMA,
         "model_type": "granitemoehybrid",
@@ -174,7 +201,10 @@ def test_a_granite_hybrid_without_experts_has_the_shared_mlp_alone() -> None:
 
 def test_a_window_of_0_is_no_full_attention() -> None:
     """transformers' cache reads both fields from every config, and only null is off."""
-    for config in (LLAMA, {"model_type": "t5", "d_model": 64, "num_layers": 2, "num_heads": 4, "d_ff": 128}):
+    for config in (
+        LLAMA,
+        {"model_type": "t5", "d_model": 64, "num_layers": 2, "num_heads": 4, "d_ff": 128},
+    ):
         for field in ("sliding_window", "attention_chunk_size"):
             assert f"{field} 0 is not supported" in error_of(config, **{field: 0}).message
 
@@ -202,7 +232,13 @@ def test_an_error_has_the_names_of_the_users_file() -> None:
 
 def test_an_error_about_a_computed_size_names_all_that_it_was_computed_from() -> None:
     """BLOOM's MLP is four times as wide as the model."""
-    bloom = {"model_type": "bloom", "n_embed": 8 * 10**14, "n_layer": 2, "n_head": 4, "vocab_size": 100}
+    bloom = {
+        "model_type": "bloom",
+        "n_embed": 8 * 10**14,
+        "n_layer": 2,
+        "n_head": 4,
+        "vocab_size": 100,
+    }
     assert "d_ff (from n_embed): 3200000000000000 is above" in error_of(bloom).message
 
 
@@ -233,8 +269,13 @@ def test_an_error_has_the_names_of_a_params_json() -> None:
 
 
 def test_a_document_has_the_names_of_the_file_that_it_was_made_from() -> None:
-    """The key of the value, keys in the message and the tip; English words such as window only as a key."""
-    origins = {"n_heads": {"": "llama.attention.head_count"}, "window": {"": "llama.attention.sliding_window"}}
+    """The key of the value, keys in the message and the tip; English words such as window only as a
+    key.
+    """
+    origins = {
+        "n_heads": {"": "llama.attention.head_count"},
+        "window": {"": "llama.attention.sliding_window"},
+    }
     document = Document("x", {"n_heads": 3, "d_ff": 9, "window": 0}, {}, origins)
     error = document.error(("n_heads",), "3 is below d_ff 9", "meaning of 'n_heads': query heads")
     assert error.message == "x:1: llama.attention.head_count: 3 is below d_ff 9"
@@ -246,7 +287,10 @@ def test_a_document_has_the_names_of_the_file_that_it_was_made_from() -> None:
 def test_a_key_with_several_origins_is_named_by_its_value() -> None:
     origins = {"d_ff": {"0": "moe_intermediate_size", "9": "intermediate_size"}}
     document = Document("x", {"layer_kinds": {"sparse": {"d_ff": 0}}, "d_ff": 9}, {}, origins)
-    assert document.error(("layer_kinds", "sparse", "d_ff"), "bad", "").message == "x:1: moe_intermediate_size: bad"
+    assert (
+        document.error(("layer_kinds", "sparse", "d_ff"), "bad", "").message
+        == "x:1: moe_intermediate_size: bad"
+    )
     assert document.error(("d_ff",), "bad", "").message == "x:1: intermediate_size: bad"
     assert document.error((), "'d_ff' is missing", "").message == (
         "x:1: 'moe_intermediate_size or intermediate_size' is missing"
@@ -280,7 +324,11 @@ def test_hunyuan_a13b_has_one_value_per_layer() -> None:
 
 def test_kimi_k2_may_leave_out_attention_bias() -> None:
     kimi = {
-        **{key: value for key, value in LLAMA.items() if key not in ("architectures", "num_key_value_heads")},
+        **{
+            key: value
+            for key, value in LLAMA.items()
+            if key not in ("architectures", "num_key_value_heads")
+        },
         "model_type": "kimi_k2",
         "q_lora_rank": 16,
         "kv_lora_rank": 16,
@@ -295,13 +343,26 @@ def test_kimi_k2_may_leave_out_attention_bias() -> None:
         "tie_word_embeddings": False,
     }
     assert load(kimi) == load({**kimi, "attention_bias": False})
-    error = error_of({key: value for key, value in kimi.items() if key not in ("q_lora_rank", "n_shared_experts")})
+    error = error_of(
+        {
+            key: value
+            for key, value in kimi.items()
+            if key not in ("q_lora_rank", "n_shared_experts")
+        }
+    )
     assert error.message == "config: q_lora_rank and n_shared_experts are missing"
 
 
 def test_an_error_says_which_field_names_the_language_model() -> None:
-    ultravox = {"model_type": "ultravox", "text_model_id": "meta-llama/Llama-3.2-1B-Instruct", "hidden_size": 4096}
-    assert "text_model_id names the language model: 'meta-llama/Llama-3.2-1B-Instruct'" in error_of(ultravox).message
+    ultravox = {
+        "model_type": "ultravox",
+        "text_model_id": "meta-llama/Llama-3.2-1B-Instruct",
+        "hidden_size": 4096,
+    }
+    assert (
+        "text_model_id names the language model: 'meta-llama/Llama-3.2-1B-Instruct'"
+        in error_of(ultravox).message
+    )
     del ultravox["text_model_id"]
     assert error_of(ultravox).message == "config: text_config is missing"
 
@@ -315,7 +376,9 @@ def test_a_tip_offers_no_family_that_is_refused_too() -> None:
 
 
 def test_merged_weights_are_not_quantized_as_what_they_came_from() -> None:
-    """bitsandbytes always writes a quantization_config; other schemes may have a file of their own."""
+    """bitsandbytes always writes a quantization_config; other schemes may have a file of their
+    own.
+    """
     merged = {**LLAMA, "_name_or_path": "unsloth/llama-3-8b-bnb-4bit"}
     assert load(merged).unread_quantization == ""
     assert "AWQ" in load({**LLAMA, "_name_or_path": "org/llama-AWQ"}).unread_quantization

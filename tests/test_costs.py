@@ -39,11 +39,18 @@ def test_per_token_is_what_the_next_token_adds(model: ModelSpec, context: int, b
 @given(models(), CONTEXTS, st.integers(1, 3))
 def test_groups_add_up_to_the_total(model: ModelSpec, context: int, batch: int) -> None:
     workload = Workload.prefill(batch, context)
-    cache, parameters, model_flops = kv_cache(model, workload), params(model), flops(model, workload)
+    cache, parameters, model_flops = (
+        kv_cache(model, workload),
+        params(model),
+        flops(model, workload),
+    )
     assert cache.total == sum(g.total for g in cache.groups)
     assert cache.total == batch * cache.per_sequence
     assert parameters.attention == sum(value for g in parameters.groups for _, value in g.attention)
-    assert model_flops.total == model_flops.projections + model_flops.scores + model_flops.mlp + model_flops.head
+    assert (
+        model_flops.total
+        == model_flops.projections + model_flops.scores + model_flops.mlp + model_flops.head
+    )
     assert model_flops.scores <= model_flops.scores_dense
 
 
@@ -59,7 +66,9 @@ def test_decode_steps_add_up_to_a_prefills_exact_scores(model: ModelSpec, contex
 
 
 @given(models(), CONTEXTS, st.data())
-def test_a_prefill_in_two_parts_costs_the_same(model: ModelSpec, context: int, data: st.DataObject) -> None:
+def test_a_prefill_in_two_parts_costs_the_same(
+    model: ModelSpec, context: int, data: st.DataObject
+) -> None:
     past = data.draw(st.integers(0, context - 1))
     if past and any(isinstance(g.attention, Latent) for g in model.main.layers):
         return
@@ -69,7 +78,8 @@ def test_a_prefill_in_two_parts_costs_the_same(model: ModelSpec, context: int, d
 
 
 @pytest.mark.parametrize(
-    "given_dtypes", [{}, {"dtype": "fp32"}, {"kv_dtype": "fp8"}, {"dtype": "fp32", "kv_dtype": "int4"}]
+    "given_dtypes",
+    [{}, {"dtype": "fp32"}, {"kv_dtype": "fp8"}, {"dtype": "fp32", "kv_dtype": "int4"}],
 )
 def test_reports_use_the_same_cache_dtype(given_dtypes: dict[str, str]) -> None:
     model, workload = load("llama2-7b"), Workload.decode(1, 4096, **given_dtypes)  # type: ignore[arg-type]
@@ -121,17 +131,22 @@ def test_mlas_down_projections_are_replicated() -> None:
 
 @pytest.mark.parametrize(("tp", "kv_heads"), [(1, 8), (2, 4), (4, 2), (8, 1), (16, 1), (64, 1)])
 def test_kv_heads_are_split_and_then_replicated(tp: int, kv_heads: int) -> None:
-    # vLLM: max(1, n_kv_heads // tp) KV heads per device; 80 layers, 4,096 tokens, K and V of 128, 2 B
+    # vLLM: max(1, n_kv_heads // tp) KV heads per device; 80 layers, 4,096 tokens, K and V of 128, 2
+    # B
     cache = kv_cache(load("llama2-70b").shard(tp), Workload.decode(1, 4096))
     assert cache.total == 80 * 4096 * 2 * kv_heads * 128 * 2
 
 
 def test_mlas_latent_is_replicated() -> None:
-    whole, part = (kv_cache(load("deepseek-v3").shard(tp), Workload.decode(1, 4096)).total for tp in (1, 8))
+    whole, part = (
+        kv_cache(load("deepseek-v3").shard(tp), Workload.decode(1, 4096)).total for tp in (1, 8)
+    )
     assert whole == part == 287_834_112
 
 
-@pytest.mark.parametrize(("name", "tp"), [("falcon-7b", 2), ("llama2-70b", 3), ("llama2-70b", 128), ("gpt2", 8)])
+@pytest.mark.parametrize(
+    ("name", "tp"), [("falcon-7b", 2), ("llama2-70b", 3), ("llama2-70b", 128), ("gpt2", 8)]
+)
 def test_a_tp_that_does_not_divide_the_heads_is_an_error(name: str, tp: int) -> None:
     with pytest.raises(AttncalcError, match=f"--tp {tp}"):
         load(name).shard(tp)
@@ -144,7 +159,8 @@ def test_a_tp_that_does_not_divide_the_heads_is_an_error(name: str, tp: int) -> 
         ("fp16", 128 * 2),
         ("bf16", 128 * 2),
         ("fp8", 128),
-        ("int8", 128 + 4),  # vLLM's int8_per_token_head: an fp32 scale for each head's K and V of a token
+        # vLLM's int8_per_token_head: an fp32 scale for each head's K and V of a token
+        ("int8", 128 + 4),
         ("int4", 64 + 4),  # the same, two elements per byte
         ("fp4", 64 + 8),  # NVFP4: hd / 2 + hd / 16
         ("mxfp4", 64 + 4),  # a scale per 32
@@ -179,7 +195,9 @@ def test_mla_instead_of_gqa_caches_a_latent_and_a_rotary_key() -> None:
 
 
 def test_mla_leaves_the_layers_that_attend_to_images() -> None:
-    cache = kv_cache(load("llama3.2-11b-vision").with_attention("mla:512"), Workload.decode(1, 4096))
+    cache = kv_cache(
+        load("llama3.2-11b-vision").with_attention("mla:512"), Workload.decode(1, 4096)
+    )
     # 32 of the 40 layers attend to text: 512 of latent and 128 / 2 of rotary key, in bf16
     assert int(cache.per_token) == 32 * (512 + 64) * 2
 
@@ -196,14 +214,17 @@ def test_a_decode_step_reads_weights_and_cache_once() -> None:
 
 
 def test_a_decode_step_reads_no_encoder_weights() -> None:
-    # 12 layers: 4 + 2 matrices of 768 x 768, an MLP of 2 * 768 * 3,072, 3 norms; the last norm; the tied head
+    # 12 layers: 4 + 2 matrices of 768 x 768, an MLP of 2 * 768 * 3,072, 3 norms; the last norm; the
+    # tied head
     read = weights_read(load("t5-base"), Workload.decode(1, 10, source=20))
     assert read == 12 * (6 * 768**2 + 2 * 768 * 3072 + 3 * 768) + 768 + 768 * 32_128
 
 
 def test_a_large_batch_reads_every_expert_once() -> None:
     model = load("mixtral-8x7b")
-    one_sequence, many_sequences = (weights_read(model, Workload.decode(n, 10), "expected") for n in (1, 64))
+    one_sequence, many_sequences = (
+        weights_read(model, Workload.decode(n, 10), "expected") for n in (1, 64)
+    )
     expert = 3 * 4096 * 14_336
     # 8 * (3 / 4)^64 experts are missed: 8e-8
     assert many_sequences - one_sequence == 32 * (8 - 2) * expert
@@ -211,17 +232,25 @@ def test_a_large_batch_reads_every_expert_once() -> None:
 
 
 def test_a_mask_option_applies_to_the_decoder() -> None:
-    model_flops = flops(load("t5-base"), Workload.prefill(1, 20, source=30, mask=Mask("prefix", 10)))
+    model_flops = flops(
+        load("t5-base"), Workload.prefill(1, 20, source=30, mask=Mask("prefix", 10))
+    )
     # 12 layers of 12 heads * 64, QK and PV: the encoder's 30 * 30 pairs; 20 causal ones, the upper
     # triangle of 10, and 20 * 30 of the source
     pairs_seen = {"encoder": 30 * 30, "decoder": 20 * 21 // 2 + 10 * 9 // 2 + 20 * 30}
-    assert {g.group: g.scores for g in model_flops.groups} == {k: 12 * 4 * 12 * 64 * n for k, n in pairs_seen.items()}
+    assert {g.group: g.scores for g in model_flops.groups} == {
+        k: 12 * 4 * 12 * 64 * n for k, n in pairs_seen.items()
+    }
 
 
 def test_a_tied_head_still_counts_its_bias() -> None:
     def head(tied: bool) -> int:
         stack = Stack("decoder", (Layers("layers", 1, attention=Grouped(2, 2, 8)),), 16)
-        return int(params(ModelSpec("m", "m", (stack,), vocab_size=11, head=Head("lm", tied, bias=True))).head)
+        return int(
+            params(
+                ModelSpec("m", "m", (stack,), vocab_size=11, head=Head("lm", tied, bias=True))
+            ).head
+        )
 
     assert (head(True), head(False)) == (11, 11 * 16 + 11)
 
@@ -234,7 +263,8 @@ def test_states_of_a_fixed_size_and_layers_without_a_cache_add_up() -> None:
     )
     model = ModelSpec("m", "m", (Stack("decoder", layers, 32),), dtype="bf16")
     cache = kv_cache(model, Workload.decode(2, 100))
-    # 3 layers * 2 sequences * 10 elements of 4 B whatever the context; 2 layers of 2 * 4 * 8 per token
+    # 3 layers * 2 sequences * 10 elements of 4 B whatever the context; 2 layers of 2 * 4 * 8 per
+    # token
     assert cache.recurrent_state == 3 * 2 * 10 * 4
     assert cache.total == 240 + 2 * 2 * 100 * 2 * 4 * 8 * 2
     assert flops(model, Workload.prefill(1, 7)).groups[0].scores == 3 * 4 * 7 * 10

@@ -100,7 +100,9 @@ def test_kernels_run_where_the_current_gpu_supports_them(
     for name, backend in BACKENDS.items():
         try:
             with sdpa_kernel(backend):
-                assert torch.equal(nn.functional.scaled_dot_product_attention(q, q, q).cpu(), q.cpu())
+                assert torch.equal(
+                    nn.functional.scaled_dot_product_attention(q, q, q).cpu(), q.cpu()
+                )
             ran.append(name)
         except RuntimeError:
             continue
@@ -117,7 +119,9 @@ def test_a_kernel_refuses_many_queries_with_an_error_of_its_own(on_box: OnBox) -
 
 
 def test_flash_splits_keys_inside_on_nvidia_gpus_only(on_box: OnBox) -> None:
-    """One head of 64 and 4,096 keys: 16 blocks of 256 keys, of which 16 splits write 65 fp32 numbers each."""
+    """One head of 64 and 4,096 keys: 16 blocks of 256 keys, of which 16 splits write 65 fp32
+    numbers each.
+    """
     on_box(Box())
     q, k = (torch.ones(1, 1, n, 64, dtype=torch.bfloat16, device="cuda") for n in (1, 4096))
     torch.cuda.reset_peak_memory_stats()
@@ -139,7 +143,10 @@ def test_old_versions_of_torch_lack_arguments_of_flex_attention(on_box: OnBox) -
 
 def test_a_command_runs_in_a_box_of_its_own() -> None:
     """torch.cuda of the process, and its end without an error."""
-    code = "import torch; print(torch.cuda.get_device_name(1), torch.ones(2, device='cuda').sum().item())"
+    code = (
+        "import torch; print(torch.cuda.get_device_name(1), torch.ones(2, "
+        "device='cuda').sum().item())"
+    )
     result = subprocess.run(
         [sys.executable, "-c", code],
         check=False,

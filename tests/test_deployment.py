@@ -1,4 +1,6 @@
-"""What fits on devices that differ: which of them limits, and the formulas and lines of the result."""
+"""What fits on devices that differ: which of them limits, and the formulas and lines of the
+result.
+"""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -13,7 +15,14 @@ from attncalc.quantity import Quantity, quantity, ratio
 from attncalc.serving import devices as devices_module
 from attncalc.serving import fit as module
 from attncalc.serving.devices import Device, devices_of
-from attncalc.serving.fit import Deployment, fit, min_gpus, possible_verdict, sure_limits, with_other_gpus
+from attncalc.serving.fit import (
+    Deployment,
+    fit,
+    min_gpus,
+    possible_verdict,
+    sure_limits,
+    with_other_gpus,
+)
 from attncalc.serving.memory_budget import MemoryBudget, memory_budget
 from attncalc.serving.request import FitRequest, LoggedExcess, resolve
 from attncalc.serving.traffic import Traffic
@@ -26,7 +35,13 @@ def model(*groups: Layers, count: int = 4, **fields: Any) -> ModelSpec:
     """By default layers of 24 MiB in 16 bits, with 4 KiB of cache for a token."""
     layers = groups or (Layers("layers", count, attention=Grouped(8, 8, 128), mlp=Mlp(4096)),)
     return ModelSpec(
-        "toy", "toy", (Stack("decoder", layers, 1024),), vocab_size=8192, head=Head("lm"), dtype="bf16", **fields
+        "toy",
+        "toy",
+        (Stack("decoder", layers, 1024),),
+        vocab_size=8192,
+        head=Head("lm"),
+        dtype="bf16",
+        **fields,
     )
 
 
@@ -51,7 +66,9 @@ class Tokens(NamedTuple):
 def device(name: str, memory: int, size: int, start: int | None = None) -> Device:
     layout: Any = Tokens(size)
     begin: Any = None if start is None else Tokens(start)
-    return Device(resolve(request("ideal")), model(), MemoryBudget(Quantity(memory)), layout, begin, name)
+    return Device(
+        resolve(request("ideal")), model(), MemoryBudget(Quantity(memory)), layout, begin, name
+    )
 
 
 def on_devices(*devices: Device) -> Deployment:
@@ -69,9 +86,12 @@ def limiting(found: Quantity | None) -> tuple[int, set[str]]:
 
 
 def test_the_device_that_has_no_room_for_one_more_limits() -> None:
-    """Of 10 each: 9, 6 and 100 bytes are free. Of 11 the first lacks 1; of 12 it lacks 11, and the last 100."""
+    """Of 10 each: 9, 6 and 100 bytes are free. Of 11 the first lacks 1; of 12 it lacks 11, and the
+    last 100.
+    """
     first, second, third = (
-        device(f"gpu_{i}", memory, size) for i, (memory, size) in enumerate([(109, 10), (66, 6), (1100, 100)], start=1)
+        device(f"gpu_{i}", memory, size)
+        for i, (memory, size) in enumerate([(109, 10), (66, 6), (1100, 100)], start=1)
     )
     of = on_devices(first, second, third)
     for longest in (of.max_context(1, 1), of.max_batch(1, 1)):
@@ -138,7 +158,11 @@ def test_each_gpu_has_its_layers_in_the_models_order() -> None:
 def test_the_bytes_to_start_are_those_of_one_request_if_they_are_more() -> None:
     """A token takes 10 bytes on the device, and 25 or 20 in all layers."""
     deployment = Deployment(resolve(request("ideal")))
-    for start, texts in ((25, ["start", "start", "30"]), (20, ["start", "20", "30"]), (None, ["10", "20", "30"])):
+    for start, texts in (
+        (25, ["start", "start", "30"]),
+        (20, ["start", "20", "30"]),
+        (None, ["10", "20", "30"]),
+    ):
         deployment.devices = [device("", 100, 10, start)]
         deployment.layouts = [deployment.devices[0].layout]
         found = [deployment.needed(batch, 1, 0) for batch in (1, 2, 3)]
@@ -165,9 +189,16 @@ def test_figures_have_formulas_and_a_search_has_none() -> None:
 
 
 def test_layers_in_turn_stay_in_their_order_on_gpus() -> None:
-    """Of 4 layers the first three are on the first GPU: two with a window of 16 tokens, and one without."""
+    """Of 4 layers the first three are on the first GPU: two with a window of 16 tokens, and one
+    without.
+    """
     groups = tuple(
-        Layers(name, 1, attention=Grouped(8, 8, 128, span=span) if span else Grouped(8, 8, 128), mlp=Mlp(4096))
+        Layers(
+            name,
+            1,
+            attention=Grouped(8, 8, 128, span=span) if span else Grouped(8, 8, 128),
+            mlp=Mlp(4096),
+        )
         for name, span in (("w", Sliding(16)), ("f", None), ("w", Sliding(16)), ("f", None))
     )
     result = fit(request("llamacpp", model(*groups), gpus=2))
@@ -199,7 +230,9 @@ def test_llama_cpps_lines_end_with_the_memory_of_its_devices() -> None:
     assert fit(request("vllm")).log_lines
 
 
-def test_a_search_computes_the_stage_with_the_most_layers_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_computes_the_stage_with_the_most_layers_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """vLLM puts the fifth layer on the stage before the last: 48 MiB do not fit in 45."""
     parts: list[int] = []
 
@@ -224,10 +257,18 @@ def test_what_is_not_possible_has_no_verdict() -> None:
 @pytest.mark.parametrize(
     ("memory", "numbers"),
     # 4 layers of 24 MiB, the head's 16, and norms: a little more than 112
-    [(GIB, [1, 2, 3, 4]), (113 * MIB, [1, 2, 3, 4]), (56 * MIB, [2, 3, 4]), (37 * MIB, [3, 4]), (29 * MIB, [3, 4])],
+    [
+        (GIB, [1, 2, 3, 4]),
+        (113 * MIB, [1, 2, 3, 4]),
+        (56 * MIB, [2, 3, 4]),
+        (37 * MIB, [3, 4]),
+        (29 * MIB, [3, 4]),
+    ],
 )
 def test_llama_cpps_gpus_are_at_least_those_of_the_weights(memory: int, numbers: list[int]) -> None:
-    assert [each.gpus for each in with_other_gpus(resolve(request("llamacpp", memory=memory)))] == numbers
+    assert [
+        each.gpus for each in with_other_gpus(resolve(request("llamacpp", memory=memory)))
+    ] == numbers
 
 
 @pytest.mark.parametrize(
@@ -265,7 +306,9 @@ def test_the_fewest_gpus_are_the_first_number_with_room(memory: int, fewest: int
 
 
 def test_the_formula_of_the_fewest_gpus_is_that_of_the_fullest() -> None:
-    """Of 4 layers and the output, 3 are on the first of two GPUs: 72 MiB of weights and 48 of cache."""
+    """Of 4 layers and the output, 3 are on the first of two GPUs: 72 MiB of weights and 48 of
+    cache.
+    """
     found = min_gpus(resolve(request("llamacpp", memory=125 * MIB)))
     assert found == 2
     symbols = {symbol.name: symbol.value for symbol in found.formula.symbols}
@@ -277,13 +320,20 @@ def test_the_formula_of_the_fewest_gpus_is_that_of_the_fullest() -> None:
 
 
 def test_a_memory_of_0_bytes_is_a_memory() -> None:
-    assert memory_budget(resolve(request("ideal", gpu=None, kv_memory=0, reserve=None))).kv_memory == 0
+    assert (
+        memory_budget(resolve(request("ideal", gpu=None, kv_memory=0, reserve=None))).kv_memory == 0
+    )
 
 
 def test_what_is_short_is_what_weights_and_reserve_take_too_much() -> None:
     """128 MiB of weights and norms, and 10 of reserve."""
     weights = 128 * MIB + (4 * 2 + 1) * 2048
-    for memory, short in ((138 * MIB, weights - 128 * MIB), (GIB, 0), (weights + 10 * MIB, 0), (weights, 10 * MIB)):
+    for memory, short in (
+        (138 * MIB, weights - 128 * MIB),
+        (GIB, 0),
+        (weights + 10 * MIB, 0),
+        (weights, 10 * MIB),
+    ):
         budget = memory_budget(resolve(request("ideal", memory=memory, reserve=10 * MIB)))
         assert (budget.short, budget.room()) == (short, memory - weights - 10 * MIB)
 
@@ -297,13 +347,25 @@ def test_what_is_short_is_what_weights_and_reserve_take_too_much() -> None:
         (-80, 50, -30),  # 20 of 100 were taken, and stay
     ],
 )
-def test_a_smaller_estimate_never_becomes_less_than_nothing(size: int, estimated: int, excess: int) -> None:
+def test_a_smaller_estimate_never_becomes_less_than_nothing(
+    size: int, estimated: int, excess: int
+) -> None:
     assert LoggedExcess(size, 1, 100).of(estimated) == excess
 
 
-@pytest.mark.parametrize(("tp", "devices", "exact"), [(1, 1, True), (1, 2, False), (2, 1, False), (2, 2, True)])
-def test_the_excess_of_a_log_is_exact_on_as_many_devices(tp: int, devices: int, exact: bool) -> None:
-    asked = request("vllm", memory=24 * GIB, reserve=None, tp=tp, logged_excess=LoggedExcess(5 * MIB, devices, 0))
+@pytest.mark.parametrize(
+    ("tp", "devices", "exact"), [(1, 1, True), (1, 2, False), (2, 1, False), (2, 2, True)]
+)
+def test_the_excess_of_a_log_is_exact_on_as_many_devices(
+    tp: int, devices: int, exact: bool
+) -> None:
+    asked = request(
+        "vllm",
+        memory=24 * GIB,
+        reserve=None,
+        tp=tp,
+        logged_excess=LoggedExcess(5 * MIB, devices, 0),
+    )
     plain = memory_budget(resolve(dataclasses.replace(asked, logged_excess=None))).reserve
     found = memory_budget(resolve(asked)).reserve
     assert plain is not None

@@ -1,4 +1,6 @@
-"""The devices of a request: what each has room for, its memory, and which requests they have to start with."""
+"""The devices of a request: what each has room for, its memory, and which requests they have to
+start with.
+"""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -20,12 +22,23 @@ MIB = 2**20
 
 
 def model(count: int = 4) -> ModelSpec:
-    """Layers of 24 MiB in 16 bits, with 4 KiB of cache for a token; 16 MiB for embedding and for head."""
+    """Layers of 24 MiB in 16 bits, with 4 KiB of cache for a token; 16 MiB for embedding and for
+    head.
+    """
     layers = Layers("layers", count, attention=Grouped(8, 8, 128), mlp=Mlp(4096))
-    return ModelSpec("toy", "toy", (Stack("decoder", (layers,), 1024),), vocab_size=8192, head=Head("lm"), dtype="bf16")
+    return ModelSpec(
+        "toy",
+        "toy",
+        (Stack("decoder", (layers,), 1024),),
+        vocab_size=8192,
+        head=Head("lm"),
+        dtype="bf16",
+    )
 
 
-def request(engine: str, of: ModelSpec | None = None, *, memory: int = GIB, **fields: Any) -> FitRequest:
+def request(
+    engine: str, of: ModelSpec | None = None, *, memory: int = GIB, **fields: Any
+) -> FitRequest:
     toy = Gpu("toy", "Toy", "nobody", memory, memory, 10**12, (("bf16", 10**14),))
     given = {"gpu": toy, "reserve": 0, **fields}
     return FitRequest(of or model(), Workload.decode(1, 4096, kv_dtype="bf16"), engine, **given)
@@ -42,7 +55,9 @@ class Bytes(NamedTuple):
         return self.size * batch
 
 
-def device(memory: int, layout: Bytes, start: Bytes | None = None, reserve: Reserve | None = None) -> Device:
+def device(
+    memory: int, layout: Bytes, start: Bytes | None = None, reserve: Reserve | None = None
+) -> Device:
     budget = MemoryBudget(Quantity(memory), reserve=reserve)
     return Device(resolve(request("ideal")), model(), budget, layout, start)  # type: ignore[arg-type]
 
@@ -77,12 +92,21 @@ def test_a_device_needs_what_the_engine_needs_to_start() -> None:
 
 @pytest.mark.parametrize(("short", "expected"), [(0, 100), (30, -30)])
 def test_the_ends_of_the_memory_are_those_of_the_runtime_memory(short: int, expected: int) -> None:
-    """40 to 70 bytes are reserved, 50 are expected: the cache has 20 fewer at the low end, 10 more at the high one."""
+    """40 to 70 bytes are reserved, 50 are expected: the cache has 20 fewer at the low end, 10 more
+    at the high one.
+    """
     reserve = Reserve(Quantity(50), 40, 70, RuntimeMemory())
     memory = 0 if short else 100
     budget = MemoryBudget(Quantity(memory), reserve=reserve, short=short)
-    assert [budget.room(end) for end in ("low", "expected", "high")] == [expected - 20, expected, expected + 10]
-    assert (budget.kv_memory_low, budget.kv_memory_high) == (max(0, expected - 20), max(0, expected + 10))
+    assert [budget.room(end) for end in ("low", "expected", "high")] == [
+        expected - 20,
+        expected,
+        expected + 10,
+    ]
+    assert (budget.kv_memory_low, budget.kv_memory_high) == (
+        max(0, expected - 20),
+        max(0, expected + 10),
+    )
     assert budget.room() == expected
     assert MemoryBudget(Quantity(memory), short=short).room("low") == expected
     found = device(100, Bytes(10), reserve=reserve)
@@ -93,7 +117,9 @@ def test_the_ends_of_the_memory_are_those_of_the_runtime_memory(short: int, expe
 def test_a_memory_is_named_by_its_device_unless_that_is_the_main_one() -> None:
     one, two = devices_of(resolve(request("llamacpp", gpus=2)))
     own = one.kv_memory(1, 4096, one)
-    assert [(symbol.name, symbol.meaning) for symbol in own.formula.symbols] == [("kv_memory", "bytes for the cache")]
+    assert [(symbol.name, symbol.meaning) for symbol in own.formula.symbols] == [
+        ("kv_memory", "bytes for the cache")
+    ]
     other = two.kv_memory(1, 4096, one)
     assert [(symbol.name, symbol.meaning) for symbol in other.formula.symbols] == [
         ("kv_memory_gpu_2", "bytes for the cache on gpu 2")
@@ -113,11 +139,16 @@ def test_a_memory_is_never_below_0() -> None:
 
 def test_a_memory_that_depends_on_the_batch_has_a_name_of_its_own() -> None:
     """llama.cpp's compute buffer grows with the context."""
-    (found,) = devices_of(resolve(dataclasses.replace(request("llamacpp", memory=4 * GIB), reserve=None)))
+    (found,) = devices_of(
+        resolve(dataclasses.replace(request("llamacpp", memory=4 * GIB), reserve=None))
+    )
     same, longer = found.kv_memory(1, 4096, found), found.kv_memory(1, 65536, found)
     assert same.formula.text == "kv_memory"
     assert longer.formula.text == "kv_memory_then"
-    assert longer.formula.symbols[0].meaning == "bytes for the cache, less what a pass over these sequences takes"
+    assert (
+        longer.formula.symbols[0].meaning
+        == "bytes for the cache, less what a pass over these sequences takes"
+    )
     assert longer < same
     assert found.slack(1, 65536) == longer - found.needed(1, 65536)
     # a reserve that was given does not grow
@@ -148,12 +179,18 @@ def test_devices_with_layers_of_their_own_have_names(
     assert sum(each.budget.layers or 5 for each in found) == 5
     fullest = [each.model.main.n_layers for each in each_device(resolved, most_layers_first=True)]
     assert fullest == sorted(layers, reverse=True)
-    assert sorted(each.name for each in each_device(resolved, most_layers_first=True)) == sorted(names)
+    assert sorted(each.name for each in each_device(resolved, most_layers_first=True)) == sorted(
+        names
+    )
 
 
 def test_only_the_first_and_the_last_stage_have_what_belongs_there() -> None:
-    """The sampler's memory is on the last stage of vLLM; equal stages between have equal budgets."""
-    resolved = resolve(dataclasses.replace(request("vllm", model(8), memory=24 * GIB, pp=4), reserve=None))
+    """The sampler's memory is on the last stage of vLLM; equal stages between have equal
+    budgets.
+    """
+    resolved = resolve(
+        dataclasses.replace(request("vllm", model(8), memory=24 * GIB, pp=4), reserve=None)
+    )
     facts = [each.budget.facts for each in devices_of(resolved)]
     assert [(each.first, each.last) for each in facts if each] == [
         (True, False),
@@ -161,13 +198,19 @@ def test_only_the_first_and_the_last_stage_have_what_belongs_there() -> None:
         (False, False),
         (False, True),
     ]
-    (alone,) = devices_of(resolve(dataclasses.replace(request("vllm", memory=24 * GIB), reserve=None)))
+    (alone,) = devices_of(
+        resolve(dataclasses.replace(request("vllm", memory=24 * GIB), reserve=None))
+    )
     assert alone.budget.facts is not None
     assert (alone.budget.facts.first, alone.budget.facts.last) == (True, True)
 
 
-def test_gpus_with_equal_layers_estimate_their_runtime_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 16 GPUs and 4 layers, most GPUs have none; a search estimates the memory for dozens of batches."""
+def test_gpus_with_equal_layers_estimate_their_runtime_memory_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 16 GPUs and 4 layers, most GPUs have none; a search estimates the memory for dozens of
+    batches.
+    """
     estimated: list[tuple[int, int]] = []
 
     def counted(engine: Any, facts: RuntimeFacts[Any]) -> RuntimeMemory:
@@ -175,7 +218,9 @@ def test_gpus_with_equal_layers_estimate_their_runtime_memory_once(monkeypatch: 
         return runtime(facts)
 
     monkeypatch.setattr(Llamacpp, "runtime", counted)
-    resolved = resolve(dataclasses.replace(request("llamacpp", model(4), memory=24 * GIB, gpus=16), reserve=None))
+    resolved = resolve(
+        dataclasses.replace(request("llamacpp", model(4), memory=24 * GIB, gpus=16), reserve=None)
+    )
     devices = devices_of(resolved)
     for _ in range(3):
         assert len({device.slack(2, 1000) for device in devices}) > 1
@@ -185,9 +230,12 @@ def test_gpus_with_equal_layers_estimate_their_runtime_memory_once(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("version", "starts"), [("0.13.0", False), ("0.14.0", True), ("0.16.0", True), ("0.17.0", False)]
+    ("version", "starts"),
+    [("0.13.0", False), ("0.14.0", True), ("0.16.0", True), ("0.17.0", False)],
 )
-def test_some_versions_start_a_stage_only_if_one_request_of_all_layers_fits(version: str, starts: bool) -> None:
+def test_some_versions_start_a_stage_only_if_one_request_of_all_layers_fits(
+    version: str, starts: bool
+) -> None:
     """vllm-project/vllm issue 34076: 4 layers have twice the bytes of the 2 layers of a stage."""
     found = devices_of(resolve(request("vllm", pp=2, engine_args={"engine_version": version})))
     assert [each.start is not None for each in found] == 2 * [starts]

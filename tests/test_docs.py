@@ -1,6 +1,8 @@
-"""README and docs: every screen is what the program prints, every Python example runs, every link resolves.
+"""README and docs: every screen is what the program prints, every Python example runs, every link
+resolves.
 
-`python tests/test_docs.py` links the pages of new commands, runs every command of the docs and writes its screen anew.
+`python tests/test_docs.py` links the pages of new commands, runs every command of the docs and
+writes its screen anew.
 """
 
 import contextlib
@@ -28,15 +30,17 @@ from attncalc.report import progress
 REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
 INDEX = REPOSITORY / "docs/README.md"
+# The pages whose screens, Python examples, options, links and paths are tested.
 PAGES = [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
-"""The pages whose screens, Python examples, options, links and paths are tested."""
 LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 
 _SCREEN = re.compile(
-    r"```console\n\$ (?P<command>attncalc[^\n|]*?)(?: \| head -n (?P<lines>\d+))?\n(?P<text>.*?)```", re.DOTALL
+    r"```console\n\$ (?P<command>attncalc[^\n|]*?)(?: \| head -n "
+    r"(?P<lines>\d+))?\n(?P<text>.*?)```",
+    re.DOTALL,
 )
+# Commands that list all presets or GPUs. A new one is one file, and the docs need not list it.
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-"""Commands that list all presets or GPUs. A new one is one file, and the docs need not list it."""
 
 
 class Screen(NamedTuple):
@@ -44,25 +48,35 @@ class Screen(NamedTuple):
 
     page: str  # the page's path in this repository
     command: str  # the command, without `| head`
-    lines: int | None  # how many lines of the output the page shows (`| head -n 20`), or None for all
+    # how many lines of the output the page shows (`| head -n 20`), or None for all
+    lines: int | None
     text: str  # the output on the page
 
 
 def screens() -> list[Screen]:
     return [
-        Screen(str(page.relative_to(REPOSITORY)), m["command"], int(m["lines"]) if m["lines"] else None, m["text"])
+        Screen(
+            str(page.relative_to(REPOSITORY)),
+            m["command"],
+            int(m["lines"]) if m["lines"] else None,
+            m["text"],
+        )
         for page in PAGES
         for m in _SCREEN.finditer(page.read_text())
     ]
 
 
 def printed(command: str) -> str:
-    """Run an `attncalc ...` command in this process and return its output followed by its errors."""
+    """Run an `attncalc ...` command in this process and return its output followed by its
+    errors.
+    """
     return answered(command)[1]
 
 
 def answered(command: str) -> tuple[int, str]:
-    """Run an `attncalc ...` command in this process and return its exit code, and its output followed by its errors."""
+    """Run an `attncalc ...` command in this process and return its exit code, and its output
+    followed by its errors.
+    """
     out, errors = io.StringIO(), io.StringIO()
     before, folder = sys.argv, Path.cwd()
     sys.argv = shlex.split(command)
@@ -83,10 +97,13 @@ def head(text: str, lines: int | None) -> str:
 def without_numbers(screen: str) -> str:
     """Return a screen without what differs from machine to machine.
 
-    That is numbers, units, threads, line breaks, and the check that `verify` names at the end of a section's row.
+    That is numbers, units, threads, line breaks, and the check that `verify` names at the end of a
+    section's row.
     """
     screen = re.sub(r"(?m)(  (ok|NO))  .*$", r"\1", screen)
-    return " ".join(re.sub(r"-?[\d.,]+(e[+-]\d+)?(\+cpu| ?%)?|[KMG]iB|threads?|cached", "#", screen).split())
+    return " ".join(
+        re.sub(r"-?[\d.,]+(e[+-]\d+)?(\+cpu| ?%)?|[KMG]iB|threads?|cached", "#", screen).split()
+    )
 
 
 def first_words(screen: str) -> set[str]:
@@ -99,37 +116,51 @@ def preset_names_in(screen: str) -> set[str]:
     return {name for row in re.findall(r"^ {2,}(.*)", screen, re.MULTILINE) for name in row.split()}
 
 
+# Commands that list what is built in, and which names their screens have.
 _LISTS = {"attncalc presets": preset_names_in, "attncalc gpus": first_words}
-"""Commands that list what is built in, and which names their screens have."""
 
 
 def is_up_to_date(screen: Screen, output: str) -> bool:
     if screen.command.startswith("attncalc verify"):
         return without_numbers(head(output, screen.lines)) == without_numbers(screen.text)
-    if screen.command in _LISTS and _LISTS[screen.command](screen.text) < _LISTS[screen.command](output):
+    if screen.command in _LISTS and _LISTS[screen.command](screen.text) < _LISTS[screen.command](
+        output
+    ):
         return True  # a longer list may have other units, column widths and lines
     return head(output, screen.lines) == screen.text
 
 
-@pytest.mark.parametrize("screen", screens(), ids=[f"{screen.page}: {screen.command}" for screen in screens()])
-def test_a_screen_is_what_the_program_prints(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "screen", screens(), ids=[f"{screen.page}: {screen.command}" for screen in screens()]
+)
+def test_a_screen_is_what_the_program_prints(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 3600.0)  # a slow machine would print its steps
     if screen.command.startswith("attncalc verify"):
         pytest.importorskip("torch")
     output = printed(screen.command)
     if not is_up_to_date(screen, output):
-        assert head(output, screen.lines) == screen.text, "'python tests/test_docs.py' writes all screens anew"
+        assert head(output, screen.lines) == screen.text, (
+            "'python tests/test_docs.py' writes all screens anew"
+        )
 
 
 def test_every_console_block_is_tested() -> None:
     for page in PAGES:
         text = page.read_text()
         assert text.count("```console") == len(_SCREEN.findall(text)), page
-        untested = [block for block in _FENCED.findall(text) if "$ attncalc" in block and not _SCREEN.match(block)]
+        untested = [
+            block
+            for block in _FENCED.findall(text)
+            if "$ attncalc" in block and not _SCREEN.match(block)
+        ]
         assert not untested, f"{page}: {untested}"
 
 
-def test_docs_stay_valid_when_a_preset_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docs_stay_valid_when_a_preset_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A new preset changes the list's heading and its lines."""
     lists = [screen for screen in screens() if screen.command == "attncalc presets"]
     assert lists
@@ -137,16 +168,20 @@ def test_docs_stay_valid_when_a_preset_is_added(tmp_path: Path, monkeypatch: pyt
     shutil.copytree(presets_folder() / "models", models)
     (models / "a-new-preset-with-a-very-long-name.yaml").write_text(preset_text("llama2-70b"))
     monkeypatch.setattr(presets, "_folder", lambda: models)
-    monkeypatch.setattr("attncalc.cli.presets.all_presets", presets.presets.__wrapped__)  # without its memory
+    # without its memory
+    monkeypatch.setattr("attncalc.cli.presets.all_presets", presets.presets.__wrapped__)
     output = printed("attncalc presets")
     assert "a-new-preset-with-a-very-long-name" in output
     assert preset_names_in(output) == {path.stem for path in models.glob("*.yaml")}
     for screen in lists:
         assert output != screen.text
         assert is_up_to_date(screen, output)
-        assert not is_up_to_date(screen._replace(text=screen.text.replace("llama2-70b", "llama2-71b")), output)
+        assert not is_up_to_date(
+            screen._replace(text=screen.text.replace("llama2-70b", "llama2-71b")), output
+        )
 
 
+# {pattern of a command in the text: why it is not run}.
 _NOT_RUN = {
     r"\.\.\.|\[|(FILE|FOLDER|NAME|PRESET)\b": "a placeholder",
     r"[|<>{]|&&": "a shell's own syntax",
@@ -158,11 +193,12 @@ _NOT_RUN = {
     r"(?:-o|--output|--plot) \S+": "writes a file",
     r"attncalc \w+$": "the name of a command, which has no model here",
 }
-"""{pattern of a command in the text: why it is not run}."""
 
 
 def commands_in_text(page: Path) -> list[str]:
-    """Return the commands of a page that no screen shows: in backticks, and in blocks of a shell."""
+    """Return the commands of a page that no screen shows: in backticks, and in blocks of a
+    shell.
+    """
     text = page.read_text()
     inline = re.findall(r"`(attncalc [^`]+)`", _FENCED.sub("", text))
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
@@ -185,7 +221,9 @@ def python_blocks(page: Path) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.name
+)
 def test_python_examples_run(page: Path) -> None:
     test = doctest.DocTestParser().get_doctest(python_blocks(page), {}, page.name, str(page), 0)
     assert test.examples
@@ -195,7 +233,9 @@ def test_python_examples_run(page: Path) -> None:
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings
+    }
 
 
 def links(page: Path) -> Iterator[str]:
@@ -216,8 +256,12 @@ def test_relative_links_resolve(page: Path) -> None:
 
 @each("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
 def test_paths_in_this_repository_exist(page: Path) -> None:
-    """A path in backticks that begins with a folder of this repository; NAME and * match anything."""
-    for path in re.findall(r"`((?:attncalc|tests|tools|presets|docs|\.ci|\.github)/[\w./*-]+)`", page.read_text()):
+    """A path in backticks that begins with a folder of this repository; NAME and * match
+    anything.
+    """
+    for path in re.findall(
+        r"`((?:attncalc|tests|tools|presets|docs|\.ci|\.github)/[\w./*-]+)`", page.read_text()
+    ):
         pattern = re.sub(r"\b[A-Z]+\b", "*", path.rstrip("/"))
         assert list(REPOSITORY.glob(pattern)), f"{page.name}: {path}"
 
@@ -230,17 +274,25 @@ def test_every_page_is_linked_from_the_index() -> None:
 
 def test_the_page_of_a_new_command_gets_its_links() -> None:
     page = "# toy: a toy\n\nWhat does a toy\ncost?\n\n..."
-    assert "| [`toy`](docs/commands/toy.md) | What does a toy cost? |\n\n" in with_link(README, "toy", page)
+    assert "| [`toy`](docs/commands/toy.md) | What does a toy cost? |\n\n" in with_link(
+        README, "toy", page
+    )
     assert "| [toy](commands/toy.md) | a toy |\n" in with_link(INDEX, "toy", page)
     assert with_link(README, "kv", page) == README.read_text()
 
 
 def with_link(index: Path, command: str, page: str) -> str:
-    """Return README.md or docs/README.md with a row for a command in its table, which a page without a link gets."""
+    """Return README.md or docs/README.md with a row for a command in its table, which a page
+    without a link gets.
+    """
     text = index.read_text()
     title, question = (" ".join(part.split()) for part in page.split("\n\n")[:2])
     file = f"commands/{command}.md"
-    row = f"| [`{command}`](docs/{file}) | {question} |" if index == README else f"| [{command}]({file}) | {title} |"
+    row = (
+        f"| [`{command}`](docs/{file}) | {question} |"
+        if index == README
+        else f"| [{command}]({file}) | {title} |"
+    )
     row = row.replace(f"# {command}: ", "")
     *_, last = re.finditer(r"(?m)^\|.*commands/\w+\.md\).*$", text)
     return text if f"{file})" in text else f"{text[: last.end()]}\n{row}{text[last.end() :]}"
@@ -256,17 +308,24 @@ def test_every_command_has_a_page_with_a_screen(command: str) -> None:
 
 
 def options_of(command: str) -> set[str]:
-    whole = re.sub(r"-\n +", "-", printed(f"attncalc {command} --help"))  # a name that help wraps at its hyphen
+    # a name that help wraps at its hyphen
+    whole = re.sub(r"-\n +", "-", printed(f"attncalc {command} --help"))
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", whole)) - {"--help"}
 
 
 def test_options_named_in_the_docs_exist() -> None:
     known = {option for command in ("", *COMMANDS) for option in options_of(command)} | {"--help"}
-    known |= {option for command in ("add", "show", "families") for option in options_of(f"presets {command}")}
+    known |= {
+        option
+        for command in ("add", "show", "families")
+        for option in options_of(f"presets {command}")
+    }
     known |= {name for option in declared_options(FitOptions).values() for name in option.also}
     for page in PAGES:
         for code in re.findall(r"`([^`\n]+)`", _FENCED.sub("", page.read_text())):
-            if code.startswith(("--", "attncalc ", "fit ", "kv ", "flops ", "memory ", "verify ", "compare ")):
+            if code.startswith(
+                ("--", "attncalc ", "fit ", "kv ", "flops ", "memory ", "verify ", "compare ")
+            ):
                 named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", code))
                 assert named <= known, f"{page.name}: {sorted(named - known)}"
 
@@ -286,7 +345,9 @@ def test_readme_is_short_and_starts_with_two_commands_of_which_ci_runs_the_secon
     assert first == "pip install . && attncalc kv --preset llama2-70b"
     assert second == 'pip install -e ".[dev]" && pytest'
     install, test = second.split(" && ")
-    assert re.search(rf"(?m)^{re.escape(install)}$(.*\n)*^{test}\b", (REPOSITORY / ".ci/run").read_text())
+    assert re.search(
+        rf"(?m)^{re.escape(install)}$(.*\n)*^{test}\b", (REPOSITORY / ".ci/run").read_text()
+    )
     assert "bash .ci/run" in (REPOSITORY / ".github/workflows/ci.yml").read_text()
 
 
@@ -313,6 +374,8 @@ def renew(page: Path) -> None:
 if __name__ == "__main__":
     for command in COMMANDS:
         for index in (README, INDEX):
-            index.write_text(with_link(index, command, (INDEX.parent / f"commands/{command}.md").read_text()))
+            index.write_text(
+                with_link(index, command, (INDEX.parent / f"commands/{command}.md").read_text())
+            )
     for page in PAGES:
         renew(page)

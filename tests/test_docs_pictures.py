@@ -15,8 +15,10 @@ from test_docs import PAGES, links, printed
 
 FOLDER = REPOSITORY / "docs/pictures"
 _COMMAND = re.compile(r"^attncalc .* --plot docs/pictures/(?P<file>[\w-]+\.svg)$", re.MULTILINE)
-COMMANDS = {match["file"]: match[0] for page in PAGES for match in _COMMAND.finditer(page.read_text())}
-"""{picture: the command that draws it}."""
+# {picture: the command that draws it}.
+COMMANDS = {
+    match["file"]: match[0] for page in PAGES for match in _COMMAND.finditer(page.read_text())
+}
 
 
 def content(svg: Path) -> list[str]:
@@ -34,7 +36,9 @@ def test_a_picture_is_what_its_command_draws(ask: Ask, tmp_path: Path, name: str
 def test_every_picture_has_a_command_and_is_on_a_page() -> None:
     screenshots = {"page.png"}  # of the page in a browser
     assert {path.name for path in FOLDER.iterdir()} == set(COMMANDS) | screenshots
-    shown = {Path(target).name for page in PAGES for target in links(page) if target.endswith(".svg")}
+    shown = {
+        Path(target).name for page in PAGES for target in links(page) if target.endswith(".svg")
+    }
     assert shown == set(COMMANDS)
 
 

@@ -1,4 +1,6 @@
-"""Requests for files of the hub: their headers, redirects and bounds. The server and the clock are simulated."""
+"""Requests for files of the hub: their headers, redirects and bounds. The server and the clock are
+simulated.
+"""
 
 import http.client
 import socket
@@ -21,7 +23,9 @@ GZIP = {"Content-Encoding": "gzip"}
 class Response:
     """An answer whose body has `size` bytes, which arrive after `wait` seconds each time."""
 
-    def __init__(self, size: int = 0, *, status: int = 200, headers: Mapping[str, str] = {}, wait: float = 0) -> None:
+    def __init__(
+        self, size: int = 0, *, status: int = 200, headers: Mapping[str, str] = {}, wait: float = 0
+    ) -> None:
         self.status, self.headers, self.size, self.wait = status, headers, size, wait
         self.read = 0
 
@@ -89,7 +93,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-def request(url: str = HUB, *, secret: str = "", limit: int = 1000, first: int | None = None) -> Request:
+def request(
+    url: str = HUB, *, secret: str = "", limit: int = 1000, first: int | None = None
+) -> Request:
     return Request(url, secret, limit, first)
 
 
@@ -119,7 +125,9 @@ def test_a_part_is_asked_for_by_its_first_and_last_byte(server: Server) -> None:
     assert server.sent("Range") == ["bytes=10-14", "bytes=0-0"]
 
 
-def test_eight_requests_run_at_the_same_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eight_requests_run_at_the_same_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
 
     class Watched(SimpleQueue[Any]):
@@ -148,7 +156,9 @@ def test_five_statuses_are_redirects(server: Server, status: int) -> None:
     answer = server.get(Response(9, status=status, headers={"Location": "/other"}), Response(5))
     is_redirect = status in (301, 302, 303, 307, 308)
     assert (answer.status, len(answer.content)) == ((200, 5) if is_redirect else (status, 9))
-    assert [sent.full_url for sent in server.requests] == [HUB, "https://hub.org/other"][: 1 + is_redirect]
+    assert [sent.full_url for sent in server.requests] == [HUB, "https://hub.org/other"][
+        : 1 + is_redirect
+    ]
 
 
 def test_the_body_of_a_redirect_is_not_read(server: Server) -> None:
@@ -160,7 +170,10 @@ def test_the_body_of_a_redirect_is_not_read(server: Server) -> None:
 def test_five_redirects_are_followed_and_a_sixth_is_an_error(server: Server) -> None:
     redirects = [Response(status=302, headers={"Location": f"/{i}"}) for i in range(6)]
     assert server.get(*redirects[:5], Response(5)).status == 200
-    assert problem(lambda: server.get(*redirects, Response(5))) == "hub.org redirects more than 5 times"
+    assert (
+        problem(lambda: server.get(*redirects, Response(5)))
+        == "hub.org redirects more than 5 times"
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,9 +183,21 @@ def test_five_redirects_are_followed_and_a_sixth_is_an_error(server: Server) -> 
         ("https://hub.org/a", "https://cdn.org/b", "https://cdn.org/b"),
         ("http://hub.org/a", "http://cdn.org/b", "http://cdn.org/b"),
         ("http://hub.org/a", "https://cdn.org/b", "https://cdn.org/b"),
-        ("https://hub.org/a", "http://hub.org/b", "redirects from https to http, which is not followed"),
-        ("https://hub.org/a", "ftp://hub.org/b", "redirects from https to ftp, which is not followed"),
-        ("http://hub.org/a", "ftp://hub.org/b", "redirects from http to ftp, which is not followed"),
+        (
+            "https://hub.org/a",
+            "http://hub.org/b",
+            "redirects from https to http, which is not followed",
+        ),
+        (
+            "https://hub.org/a",
+            "ftp://hub.org/b",
+            "redirects from https to ftp, which is not followed",
+        ),
+        (
+            "http://hub.org/a",
+            "ftp://hub.org/b",
+            "redirects from http to ftp, which is not followed",
+        ),
         ("https://hub.org/a", "", "redirects to no valid address"),
         ("https://hub.org/a", "https://:8443/b", "redirects to no valid address"),
         ("https://hub.org/a", "https://me:secret@hub.org/b", "redirects to no valid address"),
@@ -203,7 +228,9 @@ def test_a_redirect_stays_on_https_and_has_a_plain_address(
         ("https://hub.org:1/other", False),
     ],
 )
-def test_only_the_host_that_was_asked_receives_the_token(server: Server, location: str, is_sent: bool) -> None:
+def test_only_the_host_that_was_asked_receives_the_token(
+    server: Server, location: str, is_sent: bool
+) -> None:
     server.get(Response(status=307, headers={"Location": location}), Response(), secret="Bearer x")
     assert server.sent("Authorization") == ["Bearer x", "Bearer x" if is_sent else None]
 
@@ -211,7 +238,9 @@ def test_only_the_host_that_was_asked_receives_the_token(server: Server, locatio
 # Bounds of an answer
 
 
-@pytest.mark.parametrize(("status", "most"), [(200, 100_000), (201, 65_536), (404, 65_536), (500, 65_536)])
+@pytest.mark.parametrize(
+    ("status", "most"), [(200, 100_000), (201, 65_536), (404, 65_536), (500, 65_536)]
+)
 def test_of_a_failure_only_64_kib_are_read(server: Server, status: int, most: int) -> None:
     answer = server.get(Response(100_000, status=status), limit=200_000)
     assert (answer.status, len(answer.content)) == (status, most)
@@ -274,7 +303,9 @@ def test_one_byte_more_than_the_limit_shows_that_a_file_is_too_long(server: Serv
 @pytest.mark.parametrize(
     ("status", "headers"), [(206, length(5000)), (200, {}), (200, length(10**9)), (206, length(9))]
 )
-def test_of_a_part_no_more_than_was_asked_for_is_read(server: Server, status: int, headers: dict[str, str]) -> None:
+def test_of_a_part_no_more_than_was_asked_for_is_read(
+    server: Server, status: int, headers: dict[str, str]
+) -> None:
     """A server that ignores the range answers 200 with the whole file."""
     response = Response(10**9, status=status, headers=headers)
     assert len(server.get(response, first=5).content) == response.read == 1000
@@ -293,7 +324,9 @@ def test_all_answers_together_have_at_most_64_mib(server: Server) -> None:
     assert too_long == "hub.org answers with more than 67,108,864 bytes"
 
 
-def test_the_bytes_of_several_answers_are_added(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_several_answers_are_added(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(download, "MAX_BYTES", 100)
     downloads = Downloads()
     server.answers = [Response(60), Response(40), Response(headers=length(1)), Response(1)]
@@ -302,16 +335,26 @@ def test_the_bytes_of_several_answers_are_added(server: Server, monkeypatch: pyt
     assert problem(lambda: downloads.get(request())) == "hub.org has sent more than 0 MiB"
 
 
-def test_the_error_about_all_answers_has_mebibytes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_all_answers_has_mebibytes(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(download, "MAX_BYTES", 3 << 20)
     response = Response(1 << 30)
-    assert problem(lambda: server.get(response, limit=1 << 29)) == "hub.org has sent more than 3 MiB"
+    assert (
+        problem(lambda: server.get(response, limit=1 << 29)) == "hub.org has sent more than 3 MiB"
+    )
     assert response.read == (3 << 20) + (1 << 16)
 
 
-@pytest.mark.parametrize(("waits", "in_time"), [((60.0,), True), ((30.0, 30.0), True), ((30.0, 30.5), False)])
-def test_all_answers_together_take_at_most_a_minute(server: Server, waits: tuple[float, ...], in_time: bool) -> None:
-    """A body is complete when the next read has no bytes, so the time is checked once more after the last ones."""
+@pytest.mark.parametrize(
+    ("waits", "in_time"), [((60.0,), True), ((30.0, 30.0), True), ((30.0, 30.5), False)]
+)
+def test_all_answers_together_take_at_most_a_minute(
+    server: Server, waits: tuple[float, ...], in_time: bool
+) -> None:
+    """A body is complete when the next read has no bytes, so the time is checked once more after
+    the last ones.
+    """
     downloads = Downloads()
     server.answers = [Response(1, status=404, wait=wait / 2) for wait in waits]
     if in_time:
@@ -319,11 +362,16 @@ def test_all_answers_together_take_at_most_a_minute(server: Server, waits: tuple
             assert downloads.get(request()).content == bytes(1)
     else:
         downloads.get(request())
-        assert problem(lambda: [downloads.get(request()), downloads.get(request())]) == "hub.org takes longer than 60 s"
+        assert (
+            problem(lambda: [downloads.get(request()), downloads.get(request())])
+            == "hub.org takes longer than 60 s"
+        )
 
 
 @pytest.mark.parametrize(("wait", "in_time"), [(60.0, True), (60.5, False)])
-def test_bytes_that_arrive_at_the_end_of_the_minute_are_in_time(server: Server, wait: float, in_time: bool) -> None:
+def test_bytes_that_arrive_at_the_end_of_the_minute_are_in_time(
+    server: Server, wait: float, in_time: bool
+) -> None:
     response = Response(1, status=404, wait=wait)
     if in_time:
         assert server.get(response).content == bytes(1)
@@ -336,7 +384,9 @@ def test_a_silent_server_has_ten_seconds(server: Server) -> None:
     assert server.timeouts == [10.0]
 
 
-def test_an_answer_that_does_not_come_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_does_not_come_is_given_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Never(SimpleQueue[Any]):
         def put(self, item: Any, *_: object, **__: object) -> None:
             Clock.now += 20
@@ -379,7 +429,11 @@ NOT_THE_WEB = "hub.org ended its answer early, or does not answer as a web serve
         (named("WRONG_VERSION"), "no safe connection to hub.org: WRONG_VERSION", "SSL_CERT_FILE"),
         (named(None), "no safe connection to hub.org: it failed", "SSL_CERT_FILE"),
         (TimeoutError(), "hub.org does not answer within 10 s", "try again later"),
-        (socket.gaierror(), "hub.org cannot be found: there is no network, or no such host", "check the connection;"),
+        (
+            socket.gaierror(),
+            "hub.org cannot be found: there is no network, or no such host",
+            "check the connection;",
+        ),
         (http.client.BadStatusLine("x"), NOT_THE_WEB, "check the connection;"),
         (ConnectionResetError(), NOT_THE_WEB, "check the connection;"),
         (ValueError("secret"), NOT_THE_WEB, "check the connection;"),
@@ -388,7 +442,11 @@ NOT_THE_WEB = "hub.org ended its answer early, or does not answer as a web serve
             "the proxy refuses a connection to hub.org: 407 Proxy Authentication Required",
             "check the connection;",
         ),
-        (ConnectionRefusedError(111, "Refused"), "hub.org cannot be reached: refused", "check the connection;"),
+        (
+            ConnectionRefusedError(111, "Refused"),
+            "hub.org cannot be reached: refused",
+            "check the connection;",
+        ),
         (OSError(), "hub.org cannot be reached: oserror", "check the connection;"),
         (RuntimeError("secret"), "hub.org cannot be reached: RuntimeError", "try again later"),
     ],
@@ -397,7 +455,8 @@ NOT_THE_WEB = "hub.org ended its answer early, or does not answer as a web serve
 def test_a_failure_has_its_reason_and_a_tip(
     server: Server, error: Exception, message: str, tip: str, wrapped: bool
 ) -> None:
-    failure = urllib.error.URLError(error) if wrapped and isinstance(error, OSError) else error  # as urllib does
+    # as urllib does
+    failure = urllib.error.URLError(error) if wrapped and isinstance(error, OSError) else error
     with pytest.raises(DownloadError) as raised:
         server.get(failure)
     assert raised.value.problem == message
@@ -405,7 +464,10 @@ def test_a_failure_has_its_reason_and_a_tip(
 
 
 def test_a_failure_that_is_only_words_is_named(server: Server) -> None:
-    assert problem(lambda: server.get(urllib.error.URLError("unknown"))) == "hub.org cannot be reached: str"
+    assert (
+        problem(lambda: server.get(urllib.error.URLError("unknown")))
+        == "hub.org cannot be reached: str"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What images and sounds take while vLLM measures its memory, by its rule. Whole start-ups are in test_startups.py."""
+"""What images and sounds take while vLLM measures its memory, by its rule. Whole start-ups are in
+test_startups.py.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -14,20 +16,33 @@ from attncalc.model import Tower, TowerItem
 from attncalc.serving.fit import fit
 from attncalc.serving.request import FitRequest
 
-ITEM = TowerItem(tokens=1000, positions=4000, values=500, d_model=1024, d_inside=8192, d_output=4096)
+ITEM = TowerItem(
+    tokens=1000, positions=4000, values=500, d_model=1024, d_inside=8192, d_output=4096
+)
 
 
 def with_items(*items: TowerItem | None, split: int = 1) -> ModelSpec:
     names = ("vision", "audio")
-    towers = tuple(Tower(name, 10**8, split, item) for name, item in zip(names, items, strict=False))
+    towers = tuple(
+        Tower(name, 10**8, split, item) for name, item in zip(names, items, strict=False)
+    )
     return dataclasses.replace(load("qwen3-8b"), towers=towers)
 
 
-def parts(model: ModelSpec, *, version: str = "0.19.0", context: int = 8192, tp: int = 1, **args: Any) -> Any:
+def parts(
+    model: ModelSpec, *, version: str = "0.19.0", context: int = 8192, tp: int = 1, **args: Any
+) -> Any:
     """Return {name: part} of what vLLM keeps on an H100."""
-    options = {"engine_version": version, "max_num_batched_tokens": 8192, "max_num_seqs": 256, **args}
+    options = {
+        "engine_version": version,
+        "max_num_batched_tokens": 8192,
+        "max_num_seqs": 256,
+        **args,
+    }
     workload = Workload.decode(1, context)
-    result = fit(FitRequest(model, workload, gpu=gpu("h100-80gb"), gpus=tp, tp=tp, engine_args=options))
+    result = fit(
+        FitRequest(model, workload, gpu=gpu("h100-80gb"), gpus=tp, tp=tp, engine_args=options)
+    )
     assert result.budget.reserve is not None
     return {part.name: part for part in result.budget.reserve.runtime.parts}
 
@@ -39,7 +54,9 @@ def encoder(model: ModelSpec, **options: Any) -> RuntimePart | None:
 
 def weights_of(model: ModelSpec, **args: Any) -> int:
     """Return the bytes of the weights on an H100."""
-    result = fit(FitRequest(model, Workload.decode(1, 4096), gpu=gpu("h100-80gb"), engine_args=args))
+    result = fit(
+        FitRequest(model, Workload.decode(1, 4096), gpu=gpu("h100-80gb"), engine_args=args)
+    )
     assert result.budget.weights is not None
     return int(result.budget.weights.total)
 
@@ -57,22 +74,36 @@ def test_v0_samples_for_as_few_sequences_as_have_items() -> None:
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ("audio: {tokens: 1, positions: 1, values: 1, d_model: 1, d_inside: 1, d_output: 1}", "belongs to no tower"),
-        ("vision: {tokens: 0, positions: 1, values: 1, d_model: 1, d_inside: 1, d_output: 1}", "tokens"),
+        (
+            "audio: {tokens: 1, positions: 1, values: 1, d_model: 1, d_inside: 1, d_output: 1}",
+            "belongs to no tower",
+        ),
+        (
+            "vision: {tokens: 0, positions: 1, values: 1, d_model: 1, d_inside: 1, d_output: 1}",
+            "tokens",
+        ),
         ("vision: {tokens: 1, positions: 1, values: 1, d_model: 1, d_inside: 1}", "d_output"),
-        ("vision: {tokens: 1, positions: 1, values: 1, d_model: 1, d_inside: 1, d_output: 1, repeats: 0}", "repeats"),
+        (
+            "vision: {tokens: 1, positions: 1, values: 1, d_model: 1, d_inside: 1, d_output: 1, "
+            "repeats: 0}",
+            "repeats",
+        ),
     ],
 )
 def test_an_item_of_a_model_file_is_checked(tmp_path: Path, item: str, message: str) -> None:
     file = tmp_path / "a.yaml"
     preset = Path(__file__).parent.parent / "presets" / "models" / "qwen3-8b.yaml"
-    file.write_text(f"{preset.read_text()}\ntowers: {{vision: [1000, 0]}}\ntower_items: {{{item}}}\n")
+    file.write_text(
+        f"{preset.read_text()}\ntowers: {{vision: [1000, 0]}}\ntower_items: {{{item}}}\n"
+    )
     with pytest.raises(AttncalcError, match=message):
         load(str(file))
 
 
 def test_a_tower_without_items_is_neither_profiled_nor_loaded() -> None:
-    """10^8 parameters of a tower take 2 x 10^8 bytes in bf16; 8 items of a step are not profiled."""
+    """10^8 parameters of a tower take 2 x 10^8 bytes in bf16; 8 items of a step are not
+    profiled.
+    """
     image, film = with_items(ITEM), with_items(ITEM._replace(repeats=4))
     for model, options in (
         (image, {"language_model_only": True}),
@@ -112,13 +143,17 @@ def test_files_without_their_tower_are_smaller_by_its_parameters() -> None:
     ],
 )
 def test_a_prompt_has_as_many_items_as_its_limit_allows(limits: str, items: int) -> None:
-    part = encoder(with_items(ITEM._replace(positions=400)), max_num_seqs=1, limit_mm_per_prompt=limits)
+    part = encoder(
+        with_items(ITEM._replace(positions=400)), max_num_seqs=1, limit_mm_per_prompt=limits
+    )
     assert part is not None
     assert part.expected == items * (400 * 500 * 2 + 1000 * 4096 * 2)
 
 
 def test_without_videos_an_image_is_the_largest_item() -> None:
-    """A video of 4 images takes 4,000 tokens: two of them are 8 items of a step of 8,192, and one with a limit of 1."""
+    """A video of 4 images takes 4,000 tokens: two of them are 8 items of a step of 8,192, and one
+    with a limit of 1.
+    """
     film = with_items(ITEM._replace(positions=400, repeats=4))
     held = 400 * 500 * 2 + 1000 * 4096 * 2
     for limits, items in (('{"video": 1}', 4), ('{"video": 0, "image": 1}', 1), ("{}", 8)):

@@ -1,4 +1,5 @@
-"""Encoders with scores of their own, compared with transformers' classes: DeBERTa, XLNet, Longformer and LongT5.
+"""Encoders with scores of their own, compared with transformers' classes: DeBERTa, XLNet,
+Longformer and LongT5.
 
 Each class is built small and run on a CPU, where torch counts its FLOPs.
 """
@@ -30,7 +31,13 @@ DEBERTA: dict[str, Any] = {
 }
 V1 = {"model_type": "deberta", "architectures": ["DebertaModel"], **DEBERTA}
 V2 = {"model_type": "deberta-v2", "architectures": ["DebertaV2Model"], **DEBERTA}
-XLNET = {"model_type": "xlnet", "architectures": ["XLNetModel"], "d_model": D, "n_layer": LAYERS, "n_head": HEADS}
+XLNET = {
+    "model_type": "xlnet",
+    "architectures": ["XLNetModel"],
+    "d_model": D,
+    "n_layer": LAYERS,
+    "n_head": HEADS,
+}
 XLNET |= {"d_inner": 96, "vocab_size": 100}
 LONGFORMER: dict[str, Any] = {
     "model_type": "longformer",
@@ -59,7 +66,9 @@ LONGT5: dict[str, Any] = {
 
 
 def class_of(config: dict[str, Any]) -> Any:
-    fields = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    fields = {
+        key: value for key, value in config.items() if key not in ("model_type", "architectures")
+    }
     transformers = pytest.importorskip("transformers")  # here, as importing it takes a second
     hf_config = transformers.AutoConfig.for_model(config["model_type"], **fields)
     return getattr(transformers, config["architectures"][0])(hf_config).eval().requires_grad_(False)
@@ -81,13 +90,22 @@ CLASSES = {
     "DeBERTa": V1,
     "DeBERTa with positions for queries alone": {**V1, "pos_att_type": "c2p"},
     "DeBERTa with few positions": {**V1, "max_relative_positions": 8},
-    "DeBERTa without relative positions": {**V1, "relative_attention": False, "position_biased_input": True},
+    "DeBERTa without relative positions": {
+        **V1,
+        "relative_attention": False,
+        "position_biased_input": True,
+    },
     "DeBERTa to classify": {**V1, "architectures": ["DebertaForSequenceClassification"]},
     "DeBERTa to fill masks": {**V1, "architectures": ["DebertaForMaskedLM"]},
     "DeBERTa v2": V2,
     "DeBERTa v2 with keys of positions alone": {**V2, "pos_att_type": "c2p", "type_vocab_size": 2},
     "DeBERTa v2 with a convolution": {**V2, "conv_kernel_size": 3, "norm_rel_ebd": "layer_norm"},
-    "DeBERTa v3": {**V2, "position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"},
+    "DeBERTa v3": {
+        **V2,
+        "position_buckets": 16,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+    },
     "DeBERTa v3 to classify": {
         **V2,
         "position_buckets": 16,
@@ -111,11 +129,14 @@ def test_parameters_and_flops_are_those_of_the_class(name: str) -> None:
 
 
 def test_deberta_v3_projects_its_table_once_for_a_whole_batch() -> None:
-    one, four = (flops(spec_of(CLASSES["DeBERTa v3"]), Workload.prefill(batch, 10)) for batch in (1, 4))
+    one, four = (
+        flops(spec_of(CLASSES["DeBERTa v3"]), Workload.prefill(batch, 10)) for batch in (1, 4)
+    )
     # W_q and W_k of 48 x 48 project 2 * 16 rows in each of 2 layers
     table = LAYERS * 2 * (2 * 16) * 2 * D * D
     assert four.projections - table == 4 * (one.projections - table)
-    # each of 10 queries is scored with 10 keys, and their weights with V; and with 32 rows, as are the keys
+    # each of 10 queries is scored with 10 keys, and their weights with V; and with 32 rows, as are
+    # the keys
     assert one.scores == LAYERS * HEADS * 2 * D_HEAD * (2 * 10 * 10 + 2 * 10 * 32)
 
 
@@ -139,14 +160,16 @@ def test_published_deberta_v3_base_has_its_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    "architecture", ["LongformerModel", "LongformerForMaskedLM", "LongformerForSequenceClassification"]
+    "architecture",
+    ["LongformerModel", "LongformerForMaskedLM", "LongformerForSequenceClassification"],
 )
 def test_longformer_counts_its_window_and_its_global_token(architecture: str) -> None:
     config = {**LONGFORMER, "architectures": [architecture]}
     model, spec = class_of(config), spec_of(config)
     assert params(spec).total == sum(parameter.numel() for parameter in model.parameters())
     batch, length, side = 2, 64, 4
-    # The class multiplies chunks of 2 * side queries and keys, and then side rows of weights with 3 * side values.
+    # The class multiplies chunks of 2 * side queries and keys, and then side rows of weights with 3
+    # * side values.
     blocks = 2 * batch * LAYERS * D * ((length // side - 1) * (2 * side) ** 2 + length * 3 * side)
     spent = flops(spec, Workload.prefill(batch, length))
     # `side` keys on each side and the query itself; the first and the last queries see fewer
@@ -173,8 +196,8 @@ def test_longt5_counts_its_window_and_its_summaries(kind: str) -> None:
     assert params(spec).total == sum(parameter.numel() for parameter in model.parameters())
     batch, source, target, block = 2, 48, 10, 8
     summaries = source // 4 if kind == "transient-global" else 0
-    # The class multiplies blocks of 8 queries with 3 blocks of keys and the summaries, and adds the tokens of each
-    # summary up by a product with a matrix of zeros and ones.
+    # The class multiplies blocks of 8 queries with 3 blocks of keys and the summaries, and adds the
+    # tokens of each summary up by a product with a matrix of zeros and ones.
     blocks = 4 * batch * LAYERS * D * source * (3 * block + summaries)
     sums = 2 * batch * LAYERS * D * source * summaries
     inputs = {"input_ids": tokens(batch, source), "decoder_input_ids": tokens(batch, target)}
@@ -192,7 +215,11 @@ def test_led_has_longformers_encoder_and_barts_decoder(head: str) -> None:
     config |= {f"{side}_layers": LAYERS for side in ("encoder", "decoder")}
     config |= {f"{side}_attention_heads": HEADS for side in ("encoder", "decoder")}
     config |= {f"{side}_ffn_dim": 96 for side in ("encoder", "decoder")}
-    config |= {"attention_window": 8, "max_encoder_position_embeddings": 80, "max_decoder_position_embeddings": 40}
+    config |= {
+        "attention_window": 8,
+        "max_encoder_position_embeddings": 80,
+        "max_decoder_position_embeddings": 40,
+    }
     model, spec = class_of(config), spec_of(config)
     assert params(spec).total == sum(parameter.numel() for parameter in model.parameters())
     batch, source, target, side = 2, 64, 10, 4

@@ -34,15 +34,22 @@ def test_options_of_several_engines_or_of_none_choose_nothing(options: dict[str,
 
 def test_python_chooses_the_engine_as_the_command_line_does() -> None:
     found = attncalc.fit("qwen3-8b", gpu="h100", mem_fraction_static=0.8)
-    assert (found.resolved.engine.name, found.resolved.request.gpu_memory_utilization) == ("sglang", "0.8")
+    assert (found.resolved.engine.name, found.resolved.request.gpu_memory_utilization) == (
+        "sglang",
+        "0.8",
+    )
     named = attncalc.fit("qwen3-8b", gpu="h100", engine="sglang", gpu_memory_utilization=0.8)
     assert found.to_dict() == named.to_dict()
 
 
 def test_the_share_of_another_engine_is_an_error() -> None:
-    with pytest.raises(attncalc.AttncalcError, match="mem_fraction_static has no effect on engine vllm"):
+    with pytest.raises(
+        attncalc.AttncalcError, match="mem_fraction_static has no effect on engine vllm"
+    ):
         attncalc.fit("qwen3-8b", gpu="h100", engine="vllm", mem_fraction_static=0.8)
-    with pytest.raises(attncalc.AttncalcError, match="cannot be combined with gpu_memory_utilization"):
+    with pytest.raises(
+        attncalc.AttncalcError, match="cannot be combined with gpu_memory_utilization"
+    ):
         attncalc.fit("qwen3-8b", gpu="h100", mem_fraction_static=0.8, gpu_memory_utilization=0.8)
 
 
@@ -54,10 +61,16 @@ def test_a_name_of_ollama_is_what_ollama_runs() -> None:
 
 
 OF_OLLAMA = [
-    # by the GPUs' memory, and at most the model's own: PR 1971, 'requested context size too large for model
-    # num_ctx=262144 n_ctx_train=40960'. Tags are Instruct
-    *(("qwen3:30b-a3b-instruct-2507", gpu, {}, context) for gpu, context in (("12GB", "4096"), ("rtx-4090", "32768"))),
-    *(("qwen3:30b-a3b-instruct-2507", gpu, {}, context) for gpu, context in (("2x16GB", "32768"), ("h100", "262144"))),
+    # by the GPUs' memory, and at most the model's own: PR 1971, 'requested context size too large
+    # for model num_ctx=262144 n_ctx_train=40960'. Tags are Instruct
+    *(
+        ("qwen3:30b-a3b-instruct-2507", gpu, {}, context)
+        for gpu, context in (("12GB", "4096"), ("rtx-4090", "32768"))
+    ),
+    *(
+        ("qwen3:30b-a3b-instruct-2507", gpu, {}, context)
+        for gpu, context in (("2x16GB", "32768"), ("h100", "262144"))
+    ),
     ("llama3.1:8b", "24GiB", {"gpus": 2}, "131072"),  # above 47 GiB
     *((model, "h100", {}, own) for model, own in (("qwen3:8b", "40960"), ("llama3:8b", "8192"))),
     ("qwen3:8b", "h100", {"engine": "lmstudio"}, "4096"),
@@ -65,14 +78,20 @@ OF_OLLAMA = [
 
 
 @each(("model", "gpu", "more", "context"), OF_OLLAMA)
-def test_ollamas_context_follows_the_gpus_memory(model: str, gpu: str, more: dict[str, object], context: str) -> None:
+def test_ollamas_context_follows_the_gpus_memory(
+    model: str, gpu: str, more: dict[str, object], context: str
+) -> None:
     assert ollama_options(model, {"gpu": gpu, **more})[0]["context"] == context
 
 
 @pytest.mark.parametrize(
-    "options", [{"engine": "vllm"}, {"tp": 2}, {"weights_dtype": "fp8"}, {"max_num_seqs": 8}], ids=str
+    "options",
+    [{"engine": "vllm"}, {"tp": 2}, {"weights_dtype": "fp8"}, {"max_num_seqs": 8}],
+    ids=str,
 )
-def test_a_name_of_ollama_with_options_that_ollama_lacks_is_only_a_name(options: dict[str, object]) -> None:
+def test_a_name_of_ollama_with_options_that_ollama_lacks_is_only_a_name(
+    options: dict[str, object],
+) -> None:
     assert ollama_options("gemma2:9b", options) == ({}, "")
 
 
@@ -87,14 +106,18 @@ def test_ollama_is_an_engine_with_its_own_weights_and_context(ask: Ask, engine: 
     assert "4,096 tokens of context" in answer.out
     assert "llama.cpp, weights in q4_k_m" in answer.out
     partly = ask("fit", "qwen3-32b", "--gpu", "4060", "--engine", engine)  # 20 of 64 layers
-    assert ("lms load qwen3-32b --context-length 4096 --gpu 0.31\n" in partly.out) == (engine != "ollama")
+    assert ("lms load qwen3-32b --context-length 4096 --gpu 0.31\n" in partly.out) == (
+        engine != "ollama"
+    )
 
 
 DESKTOPS = ["3060", "rtx-4090", "8xrtx-4090", "24GB", "24GiB", "strix-halo"]
 
 
 @each(("model", "gpu"), product(["qwen3-0.6b", "qwen2.5-14b", "llama3.1-70b"], DESKTOPS))
-def test_a_desktops_gpu_has_q4_k_m_in_llamacpp_whatever_the_models_size(ask: Ask, model: str, gpu: str) -> None:
+def test_a_desktops_gpu_has_q4_k_m_in_llamacpp_whatever_the_models_size(
+    ask: Ask, model: str, gpu: str
+) -> None:
     shown = " ".join(ask("fit", model, "--gpu", gpu, "-c", "4096").out.split())
     assert "llama.cpp, weights in q4_k_m" in shown
     assert "--engine llamacpp and --weights-dtype q4_k_m are the defaults on this GPU." in shown
@@ -104,7 +127,10 @@ def test_a_desktops_gpu_has_q4_k_m_in_llamacpp_whatever_the_models_size(ask: Ask
 def test_a_mac_and_a_cpu_have_q4_k_m(ask: Ask, gpu: str) -> None:
     shown = " ".join(ask("fit", "qwen3-0.6b", "--gpu", gpu, "-c", "4096").out.split())
     assert "llama.cpp, weights in q4_k_m" in shown
-    assert f"--weights-dtype q4_k_m is the default on this {'CPU' if gpu == 'cpu' else 'GPU'}." in shown
+    assert (
+        f"--weights-dtype q4_k_m is the default on this {'CPU' if gpu == 'cpu' else 'GPU'}."
+        in shown
+    )
 
 
 @each("gpu", ["h100", "2xh100", "l4", "a10", "48GB", "rtx-pro-6000"])
@@ -173,7 +199,9 @@ def test_every_way_to_ask_has_the_same_engine_and_weights(model: str, gpu: str) 
     fit = read_fit_request(model, {"gpu": gpu, "context": 256})
     of_fit = (fit.engine, fit.weights_dtype)
     assert (of_fit[0] == "vllm") is (not device.runs_files or _lacking(model, device))
-    by_object = read_fit_request(attncalc.load(model), {"gpu": device, "context": 256}, is_compared=True)
+    by_object = read_fit_request(
+        attncalc.load(model), {"gpu": device, "context": 256}, is_compared=True
+    )
     assert (by_object.engine, by_object.weights_dtype) == of_fit
     plan = read_plan([model], {"gpu": gpu, "users": 1, "prompt": 64, "output": 16}).requests[0]
     assert (plan.engine, plan.weights_dtype) == of_fit
@@ -189,10 +217,14 @@ def test_a_row_of_a_sweep_has_the_weights_of_fit(model: str, gpu: str) -> None:
 
 
 def _lacking(model: str, device: attncalc.Gpu) -> bool:
-    """Return whether llama.cpp does not load the model on a card; on a Mac there is nothing else."""
+    """Return whether llama.cpp does not load the model on a card; on a Mac there is nothing
+    else.
+    """
     unread = {"deepseek-v4.1-flash", "glm-5.3-flash", "minimax-m3", "t5-base", "whisper-large-v3"}
     spec = attncalc.load(model)
-    is_lacking = model in unread or model.startswith("transformer-") or spec.weights_dtype in ("fp8", "int4")
+    is_lacking = (
+        model in unread or model.startswith("transformer-") or spec.weights_dtype in ("fp8", "int4")
+    )
     return device.vendor != "Apple" and (is_lacking or spec.experts_dtype == "int4")
 
 
@@ -213,8 +245,9 @@ def test_rows_of_different_engines_say_engine_and_weights(ask: Ask) -> None:
     note = "Engines by default: llama.cpp on rtx-4090; vLLM on l4. --engine sets one for all."
     assert note in " ".join(ask(*plan.split()).out.split())
     sweep = ask("sweep", "qwen3-8b", "--gpu", "rtx-4090,l4", "-c", "8K", "--format", "table").out
-    assert "Engines by default: rtx-4090: llama.cpp, weights q4_k_m; l4: vLLM, weights as released." in " ".join(
-        sweep.split()
+    assert (
+        "Engines by default: rtx-4090: llama.cpp, weights q4_k_m; l4: vLLM, weights as released."
+        in " ".join(sweep.split())
     )
 
 
@@ -235,7 +268,9 @@ def test_the_weights_of_a_command_are_those_in_its_files_name(ask: Ask, name: st
         (("m2", "--ram", "16GB"), "M2 16GB"),
     ],
 )
-def test_a_mac_is_named_by_chip_and_memory_and_has_no_further_one(ask: Ask, gpu: tuple[str, ...], title: str) -> None:
+def test_a_mac_is_named_by_chip_and_memory_and_has_no_further_one(
+    ask: Ask, gpu: tuple[str, ...], title: str
+) -> None:
     answer = ask("fit", "llama3.1-70b", "--gpu", *gpu)
     assert title in answer.out
     assert "--gpus" not in answer.out
@@ -254,7 +289,9 @@ TOWER = 2 * 419_816_304
 def test_ollama_and_lm_studio_load_the_tower_of_a_model_for_images(options: dict[str, Any]) -> None:
     loaded: Any = attncalc.fit(**{"model": "gemma3-4b", "gpu": "rtx-3060-12gb", **options})
     assert loaded.resolved.args.mmproj.weights == TOWER
-    alone: Any = attncalc.fit("gemma3-4b", gpu="rtx-3060-12gb", engine="llamacpp", weights_dtype="q4_k_m", context=4096)
+    alone: Any = attncalc.fit(
+        "gemma3-4b", gpu="rtx-3060-12gb", engine="llamacpp", weights_dtype="q4_k_m", context=4096
+    )
     assert alone.kv_memory - loaded.kv_memory == TOWER
     in_vllm: Any = attncalc.fit("gemma3-4b", gpu="h100")
     assert in_vllm.weights_vision_tower == TOWER
@@ -286,11 +323,15 @@ def test_a_given_memory_of_the_host_has_what_the_gpu_has_no_room_for(ask: Ask, w
     own = "" if "-c" in words else "-c 40960"
     answer = ask("fit", *f"--gpu 3060 --ram 32 {own} {words}".split())
     assert answer.code == 0
-    assert answer.out.startswith("RUNS PARTLY ON THE CPU: 29 of 40 layers on the GPU, 4.84 GiB of 32.00 GiB")
+    assert answer.out.startswith(
+        "RUNS PARTLY ON THE CPU: 29 of 40 layers on the GPU, 4.84 GiB of 32.00 GiB"
+    )
 
 
 def test_a_host_that_is_too_small_has_no_part_of_the_model(ask: Ask) -> None:
-    assert ask("fit", "qwen3-14b:q4_k_m", "--gpu", "3060", "--ram", "4", "-c", "40960").out.startswith("DOES NOT FIT")
+    assert ask(
+        "fit", "qwen3-14b:q4_k_m", "--gpu", "3060", "--ram", "4", "-c", "40960"
+    ).out.startswith("DOES NOT FIT")
 
 
 def test_the_command_of_a_list_names_an_engine_that_is_not_the_gpus_own(ask: Ask) -> None:

@@ -1,4 +1,6 @@
-"""Figures that engines printed, compared with those computed from a model file and flags: tests/data/engine-logs."""
+"""Figures that engines printed, compared with those computed from a model file and flags:
+tests/data/engine-logs.
+"""
 
 import json
 import re
@@ -21,7 +23,9 @@ GIB = 2**30
 
 
 def rounded(text: str) -> tuple[Decimal, Decimal]:
-    """Return the range of numbers that a log prints as `text`: half of its last digit to both sides."""
+    """Return the range of numbers that a log prints as `text`: half of its last digit to both
+    sides.
+    """
     half = Decimal(1).scaleb(Decimal(text).as_tuple().exponent) / 2  # type: ignore[arg-type]
     return Decimal(text) - half, Decimal(text) + half
 
@@ -43,7 +47,11 @@ def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
     model = model.shard(flags.pop("tp", 1))
     context = flags.pop("context", model.max_context)
     plain = dtype(flags.pop("dtype", "bf16"))
-    given: dict[str, Any] = {"kv_dtype": dtype(flags.pop("kv-dtype", "bf16")), "dtype": plain, "tp": model.tp}
+    given: dict[str, Any] = {
+        "kv_dtype": dtype(flags.pop("kv-dtype", "bf16")),
+        "dtype": plain,
+        "tp": model.tp,
+    }
     for name in ("kv-dtype-k", "kv-dtype-v", "mamba-ssm-cache-dtype"):
         if name in flags:
             given[name.replace("-", "_")] = dtype(flags.pop(name))
@@ -66,7 +74,11 @@ def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
 
 
 def vllm_entries() -> list[Any]:
-    return [pytest.param(e, id=e["id"]) for e in LOGS if e["engine"] == "vllm" and e["verdict"] == "match"]
+    return [
+        pytest.param(e, id=e["id"])
+        for e in LOGS
+        if e["engine"] == "vllm" and e["verdict"] == "match"
+    ]
 
 
 @each("entry", vllm_entries())
@@ -75,14 +87,18 @@ def test_vllm_layout_matches_the_log(entry: dict[str, Any]) -> None:
     logged = entry["logged"]
     cache_layout, context = layout_of(entry)
     block_bytes = next(
-        int(float(d.quantity)) for d in cache_layout.pool(GIB, context).details if d.name == "kv_bytes_per_block"
+        int(float(d.quantity))
+        for d in cache_layout.pool(GIB, context).details
+        if d.name == "kv_bytes_per_block"
     )
     if "available_gib" in logged:
         least, most = (int(x * GIB) for x in rounded(logged["available_gib"]))
     elif "available_bytes" in logged:
         least = most = logged["available_bytes"]
     else:  # no memory in the excerpt: take that of the logged or assumed number of blocks
-        blocks = logged.get("kv_blocks") or entry.get("assumed", {}).get("num-gpu-blocks-override") or 0
+        blocks = (
+            logged.get("kv_blocks") or entry.get("assumed", {}).get("num-gpu-blocks-override") or 0
+        )
         least = most = blocks * block_bytes
         # the blocks would be compared with themselves
         logged = {name: value for name, value in logged.items() if name != "kv_blocks"}
@@ -118,7 +134,8 @@ def assert_in_range(logged: dict[str, Any], low: Pool, high: Pool) -> None:
 
 def sglang_entries() -> list[Any]:
     skip_fp4 = pytest.mark.skip(
-        "fp4 with two pools is not supported: 0.5.23 counts whole bytes for elements that it stores in half a byte"
+        "fp4 with two pools is not supported: 0.5.23 counts whole bytes for elements that it "
+        "stores in half a byte"
     )
     return [
         pytest.param(e, id=e["id"], marks=[skip_fp4] if e["flags"].get("kv-dtype") == "fp4" else [])
@@ -129,11 +146,15 @@ def sglang_entries() -> list[Any]:
 
 @pytest.mark.parametrize("entry", sglang_entries())
 def test_sglang_layout_matches_the_log(entry: dict[str, Any]) -> None:
-    """The log has no memory: with the least memory that holds the logged tokens, or slots, all sizes are as printed."""
+    """The log has no memory: with the least memory that holds the logged tokens, or slots, all
+    sizes are as printed.
+    """
     logged, flags = entry["logged"], entry["flags"]
     cache_layout, context = layout_of(entry)
     names = {"mamba-slots": "state_slots", "layers": "swa_tokens"}
-    figure = next((names[flag] for flag in names if flag in flags and flags[flag] != "full"), "kv_tokens")
+    figure = next(
+        (names[flag] for flag in names if flag in flags and flags[flag] != "full"), "kv_tokens"
+    )
     printed = flags.get("mamba-slots") or logged["kv_tokens"]
 
     def logged_figure(memory: int) -> int:
@@ -153,19 +174,30 @@ def test_sglang_layout_matches_the_log(entry: dict[str, Any]) -> None:
     lines = cache_layout.pool(high, context).log_lines
     starts = f"{pool_label} Cache is allocated" if "k_gib" in logged else "Mamba Cache is allocated"
     line = next(line for line in lines if line.startswith(starts))
-    labels = {"k_gib": "K size|KV size", "v_gib": "V size", "ssm_gib": "ssm_state size", "conv_gib": "conv_state size"}
+    labels = {
+        "k_gib": "K size|KV size",
+        "v_gib": "V size",
+        "ssm_gib": "ssm_state size",
+        "conv_gib": "conv_state size",
+    }
     for key, label in labels.items():
         if key in logged:
             assert re.findall(rf"(?:{label}): ([\d.]+) ?GB", line) == [logged[key]]
 
 
 def llamacpp_entries() -> list[Any]:
-    return [pytest.param(e, id=e["id"]) for e in LOGS if e["engine"] == "llamacpp" and e["verdict"] == "match"]
+    return [
+        pytest.param(e, id=e["id"])
+        for e in LOGS
+        if e["engine"] == "llamacpp" and e["verdict"] == "match"
+    ]
 
 
 @each("entry", llamacpp_entries())
 def test_llamacpp_layout_matches_the_log(entry: dict[str, Any]) -> None:
-    """The buffer is as large as printed, to the hundredth of a MiB. n_ctx is that of all slots together."""
+    """The buffer is as large as printed, to the hundredth of a MiB. n_ctx is that of all slots
+    together.
+    """
     cache_layout, n_ctx = layout_of(entry)
     slots = {**entry.get("assumed", {}), **entry["flags"]}.get("sequences", 1)
     sizes, buffer = {}, "global"

@@ -20,17 +20,43 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("toy")
 def test_an_engine_is_one_file_and_one_line(ask: Ask) -> None:
-    # half of 80 GiB less 15.3 GiB of weights; Qwen3-8B has 36 layers * 2 * 8 heads * 128 * 2 B = 147,456 B per token
-    answer = ask("fit", "qwen3-8b", "--gpu", "80GiB", "--reserve", "0", "--engine", "toy", "-c", "4096", "--json")
+    # half of 80 GiB less 15.3 GiB of weights; Qwen3-8B has 36 layers * 2 * 8 heads * 128 * 2 B =
+    # 147,456 B per token
+    answer = ask(
+        "fit",
+        "qwen3-8b",
+        "--gpu",
+        "80GiB",
+        "--reserve",
+        "0",
+        "--engine",
+        "toy",
+        "-c",
+        "4096",
+        "--json",
+    )
     figures = results(answer)
     left = 40 * 2**30 - figures["weights"]
     assert figures["kv_memory"] == left
     assert figures["kv_tokens"] == left // 147_456
     assert answer.document["launch_command"] is None
 
-    every = ask("fit", "qwen3-8b", "--gpu", "80GB", "--engine", "all", "-c", "4096", "--json").document
+    every = ask(
+        "fit", "qwen3-8b", "--gpu", "80GB", "--engine", "all", "-c", "4096", "--json"
+    ).document
     assert [layer["name"] for layer in every["layers"]][-1] == "toy"
-    rows = ask("sweep", "qwen3-8b", "--gpu", "80GB", "--engine", "toy,ideal", "-c", "4096", "--columns", "kv_tokens")
+    rows = ask(
+        "sweep",
+        "qwen3-8b",
+        "--gpu",
+        "80GB",
+        "--engine",
+        "toy,ideal",
+        "-c",
+        "4096",
+        "--columns",
+        "kv_tokens",
+    )
     assert [row["engine"] for row in csv.DictReader(rows.out.splitlines())] == ["toy", "ideal"]
     assert fit("qwen3-8b", gpu="80GB", engine="toy", context=4096).resolved.engine.title == "Toy"
 
@@ -51,7 +77,9 @@ QUESTIONS = [
 
 @each("question", QUESTIONS)
 def test_the_row_of_an_engine_is_the_answer_of_that_engine(ask: Ask, question: str) -> None:
-    """SGLang's --dp 2 is two whole copies of Mixtral, and the row of --engine all is of the same two."""
+    """SGLang's --dp 2 is two whole copies of Mixtral, and the row of --engine all is of the same
+    two.
+    """
     every = ask("fit", *question.split(), "--engine", "all", "--json").document
     for row in every["layers"]:
         answer = ask("fit", *question.split(), "--engine", row["name"], "--json")
@@ -73,7 +101,10 @@ def test_the_row_of_an_engine_is_the_answer_of_that_engine(ask: Ask, question: s
     ("options", "message"),
     [
         (("--max-num-seqs", "4"), "--max-num-seqs has no effect on engine toy"),
-        (("--block-size", "4", "--swa-full"), "--block-size, --swa-full have no effect on engine toy"),
+        (
+            ("--block-size", "4", "--swa-full"),
+            "--block-size, --swa-full have no effect on engine toy",
+        ),
         (("--no-prefix-caching",), "--prefix-caching has no effect on engine toy"),
         (("--pp", "2"), "--pp has no effect on engine toy"),
         (("--dcp", "2"), "--dcp has no effect on engine toy"),
@@ -83,13 +114,17 @@ def test_the_row_of_an_engine_is_the_answer_of_that_engine(ask: Ask, question: s
     ],
     ids=" ".join,
 )
-def test_options_that_an_engine_does_not_declare_are_errors(ask: Ask, options: tuple[str, ...], message: str) -> None:
+def test_options_that_an_engine_does_not_declare_are_errors(
+    ask: Ask, options: tuple[str, ...], message: str
+) -> None:
     error = ask("fit", "qwen3-8b", "--gpu", "2xh100", "--engine", "toy", *options).error
     assert error.startswith(f"error: {message}\n  tip: ")
 
 
 def test_an_engine_has_the_options_that_it_declares() -> None:
-    """An option that has its default has no effect, and is no error: a sweep over engines can give it."""
+    """An option that has its default has no effect, and is no error: a sweep over engines can give
+    it.
+    """
     sglang = find_engine("sglang")
     sglang.check_options({"block_size": 4, "max_running_requests": 8, "prefix_caching": False})
     sglang.check_options({"max_num_seqs": None, "speculative_tokens": 0})

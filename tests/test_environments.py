@@ -1,4 +1,6 @@
-"""The same answer in every environment: locales, encodings, folders that are missing or read-only, Python's options."""
+"""The same answer in every environment: locales, encodings, folders that are missing or read-only,
+Python's options.
+"""
 
 import errno
 import json
@@ -15,8 +17,11 @@ from attncalc.report import write
 
 MODEL = REPOSITORY / "docs/examples/qwen3-next-80b-a3b"
 COMMAND = ("kv", str(MODEL), "--json")
-START = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from attncalc.__main__ import main; main()"
-"""What `python -m attncalc` does, also where Python ignores PYTHONPATH."""
+# What `python -m attncalc` does, also where Python ignores PYTHONPATH.
+START = (
+    f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from attncalc.__main__ import main; "
+    "main()"
+)
 NO_HOME: dict[str, str | None] = dict.fromkeys(("HOME", "USERPROFILE", "HF_HOME"))
 
 
@@ -39,7 +44,9 @@ def run(
     changed = {**os.environ, **(env or {})}
     environment = {name: value for name, value in changed.items() if value is not None}
     arguments = [sys.executable, *python, "-c", before + START, *command]
-    return subprocess.run(arguments, cwd=cwd, env=environment, capture_output=True, timeout=60, check=False)
+    return subprocess.run(
+        arguments, cwd=cwd, env=environment, capture_output=True, timeout=60, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +79,9 @@ def test_the_environment_changes_no_answer(usual: bytes, env: dict[str, str | No
 
 
 @pytest.mark.parametrize(
-    "options", [("-I",), ("-O",), ("-OO",), ("-W", "error", "-X", "dev"), ("-s", "-B")], ids=" ".join
+    "options",
+    [("-I",), ("-O",), ("-OO",), ("-W", "error", "-X", "dev"), ("-s", "-B")],
+    ids=" ".join,
 )
 def test_an_option_of_python_changes_no_answer(usual: bytes, options: tuple[str, ...]) -> None:
     done = run(*COMMAND, python=options)
@@ -82,7 +91,13 @@ def test_an_option_of_python_changes_no_answer(usual: bytes, options: tuple[str,
 @pytest.mark.parametrize("form", ["json", "csv", "markdown", "table"])
 def test_lines_end_with_a_line_feed_where_the_system_would_write_two_characters(form: str) -> None:
     """Python writes \\r\\n on Windows; a file must have the same bytes everywhere."""
-    windows = run("kv", "gpt2", "--format", form, before="import sys; sys.stdout.reconfigure(newline='\\r\\n'); ")
+    windows = run(
+        "kv",
+        "gpt2",
+        "--format",
+        form,
+        before="import sys; sys.stdout.reconfigure(newline='\\r\\n'); ",
+    )
     assert windows.returncode == 0
     assert windows.stdout == run("kv", "gpt2", "--format", form).stdout
     assert b"\r" not in windows.stdout
@@ -137,7 +152,9 @@ def test_a_folder_without_write_permission_is_an_error_only_for_a_new_file(
 def test_a_preset_that_is_not_there_is_an_error_without_a_home() -> None:
     done = run("kv", "org/none", env={**NO_HOME, "HF_HUB_OFFLINE": "1"})
     assert done.returncode == 2
-    assert done.stderr.startswith(b"error: org/none: not in the local cache, and HF_HUB_OFFLINE is set\n  tip: ")
+    assert done.stderr.startswith(
+        b"error: org/none: not in the local cache, and HF_HUB_OFFLINE is set\n  tip: "
+    )
 
 
 def test_the_name_of_a_folder_ends_at_a_backslash_too(ask: Ask) -> None:
@@ -145,4 +162,7 @@ def test_the_name_of_a_folder_ends_at_a_backslash_too(ask: Ask) -> None:
     config = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))
     for file in ("/models/llama-awq/config.json", "C:\\models\\llama-awq\\config.json"):
         assert "awq" in convert_config(config, file, title="").data["unread_quantization"].lower()
-    assert "unread_quantization" not in convert_config(config, "C:\\models-awq\\llama\\config.json", title="").data
+    assert (
+        "unread_quantization"
+        not in convert_config(config, "C:\\models-awq\\llama\\config.json", title="").data
+    )

@@ -24,7 +24,15 @@ from attncalc.errors import did_you_mean
     ],
 )
 def test_a_wrong_word_is_the_begin_of_a_name_or_has_its_number(word: str, meant: str) -> None:
-    known = ["flash", "flash_attn2", "flash_attn3", "flops_mlp", "flops_total", "peak_flash", "peak_math"]
+    known = [
+        "flash",
+        "flash_attn2",
+        "flash_attn3",
+        "flops_mlp",
+        "flops_total",
+        "peak_flash",
+        "peak_math",
+    ]
     assert did_you_mean(word, known) == f"did you mean '{meant}'? "
 
 
@@ -41,12 +49,16 @@ def test_a_wrong_word_is_the_begin_of_a_name_or_has_its_number(word: str, meant:
         (BadValueError, lambda: attncalc.fit("gpt2", gpu="h100", engine="x")),
     ],
 )
-def test_an_error_is_of_the_class_of_its_cause(kind: type[AttncalcError], call: Callable[[], Any]) -> None:
+def test_an_error_is_of_the_class_of_its_cause(
+    kind: type[AttncalcError], call: Callable[[], Any]
+) -> None:
     error = refusal(call)
     assert type(error).__mro__[:2] in ((kind, AttncalcError), (type(error), kind))
 
 
-def test_a_hub_that_cannot_be_reached_is_a_network_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hub_that_cannot_be_reached_is_a_network_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)

@@ -23,13 +23,16 @@ from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import GIB
 
 DEEPSEEK, MIXTRAL, LLAMA = load("deepseek-v3"), load("mixtral-8x7b"), load("llama3-8b")
+# Parameters of one expert of DeepSeek-V3: 58 layers have 256 of them, one shared expert and a
+# router.
 EXPERT = 3 * 7168 * 2048
-"""Parameters of one expert of DeepSeek-V3: 58 layers have 256 of them, one shared expert and a router."""
 
 
 def on_device(model: ModelSpec, tp: int = 1, dp: int = 1, *, expert_parallel: bool = True) -> int:
     """Return the parameters on one device."""
-    return int(params(divide_experts(model, tp, dp, expert_parallel=expert_parallel).shard(tp)).total)
+    return int(
+        params(divide_experts(model, tp, dp, expert_parallel=expert_parallel).shard(tp)).total
+    )
 
 
 def request(model: ModelSpec, gpus: int = 8, **options: Any) -> FitRequest:
@@ -48,7 +51,9 @@ def with_mlp(model: ModelSpec, **changes: Any) -> ModelSpec:
 
 
 def test_each_rank_has_attention_and_its_part_of_the_experts() -> None:
-    """vLLM's example: DeepSeek-V3 with --data-parallel-size 8 --enable-expert-parallel: 256 / 8 = 32 experts a rank."""
+    """vLLM's example: DeepSeek-V3 with --data-parallel-size 8 --enable-expert-parallel: 256 / 8 =
+    32 experts a rank.
+    """
     whole = int(params(DEEPSEEK).total)
     assert on_device(DEEPSEEK, dp=8) == whole - 58 * (256 - 32) * EXPERT
 
@@ -66,7 +71,9 @@ def test_a_rank_computes_as_many_pairs_of_token_and_expert_as_without_others() -
 
 
 def test_experts_that_do_not_divide_are_rounded_up() -> None:
-    """determine_expert_map gives the first ranks one expert more: 8 experts on 3 ranks are 3, 3 and 2."""
+    """determine_expert_map gives the first ranks one expert more: 8 experts on 3 ranks are 3, 3 and
+    2.
+    """
     expert = 3 * 4096 * 14336
     assert on_device(MIXTRAL, dp=3) == int(params(MIXTRAL).total) - 32 * (8 - 3) * expert
 
@@ -85,7 +92,9 @@ def test_whole_experts_take_as_much_as_parts_of_all(model: ModelSpec, tp: int) -
 
 
 def test_tensor_parallel_ranks_replicate_shared_experts_between_data_parallel_ranks() -> None:
-    """use_sequence_parallel_moe: with tp 2 and dp 4 the shared expert of 58 layers is whole on each device."""
+    """use_sequence_parallel_moe: with tp 2 and dp 4 the shared expert of 58 layers is whole on each
+    device.
+    """
     apart = on_device(DEEPSEEK, 2, 4) - on_device(DEEPSEEK, 2, 4, expert_parallel=False)
     assert apart == 58 * EXPERT // 2
 
@@ -93,8 +102,11 @@ def test_tensor_parallel_ranks_replicate_shared_experts_between_data_parallel_ra
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.booleans())
 def test_more_ranks_never_hold_more(tp: int, dp: int, expert_parallel: bool) -> None:
     at_dp = on_device(DEEPSEEK, tp, dp, expert_parallel=expert_parallel)
-    assert at_dp >= on_device(DEEPSEEK, tp, 2 * dp, expert_parallel=expert_parallel) - (58 * EXPERT if dp == 1 else 0)
-    assert at_dp * tp * dp >= int(params(DEEPSEEK).total) * 99 // 100  # all devices together have the model
+    assert at_dp >= on_device(DEEPSEEK, tp, 2 * dp, expert_parallel=expert_parallel) - (
+        58 * EXPERT if dp == 1 else 0
+    )
+    # all devices together have the model
+    assert at_dp * tp * dp >= int(params(DEEPSEEK).total) * 99 // 100
 
 
 def test_files_are_divided_as_the_parameters_are() -> None:
@@ -103,9 +115,12 @@ def test_files_are_divided_as_the_parameters_are() -> None:
         MIXTRAL, stored=CheckpointWeights(1, 1, (StoredDtype("BF16", count, 2 * count),), 2 * count)
     )
     for dp, tp in ((8, 1), (4, 2), (2, 1)):
-        budget = fit(request(stored, gpus=dp * tp, tp=tp, dp=dp, enable_expert_parallel=True)).budget
+        budget = fit(
+            request(stored, gpus=dp * tp, tp=tp, dp=dp, enable_expert_parallel=True)
+        ).budget
         assert budget.weights is not None
-        extra = sum(int(part.size) for part in budget.weights.extra)  # rope tables, which files do not have
+        # rope tables, which files do not have
+        extra = sum(int(part.size) for part in budget.weights.extra)
         assert 0 <= int(budget.weights.total) - extra - 2 * on_device(MIXTRAL, tp, dp) <= 2
 
 
@@ -150,7 +165,12 @@ def test_the_screen_adds_the_ranks_up(ask: Ask) -> None:
     text = " ".join(ranks.out.split())
     assert "at most 32 of 256 experts" in text
     document = ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel", "--json").document
-    assert (document["dp"], document["tp"], document["expert_parallel"], document["replicas"]) == (8, 1, True, 8)
+    assert (document["dp"], document["tp"], document["expert_parallel"], document["replicas"]) == (
+        8,
+        1,
+        True,
+        8,
+    )
     in_all = document["totals"]["max_batch"]  # as the table says, and not 8 x 9.94
     assert in_all == 8 * 9
     assert f"All ranks together hold {in_all} concurrent requests" in text
@@ -160,10 +180,17 @@ def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
     text = " ".join(ask(*FIT, *FEW, "--full").out.split())
     ranks = results(ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel", "--json"))
     assert "Copies of the latents on the other 7 GPUs" in text
-    assert f"would give {8 * ranks['max_batch']} concurrent requests on all GPUs instead of 21." in text
+    assert (
+        f"would give {8 * ranks['max_batch']} concurrent requests on all GPUs instead of 21."
+        in text
+    )
     # it is on the default screen, since it may change a decision
-    assert "DP attention (--tp 1 --dp 8 --enable-expert-parallel) would give" in " ".join(ask(*FIT, *FEW).out.split())
-    assert "DP attention (--tp 8 --attn-dp 8) would give" in " ".join(ask(*FIT, "--engine", "sglang").out.split())
+    assert "DP attention (--tp 1 --dp 8 --enable-expert-parallel) would give" in " ".join(
+        ask(*FIT, *FEW).out.split()
+    )
+    assert "DP attention (--tp 8 --attn-dp 8) would give" in " ".join(
+        ask(*FIT, "--engine", "sglang").out.split()
+    )
     assert "would give" not in ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel").out
 
 
@@ -171,7 +198,9 @@ def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
 def test_a_latent_model_says_what_dcp_would_give(ask: Ask, engine: str) -> None:
     asked = (*FIT, "--engine", engine)
     divided = results(ask(*asked, "--dcp", "8", "--json"))
-    assert f"--dcp 8 would give {divided['max_batch']} concurrent requests." in " ".join(ask(*asked).out.split())
+    assert f"--dcp 8 would give {divided['max_batch']} concurrent requests." in " ".join(
+        ask(*asked).out.split()
+    )
     with_dcp = " ".join(ask(*asked, "--dcp", "8", "--full").out.split())
     assert "would give" not in with_dcp
     assert "Copies of the latents" not in with_dcp
@@ -181,13 +210,17 @@ def test_a_latent_model_says_what_dcp_would_give(ask: Ask, engine: str) -> None:
 
 
 def test_half_of_the_gpus_that_divide_the_tokens_leave_half_as_many_copies(ask: Ask) -> None:
-    assert "Copies of the latents on the other 4 GPUs" in " ".join(ask(*FIT, "--dcp", "4", "--full").out.split())
+    assert "Copies of the latents on the other 4 GPUs" in " ".join(
+        ask(*FIT, "--dcp", "4", "--full").out.split()
+    )
 
 
 # DP attention of SGLang
 
 
-def on_sglang_device(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool = False) -> int:
+def on_sglang_device(
+    model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool = False
+) -> int:
     """Return the parameters on one device."""
     divided = divide_for_attention(model, tp, ranks, expert_parallel=expert_parallel)
     return int(params(divided.shard(tp // ranks)).total)
@@ -195,7 +228,9 @@ def on_sglang_device(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: 
 
 @pytest.mark.parametrize("expert_parallel", [False, True])
 def test_ranks_of_attention_divide_mlps_and_the_head(*, expert_parallel: bool) -> None:
-    """With 8 ranks on 8 GPUs each has attention, the embedding, norms and routers; all else is an eighth."""
+    """With 8 ranks on 8 GPUs each has attention, the embedding, norms and routers; all else is an
+    eighth.
+    """
     dense, shared_and_routed, head = 3 * 3 * 7168 * 18432, 58 * 257 * EXPERT, 129280 * 7168
     whole = int(params(DEEPSEEK).total)
     here = on_sglang_device(DEEPSEEK, 8, 8, expert_parallel=expert_parallel)
@@ -203,10 +238,12 @@ def test_ranks_of_attention_divide_mlps_and_the_head(*, expert_parallel: bool) -
 
 
 def test_weights_with_dp_attention_are_as_logged() -> None:
-    """sgl-project/sglang#6017: 105.59 GB of DeepSeek-V3 on 8 H200 with DeepEP, which replicates more.
+    """sgl-project/sglang#6017: 105.59 GB of DeepSeek-V3 on 8 H200 with DeepEP, which replicates
+    more.
 
-    DeepEP has the shared expert on each device, its command 32 redundant experts (4 per device), --moe-dense-tp-size 1
-    (the 3 dense layers on each device) and --enable-dp-lm-head. fp8 has 4 bytes of scale per block of 128 x 128.
+    DeepEP has the shared expert on each device, its command 32 redundant experts (4 per device),
+    --moe-dense-tp-size 1 (the 3 dense layers on each device) and --enable-dp-lm-head. fp8 has 4
+    bytes of scale per block of 128 x 128.
     """
     budget = memory_budget(resolve(request(DEEPSEEK, engine="sglang", attn_dp=8)))
     assert budget.weights
@@ -218,7 +255,9 @@ def test_weights_with_dp_attention_are_as_logged() -> None:
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8, 16]), st.booleans())
-def test_more_ranks_of_attention_take_more_on_each_device(ranks: int, tp: int, expert_parallel: bool) -> None:
+def test_more_ranks_of_attention_take_more_on_each_device(
+    ranks: int, tp: int, expert_parallel: bool
+) -> None:
     if tp % ranks or ranks == tp == 1:
         return
     here = on_sglang_device(DEEPSEEK, tp, ranks, expert_parallel=expert_parallel)
@@ -233,21 +272,37 @@ def test_each_rank_of_attention_has_a_cache_of_its_own(ask: Ask) -> None:
     by_name = {result["name"]: result["value"] for result in document["results"]}
     assert document["totals"]["kv_tokens"] == 4 * by_name["kv_tokens"]
     assert document == ask(*command, "--dp", "4", "--tp", "8", "--enable-dp-attention").document
-    # 2 GPUs of a rank store copies of its latent: a token takes as much as without tensor parallelism
+    # 2 GPUs of a rank store copies of its latent: a token takes as much as without tensor
+    # parallelism
     assert by_name["kv_bytes_per_sequence"] == 163840 * 61 * 576 * 2
 
 
 def test_dp_without_dp_attention_runs_replicas_with_sglang(ask: Ask) -> None:
     """--dp-size: "The number of data-parallel replicas of the model"."""
-    document = ask("fit", "mixtral-8x7b", "--gpu", "h200", "--engine", "sglang", "--dp", "2", "--json").document
+    document = ask(
+        "fit", "mixtral-8x7b", "--gpu", "h200", "--engine", "sglang", "--dp", "2", "--json"
+    ).document
     assert (document["replicas"], document["gpus"]) == (2, 2)
-    weights = next(result["value"] for result in document["results"] if result["name"] == "weights_model")
+    weights = next(
+        result["value"] for result in document["results"] if result["name"] == "weights_model"
+    )
     assert weights == 2 * int(params(MIXTRAL).total)
 
 
 def test_replicas_that_do_not_fit_may_fit_as_ranks_of_attention(ask: Ask) -> None:
     """One H200 cannot hold DeepSeek-V3, but 8 can with --dp 8 --tp 8 --enable-dp-attention."""
-    command = ("fit", "deepseek-v3", "--gpu", "h200", "--engine", "sglang", "--dp", "8", "-c", "64K")
+    command = (
+        "fit",
+        "deepseek-v3",
+        "--gpu",
+        "h200",
+        "--engine",
+        "sglang",
+        "--dp",
+        "8",
+        "-c",
+        "64K",
+    )
     flags = [change["flag"] for change in ask(*command, "--json").document["suggestions"]]
     assert flags[0] == "--tp 8 --enable-dp-attention"
     assert ask(*command, *flags[0].split()).code == 0
@@ -261,9 +316,13 @@ def test_replicas_that_do_not_fit_may_fit_as_ranks_of_attention(ask: Ask) -> Non
     ],
 )
 def test_the_command_has_the_versions_own_options(version: str, flags: list[str]) -> None:
-    """server_args.py: --attn-dp-size; before it, --dp-size and --enable-dp-attention, deprecated since."""
+    """server_args.py: --attn-dp-size; before it, --dp-size and --enable-dp-attention, deprecated
+    since.
+    """
     args = {"engine_version": version}
-    asked = request(DEEPSEEK, engine="sglang", attn_dp=4, enable_expert_parallel=True, engine_args=args)
+    asked = request(
+        DEEPSEEK, engine="sglang", attn_dp=4, enable_expert_parallel=True, engine_args=args
+    )
     command = (launch_command(resolve(asked)) or "").split()
     assert command[-len(flags) :] == flags
 
@@ -279,7 +338,8 @@ def test_the_command_has_the_versions_own_options(version: str, flags: list[str]
     ],
 )
 def test_dp_attention_leaves_more_outside_the_share(version: str, share: float) -> None:
-    device = dataclasses.replace(gpu("h200"), memory=(143769 - 500) * 2**20)  # nvidia-smi shows 500 MiB more
+    # nvidia-smi shows 500 MiB more
+    device = dataclasses.replace(gpu("h200"), memory=(143769 - 500) * 2**20)
     asked = dataclasses.replace(request(DEEPSEEK, engine="sglang", attn_dp=8), gpu=device)
     resolved = resolve(asked.with_engine_args(engine_version=version))
     assert resolved.share
@@ -294,21 +354,53 @@ def test_ranks_of_attention_divide_the_running_requests() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("llama3-8b", ["--enable-expert-parallel"], "--enable-expert-parallel needs a mixture of experts"),
-        ("mixtral-8x7b", ["--gpus", "16", "--dp", "16", "--enable-expert-parallel"], "16 devices are more than the 8"),
+        (
+            "llama3-8b",
+            ["--enable-expert-parallel"],
+            "--enable-expert-parallel needs a mixture of experts",
+        ),
+        (
+            "mixtral-8x7b",
+            ["--gpus", "16", "--dp", "16", "--enable-expert-parallel"],
+            "16 devices are more than the 8",
+        ),
         ("mixtral-8x7b", ["--dp", "3"], "does not divide the width of an expert, 14336"),
         ("mixtral-8x7b", ["--dp", "2", "--gpus", "3"], "--gpus 3 is not a multiple of --dp 2"),
-        ("mixtral-8x7b", ["--dp", "2", "--tp", "2", "--gpus", "2"], "--tp 2 with --pp 1 and --dp 2 needs 4 GPUs"),
-        ("mixtral-8x7b", ["--dp", "2", "--engine", "llamacpp"], "--dp has no effect on engine llamacpp"),
-        ("mixtral-8x7b", ["--attn-dp", "2", "--engine", "vllm"], "--attn-dp has no effect on engine vllm"),
+        (
+            "mixtral-8x7b",
+            ["--dp", "2", "--tp", "2", "--gpus", "2"],
+            "--tp 2 with --pp 1 and --dp 2 needs 4 GPUs",
+        ),
+        (
+            "mixtral-8x7b",
+            ["--dp", "2", "--engine", "llamacpp"],
+            "--dp has no effect on engine llamacpp",
+        ),
+        (
+            "mixtral-8x7b",
+            ["--attn-dp", "2", "--engine", "vllm"],
+            "--attn-dp has no effect on engine vllm",
+        ),
         (
             "mixtral-8x7b",
             ["--enable-dp-attention", "--dp", "2", "--engine", "vllm"],
             "--enable-dp-attention has no effect on engine vllm",
         ),
-        ("mixtral-8x7b", ["--enable-dp-attention", "--engine", "sglang"], "--enable-dp-attention needs --dp"),
-        ("mixtral-8x7b", ["--attn-dp", "2", "--engine", "sglang"], "--attn-dp 2 does not divide --tp 1"),
-        ("mixtral-8x7b", ["--attn-dp", "2", "--dp", "2", "--engine", "sglang"], "--attn-dp cannot be combined with"),
+        (
+            "mixtral-8x7b",
+            ["--enable-dp-attention", "--engine", "sglang"],
+            "--enable-dp-attention needs --dp",
+        ),
+        (
+            "mixtral-8x7b",
+            ["--attn-dp", "2", "--engine", "sglang"],
+            "--attn-dp 2 does not divide --tp 1",
+        ),
+        (
+            "mixtral-8x7b",
+            ["--attn-dp", "2", "--dp", "2", "--engine", "sglang"],
+            "--attn-dp cannot be combined with",
+        ),
         (
             "mixtral-8x7b",
             ["--tp", "3", "--engine", "sglang", "--enable-expert-parallel"],
@@ -317,5 +409,7 @@ def test_ranks_of_attention_divide_the_running_requests() -> None:
         ("mixtral-8x7b", ["--dp", "0"], "--dp: '0' is not a whole number"),
     ],
 )
-def test_an_impossible_division_is_an_error(ask: Ask, model: str, options: list[str], message: str) -> None:
+def test_an_impossible_division_is_an_error(
+    ask: Ask, model: str, options: list[str], message: str
+) -> None:
     assert message in ask("fit", model, "--gpu", "h200", *options).error

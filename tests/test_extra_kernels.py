@@ -1,4 +1,6 @@
-"""flex_attention and the flash_attn packages behind one call; the packages are replaced by stubs."""
+"""flex_attention and the flash_attn packages behind one call; the packages are replaced by
+stubs.
+"""
 
 import sys
 from types import ModuleType
@@ -25,10 +27,15 @@ from attncalc.verify.masks import NO_MASK, KernelMask  # noqa: E402
 from attncalc.verify.request import _parse_kernels  # noqa: E402
 
 CAUSAL = KernelMask(causal=True)
-STUBS = [("flash_attn2", "flash_attn.flash_attn_interface"), ("flash_attn3", "flash_attn_interface")]
+STUBS = [
+    ("flash_attn2", "flash_attn.flash_attn_interface"),
+    ("flash_attn3", "flash_attn_interface"),
+]
 
 
-def inputs(queries: int = 9, keys: int = 9, heads: tuple[int, int] = (4, 2)) -> tuple[Tensor, Tensor, Tensor]:
+def inputs(
+    queries: int = 9, keys: int = 9, heads: tuple[int, int] = (4, 2)
+) -> tuple[Tensor, Tensor, Tensor]:
     random = torch.Generator().manual_seed(0)
     shapes = ((2, heads[0], queries, 16), (2, heads[1], keys, 16), (2, heads[1], keys, 16))
     q, k, v = (torch.randn(shape, generator=random) for shape in shapes)
@@ -58,7 +65,9 @@ def test_flex_computes_the_definition(form: str, heads: tuple[int, int]) -> None
 def test_flexs_causal_blocks_are_those_that_torch_finds(tokens: int) -> None:
     q = torch.zeros(1, 1, tokens, 16)
     ours = extra_kernels._block_mask(CAUSAL, q, q)
-    theirs = torch_flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, tokens, tokens, device="cpu")
+    theirs = torch_flex.create_block_mask(
+        lambda b, h, i, j: i >= j, None, None, tokens, tokens, device="cpu"
+    )
     assert torch.equal(_seen(ours), _seen(theirs))
 
 
@@ -66,7 +75,10 @@ def _seen(mask: Any) -> Tensor:
     """Return which blocks are visited, (rows, columns), whether whole or in part."""
     rows, columns = mask.kv_indices.shape[-2:]
     seen = torch.zeros(rows, columns, dtype=torch.bool)
-    for counts, indices in ((mask.kv_num_blocks, mask.kv_indices), (mask.full_kv_num_blocks, mask.full_kv_indices)):
+    for counts, indices in (
+        (mask.kv_num_blocks, mask.kv_indices),
+        (mask.full_kv_num_blocks, mask.full_kv_indices),
+    ):
         for row in range(rows):
             seen[row, indices[0, 0, row, : counts[0, 0, row]].long()] = True
     return seen
@@ -100,8 +112,12 @@ def test_flash_attn_takes_tokens_before_heads(kernel: str, calls: list[dict[str,
 
 @pytest.mark.parametrize("kernel", [name for name, _ in STUBS])
 @pytest.mark.parametrize("mask", [window(9, 3), CAUSAL])
-def test_flash_attn_refuses_masks_that_it_has_not(kernel: str, mask: KernelMask, calls: list[dict[str, Any]]) -> None:
-    """Neither a matrix nor, with fewer queries than keys, the causal flag, which it aligns differently."""
+def test_flash_attn_refuses_masks_that_it_has_not(
+    kernel: str, mask: KernelMask, calls: list[dict[str, Any]]
+) -> None:
+    """Neither a matrix nor, with fewer queries than keys, the causal flag, which it aligns
+    differently.
+    """
     with FakeTensorMode(allow_non_fake_inputs=True):
         q, k = torch.empty(2, 4, 5, 16, device="cuda"), torch.empty(2, 4, 9, 16, device="cuda")
         with pytest.raises(CannotRunError):
@@ -157,7 +173,9 @@ def requested(text: str, *, gpu: bool = True) -> tuple[str, ...]:
 
 
 def test_all_kernels_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra_kernels, "find_spec", lambda name: None if name == "flash_attn" else object())
+    monkeypatch.setattr(
+        extra_kernels, "find_spec", lambda name: None if name == "flash_attn" else object()
+    )
     assert requested("all") == (*Box.kernels, "flash_attn3")  # flex is compiled for every shape
     assert requested("flex") == ("flex",)
     assert requested("all", gpu=False) == Box.kernels
@@ -175,7 +193,9 @@ def test_all_kernels_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatc
 def test_a_kernel_that_cannot_run_is_an_error(
     text: str, gpu: bool, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extra_kernels, "find_spec", lambda name: None if name == "flash_attn" else object())
+    monkeypatch.setattr(
+        extra_kernels, "find_spec", lambda name: None if name == "flash_attn" else object()
+    )
     with pytest.raises(AttncalcError, match=message):
         requested(text, gpu=gpu)
 
@@ -186,7 +206,9 @@ def test_the_packages_hold_the_tensors_of_flash() -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra_kernels, "find_spec", lambda name: None if name.startswith("flash_attn") else object())
+    monkeypatch.setattr(
+        extra_kernels, "find_spec", lambda name: None if name.startswith("flash_attn") else object()
+    )
     assert missing("flash_attn2") == "flash_attn is not installed"
     assert missing("flash_attn3") == "flash_attn_interface is not installed"
     assert missing("flex") is missing("math") is None

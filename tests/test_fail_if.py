@@ -81,7 +81,10 @@ def test_a_limit_is_compared_exactly(condition: str, value: int, fails: bool) ->
     ],
 )
 def test_a_suffix_of_parameters_and_flops_is_decimal(condition: str, unit: str, most: int) -> None:
-    assert [result(condition, value, unit=unit).passed for value in (most, most + 1)] == [True, False]
+    assert [result(condition, value, unit=unit).passed for value in (most, most + 1)] == [
+        True,
+        False,
+    ]
 
 
 @each(
@@ -96,7 +99,9 @@ def test_a_suffix_of_parameters_and_flops_is_decimal(condition: str, unit: str, 
         (("fit", "gpt2", "--gpu", "l4"), "kv_cache > 1MiB"),  # 1,024 tokens of 36 KiB
     ],
 )
-def test_a_short_name_is_the_figure_of_the_command(command: tuple[str, ...], condition: str, ask: Ask) -> None:
+def test_a_short_name_is_the_figure_of_the_command(
+    command: tuple[str, ...], condition: str, ask: Ask
+) -> None:
     assert f"failed: {condition}: gpt2 has " in ask(*command, "--fail-if", condition, "--quiet").err
 
 
@@ -120,7 +125,9 @@ def test_a_short_name_is_the_figure_of_the_command(command: tuple[str, ...], con
         ("x > +10%", 10**29, 10**29 + 10**28 + 1, True),
     ],
 )
-def test_a_change_is_measured_from_the_baseline(condition: str, baseline: int, value: int, fails: bool) -> None:
+def test_a_change_is_measured_from_the_baseline(
+    condition: str, baseline: int, value: int, fails: bool
+) -> None:
     assert result(condition, value, baseline).passed is not fails
 
 
@@ -149,7 +156,9 @@ def test_a_percentage_agrees_with_fractions(before: int, after: int, tenths: int
         ("1e30", 10**30, ""),
     ],
 )
-def test_an_amount_has_the_suffixes_of_other_options(text: str, number: int | Fraction, unit: str) -> None:
+def test_an_amount_has_the_suffixes_of_other_options(
+    text: str, number: int | Fraction, unit: str
+) -> None:
     amount = parse_amount(text, "--fail-if")
     assert amount.unit == unit
     assert Fraction(amount.numerator, amount.denominator) == number
@@ -169,13 +178,19 @@ def test_an_amount_has_the_suffixes_of_other_options(text: str, number: int | Fr
         ("kv_cache > +5GiB%", "a percentage has no unit", "write +5% or +2GiB"),
         ("kv_cach > 5", "there is no figure 'kv_cach'", "did you mean 'kv_cache'?"),
         ("kv_cache > 5TFLOP", "kv_cache is not in FLOP", "write a size, as 8GiB"),
-        ("params_total > 7.5GB", "params_total is not in B", "write a number without a unit, as 7.5e9"),
+        (
+            "params_total > 7.5GB",
+            "params_total is not in B",
+            "write a number without a unit, as 7.5e9",
+        ),
         ("flops_prefill > 1GiB", "flops_prefill is not in B", "write FLOP, as 1.5TFLOP"),
         ("kv_cache > +5%", "needs two models", "name the model to compare with first"),
         ("kv_cache > -5", "needs two models", "write a limit without a sign"),
     ],
 )
-def test_a_wrong_condition_is_an_error_with_a_tip(ask: Ask, condition: str, error: str, tip: str) -> None:
+def test_a_wrong_condition_is_an_error_with_a_tip(
+    ask: Ask, condition: str, error: str, tip: str
+) -> None:
     first, second = ask("compare", "gpt2", "--fail-if", condition).error.splitlines()
     assert first.startswith("error: --fail-if")
     assert error in first
@@ -196,13 +211,22 @@ def test_a_condition_is_read_before_the_models(ask: Ask) -> None:
 def test_a_figure_that_does_not_apply_is_an_error(ask: Ask) -> None:
     """An encoder has no decode step."""
     error = ask("compare", "gpt2", "bert-base", "-c", "128", "--fail-if", "flops_decode > 1").error
-    assert error.startswith("error: --fail-if 'flops_decode > 1': flops_decode does not apply to bert-base\n")
-    error = ask("compare", "bert-base", "gpt2", "-c", "128", "--fail-if", "flops_decode > 1e30").error
+    assert error.startswith(
+        "error: --fail-if 'flops_decode > 1': flops_decode does not apply to bert-base\n"
+    )
+    error = ask(
+        "compare", "bert-base", "gpt2", "-c", "128", "--fail-if", "flops_decode > 1e30"
+    ).error
     assert "flops_decode does not apply to bert-base" in error
-    assert ask("compare", "bert-base", "gpt2", "-c", "128", "--fail-if", "flops_decode > +1%").code == 2
+    assert (
+        ask("compare", "bert-base", "gpt2", "-c", "128", "--fail-if", "flops_decode > +1%").code
+        == 2
+    )
 
 
-def test_a_failed_check_exits_with_1_and_names_figure_values_and_limit(ask: Ask, old_and_new: list[str]) -> None:
+def test_a_failed_check_exits_with_1_and_names_figure_values_and_limit(
+    ask: Ask, old_and_new: list[str]
+) -> None:
     answer = ask("compare", *old_and_new, "-c", "64", "--fail-if", "kv_cache_per_token > +0%")
     assert answer.code == 1
     assert "\nFAILS: 1 of 1 check.\n" in answer.out
@@ -213,7 +237,10 @@ def test_a_failed_check_exits_with_1_and_names_figure_values_and_limit(ask: Ask,
 
 def test_quiet_prints_the_limits_that_fail_alone(ask: Ask, old_and_new: list[str]) -> None:
     conditions = ("--fail-if", "kv_cache_per_token > +0%", "--fail-if", "kv_cache > 1TiB")
-    for command in (["compare", *old_and_new], ["kv", old_and_new[1], "--fail-if", "kv_cache_per_token > 1"]):
+    for command in (
+        ["compare", *old_and_new],
+        ["kv", old_and_new[1], "--fail-if", "kv_cache_per_token > 1"],
+    ):
         answer = ask(*command, *(conditions if command[0] == "compare" else ()), "--quiet")
         assert (answer.code, answer.out) == (1, "")
         assert answer.err.startswith("failed: kv_cache_per_token > ")
@@ -222,8 +249,11 @@ def test_quiet_prints_the_limits_that_fail_alone(ask: Ask, old_and_new: list[str
 
 def test_quiet_json_is_printed_and_may_not_fit_names_its_condition(ask: Ask) -> None:
     answer = ask("fit", "llama3.1-8b", "--gpu", "l4", "-c", "32K", "--json", "--quiet")
-    assert (answer.code, answer.document["values"]["kv_bytes_per_sequence"]) == (0, 4 * 2**30)  # 128 KiB per token
-    assert answer.err.startswith("note: MAY NOT FIT exits with 0; --fail-if 'verdict != FITS' makes it 1\n")
+    # 128 KiB per token
+    assert (answer.code, answer.document["values"]["kv_bytes_per_sequence"]) == (0, 4 * 2**30)
+    assert answer.err.startswith(
+        "note: MAY NOT FIT exits with 0; --fail-if 'verdict != FITS' makes it 1\n"
+    )
 
 
 def test_checks_that_pass_exit_with_0(ask: Ask, old_and_new: list[str]) -> None:
@@ -235,8 +265,12 @@ def test_checks_that_pass_exit_with_0(ask: Ask, old_and_new: list[str]) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "tsv"])
-def test_a_failed_check_is_named_on_standard_error_beside_data(ask: Ask, old_and_new: list[str], form: str) -> None:
-    answer = ask("compare", *old_and_new, "-c", "64", "--fail-if", "kv_cache > +0%", "--format", form)
+def test_a_failed_check_is_named_on_standard_error_beside_data(
+    ask: Ask, old_and_new: list[str], form: str
+) -> None:
+    answer = ask(
+        "compare", *old_and_new, "-c", "64", "--fail-if", "kv_cache > +0%", "--format", form
+    )
     assert answer.code == 1
     assert answer.err.startswith("failed: kv_cache > +0%: new has ")
 
@@ -244,7 +278,16 @@ def test_a_failed_check_is_named_on_standard_error_beside_data(ask: Ask, old_and
 def test_a_failed_check_is_named_on_standard_error_beside_a_file(
     ask: Ask, old_and_new: list[str], tmp_path: Path
 ) -> None:
-    answer = ask("compare", *old_and_new, "-c", "64", "--fail-if", "kv_cache > 1", "-o", str(tmp_path / "x.html"))
+    answer = ask(
+        "compare",
+        *old_and_new,
+        "-c",
+        "64",
+        "--fail-if",
+        "kv_cache > 1",
+        "-o",
+        str(tmp_path / "x.html"),
+    )
     assert (answer.code, answer.out) == (1, "")
     assert answer.err.startswith("failed: kv_cache > 1: ")
     assert "FAILS: 2 of 2 checks." in (tmp_path / "x.html").read_text()
@@ -265,7 +308,10 @@ def checks(ask: Ask, *arguments: str) -> list[dict[str, Any]]:
     return listed
 
 
-@each("command", ["kv gpt2", "params gpt2", "flops gpt2", "memory gpt2", "fit gpt2 --gpu h100", "train gpt2"])
+@each(
+    "command",
+    ["kv gpt2", "params gpt2", "flops gpt2", "memory gpt2", "fit gpt2 --gpu h100", "train gpt2"],
+)
 def test_every_command_has_its_checks_in_json(ask: Ask, command: str) -> None:
     first = ask(*command.split(), "--json").document
     figure = next(result for result in first["results"] if result["value"])
@@ -321,7 +367,9 @@ def test_json_has_every_check(ask: Ask, old_and_new: list[str]) -> None:
     assert checks(ask, "gpt2") == []
 
 
-def test_each_model_after_the_first_is_checked_at_each_context(ask: Ask, old_and_new: list[str]) -> None:
+def test_each_model_after_the_first_is_checked_at_each_context(
+    ask: Ask, old_and_new: list[str]
+) -> None:
     old, new = old_and_new
     found = checks(ask, old, new, old, "-c", "32,64", "--fail-if", "kv_cache > +0%")
     assert [(check["model"], check["context"], check["passed"]) for check in found] == [
@@ -338,7 +386,10 @@ def test_a_limit_is_tested_on_every_variant(ask: Ask) -> None:
     found = checks(ask, "llama2-70b", "--attention", "mla:512", "--fail-if", "n_kv_heads > 32")
     assert [(check["of"], check["value"], check["passed"]) for check in found] == [
         ("MHA", 64, False),
-        *((name, int(name.partition("-")[2]), True) for name in ("GQA-32", "GQA-16", "GQA-8", "GQA-4", "GQA-2")),
+        *(
+            (name, int(name.partition("-")[2]), True)
+            for name in ("GQA-32", "GQA-16", "GQA-8", "GQA-4", "GQA-2")
+        ),
         ("MQA", 1, True),
         ("MLA-512", 1, True),
     ]
@@ -346,7 +397,9 @@ def test_a_limit_is_tested_on_every_variant(ask: Ask) -> None:
 
 
 def test_a_limit_is_tested_on_the_first_model_too(ask: Ask, old_and_new: list[str]) -> None:
-    """In either order the same model fails; a change is from the first, which is not tested on it."""
+    """In either order the same model fails; a change is from the first, which is not tested on
+    it.
+    """
     for models in (old_and_new, old_and_new[::-1]):
         found = checks(ask, *models, "-c", "64", "--fail-if", f"kv_cache_per_token > {PER_TOKEN}")
         assert {check["model"]: check["passed"] for check in found} == {"old": True, "new": False}
@@ -354,7 +407,9 @@ def test_a_limit_is_tested_on_the_first_model_too(ask: Ask, old_and_new: list[st
         assert len(changes) == 1
 
 
-def test_a_limit_is_tested_on_a_model_with_and_without_other_sizes(ask: Ask, old_and_new: list[str]) -> None:
+def test_a_limit_is_tested_on_a_model_with_and_without_other_sizes(
+    ask: Ask, old_and_new: list[str]
+) -> None:
     _, new = old_and_new
     limits = ("--fail-if", "kv_cache_per_token > 0", "--fail-if", "kv_cache_per_token > +0%")
     found = checks(ask, new, "--kv-heads", "2", "-c", "64", *limits)
@@ -366,15 +421,30 @@ def test_a_limit_is_tested_on_a_model_with_and_without_other_sizes(ask: Ask, old
 
 
 def test_a_limit_is_tested_on_every_engine(ask: Ask) -> None:
-    answer = ask("fit", "llama3-8b", "--gpu", "h100", "--engine", "all", "--json", "--fail-if", "max_batch < 1")
+    answer = ask(
+        "fit",
+        "llama3-8b",
+        "--gpu",
+        "h100",
+        "--engine",
+        "all",
+        "--json",
+        "--fail-if",
+        "max_batch < 1",
+    )
     assert [check["of"] for check in answer.document["fail_if"]] == list(ENGINES)
 
 
 def test_a_failed_check_names_the_context_if_there_are_several(ask: Ask) -> None:
     """GPT-2 caches 36,864 B per token: 12 layers x (K and V) x 768 x 2 bytes."""
-    out = ask("compare", "gpt2", "-c", "1K,512", "--dtype", "fp16", "--fail-if", "kv_cache > 18MiB").out
+    out = ask(
+        "compare", "gpt2", "-c", "1K,512", "--dtype", "fp16", "--fail-if", "kv_cache > 18MiB"
+    ).out
     failed = [line for line in out.splitlines() if line.startswith("failed")]
-    assert failed[0] == "failed: kv_cache > 18MiB: gpt2 as MHA at context 1024 has 37,748,736 B (36 MiB),"
+    assert (
+        failed[0]
+        == "failed: kv_cache > 18MiB: gpt2 as MHA at context 1024 has 37,748,736 B (36 MiB),"
+    )
     assert not any("context 512" in line for line in failed)
 
 
@@ -387,12 +457,16 @@ def test_a_model_does_not_change_from_itself(ask: Ask, old_and_new: list[str]) -
 
 def test_a_sentence_shows_a_limit_between_whole_numbers() -> None:
     assert "the limit is 1.5;" in result("x > +50%", 3, 1, PARAMS).sentence("new")
-    assert "the limit is 2,501 (2.50 thousand);" in result("x > +0.1%", 3, 2499, PARAMS).sentence("new")
+    assert "the limit is 2,501 (2.50 thousand);" in result("x > +0.1%", 3, 2499, PARAMS).sentence(
+        "new"
+    )
     assert "the limit is -1;" in result("x > -2", 3, 1, PARAMS).sentence("new")
 
 
 def test_figures_of_csv_do_not_depend_on_checks(ask: Ask, old_and_new: list[str]) -> None:
     plain = ask("compare", *old_and_new, "-c", "64", "--format", "csv").out
-    checked = ask("compare", *old_and_new, "-c", "64", "--format", "csv", "--fail-if", "kv_cache > 1").out
+    checked = ask(
+        "compare", *old_and_new, "-c", "64", "--format", "csv", "--fail-if", "kv_cache > 1"
+    ).out
     assert plain == checked
     assert len(list(csv.DictReader(io.StringIO(plain)))) == 2

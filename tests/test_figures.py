@@ -27,10 +27,14 @@ from attncalc.config.presets import presets
 GIB = 2**30
 
 
-def model(attention: Any, *, d_model: int, layers: int = 1, dtype: str = "fp16", **more: Any) -> ModelSpec:
+def model(
+    attention: Any, *, d_model: int, layers: int = 1, dtype: str = "fp16", **more: Any
+) -> ModelSpec:
     """Return a model that has only attention."""
     groups = (Layers("layers", layers, attention=attention, norms=0, **more),)
-    return ModelSpec("test", "test", (Stack("decoder", groups, d_model, final_norm=False),), dtype=dtype)
+    return ModelSpec(
+        "test", "test", (Stack("decoder", groups, d_model, final_norm=False),), dtype=dtype
+    )
 
 
 def kv(name: str, context: int, attention: str = "", **workload: Any) -> int:
@@ -58,11 +62,21 @@ def test_one_layer_of_32_query_and_8_kv_heads() -> None:
     grouped = Grouped(n_heads=32, n_kv_heads=8, d_head=128)
     single_layer = model(grouped, d_model=4096)
     # 2,048 tokens * 2 * 8 heads * 128 elements of 2 B; with MHA 32 heads
-    assert kv_cache(single_layer, Workload.decode(1, 2048)).total == 2 * 4_194_304 == 2 * (2048 * 2 * 8 * 128)
-    assert kv_cache(single_layer, Workload.decode(1, 2048)).if_mha == 2 * 16_777_216 == 2 * (2048 * 2 * 32 * 128)
+    assert (
+        kv_cache(single_layer, Workload.decode(1, 2048)).total
+        == 2 * 4_194_304
+        == 2 * (2048 * 2 * 8 * 128)
+    )
+    assert (
+        kv_cache(single_layer, Workload.decode(1, 2048)).if_mha
+        == 2 * 16_777_216
+        == 2 * (2048 * 2 * 32 * 128)
+    )
     # 32 layers * 4,194,304 elements * 4 B
     model_of_32_layers = model(grouped, d_model=4096, layers=32)
-    assert kv_cache(model_of_32_layers, Workload.decode(1, 2048, kv_dtype="fp32")).total == 536_870_912
+    assert (
+        kv_cache(model_of_32_layers, Workload.decode(1, 2048, kv_dtype="fp32")).total == 536_870_912
+    )
 
 
 def test_attention_parameters_of_d_model_512() -> None:
@@ -85,7 +99,11 @@ def test_gpt3_parameters() -> None:
     assert parameters.attention_weights == 96 * 603_979_776 == 57_982_058_496
     # 96 * (12 d^2 + 13 d) + (50,257 + 2,048) d + 2 d
     d = 12_288
-    assert parameters.total == 96 * (12 * d * d + 13 * d) + (50_257 + 2_048) * d + 2 * d == 174_604_259_328
+    assert (
+        parameters.total
+        == 96 * (12 * d * d + 13 * d) + (50_257 + 2_048) * d + 2 * d
+        == 174_604_259_328
+    )
 
 
 PUBLISHED = {
@@ -117,7 +135,8 @@ def test_every_model_without_a_file_of_its_own_has_a_published_total() -> None:
         # the tied head is stored a second time: vocabulary * d_model
         ("qwen3-0.6b", 751_632_384, 151_936 * 1024),
         ("qwen3-1.7b", 2_031_739_904, 151_936 * 2048),
-        # a correction bias per expert, which is no parameter of transformers' class: in 62 and in 23 layers
+        # a correction bias per expert, which is no parameter of transformers' class: in 62 and in
+        # 23 layers
         ("minimax-m2.5", 228_689_764_864, 62 * 256),
         ("nemotron3-nano-30b", 31_577_940_288, 23 * 128),
         ("minimax-m3", 427_040_140_160, 865_567_232 + 57 * 128),
@@ -130,17 +149,28 @@ def test_published_totals_with_what_is_not_counted(name: str, published: int, be
 
 
 @pytest.mark.parametrize(
-    ("name", "published", "experts"), [("glm-4.5", 358_337_791_296, 160), ("glm-4.5-air", 110_468_824_832, 128)]
+    ("name", "published", "experts"),
+    [("glm-4.5", 358_337_791_296, 160), ("glm-4.5-air", 110_468_824_832, 128)],
 )
-def test_published_totals_with_a_layer_of_multi_token_prediction(name: str, published: int, experts: int) -> None:
-    """That layer is one more MoE layer with a projection of two widths to one, three norms, an embedding and a head."""
+def test_published_totals_with_a_layer_of_multi_token_prediction(
+    name: str, published: int, experts: int
+) -> None:
+    """That layer is one more MoE layer with a projection of two widths to one, three norms, an
+    embedding and a head.
+    """
     model = load(name)
     parameters = params(model)
     sparse = parameters.groups[-1]
     d = model.main.d_model
     moe_layers = sparse.layers.count
     # and a correction bias per expert, in each MoE layer
-    besides = int(sparse.total) // moe_layers + 2 * d * d + 3 * d + 2 * 151_552 * d + (moe_layers + 1) * experts
+    besides = (
+        int(sparse.total) // moe_layers
+        + 2 * d * d
+        + 3 * d
+        + 2 * 151_552 * d
+        + (moe_layers + 1) * experts
+    )
     assert parameters.total == published - besides
 
 
@@ -174,7 +204,8 @@ def test_published_totals_in_billions(name: str, billions: str) -> None:
     assert f"{int(params(load(name)).total) / 1e9:.{digits}f}" == billions
 
 
-# Bytes of K and V, or of MLA's latent, per token beyond 8,192 tokens, and of the state that does not grow
+# Bytes of K and V, or of MLA's latent, per token beyond 8,192 tokens, and of the state that does
+# not grow
 CACHES = {
     # layers * K and V * KV heads * width * 2 B
     "qwen3-32b": (64 * 2 * 8 * 128 * 2, 0),
@@ -188,7 +219,10 @@ CACHES = {
     "mimo-v2-flash": (9 * 4 * (192 + 128) * 2, 0),
     "gemma4-e4b": (4 * 2 * 2 * 512 * 2, 0),
     "kimi-k3": (24 * (512 + 64) * 2, 69 * 96 * (128 * 128 * 4 + 4 * 3 * 128 * 2)),
-    "nemotron3-super": (8 * 2 * 2 * 128 * 2, 40 * (128 * 64 * 128 * 4 + 4 * (128 * 64 + 2 * 8 * 128) * 2)),
+    "nemotron3-super": (
+        8 * 2 * 2 * 128 * 2,
+        40 * (128 * 64 * 128 * 4 + 4 * (128 * 64 + 2 * 8 * 128) * 2),
+    ),
     "smollm3-3b": (36 * 2 * 4 * 128 * 2, 0),
     # layers * (latent + rotary) * 2 B
     "deepseek-v2-lite": (27 * (512 + 64) * 2, 0),
@@ -196,7 +230,8 @@ CACHES = {
     # and a key of 128 for the indexer
     "deepseek-v3.2": (61 * (512 + 64 + 128) * 2, 0),
     "glm-5": (78 * (512 + 64 + 128) * 2, 0),
-    # only the layers whose windows and chunks are not full: every second, 8 of 48, 5 of 30, 12 of 48, 8 of 32, 16 of 64
+    # only the layers whose windows and chunks are not full: every second, 8 of 48, 5 of 30, 12 of
+    # 48, 8 of 32, 16 of 64
     "gemma2-27b": (23 * 2 * 16 * 128 * 2, 0),
     "gemma3-12b": (8 * 2 * 8 * 256 * 2, 0),
     "gemma4-26b-a4b": (5 * 2 * 2 * 512 * 2, 0),
@@ -205,25 +240,46 @@ CACHES = {
     "olmo3-32b": (16 * 2 * 8 * 128 * 2, 0),
     # 32 of 40 layers; the 8 of cross-attention cache what the image has
     "llama3.2-11b-vision": (32 * 2 * 8 * 128 * 2, 0),
-    # 12 of 48 layers; 36 with 32 heads of 128 x 128 in fp32, and a convolution over 4 of (2 * 16 + 32) * 128 columns
-    "qwen3-next-80b-a3b": (12 * 2 * 2 * 256 * 2, 36 * (32 * 128 * 128 * 4 + 4 * (2 * 16 + 32) * 128 * 2)),
-    # 6 of 52 layers; 23 with 64 heads of 64 x 128, and a convolution over 4 of 64 * 64 + 2 * 8 * 128 columns
-    "nemotron3-nano-30b": (6 * 2 * 2 * 128 * 2, 23 * (64 * 64 * 128 * 4 + 4 * (64 * 64 + 2 * 8 * 128) * 2)),
-    # 4 of 40 layers; 36 with 48 heads of 64 x 128, and a convolution over 4 of 48 * 64 + 2 * 128 columns
-    "granite4-h-tiny": (4 * 2 * 4 * 128 * 2, 36 * (48 * 64 * 128 * 4 + 4 * (48 * 64 + 2 * 128) * 2)),
+    # 12 of 48 layers; 36 with 32 heads of 128 x 128 in fp32, and a convolution over 4 of (2 * 16 +
+    # 32) * 128 columns
+    "qwen3-next-80b-a3b": (
+        12 * 2 * 2 * 256 * 2,
+        36 * (32 * 128 * 128 * 4 + 4 * (2 * 16 + 32) * 128 * 2),
+    ),
+    # 6 of 52 layers; 23 with 64 heads of 64 x 128, and a convolution over 4 of 64 * 64 + 2 * 8 *
+    # 128 columns
+    "nemotron3-nano-30b": (
+        6 * 2 * 2 * 128 * 2,
+        23 * (64 * 64 * 128 * 4 + 4 * (64 * 64 + 2 * 8 * 128) * 2),
+    ),
+    # 4 of 40 layers; 36 with 48 heads of 64 x 128, and a convolution over 4 of 48 * 64 + 2 * 128
+    # columns
+    "granite4-h-tiny": (
+        4 * 2 * 4 * 128 * 2,
+        36 * (48 * 64 * 128 * 4 + 4 * (48 * 64 + 2 * 128) * 2),
+    ),
     # 4 of 32 layers; 28 with 8,192 columns, each with a state of 16 and a convolution over 4
     "jamba-1.5-mini": (4 * 2 * 8 * 128 * 2, 28 * 8192 * (16 * 4 + 4 * 2)),
     "jamba-1.5-large": (9 * 2 * 8 * 128 * 2, 63 * 16384 * (16 * 4 + 4 * 2)),
-    # 7 of 27 layers with a latent; 20 with 32 heads of 128 x 128 in fp32, and a convolution over 4 of 3 * 32 * 128
+    # 7 of 27 layers with a latent; 20 with 32 heads of 128 x 128 in fp32, and a convolution over 4
+    # of 3 * 32 * 128
     "kimi-linear-48b": (7 * (512 + 64) * 2, 20 * (32 * 128 * 128 * 4 + 4 * 3 * 32 * 128 * 2)),
     # 10 of 80 layers; 70 with 64 heads of 128 x 128 in the dtype of the cache
     "minimax-m1": (10 * 2 * 8 * 128 * 2, 70 * 64 * 128 * 128 * 2),
-    # 4 of 52 layers; 24 with 128 heads of 64 x 128, and a convolution over 4 of 128 * 64 + 2 * 8 * 128 columns
-    "nemotron-h-8b": (4 * 2 * 8 * 128 * 2, 24 * (128 * 64 * 128 * 4 + 4 * (128 * 64 + 2 * 8 * 128) * 2)),
+    # 4 of 52 layers; 24 with 128 heads of 64 x 128, and a convolution over 4 of 128 * 64 + 2 * 8 *
+    # 128 columns
+    "nemotron-h-8b": (
+        4 * 2 * 8 * 128 * 2,
+        24 * (128 * 64 * 128 * 4 + 4 * (128 * 64 + 2 * 8 * 128) * 2),
+    ),
     # 64 layers with 80 heads of 64 x 128, and a convolution over 4 of 80 * 64 + 2 * 128 columns
     "mamba2-2.7b": (0, 64 * (80 * 64 * 128 * 4 + 4 * (80 * 64 + 2 * 128) * 2)),
-    # attention and Mamba-2 in each of 44 layers: 24 heads of 128 x 256, a convolution of 24 * 128 + 2 * 256 columns
-    "falcon-h1-7b": (44 * 2 * 2 * 128 * 2, 44 * (24 * 128 * 256 * 4 + 4 * (24 * 128 + 2 * 256) * 2)),
+    # attention and Mamba-2 in each of 44 layers: 24 heads of 128 x 256, a convolution of 24 * 128 +
+    # 2 * 256 columns
+    "falcon-h1-7b": (
+        44 * 2 * 2 * 128 * 2,
+        44 * (24 * 128 * 256 * 4 + 4 * (24 * 128 + 2 * 256) * 2),
+    ),
 }
 
 
@@ -280,9 +336,15 @@ def test_llama2_70b_prefill() -> None:
     model_flops = flops(load("llama2-70b"), Workload.prefill(1, 4096))
     # 2 FLOP per weight (all but the embedding and the norms) and token, and QK and PV of 64 heads
     matmul = 2 * 4096 * (68_976_648_192 - 32_000 * 8192 - 161 * 8192)
-    assert model_flops.total_dense == matmul + 80 * 2 * 2 * 64 * 128 * 4096**2 == 606_878_878_924_800
+    assert (
+        model_flops.total_dense == matmul + 80 * 2 * 2 * 64 * 128 * 4096**2 == 606_878_878_924_800
+    )
     # under the causal mask 4,096 * 4,097 / 2 of the pairs are left
-    assert model_flops.total == matmul + 80 * 2 * 2 * 64 * 128 * (4096 * 4097 // 2) == 584_894_015_078_400
+    assert (
+        model_flops.total
+        == matmul + 80 * 2 * 2 * 64 * 128 * (4096 * 4097 // 2)
+        == 584_894_015_078_400
+    )
 
 
 def test_deepseek_v3_cache() -> None:
@@ -309,10 +371,13 @@ def test_training_is_three_forward_passes() -> None:
 
 
 def test_full_recomputation_is_the_published_formula_of_megatron() -> None:
-    """Narayanan et al. 2021, arXiv:2104.04473, eq. 3: 96 B s l h^2 (1 + s / 6h + V / 16lh), with recomputation."""
+    """Narayanan et al. 2021, arXiv:2104.04473, eq. 3: 96 B s l h^2 (1 + s / 6h + V / 16lh), with
+    recomputation.
+    """
     batch, s, layers, h, vocabulary = 1536, 2048, 96, 12_288, 50_257
     step = flops(load("gpt3"), Workload.train(batch, s, recompute="full"))
-    # per token 4 passes of 24 h^2 and of 4 s h in each layer, and 3 passes of 2 V h: the head is not repeated
+    # per token 4 passes of 24 h^2 and of 4 s h in each layer, and 3 passes of 2 V h: the head is
+    # not repeated
     published = batch * s * (96 * layers * h * h + 16 * layers * s * h + 6 * vocabulary * h)
     assert step.total_dense == published
     # section 5.1: 300 billion tokens take 34 days on 1,024 A100s at 140 TFLOP/s each
@@ -345,7 +410,9 @@ def test_only_training_recomputes(workload: dict[str, Any]) -> None:
 
 
 def test_six_n_d_is_the_published_compute_of_gpt3() -> None:
-    """Brown et al. 2020, Table D.1: 174,600 million parameters, 300 billion tokens, 3.14e23 FLOP in training."""
+    """Brown et al. 2020, Table D.1: 174,600 million parameters, 300 billion tokens, 3.14e23 FLOP in
+    training.
+    """
     # 146,484,375 sequences of 2,048 tokens are 300 billion tokens; 6 * 174.6e9 * 300e9 = 3.143e23
     estimate = flops(load("gpt3"), Workload.train(146_484_375, 2048)).six_n_d
     assert estimate is not None

@@ -1,4 +1,6 @@
-"""The limits of files and answers, at each limit and one beyond, and the names of files that errors list."""
+"""The limits of files and answers, at each limit and one beyond, and the names of files that errors
+list.
+"""
 
 import json
 import os
@@ -32,7 +34,9 @@ def padded(content: bytes, size: int, end: bytes = b"") -> bytes:
 
 
 @pytest.mark.skipif(not hasattr(os, "O_NONBLOCK"), reason="no pipes on this system")
-def test_opening_a_file_does_not_wait_and_reading_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_file_does_not_wait_and_reading_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flags = []
 
     def opened(path: str, given: int, real: Any = os.open) -> int:
@@ -49,7 +53,9 @@ def test_opening_a_file_does_not_wait_and_reading_does(tmp_path: Path, monkeypat
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
-@pytest.mark.parametrize("name", ["m", "model.yaml", "config.json", "model.gguf", "model.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["m", "model.yaml", "config.json", "model.gguf", "model.safetensors"]
+)
 def test_a_pipe_that_nobody_writes_to_is_an_empty_file(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises(AttncalcError, match="the file is empty"):
@@ -60,7 +66,8 @@ def test_a_pipe_that_nobody_writes_to_is_an_empty_file(tmp_path: Path, name: str
 def test_a_pipe_is_read_while_it_is_written(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # without a reader, no writer could open the pipe
+    # without a reader, no writer could open the pipe
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with pipe.open("wb", buffering=0) as file:
 
         def write() -> None:
@@ -90,7 +97,9 @@ def test_a_gpu_file_has_at_most_64_kibibytes(tmp_path: Path) -> None:
 class InMemory(Folder):
     """A folder in memory; a file's size may be unknown."""
 
-    def __init__(self, files: dict[str, bytes], *, max_headers: int | None = None, size: bool = True) -> None:
+    def __init__(
+        self, files: dict[str, bytes], *, max_headers: int | None = None, size: bool = True
+    ) -> None:
         self.files, self.has_sizes = files, size
         self.max_headers = max_headers
 
@@ -119,10 +128,19 @@ class Source:
         return self.content[start:end]
 
 
-def file_of(tensors: dict[str, tuple[str, list[int], list[int]]], size: int, *, header: int = 0) -> bytes:
-    """Return a file with tensors of (dtype, shape, offsets), and a header of at least so many bytes."""
-    entries = {name: {"dtype": t, "shape": shape, "data_offsets": place} for name, (t, shape, place) in tensors.items()}
-    content = padded(json.dumps(entries).encode(), header) if header else json.dumps(entries).encode()
+def file_of(
+    tensors: dict[str, tuple[str, list[int], list[int]]], size: int, *, header: int = 0
+) -> bytes:
+    """Return a file with tensors of (dtype, shape, offsets), and a header of at least so many
+    bytes.
+    """
+    entries = {
+        name: {"dtype": t, "shape": shape, "data_offsets": place}
+        for name, (t, shape, place) in tensors.items()
+    }
+    content = (
+        padded(json.dumps(entries).encode(), header) if header else json.dumps(entries).encode()
+    )
     return struct.pack("<Q", len(content)) + content + bytes(size)
 
 
@@ -130,7 +148,9 @@ ONE = {"a": ("F16", [2, 3], [0, 12])}
 
 
 @pytest.mark.parametrize("length", [100, 101])
-def test_a_safetensors_header_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+def test_a_safetensors_header_may_have_as_many_bytes_as_the_limit(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
     monkeypatch.setattr(safetensors, "MAX_HEADER", 100)
     folder = InMemory({"model.safetensors": file_of(ONE, 12, header=length)})
     if length == 100:
@@ -156,7 +176,9 @@ def test_a_header_may_have_16_mib(length: int, message: str) -> None:
 
 
 @pytest.mark.parametrize("length", [100, 101])
-def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+def test_an_index_may_have_as_many_bytes_as_the_limit(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
     monkeypatch.setattr(safetensors, "MAX_INDEX", 100)
     index = padded(b'{"weight_map": {}, "metadata": {"total_size": 7}}', length)
     if length == 100:
@@ -181,10 +203,18 @@ def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.Monkey
         ({"a": ("U8", [2**64 + 1, 0], [0, 0])}, 0, "no valid dtype, shape and data_offsets"),
         ({"a": ("U8", [1], [0])}, 1, "no valid dtype, shape and data_offsets"),
         ({"b": ("U8", [1], [1, 2]), "a": ("U8", [1], [0, 1])}, 2, ""),
-        ({"b": ("U8", [1], [2, 3]), "a": ("U8", [1], [0, 1])}, 3, "'b' does not start where the one before it ends"),
+        (
+            {"b": ("U8", [1], [2, 3]), "a": ("U8", [1], [0, 1])},
+            3,
+            "'b' does not start where the one before it ends",
+        ),
         ({"a": ("F32", [1], [0, 3])}, 3, "[1] in F32 does not fill the 3 bytes it has"),
         ({"a": ("F32", [1], [0, 5])}, 5, "[1] in F32 does not fill the 5 bytes it has"),
-        ({"a": ("U8", [2], [0, 2]), "b": ("F32", [1], [2, 5])}, 5, "'b': [1] in F32 does not fill the 3 bytes it has"),
+        (
+            {"a": ("U8", [2], [0, 2]), "b": ("F32", [1], [2, 5])},
+            5,
+            "'b': [1] in F32 does not fill the 3 bytes it has",
+        ),
         ({"a": ("U8", [-1, -1], [0, 1])}, 1, "no valid dtype, shape and data_offsets"),
         (ONE, 13, "1 bytes longer than its header describes"),
         (ONE, 10, "2 bytes shorter than its header describes"),
@@ -206,7 +236,9 @@ def test_a_header_ends_with_the_file_or_before(has_size: bool, missing: int) -> 
     content = struct.pack("<Q", 2 + missing) + b"{}"
     folder = InMemory({"model.safetensors": content}, size=has_size)
     if missing:
-        with pytest.raises(AttncalcError, match="shorter than its header, or not a safetensors file"):
+        with pytest.raises(
+            AttncalcError, match="shorter than its header, or not a safetensors file"
+        ):
             stored_weights(folder)
     else:
         assert stored_weights(folder) is not None
@@ -235,42 +267,60 @@ def test_a_file_of_seven_bytes_has_no_header(has_size: bool) -> None:
 def test_more_files_than_may_be_opened_are_known_by_their_index(files: int, dtypes: int) -> None:
     names = [f"model-{i}.safetensors" for i in range(files)]
     content = {name: file_of({f"t{i}": ("U8", [1], [0, 1])}, 1) for i, name in enumerate(names)}
-    index = {"weight_map": {f"t{i}": name for i, name in enumerate(names)}, "metadata": {"total_size": files}}
+    index = {
+        "weight_map": {f"t{i}": name for i, name in enumerate(names)},
+        "metadata": {"total_size": files},
+    }
     stored = stored_weights(InMemory({**content, INDEX: json.dumps(index).encode()}, max_headers=2))
     assert stored
-    assert (stored.files, stored.tensors, stored.size, len(stored.by_dtype)) == (files, files, files, dtypes)
+    assert (stored.files, stored.tensors, stored.size, len(stored.by_dtype)) == (
+        files,
+        files,
+        files,
+        dtypes,
+    )
     assert all(type(part.size) is int for part in stored.by_dtype)
 
 
 def test_an_index_whose_total_has_more_than_63_bits_is_an_error() -> None:
     for total in (2**63, 2**63 + 1, 2**64):
         index = json.dumps({"weight_map": {}, "metadata": {"total_size": total}}).encode()
-        with pytest.raises(AttncalcError, match=f"its total_size is '{total}', not a number of bytes"):
+        with pytest.raises(
+            AttncalcError, match=f"its total_size is '{total}', not a number of bytes"
+        ):
             stored_weights(InMemory({INDEX: index}))
 
 
 def test_the_first_of_several_missing_files_is_named() -> None:
     folder = InMemory({"m-00002-of-00004.safetensors": file_of(ONE, 12)})
-    with pytest.raises(AttncalcError, match=r"3 of the 4 files .* missing, such as m-00001-of-00004\.safetensors"):
+    with pytest.raises(
+        AttncalcError, match=r"3 of the 4 files .* missing, such as m-00001-of-00004\.safetensors"
+    ):
         stored_weights(folder)
 
 
 @pytest.mark.parametrize("total", [0, 2**63 - 1, 5.0])
 def test_an_index_has_a_total_of_up_to_63_bits(total: float) -> None:
     stored = stored_weights(
-        InMemory({INDEX: json.dumps({"weight_map": {}, "metadata": {"total_size": total}}).encode()})
+        InMemory(
+            {INDEX: json.dumps({"weight_map": {}, "metadata": {"total_size": total}}).encode()}
+        )
     )
     assert stored
     assert stored.size == total
     assert type(stored.size) is int
 
 
-@pytest.mark.parametrize(("files", "missing"), [(2, 1), (100_001, 100_000), (999_999_999, 999_999_998), (10**9, 0)])
+@pytest.mark.parametrize(
+    ("files", "missing"), [(2, 1), (100_001, 100_000), (999_999_999, 999_999_998), (10**9, 0)]
+)
 def test_a_numbered_file_belongs_to_as_many(files: int, missing: int) -> None:
     width = max(5, len(str(files)))
     folder = InMemory({f"m-{1:0{width}}-of-{files:0{width}}.safetensors": file_of(ONE, 12)})
     if missing:
-        with pytest.raises(AttncalcError, match=f"{missing:,} of the {files:,} files that are numbered are missing"):
+        with pytest.raises(
+            AttncalcError, match=f"{missing:,} of the {files:,} files that are numbered are missing"
+        ):
             stored_weights(folder)
     else:
         assert stored_weights(folder) is not None
@@ -281,7 +331,10 @@ def test_missing_files_are_counted_without_their_names() -> None:
     folder = InMemory({f"x{i:02}-00001-of-99999.safetensors": b"" for i in range(30)})
     tracemalloc.start()
     try:
-        with pytest.raises(AttncalcError, match=r"2,999,940 of the 2,999,970 files .*, such as x00-00002-of-99999\.s"):
+        with pytest.raises(
+            AttncalcError,
+            match=r"2,999,940 of the 2,999,970 files .*, such as x00-00002-of-99999\.s",
+        ):
             stored_weights(folder)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -297,20 +350,29 @@ def test_missing_files_are_counted_without_their_names() -> None:
         (["m-00003-of-00002"], "m-00001-of-00002"),
     ],
 )
-def test_a_gap_in_the_numbers_is_an_error_however_they_are_written(names: list[str], missing: str) -> None:
+def test_a_gap_in_the_numbers_is_an_error_however_they_are_written(
+    names: list[str], missing: str
+) -> None:
     with pytest.raises(AttncalcError, match=rf"missing, such as {missing}\.safetensors"):
         stored_weights(InMemory({f"{name}.safetensors": file_of({}, 0) for name in names}))
 
 
 def test_numbers_without_zeros_are_complete() -> None:
-    stored = stored_weights(InMemory({f"m-{i}-of-10.safetensors": file_of({}, 0) for i in range(1, 11)}))
+    stored = stored_weights(
+        InMemory({f"m-{i}-of-10.safetensors": file_of({}, 0) for i in range(1, 11)})
+    )
     assert stored
     assert stored.files == 10
 
 
-def test_all_files_together_have_at_most_as_many_tensors_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_files_together_have_at_most_as_many_tensors_as_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(safetensors, "MAX_TENSORS", 3)
-    names = {f"m-{i}-of-2.safetensors": file_of({f"{i}{n}": ("I8", [0], [0, 0]) for n in range(i)}, 0) for i in (1, 2)}
+    names = {
+        f"m-{i}-of-2.safetensors": file_of({f"{i}{n}": ("I8", [0], [0, 0]) for n in range(i)}, 0)
+        for i in (1, 2)
+    }
     stored = stored_weights(InMemory(names))
     assert stored
     assert stored.tensors == 3
@@ -334,7 +396,13 @@ def cache(home: Path, files: dict[str, str], commit: str = "c0ffee") -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+    for name in (
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "HF_TOKEN_PATH",
+        "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -371,7 +439,9 @@ def test_a_commit_has_up_to_64_characters(home: Path, length: int, is_read: bool
     assert (cached_folder(Repository("org/name")) is not None) is is_read
 
 
-@pytest.mark.parametrize(("text", "is_valid"), [("x" * 500, True), (" x \n", True), ("x" * 501, False), ("a b", False)])
+@pytest.mark.parametrize(
+    ("text", "is_valid"), [("x" * 500, True), (" x \n", True), ("x" * 501, False), ("a b", False)]
+)
 def test_a_token_has_up_to_500_characters(
     home: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_valid: bool
 ) -> None:
@@ -401,7 +471,10 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
     ({"pretrained_config": {}}, ""),
     ({"build_config": {}, "version": "1"}, ""),
     ({**BASE, "builder_config": {}}, "TensorRT-LLM"),
-    *(({"architecture": "X", key: 1}, "TensorRT-LLM") for key in ("mapping", "quantization", "producer")),
+    *(
+        ({"architecture": "X", key: 1}, "TensorRT-LLM")
+        for key in ("mapping", "quantization", "producer")
+    ),
     ({"architecture": "X"}, ""),
     ({**BASE, "architecture": "X", "mapping": {}}, ""),
     *(
@@ -423,7 +496,10 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
     ({"model": {}, "search": {}}, ""),
     ({"model": "decoder", "search": {}}, ""),
     ({"eos_token_id": 1, "transformers_version": "1"}, "a generation_config.json"),
-    ({"eos_token_id": 1, "bos_token_id": 2, "transformers_version": "1"}, "a generation_config.json"),
+    (
+        {"eos_token_id": 1, "bos_token_id": 2, "transformers_version": "1"},
+        "a generation_config.json",
+    ),
     ({"eos_token_id": 1}, ""),
     ({"transformers_version": "1"}, ""),
     ({**BASE, "eos_token_id": 1, "transformers_version": "1"}, ""),
@@ -452,13 +528,34 @@ def test_another_layout_is_known_by_its_keys(data: dict[str, Any], layout: str) 
     ("data", "tip"),
     [
         ({"peft_type": "X", "base_model_name_or_path": "org/x"}, "give the base model: org/x"),
-        ({"peft_type": "X", "base_model_name_or_path": " "}, "give the base model's config.json, or its name"),
-        ({"peft_type": "X", "base_model_name_or_path": 5}, "give the base model's config.json, or its name"),
-        ({"_class_name": "X", "text_encoder": ["diffusers", "Y"]}, "give the config.json of one of its models"),
-        ({"_class_name": "X", "text_encoder": ["transformers"]}, "give the config.json of one of its models"),
-        ({"_class_name": "X", "text_encoder": ["transformers", "Y", "Z"]}, "give the config.json of one of its models"),
-        ({"_class_name": "X", "vae": ["transformers", "Y"]}, "give the config.json of one of its models"),
-        ({"_class_name": "X", "text_encoder": "transformers"}, "give the config.json of one of its models"),
+        (
+            {"peft_type": "X", "base_model_name_or_path": " "},
+            "give the base model's config.json, or its name",
+        ),
+        (
+            {"peft_type": "X", "base_model_name_or_path": 5},
+            "give the base model's config.json, or its name",
+        ),
+        (
+            {"_class_name": "X", "text_encoder": ["diffusers", "Y"]},
+            "give the config.json of one of its models",
+        ),
+        (
+            {"_class_name": "X", "text_encoder": ["transformers"]},
+            "give the config.json of one of its models",
+        ),
+        (
+            {"_class_name": "X", "text_encoder": ["transformers", "Y", "Z"]},
+            "give the config.json of one of its models",
+        ),
+        (
+            {"_class_name": "X", "vae": ["transformers", "Y"]},
+            "give the config.json of one of its models",
+        ),
+        (
+            {"_class_name": "X", "text_encoder": "transformers"},
+            "give the config.json of one of its models",
+        ),
         (
             {"_class_name": "X", **{f"encoder_{i}": ["transformers", "Y"] for i in range(4)}},
             "as encoder_0/config.json or encoder_1/config.json or encoder_2/config.json",
@@ -478,15 +575,29 @@ MODULE = {"path": "0_T", "type": "sentence_transformers.models.Transformer"}
     ("data", "message", "tip"),
     [
         ([MODULE], "the modules of sentence-transformers", "give 0_T/config.json"),
-        ([5, {**MODULE, "path": ""}], "the modules of sentence-transformers", "give the config.json beside it"),
-        ([{**MODULE, "path": 5}], "the modules of sentence-transformers", "give the config.json beside it"),
-        ([{"type": "x"}, MODULE], "the modules of sentence-transformers", "give the config.json beside it"),
+        (
+            [5, {**MODULE, "path": ""}],
+            "the modules of sentence-transformers",
+            "give the config.json beside it",
+        ),
+        (
+            [{**MODULE, "path": 5}],
+            "the modules of sentence-transformers",
+            "give the config.json beside it",
+        ),
+        (
+            [{"type": "x"}, MODULE],
+            "the modules of sentence-transformers",
+            "give the config.json beside it",
+        ),
         ([{"type": 5}], "not a JSON object", "a config.json is one JSON object"),
         ([], "not a JSON object", "a config.json is one JSON object"),
     ],
 )
 def test_a_list_is_named(data: list[Any], message: str, tip: str) -> None:
-    error = refusal(reject_list, b"\xef\xbb\xbf \n" + json.dumps(data).encode() if message else b"", "f.json")
+    error = refusal(
+        reject_list, b"\xef\xbb\xbf \n" + json.dumps(data).encode() if message else b"", "f.json"
+    )
     assert message in error.message
     assert tip in error.tip
 

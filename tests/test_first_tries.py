@@ -36,7 +36,9 @@ _PLACEHOLDERS = {"MODEL": "llama3.1-8b", "GPU": "h100", "FILE": "llama3.1-8b"}
 def failing_tips(text: str, ask: Ask) -> list[str]:
     """Return the commands in the tips of an answer that do not run, and why."""
     tips = "\n".join(line for line in text.splitlines() if line.startswith("  tip: "))
-    found = re.findall(r"'attncalc ((?: '[^'\n]*'(?=[ '])|[^'\n])*)'|: attncalc ([^;\n]*)", tips, re.MULTILINE)
+    found = re.findall(
+        r"'attncalc ((?: '[^'\n]*'(?=[ '])|[^'\n])*)'|: attncalc ([^;\n]*)", tips, re.MULTILINE
+    )
     failing = []
     for either in found:
         command = "".join(either).rstrip("?")
@@ -63,8 +65,13 @@ def test_first_tries_work_and_every_tip_names_a_command_that_runs(
 
 
 def test_a_tip_with_a_command_that_does_not_run_is_noticed(ask: Ask) -> None:
-    tips = "  tip: did you mean 'attncalc kv llama3.1-8b --tp 3'? for example: attncalc fit MODEL --gpu GPU"
-    assert failing_tips(tips, ask) == ["kv llama3.1-8b --tp 3: error: --tp 3 does not divide 32 query heads"]
+    tips = (
+        "  tip: did you mean 'attncalc kv llama3.1-8b --tp 3'? for example: attncalc fit MODEL "
+        "--gpu GPU"
+    )
+    assert failing_tips(tips, ask) == [
+        "kv llama3.1-8b --tp 3: error: --tp 3 does not divide 32 query heads"
+    ]
 
 
 def test_there_are_tries_of_many_kinds_of_user() -> None:

@@ -1,4 +1,6 @@
-"""Formats: what each one writes can be read back, and is what the screen or JSON shows, for every command."""
+"""Formats: what each one writes can be read back, and is what the screen or JSON shows, for every
+command.
+"""
 
 import csv
 import io
@@ -46,24 +48,29 @@ RUNS = [
     "explain gqa",
     "verify gpt2 --simulate t4 -c 64",
 ]
+# Commands with formats of their own: a schema is JSON, and a sweep writes rows.
 WITHOUT_REPORT = {"schema", "sweep"}
-"""Commands with formats of their own: a schema is JSON, and a sweep writes rows."""
 TAGS = "html head meta title style body div p strong pre table thead tbody tr th td br"
 REPORTS: dict[str, Report] = {}
 
 Cells = tuple[str, ...]
+# The rows of a table's header, and those below it.
 Rows = tuple[tuple[Cells, ...], tuple[Cells, ...]]
-"""The rows of a table's header, and those below it."""
 
 
 @pytest.fixture
 def report(ask: Ask, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Report:
-    """Return the report of a command line, as it is before a format writes it; each command is run once."""
+    """Return the report of a command line, as it is before a format writes it; each command is run
+    once.
+    """
     if request.param.startswith("verify"):
         pytest.importorskip("torch")
     if request.param not in REPORTS:
         with monkeypatch.context() as patch:
-            patch.setattr("attncalc.report.write.write", lambda report, **_: REPORTS.update({request.param: report}))
+            patch.setattr(
+                "attncalc.report.write.write",
+                lambda report, **_: REPORTS.update({request.param: report}),
+            )
             assert ask(*request.param.split()).err == ""
     return REPORTS[request.param]
 
@@ -93,7 +100,9 @@ def test_every_command_is_read_back() -> None:
 def test_latex_has_the_cells_of_the_screen(report: Report) -> None:
     written = FORMATS["latex"].render(report)
     expected = [(stripped(t.header_rows), stripped(t.rows)) for t in tables(report)]
-    assert list(latex_tables(written)) == [tuple(titled(part, report) for part in table) for table in expected]
+    assert list(latex_tables(written)) == [
+        tuple(titled(part, report) for part in table) for table in expected
+    ]
     for note in report.screen_notes:
         assert f"% {note}\n" in written
 
@@ -108,7 +117,10 @@ def test_html_has_the_cells_of_the_screen(report: Report) -> None:
 
 @every_command
 def test_markdown_has_the_cells_of_the_screen(report: Report) -> None:
-    expected = [((tuple(c.header.replace("\n", " ") for c in t.columns),), stripped(t.rows)) for t in tables(report)]
+    expected = [
+        ((tuple(c.header.replace("\n", " ") for c in t.columns),), stripped(t.rows))
+        for t in tables(report)
+    ]
     assert list(markdown_tables(FORMATS["markdown"].render(report))) == expected
 
 
@@ -119,16 +131,32 @@ def test_csv_and_tsv_have_the_figures_of_json(report: Report, form: str, dialect
     document = json.loads(FORMATS["json"].render(report))
     if report.rows:
         assert document["rows"] == [dict(row) for row in report.rows]
-        facts = [tuple("" if cell is None else str(cell) for cell in row.values()) for row in report.rows]
+        facts = [
+            tuple("" if cell is None else str(cell) for cell in row.values()) for row in report.rows
+        ]
         assert [tuple(cell.removeprefix("'") for cell in row.values()) for row in read] == facts
         return
     if report.checks:
-        columns: tuple[str, ...] = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
+        columns: tuple[str, ...] = (
+            "of",
+            "name",
+            "predicted",
+            "measured",
+            "difference",
+            "tolerance",
+            "unit",
+            "ok",
+        )
         expected = [check.facts() for check in report.checks]
     else:
         columns = ("name", "value", "unit", "formula", "substituted")
-        expected = document["results"] + [figure for group in document["layers"] for figure in group["results"]]
-    cells = [tuple("" if fact[name] is None else str(fact[name]) for name in columns) for fact in expected]
+        expected = document["results"] + [
+            figure for group in document["layers"] for figure in group["results"]
+        ]
+    cells = [
+        tuple("" if fact[name] is None else str(fact[name]) for name in columns)
+        for fact in expected
+    ]
     assert {tuple(row[name] for name in columns) for row in read} == set(cells)
     assert read[0]["name"] == expected[0]["name"]
 
@@ -144,16 +172,24 @@ def test_html_loads_and_runs_nothing(report: Report) -> None:
 def test_html_marks_numbers_parts_and_the_answer(ask: Ask) -> None:
     page = ask("kv", "llama2-70b", "--format", "html").out
     first, second = re.findall(r"<tr.*?</tr>", page)[:2]
-    assert first.startswith('<tr class="strong"><th scope="row">KV cache</th><td class="number">1.25 GiB</td>')
-    assert second.startswith('<tr><th scope="row" class="part">per token</th><td class="number">320 KiB</td>')
+    assert first.startswith(
+        '<tr class="strong"><th scope="row">KV cache</th><td class="number">1.25 GiB</td>'
+    )
+    assert second.startswith(
+        '<tr><th scope="row" class="part">per token</th><td class="number">320 KiB</td>'
+    )
     assert ".attncalc .number { text-align: right;" in page
     headers = ask("compare", "llama2-70b", "--format", "html").out
     assert '<tr><td></td><th scope="col" class="number">KV<br>heads</th>' in headers
 
 
-def test_latex_names_models_by_title_below_one_header_for_contexts(ask: Ask, tmp_path: Path) -> None:
+def test_latex_names_models_by_title_below_one_header_for_contexts(
+    ask: Ask, tmp_path: Path
+) -> None:
     (tmp_path / "my_run_3.yaml").write_text(ask("presets", "show", "gpt2").out)
-    written = ask("compare", str(tmp_path / "my_run_3.yaml"), "qwen3-8b", "-c", "512,1K", "--format", "latex").out
+    written = ask(
+        "compare", str(tmp_path / "my_run_3.yaml"), "qwen3-8b", "-c", "512,1K", "--format", "latex"
+    ).out
     lines = written[: written.index("bigskip")].splitlines()
     # 12 layers * 512 tokens * 2 * 12 heads * 64 * 4 B are 36 MiB
     assert lines[lines.index(r"\toprule") :][1:5] == [
@@ -166,7 +202,9 @@ def test_latex_names_models_by_title_below_one_header_for_contexts(ask: Ask, tmp
 
 def test_latex_keeps_the_names_of_models_with_one_title(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(ask("presets", "show", "gpt2").out)
-    written = ask("compare", str(tmp_path / "mine.yaml"), "gpt2", "-c", "512", "--format", "latex").out
+    written = ask(
+        "compare", str(tmp_path / "mine.yaml"), "gpt2", "-c", "512", "--format", "latex"
+    ).out
     assert " & mine & gpt2 " in written
 
 
@@ -186,12 +224,17 @@ def test_latex_compiles(report: Report, tmp_path: Path) -> None:
 HOSTILE = "a_b & 50% #1 $x^2~\\{y} <b>|=*[é\u00d7"
 
 
-@pytest.mark.parametrize("name", [HOSTILE, "=cmd", "[x", "*x", "</script><b>", "b\nc", '"q', "\\end{tabular}"])
+@pytest.mark.parametrize(
+    "name", [HOSTILE, "=cmd", "[x", "*x", "</script><b>", "b\nc", '"q', "\\end{tabular}"]
+)
 def test_a_name_is_the_same_in_every_format(name: str) -> None:
     table = Table((Column("", "left"), Column(name)), ((name, "1"), (f"  {name}", "2")))
     report = Report("kv", (name,), {}, {}, (), tables=(table,), notes=(name,))
     one_line = " ".join(name.split())
-    assert next(latex_tables(FORMATS["latex"].render(report)))[1] == ((one_line, "1"), (one_line, "2"))
+    assert next(latex_tables(FORMATS["latex"].render(report)))[1] == (
+        (one_line, "1"),
+        (one_line, "2"),
+    )
     assert Page(FORMATS["html"].render(report)).tables[0][1] == ((name, "1"), (name, "2"))
     assert [rows for _, rows in markdown_tables(FORMATS["markdown"].render(report))] == [
         ((name.replace("\n", " "), "1"), (name.replace("\n", " "), "2"))
@@ -201,7 +244,10 @@ def test_a_name_is_the_same_in_every_format(name: str) -> None:
 @pytest.mark.parametrize("mark", ["=", "+", "-", "@", "\t", "\n"])
 def test_no_name_is_a_formula_in_csv_and_tsv(mark: str) -> None:
     report = Report("compare", ("x",), {}, {}, (), rows=({"name": f"{mark}cmd", "change": -5},))
-    assert FORMATS["csv"].render(report) in (f"name,change\n'{mark}cmd,-5\n", f'name,change\n"\'{mark}cmd",-5\n')
+    assert FORMATS["csv"].render(report) in (
+        f"name,change\n'{mark}cmd,-5\n",
+        f'name,change\n"\'{mark}cmd",-5\n',
+    )
     (row,) = csv.DictReader(io.StringIO(FORMATS["tsv"].render(report)), dialect="excel-tab")
     assert row["name"].startswith("'")
     assert row["change"] == "-5"
@@ -262,7 +308,9 @@ _LATEX = re.compile("|".join(map(re.escape, _COMMAND)))
 def latex_tables(text: str) -> Iterator[Rows]:
     """Yield the rows of each tabular: those above the \\midrule, and those below."""
     for body in re.findall(
-        r"\\begin\{tabular\}\{@\{\}[lr]+@\{\}\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}", text, re.S
+        r"\\begin\{tabular\}\{@\{\}[lr]+@\{\}\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}",
+        text,
+        re.S,
     ):
         above, rule, below = body.partition("\\midrule\n")
         yield (_latex_rows(above), _latex_rows(below)) if rule else ((), _latex_rows(above))
@@ -272,7 +320,9 @@ def _latex_rows(text: str) -> tuple[Cells, ...]:
     rows = text.split(" \\\\\n")
     assert rows.pop() == ""
     cells = (re.split(r"(?<!\\)&", row) for row in rows)
-    return tuple(tuple(_LATEX.sub(lambda m: _COMMAND[m[0]], cell).strip() for cell in row) for row in cells)
+    return tuple(
+        tuple(_LATEX.sub(lambda m: _COMMAND[m[0]], cell).strip() for cell in row) for row in cells
+    )
 
 
 def markdown_tables(text: str) -> Iterator[Rows]:
@@ -308,7 +358,9 @@ class Page(HTMLParser):
         self._part = 1
         self.feed(text)
         self.close()
-        self.tables = [tuple(tuple(tuple(row) for row in part) for part in table) for table in self.tables]
+        self.tables = [
+            tuple(tuple(tuple(row) for row in part) for part in table) for table in self.tables
+        ]
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)

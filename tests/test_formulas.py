@@ -20,7 +20,9 @@ from attncalc.report.fit import fit_report
 from attncalc.report.json import result
 from attncalc.report.report import Figure
 
-CONFIGS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text())
+CONFIGS: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "data" / "huggingface.json").read_text()
+)
 
 
 def is_hybrid(model: ModelSpec) -> bool:
@@ -57,11 +59,19 @@ def test_formula_and_symbols_in_json_give_the_value(model: ModelSpec) -> None:
 
 
 def test_two_groups_of_layers_are_two_symbols() -> None:
-    """LFM2 has 6 layers of attention and 10 of short convolutions, whose bytes llama.cpp adds up in one formula."""
+    """LFM2 has 6 layers of attention and 10 of short convolutions, whose bytes llama.cpp adds up in
+    one formula.
+    """
     entry = CONFIGS["lfm2-1.2b"]
-    model = build_model(convert_config(entry["config"], "lfm2-1.2b.json", title="lfm2-1.2b"), "lfm2-1.2b")
+    model = build_model(
+        convert_config(entry["config"], "lfm2-1.2b.json", title="lfm2-1.2b"), "lfm2-1.2b"
+    )
     figure = next(f for f in fit_figures(model, "llamacpp") if f.name == "kv_bytes_per_sequence")
-    layers = {symbol.name: symbol.value for symbol in figure.formula.symbols if symbol.name.startswith("L")}
+    layers = {
+        symbol.name: symbol.value
+        for symbol in figure.formula.symbols
+        if symbol.name.startswith("L")
+    }
     assert layers == {"L_1": 6, "L_2": 10}
 
 
@@ -69,7 +79,11 @@ def test_two_groups_of_layers_are_two_symbols() -> None:
 def test_explain_explains_every_small_number_of_costs(name: str) -> None:
     """A literal 2 of a formula has a meaning, and a legend line of its own."""
     model = load(name)
-    reports = [flops(model, context=300).report, params(model).report, activations(model, context=300).report]
+    reports = [
+        flops(model, context=300).report,
+        params(model).report,
+        activations(model, context=300).report,
+    ]
     reports += [kv_cache(model, context=300).report] if model.main.has_cache else []
     unexplained = [
         (figure.label, text)

@@ -7,8 +7,8 @@ from fuzz.checked import check
 from fuzz.every_field import every_change
 from fuzz.inputs import CHEAP
 
+# Changes that are tried, of some 130,000.
 SAMPLE = 150
-"""Changes that are tried, of some 130,000."""
 
 
 def test_a_config_with_an_odd_value_is_read_or_is_one_error() -> None:
@@ -19,6 +19,8 @@ def test_a_config_with_an_odd_value_is_read_or_is_one_error() -> None:
 
 
 def test_fields_in_sections_are_changed() -> None:
-    change = next(change for change in every_change() if len(change.place) == 2 and change.value == 10**400)
+    change = next(
+        change for change in every_change() if len(change.place) == 2 and change.value == 10**400
+    )
     section, field = change.place
     assert change.content()[str(section)][field] == 10**400

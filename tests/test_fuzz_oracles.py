@@ -17,22 +17,39 @@ from tables import each
 WRONG_RESULTS = {
     "an unknown exit code": (("kv", "x"), Result(3, "", "", {})),
     "an error without a tip": (("kv", "x"), Result(2, "", "error: something is wrong\n", {})),
-    "an error of two lines": (("kv", "x"), Result(2, "", "error: something\nis wrong\n  tip: change it\n", {})),
-    "an answer beside an error": (("kv", "x"), Result(2, "1 B\n", "error: something\n  tip: change it\n", {})),
-    "None in an error": (("kv", "x"), Result(2, "", "error: the size is None today\n  tip: change it\n", {})),
-    "a class in an error": (("kv", "x"), Result(2, "", "error: <class 'int'> is wrong\n  tip: change it\n", {})),
+    "an error of two lines": (
+        ("kv", "x"),
+        Result(2, "", "error: something\nis wrong\n  tip: change it\n", {}),
+    ),
+    "an answer beside an error": (
+        ("kv", "x"),
+        Result(2, "1 B\n", "error: something\n  tip: change it\n", {}),
+    ),
+    "None in an error": (
+        ("kv", "x"),
+        Result(2, "", "error: the size is None today\n  tip: change it\n", {}),
+    ),
+    "a class in an error": (
+        ("kv", "x"),
+        Result(2, "", "error: <class 'int'> is wrong\n  tip: change it\n", {}),
+    ),
     "no answer": (("kv", "x"), Result(0, "", "", {})),
     "a control character": (("kv", "x"), Result(0, "a\x1b[31mb\n", "", {})),
     "a mark of direction": (("kv", "x"), Result(0, "a\u202eb\n", "", {})),
     "an invisible character": (("kv", "x"), Result(0, "a\ufeffb\n", "", {})),
     "a file beside a screen": (("kv", "x", "-o", "y"), Result(0, "1 B\n", "", {"y": b"1 B"})),
     "words on standard error": (("kv", "x"), Result(0, "1 B\n", "hello\n", {})),
-    "JSON without its keys": (("kv", "x", "--json"), Result(0, '{"schema": "attncalc.kv/1"}', "", {})),
+    "JSON without its keys": (
+        ("kv", "x", "--json"),
+        Result(0, '{"schema": "attncalc.kv/1"}', "", {}),
+    ),
 }
 
 
 def test_a_picture_of_characters_may_go_beside_a_file() -> None:
-    check_result(Case(("compare", "x", "--plot", "-o", "y")), Result(0, "KV cache\n", "", {"y": b"1 B"}))
+    check_result(
+        Case(("compare", "x", "--plot", "-o", "y")), Result(0, "KV cache\n", "", {"y": b"1 B"})
+    )
 
 
 @each("wrong", WRONG_RESULTS)
@@ -48,7 +65,9 @@ def test_a_formula_that_does_not_give_its_value_is_noticed() -> None:
         check_json(out.replace('"value": 75497472', '"value": 75497473'), "kv")
 
 
-def test_a_file_that_the_command_line_does_not_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_the_command_line_does_not_name_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def run() -> int:
         Path("beside").write_text("x")
         return 0
@@ -79,12 +98,22 @@ def _keys(**changed: Any) -> Change:
 
 
 FIT = ("fit", "gpt2", "--kv-memory", "1GiB")
+# {relation: a command, a word of the other command that is compared with it, and what makes its
+# answer wrong}.
 WRONG_RELATIONS: dict[str, tuple[tuple[str, ...], str, Change]] = {
     "same_twice": (("kv", "gpt2"), "", lambda out: out + " "),
     "csv_equals_json": (("kv", "gpt2"), "csv", lambda out: out.replace("75497472", "75497473", 1)),
     "screen_equals_json": (("kv", "gpt2"), "", lambda out: out.replace("75,497,472", "75,497,473")),
-    "explanation_equals_json": (("kv", "gpt2"), "--explain", lambda out: out.replace("75,497,472", "75,497,473")),
-    "markdown_equals_screen": (("kv", "gpt2"), "markdown", lambda out: out.replace("72 KiB", "73 KiB")),
+    "explanation_equals_json": (
+        ("kv", "gpt2"),
+        "--explain",
+        lambda out: out.replace("75,497,472", "75,497,473"),
+    ),
+    "markdown_equals_screen": (
+        ("kv", "gpt2"),
+        "markdown",
+        lambda out: out.replace("72 KiB", "73 KiB"),
+    ),
     "larger_batch": (("kv", "gpt2"), "2", _values(kv_cache=1)),
     "longer_context": (("memory", "gpt2"), "2048", _values(peak_flash=1)),
     "more_memory": (FIT, "1431655766", _values(max_batch=1)),
@@ -96,7 +125,6 @@ WRONG_RELATIONS: dict[str, tuple[tuple[str, ...], str, Change]] = {
     "quotes_change_no_figure": (("kv", "model"), "", _values(kv_cache=1)),
     "sweep_equals_command": (("kv", "gpt2"), "sweep", lambda out: re.sub("75497472", "1", out)),
 }
-"""{relation: a command, a word of the other command that is compared with it, and what makes its answer wrong}."""
 
 
 @each("relation", relations.RELATIONS)
@@ -113,7 +141,9 @@ def test_an_answer_that_contradicts_another_is_noticed(
     def run_wrong(other: Case) -> Result:
         answer = run_case(other)
         is_other = (
-            word in other.arguments if word else other.arguments[:-1] == arguments or other.arguments == arguments
+            word in other.arguments
+            if word
+            else other.arguments[:-1] == arguments or other.arguments == arguments
         )
         # an error that should be one, as of a number in quotes, becomes an answer
         return answer._replace(code=0, out=change(answer.out or result.out)) if is_other else answer
@@ -128,7 +158,8 @@ def test_an_answer_that_contradicts_another_is_noticed(
 def test_a_case_that_fails_is_made_smaller() -> None:
     config = {"a": [1, 2, {"x": 5, "y": 6}], "b": 3}
     case = Case(
-        ("kv", "model", "--tp", "2", "--json"), {"model/config.json": json.dumps(config).encode(), "other": b""}
+        ("kv", "model", "--tp", "2", "--json"),
+        {"model/config.json": json.dumps(config).encode(), "other": b""},
     )
     smallest = reduced(case, lambda smaller: b'"x"' in smaller.files.get("model/config.json", b""))
     assert smallest == Case(("kv",), {"model/config.json": b'{"a": [{"x": 5}]}'})

@@ -1,4 +1,6 @@
-"""GGUF files: headers as the `gguf` package writes them, models of every architecture, and files that are not valid."""
+"""GGUF files: headers as the `gguf` package writes them, models of every architecture, and files
+that are not valid.
+"""
 
 import math
 import os
@@ -9,7 +11,19 @@ from typing import Any
 import gguf
 import pytest
 from asking import Ask, refusal, results
-from gguf_files import CONTEXT, D_HEAD, KV_HEADS, LATENT, LAYERS, ROPE, VOCAB, Bytes, Shapes, SmallModel, write_gguf
+from gguf_files import (
+    CONTEXT,
+    D_HEAD,
+    KV_HEADS,
+    LATENT,
+    LAYERS,
+    ROPE,
+    VOCAB,
+    Bytes,
+    Shapes,
+    SmallModel,
+    write_gguf,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import each
@@ -58,9 +72,15 @@ LLAMA_SHAPES: Shapes = {
 }
 
 
-def small_llama(path: Path, keys: dict[str, Any] | None = None, shapes: dict[str, Any] | None = None) -> Path:
+def small_llama(
+    path: Path, keys: dict[str, Any] | None = None, shapes: dict[str, Any] | None = None
+) -> Path:
     """Write a file of 2 layers. A shape of None leaves the tensor out."""
-    changed = {name: shape for name, shape in {**LLAMA_SHAPES, **(shapes or {})}.items() if shape is not None}
+    changed = {
+        name: shape
+        for name, shape in {**LLAMA_SHAPES, **(shapes or {})}.items()
+        if shape is not None
+    }
     return write_gguf(path, "llama", {**LLAMA_KEYS, **(keys or {})}, changed)
 
 
@@ -75,12 +95,18 @@ def text(value: bytes) -> bytes:
 def test_a_key_that_llama_cpp_does_not_have_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AttncalcError, match=r"the key llama\.n_loops is not one of llama.cpp's"):
         load(small_llama(tmp_path / "a.gguf", {"n_loops": 2}))
-    load(small_llama(tmp_path / "b.gguf", {"rope.some_new_factor": 2}))  # no key of RoPE changes a figure
+    # no key of RoPE changes a figure
+    load(small_llama(tmp_path / "b.gguf", {"rope.some_new_factor": 2}))
 
 
 def test_the_keys_of_the_gguf_package_are_known() -> None:
     classes = [gguf.Keys, *(value for value in vars(gguf.Keys).values() if isinstance(value, type))]
-    names = {name for known in classes for name in vars(known).values() if str(name).startswith("{arch}.")}
+    names = {
+        name
+        for known in classes
+        for name in vars(known).values()
+        if str(name).startswith("{arch}.")
+    }
     names = {name.removeprefix("{arch}.").replace("{dense}", "dense_2") for name in names}
     assert len(names) > 100
     assert {name for name in names if not name.startswith("rope.")} <= words(KNOWN_KEYS)
@@ -89,8 +115,9 @@ def test_the_keys_of_the_gguf_package_are_known() -> None:
 # The format
 
 
+# Q8_1, of which no file has tensors, is 40 bytes in the package and 36 in ggml-common.h; Q2_0 is
+# newer.
 NOT_OF_THE_PACKAGE = {"Q8_1", "Q2_0"}
-"""Q8_1, of which no file has tensors, is 40 bytes in the package and 36 in ggml-common.h; Q2_0 is newer."""
 
 
 def test_types_have_the_blocks_of_the_gguf_package() -> None:
@@ -104,8 +131,12 @@ def test_tensors_have_the_bytes_of_the_file(tmp_path: Path, name: str) -> None:
     types = dict.fromkeys("ab", getattr(Type, name))
     path = write_gguf(tmp_path / "m.gguf", "llama", {}, {"a": (512, 3), "b": (768,)}, types)
     header = read_header(LocalFile(path))
-    assert [(t.name, t.type.name, t.elements, t.size, t.offset + header.data_start) for t in header.tensors] == [
-        (t.name, t.tensor_type.name, t.n_elements, t.n_bytes, t.data_offset) for t in gguf.GGUFReader(path).tensors
+    assert [
+        (t.name, t.type.name, t.elements, t.size, t.offset + header.data_start)
+        for t in header.tensors
+    ] == [
+        (t.name, t.tensor_type.name, t.n_elements, t.n_bytes, t.data_offset)
+        for t in gguf.GGUFReader(path).tensors
     ]
 
 
@@ -153,14 +184,20 @@ def test_keys_are_those_of_the_gguf_package(tmp_path: Path) -> None:
 
 
 def test_a_header_is_read_in_growing_ranges_and_no_byte_twice(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf", "llama", LLAMA_KEYS, LLAMA_SHAPES, tokens=400_000, data=False)
+    path = write_gguf(
+        tmp_path / "m.gguf", "llama", LLAMA_KEYS, LLAMA_SHAPES, tokens=400_000, data=False
+    )
     source = Bytes(path.read_bytes())
     assert source.content[:4] == b"GGUF"
     assert len(source.content) > 4 * FIRST_READ
     header = read_header(source)
     assert header.metadata["tokenizer.ggml.tokens"] == ArrayLength(400_000)
     assert [start for start, _ in source.reads] == [0, *(end for _, end in source.reads[:-1])]
-    assert source.reads[:3] == [(0, FIRST_READ), (FIRST_READ, 2 * FIRST_READ), (2 * FIRST_READ, 4 * FIRST_READ)]
+    assert source.reads[:3] == [
+        (0, FIRST_READ),
+        (FIRST_READ, 2 * FIRST_READ),
+        (2 * FIRST_READ, 4 * FIRST_READ),
+    ]
     assert source.reads[-1][1] < 2 * len(source.content)
 
 
@@ -173,12 +210,18 @@ def test_a_short_first_range_is_enough_for_a_short_header(tmp_path: Path) -> Non
 HOSTILE = {
     "empty": (b"", "the file ends in its header"),
     "cut off": (packed(keys=1), "the file ends in its header"),
-    "long text": (packed(keys=1, rest=text(b"k") + struct.pack("<IQ", 8, 2**60)), "more than 33,554,432 bytes"),
+    "long text": (
+        packed(keys=1, rest=text(b"k") + struct.pack("<IQ", 8, 2**60)),
+        "more than 33,554,432 bytes",
+    ),
     "a long text in an array": (
         packed(keys=1, rest=text(b"k") + struct.pack("<IIQQ", 9, 8, 2, 2**64 - 1)),
         "more than 33,554,432 bytes",
     ),
-    "many numbers": (packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 4, 2**60)), "more than 33,554,432"),
+    "many numbers": (
+        packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 4, 2**60)),
+        "more than 33,554,432",
+    ),
 }
 
 
@@ -203,7 +246,11 @@ def test_an_endless_remote_header_stops_at_the_limit() -> None:
 
         def read(self, start: int, end: int) -> bytes:
             head = packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 8, 2_000_000))
-            return (head + struct.pack("<Q", 1000) * 2**17)[: end - start] if not start else b"\x08" * (end - start)
+            return (
+                (head + struct.pack("<Q", 1000) * 2**17)[: end - start]
+                if not start
+                else b"\x08" * (end - start)
+            )
 
     with pytest.raises(AttncalcError, match="more than 33,554,432 bytes"):
         read_header(Endless())
@@ -219,7 +266,9 @@ def outcome(source: Bytes) -> str:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_any_change_of_a_header_is_read_or_one_error(data: st.DataObject, tmp_path_factory: Any) -> None:
+def test_any_change_of_a_header_is_read_or_one_error(
+    data: st.DataObject, tmp_path_factory: Any
+) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "m.gguf"
     small_llama(path)
     content = bytearray(path.read_bytes())[:2000]
@@ -253,9 +302,14 @@ def test_every_architecture_is_read_to_the_element(tmp_path: Path, name: str) ->
     assert int(params(model).total) == model.stored.parameters == elements
     assert model.stored.size == 2 * elements
     assert model.max_context == CONTEXT
-    # K and V have 2 heads of 16 each: 64 elements per layer and token; a latent has 24 + 6, and an indexer's key 20
+    # K and V have 2 heads of 16 each: 64 elements per layer and token; a latent has 24 + 6, and an
+    # indexer's key 20
     attention = [i for i in range(LAYERS) if small.has_attention(i) and not small._without_mixer(i)]
-    per_layer = LATENT + ROPE + (20 if "indexer" in str(shapes) else 0) if small.latent else 2 * KV_HEADS * D_HEAD
+    per_layer = (
+        LATENT + ROPE + (20 if "indexer" in str(shapes) else 0)
+        if small.latent
+        else 2 * KV_HEADS * D_HEAD
+    )
     if not model.main.has_cache:
         per_layer = 0
     assert kv_elements(model) == (0 if per_layer == 0 else len(attention) * per_layer)
@@ -272,21 +326,33 @@ def test_the_yaml_of_every_architecture_is_the_same_model(tmp_path: Path, name: 
 
 
 def test_the_package_has_no_architecture_that_is_neither_read_nor_refused_with_a_reason() -> None:
-    others = {"clip", "mlp", "ldp", "ldpv2", "resampler", "adapter", "qwen2vl_merger", "gptj", "maincoder"}
+    others = {
+        "clip",
+        "mlp",
+        "ldp",
+        "ldpv2",
+        "resampler",
+        "adapter",
+        "qwen2vl_merger",
+        "gptj",
+        "maincoder",
+    }
     assert set(gguf.MODEL_ARCH_NAMES.values()) - set(ARCHITECTURES) - set(UNSUPPORTED) <= others
 
 
 def windows_of(path: Path) -> list[str]:
     """Return the span of each layer's attention."""
     model = load(path)
-    return [str(group.attention.span.label) for group in model.main.layers for _ in range(group.count)]
+    return [
+        str(group.attention.span.label) for group in model.main.layers for _ in range(group.count)
+    ]
 
 
 @each(
     ("name", "keys", "layers", "full"),
     [
-        # Every second layer of gpt-oss and Gemma 2 is full, the sixth of Gemma 3, the fifth of Gemma 3n: the last of
-        # each period (set_swa_pattern).
+        # Every second layer of gpt-oss and Gemma 2 is full, the sixth of Gemma 3, the fifth of
+        # Gemma 3n: the last of each period (set_swa_pattern).
         ("gpt-oss", {"attention.sliding_window": 64}, 6, [1, 3, 5]),
         ("gemma2", {}, 4, [1, 3]),
         ("gemma3", {"attention.sliding_window": 64}, 12, [5, 11]),
@@ -295,10 +361,18 @@ def windows_of(path: Path) -> list[str]:
         ("cohere2", {"attention.sliding_window": 64}, 8, [3, 7]),
         ("smallthinker", {"attention.sliding_window": 64}, 8, [0, 4]),
         ("smallthinker", {"attention.sliding_window": 0}, 4, [0, 1, 2, 3]),
-        ("olmo2", {"attention.sliding_window": 64, "attention.sliding_window_pattern": 2}, 4, [1, 3]),
         (
             "olmo2",
-            {"attention.sliding_window": 64, "attention.sliding_window_pattern": [True, False, False]},
+            {"attention.sliding_window": 64, "attention.sliding_window_pattern": 2},
+            4,
+            [1, 3],
+        ),
+        (
+            "olmo2",
+            {
+                "attention.sliding_window": 64,
+                "attention.sliding_window_pattern": [True, False, False],
+            },
             3,
             [1, 2],
         ),
@@ -311,7 +385,12 @@ def windows_of(path: Path) -> list[str]:
     ],
 )
 def test_windows_are_those_of_llama_cpp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, keys: dict[str, Any], layers: int, full: list[int]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    keys: dict[str, Any],
+    layers: int,
+    full: list[int],
 ) -> None:
     monkeypatch.setattr("gguf_files.LAYERS", layers)
     small = SmallModel(name)
@@ -328,7 +407,10 @@ def test_each_layer_has_its_own_number_of_kv_heads(tmp_path: Path) -> None:
     keys = {"attention.head_count": [4, 8], "attention.head_count_kv": [2, 4]}
     shapes: Shapes = {}
     for i, (heads, kv) in enumerate(((4, 2), (8, 4))):
-        shapes |= {f"blk.{i}.attn_q.weight": (256, 64 * heads), f"blk.{i}.attn_output.weight": (64 * heads, 256)}
+        shapes |= {
+            f"blk.{i}.attn_q.weight": (256, 64 * heads),
+            f"blk.{i}.attn_output.weight": (64 * heads, 256),
+        }
         shapes |= {f"blk.{i}.attn_{letter}.weight": (256, 64 * kv) for letter in "kv"}
     model = load(small_llama(tmp_path / "m.gguf", keys, shapes))
     assert kv_elements(model) == 6 * 2 * 64
@@ -343,11 +425,19 @@ def test_a_tied_head_and_a_head_of_its_own_are_told_apart_by_the_tensors(tmp_pat
 
 
 def test_layers_for_multi_token_prediction_have_parameters_and_no_cache(tmp_path: Path) -> None:
-    block = {name.replace("blk.1.", "blk.2."): shape for name, shape in LLAMA_SHAPES.items() if "blk.1." in name}
+    block = {
+        name.replace("blk.1.", "blk.2."): shape
+        for name, shape in LLAMA_SHAPES.items()
+        if "blk.1." in name
+    }
     extra: Shapes = {**block, "blk.2.nextn.eh_proj.weight": (512, 256)}
-    model = load(small_llama(tmp_path / "m.gguf", {"block_count": 3, "nextn_predict_layers": 1}, extra))
+    model = load(
+        small_llama(tmp_path / "m.gguf", {"block_count": 3, "nextn_predict_layers": 1}, extra)
+    )
     assert model.main.n_layers == 2
-    assert int(params(model).total) == sum(math.prod(shape) for shape in (*LLAMA_SHAPES.values(), *extra.values()))
+    assert int(params(model).total) == sum(
+        math.prod(shape) for shape in (*LLAMA_SHAPES.values(), *extra.values())
+    )
     assert any("Multi-token prediction has 1 layer," in note for note in model.notes)
 
 
@@ -358,7 +448,9 @@ def test_falcon_h1_has_attention_and_mamba_in_each_block(tmp_path: Path) -> None
     assert model.main.n_layers == 2 * LAYERS
 
 
-def test_gemma_3n_shares_the_cache_of_its_20th_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gemma_3n_shares_the_cache_of_its_20th_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gguf_files.LAYERS", 30)
     small = SmallModel("gemma3n")
     model = load(write_gguf(tmp_path / "m.gguf", "gemma3n", small.keys(), small.shapes()))
@@ -372,7 +464,10 @@ def test_gemma_3n_shares_the_cache_of_its_20th_layer(tmp_path: Path, monkeypatch
 def released(
     name: str, keys: dict[str, Any], outer: Shapes, layers: list[Shapes]
 ) -> tuple[str, dict[str, Any], Shapes]:
-    shapes = {f"{tensor}.weight" if "." not in tensor else tensor: shape for tensor, shape in outer.items()}
+    shapes = {
+        f"{tensor}.weight" if "." not in tensor else tensor: shape
+        for tensor, shape in outer.items()
+    }
     for i, layer in enumerate(layers):
         for tensor, shape in layer.items():
             shapes[f"blk.{i}.{tensor}" if "." in tensor else f"blk.{i}.{tensor}.weight"] = shape
@@ -421,9 +516,13 @@ LATENT_SHAPES: Shapes = {
     "attn_v_b": (512, 128, 128),
     "attn_output": (128 * 128, 7168),
 }
+# {preset: (architecture, keys, shapes)}.
 RELEASED = {
     "llama3-8b": released(
-        "llama", keys_of(4096, 8192, 32, 8), outer(4096, 128256), 32 * [dense(4096, 4096, 1024, 14336)]
+        "llama",
+        keys_of(4096, 8192, 32, 8),
+        outer(4096, 128256),
+        32 * [dense(4096, 4096, 1024, 14336)],
     ),
     "qwen3-8b": released(
         "qwen3",
@@ -438,7 +537,10 @@ RELEASED = {
         62
         * [
             dense(
-                *(5376, 4096, 2048, 21504),
+                5376,
+                4096,
+                2048,
+                21504,
                 attn_q_norm=(128,),
                 attn_k_norm=(128,),
                 post_attention_norm=(5376,),
@@ -448,7 +550,9 @@ RELEASED = {
     ),
     "gpt-oss-20b": released(
         "gpt-oss",
-        keys_of(2880, 131072, 64, 8, attention__sliding_window=128, expert_count=32, expert_used_count=4),
+        keys_of(
+            2880, 131072, 64, 8, attention__sliding_window=128, expert_count=32, expert_used_count=4
+        ),
         outer(2880, 201088),
         24
         * [
@@ -478,7 +582,11 @@ RELEASED = {
         32
         * [
             {
-                **{name: shape for name, shape in dense(4096, 4096, 1024, 1).items() if not name.startswith("ffn_")},
+                **{
+                    name: shape
+                    for name, shape in dense(4096, 4096, 1024, 1).items()
+                    if not name.startswith("ffn_")
+                },
                 "ffn_norm": (4096,),
                 "ffn_gate_inp": (4096, 8),
                 "ffn_down_exps": (14336, 4096, 8),
@@ -488,9 +596,19 @@ RELEASED = {
     ),
     "deepseek-v3": released(
         "deepseek2",
-        keys_of(7168, 163840, 128, 1, expert_count=256, expert_used_count=8, attention__kv_lora_rank=512),
+        keys_of(
+            7168, 163840, 128, 1, expert_count=256, expert_used_count=8, attention__kv_lora_rank=512
+        ),
         outer(7168, 129280),
-        3 * [{**LATENT_SHAPES, "ffn_gate": (7168, 18432), "ffn_up": (7168, 18432), "ffn_down": (18432, 7168)}]
+        3
+        * [
+            {
+                **LATENT_SHAPES,
+                "ffn_gate": (7168, 18432),
+                "ffn_up": (7168, 18432),
+                "ffn_down": (18432, 7168),
+            }
+        ]
         + 58
         * [
             {
@@ -527,7 +645,11 @@ RELEASED = {
         12
         * [
             {
-                **{f"{name}_norm{part}": (768,) for name in ("attn", "ffn") for part in ("", ".bias")},
+                **{
+                    f"{name}_norm{part}": (768,)
+                    for name in ("attn", "ffn")
+                    for part in ("", ".bias")
+                },
                 "attn_qkv": (768, 2304),
                 "attn_qkv.bias": (2304,),
                 "attn_output": (768, 768),
@@ -540,18 +662,25 @@ RELEASED = {
         ],
     ),
 }
-"""{preset: (architecture, keys, shapes)}."""
 
 
 @pytest.mark.usefixtures("headers_only")
 @pytest.mark.parametrize("preset", RELEASED)
-def test_a_released_model_has_the_figures_of_its_preset(ask: Ask, tmp_path: Path, preset: str) -> None:
+def test_a_released_model_has_the_figures_of_its_preset(
+    ask: Ask, tmp_path: Path, preset: str
+) -> None:
     architecture, keys, shapes = RELEASED[preset]
     path = str(write_gguf(tmp_path / "m.gguf", architecture, keys, shapes, data=False))
-    for command, options in (("params", ()), ("kv", ("--dtype", "fp16")), ("flops", ()), ("memory", ())):
+    for command, options in (
+        ("params", ()),
+        ("kv", ("--dtype", "fp16")),
+        ("flops", ()),
+        ("memory", ()),
+    ):
         of_file = results(ask(command, path, *options, "--json"))
         of_preset = results(ask(command, preset, *options, "--json"))
-        # 256 biases of the router in 58 layers: tensors of the file, and buffers of transformers' class
+        # 256 biases of the router in 58 layers: tensors of the file, and buffers of transformers'
+        # class
         biases = 58 * 256 if preset == "deepseek-v3" else 0
         for name in ("params_total", "kv_cache", "flops_total", "params_active"):
             added = biases if name.startswith("params") and name in of_file else 0
@@ -559,7 +688,9 @@ def test_a_released_model_has_the_figures_of_its_preset(ask: Ask, tmp_path: Path
 
 
 def deepseek_v4(**others: Any) -> tuple[str, dict[str, Any], Shapes]:
-    """Return DeepSeek-V4-Flash as llama.cpp's deepseek4.cpp has it: 2 layers without pools, then pools of 4 and 128."""
+    """Return DeepSeek-V4-Flash as llama.cpp's deepseek4.cpp has it: 2 layers without pools, then
+    pools of 4 and 128.
+    """
     width, rank, hidden = 64 * 512, 1024, 4096
     layer: Shapes = {
         "attn_norm": (hidden,),
@@ -584,9 +715,16 @@ def deepseek_v4(**others: Any) -> tuple[str, dict[str, Any], Shapes]:
 
     def pooling(name: str, size: int, width: int, norm: int) -> Shapes:
         matrices: Shapes = {f"{name}_compressor_{part}": (hidden, width) for part in ("kv", "gate")}
-        return {**matrices, f"{name}_compressor_ape": (width, size), f"{name}_compressor_norm": (norm,)}
+        return {
+            **matrices,
+            f"{name}_compressor_ape": (width, size),
+            f"{name}_compressor_norm": (norm,),
+        }
 
-    indexer: Shapes = {"indexer.proj.weight": (hidden, 64), "indexer.attn_q_b.weight": (rank, 64 * 128)}
+    indexer: Shapes = {
+        "indexer.proj.weight": (hidden, 64),
+        "indexer.attn_q_b.weight": (rank, 64 * 128),
+    }
     pools: dict[int, Shapes] = {
         0: {},
         4: {**pooling("attn", 4, 1024, 512), **pooling("indexer", 4, 256, 128), **indexer},
@@ -594,30 +732,50 @@ def deepseek_v4(**others: Any) -> tuple[str, dict[str, Any], Shapes]:
     }
     router: list[Shapes] = [{"ffn_gate_tid2eid": (6, 129280)}, {"exp_probs_b.bias": (256,)}]
     ratios = [0, 0, *([4, 128] * 21)[:41]]
-    keys = keys_of(hidden, 1048576, 64, 1, attention__sliding_window=128, attention__indexer__top_k=512)
+    keys = keys_of(
+        hidden, 1048576, 64, 1, attention__sliding_window=128, attention__indexer__top_k=512
+    )
     keys |= {"attention.output_group_count": 8, "expert_count": 256, "expert_used_count": 6}
     keys |= {"attention.compress_ratios": [*ratios, 0], "nextn_predict_layers": 1, **others}
-    mixer: Shapes = {"output_hc_fn": (4 * hidden, 4), "output_hc_base": (4,), "output_hc_scale": (1,)}
-    layers: list[Shapes] = [{**layer, **pools[ratio], **router[i >= 3]} for i, ratio in enumerate(ratios)]
+    mixer: Shapes = {
+        "output_hc_fn": (4 * hidden, 4),
+        "output_hc_base": (4,),
+        "output_hc_scale": (1,),
+    }
+    layers: list[Shapes] = [
+        {**layer, **pools[ratio], **router[i >= 3]} for i, ratio in enumerate(ratios)
+    ]
     return released("deepseek4", keys, {**outer(hidden, 129280), **mixer}, layers)
 
 
 @pytest.mark.usefixtures("headers_only")
-def test_deepseek_v4_has_the_figures_of_its_preset_and_its_tables_of_experts(ask: Ask, tmp_path: Path) -> None:
-    path, preset = str(write_gguf(tmp_path / "m.gguf", *deepseek_v4(), data=False)), "deepseek-v4-flash"
-    for command, options, name in (("kv", ("--dtype", "fp16"), "kv_cache"), ("flops", (), "flops_total")):
+def test_deepseek_v4_has_the_figures_of_its_preset_and_its_tables_of_experts(
+    ask: Ask, tmp_path: Path
+) -> None:
+    path, preset = (
+        str(write_gguf(tmp_path / "m.gguf", *deepseek_v4(), data=False)),
+        "deepseek-v4-flash",
+    )
+    for command, options, name in (
+        ("kv", ("--dtype", "fp16"), "kv_cache"),
+        ("flops", (), "flops_total"),
+    ):
         assert (
             results(ask(command, path, *options, "--json"))[name]
             == (results(ask(command, preset, *options, "--json"))[name])
         )
     # 3 layers have 6 experts for each of 129,280 tokens, and 40 a correction of the scores of 256
-    of_file, of_preset = (results(ask("params", name, "--json"))["params_total"] for name in (path, preset))
+    of_file, of_preset = (
+        results(ask("params", name, "--json"))["params_total"] for name in (path, preset)
+    )
     assert of_file - of_preset == 3 * 6 * 129280 + 40 * 256
 
 
 @pytest.mark.usefixtures("headers_only")
 def test_pools_that_contradict_their_key_are_an_error(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf", *deepseek_v4(**{"attention.compress_ratios": [0] * 44}), data=False)
+    path = write_gguf(
+        tmp_path / "m.gguf", *deepseek_v4(**{"attention.compress_ratios": [0] * 44}), data=False
+    )
     with pytest.raises(AttncalcError, match="block 2 has pools of 4 tokens, but the key"):
         load(path)
 
@@ -628,15 +786,43 @@ def test_pools_that_contradict_their_key_are_an_error(tmp_path: Path) -> None:
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no architecture's key": ({"block_count": None}, {}, "the key llama.block_count is missing"),
     "a negative number": ({"block_count": -1.0}, {}, "llama.block_count is -1.0"),
-    "heads": ({"attention.head_count": 3}, {}, "attn_output.weight of width 256, which 3 heads do not divide"),
-    "KV heads": ({"attention.head_count_kv": 3}, {}, "attn_k.weight of width 128, which 3 heads do not divide"),
+    "heads": (
+        {"attention.head_count": 3},
+        {},
+        "attn_output.weight of width 256, which 3 heads do not divide",
+    ),
+    "KV heads": (
+        {"attention.head_count_kv": 3},
+        {},
+        "attn_k.weight of width 128, which 3 heads do not divide",
+    ),
     "heads per layer": ({"attention.head_count": [4]}, {}, "has 1 values for 2 layers"),
-    "width": ({"embedding_length": 128}, {}, "attn_output.weight of 256 x 256, and not of any x 128"),
-    "no output projection": ({}, {"blk.0.attn_output.weight": None}, "block 0 has no tensor attn_output.weight"),
-    "V": ({}, {"blk.0.attn_v.weight": (256, 256)}, "attn_v.weight of 256 x 256, and not of 256 x 128"),
+    "width": (
+        {"embedding_length": 128},
+        {},
+        "attn_output.weight of 256 x 256, and not of any x 128",
+    ),
+    "no output projection": (
+        {},
+        {"blk.0.attn_output.weight": None},
+        "block 0 has no tensor attn_output.weight",
+    ),
+    "V": (
+        {},
+        {"blk.0.attn_v.weight": (256, 256)},
+        "attn_v.weight of 256 x 256, and not of 256 x 128",
+    ),
     "MLP": ({}, {"blk.1.ffn_gate.weight": (256, 500)}, "block 1 has ffn_gate.weight of 256 x 500"),
-    "an unknown tensor": ({}, {"blk.0.memory.weight": (4,)}, "the tensor memory.weight, which is not known for llama"),
-    "an unknown tensor outside": ({}, {"router.weight": (4,)}, "the tensor router.weight is not known for llama"),
+    "an unknown tensor": (
+        {},
+        {"blk.0.memory.weight": (4,)},
+        "the tensor memory.weight, which is not known for llama",
+    ),
+    "an unknown tensor outside": (
+        {},
+        {"router.weight": (4,)},
+        "the tensor router.weight is not known for llama",
+    ),
 }
 
 
@@ -646,7 +832,9 @@ def test_keys_and_tensors_that_contradict_are_an_error(
 ) -> None:
     keys, shapes, message = case
     merged = {key: value for key, value in {**LLAMA_KEYS, **keys}.items() if value is not None}
-    tensors = {name: shape for name, shape in {**LLAMA_SHAPES, **shapes}.items() if shape is not None}
+    tensors = {
+        name: shape for name, shape in {**LLAMA_SHAPES, **shapes}.items() if shape is not None
+    }
     path = write_gguf(tmp_path / "m.gguf", "llama", merged, tensors)
     error = refusal(load, path)
     assert message in error.message
@@ -655,17 +843,24 @@ def test_keys_and_tensors_that_contradict_are_an_error(
 
 
 @each("name", [*UNSUPPORTED, "brandnew"])
-def test_an_architecture_that_is_not_modelled_is_named_with_its_size(tmp_path: Path, name: str) -> None:
+def test_an_architecture_that_is_not_modelled_is_named_with_its_size(
+    tmp_path: Path, name: str
+) -> None:
     path = write_gguf(tmp_path / "m.gguf", name, {}, {"a": (1024, 1024)})
     error = refusal(load, path)
     assert f"the architecture {name} is not supported" in error.message
-    assert "(its tensors have 2,048 KiB)" in error.message or "(its tensors have 2 MiB)" in error.message
+    assert (
+        "(its tensors have 2,048 KiB)" in error.message
+        or "(its tensors have 2 MiB)" in error.message
+    )
 
 
 def test_a_file_from_before_latents_were_stored_is_refused(tmp_path: Path) -> None:
     small = SmallModel("deepseek2")
     shapes = {
-        name.replace("attn_k_b", "attn_kv_b"): shape for name, shape in small.shapes().items() if "attn_v_b" not in name
+        name.replace("attn_k_b", "attn_kv_b"): shape
+        for name, shape in small.shapes().items()
+        if "attn_v_b" not in name
     }
     path = write_gguf(tmp_path / "m.gguf", "deepseek2", small.keys(), shapes)
     with pytest.raises(AttncalcError, match=r"before llama\.cpp stored the latent"):
@@ -726,7 +921,9 @@ def test_a_pipe_is_left_to_other_readers(tmp_path: Path) -> None:
 
 @pytest.fixture
 def quantized(tmp_path: Path) -> Path:
-    """A file whose matrices are in Q4_K and Q6_K, and norms in F32, as llama-quantize stores them."""
+    """A file whose matrices are in Q4_K and Q6_K, and norms in F32, as llama-quantize stores
+    them.
+    """
     types = {name: Type.F32 if "norm" in name else Type.Q4_K for name in LLAMA_SHAPES}
     types |= {"token_embd.weight": Type.Q6_K, "blk.0.ffn_down.weight": Type.Q6_K}
     return write_gguf(tmp_path / "tiny-Q4_K_M.gguf", "llama", LLAMA_KEYS, LLAMA_SHAPES, types)

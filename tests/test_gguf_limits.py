@@ -1,4 +1,6 @@
-"""The limits of a GGUF header, at each limit and one beyond, and the names of files in several parts."""
+"""The limits of a GGUF header, at each limit and one beyond, and the names of files in several
+parts.
+"""
 
 import itertools
 import struct
@@ -82,10 +84,15 @@ ENDS = "the file ends in its header"
         (header(text(b"t") + struct.pack("<I", 4)), ENDS),
         (header(text(b"t") + struct.pack("<I", 5)), "the tensor t has 5 dimensions"),
         (header(keys=(key(b"k", ARRAY, struct.pack("<IQ", STRING, MAX_TEXTS)),)), ENDS),
-        (header(keys=(key(b"k", ARRAY, struct.pack("<IQ", STRING, MAX_TEXTS + 1)),)), "texts, more than 2,097,152"),
+        (
+            header(keys=(key(b"k", ARRAY, struct.pack("<IQ", STRING, MAX_TEXTS + 1)),)),
+            "texts, more than 2,097,152",
+        ),
     ],
 )
-def test_a_number_at_its_limit_is_read_on_and_one_beyond_is_an_error(content: bytes, message: str) -> None:
+def test_a_number_at_its_limit_is_read_on_and_one_beyond_is_an_error(
+    content: bytes, message: str
+) -> None:
     assert message in error(content)
 
 
@@ -98,7 +105,8 @@ def test_the_limits_of_one_file_are_those_of_all() -> None:
     first, second = read_headers(parts)
     assert (first.metadata, second.metadata) == ({"general.architecture": "x"}, {})
     half = key(b"k", ARRAY, struct.pack("<IQ", UINT32, LIMIT // 8) + bytes(LIMIT // 2))
-    with pytest.raises(AttncalcError, match="a header of more than 16,77"):  # what the first has left
+    # what the first has left
+    with pytest.raises(AttncalcError, match="a header of more than 16,77"):
         read_headers([Bytes(header(keys=(half,)))] * 2)
     with pytest.raises(AttncalcError, match="100,000 tensors, more than 99,999"):
         read_headers([parts[0], Bytes(header(tensors_said=MAX_TENSORS))])
@@ -109,13 +117,18 @@ def test_numbers_of_longer_arrays_are_skipped(length: int) -> None:
     numbers = struct.pack("<IQ", UINT32, length) + struct.pack(f"<{length}I", *range(length))
     after = key(b"after", UINT32, struct.pack("<I", 7))
     metadata = read_header(Bytes(header(keys=(key(b"k", ARRAY, numbers), after)))).metadata
-    assert metadata == {"k": list(range(length)) if length == MAX_ARRAY else ArrayLength(length), "after": 7}
+    assert metadata == {
+        "k": list(range(length)) if length == MAX_ARRAY else ArrayLength(length),
+        "after": 7,
+    }
 
 
 @pytest.mark.parametrize("length", [0, 5, 4096, 4097])
 def test_a_text_of_more_than_4_kib_is_skipped(length: int) -> None:
     after = key(b"after", UINT32, struct.pack("<I", 7))
-    metadata = read_header(Bytes(header(keys=(key(b"k", STRING, text(b"x" * length)), after)))).metadata
+    metadata = read_header(
+        Bytes(header(keys=(key(b"k", STRING, text(b"x" * length)), after)))
+    ).metadata
     assert metadata == {"k": "x" * length if length <= 4096 else "", "after": 7}
 
 
@@ -130,7 +143,11 @@ def test_of_texts_only_their_number_is_kept(texts: list[bytes]) -> None:
 @pytest.mark.parametrize("alignment", [1, 2, 8, 32, 1 << 20])
 def test_tensors_start_at_multiples_of_the_alignment(alignment: int) -> None:
     size = -(-12 // alignment) * alignment  # 3 elements of 4 bytes
-    given = () if alignment == 32 else (key(b"general.alignment", UINT32, struct.pack("<I", alignment)),)
+    given = (
+        ()
+        if alignment == 32
+        else (key(b"general.alignment", UINT32, struct.pack("<I", alignment)),)
+    )
     content = header(tensor(b"a", (3,)), tensor(b"b", (1,), offset=size), keys=given)
     read = read_header(Bytes(content))
     assert read.data_start == -(-len(content) // alignment) * alignment
@@ -216,7 +233,10 @@ def test_llama_cpp_reads_two_versions(version: int, message: str) -> None:
 
 @pytest.mark.parametrize("magic", [b"GGUE", b"GGUG", b"GGU\0", b"\xffGUF"])
 def test_a_file_with_another_beginning_is_not_read(magic: bytes) -> None:
-    assert error(magic + struct.pack("<IQQ", 3, 0, 0)) == "not a GGUF file: it does not start with 'GGUF'"
+    assert (
+        error(magic + struct.pack("<IQQ", 3, 0, 0))
+        == "not a GGUF file: it does not start with 'GGUF'"
+    )
 
 
 @each(
@@ -239,7 +259,9 @@ def test_numbers_have_the_types_of_gguf(kind: int, form: str, value: float) -> N
     """The numbers of the types are those of enum gguf_type in ggml/include/gguf.h."""
     content = struct.pack(f"<{form}", value)
     array = struct.pack("<IQ", kind, 2) + 2 * content
-    metadata = read_header(Bytes(header(keys=(key(b"one", kind, content), key(b"two", ARRAY, array))))).metadata
+    metadata = read_header(
+        Bytes(header(keys=(key(b"one", kind, content), key(b"two", ARRAY, array))))
+    ).metadata
     assert metadata == {"one": value, "two": [value, value]}
 
 
@@ -263,7 +285,11 @@ def test_what_is_given_twice_is_an_error() -> None:
 
 
 def test_a_tensor_of_an_unknown_type_is_an_error() -> None:
-    assert error(header(tensor(b"t", (1,), 4))) == "the tensor t has the type 4, which ggml does not have"  # Q4_2
+    # Q4_2
+    assert (
+        error(header(tensor(b"t", (1,), 4)))
+        == "the tensor t has the type 4, which ggml does not have"
+    )
 
 
 # The cursor
@@ -277,7 +303,9 @@ def test_bytes_are_read_only_when_they_are_needed(size: int) -> None:
     assert source.reads == []
     cursor.take(1)
     assert cursor.content(size - 1) == bytes(size - 1)
-    assert source.reads == [(0, FIRST_READ), (FIRST_READ, 2 * FIRST_READ)][: 1 + (size > FIRST_READ)]
+    assert (
+        source.reads == [(0, FIRST_READ), (FIRST_READ, 2 * FIRST_READ)][: 1 + (size > FIRST_READ)]
+    )
     assert cursor.position == size
 
 
@@ -293,7 +321,9 @@ def test_more_bytes_than_were_asked_for_are_left_out() -> None:
     cursor.take(1)
     cursor.take(FIRST_READ)
     cursor.take(FIRST_READ)
-    assert source.reads == [(start, end) for start, end in itertools.pairwise(n * FIRST_READ for n in (0, 1, 2, 4))]
+    assert source.reads == [
+        (start, end) for start, end in itertools.pairwise(n * FIRST_READ for n in (0, 1, 2, 4))
+    ]
 
 
 def test_a_header_may_have_as_many_bytes_as_the_limit() -> None:
@@ -353,7 +383,8 @@ def test_a_text_that_ends_after_the_file_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "files"), [("a-00001-of-00001.gguf", 1), ("a-00002-of-00002.GGUF", 2), ("a-00001-of-01000.gguf", 1000)]
+    ("name", "files"),
+    [("a-00001-of-00001.gguf", 1), ("a-00002-of-00002.GGUF", 2), ("a-00001-of-01000.gguf", 1000)],
 )
 def test_a_numbered_file_stands_for_all(name: str, files: int) -> None:
     names = shard_names(name)
@@ -391,9 +422,10 @@ def write(folder: Path, *names: str, content: bytes = b"GGUF") -> None:
 def test_only_gguf_files_and_their_folders_lead_to_a_model(tmp_path: Path) -> None:
     write(tmp_path, "a.gguf", "b", content=b"GGUF\x03")
     write(tmp_path, "c.GGUF", "d", content=b"GGU")
-    assert [local_gguf(str(tmp_path / name)) is not None for name in ["a.gguf", "b", "c.GGUF", "d", "none"]] == [
-        *(True, True, True, False, False)
-    ]
+    assert [
+        local_gguf(str(tmp_path / name)) is not None
+        for name in ["a.gguf", "b", "c.GGUF", "d", "none"]
+    ] == [True, True, True, False, False]
     assert local_gguf("") is None
     assert local_gguf("a\0b") is None
 
@@ -410,13 +442,20 @@ def test_the_parts_of_one_model_in_a_folder_are_one(tmp_path: Path) -> None:
     write(tmp_path, "a-00002-of-00002.gguf", "ggml-vocab-b.gguf", "notes.txt")
     first = tmp_path / "a-00001-of-00002.gguf"
     assert local_gguf(str(tmp_path)) == first
-    with pytest.raises(AttncalcError, match=r"1 of its 2 files are missing, such as a-00001-of-00002\.gguf"):
+    with pytest.raises(
+        AttncalcError, match=r"1 of its 2 files are missing, such as a-00001-of-00002\.gguf"
+    ):
         local_sources(first)
     write(tmp_path, first.name)
-    assert [source.path.name for source in local_sources(first)] == [first.name, "a-00002-of-00002.gguf"]
+    assert [source.path.name for source in local_sources(first)] == [
+        first.name,
+        "a-00002-of-00002.gguf",
+    ]
 
 
-def test_a_folder_is_searched_without_the_names_of_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_searched_without_the_names_of_all_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """60 empty files of 1,000 each would be 60,000 names."""
     write(tmp_path, *(f"x{i:02}-00007-of-01000.gguf" for i in range(60)))
     monkeypatch.setattr(files, "shard_names", None)
@@ -443,15 +482,21 @@ def test_a_name_that_is_too_long_for_a_file_is_left_to_the_reader() -> None:
 
 def test_the_first_of_several_missing_files_is_named(tmp_path: Path) -> None:
     write(tmp_path, "a-00001-of-00003.gguf")
-    with pytest.raises(AttncalcError, match=r"2 of its 3 files are missing, such as a-00002-of-00003\.gguf"):
+    with pytest.raises(
+        AttncalcError, match=r"2 of its 3 files are missing, such as a-00002-of-00003\.gguf"
+    ):
         local_sources(tmp_path / "a-00001-of-00003.gguf")
 
 
-@pytest.mark.parametrize(("number", "listed"), [(5, "e.gguf"), (6, "e.gguf, ..."), (7, "e.gguf, ...")])
+@pytest.mark.parametrize(
+    ("number", "listed"), [(5, "e.gguf"), (6, "e.gguf, ..."), (7, "e.gguf, ...")]
+)
 def test_a_folder_with_many_models_lists_five(tmp_path: Path, number: int, listed: str) -> None:
     write(tmp_path, *(f"{letter}.gguf" for letter in "abcdefg"[:number]))
     error = refusal(local_gguf, str(tmp_path))
-    assert error.message.endswith(f"the folder has {number} GGUF models: a.gguf, b.gguf, c.gguf, d.gguf, {listed}")
+    assert error.message.endswith(
+        f"the folder has {number} GGUF models: a.gguf, b.gguf, c.gguf, d.gguf, {listed}"
+    )
 
 
 def test_a_missing_file_of_its_own_is_left_to_the_reader(tmp_path: Path) -> None:
@@ -460,7 +505,14 @@ def test_a_missing_file_of_its_own_is_left_to_the_reader(tmp_path: Path) -> None
 
 
 def test_projectors_and_later_parts_are_no_models() -> None:
-    names = ["mmproj-a.gguf", "b-00002-of-00002.gguf", "b-00001-of-00002.gguf", "x/mtp-c.gguf", "a.GGUF", "a.bin"]
+    names = [
+        "mmproj-a.gguf",
+        "b-00002-of-00002.gguf",
+        "b-00001-of-00002.gguf",
+        "x/mtp-c.gguf",
+        "a.GGUF",
+        "a.bin",
+    ]
     assert gguf_models(names) == ["a.GGUF", "b-00001-of-00002.gguf"]
     assert gguf_models(["mmproj-folder/a.gguf"]) == ["mmproj-folder/a.gguf"]
 

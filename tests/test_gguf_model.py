@@ -1,4 +1,6 @@
-"""The keys and tensors of a whole GGUF model: its files, the windows of its layers, and what is outside the blocks."""
+"""The keys and tensors of a whole GGUF model: its files, the windows of its layers, and what is
+outside the blocks.
+"""
 
 from typing import Any
 
@@ -18,12 +20,21 @@ F16, F32, Q8_0 = (TYPES_BY_NAME[name] for name in ("F16", "F32", "Q8_0"))
 
 
 def header(
-    tensors: Tensors, keys: dict[str, Any] | None = None, architecture: str = "llama", **metadata: Any
+    tensors: Tensors,
+    keys: dict[str, Any] | None = None,
+    architecture: str = "llama",
+    **metadata: Any,
 ) -> GgufHeader:
-    given = {f"{architecture}.{key}": value for key, value in {**KEYS, **(keys or {})}.items() if value is not None}
+    given = {
+        f"{architecture}.{key}": value
+        for key, value in {**KEYS, **(keys or {})}.items()
+        if value is not None
+    }
     stored = tuple(GgufTensor(named(name), shape, F16, 0) for name, shape in tensors.items())
     general = {name.replace("__", "."): value for name, value in metadata.items()}
-    return GgufHeader("m.gguf", 3, {"general.architecture": architecture, **given, **general}, stored, 0)
+    return GgufHeader(
+        "m.gguf", 3, {"general.architecture": architecture, **given, **general}, stored, 0
+    )
 
 
 def blocks(layers: int, of_blocks: Tensors = BLOCK) -> Tensors:
@@ -59,8 +70,20 @@ def model_of(architecture: str, keys: dict[str, Any], layers: int) -> ModelSpec:
         ("gemma3", {"sliding_window": 9, "sliding_window_pattern": 0}, 3, [], "window 9"),
         ("gemma3", {"sliding_window": 9, "sliding_window_pattern": 1}, 3, [0, 1, 2], ""),
         ("gemma3", {"sliding_window": 9, "sliding_window_pattern": 3}, 7, [2, 5], "window 9"),
-        ("gemma3", {"sliding_window": 9, "sliding_window_pattern": [1, 0, 0, 1]}, 4, [1, 2], "window 9"),
-        ("gemma4", {"sliding_window": 9, "sliding_window_pattern": [True, False, True]}, 3, [1], "window 9"),
+        (
+            "gemma3",
+            {"sliding_window": 9, "sliding_window_pattern": [1, 0, 0, 1]},
+            4,
+            [1, 2],
+            "window 9",
+        ),
+        (
+            "gemma4",
+            {"sliding_window": 9, "sliding_window_pattern": [True, False, True]},
+            3,
+            [1],
+            "window 9",
+        ),
         ("gemma4", {"sliding_window": 9, "sliding_window_pattern": 2}, 4, [1, 3], "window 9"),
         ("smallthinker", {}, 9, [0, 4, 8], "window 4,096"),
         ("smallthinker", {"sliding_window": 100}, 5, [0, 4], "window 4,096"),
@@ -80,9 +103,15 @@ def model_of(architecture: str, keys: dict[str, Any], layers: int) -> ModelSpec:
 def test_the_architecture_and_the_keys_decide_which_layers_have_a_window(
     architecture: str, keys: dict[str, Any], layers: int, full: list[int], label: str
 ) -> None:
-    """set_swa_pattern in llama.cpp's src/llama-hparams.cpp, and load_arch_hparams in src/models/*.cpp."""
-    model = model_of(architecture, {f"attention.{key}": value for key, value in keys.items()}, layers)
-    labels = [str(group.attention.span.label) for group in model.main.layers for _ in range(group.count)]
+    """set_swa_pattern in llama.cpp's src/llama-hparams.cpp, and load_arch_hparams in
+    src/models/*.cpp.
+    """
+    model = model_of(
+        architecture, {f"attention.{key}": value for key, value in keys.items()}, layers
+    )
+    labels = [
+        str(group.attention.span.label) for group in model.main.layers for _ in range(group.count)
+    ]
     assert [i for i, found in enumerate(labels) if found == "full"] == full
     assert {found for found in labels if found != "full"} == ({label} if label else set())
 
@@ -94,26 +123,41 @@ def test_an_architecture_whose_files_have_the_pattern_needs_it() -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "size", "noted"),
-    [("llama", 1000, True), ("llama", 0, False), ("llama", None, False), ("exaone4", 1000, True), ("gemma2", 5, False)],
+    [
+        ("llama", 1000, True),
+        ("llama", 0, False),
+        ("llama", None, False),
+        ("exaone4", 1000, True),
+        ("gemma2", 5, False),
+    ],
 )
 def test_windows_that_llama_cpp_stores_as_full_attention_are_noted(
     architecture: str, size: int | None, noted: bool
 ) -> None:
     data = data_of(header({**OUTER, **blocks(2)}, {"attention.sliding_window": size}, architecture))
-    note = f"The file has sliding windows of 1,000 tokens. llama.cpp stores the whole context for {architecture}."
+    note = (
+        "The file has sliding windows of 1,000 tokens. llama.cpp stores the whole context for "
+        f"{architecture}."
+    )
     assert data.get("notes", []) == [note] * noted
 
 
 @pytest.mark.parametrize(("shared", "owners"), [(None, 6), (0, 6), (1, 5), (4, 2)])
 def test_the_last_layers_share_a_cache(shared: int | None, owners: int) -> None:
     model = model_of("gemma4", {"attention.shared_kv_layers": shared}, 6)
-    shares = [bool(group.attention.shares_kv) for group in model.main.layers for _ in range(group.count)]  # type: ignore[attr-defined]
+    shares = [
+        bool(group.attention.shares_kv)  # type: ignore[attr-defined]
+        for group in model.main.layers
+        for _ in range(group.count)
+    ]
     assert shares == [False] * owners + [True] * (6 - owners)
 
 
 def test_matrices_of_attention_need_heads() -> None:
     assert "its keys give it no heads" in message(
-        header({**OUTER, **blocks(2)}, {"attention.head_count": None, "attention.head_count_kv": None})
+        header(
+            {**OUTER, **blocks(2)}, {"attention.head_count": None, "attention.head_count_kv": None}
+        )
     )
 
 
@@ -130,9 +174,12 @@ def test_experts_need_the_number_that_a_token_uses() -> None:
 def parts(number: int, **split: Any) -> list[GgufHeader]:
     """Return the headers of a model in several files; only the first one has the model's keys."""
     tensors = list({**OUTER, **blocks(2)}.items())
-    first = header(dict(tensors[::number]), **{f"split__{key}": value for key, value in split.items()})
+    first = header(
+        dict(tensors[::number]), **{f"split__{key}": value for key, value in split.items()}
+    )
     others = [
-        header(dict(tensors[i::number]), architecture="another")._replace(file=f"m{i}.gguf") for i in range(1, number)
+        header(dict(tensors[i::number]), architecture="another")._replace(file=f"m{i}.gguf")
+        for i in range(1, number)
     ]
     return [first, *others]
 
@@ -147,7 +194,11 @@ TENSORS = len(OUTER) + 2 * len(BLOCK)
         (1, {"count": 0}, ""),
         (1, {"count": 1}, ""),
         (1, {"count": 2}, "m.gguf: one of 2 files, whose names do not end in -00001-of-00002.gguf"),
-        (1, {"count": 12}, "m.gguf: one of 12 files, whose names do not end in -00001-of-00012.gguf"),
+        (
+            1,
+            {"count": 12},
+            "m.gguf: one of 12 files, whose names do not end in -00001-of-00012.gguf",
+        ),
         (1, {"count": "2"}, ""),
         (1, {"tensors__count": TENSORS + 1}, ""),
         (2, {}, ""),
@@ -155,13 +206,27 @@ TENSORS = len(OUTER) + 2 * len(BLOCK)
         (2, {"count": 2, "tensors__count": TENSORS}, ""),
         (2, {"count": 3}, "m.gguf: one of 3 files, whose names do not end in -00001-of-00003.gguf"),
         (3, {"count": 2}, "m.gguf: one of 2 files, whose names do not end in -00001-of-00002.gguf"),
-        (2, {"tensors__count": TENSORS - 1}, f"m.gguf: the files have {TENSORS} tensors, and not {TENSORS - 1}"),
-        (2, {"tensors__count": TENSORS + 1}, f"m.gguf: the files have {TENSORS} tensors, and not {TENSORS + 1}"),
-        (3, {"tensors__count": TENSORS + 1}, f"m.gguf: the files have {TENSORS} tensors, and not {TENSORS + 1}"),
+        (
+            2,
+            {"tensors__count": TENSORS - 1},
+            f"m.gguf: the files have {TENSORS} tensors, and not {TENSORS - 1}",
+        ),
+        (
+            2,
+            {"tensors__count": TENSORS + 1},
+            f"m.gguf: the files have {TENSORS} tensors, and not {TENSORS + 1}",
+        ),
+        (
+            3,
+            {"tensors__count": TENSORS + 1},
+            f"m.gguf: the files have {TENSORS} tensors, and not {TENSORS + 1}",
+        ),
         (2, {"tensors__count": "9"}, ""),
     ],
 )
-def test_the_files_are_all_parts_of_one_model(files: int, split: dict[str, Any], error: str) -> None:
+def test_the_files_are_all_parts_of_one_model(
+    files: int, split: dict[str, Any], error: str
+) -> None:
     headers = parts(files, **split)
     if error:
         assert message(*headers) == error
@@ -178,12 +243,23 @@ def test_a_tensor_in_two_files_is_an_error() -> None:
 def test_weights_are_added_by_type_and_have_their_places() -> None:
     """64 x 3 fp16 elements have 384 B; 32 q8_0 elements 34 B; a scalar is a row of one element."""
     one = (GgufTensor("a", (64, 3), F16, 0), GgufTensor("b", (32,), Q8_0, 384))
-    two = (GgufTensor("c", (), F32, 0), GgufTensor("d", (64, 2), F16, 32), GgufTensor("e", (97,), F32, 64))
+    two = (
+        GgufTensor("c", (), F32, 0),
+        GgufTensor("d", (64, 2), F16, 32),
+        GgufTensor("e", (97,), F32, 64),
+    )
     weights = stored_weights([GgufHeader("1", 3, {}, one, 1000), GgufHeader("2", 3, {}, two, 2000)])
     assert isinstance(weights, CheckpointWeights)
-    assert (weights.files, weights.tensors, weights.size, weights.kind) == (2, 5, 640 + 392 + 34, "GGUF")
+    assert (weights.files, weights.tensors, weights.size, weights.kind) == (
+        2,
+        5,
+        640 + 392 + 34,
+        "GGUF",
+    )
     assert [(stored.name, stored.elements, stored.size) for stored in weights.by_dtype] == [
-        *(("F16", 320, 640), ("F32", 98, 392), ("Q8_0", 32, 34))
+        ("F16", 320, 640),
+        ("F32", 98, 392),
+        ("Q8_0", 32, 34),
     ]
     assert [tuple(tensor) for tensor in weights.contents] == [
         ("a", "F16", 64, 384, 0, 1000),
@@ -231,7 +307,9 @@ def test_a_model_of_2000_layers_is_read() -> None:
 def test_several_layers_for_multi_token_prediction_are_counted() -> None:
     data = data_of(header({**OUTER, **blocks(4)}, {"block_count": 4, "nextn_predict_layers": 2}))
     assert (data["n_layers"], list(data["extra_params"])) == (2, ["nextn_2", "nextn_3"])
-    assert data["notes"][0].startswith("Multi-token prediction has 2 layers, which llama.cpp loads only")
+    assert data["notes"][0].startswith(
+        "Multi-token prediction has 2 layers, which llama.cpp loads only"
+    )
 
 
 def test_no_layer_for_multi_token_prediction_is_a_key_too() -> None:
@@ -258,9 +336,16 @@ def test_the_norms_outside_the_blocks_are_found_by_their_names(
 
 
 def test_the_final_norm_of_lfm2_has_the_name_of_the_embeddings() -> None:
-    """convert_hf_to_gguf.py maps LFM2's embedding_norm, which follows the last layer, to token_embd_norm."""
+    """convert_hf_to_gguf.py maps LFM2's embedding_norm, which follows the last layer, to
+    token_embd_norm.
+    """
     for architecture in ("lfm2", "lfm2moe"):
-        data = data_of(header({"token_embd": (D, 40), "token_embd_norm": (D,), **blocks(2)}, architecture=architecture))
+        data = data_of(
+            header(
+                {"token_embd": (D, 40), "token_embd_norm": (D,), **blocks(2)},
+                architecture=architecture,
+            )
+        )
         assert (data.get("final_norm"), data.get("embedding_norm")) == (None, None)
 
 
@@ -297,14 +382,26 @@ def test_an_embedding_of_another_width_is_named(width: int, d_embedding: int | N
 @pytest.mark.parametrize("vocabulary", [0, 39, 41])
 def test_the_embedding_has_a_row_per_token(vocabulary: int) -> None:
     found = header({**OUTER, **blocks(2)}, {"vocab_size": vocabulary})
-    assert message(found) == f"m.gguf: token_embd.weight has 40 rows, and the vocabulary {vocabulary} tokens"
+    assert (
+        message(found)
+        == f"m.gguf: token_embd.weight has 40 rows, and the vocabulary {vocabulary} tokens"
+    )
     assert data_of(header({**OUTER, **blocks(2)}, {"vocab_size": 40}))["vocab_size"] == 40
 
 
 def test_sizes_outside_the_blocks_are_whole_numbers() -> None:
-    outer = {**OUTER, "token_types": (D, 2), "position_embd": (D, 9), "per_layer_model_proj": (D, 48)}
+    outer = {
+        **OUTER,
+        "token_types": (D, 2),
+        "position_embd": (D, 9),
+        "per_layer_model_proj": (D, 48),
+    }
     data = data_of(header({**outer, **blocks(2)}))
-    sizes = [data["token_types"], data["learned_positions"], *data["outside_matrices"]["layers_projection"]]
+    sizes = [
+        data["token_types"],
+        data["learned_positions"],
+        *data["outside_matrices"]["layers_projection"],
+    ]
     assert sizes == [2, 9, D, 48]
     assert {type(size) for size in sizes} == {int}
 

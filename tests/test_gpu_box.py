@@ -1,4 +1,6 @@
-"""`verify` on boxes with odd GPUs, in the stand-in for CUDA: old versions of torch, kernels that refuse, ROCm."""
+"""`verify` on boxes with odd GPUs, in the stand-in for CUDA: old versions of torch, kernels that
+refuse, ROCm.
+"""
 
 import gc
 import logging
@@ -42,8 +44,8 @@ from attncalc.verify.torch_versions import version_notes  # noqa: E402
 pytestmark = pytest.mark.usefixtures("without_checks_of_values")
 
 OnBox = Callable[[Box], Gpus]
+# Every kernel takes its heads.
 ALIGNED = GROUPED + "d_head: 16\n"
-"""Every kernel takes its heads."""
 TWO_KINDS = (
     GROUPED.replace("n_layers: 3", "n_layers: 4")
     + """\
@@ -67,7 +69,9 @@ def verified(ask: Ask, path: str, *options: str) -> dict[str, Any]:
 
 def peaks(document: dict[str, Any]) -> set[str]:
     """Return the passes whose peak was checked: 'prefill_math'."""
-    return {c["name"].removeprefix("peak_") for c in document["checks"] if c["section"] == "peak memory"}
+    return {
+        c["name"].removeprefix("peak_") for c in document["checks"] if c["section"] == "peak memory"
+    }
 
 
 # Kernels that fail
@@ -80,11 +84,16 @@ def test_flex_runs_whatever_arguments_the_version_of_torch_has(on_box: OnBox, ve
     torch.testing.assert_close(sdpa("flex", q, q, q, KernelMask(causal=True), 0.25), q)
 
 
-@pytest.mark.parametrize("error", [TypeError, KeyError, AssertionError, ImportError, OSError, RuntimeError])
+@pytest.mark.parametrize(
+    "error", [TypeError, KeyError, AssertionError, ImportError, OSError, RuntimeError]
+)
 def test_whatever_a_kernel_raises_is_a_refusal_with_its_reason(error: type[Exception]) -> None:
     found = refusal("cudnn", error("unexpected keyword\nand a second line"))
     assert isinstance(found, CannotRunError)
-    assert str(found) == f"cudnn failed: {str(error('unexpected keyword')).splitlines()[0]}" or error is KeyError
+    assert (
+        str(found) == f"cudnn failed: {str(error('unexpected keyword')).splitlines()[0]}"
+        or error is KeyError
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,15 +113,20 @@ def test_a_kernel_that_refuses_the_true_size_is_named_and_the_next_one_runs(
 ) -> None:
     """16 queries are tried; 20 are run, for which cuDNN has no execution plan."""
     on_box(Box(most_queries={"cudnn": 16}))
-    document = verified(ask, saved(ALIGNED, tmp_path), "-c", "20", "--dtype", "bf16", "--kernel", "cudnn")
+    document = verified(
+        ask, saved(ALIGNED, tmp_path), "-c", "20", "--dtype", "bf16", "--kernel", "cudnn"
+    )
     assert peaks(document) == {"decode_cudnn"}
     assert any(
-        note.startswith("decoder, prefill: cudnn failed: cuDNN Frontend error") and "No valid execution plans" in note
+        note.startswith("decoder, prefill: cudnn failed: cuDNN Frontend error")
+        and "No valid execution plans" in note
         for note in document["notes"]
     )
 
 
-def test_math_fills_the_cache_if_every_other_kernel_refuses(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
+def test_math_fills_the_cache_if_every_other_kernel_refuses(
+    ask: Ask, on_box: OnBox, tmp_path: Path
+) -> None:
     on_box(Box(most_queries={"cudnn": 16, "flash": 16, "efficient": 16}))
     document = verified(ask, saved(ALIGNED, tmp_path), "-c", "20", "--dtype", "bf16")
     assert peaks(document) == {"prefill_math", *(f"decode_{kernel}" for kernel in KERNELS)}
@@ -121,7 +135,17 @@ def test_math_fills_the_cache_if_every_other_kernel_refuses(ask: Ask, on_box: On
 
 def test_scaling_notes_the_kernels_that_refuse(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
     on_box(Box(most_queries={"cudnn": 16}))
-    document = verified(ask, saved(ALIGNED, tmp_path), "-c", "32", "--dtype", "bf16", "--scaling", "--kernel", "cudnn")
+    document = verified(
+        ask,
+        saved(ALIGNED, tmp_path),
+        "-c",
+        "32",
+        "--dtype",
+        "bf16",
+        "--scaling",
+        "--kernel",
+        "cudnn",
+    )
     assert [row["context"] for row in document["scaling"]] == [4, 8, 16]
     assert any("32 tokens: cudnn failed" in note for note in document["notes"])
 
@@ -135,7 +159,9 @@ def test_the_reason_is_given_if_no_kernel_runs(ask: Ask, on_box: OnBox, tmp_path
     assert "tip: leave out --kernel" in answer.err
 
 
-def test_torchs_own_layer_does_not_depend_on_the_kernel_that_torch_would_choose(on_box: OnBox) -> None:
+def test_torchs_own_layer_does_not_depend_on_the_kernel_that_torch_would_choose(
+    on_box: OnBox,
+) -> None:
     on_box(Box(most_queries={"efficient": 16}))
     device = find_device("cuda")
     with device.session(0) as random:
@@ -148,12 +174,16 @@ def test_torchs_own_layer_does_not_depend_on_the_kernel_that_torch_would_choose(
 
 def test_flex_runs_where_it_is_asked_for(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
     on_box(Box())
-    document = verified(ask, saved(ALIGNED, tmp_path), "-c", "12", "--dtype", "bf16", "--kernel", "flex")
+    document = verified(
+        ask, saved(ALIGNED, tmp_path), "-c", "12", "--dtype", "bf16", "--kernel", "flex"
+    )
     assert {time["kernel"] for time in document["times"]} == {"flex"}
 
 
 def test_flex_is_compiled_for_every_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch compiles 8 graphs of a function. It forgets them before the ninth, which would run uncompiled."""
+    """torch compiles 8 graphs of a function. It forgets them before the ninth, which would run
+    uncompiled.
+    """
     calls: list[str] = []
 
     def compiled(function: Any, *, dynamic: bool, fullgraph: bool) -> Any:
@@ -174,18 +204,26 @@ def test_compiled_kernels_are_compared_with_the_reference_on_one_input(on_box: O
     (group,) = load("gpt2").plain().main.layers
     assert group.attention is not None
     env = Environment(find_device("cuda"), ("flex",), torch.Generator().manual_seed(0))
-    names = [check.name for check in numerics(group.attention, env) if check.name.startswith("flex")]
+    names = [
+        check.name for check in numerics(group.attention, env) if check.name.startswith("flex")
+    ]
     assert names == ["flex_equals_reference_fp16"]
 
 
 # Memory
 
 
-def test_temporary_tensors_of_softmax_are_not_taken_for_workspaces(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
-    """torch's _safe_softmax is one operator under a dispatch mode: what it allocates inside is part of the formula."""
+def test_temporary_tensors_of_softmax_are_not_taken_for_workspaces(
+    ask: Ask, on_box: OnBox, tmp_path: Path
+) -> None:
+    """torch's _safe_softmax is one operator under a dispatch mode: what it allocates inside is part
+    of the formula.
+    """
     on_box(Box())
     text = GROUPED.replace("n_heads: 4", "n_heads: 16")  # the score matrices are most of the peak
-    document = verified(ask, saved(text, tmp_path), "-c", "48", "--kernel", "math", "--dtype", "bf16")
+    document = verified(
+        ask, saved(text, tmp_path), "-c", "48", "--kernel", "math", "--dtype", "bf16"
+    )
     assert peaks(document) == {"prefill_math", "decode_math"}
     assert not any(figure["section"] == "inside matmuls" for figure in document["reported"])
 
@@ -196,12 +234,17 @@ def predicted(machine: Machine, preset: str = "llama3-8b", context: int = 4096) 
 
 
 def test_amd_kernels_neither_split_keys_nor_hold_an_accumulator() -> None:
-    """Llama 3 8B at 4,096 tokens: q, out and y of 32 * 128 bf16 numbers are 24,576 B, and flash's logsumexp is less."""
+    """Llama 3 8B at 4,096 tokens: q, out and y of 32 * 128 bf16 numbers are 24,576 B, and flash's
+    logsumexp is less.
+    """
     amd = predicted(Machine(multiprocessors=304, rocm=True))
     assert amd.peaks["flash"].size == amd.tensor_peaks["flash"].size
     assert predicted(Machine(multiprocessors=304)).peaks["flash"].size == 544_896
     assert amd.tensor_peaks["flash"].size < 25_000
-    wide = {rocm: predicted(Machine(rocm=rocm), "gemma2-2b").buffers["efficient"] for rocm in (False, True)}
+    wide = {
+        rocm: predicted(Machine(rocm=rocm), "gemma2-2b").buffers["efficient"]
+        for rocm in (False, True)
+    }
     assert wide == {False: 8 * 256 * 4, True: 0}
 
 
@@ -209,7 +252,9 @@ def test_the_peaks_of_an_amd_gpu_agree(ask: Ask, on_box: OnBox, tmp_path: Path) 
     """One KV head of 64 and 600 keys, whose 3 blocks an NVIDIA GPU would split."""
     on_box(Box((MI300X,), rocm="6.4.1"))
     text = GROUPED.replace("n_heads: 4\nn_kv_heads: 2", "n_heads: 2\nn_kv_heads: 1\nd_head: 64")
-    document = verified(ask, saved(text, tmp_path), "-c", "600", "--dtype", "bf16", "--kernel", "flash")
+    document = verified(
+        ask, saved(text, tmp_path), "-c", "600", "--dtype", "bf16", "--kernel", "flash"
+    )
     assert peaks(document) == {"prefill_flash", "decode_flash"}
 
 
@@ -218,8 +263,13 @@ def test_flash_attention_3_does_not_split_keys() -> None:
     layer = predicted(Machine(multiprocessors=132))
     tensors, split = layer.tensor_peaks["flash"].size, layer.peaks["flash"].size
     assert tensors < split
-    for kernel, peak, inside in (("flash_attn3", tensors, 0), ("flash_attn2", split, layer.buffers["flash"])):
-        measured = PeakMemory(peak, allocated=peak, inside=(("flash_attn::_flash_attn_forward", inside),))
+    for kernel, peak, inside in (
+        ("flash_attn3", tensors, 0),
+        ("flash_attn2", split, layer.buffers["flash"]),
+    ):
+        measured = PeakMemory(
+            peak, allocated=peak, inside=(("flash_attn::_flash_attn_forward", inside),)
+        )
         checks = peak_checks("decode", "decode", kernel, layer, measured).checks
         assert all(check.ok for check in checks), kernel
 
@@ -258,8 +308,12 @@ def test_the_measurement_of_the_rates_leaves_no_memory_behind(on_box: OnBox) -> 
     assert workspace < 10 * MIB  # cuBLAS keeps its own
 
 
-def test_the_matmul_of_the_rates_fits_in_the_free_memory(on_box: OnBox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 MiB are free, besides what cuBLAS keeps: an eighth holds three matrices of 576 rows in bf16."""
+def test_the_matmul_of_the_rates_fits_in_the_free_memory(
+    on_box: OnBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 MiB are free, besides what cuBLAS keeps: an eighth holds three matrices of 576 rows in
+    bf16.
+    """
     gpus = on_box(Box((Gpu("small", (8, 0), 26 * MIB, 10, used=2 * MIB),)))
     device = find_device("cuda")
     monkeypatch.setattr(type(device), "matrix_size", 8192)
@@ -283,7 +337,9 @@ def test_the_gpu_is_the_current_one_while_layers_run(on_box: OnBox) -> None:
     assert gpus.current == 0
 
 
-def test_the_freest_gpu_is_found_without_a_context_on_each(on_box: OnBox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_freest_gpu_is_found_without_a_context_on_each(
+    on_box: OnBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_box(Box((T4, H100, T4)))
     asked: list[int] = []
     info = torch.cuda.mem_get_info
@@ -316,14 +372,19 @@ def test_the_driver_is_asked_by_the_gpus_uuid(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("ctypes.CDLL", lambda name: Library())
     for uuid, free in (("1234", 70), ("5678", None)):
         properties = SimpleNamespace(uuid=uuid)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index, facts=properties: facts)
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda index, facts=properties: facts
+        )
         assert cuda.free_memory(0) == free
 
 
 @pytest.mark.parametrize(
-    ("gpu", "rocm", "dtype"), [(V100, None, "fp16"), (T4, None, "fp16"), (H100, None, "bf16"), (MI300X, "6.4", "bf16")]
+    ("gpu", "rocm", "dtype"),
+    [(V100, None, "fp16"), (T4, None, "fp16"), (H100, None, "bf16"), (MI300X, "6.4", "bf16")],
 )
-def test_gpus_without_bf16_run_in_fp16(on_box: OnBox, gpu: Gpu, rocm: str | None, dtype: str) -> None:
+def test_gpus_without_bf16_run_in_fp16(
+    on_box: OnBox, gpu: Gpu, rocm: str | None, dtype: str
+) -> None:
     on_box(Box((gpu,), rocm=rocm))
     device = find_device("cuda")
     assert default_dtype(load("llama3-8b"), device) == main_dtype(device) == dtype
@@ -332,7 +393,11 @@ def test_gpus_without_bf16_run_in_fp16(on_box: OnBox, gpu: Gpu, rocm: str | None
 
 
 def test_a_cpu_runs_in_fp32() -> None:
-    assert main_dtype(find_device("cpu")) == default_dtype(load("llama3-8b"), find_device("cpu")) == "fp32"
+    assert (
+        main_dtype(find_device("cpu"))
+        == default_dtype(load("llama3-8b"), find_device("cpu"))
+        == "fp32"
+    )
 
 
 def test_a_simulated_gpu_without_bf16_runs_in_fp16() -> None:
@@ -342,7 +407,12 @@ def test_a_simulated_gpu_without_bf16_runs_in_fp16() -> None:
 
 
 def test_a_mismatched_cudnn_is_no_version(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
-    on_box(Box(cudnn="cuDNN version incompatibility: PyTorch was compiled against (9, 19, 0) but found (9, 1, 0)."))
+    on_box(
+        Box(
+            cudnn="cuDNN version incompatibility: PyTorch was compiled against (9, 19, 0) but "
+            "found (9, 1, 0)."
+        )
+    )
     document = verified(ask, saved(GROUPED, tmp_path), "-c", "8", "--kernel", "math")
     assert document["device"]["cudnn"] is None
 
@@ -365,20 +435,33 @@ def test_cudnn_takes_wider_heads_in_newer_versions(
     on_box(Box(torch=version))
 
     def runs(gpu: Gpu, d_qk: int, d_v: int) -> bool:
-        return supports("cudnn", AttentionCall(8, 8, d_qk, d_v, "bf16", "none", gpu.capability, keys=64)) is None
+        return (
+            supports(
+                "cudnn", AttentionCall(8, 8, d_qk, d_v, "bf16", "none", gpu.capability, keys=64)
+            )
+            is None
+        )
 
-    assert (runs(H100, 256, 256), runs(B200, 256, 256), runs(B200, 192, 128)) == (hopper, blackwell, mla)
+    assert (runs(H100, 256, 256), runs(B200, 256, 256), runs(B200, 192, 128)) == (
+        hopper,
+        blackwell,
+        mla,
+    )
     assert runs(H100, 128, 128)
 
 
-@pytest.mark.parametrize(("version", "rocm", "shares"), [("2.13.0", None, False), ("2.14.0", None, True)])
+@pytest.mark.parametrize(
+    ("version", "rocm", "shares"), [("2.13.0", None, False), ("2.14.0", None, True)]
+)
 def test_the_efficient_kernel_shares_kv_heads_from_2_14_on(
     ask: Ask, on_box: OnBox, tmp_path: Path, version: str, rocm: str | None, shares: bool
 ) -> None:
     """Its peak has K and V of every query head before, and the formula with it."""
     on_box(Box(torch=version, rocm=rocm))
     assert efficient_shares_kv_heads() == shares
-    document = verified(ask, saved(ALIGNED, tmp_path), "-c", "32", "--kernel", "efficient", "--dtype", "bf16")
+    document = verified(
+        ask, saved(ALIGNED, tmp_path), "-c", "32", "--kernel", "efficient", "--dtype", "bf16"
+    )
     assert peaks(document) == {"prefill_efficient", "decode_efficient"}
     (note,) = (c["note"] for c in document["checks"] if c["name"] == "peak_prefill_efficient")
     assert ("kv_repeated" in note) != shares
@@ -394,7 +477,9 @@ def test_the_efficient_kernel_shares_no_kv_heads_on_amd_gpus(on_box: OnBox) -> N
 
 
 class SlowCpu:
-    """Events of a GPU that sleeps for some cycles and then runs, while a CPU needs `queueing` cycles for the run."""
+    """Events of a GPU that sleeps for some cycles and then runs, while a CPU needs `queueing`
+    cycles for the run.
+    """
 
     def __init__(self, queueing: int) -> None:
         self.queueing, self.slept = queueing, [0]
@@ -411,7 +496,9 @@ class SlowCpu:
         )
 
 
-@pytest.mark.parametrize(("queueing", "sleeps"), [(SHORTEST_SLEEP, 1), (3 * SHORTEST_SLEEP, 3), (2 * LONGEST_SLEEP, 6)])
+@pytest.mark.parametrize(
+    ("queueing", "sleeps"), [(SHORTEST_SLEEP, 1), (3 * SHORTEST_SLEEP, 3), (2 * LONGEST_SLEEP, 6)]
+)
 def test_the_gpu_sleeps_until_the_cpu_has_queued_the_run(
     on_box: OnBox, monkeypatch: pytest.MonkeyPatch, queueing: int, sleeps: int
 ) -> None:
@@ -427,7 +514,9 @@ def test_the_gpu_sleeps_until_the_cpu_has_queued_the_run(
     assert cpu.slept[-1] == cpu.slept[-2]  # the next run begins with what was enough
 
 
-def test_the_context_of_a_kernel_is_entered_once_for_all_timed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_context_of_a_kernel_is_entered_once_for_all_timed_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     entered: list[object] = []
     original = sys.modules["attncalc.verify.kernels"].sdpa_kernel
 
@@ -452,6 +541,8 @@ def test_times_have_their_minimum_median_and_90th_percentile(
 ) -> None:
     """Of ten runs of 1 to 10 ms: 1, 5.5 and 9."""
     on_box(Box())
-    monkeypatch.setattr(timing, "repeated", lambda device, run: [i / 1000 for i in (3, 1, 10, 2, 4, 9, 5, 8, 6, 7)])
+    monkeypatch.setattr(
+        timing, "repeated", lambda device, run: [i / 1000 for i in (3, 1, 10, 2, 4, 9, 5, 8, 6, 7)]
+    )
     document = verified(ask, saved(GROUPED, tmp_path), "-c", "8", "--kernel", "math")
     assert [(t["ms_min"], t["ms"], t["ms_p90"]) for t in document["times"]] == [(1, 5.5, 9)] * 2

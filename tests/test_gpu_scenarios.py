@@ -1,4 +1,6 @@
-"""The whole program on many boxes, in the stand-in for CUDA: each answers, or ends with one error line."""
+"""The whole program on many boxes, in the stand-in for CUDA: each answers, or ends with one error
+line.
+"""
 
 import dataclasses
 import json
@@ -25,15 +27,17 @@ from attncalc.verify.record.recorder import plan_record  # noqa: E402
 pytestmark = pytest.mark.usefixtures("without_checks_of_values")
 
 OnBox = Callable[[Box], Gpus]
+# Every kernel takes its heads.
 MODEL = GROUPED + "d_head: 16\n"
-"""Every kernel takes its heads."""
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 
 
 def run(ask: Ask, folder: Path, *options: str) -> Answer:
     """Return the answer for a small model; an error is one line and a tip."""
-    answer = ask("verify", saved(MODEL, folder), "-c", "16", "--device", "cuda", "--minutes", "60", *options)
+    answer = ask(
+        "verify", saved(MODEL, folder), "-c", "16", "--device", "cuda", "--minutes", "60", *options
+    )
     if answer.err:
         error, tip, *more = answer.err.splitlines()
         assert error.startswith("error: ")
@@ -45,7 +49,9 @@ def run(ask: Ask, folder: Path, *options: str) -> Answer:
 def kernels(document: dict[str, Any]) -> list[str]:
     """Return the kernels whose peak in a prefill was checked."""
     names = (check["name"] for check in document["checks"])
-    return [name.removeprefix("peak_prefill_") for name in names if name.startswith("peak_prefill_")]
+    return [
+        name.removeprefix("peak_prefill_") for name in names if name.startswith("peak_prefill_")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,17 +59,28 @@ def kernels(document: dict[str, Any]) -> list[str]:
     [
         (Box((V100,)), ["math", "efficient"]),
         (Box((T4,)), ["math", "efficient"]),
-        *((Box((gpu,)), ["math", "flash", "efficient", "cudnn"]) for gpu in (A100, RTX_4090, H100, B200, RTX_5090)),
-        *((Box(torch=f"2.{n}.0+cu126"), ["math", "flash", "efficient", "cudnn"]) for n in (5, 6, 7, 8)),
+        *(
+            (Box((gpu,)), ["math", "flash", "efficient", "cudnn"])
+            for gpu in (A100, RTX_4090, H100, B200, RTX_5090)
+        ),
+        *(
+            (Box(torch=f"2.{n}.0+cu126"), ["math", "flash", "efficient", "cudnn"])
+            for n in (5, 6, 7, 8)
+        ),
         (ROCM, ["math", "flash", "efficient"]),
         (Box((T4, H100)), ["math", "flash", "efficient", "cudnn"]),
-        (Box((dataclasses.replace(H100, used=H100.memory - 2**30),)), ["math", "flash", "efficient", "cudnn"]),
+        (
+            Box((dataclasses.replace(H100, used=H100.memory - 2**30),)),
+            ["math", "flash", "efficient", "cudnn"],
+        ),
         (Box(most_queries={"cudnn": 0, "flash": 8}), ["math", "efficient"]),
         (Box(cudnn="cuDNN version incompatibility: PyTorch was compiled against another"), None),
     ],
     ids=lambda value: value.torch + value.gpus[-1].name if isinstance(value, Box) else "",
 )
-def test_every_box_agrees(ask: Ask, on_box: OnBox, tmp_path: Path, box: Box, expected: list[str] | None) -> None:
+def test_every_box_agrees(
+    ask: Ask, on_box: OnBox, tmp_path: Path, box: Box, expected: list[str] | None
+) -> None:
     on_box(box)
     answer = run(ask, tmp_path, "--json")
     document = json.loads(answer.out)
@@ -73,11 +90,23 @@ def test_every_box_agrees(ask: Ask, on_box: OnBox, tmp_path: Path, box: Box, exp
 
 
 def test_every_gpu_of_the_stand_in_is_tried() -> None:
-    assert {gpu.capability for gpu in GPUS.values()} >= {(7, 0), (7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)}
+    assert {gpu.capability for gpu in GPUS.values()} >= {
+        (7, 0),
+        (7, 5),
+        (8, 0),
+        (8, 9),
+        (9, 0),
+        (10, 0),
+        (12, 0),
+    }
 
 
-def test_memory_that_runs_out_at_any_allocation_is_survived(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
-    """The first allocations are those of the device's choice, the rates and the plan; then those of the layer."""
+def test_memory_that_runs_out_at_any_allocation_is_survived(
+    ask: Ask, on_box: OnBox, tmp_path: Path
+) -> None:
+    """The first allocations are those of the device's choice, the rates and the plan; then those of
+    the layer.
+    """
     gpus = on_box(Box())
     for number in (1, 2, 3, 5, 8, 20, 60, 100, 130, 160, 190, 205):
         gpus.box = Box(out_of_memory_at=gpus.allocations + number)
@@ -85,7 +114,9 @@ def test_memory_that_runs_out_at_any_allocation_is_survived(ask: Ask, on_box: On
         assert gpus.allocations >= gpus.box.out_of_memory_at, number
 
 
-@pytest.mark.parametrize(("error", "lasts"), [(ILLEGAL, True), (NO_IMAGE, True), ("CUDA error: out of memory", False)])
+@pytest.mark.parametrize(
+    ("error", "lasts"), [(ILLEGAL, True), (NO_IMAGE, True), ("CUDA error: out of memory", False)]
+)
 def test_an_error_of_cuda_at_any_operation_is_one_line(
     ask: Ask, on_box: OnBox, tmp_path: Path, error: str, lasts: bool
 ) -> None:
@@ -97,11 +128,15 @@ def test_an_error_of_cuda_at_any_operation_is_one_line(
         assert not lasts or error in answer.err, number
 
 
-def test_a_wheel_without_kernels_for_the_gpu_is_named(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
+def test_a_wheel_without_kernels_for_the_gpu_is_named(
+    ask: Ask, on_box: OnBox, tmp_path: Path
+) -> None:
     on_box(Box((V100,), error=f"{NO_IMAGE}\nCUDA kernel errors might be asynchronously reported"))
     answer = run(ask, tmp_path)
     assert answer.code == 3
-    assert answer.err.startswith(f"error: cuda:0 cannot be used: {NO_IMAGE}\n  tip: install a wheel of torch")
+    assert answer.err.startswith(
+        f"error: cuda:0 cannot be used: {NO_IMAGE}\n  tip: install a wheel of torch"
+    )
 
 
 def test_the_smoke_check_names_the_box_in_one_line(ask: Ask, on_box: OnBox) -> None:
@@ -109,30 +144,51 @@ def test_the_smoke_check_names_the_box_in_one_line(ask: Ask, on_box: OnBox) -> N
     answer = ask("verify", "--smoke", "--device", "cuda")
     line = " ".join(answer.out.partition("To paste into an issue: ")[2].split())
     assert answer.code == 0
-    assert line.startswith("Tesla T4, compute capability 7.5, CUDA 13.0, torch 2.13.0+cu130, attncalc ")
+    assert line.startswith(
+        "Tesla T4, compute capability 7.5, CUDA 13.0, torch 2.13.0+cu130, attncalc "
+    )
     assert "checks agree, in fp16; math, efficient ran, not flash, cudnn." in line
 
 
-def test_the_smoke_check_names_what_disagrees(ask: Ask, on_box: OnBox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_smoke_check_names_what_disagrees(
+    ask: Ask, on_box: OnBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_box(Box())
     monkeypatch.setattr("attncalc.verify.layers.cache.Cache.bytes", property(lambda self: 1))
     answer = ask("verify", "--smoke", "--device", "cuda", "--kernel", "math")
     assert answer.code == 1
-    assert "checks agree, not decoder, cache, after 62 tokens; decoder, cache, after 2" in " ".join(answer.out.split())
+    assert "checks agree, not decoder, cache, after 62 tokens; decoder, cache, after 2" in " ".join(
+        answer.out.split()
+    )
 
 
 @pytest.mark.parametrize(
-    "arguments", ["gpt2", "--context 8", "--tp 2", "--minutes 1", "--simulate cuda", "--record out", "--scaling"]
+    "arguments",
+    [
+        "gpt2",
+        "--context 8",
+        "--tp 2",
+        "--minutes 1",
+        "--simulate cuda",
+        "--record out",
+        "--scaling",
+    ],
 )
 def test_the_smoke_check_chooses_its_model_and_size(ask: Ask, arguments: str) -> None:
-    assert ask("verify", "--smoke", *arguments.split()).error.startswith("error: --smoke cannot be combined with ")
+    assert ask("verify", "--smoke", *arguments.split()).error.startswith(
+        "error: --smoke cannot be combined with "
+    )
 
 
-@pytest.mark.parametrize("box", [Box((T4,)), ROCM, Box(error=ILLEGAL, error_at=3000)], ids=["T4", "ROCm", "broken"])
+@pytest.mark.parametrize(
+    "box", [Box((T4,)), ROCM, Box(error=ILLEGAL, error_at=3000)], ids=["T4", "ROCm", "broken"]
+)
 def test_a_record_is_written_on_every_box(
     ask: Ask, on_box: OnBox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, box: Box
 ) -> None:
-    """Every step of a small model. After an illegal access no step starts, and those before are kept."""
+    """Every step of a small model. After an illegal access no step starts, and those before are
+    kept.
+    """
     on_box(box)
     path = saved(MODEL, tmp_path)
     monkeypatch.setattr(verify_record, "record_models", lambda: {"small": load(path)})
@@ -143,15 +199,25 @@ def test_a_record_is_written_on_every_box(
     assert [run["disagree"] for run in document["runs"] if run["disagree"]] == []
     failed = [step for step in document["skipped"] if step["failed"]]
     assert (answer.code, len(failed)) == ((1, 1) if box.error else (0, 0))
-    assert any("no longer answers" in step["reason"] for step in document["skipped"]) == bool(box.error)
+    assert any("no longer answers" in step["reason"] for step in document["skipped"]) == bool(
+        box.error
+    )
     assert len(document["runs"]) >= (1 if box.error else 5)
 
 
-def test_a_record_splits_layers_over_the_gpus_whichever_is_the_freest(on_box: OnBox, tmp_path: Path) -> None:
+def test_a_record_splits_layers_over_the_gpus_whichever_is_the_freest(
+    on_box: OnBox, tmp_path: Path
+) -> None:
     """`verify --tp 2` uses GPUs 0 and 1 unless one is named."""
     on_box(Box((dataclasses.replace(H100, used=2**36), H100)))
     models = {"small": load(saved(MODEL, tmp_path))}
     device = find_device("cuda")
     assert device.torch.index == 1
-    assert [step.options.tp for step in plan_record(models, VerifyOptions(), device) if step.options.tp > 1] == [2]
-    assert [s for s in plan_record(models, VerifyOptions(), find_device("cuda:1")) if s.options.tp > 1] == []
+    assert [
+        step.options.tp
+        for step in plan_record(models, VerifyOptions(), device)
+        if step.options.tp > 1
+    ] == [2]
+    assert [
+        s for s in plan_record(models, VerifyOptions(), find_device("cuda:1")) if s.options.tp > 1
+    ] == []

@@ -17,16 +17,64 @@ from attncalc.units import DTYPES
 
 REPOSITORY = Path(__file__).parent.parent
 GPUS = REPOSITORY / "presets/gpus"
+# GPUs that must not disappear. A new GPU need not be added here.
 REQUIRED = {
-    *("a100-40gb", "a100-80gb", "a100-80gb-pcie", "h100-80gb", "h100-pcie", "h100-nvl", "h200", "h20"),
-    *("b200", "b300", "gb200", "l4", "l40", "l40s", "a10", "a10g", "a30", "a40", "t4", "v100-16gb", "v100-32gb"),
-    *("rtx-3090", "rtx-4090", "rtx-5090", "rtx-a6000", "rtx-6000-ada", "rtx-pro-6000"),
-    *("mi250x", "mi300x", "mi325x", "mi355x", "gaudi3", "tpu-v5e", "tpu-v5p", "tpu-v6e"),
-    *("rtx-3060-12gb", "rtx-3080-10gb", "rtx-3080-ti", "rtx-4060-ti-16gb", "rtx-4070", "rtx-4080-super", "rtx-2080-ti"),
-    *("rtx-4090-laptop", "rtx-5070-ti", "rtx-5060-ti-8gb", "p100-16gb", "p40", "rx-9070-xt", "w7900", "arc-b580"),
-    *("m2-ultra-192gb", "m3-max-128gb", "m4-max-128gb", "m3-ultra-512gb", "gb10"),
+    "a100-40gb",
+    "a100-80gb",
+    "a100-80gb-pcie",
+    "h100-80gb",
+    "h100-pcie",
+    "h100-nvl",
+    "h200",
+    "h20",
+    "b200",
+    "b300",
+    "gb200",
+    "l4",
+    "l40",
+    "l40s",
+    "a10",
+    "a10g",
+    "a30",
+    "a40",
+    "t4",
+    "v100-16gb",
+    "v100-32gb",
+    "rtx-3090",
+    "rtx-4090",
+    "rtx-5090",
+    "rtx-a6000",
+    "rtx-6000-ada",
+    "rtx-pro-6000",
+    "mi250x",
+    "mi300x",
+    "mi325x",
+    "mi355x",
+    "gaudi3",
+    "tpu-v5e",
+    "tpu-v5p",
+    "tpu-v6e",
+    "rtx-3060-12gb",
+    "rtx-3080-10gb",
+    "rtx-3080-ti",
+    "rtx-4060-ti-16gb",
+    "rtx-4070",
+    "rtx-4080-super",
+    "rtx-2080-ti",
+    "rtx-4090-laptop",
+    "rtx-5070-ti",
+    "rtx-5060-ti-8gb",
+    "p100-16gb",
+    "p40",
+    "rx-9070-xt",
+    "w7900",
+    "arc-b580",
+    "m2-ultra-192gb",
+    "m3-max-128gb",
+    "m4-max-128gb",
+    "m3-ultra-512gb",
+    "gb10",
 }
-"""GPUs that must not disappear. A new GPU need not be added here."""
 TERA = 10**12
 MINE = """\
 title: My GPU
@@ -48,7 +96,13 @@ def mine(tmp_path: Path, more: str = "", without: str = "") -> Gpu:
 
 def test_the_schema_knows_every_dtype_that_has_flops() -> None:
     known = (name for name, dtype in DTYPES.items() if dtype.group is None)
-    assert [*schema()["properties"]["flops"]["properties"]] == [*known, "tf32", "fp4", "int8", "int4"]
+    assert [*schema()["properties"]["flops"]["properties"]] == [
+        *known,
+        "tf32",
+        "fp4",
+        "int8",
+        "int4",
+    ]
 
 
 def test_required_gpus_exist() -> None:
@@ -73,7 +127,9 @@ def test_software_sees_most_of_the_memory_and_not_more(name: str) -> None:
 
 @each("name", gpu_names())
 def test_narrower_dtypes_are_never_slower(name: str) -> None:
-    """Each halving of the width at most doubles the speed; a figure with sparsity among dense ones would fail."""
+    """Each halving of the width at most doubles the speed; a figure with sparsity among dense ones
+    would fail.
+    """
     speeds = dict(gpu(name).flops)
     chain = [speeds[d] for d in ("tf32", "bf16", "fp8", "fp4") if d in speeds]
     for wide, narrow in pairwise(chain):
@@ -84,7 +140,8 @@ def test_narrower_dtypes_are_never_slower(name: str) -> None:
         assert speeds["fp8"] <= 2.03 * speeds["bf16"]  # 733 / 362.05: NVIDIA rounds
 
 
-# Dense figures in TFLOP/s, as the vendors publish them, or half of the published figure with sparsity.
+# Dense figures in TFLOP/s, as the vendors publish them, or half of the published figure with
+# sparsity.
 PUBLISHED = [
     ("h100-80gb", "bf16", 989.4),
     ("h100-80gb", "fp8", 1978.9),
@@ -100,7 +157,8 @@ PUBLISHED = [
     ("b300", "fp4", 13500),  # HGX B300: 108 PFLOPS dense / 8
     ("gb200", "bf16", 2500),  # NVL72: 360 PFLOPS with sparsity / 2 / 72
     ("mi300x", "bf16", 1307.4),
-    ("rtx-4080-super", "int8", 417.8),  # 836 AI TOPS with sparsity / 2, by NVIDIA's own rounding of the clock
+    # 836 AI TOPS with sparsity / 2, by NVIDIA's own rounding of the clock
+    ("rtx-4080-super", "int8", 417.8),
     ("rtx-5070-ti", "fp4", 703),  # 1,406 AI TOPS with sparsity / 2
     ("rtx-2080-ti", "fp16", 53.8),
     ("mi250x", "bf16", 191.5),  # 383 of both dies / 2
@@ -163,12 +221,21 @@ def test_a_name_in_one_word_is_that_gpu() -> None:
     """As people type it: '5070ti' was 5,070 TiB of memory."""
     for name in gpu_names():
         assert gpus_of(name.replace("-", ""))[1].name == name
-    assert gpus_of("5070Ti")[1].name == gpus_of("5070 ti")[1].name == gpus_of("5070ti")[1].name == "rtx-5070-ti"
+    assert (
+        gpus_of("5070Ti")[1].name
+        == gpus_of("5070 ti")[1].name
+        == gpus_of("5070ti")[1].name
+        == "rtx-5070-ti"
+    )
 
 
 @each(
     ("name", "tip"),
-    [("Quadro RTX 8000", "give its memory"), ("NVIDIA RTX 5000 Ada Generation", "give its"), ("cuda", "'local' is")],
+    [
+        ("Quadro RTX 8000", "give its memory"),
+        ("NVIDIA RTX 5000 Ada Generation", "give its"),
+        ("cuda", "'local' is"),
+    ],
 )
 def test_an_unknown_gpu_needs_no_name(name: str, tip: str) -> None:
     with pytest.raises(AttncalcError, match="no GPU named") as caught:
@@ -176,6 +243,7 @@ def test_an_unknown_gpu_needs_no_name(name: str, tip: str) -> None:
     assert caught.value.tip.startswith(tip)
 
 
+# GB of memory with which Apple sold each chip.
 SOLD = {
     "m1": "8,16",
     "m1-pro": "16,32",
@@ -196,7 +264,6 @@ SOLD = {
     "m5-pro": "24,48,64",
     "m5-max": "36,48,64,128",
 }
-"""GB of memory with which Apple sold each chip."""
 
 
 @each("chip", [*SOLD])
@@ -227,7 +294,9 @@ def test_every_memory_of_a_mac_is_a_gpu(chip: str) -> None:
     ],
 )
 def test_a_mac_may_use_what_metal_logs(name: str, logged: str) -> None:
-    """recommendedMaxWorkingSetSize in MB of 10^6: 2 / 3 * 16 GiB = 11,453.25; 0.78 * 48 GiB = 40,200.90, rounded."""
+    """recommendedMaxWorkingSetSize in MB of 10^6: 2 / 3 * 16 GiB = 11,453.25; 0.78 * 48 GiB =
+    40,200.90, rounded.
+    """
     assert abs(gpu(name).memory / 10**6 - float(logged)) < 1
 
 
@@ -235,9 +304,15 @@ def test_a_memory_decides_bandwidth_and_cores_of_a_mac() -> None:
     """An M3 Max with 36 GB has 30 of 40 cores and 300 of 400 GB/s: 14.2 * 3 / 4 = 10.65 TFLOP/s."""
     small, large = gpu("m3-max-36gb"), gpu("m3-max")
     assert (small.bandwidth, large.bandwidth) == (300 * 10**9, 400 * 10**9)
-    assert (dict(small.flops)["bf16"], dict(large.flops)["bf16"]) == (10_600_000_000_000, 14_200_000_000_000)
+    assert (dict(small.flops)["bf16"], dict(large.flops)["bf16"]) == (
+        10_600_000_000_000,
+        14_200_000_000_000,
+    )
     assert small.title == "Apple M3 Max 36GB, 30 GPU cores"
-    assert large.notes[-1] == "Sold with other memories too: m3-max-36gb, m3-max-48gb, m3-max-64gb, m3-max-96gb."
+    assert (
+        large.notes[-1]
+        == "Sold with other memories too: m3-max-36gb, m3-max-48gb, m3-max-64gb, m3-max-96gb."
+    )
     assert gpus_of("2xM3 Max 64GB") == (2, gpu("m3-max-64gb"))
 
 
@@ -255,7 +330,9 @@ def test_two_kinds_of_gpu_with_the_same_memory_are_the_slower_one() -> None:
 def test_a_memory_that_was_not_sold_is_an_error_that_lists_those_that_were() -> None:
     with pytest.raises(AttncalcError, match="no GPU named 'm4-pro-72gb'") as caught:
         gpu("m4-pro-72gb")
-    assert caught.value.tip.startswith("known: m4-pro-24gb, m4-pro-48gb, m4-pro-64gb. 'attncalc gpus' lists")
+    assert caught.value.tip.startswith(
+        "known: m4-pro-24gb, m4-pro-48gb, m4-pro-64gb. 'attncalc gpus' lists"
+    )
 
 
 def test_an_unknown_gpu_gets_a_suggestion() -> None:
@@ -268,7 +345,9 @@ def test_an_unknown_gpu_gets_a_suggestion() -> None:
 
 
 def test_narrow_weights_run_in_their_own_dtype_or_in_16_bit() -> None:
-    """fp8, int8 and NVFP4 use the GPU's own units, or 16-bit ones: an A100 has no fp8, an H100 no fp4."""
+    """fp8, int8 and NVFP4 use the GPU's own units, or 16-bit ones: an A100 has no fp8, an H100 no
+    fp4.
+    """
     assert gpu("h100-80gb").matmul_peak("fp8") == ("fp8", 1978_900 * TERA // 1000)
     assert gpu("a100-80gb").matmul_peak("fp8") == ("bf16", 312 * TERA)
     assert gpu("t4").matmul_peak("fp8") == ("fp16", 65 * TERA)
@@ -325,14 +404,27 @@ def test_memory_without_a_log_is_assumed_in_decimal_gb(tmp_path: Path) -> None:
     assert (described.memory, described.measured, described.notes) == (9_500_000_000, True, ())
     assert mine(tmp_path, f"memory: {10 * 2**30}").memory == 10 * 2**30  # "10 GB" may mean 10 GiB
     assert mine(tmp_path).notes[0].endswith("10 x 10^9 bytes are assumed.")
-    assert mine(tmp_path, "unified: true").notes[0].endswith("are assumed, of which the GPU gets three quarters.")
+    assert (
+        mine(tmp_path, "unified: true")
+        .notes[0]
+        .endswith("are assumed, of which the GPU gets three quarters.")
+    )
 
 
 def test_a_gpu_file_without_further_keys_has_no_such_facts(tmp_path: Path) -> None:
     """0 multiprocessors are those of a GPU that is not NVIDIA's, or of which nobody knows them."""
     described = mine(tmp_path)
-    assert (described.multiprocessors, described.compute_capability, described.nvlink) == (0, None, None)
-    assert (described.unified, described.aliases, described.name, described.title) == (False, (), "mine", "My GPU")
+    assert (described.multiprocessors, described.compute_capability, described.nvlink) == (
+        0,
+        None,
+        None,
+    )
+    assert (described.unified, described.aliases, described.name, described.title) == (
+        False,
+        (),
+        "mine",
+        "My GPU",
+    )
     assert mine(tmp_path, "multiprocessors: 48").multiprocessors == 48
 
 
@@ -349,7 +441,8 @@ def test_a_gpu_file_is_yaml_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "without", "message"),
     [
-        ("memory: 10737418241", "", "mine.yaml:7: memory: 10,737,418,241 is more than"),  # 10 GiB and a byte
+        # 10 GiB and a byte
+        ("memory: 10737418241", "", "mine.yaml:7: memory: 10,737,418,241 is more than"),
         ("memory: 80GiB", "", "mine.yaml:7: memory: '80GiB' is not a whole number"),
         ("flop: 3", "", "mine.yaml:7: flop: there is no such key"),
         ("", "bandwidth", "mine.yaml:1: 'bandwidth' is missing"),
@@ -374,7 +467,9 @@ def test_the_screens_of_all_gpus_and_of_one(ask: Ask) -> None:
     assert max(map(len, listed.out.splitlines())) <= 80
     (row,) = [line.split() for line in listed.out.splitlines() if line.startswith("  h100-80gb")]
     assert row == ["h100-80gb", "79.10", "3,350.0", "989.4", "1,978.9", "295"]
-    (marketed,) = [line.split() for line in listed.out.splitlines() if line.startswith("  rtx-5080-laptop ")]
+    (marketed,) = [
+        line.split() for line in listed.out.splitlines() if line.startswith("  rtx-5080-laptop ")
+    ]
     assert marketed[1] == "14.90*"  # 16 * 10^9 bytes
     answer = ask("gpus", "h100")
     assert "NVIDIA H100 80GB SXM  h100-80gb" in answer.out
@@ -388,7 +483,9 @@ def test_json_has_the_same_shape_for_all_gpus_and_for_one(ask: Ask) -> None:
     assert results(single) == {"gpus": 1}
     documents = [json.loads(answer.out) for answer in (all_gpus, single)]
     assert [document["schema"] for document in documents] == ["attncalc.gpus/1"] * 2
-    assert documents[1]["layers"] == [layer for layer in documents[0]["layers"] if layer["name"] == "t4"]
+    assert documents[1]["layers"] == [
+        layer for layer in documents[0]["layers"] if layer["name"] == "t4"
+    ]
     figures = {r["name"]: (r["value"], r["unit"]) for r in documents[1]["layers"][0]["results"]}
     assert figures["bandwidth"] == (320 * 10**9, "B/s")
     assert figures["peak_fp16"] == (65 * TERA, "FLOP/s")
@@ -407,11 +504,14 @@ def test_every_format_shows_a_gpu(ask: Ask, form: str) -> None:
 def test_a_gpu_file_is_shown(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(MINE)
     assert "My GPU  mine" in ask("gpus", str(tmp_path / "mine.yaml")).out
-    assert ask("gpus", "no-such-gpu").error.startswith("error: no GPU named 'no-such-gpu', and no such file\n  tip: ")
+    assert ask("gpus", "no-such-gpu").error.startswith(
+        "error: no GPU named 'no-such-gpu', and no such file\n  tip: "
+    )
 
 
+# fp32 cores; 128 with any other compute capability (CUDA C++ Programming Guide, arithmetic
+# instructions).
 CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64}
-"""fp32 cores; 128 with any other compute capability (CUDA C++ Programming Guide, arithmetic instructions)."""
 
 
 @each("name", [n for n in gpu_names() if gpu(n).multiprocessors])
@@ -424,7 +524,10 @@ def test_multiprocessors_explain_the_fp32_peak_at_a_possible_clock(name: str) ->
 
 
 def test_a_compute_capability_is_read_as_two_numbers(tmp_path: Path) -> None:
-    assert mine(tmp_path, 'compute_capability: "12.1"\nmultiprocessors: 48').compute_capability == (12, 1)
+    assert mine(tmp_path, 'compute_capability: "12.1"\nmultiprocessors: 48').compute_capability == (
+        12,
+        1,
+    )
     with pytest.raises(AttncalcError, match="compute_capability"):
         mine(tmp_path, "compute_capability: sm_90")
 
@@ -459,7 +562,9 @@ def test_a_memory_is_a_gpu(text: str, number: int | None, memory: int) -> None:
 
 
 def test_a_size_is_what_software_sees_of_cards_with_it() -> None:
-    """Those of NVIDIA without ECC in GDDR memory, within 0.15 GiB; an H100 shows 0.8 GiB more than other such cards."""
+    """Those of NVIDIA without ECC in GDDR memory, within 0.15 GiB; an H100 shows 0.8 GiB more than
+    other such cards.
+    """
     for name in (
         "rtx-3060-12gb",
         "rtx-4070",
@@ -470,12 +575,18 @@ def test_a_size_is_what_software_sees_of_cards_with_it() -> None:
         "rtx-6000-ada",
         "h100-80gb",
     ):
-        assert gpu(name).memory - gpu_with(f"{gpu(name).memory_gb}GB").memory == pytest.approx(2**28, abs=0.6 * 2**30)
+        assert gpu(name).memory - gpu_with(f"{gpu(name).memory_gb}GB").memory == pytest.approx(
+            2**28, abs=0.6 * 2**30
+        )
 
 
-@pytest.mark.parametrize(("text", "gb"), [("24GB", 24), ("24GiB", 26), ("23.5GiB", 26), ("999MB", 1), ("1001MB", 2)])
+@pytest.mark.parametrize(
+    ("text", "gb"), [("24GB", 24), ("24GiB", 26), ("23.5GiB", 26), ("999MB", 1), ("1001MB", 2)]
+)
 def test_a_memory_is_rounded_up_to_whole_gb(text: str, gb: int) -> None:
-    """24 * 2^30 B are 25.8 GB, 23.5 * 2^30 B are 25.2 GB. Software sees the bytes of GiB, as a log prints them."""
+    """24 * 2^30 B are 25.8 GB, 23.5 * 2^30 B are 25.2 GB. Software sees the bytes of GiB, as a log
+    prints them.
+    """
     assert (gpu_with(text).memory_gb, gpu_with(text).measured) == (gb, "i" in text)
 
 
@@ -508,7 +619,8 @@ def test_fit_takes_a_number_of_gpus_and_a_memory(ask: Ask) -> None:
     # --gpus may use fewer of them, and not more
     assert "2 x NVIDIA H100" in ask("fit", "qwen3-8b", "--gpu", "8xh100", "--gpus", "2").out
     assert (
-        "tip: give the number once, as --gpu 4xh100" in ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "4").error
+        "tip: give the number once, as --gpu 4xh100"
+        in ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "4").error
     )
     assert "is more than the 4" in ask("train", "gpt2", "--gpu", "4xh100", "--gpus", "8").error
     memory = ask("fit", "qwen3-8b", "--gpu", "48GB", "--json")
@@ -518,7 +630,9 @@ def test_fit_takes_a_number_of_gpus_and_a_memory(ask: Ask) -> None:
 
 
 def test_fit_takes_only_the_defaults_of_a_gpu_beside_a_known_memory(ask: Ask) -> None:
-    """The limits come from the GPU: a window is charged 2,048 batched tokens on an RTX 4090, 8,192 on an H100."""
+    """The limits come from the GPU: a window is charged 2,048 batched tokens on an RTX 4090, 8,192
+    on an H100.
+    """
     alone, small, large = (
         results(ask("fit", "gemma3-27b", "--kv-memory", "40GiB", *options, "--json"))
         for options in ((), ("--gpu", "rtx-4090"), ("--gpu", "h100"))
@@ -531,7 +645,9 @@ def test_fit_takes_only_the_defaults_of_a_gpu_beside_a_known_memory(ask: Ask) ->
 
 
 @pytest.mark.parametrize("option", [("--reserve", "1GiB"), ("--gpu-memory-utilization", "0.9")])
-def test_options_about_the_rest_of_a_gpu_exclude_a_known_memory(ask: Ask, option: tuple[str, str]) -> None:
+def test_options_about_the_rest_of_a_gpu_exclude_a_known_memory(
+    ask: Ask, option: tuple[str, str]
+) -> None:
     error = ask("fit", "qwen3-8b", "--kv-memory", "9GiB", "--gpu", "h100", *option).error
     assert error.startswith(f"error: {option[0]} cannot be combined with --kv-memory")
 

@@ -1,4 +1,6 @@
-"""What vLLM holds beside the weights of toy models: tables, copies, padding and whole blocks, each by its rule."""
+"""What vLLM holds beside the weights of toy models: tables, copies, padding and whole blocks, each
+by its rule.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -46,7 +48,9 @@ def extra(
     stored: str = "bf16",
     **args: Any,
 ) -> dict[str, int]:
-    """Return the bytes by label. `bits` are those of every matrix, or a function of layer, role and matrix."""
+    """Return the bytes by label. `bits` are those of every matrix, or a function of layer, role and
+    matrix.
+    """
     given = VllmArgs(dtype("bf16"), dtype(stored), engine_version=version, device=device, **args)
     of_matrix = bits if callable(bits) else lambda layer, role, name: bits
     found = extra_weights(whole, given, HeldWeights(dtype(stored), experts, of_matrix))
@@ -92,23 +96,35 @@ def test_inputs_per_layer_have_a_buffer_in_classes_with_towers() -> None:
     with_both = model(extra=(Matrix("other", 100, 7), *inputs), towers=towers)
     assert extra(with_both, max_num_batched_tokens=48) == {INPUTS: 48 * 35 * 256 * 2}
     assert extra(model(extra=inputs), max_num_batched_tokens=48) == {}
-    assert extra(model(extra=(Matrix("other", 100, 7),), towers=towers), max_num_batched_tokens=48) == {}
+    assert (
+        extra(model(extra=(Matrix("other", 100, 7),), towers=towers), max_num_batched_tokens=48)
+        == {}
+    )
 
 
 # MLA
 
 
 def first_three(narrow: int, wide: int = 16) -> Callable[[int, str, str], int]:
-    """Return the bits of kv_b: narrow in layers 0 to 2, wide in later layers. Other matrices are wide."""
-    return lambda layer, role, name: narrow if (role, name) == ("attention", "W_kv_b") and layer < 3 else wide
+    """Return the bits of kv_b: narrow in layers 0 to 2, wide in later layers. Other matrices are
+    wide.
+    """
+    return lambda layer, role, name: (
+        narrow if (role, name) == ("attention", "W_kv_b") and layer < 3 else wide
+    )
 
 
 def test_quantized_kv_b_is_copied_in_the_models_dtype() -> None:
-    """A latent of 50 and 8 heads of 12 + 9. The layer in the middle of a run of equal layers stands for all of it."""
+    """A latent of 50 and 8 heads of 12 + 9. The layer in the middle of a run of equal layers stands
+    for all of it.
+    """
     one = 50 * 8 * (12 + 9) * 2
     assert extra(model(layers(MLA)), bits=8) == {KV_B: L * one}
     assert extra(model(layers(MLA)), bits=4) == {KV_B: L * one}
-    assert extra(model(layers(MLA)), bits=lambda layer, role, name: 16 if name == "W_kv_b" else 8) == {}
+    assert (
+        extra(model(layers(MLA)), bits=lambda layer, role, name: 16 if name == "W_kv_b" else 8)
+        == {}
+    )
     assert extra(model(layers(SMALL)), bits=8) == {}
     # layers 0 to 2, and 3 to 6, of which only the first run is quantized
     mixed = model(layers(MLA), layers(dataclasses.replace(MLA, gate="head"), count=4))
@@ -123,12 +139,18 @@ def test_quantized_kv_b_is_copied_in_the_models_dtype() -> None:
 
 
 @pytest.mark.parametrize(("bits", "bytes_per_element"), [(16, 2), (8, 1), (7, None), (4, None)])
-def test_v0_keeps_products_of_mla_unless_kv_b_has_4_bits(bits: int, bytes_per_element: int | None) -> None:
-    """8 heads x 50 x (inputs of W_Q + d_model); the rotary part of W_Q is inputs x 8 heads x 6, in bf16."""
+def test_v0_keeps_products_of_mla_unless_kv_b_has_4_bits(
+    bits: int, bytes_per_element: int | None
+) -> None:
+    """8 heads x 50 x (inputs of W_Q + d_model); the rotary part of W_Q is inputs x 8 heads x 6, in
+    bf16.
+    """
     compressed = dataclasses.replace(MLA, q_lora_rank=70)
     for kind, inputs in ((MLA, D), (compressed, 70)):
         found = extra(model(layers(SMALL), layers(kind)), version="0.7.3", bits=bits).get(PRODUCTS)
-        expected = bytes_per_element and L * (8 * 50 * (inputs + D) * bytes_per_element + inputs * 8 * 6 * 2)
+        expected = bytes_per_element and L * (
+            8 * 50 * (inputs + D) * bytes_per_element + inputs * 8 * 6 * 2
+        )
         assert found == expected
         assert absorbed_elements(Stack("decoder", (), D), layers(kind)) == 8 * 50 * (inputs + D)
     assert PRODUCTS not in extra(model(layers(MLA)), version="0.8.0", bits=bits)
@@ -139,9 +161,13 @@ def test_v0_keeps_products_of_mla_unless_kv_b_has_4_bits(bits: int, bytes_per_el
     ("version", "has_buffer"),
     [("0.11.0", False), ("0.11.1", True), ("0.11.2", True), ("0.24.0", True), ("0.25", False)],
 )
-def test_flashinfers_mla_workspace_is_imported_from_0_11_1_to_0_24(version: str, has_buffer: bool) -> None:
+def test_flashinfers_mla_workspace_is_imported_from_0_11_1_to_0_24(
+    version: str, has_buffer: bool
+) -> None:
     expected = {WORKSPACE: 128 * MIB} if has_buffer else {}
-    assert extra(model(layers(SMALL), layers(MLA)), version=version, device="NVIDIA H100") == expected
+    assert (
+        extra(model(layers(SMALL), layers(MLA)), version=version, device="NVIDIA H100") == expected
+    )
     assert extra(model(layers(SMALL)), version=version, device="NVIDIA H100") == {}
 
 
@@ -186,7 +212,9 @@ def test_mxfp4_experts_are_padded_by_the_vendors_kernels(device: str, d: int, d_
 
 
 def test_intels_kernels_pad_no_odd_widths_either() -> None:
-    """33 x 31 elements: gate and up 1,023 B and 63 of scales, down 511 and 31; the checkpoint has 1,630."""
+    """33 x 31 elements: gate and up 1,023 B and 63 of scales, down 511 and 31; the checkpoint has
+    1,630.
+    """
     odd = dataclasses.replace(EXPERTS, d_ff=31)
     found = extra(model(layers(mlp=odd), d=33), device="Intel Data Center GPU Max", experts="mxfp4")
     assert found == {MXFP4: L * 8 * (1023 + 63 + 511 + 31 - 1630)}
@@ -200,8 +228,9 @@ def test_experts_of_a_latent_are_padded_by_its_width() -> None:
 
 @pytest.mark.parametrize(
     ("version", "d", "d_ff", "values", "scales"),
-    # d_ff 96 -> 128. Values of 352 / 2 by 256 and 64 by 352; up to 0.11 and from 0.17 to 0.21 both padded to 64.
-    # Scales, one for 32: 11 groups by 256 and 4 by 352 -> 512; up to 0.25 groups in twos, later in fours.
+    # d_ff 96 -> 128. Values of 352 / 2 by 256 and 64 by 352; up to 0.11 and from 0.17 to 0.21 both
+    # padded to 64. Scales, one for 32: 11 groups by 256 and 4 by 352 -> 512; up to 0.25 groups in
+    # twos, later in fours.
     # Up to 0.24 the checkpoint's own: 256 by 11 and 352 by 4.
     [
         ("0.21.0", 352, 96, 192 * 256 + 64 * 384, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
@@ -210,7 +239,8 @@ def test_experts_of_a_latent_are_padded_by_its_width() -> None:
         ("0.24.0", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
         ("0.25", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512),
         ("0.27.0", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512),
-        # 320: 10 groups, padded to 10 and 12; 150 -> 192: 6 groups, padded to 6 and 8; 384 outputs to 512
+        # 320: 10 groups, padded to 10 and 12; 150 -> 192: 6 groups, padded to 6 and 8; 384 outputs
+        # to 512
         ("0.25.1", 320, 150, 160 * 384 + 96 * 320, 10 * 512 + 6 * 512),
         ("0.26", 320, 150, 160 * 384 + 96 * 320, 12 * 512 + 8 * 512),
     ],
@@ -233,7 +263,11 @@ def test_gpt_oss_on_hopper_has_the_layout_of_triton_kernels(
 def test_other_models_on_hopper_and_gpt_oss_elsewhere_have_marlins_layout() -> None:
     with_bias = dataclasses.replace(EXPERTS, bias=True)
     expected = {MXFP4: padding(3 * 512 * 128 * 17 // 32, 320, 96)}
-    for name, kind in (("NVIDIA H100", "mixtral"), ("NVIDIA A100", "gpt_oss"), ("NVIDIA B200", "gpt_oss")):
+    for name, kind in (
+        ("NVIDIA H100", "mixtral"),
+        ("NVIDIA A100", "gpt_oss"),
+        ("NVIDIA B200", "gpt_oss"),
+    ):
         whole = model(layers(mlp=with_bias), d=320, model_type=kind)
         assert extra(whole, device=name, experts="mxfp4") == expected
 
@@ -242,16 +276,21 @@ def test_other_models_on_hopper_and_gpt_oss_elsewhere_have_marlins_layout() -> N
 
 
 @pytest.mark.parametrize(
-    ("head", "tables"), [(None, 1), (Head("lm"), 2), (Head("lm", tied=True), 1), (Head("pooler"), 1)]
+    ("head", "tables"),
+    [(None, 1), (Head("lm"), 2), (Head("lm", tied=True), 1), (Head("pooler"), 1)],
 )
 def test_the_vocabulary_is_padded_to_64_rows_in_each_table(head: Head | None, tables: int) -> None:
     assert extra(model(vocab_size=100, head=head)) == {VOCABULARY: tables * 28 * D * 2}
     assert extra(model(vocab_size=128, head=head)) == {}
     assert extra(model(vocab_size=129, head=head)) == {VOCABULARY: tables * 63 * D * 2}
     # over 2 devices 50 rows become 64; the embedding has a width of its own
-    assert extra(model(vocab_size=100, head=head, d_embedding=40, tp=2)) == {VOCABULARY: tables * 14 * 40 * 2}
+    assert extra(model(vocab_size=100, head=head, d_embedding=40, tp=2)) == {
+        VOCABULARY: tables * 14 * 40 * 2
+    }
     # over 8 devices 13 rows become 16
-    assert extra(model(layers(Grouped(8, 8, 16)), vocab_size=100, head=head, tp=8)) == {VOCABULARY: tables * 3 * D * 2}
+    assert extra(model(layers(Grouped(8, 8, 16)), vocab_size=100, head=head, tp=8)) == {
+        VOCABULARY: tables * 3 * D * 2
+    }
 
 
 # PyTorch's allocator
@@ -262,7 +301,9 @@ def test_the_vocabulary_is_padded_to_64_rows_in_each_table(head: Head | None, ta
     # from 10 MiB on, blocks of 2 MiB, of which more than 1 MiB would be split off
     [(9, 0), (9.5, 0), (10, 0), (10.5, 0), (11, 1), (11.5, 0.5), (12, 0), (13, 1), (75, 1)],
 )
-def test_tensors_of_10_mib_get_whole_blocks_if_at_most_1_mib_stays_free(mib: float, free: float) -> None:
+def test_tensors_of_10_mib_get_whole_blocks_if_at_most_1_mib_stays_free(
+    mib: float, free: float
+) -> None:
     size = int(mib * MIB)
     assert rounding(size) == free * MIB
     # the size is rounded up to 512 bytes first
@@ -274,14 +315,15 @@ def test_the_last_512_bytes_decide_whether_a_block_is_split() -> None:
     assert [rounding(size * MIB + 512) for size in (10, 11, 12)] == [0, MIB - 512, 0]
 
 
+# Rows of D elements of 2 bytes that take 11 MiB, of which PyTorch makes 12.
 MIB_11 = 11 * 512
-"""Rows of D elements of 2 bytes that take 11 MiB, of which PyTorch makes 12."""
 
 
 @each(
     ("of_layer", "free"),
     [
-        # q, k and v are one tensor: (36 + 2 x 4) heads of 128 are 11 MiB; the output of 36 heads is 9 MiB
+        # q, k and v are one tensor: (36 + 2 x 4) heads of 128 are 11 MiB; the output of 36 heads is
+        # 9 MiB
         (layers(Grouped(36, 4, 128)), 1),
         # the gate belongs to it: 2 x 20 + 2 x 2
         (layers(Grouped(20, 2, 128, gate=True)), 1),
@@ -294,14 +336,18 @@ MIB_11 = 11 * 512
         # all experts are one tensor: 11 x 512 rows, gate and up 2 x 11 MiB
         (layers(mlp=Mlp(MIB_11 // 4, n_experts=4, n_experts_per_token=1)), 1 + 1),
         # two shared experts of 2816 rows; the only routed one is 5.5 MiB
-        (layers(mlp=Mlp(MIB_11 // 2, n_experts=1, n_experts_per_token=1, n_shared_experts=2)), 1 + 1),
+        (
+            layers(mlp=Mlp(MIB_11 // 2, n_experts=1, n_experts_per_token=1, n_shared_experts=2)),
+            1 + 1,
+        ),
         # a router of 5,632 experts is 11 MiB; experts of width 1 have as many rows
         (layers(mlp=Mlp(1, n_experts=MIB_11, n_experts_per_token=1)), 1 + 1 + 1),
         # MLA's q_a and kv_a are one tensor: 5,000 + 560 + 72 rows
         (layers(Latent(1, 560, 12, 72, 9, q_lora_rank=5000)), 1),
         # q_b, kv_b and o of 8 heads: 1024 x 8 x 704, 1024 x 8 x 704 and 8 x 352 x 1024
         (layers(Latent(8, 1024, 352, 352, 352, q_lora_rank=1024)), 1 + 1),
-        # a gated delta net's q, k and v are not one tensor: 11 MiB each, and so are its gate and output
+        # a gated delta net's q, k and v are not one tensor: 11 MiB each, and so are its gate and
+        # output
         (layers(GatedDeltaNet(44, 128, 128, 4)), 1 + 1 + 1 + 1 + 1),
         (layers(GatedDeltaNet(20, 128, 128, 4, n_k_heads=2)), 0),  # together they would be 11 MiB
         # weights of layers that are counted elsewhere
@@ -312,23 +358,29 @@ def test_fused_tensors_of_a_layer_get_whole_blocks(of_layer: Layers, free: float
     expected = {BLOCKS: int(L * free * MIB)} if free else {}
     assert extra(model(of_layer)) == expected
     # beside layers that need none
-    assert extra(model(layers(shares_weights=True), layers(mlp=None, count=5), of_layer)) == expected
+    assert (
+        extra(model(layers(shares_weights=True), layers(mlp=None, count=5), of_layer)) == expected
+    )
 
 
 def test_quantized_tensors_are_as_large_as_their_elements() -> None:
     whole = model(layers(mlp=Mlp(2 * MIB_11)))
     assert extra(whole, bits=8) == {BLOCKS: L * 2 * MIB}
-    assert extra(whole, bits=lambda layer, role, name: 8 if (layer, role, name) == (1, "mlp", "W_up") else 4) == {
-        BLOCKS: L * MIB
-    }
+    assert extra(
+        whole, bits=lambda layer, role, name: 8 if (layer, role, name) == (1, "mlp", "W_up") else 4
+    ) == {BLOCKS: L * MIB}
 
 
-@pytest.mark.parametrize(("head", "tables"), [(None, 1), (Head("lm"), 2), (Head("lm", tied=True), 1)])
+@pytest.mark.parametrize(
+    ("head", "tables"), [(None, 1), (Head("lm"), 2), (Head("lm", tied=True), 1)]
+)
 def test_the_tables_of_the_vocabulary_get_whole_blocks(head: Head | None, tables: int) -> None:
     assert extra(model(vocab_size=MIB_11, head=head)) == {BLOCKS: tables * MIB}
     # over 2 devices; and a width of its own
     assert extra(model(vocab_size=2 * MIB_11, head=head, tp=2)) == {BLOCKS: tables * MIB}
-    assert extra(model(vocab_size=2 * MIB_11, head=head, d_embedding=D // 2)) == {BLOCKS: tables * MIB}
+    assert extra(model(vocab_size=2 * MIB_11, head=head, d_embedding=D // 2)) == {
+        BLOCKS: tables * MIB
+    }
     assert extra(model(vocab_size=MIB_11, head=head), stored="fp32") == {}
 
 
@@ -344,22 +396,26 @@ def test_the_formula_has_only_tensors_that_are_rounded_up() -> None:
     """Up and down of 11 MiB in three layers, beside attention and a small vocabulary."""
     given = VllmArgs(dtype("bf16"), dtype("bf16"))
     whole = model(layers(mlp=Mlp(MIB_11)), vocab_size=64)
-    *_, blocks = extra_weights(whole, given, HeldWeights(dtype("bf16"), "bf16", lambda layer, role, name: 16))
+    *_, blocks = extra_weights(
+        whole, given, HeldWeights(dtype("bf16"), "bf16", lambda layer, role, name: 16)
+    )
     assert blocks.size.formula.substituted == "6 * 1048576"
 
 
 def test_mxfp4_experts_have_tensors_of_values_and_scales() -> None:
-    """2048 wide and 128 within, with 88 experts: values of gate and up take 22 MiB and those of down 11.
+    """2048 wide and 128 within, with 88 experts: values of gate and up take 22 MiB and those of
+    down 11.
 
     Scales are 1/16 and 1/32 of the elements: 1.375 and 0.6875 MiB.
     """
     mixture = dataclasses.replace(EXPERTS, d_ff=128, n_experts=88)
     whole = model(layers(mlp=mixture), d=1024)
     assert extra(whole, experts="mxfp4") == {BLOCKS: L * MIB}
-    assert extra(model(layers(mlp=Mlp(90)), layers(), layers(mlp=mixture), d=1024), experts="mxfp4") == {
-        BLOCKS: L * MIB
-    }
-    # attention, shared experts and experts in another dtype are as elsewhere: q, k and v, and up and down of 11 MiB
+    assert extra(
+        model(layers(mlp=Mlp(90)), layers(), layers(mlp=mixture), d=1024), experts="mxfp4"
+    ) == {BLOCKS: L * MIB}
+    # attention, shared experts and experts in another dtype are as elsewhere: q, k and v, and up
+    # and down of 11 MiB
     shared = dataclasses.replace(mixture, d_ff_shared=MIB_11, gated=False)
     beside = model(layers(Grouped(36, 4, 128), shared), d=1024)
     assert extra(beside, experts="mxfp4") == {BLOCKS: L * (1 + 1 + 1 + 1) * MIB}

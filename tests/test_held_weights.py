@@ -1,4 +1,6 @@
-"""Weights as engines hold them: logged start-ups, towers, tables, padding, and the rounding of PyTorch's allocator."""
+"""Weights as engines hold them: logged start-ups, towers, tables, padding, and the rounding of
+PyTorch's allocator.
+"""
 
 import dataclasses
 import json
@@ -24,15 +26,21 @@ from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.weights import Weights
 from attncalc.units import GIB
 
-DATA: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "held_weights.json").read_text())
+DATA: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "data" / "held_weights.json").read_text()
+)
 MIB = 2**20
 
 
-def held(model: ModelSpec, *, engine: str = "vllm", on: str = "h100-80gb", tp: int = 1, **options: Any) -> Weights:
+def held(
+    model: ModelSpec, *, engine: str = "vllm", on: str = "h100-80gb", tp: int = 1, **options: Any
+) -> Weights:
     """Return the weights of a fit."""
     workload = Workload.decode(1, 100, dtype=options.pop("dtype", None))
     version = {"engine_version": options.pop("version")} if "version" in options else {}
-    request = FitRequest(model, workload, engine, gpu=gpu(on), tp=tp, engine_args=version, **options)
+    request = FitRequest(
+        model, workload, engine, gpu=gpu(on), tp=tp, engine_args=version, **options
+    )
     found = memory_budget(resolve(request)).weights
     assert found is not None
     return found
@@ -53,10 +61,14 @@ LLAMA = {**LLAMA_3_8B, "max_position_embeddings": 131072, "rope_theta": 500000.0
 
 
 @pytest.mark.parametrize(
-    "run", DATA["runs"], ids=lambda run: f"{run['config']}-tp{run['tp']}-vllm{run['vllm']}-{run['weights']}"
+    "run",
+    DATA["runs"],
+    ids=lambda run: f"{run['config']}-tp{run['tp']}-vllm{run['vllm']}-{run['weights']}",
 )
 def test_weights_are_what_vllm_logged(run: dict[str, Any]) -> None:
-    """The worst error of the formulas is 0.026 GiB (gpt-oss-20b at tp 4); the log itself rounds to 0.01."""
+    """The worst error of the formulas is 0.026 GiB (gpt-oss-20b at tp 4); the log itself rounds to
+    0.01.
+    """
     model = from_config(**DATA["configs"][run["config"]])
     found = held(model, tp=run["tp"], version=run["vllm"], dtype=run["dtype"])
     assert abs(int(found.total) / GIB - run["weights"]) < 0.03
@@ -84,7 +96,9 @@ MODELS = Path(__file__).parent / "data" / "engine-logs" / "models"
         ("phi-4", "v0", "a100-80gb", {"weights_dtype": "int4"}, 8.51),
     ],
 )
-def test_weights_are_near_public_logs(name: str, version: str, on: str, options: dict[str, Any], logged: float) -> None:
+def test_weights_are_near_public_logs(
+    name: str, version: str, on: str, options: dict[str, Any], logged: float
+) -> None:
     found = held(load(str(MODELS / f"{name}.json")), on=on, version=version, **options)
     assert abs(int(found.total) / GIB - logged) < 0.05
 
@@ -108,7 +122,8 @@ def test_hopper_has_the_layouts_of_triton() -> None:
     """20b at tp 2 on vLLM 0.19: half an expert, 1440 wide, is padded to 1472."""
     model = load("gpt-oss-20b")
     per_expert = (
-        # values, two to a byte, padded to 64: 2880 / 2 -> 1472 by 2 x 1472, and 1472 / 2 -> 768 by 2880
+        # values, two to a byte, padded to 64: 2880 / 2 -> 1472 by 2 x 1472, and 1472 / 2 -> 768 by
+        # 2880
         1472 * 2944
         + 768 * 2880
         # scales of 32 elements, padded to 256 outputs; those of the checkpoint stay beside them
@@ -126,14 +141,18 @@ def test_hopper_has_the_layouts_of_triton() -> None:
 
 
 def test_old_versions_keep_products_of_mla() -> None:
-    """A log of DeepSeek-R1 at tp 8 on vLLM 0.7.3 has 83.88 GiB of weights; later versions have 79.7."""
+    """A log of DeepSeek-R1 at tp 8 on vLLM 0.7.3 has 83.88 GiB of weights; later versions have
+    79.7.
+    """
     found = held(load("deepseek-v3"), on="h200", tp=8, version="0.7.3")
     # in fp8, 16 of 128 heads: W_Q W_UK has 1,536 x 16 x 512 elements, W_UV W_O 16 x 512 x 7,168
     products = 16 * 512 * (1536 + 7168)
     rotary = 1536 * 16 * 64 * 2  # the rotary part of W_Q, copied in bf16
     assert extra(found)["products of MLA's matrices"] == 61 * (products + rotary)
     assert abs(int(found.total) / GIB - 83.88) < 0.15
-    assert "products of MLA's matrices" not in extra(held(load("deepseek-v3"), on="h200", tp=8, version="0.8.5"))
+    assert "products of MLA's matrices" not in extra(
+        held(load("deepseek-v3"), on="h200", tp=8, version="0.8.5")
+    )
 
 
 def test_rope_tables_have_a_row_per_position() -> None:
@@ -163,21 +182,49 @@ def test_rope_tables_have_a_row_per_position() -> None:
     ],
 )
 def test_scaled_positions_have_longer_tables(scaling: dict[str, Any], rows: int) -> None:
-    assert extra(held(from_config(**{**LLAMA, "rope_scaling": scaling})))["rope tables"] == rows * 128 * 2
+    assert (
+        extra(held(from_config(**{**LLAMA, "rope_scaling": scaling})))["rope tables"]
+        == rows * 128 * 2
+    )
 
 
 def test_gemma3_has_a_table_for_each_kind_of_layer() -> None:
     # 27B: heads of 128, full layers with factor 8 and sliding ones without
-    text = {"model_type": "gemma3_text", "hidden_size": 5376, "num_hidden_layers": 62, "num_attention_heads": 32}
-    text |= {"num_key_value_heads": 16, "head_dim": 128, "intermediate_size": 21504, "vocab_size": 262208}
-    text |= {"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
-    vision = {"model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 14}
-    vision |= {"num_attention_heads": 16, "num_hidden_layers": 27, "image_size": 896, "vision_use_head": False}
-    model = from_config(model_type="gemma3", text_config=text, vision_config=vision, torch_dtype="bfloat16")
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 5376,
+        "num_hidden_layers": 62,
+        "num_attention_heads": 32,
+    }
+    text |= {
+        "num_key_value_heads": 16,
+        "head_dim": 128,
+        "intermediate_size": 21504,
+        "vocab_size": 262208,
+    }
+    text |= {
+        "max_position_embeddings": 131072,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    }
+    vision = {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "patch_size": 14,
+    }
+    vision |= {
+        "num_attention_heads": 16,
+        "num_hidden_layers": 27,
+        "image_size": 896,
+        "vision_use_head": False,
+    }
+    model = from_config(
+        model_type="gemma3", text_config=text, vision_config=vision, torch_dtype="bfloat16"
+    )
     parts = extra(held(model))
     assert parts["rope tables"] == (8 + 1) * 131072 * 128 * 2
-    # SigLIP So400m with 4,096 patches of 14 x 14: 416,866,032 parameters in transformers' class; the projector adds
-    # a matrix 1152 x 5376 and a norm of 1152
+    # SigLIP So400m with 4,096 patches of 14 x 14: 416,866,032 parameters in transformers' class;
+    # the projector adds a matrix 1152 x 5376 and a norm of 1152
     assert parts["vision tower"] == 2 * (416_866_032 + 1152 * 5376 + 1152)
     assert round(parts["vision tower"] / GIB, 1) == 0.8
     # over two devices the matrices of its layers are divided
@@ -200,17 +247,24 @@ def test_deepseek_v4_keeps_tables_in_fp32(name: str, tables: int) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "per_token"),
     [
-        # 512 or 1,024 picked tokens of 4 bytes; 4 residual streams, also without a drafter up to 0.26
+        # 512 or 1,024 picked tokens of 4 bytes; 4 residual streams, also without a drafter up to
+        # 0.26
         ("flash", {"version": "0.26.0"}, 512 * 4 + 4 * 4096 * 2),
         ("pro", {"version": "0.26.0"}, 1024 * 4 + 4 * 7168 * 2),
-        # queries of 512, 64 also where a GPU has 32, and 64 heads of the indexer: 128 values in 4 bits, a scale for
-        # each 32 and a weight in fp32
+        # queries of 512, 64 also where a GPU has 32, and 64 heads of the indexer: 128 values in 4
+        # bits, a scale for each 32 and a weight in fp32
         ("flash", {"version": "0.28.0", "tp": 2}, 512 * 4 + 64 * 512 * 2 + 64 * (64 + 4 + 4)),
-        ("flash", {"version": "0.28.0", "tp": 4, "on": "rtx-pro-6000"}, 512 * 4 + 16 * 512 * 2 + 64 * (64 + 4 + 4)),
+        (
+            "flash",
+            {"version": "0.28.0", "tp": 4, "on": "rtx-pro-6000"},
+            512 * 4 + 16 * 512 * 2 + 64 * (64 + 4 + 4),
+        ),
         ("flash", {"version": "0.29.0"}, 512 * 4),
     ],
 )
-def test_deepseek_v4_has_buffers_for_the_tokens_of_a_step(name: str, options: dict[str, Any], per_token: int) -> None:
+def test_deepseek_v4_has_buffers_for_the_tokens_of_a_step(
+    name: str, options: dict[str, Any], per_token: int
+) -> None:
     parts = extra(held(load(f"deepseek-v4-{name}"), **options))
     assert parts["buffers of streams and picked tokens"] == 8192 * per_token
 
@@ -232,7 +286,9 @@ DEEPSEEK: dict[str, Any] = {
 
 
 def test_kv_b_is_copied_if_it_is_quantized() -> None:
-    plain = from_config(**{key: value for key, value in DEEPSEEK.items() if key != "quantization_config"})
+    plain = from_config(
+        **{key: value for key, value in DEEPSEEK.items() if key != "quantization_config"}
+    )
     assert "absorbed kv_b" not in extra(held(plain))  # views of the matrix itself
     # 27 layers x latent 512 x 16 heads x (128 + 128) x 2 B
     quantized = extra(held(from_config(**DEEPSEEK)))
@@ -242,18 +298,37 @@ def test_kv_b_is_copied_if_it_is_quantized() -> None:
 
 
 def test_the_allocator_gives_whole_blocks_of_2_mib() -> None:
-    # 75 MiB take 76, because the last MiB of a block is not split off; 74.5 would leave 1.5 MiB, which is
-    assert [rounding(int(size * MIB)) / MIB for size in (75, 74.5, 74, 87.5, 9)] == [1, 0, 0, 0.5, 0]
+    # 75 MiB take 76, because the last MiB of a block is not split off; 74.5 would leave 1.5 MiB,
+    # which is
+    assert [rounding(int(size * MIB)) / MIB for size in (75, 74.5, 74, 87.5, 9)] == [
+        1,
+        0,
+        0,
+        0.5,
+        0,
+    ]
     # from vLLM 0.21 on tensors of 20 MiB or more are not split off
-    assert [rounding(int(size * MIB), whole=True) / MIB for size in (74.5, 20.5, 18.5, 16)] == [1.5, 1.5, 0, 0]
-    # phi-4: q, k and v 5120 x 7680 x 2 B = 75 MiB, down 17920 x 5120 x 2 B = 175 MiB, in 40 layers each; gate and up
-    # 350 MiB and o 50 MiB are whole blocks
+    assert [rounding(int(size * MIB), whole=True) / MIB for size in (74.5, 20.5, 18.5, 16)] == [
+        1.5,
+        1.5,
+        0,
+        0,
+    ]
+    # phi-4: q, k and v 5120 x 7680 x 2 B = 75 MiB, down 17920 x 5120 x 2 B = 175 MiB, in 40 layers
+    # each; gate and up 350 MiB and o 50 MiB are whole blocks
     phi = from_config(**DATA["configs"]["microsoft--phi-4"])
     assert extra(held(phi))["rounding of PyTorch's allocator"] == 40 * (1 + 1) * MIB
-    # Gemma 3 1B: gate and up 1152 x 13824 x 2 B = 30.375 MiB take 32, and down takes 16 instead of 15.1875
-    gemma, down = load(str(MODELS.parents[1] / "startups" / "models" / "own-gemma3-1b.json")), 26 * 13 * MIB // 16
+    # Gemma 3 1B: gate and up 1152 x 13824 x 2 B = 30.375 MiB take 32, and down takes 16 instead of
+    # 15.1875
+    gemma, down = (
+        load(str(MODELS.parents[1] / "startups" / "models" / "own-gemma3-1b.json")),
+        26 * 13 * MIB // 16,
+    )
     assert extra(held(gemma, version="0.20.2"))["rounding of PyTorch's allocator"] == down
-    assert extra(held(gemma, version="0.21.0"))["rounding of PyTorch's allocator"] == down + 26 * 13 * MIB // 8
+    assert (
+        extra(held(gemma, version="0.21.0"))["rounding of PyTorch's allocator"]
+        == down + 26 * 13 * MIB // 8
+    )
 
 
 @given(st.integers(1, 2**34))
@@ -265,7 +340,9 @@ def test_the_allocator_adds_at_most_1_mib_to_a_tensor(size: int) -> None:
 def test_parts_and_weights_add_up() -> None:
     for name in ("gpt-oss-20b", "llama3-8b"):
         found = held(load(name), tp=2)
-        (model_bytes,) = (part for part_name, _, part in found.parts if part_name == "weights_model")
+        (model_bytes,) = (
+            part for part_name, _, part in found.parts if part_name == "weights_model"
+        )
         assert found.total == model_bytes + sum(extra(found).values())
 
 
@@ -274,7 +351,9 @@ def test_files_are_exact_and_have_the_same_parts_beside_them() -> None:
         model = load(name)
         files = CheckpointWeights(1, 1, (StoredDtype("BF16", 500, 1000),), 1000)
         from_files, counted = held(dataclasses.replace(model, stored=files)), held(model)
-        expected = {label: size for label, size in extra(counted).items() if label != "vision tower"}
+        expected = {
+            label: size for label, size in extra(counted).items() if label != "vision tower"
+        }
         assert extra(from_files) == expected
         assert int(from_files.total) == 1000 + sum(expected.values())
 
@@ -285,7 +364,11 @@ def test_files_are_exact_and_have_the_same_parts_beside_them() -> None:
 def test_models_in_fp32_are_cast_by_serving_engines() -> None:
     model = load("gpt2")
     two_bytes = 2 * int(params(model).total)
-    for engine, name, on in (("vllm", "bf16", "h100-80gb"), ("vllm", "fp16", "t4"), ("sglang", "fp16", "h100-80gb")):
+    for engine, name, on in (
+        ("vllm", "bf16", "h100-80gb"),
+        ("vllm", "fp16", "t4"),
+        ("sglang", "fp16", "h100-80gb"),
+    ):
         resolved = resolve(FitRequest(model, Workload.decode(1, 100), engine, gpu=gpu(on)))
         assert (resolved.args.dtype.name, resolved.args.kv_dtype.name) == (name, name)
         found = memory_budget(resolved).weights
@@ -306,13 +389,21 @@ def test_models_in_fp32_are_cast_by_serving_engines() -> None:
         (
             {
                 "quant_method": "compressed-tensors",
-                "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}},
+                "config_groups": {
+                    "group_0": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}
+                },
                 "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor"},
             },
             "fp8",
         ),
         ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "fp8"),
-        ({"quant_method": "modelopt", "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}, "fp8"),
+        (
+            {
+                "quant_method": "modelopt",
+                "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"},
+            },
+            "fp8",
+        ),
         ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": None}, "bf16"),
     ],
 )
@@ -344,9 +435,14 @@ def test_gemmas_with_inputs_per_layer_have_a_buffer_for_a_step() -> None:
 
 
 def test_every_part_has_a_line_on_the_full_screen_and_a_figure(ask: Ask) -> None:
-    """Gemma 4 E2B's buffer of inputs per layer: 2,048 tokens x 35 layers x 256 elements x 2 B = 35 MiB."""
+    """Gemma 4 E2B's buffer of inputs per layer: 2,048 tokens x 35 layers x 256 elements x 2 B = 35
+    MiB.
+    """
     file = Path(__file__).parent / "data" / "startups" / "models" / "gemma-4-e2b.json"
     command = ("fit", str(file), "--gpu", "l4", "-c", "8192")
-    assert "buffer of per-layer inputs             35 MiB      36,700,160 B" in ask(*command, "--full").out
+    assert (
+        "buffer of per-layer inputs             35 MiB      36,700,160 B"
+        in ask(*command, "--full").out
+    )
     assert results(ask(*command, "--json"))["weights_layer_inputs"] == 2048 * 35 * 256 * 2
     assert {part.name for part in held(load(str(file)), on="l4").extra} <= {*WEIGHT_PARTS}

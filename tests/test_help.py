@@ -21,7 +21,9 @@ def test_brief_help_lists_the_common_options_and_the_long_one_all(ask: Ask) -> N
     brief, whole = ask("fit", "-h").out, ask("fit", "--help").out
     for option in options_of(FitOptions).values():
         assert option.name in whole
-        assert (re.search(rf"{option.name}\b(?!-)", brief) is not None) == option.is_common, option.name
+        assert (re.search(rf"{option.name}\b(?!-)", brief) is not None) == option.is_common, (
+            option.name
+        )
     left_out = re.search(r"--help lists (\d+) more options", brief)
     assert left_out
     assert len(brief.splitlines()) <= 57
@@ -42,14 +44,24 @@ def test_help_has_no_line_wider_than_the_screen_and_no_divided_word(
     wide = ask(command, "--help").out
     monkeypatch.setenv("COLUMNS", str(width))
     narrow = ask(command, "--help").out
-    assert [line for line in narrow.splitlines() if len(line) > width and len(line.split()) > 1] == []
+    assert [
+        line for line in narrow.splitlines() if len(line) > width and len(line.split()) > 1
+    ] == []
     assert sorted(narrow.split()) == sorted(wide.split())
 
 
-def test_names_of_options_are_above_their_help_on_a_narrow_screen(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_options_are_above_their_help_on_a_narrow_screen(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    assert "\n  --vocab-size N\n      What if its vocabulary had N\n      tokens.\n" in ask("kv", "--help").out
-    assert "\n  kv       KV cache: total, per\n           sequence and per token.\n" in ask("--help").out
+    assert (
+        "\n  --vocab-size N\n      What if its vocabulary had N\n      tokens.\n"
+        in ask("kv", "--help").out
+    )
+    assert (
+        "\n  kv       KV cache: total, per\n           sequence and per token.\n"
+        in ask("--help").out
+    )
 
 
 def test_every_option_of_fit_is_below_one_heading() -> None:
@@ -61,4 +73,9 @@ def test_the_name_of_an_option_in_errors_is_its_first() -> None:
     flag = Option("--x/--no-x", "--enable-x/--no-enable-x", help="")
     assert (flag.name, flag.parameter, flag.is_flag, flag.is_axis) == ("--x", "x", False, False)
     value = Option("--kv-dtype", "-k", metavar="DTYPE", help="")
-    assert (value.name, value.parameter, value.is_flag, value.is_axis) == ("--kv-dtype", "kv_dtype", False, True)
+    assert (value.name, value.parameter, value.is_flag, value.is_axis) == (
+        "--kv-dtype",
+        "kv_dtype",
+        False,
+        True,
+    )

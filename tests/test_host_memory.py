@@ -1,4 +1,6 @@
-"""What llama.cpp has on each GPU and on the host: the parts of small models, and the numbers of layers that fit."""
+"""What llama.cpp has on each GPU and on the host: the parts of small models, and the numbers of
+layers that fit.
+"""
 
 import dataclasses
 from typing import Any
@@ -28,11 +30,20 @@ OUTSIDE = (Matrix("table", 7, 5), Matrix("projection", 1024, 64, applied_to="que
 
 
 def model(mlp: Mlp | None = None, count: int = 4, **fields: Any) -> ModelSpec:
-    """Layers with 8 heads of 128: 24 MiB of weights in 16 bits with a dense MLP, and 4 KiB of cache for a token."""
-    of_stack = {name: fields.pop(name) for name in ("learned_positions", "embedding_norm") if name in fields}
+    """Layers with 8 heads of 128: 24 MiB of weights in 16 bits with a dense MLP, and 4 KiB of cache
+    for a token.
+    """
+    of_stack = {
+        name: fields.pop(name) for name in ("learned_positions", "embedding_norm") if name in fields
+    }
     layers = Layers("layers", count, attention=Grouped(8, 8, 128), mlp=mlp or Mlp(4096))
     stack = Stack("decoder", (layers,), 1024, **of_stack)
-    return ModelSpec("toy", "toy", (stack,), **{"vocab_size": 8192, "head": Head("lm"), "dtype": "bf16", **fields})
+    return ModelSpec(
+        "toy",
+        "toy",
+        (stack,),
+        **{"vocab_size": 8192, "head": Head("lm"), "dtype": "bf16", **fields},
+    )
 
 
 def args(**given: Any) -> LlamacppArgs:
@@ -49,7 +60,13 @@ def on(memory: int, of: ModelSpec | None = None, **fields: Any) -> FitRequest:
 
 
 def test_the_host_has_the_tables_and_the_gpu_of_the_output_the_head() -> None:
-    whole = model(learned_positions=50, embedding_norm=True, extra=OUTSIDE, token_types=2, head=Head("lm", tied=False))
+    whole = model(
+        learned_positions=50,
+        embedding_norm=True,
+        extra=OUTSIDE,
+        token_types=2,
+        head=Head("lm", tied=False),
+    )
     placed = args(n_gpu_layers=4)
     host = device_parts(whole, dataclasses.replace(placed, gpus=2))[0]
     first, second = spread_over_gpus(whole, 2, placed)
@@ -67,7 +84,10 @@ def test_the_host_has_the_tables_and_the_gpu_of_the_output_the_head() -> None:
 def test_the_output_may_be_on_the_host() -> None:
     whole = model(head=Head("lm", tied=False), extra=OUTSIDE)
     placed = args(n_gpu_layers=0)
-    host, (first,) = device_parts(whole, dataclasses.replace(placed, gpus=1))[0], spread_over_gpus(whole, 1, placed)
+    host, (first,) = (
+        device_parts(whole, dataclasses.replace(placed, gpus=1))[0],
+        spread_over_gpus(whole, 1, placed),
+    )
     assert (host.main.n_layers, first.main.n_layers) == (4, 0)
     assert (host.main.final_norm, first.main.final_norm) == (True, False)
     assert host.head == Head("lm", tied=False)  # its own matrix, beside the embedding
@@ -83,12 +103,17 @@ def test_a_model_without_a_final_norm_has_none_on_the_last_gpu() -> None:
 
 def test_a_head_that_is_no_lm_head_has_no_table() -> None:
     pooler = model(head=Head("pooler"))
-    host, gpus = device_parts(pooler, dataclasses.replace(args(), gpus=2))[0], spread_over_gpus(pooler, 2, args())
+    host, gpus = (
+        device_parts(pooler, dataclasses.replace(args(), gpus=2))[0],
+        spread_over_gpus(pooler, 2, args()),
+    )
     assert [part.vocab_size for part in (host, *gpus)] == [8192, None, None]
     assert [part.head for part in (host, *gpus)] == [None, None, Head("pooler")]
 
 
-@pytest.mark.parametrize(("n_cpu_moe", "groups", "first"), [(0, [2], 0), (1, [1, 1], 2), (2, [1, 1], 2)])
+@pytest.mark.parametrize(
+    ("n_cpu_moe", "groups", "first"), [(0, [2], 0), (1, [1, 1], 2), (2, [1, 1], 2)]
+)
 def test_layers_are_numbered_if_the_experts_of_some_are_on_the_host(
     n_cpu_moe: int, groups: list[int], first: int
 ) -> None:
@@ -101,9 +126,20 @@ def test_layers_are_numbered_if_the_experts_of_some_are_on_the_host(
 @pytest.mark.parametrize(
     ("n_cpu_moe", "without"),
     # layers 3 to 5 of a model: 0 to 2 are elsewhere
-    [(0, []), (1, []), (3, []), (4, [3]), (5, [3, 4]), (6, [3, 4, 5]), (7, [3, 4, 5]), (9, [3, 4, 5])],
+    [
+        (0, []),
+        (1, []),
+        (3, []),
+        (4, [3]),
+        (5, [3, 4]),
+        (6, [3, 4, 5]),
+        (7, [3, 4, 5]),
+        (9, [3, 4, 5]),
+    ],
 )
-def test_the_first_layers_leave_their_experts_on_the_host(n_cpu_moe: int, without: list[int]) -> None:
+def test_the_first_layers_leave_their_experts_on_the_host(
+    n_cpu_moe: int, without: list[int]
+) -> None:
     groups = (
         Layers("two", 2, attention=Grouped(8, 8, 128), mlp=EXPERTS),
         Layers("one", 1, attention=Grouped(8, 8, 128), mlp=EXPERTS),
@@ -152,13 +188,29 @@ def test_the_most_layers_on_a_gpu(memory: int, layers: int) -> None:
 def test_no_layers_fit_beside_a_reserve_that_is_too_large() -> None:
     asked = on(10 * MIB, reserve=11 * MIB)
     assert least_offload(asked, "n_gpu_layers") is None
-    assert with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] is None
+    assert (
+        with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"]
+        is None
+    )
 
 
 @each(
     ("memory", "layers"),
-    # 4 layers of 8 + 48 + 16 MiB, routers and 16 of the head are 304: each layer of experts less is 48
-    [(400, 0), (305, 0), (303, 1), (257, 1), (255, 2), (209, 2), (207, 3), (161, 3), (159, 4), (113, 4), (111, None)],
+    # 4 layers of 8 + 48 + 16 MiB, routers and 16 of the head are 304: each layer of experts less is
+    # 48
+    [
+        (400, 0),
+        (305, 0),
+        (303, 1),
+        (257, 1),
+        (255, 2),
+        (209, 2),
+        (207, 3),
+        (161, 3),
+        (159, 4),
+        (113, 4),
+        (111, None),
+    ],
 )
 def test_the_fewest_layers_of_experts_on_the_host(memory: int, layers: int | None) -> None:
     assert least_offload(on(memory * MIB, model(EXPERTS)), "n_cpu_moe") == layers
@@ -169,13 +221,19 @@ def test_the_fewest_layers_of_experts_on_the_host(memory: int, layers: int | Non
 
 
 def test_each_device_has_its_weights_and_its_cache() -> None:
-    """3 of 4 layers and the head are on two GPUs; the host has the embedding, and a layer with its cache."""
+    """3 of 4 layers and the head are on two GPUs; the host has the embedding, and a layer with its
+    cache.
+    """
     asked = on(GIB, gpus=2, engine_args={"n_gpu_layers": 4})
     first, second, host = device_memory(resolve(asked))
     layer, norms, table = 24 * MIB + 2 * 2 * 1024, 2 * 1024, 16 * MIB
     assert [row.name for row in (first, second, host)] == ["CUDA0", "CUDA1", "host"]
     assert [row.layers for row in (first, second, host)] == [2, 1, 1]
-    assert [row.model_buffer for row in (first, second, host)] == [2 * layer, layer + table + norms, layer + table]
+    assert [row.model_buffer for row in (first, second, host)] == [
+        2 * layer,
+        layer + table + norms,
+        layer + table,
+    ]
     assert [row.kv_buffer for row in (first, second, host)] == [32 * MIB, 16 * MIB, 16 * MIB]
     assert [row.compute_buffer for row in (first, second, host)] == [None, None, None]
     assert [row.outside_buffers for row in (first, second, host)] == [None, None, None]
@@ -232,18 +290,22 @@ def test_the_breakdown_is_llama_cpps_table() -> None:
         DeviceMemory("host", 0, 16 * MIB, 0, 2 * MIB, None),
     )
     assert list(breakdown_lines(rows, gpu)) == [
-        "common_memory_breakdown_print: | memory breakdown [MiB] | total    free    self   model   context   compute"
+        "common_memory_breakdown_print: | memory breakdown [MiB] | total    free    self   model "
+        "  context   compute"
         "    unaccounted |",
-        "common_memory_breakdown_print: |   - CUDA0 (RTX 4090)   | 24576 = 24455 + ( 113 =   100 +      10 +       3)"
+        "common_memory_breakdown_print: |   - CUDA0 (RTX 4090)   | 24576 = 24455 + ( 113 =   100 "
+        "+      10 +       3)"
         " +           7 |",
-        "common_memory_breakdown_print: |   - Host               |                    18 =    16 +       0 +       2"
+        "common_memory_breakdown_print: |   - Host               |                    18 =    16 "
+        "+       0 +       2"
         "                |",
     ]
     # without a compute buffer of its own, and 16 MiB or a byte less
     for size, mib in ((16 * MIB - 1, 15), (16 * MIB, 16)):
         bare = DeviceMemory("host", 0, size, 0, None, None)
         assert list(breakdown_lines((rows[0], bare), gpu))[-1] == (
-            f"common_memory_breakdown_print: |   - Host               |                    {mib} =    {mib} +       0"
+            f"common_memory_breakdown_print: |   - Host               |                    {mib} "
+            f"=    {mib} +       0"
             " +       0                |"
         )
     assert list(breakdown_lines((), gpu)) == []
@@ -251,6 +313,19 @@ def test_the_breakdown_is_llama_cpps_table() -> None:
 
 
 def test_experts_on_the_host_are_read_in_their_own_dtype(ask: Ask) -> None:
-    # 28 layers x 4 experts x 3 matrices of 2,880 x 2,880 in mxfp4, 17 B per 32 elements: 1.38 GiB. Attention is in bf16
-    answer = ask("fit", "gpt-oss-120b", "--gpu", "rtx-5090", "--engine", "llamacpp", "--n-cpu-moe", "28", "--roofline")
-    assert f"reads {28 * 4 * 3 * 2880**2 * 17 / 32 / 2**30:.2f} GiB in host memory" in " ".join(answer.out.split())
+    # 28 layers x 4 experts x 3 matrices of 2,880 x 2,880 in mxfp4, 17 B per 32 elements: 1.38 GiB.
+    # Attention is in bf16
+    answer = ask(
+        "fit",
+        "gpt-oss-120b",
+        "--gpu",
+        "rtx-5090",
+        "--engine",
+        "llamacpp",
+        "--n-cpu-moe",
+        "28",
+        "--roofline",
+    )
+    assert f"reads {28 * 4 * 3 * 2880**2 * 17 / 32 / 2**30:.2f} GiB in host memory" in " ".join(
+        answer.out.split()
+    )

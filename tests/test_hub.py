@@ -1,4 +1,6 @@
-"""org/name: from huggingface_hub's cache or from the hub, which is a local server here, well-behaved or not."""
+"""org/name: from huggingface_hub's cache or from the hub, which is a local server here,
+well-behaved or not.
+"""
 
 import contextlib
 import json
@@ -27,6 +29,7 @@ from attncalc.config.presets import preset_of, presets
 from attncalc.config.safetensors import INDEX
 
 SECRET = "hf_a_token_that_may"
+# K and V of a token: 3 layers * 2 * 2 heads * 16 * 2 B = 384 B.
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -40,8 +43,12 @@ CONFIG = {
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
-"""K and V of a token: 3 layers * 2 * 2 heads * 16 * 2 B = 384 B."""
-FOLDER_OF = {"HF_HUB_CACHE": "hub", "HUGGINGFACE_HUB_CACHE": "hub", "HF_HOME": "", "XDG_CACHE_HOME": ".."}
+FOLDER_OF = {
+    "HF_HUB_CACHE": "hub",
+    "HUGGINGFACE_HUB_CACHE": "hub",
+    "HF_HOME": "",
+    "XDG_CACHE_HOME": "..",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +66,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
     """Yield a local hub with one model."""
     with running_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        hub.add("org/name", **{"config.json": CONFIG, "README.md": b"words", "pytorch_model.bin": Sparse(b"", 10**10)})
+        hub.add(
+            "org/name",
+            **{
+                "config.json": CONFIG,
+                "README.md": b"words",
+                "pytorch_model.bin": Sparse(b"", 10**10),
+            },
+        )
         yield hub
 
 
@@ -67,7 +81,11 @@ def header(tensors: dict[str, int], *, dtype: str = "BF16") -> bytes:
     """Return the beginning of a safetensors file with tensors of so many elements of 2 bytes."""
     entries, end = {}, 0
     for name, elements in tensors.items():
-        entries[name] = {"dtype": dtype, "shape": [elements], "data_offsets": [end, end + 2 * elements]}
+        entries[name] = {
+            "dtype": dtype,
+            "shape": [elements],
+            "data_offsets": [end, end + 2 * elements],
+        }
         end += 2 * elements
     content = json.dumps(entries).encode()
     return struct.pack("<Q", len(content)) + content
@@ -101,7 +119,9 @@ def fill_cache(home: Path, repo: str = "org/name", ref: str = "main") -> Path:
 # Names
 
 
-@pytest.mark.parametrize("text", ["org/name", "Qwen/Qwen3-0.6B", "a/b", "org/name@v2", "org/name@refs/pr/1", "o_1/_n"])
+@pytest.mark.parametrize(
+    "text", ["org/name", "Qwen/Qwen3-0.6B", "a/b", "org/name@v2", "org/name@refs/pr/1", "o_1/_n"]
+)
 def test_names_of_repositories(text: str) -> None:
     assert parse_repository(text)
 
@@ -109,13 +129,44 @@ def test_names_of_repositories(text: str) -> None:
 @each(
     "text",
     [
-        *("llama2-70b", "a/b/c", "/org/name", "./name", "../name", "~/name", "org/", "/name", "org//name", "org/.name"),
-        *("org/na..me", "org/na--me", "org/name@", "org/name@../x", "org/name@-x", "org/name@x/", "org /name"),
-        *("presets/my.yaml", "my/config.json", "my/model.gguf", "org/name.git", "", "-", "org/naïve", "org/name\n"),
-        *(f"org/{'n' * 97}", "org/name:", "org/name:../x", "org/name:/x", "https://example.org/org/name"),
-        *("https://huggingface.co/datasets/name", "https://huggingface.co/org", "ftp://huggingface.co/org/name"),
-        *("org/name:x/", "org/name:x ", "hf://docs/name"),
-        *("https://user@huggingface.co/org/name", "https://huggingface.co/org/name/../../x"),
+        "llama2-70b",
+        "a/b/c",
+        "/org/name",
+        "./name",
+        "../name",
+        "~/name",
+        "org/",
+        "/name",
+        "org//name",
+        "org/.name",
+        "org/na..me",
+        "org/na--me",
+        "org/name@",
+        "org/name@../x",
+        "org/name@-x",
+        "org/name@x/",
+        "org /name",
+        "presets/my.yaml",
+        "my/config.json",
+        "my/model.gguf",
+        "org/name.git",
+        "",
+        "-",
+        "org/naïve",
+        "org/name\n",
+        f"org/{'n' * 97}",
+        "org/name:",
+        "org/name:../x",
+        "org/name:/x",
+        "https://example.org/org/name",
+        "https://huggingface.co/datasets/name",
+        "https://huggingface.co/org",
+        "ftp://huggingface.co/org/name",
+        "org/name:x/",
+        "org/name:x ",
+        "hf://docs/name",
+        "https://user@huggingface.co/org/name",
+        "https://huggingface.co/org/name/../../x",
     ],
 )
 def test_names_that_are_not_repositories(text: str) -> None:
@@ -130,8 +181,14 @@ def test_names_that_are_not_repositories(text: str) -> None:
         ("http://hf.co/Qwen/Qwen3-32B?library=vllm#x", Repository("Qwen/Qwen3-32B")),
         ("https://huggingface.co/org/name/tree/v2", Repository("org/name", "v2")),
         ("https://huggingface.co/org/name/tree/refs%2Fpr%2F1", Repository("org/name", "refs/pr/1")),
-        ("https://huggingface.co/org/name/blob/main/config.json", Repository("org/name", "main", "config.json")),
-        ("https://huggingface.co/o/n/resolve/main/UD/m.gguf?download=true", Repository("o/n", "main", "UD/m.gguf")),
+        (
+            "https://huggingface.co/org/name/blob/main/config.json",
+            Repository("org/name", "main", "config.json"),
+        ),
+        (
+            "https://huggingface.co/o/n/resolve/main/UD/m.gguf?download=true",
+            Repository("o/n", "main", "UD/m.gguf"),
+        ),
         ("hf://org/name", Repository("org/name")),
         ("hf://org/name/tree/v2", Repository("org/name", "v2")),
         ("https://huggingface.co/org/docs", Repository("org/docs")),
@@ -140,7 +197,10 @@ def test_names_that_are_not_repositories(text: str) -> None:
         ("org/name@z", Repository("org/name", "z")),
         ("huggingface.co/Qwen/Qwen3-32B", Repository("Qwen/Qwen3-32B")),
         ("HTTPS://HuggingFace.co/Qwen/Qwen3-32B", Repository("Qwen/Qwen3-32B")),
-        ("hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M", Repository("unsloth/Qwen3-8B-GGUF", "main", "Q4_K_M")),
+        (
+            "hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M",
+            Repository("unsloth/Qwen3-8B-GGUF", "main", "Q4_K_M"),
+        ),
         ("unsloth/Qwen3-8B-GGUF:Q4_K_M", Repository("unsloth/Qwen3-8B-GGUF", "main", "Q4_K_M")),
         ("org/name@v2:model-Q8_0.gguf", Repository("org/name", "v2", "model-Q8_0.gguf")),
     ],
@@ -150,13 +210,17 @@ def test_addresses_and_files_of_repositories(text: str, repository: Repository) 
     assert parse_repository(str(repository)) == repository
 
 
-def test_the_address_of_another_hub_is_read_if_it_is_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_another_hub_is_read_if_it_is_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert parse_repository("https://hub.example.org:8080/org/name") is None
     monkeypatch.setenv("HF_ENDPOINT", "https://me:secret@hub.example.org:8080/")
     assert parse_repository("https://hub.example.org:8080/org/name")
 
 
-@given(st.text("aZ09_-./", max_size=12).map(lambda text: text + "/"), st.text("aZ09_-.", max_size=100))
+@given(
+    st.text("aZ09_-./", max_size=12).map(lambda text: text + "/"), st.text("aZ09_-.", max_size=100)
+)
 def test_every_repository_name_is_valid_for_the_library(org: str, name: str) -> None:
     if parse_repository(org + name):
         validate_repo_id(org + name)
@@ -173,7 +237,9 @@ def test_every_name_that_the_library_accepts_is_a_repository_name(org: str, name
 
 def test_a_mistyped_address_is_an_error_that_shows_one() -> None:
     error = failure("https://example.org/org/name")
-    assert error.message == "'https://example.org/org/name' is not the address of a model on the hub"
+    assert (
+        error.message == "'https://example.org/org/name' is not the address of a model on the hub"
+    )
     assert "https://huggingface.co/org/name" in error.tip
 
 
@@ -183,7 +249,9 @@ def test_a_revision_is_added_to_a_name() -> None:
     assert with_revision("org/name@v2", "v2") == "org/name@v2"
 
 
-@pytest.mark.parametrize(("name", "message"), [("gpt2", "no effect on 'gpt2'"), ("org/name@v3", "cannot be combined")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("gpt2", "no effect on 'gpt2'"), ("org/name@v3", "cannot be combined")]
+)
 def test_a_revision_of_something_else_is_an_error(name: str, message: str) -> None:
     with pytest.raises(AttncalcError, match=message):
         with_revision(name, "v2")
@@ -197,7 +265,8 @@ def test_the_cache_is_read_without_a_network_and_without_the_library(
 ) -> None:
     fill_cache(tmp_path / "home")
     script = (
-        "import sys; sys.modules['huggingface_hub'] = None; from attncalc import load; print(load(sys.argv[1]).name);"
+        "import sys; sys.modules['huggingface_hub'] = None; from attncalc import load; "
+        "print(load(sys.argv[1]).name);"
         "print([name for name in ('urllib.request', 'http.client', 'ssl') if name in sys.modules])"
     )
     for name in ("org/name", f"org/name@{COMMIT}", "https://huggingface.co/org/name"):
@@ -208,11 +277,16 @@ def test_the_cache_is_read_without_a_network_and_without_the_library(
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_ENDPOINT": "http://127.0.0.1:9"},
             check=True,
         )
-        assert answer.stdout.splitlines() == [f"name@{COMMIT[:12]}" if "@" in name else "name", "[]"]
+        assert answer.stdout.splitlines() == [
+            f"name@{COMMIT[:12]}" if "@" in name else "name",
+            "[]",
+        ]
 
 
 @pytest.mark.parametrize("variable", FOLDER_OF)
-def test_the_cache_is_in_the_librarys_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str) -> None:
+def test_the_cache_is_in_the_librarys_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
     home = tmp_path / "huggingface"
     fill_cache(home)
     monkeypatch.delenv("HF_HOME")
@@ -220,7 +294,9 @@ def test_the_cache_is_in_the_librarys_folder(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert load("org/name").main.n_layers == 3
     script = "from huggingface_hub import constants; print(constants.HF_HUB_CACHE)"
-    library = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    library = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert library.stdout.strip() == str(home / "hub")
 
 
@@ -237,7 +313,9 @@ def test_a_ref_that_leads_out_of_the_cache_is_not_followed(
     assert "not in the local cache" in failure("org/name").message
 
 
-def test_the_weights_of_a_cached_model_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weights_of_a_cached_model_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = fill_cache(tmp_path / "home").parent
     (folder / "model.safetensors").write_bytes(weights({"a": 3}).part(0, 10**6))
     stored = load("org/name").stored
@@ -257,15 +335,24 @@ def test_a_cache_without_all_weights_has_those_of_the_index(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["Qwen/Qwen3-8B", "https://huggingface.co/Qwen/Qwen3-8B", "https://hf.co/Qwen/Qwen3-8B/tree/main"]
+    "name",
+    [
+        "Qwen/Qwen3-8B",
+        "https://huggingface.co/Qwen/Qwen3-8B",
+        "https://hf.co/Qwen/Qwen3-8B/tree/main",
+    ],
 )
 def test_a_model_that_is_built_in_needs_no_network(ask: Ask, hub: LocalHub, name: str) -> None:
     assert load(name).name == "qwen3-8b"
-    assert "vllm serve Qwen/Qwen3-8B " in " ".join(ask("fit", name, "--gpu", "h100-80gb", "-c", "512").out.split())
+    assert "vllm serve Qwen/Qwen3-8B " in " ".join(
+        ask("fit", name, "--gpu", "h100-80gb", "-c", "512").out.split()
+    )
     assert hub.requests == []
 
 
-def test_a_comparison_with_transformers_reads_the_config_of_a_model_that_is_built_in(tmp_path: Path) -> None:
+def test_a_comparison_with_transformers_reads_the_config_of_a_model_that_is_built_in(
+    tmp_path: Path,
+) -> None:
     fill_cache(tmp_path / "home", "Qwen/Qwen3-8B")
     model, config = load_with_config("Qwen/Qwen3-8B")
     assert (model.main.n_layers, config) == (3, CONFIG)
@@ -281,7 +368,9 @@ def test_the_first_repository_of_a_preset_is_that_preset() -> None:
         assert all(preset_of(repository) == preset.name for repository in preset.repositories[:1])
 
 
-def test_a_folder_of_the_same_name_is_preferred_to_the_hub(ask: Ask, tmp_path: Path, hub: LocalHub) -> None:
+def test_a_folder_of_the_same_name_is_preferred_to_the_hub(
+    ask: Ask, tmp_path: Path, hub: LocalHub
+) -> None:
     folder = tmp_path / "org" / "name"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1}))
@@ -296,18 +385,27 @@ def test_a_folder_of_the_same_name_is_preferred_to_the_hub(ask: Ask, tmp_path: P
 # A hub that behaves
 
 
-def test_kv_of_a_model_on_the_hub_reads_no_weights_and_writes_nothing(ask: Ask, hub: LocalHub, tmp_path: Path) -> None:
+def test_kv_of_a_model_on_the_hub_reads_no_weights_and_writes_nothing(
+    ask: Ask, hub: LocalHub, tmp_path: Path
+) -> None:
     answer = ask("kv", "org/name", "-c", "10", "--json")
     assert (answer.code, answer.err) == (0, "")
     assert results(answer)["kv_cache"] == 10 * 384
     assert answer.document["model"]["name"] == "name"
-    assert hub.paths() == ["/api/models/org/name/revision/main", f"/org/name/resolve/{COMMIT}/config.json"]
+    assert hub.paths() == [
+        "/api/models/org/name/revision/main",
+        f"/org/name/resolve/{COMMIT}/config.json",
+    ]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["params", "flops", "memory", "compare"])
 def test_every_command_takes_a_model_on_the_hub(ask: Ask, hub: LocalHub, command: str) -> None:
-    assert ask(command, "org/name", "-c", "10", "--json").code == 0 if command != "params" else ask(command, "org/name")
+    assert (
+        ask(command, "org/name", "-c", "10", "--json").code == 0
+        if command != "params"
+        else ask(command, "org/name")
+    )
 
 
 def test_fit_names_the_repository_in_its_command(ask: Ask, hub: LocalHub) -> None:
@@ -318,7 +416,9 @@ def test_fit_names_the_repository_in_its_command(ask: Ask, hub: LocalHub) -> Non
 
 def test_the_launch_command_has_the_revision(ask: Ask, hub: LocalHub) -> None:
     for engine, option in (("vllm", "vllm serve org/name"), ("sglang", "--model-path org/name")):
-        screen = ask("fit", "org/name@v2", "--gpu", "h100-80gb", "-c", "512", "--engine", engine).out
+        screen = ask(
+            "fit", "org/name@v2", "--gpu", "h100-80gb", "-c", "512", "--engine", engine
+        ).out
         assert f"{option} --revision v2 " in " ".join(screen.split())
 
 
@@ -345,7 +445,10 @@ def shards(number: int) -> dict[str, object]:
     files: dict[str, object] = {name: weights({f"t{name}": 10**9}) for name in names}
     return {
         **files,
-        INDEX: {"weight_map": {f"t{name}": name for name in names}, "metadata": {"total_size": number * 2 * 10**9}},
+        INDEX: {
+            "weight_map": {f"t{name}": name for name in names},
+            "metadata": {"total_size": number * 2 * 10**9},
+        },
     }
 
 
@@ -397,15 +500,24 @@ def test_all_files_are_of_the_commit_that_was_listed(hub: LocalHub) -> None:
 # Tokens and passwords
 
 
-@pytest.mark.parametrize("place", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME"])
-def test_a_token_is_sent(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+@pytest.mark.parametrize(
+    "place", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME"]
+)
+def test_a_token_is_sent(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     (tmp_path / "token").write_text(f"{SECRET}\n")
-    monkeypatch.setenv(place, {"HF_TOKEN_PATH": str(tmp_path / "token"), "HF_HOME": str(tmp_path)}.get(place, SECRET))
+    monkeypatch.setenv(
+        place,
+        {"HF_TOKEN_PATH": str(tmp_path / "token"), "HF_HOME": str(tmp_path)}.get(place, SECRET),
+    )
     load("org/name")
     assert {seen.token for seen in hub.requests} == {f"Bearer {SECRET}"}
 
 
-def test_no_token_is_sent_if_none_is_set_or_it_is_switched_off(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_token_is_sent_if_none_is_set_or_it_is_switched_off(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     load("org/name")
     monkeypatch.setenv("HF_TOKEN", SECRET)
     monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
@@ -422,17 +534,21 @@ def test_a_token_with_a_line_break_is_an_error_without_the_token(
     assert hub.requests == []
 
 
-def test_a_password_in_the_endpoint_is_sent_and_never_printed(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_in_the_endpoint_is_sent_and_never_printed(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", hub.url.replace("//", "//me:my%20secret@"))
     load("org/name")
-    assert {seen.token for seen in hub.requests} == {"Basic bWU6bXkgc2VjcmV0"}  # base64 of 'me:my secret'
+    # base64 of 'me:my secret'
+    assert {seen.token for seen in hub.requests} == {"Basic bWU6bXkgc2VjcmV0"}
     for name in ("org/nothing", "org/name@v9", "org/name:x.gguf"):
         error = failure(name)
         assert "secret" not in error.message + error.tip
 
 
 @pytest.mark.parametrize(
-    "address", ["http://127.0.0.1:9", "https://127.0.0.1:9", "http://a..invalid", "http://x.invalid"]
+    "address",
+    ["http://127.0.0.1:9", "https://127.0.0.1:9", "http://a..invalid", "http://x.invalid"],
 )
 def test_an_endpoint_that_does_not_answer_is_an_error_without_its_password(
     monkeypatch: pytest.MonkeyPatch, address: str
@@ -443,7 +559,9 @@ def test_an_endpoint_that_does_not_answer_is_an_error_without_its_password(
     assert "secret" not in error.message + error.tip
 
 
-def test_a_proxy_is_used_and_its_password_never_printed(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_is_used_and_its_password_never_printed(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
     monkeypatch.setenv("http_proxy", hub.url.replace("//", "//me:secret@"))
     hub.behaviours["/org/name/revision/main"] = lambda handler: handler.end(407)
@@ -474,15 +592,24 @@ def test_no_network_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     error = failure("org/name")
     assert error.message == "org/name: 127.0.0.1 cannot be reached: connection refused"
-    assert error.tip == "check the connection; without a network, give the path of the model's config.json"
+    assert (
+        error.tip
+        == "check the connection; without a network, give the path of the model's config.json"
+    )
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
-    assert "hub.invalid cannot be found: there is no network, or no such host" in failure("org/name").message
+    assert (
+        "hub.invalid cannot be found: there is no network, or no such host"
+        in failure("org/name").message
+    )
 
 
 def test_a_repository_without_a_model_lists_its_files(hub: LocalHub) -> None:
     hub.add("org/empty")
     hub.add("org/words", **{"README.md": b"words", ".gitattributes": b""})
-    assert "has no config.json, params.json or GGUF file (it has no files)" in failure("org/empty").message
+    assert (
+        "has no config.json, params.json or GGUF file (it has no files)"
+        in failure("org/empty").message
+    )
     assert "(it has .gitattributes, README.md)" in failure("org/words").message
 
 
@@ -503,14 +630,42 @@ BODY = json.dumps(CONFIG).encode()
 MISBEHAVIOURS: dict[str, tuple[str, Behaviour, str]] = {
     "no listing": ("/main", sending(b"<html>"), "not JSON"),
     "a listing of the wrong kind": ("/main", sending(b"[]"), "not a JSON object"),
-    "a listing without files": ("/main", listing(siblings="config.json"), "does not answer like a Hugging Face hub"),
-    "a listing of other things": ("/main", listing(siblings=[5, {"rfilename": ["x"]}, {}]), "it has no files"),
-    "JSON that is nested deeply": ("/config.json", sending(b'{"a":' * 100_000), "JSON that cannot be read"),
-    "a number of 5,000 digits": ("/config.json", sending(b'{"a":' + b"9" * 5000 + b"}"), "model_type is missing"),
+    "a listing without files": (
+        "/main",
+        listing(siblings="config.json"),
+        "does not answer like a Hugging Face hub",
+    ),
+    "a listing of other things": (
+        "/main",
+        listing(siblings=[5, {"rfilename": ["x"]}, {}]),
+        "it has no files",
+    ),
+    "JSON that is nested deeply": (
+        "/config.json",
+        sending(b'{"a":' * 100_000),
+        "JSON that cannot be read",
+    ),
+    "a number of 5,000 digits": (
+        "/config.json",
+        sending(b'{"a":' + b"9" * 5000 + b"}"),
+        "model_type is missing",
+    ),
     "no UTF-8": ("/config.json", sending(b'{"\xff":1}'), "not a text file"),
-    "a length that is too large": ("/config.json", sending(BODY, length=len(BODY) + 9), "ended its answer early"),
-    "no HTTP": ("/config.json", lambda h: h.wfile.write(b"hello\r\n\r\n"), "does not answer as a web server"),
-    "200 headers": ("/config.json", sending(BODY, headers={f"X-{i}": "x" for i in range(200)}), "as a web server"),
+    "a length that is too large": (
+        "/config.json",
+        sending(BODY, length=len(BODY) + 9),
+        "ended its answer early",
+    ),
+    "no HTTP": (
+        "/config.json",
+        lambda h: h.wfile.write(b"hello\r\n\r\n"),
+        "does not answer as a web server",
+    ),
+    "200 headers": (
+        "/config.json",
+        sending(BODY, headers={f"X-{i}": "x" for i in range(200)}),
+        "as a web server",
+    ),
 }
 
 
@@ -529,15 +684,21 @@ def test_any_answer_of_a_hub_is_a_model_or_one_error(hub: LocalHub) -> None:
             {"sha": COMMIT, "siblings": [{"rfilename": n} for n in ("config.json", INDEX, SHARD)]}
         ).encode(),
         "/config.json": BODY,
-        "/" + INDEX: json.dumps({"weight_map": {"a": SHARD}, "metadata": {"total_size": 2000}}).encode(),
+        "/" + INDEX: json.dumps(
+            {"weight_map": {"a": SHARD}, "metadata": {"total_size": 2000}}
+        ).encode(),
         "/" + SHARD: HEAD,
     }
 
     @settings(max_examples=30)
-    @given(st.sampled_from(list(good)), st.integers(0, 3000), st.binary(max_size=6), st.integers(0, 20))
+    @given(
+        st.sampled_from(list(good)), st.integers(0, 3000), st.binary(max_size=6), st.integers(0, 20)
+    )
     def check(path: str, start: int, damage: bytes, removed: int) -> None:
         for end, content in good.items():
-            changed = content[: start % len(content)] + damage + content[start % len(content) + removed :]
+            changed = (
+                content[: start % len(content)] + damage + content[start % len(content) + removed :]
+            )
             hub.behaviours[end] = sending(changed if end == path else content)
         with contextlib.suppress(AttncalcError):
             assert load("org/name").main.n_layers > 0
@@ -545,8 +706,16 @@ def test_any_answer_of_a_hub_is_a_model_or_one_error(hub: LocalHub) -> None:
     check()
 
 
-def test_a_name_that_leads_out_of_the_repository_stays_on_the_hub(hub: LocalHub, tmp_path: Path) -> None:
-    names = ["../../x.safetensors", "/etc/passwd", "model.safetensors/../../..", "a\n.json", "config.json"]
+def test_a_name_that_leads_out_of_the_repository_stays_on_the_hub(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    names = [
+        "../../x.safetensors",
+        "/etc/passwd",
+        "model.safetensors/../../..",
+        "a\n.json",
+        "config.json",
+    ]
     hub.behaviours["/revision/main"] = listing(siblings=[{"rfilename": name} for name in names])
     assert load("org/name").stored is None
     assert list(tmp_path.iterdir()) == []
@@ -560,12 +729,17 @@ SHARD = "model-00001-of-00001.safetensors"
 SLOW: dict[str, tuple[str, Behaviour]] = {
     "a status that drips": ("/config.json", lambda h: h.drip(b"HTTP/1.1 200 ")),
     "headers that drip": ("/config.json", lambda h: h.drip(b"HTTP/1.1 200 OK\r\nX-A: ")),
-    "a body that drips": ("/config.json", lambda h: h.drip(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n")),
+    "a body that drips": (
+        "/config.json",
+        lambda h: h.drip(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"),
+    ),
 }
 
 
 @pytest.mark.parametrize("case", SLOW)
-def test_a_slow_answer_is_given_up(hub: LocalHub, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_a_slow_answer_is_given_up(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
     path, behaviour = SLOW[case]
     monkeypatch.setattr(download, "MAX_SECONDS", 0.5)
     hub.behaviours[path] = behaviour
@@ -580,7 +754,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return a certificate for 127.0.0.1 that signs itself, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     names = "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-    command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 {names}"
+    command = (
+        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 {names}"
+    )
     try:
         subprocess.run(
             [*command.split(), "-keyout", str(folder / "key"), "-out", str(folder / "crt")],
@@ -603,25 +779,34 @@ def safe_hub(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_certificate_that_nobody_vouches_for_is_an_error(safe_hub: LocalHub) -> None:
     error = failure("org/name")
-    assert error.message.startswith("org/name: no safe connection to 127.0.0.1: self-signed certificate")
+    assert error.message.startswith(
+        "org/name: no safe connection to 127.0.0.1: self-signed certificate"
+    )
     assert "SSL_CERT_FILE" in error.tip
     assert safe_hub.requests == []
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
 def test_a_certificate_of_ones_own_is_trusted(
-    safe_hub: LocalHub, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, variable: str
+    safe_hub: LocalHub,
+    certificate: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
 ) -> None:
     monkeypatch.setenv(variable, str(certificate[0]))
     assert load("org/name").main.n_layers == 3
 
 
-def test_http_where_tls_should_be_is_an_error(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_http_where_tls_should_be_is_an_error(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", hub.url.replace("http://", "https://"))
     assert "no safe connection to 127.0.0.1" in failure("org/name").message
 
 
-def test_a_file_of_certificates_that_is_missing_is_an_error(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_certificates_that_is_missing_is_an_error(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/file")
     assert "REQUESTS_CA_BUNDLE" in failure("org/name").message
 
@@ -629,8 +814,14 @@ def test_a_file_of_certificates_that_is_missing_is_an_error(hub: LocalHub, monke
 # GGUF files of a repository
 
 GGUF_NAMES = [
-    *("Qwen3-8B-IQ4_XS.gguf", "Qwen3-8B-Q4_0.gguf", "Qwen3-8B-IQ4_0.gguf", "Qwen3-8B-Q4_K_M.gguf", "mmproj-F16.gguf"),
-    *("Qwen3-8B-UD-Q4_K_XL.gguf", "BF16/Qwen3-8B-BF16-00001-of-00002.gguf", "BF16/Qwen3-8B-BF16-00002-of-00002.gguf"),
+    "Qwen3-8B-IQ4_XS.gguf",
+    "Qwen3-8B-Q4_0.gguf",
+    "Qwen3-8B-IQ4_0.gguf",
+    "Qwen3-8B-Q4_K_M.gguf",
+    "mmproj-F16.gguf",
+    "Qwen3-8B-UD-Q4_K_XL.gguf",
+    "BF16/Qwen3-8B-BF16-00001-of-00002.gguf",
+    "BF16/Qwen3-8B-BF16-00002-of-00002.gguf",
 ]
 
 
@@ -643,9 +834,17 @@ def test_a_quantization_that_is_not_there_is_an_error_that_lists_them(hub: Local
 
 
 @pytest.mark.parametrize(
-    "name", ["org/gguf", "org/gguf:q4_k_m", "org/gguf:m-Q4_K_M.gguf", "URL/org/gguf/blob/main/m-Q4_K_M.gguf"]
+    "name",
+    [
+        "org/gguf",
+        "org/gguf:q4_k_m",
+        "org/gguf:m-Q4_K_M.gguf",
+        "URL/org/gguf/blob/main/m-Q4_K_M.gguf",
+    ],
 )
-def test_a_gguf_file_on_the_hub_is_read_by_its_header(hub: LocalHub, tmp_path: Path, name: str) -> None:
+def test_a_gguf_file_on_the_hub_is_read_by_its_header(
+    hub: LocalHub, tmp_path: Path, name: str
+) -> None:
     """The header has 20,000 tokens in about 300 kB, so the file's first MiB is enough."""
     shapes = {**LLAMA_SHAPES, "token_embd.weight": (256, 20_000)}
     path = write_gguf(tmp_path / "m.gguf", "llama", LLAMA_KEYS, shapes, tokens=20_000)
@@ -664,11 +863,21 @@ def test_the_parts_of_a_gguf_model_on_the_hub_are_one_model(hub: LocalHub, tmp_p
     model = load("org/gguf")
     assert (model.name, model.stored) == ("m", local.stored)
     del hub.files["org/gguf"]["BF16/m-00002-of-00003.gguf"]
-    assert "1 of its 3 files are missing, such as BF16/m-00002-of-00003.gguf" in failure("org/gguf").message
+    assert (
+        "1 of its 3 files are missing, such as BF16/m-00002-of-00003.gguf"
+        in failure("org/gguf").message
+    )
 
 
 def test_a_params_json_on_the_hub_is_read_with_its_weights(hub: LocalHub) -> None:
-    sizes = {"dim": 4096, "n_layers": 2, "head_dim": 128, "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8}
+    sizes = {
+        "dim": 4096,
+        "n_layers": 2,
+        "head_dim": 128,
+        "hidden_dim": 14336,
+        "n_heads": 32,
+        "n_kv_heads": 8,
+    }
     hub.add(
         "org/raw",
         **{
@@ -684,19 +893,26 @@ def test_a_params_json_on_the_hub_is_read_with_its_weights(hub: LocalHub) -> Non
 
 def test_an_adapter_on_the_hub_names_its_base(hub: LocalHub) -> None:
     adapter = {"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-8B"}
-    hub.add("org/lora", **{"adapter_config.json": adapter, "adapter_model.safetensors": weights({"a": 5})})
+    hub.add(
+        "org/lora",
+        **{"adapter_config.json": adapter, "adapter_model.safetensors": weights({"a": 5})},
+    )
     error = failure("org/lora")
     assert "org/lora/adapter_config.json: a LoRA adapter" in error.message
     assert error.tip == "give the base model: Qwen/Qwen3-8B"
 
 
 def test_a_broken_gguf_file_on_the_hub_is_one_error(hub: LocalHub) -> None:
-    hub.add("org/gguf", **{"m-Q4_K_M.gguf": b"GGUF", "m-Q8_0.gguf": Sparse(b"GGUF" + bytes(20), 10**12)})
+    hub.add(
+        "org/gguf", **{"m-Q4_K_M.gguf": b"GGUF", "m-Q8_0.gguf": Sparse(b"GGUF" + bytes(20), 10**12)}
+    )
     assert failure("org/gguf").message.startswith("org/gguf/m-Q4_K_M.gguf: ")
     assert failure("org/gguf:Q8_0").message.startswith("org/gguf/m-Q8_0.gguf: ")
 
 
-def test_a_cached_gguf_file_is_read_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_gguf_file_is_read_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     snapshot = fill_cache(tmp_path / "home", "org/gguf").parent
     small_llama(snapshot / "m-Q8_0.gguf")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -705,7 +921,9 @@ def test_a_cached_gguf_file_is_read_without_a_network(tmp_path: Path, monkeypatc
     assert "not in the local cache" in failure("org/gguf:Q4_K_M").message
 
 
-def test_a_gguf_file_becomes_a_model_file_of_the_same_figures(ask: Ask, hub: LocalHub, tmp_path: Path) -> None:
+def test_a_gguf_file_becomes_a_model_file_of_the_same_figures(
+    ask: Ask, hub: LocalHub, tmp_path: Path
+) -> None:
     hub.add("org/gguf", **{"m-Q8_0.gguf": small_llama(tmp_path / "m.gguf").read_bytes()})
     text = ask("presets", "add", "org/gguf").out
     as_yaml, as_gguf = ask("kv", "-", "--json", stdin=text), ask("kv", "org/gguf", "--json")

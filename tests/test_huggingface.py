@@ -1,7 +1,8 @@
 """The figures of 123 config.json files, compared with those of their own classes in transformers.
 
-tests/data/huggingface.json has each config, and the parameters, caches and FLOPs of transformers 5.23's class, measured
-on the meta device (torch 2.13). `kv` is at batch 2 in bf16, `flops` at batch 1.
+tests/data/huggingface.json has each config, and the parameters, caches and FLOPs of transformers
+5.23's class, measured on the meta device (torch 2.13). `kv` is at batch 2 in bf16, `flops` at batch
+1.
 """
 
 import json
@@ -22,9 +23,11 @@ from attncalc.config.schema import check
 from attncalc.config.yaml import parse_document, to_yaml
 from attncalc.errors import AttncalcError
 
-ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text())
+ORACLE: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "data" / "huggingface.json").read_text()
+)
+# Configs that are not supported, with their families.
 UNSUPPORTED = {"default-csm": "csm"}
-"""Configs that are not supported, with their families."""
 
 
 @cache
@@ -41,7 +44,9 @@ def spec_of(name: str) -> ModelSpec:
 
 def measured(key: str) -> list[str]:
     """Return the supported models that have this measurement."""
-    return [name for name in ORACLE if ORACLE[name]["measured"].get(key) and name not in UNSUPPORTED]
+    return [
+        name for name in ORACLE if ORACLE[name]["measured"].get(key) and name not in UNSUPPORTED
+    ]
 
 
 def layers_in_order(name: str, cross: bool = False) -> Iterator[tuple[str, int]]:
@@ -58,7 +63,9 @@ def layers_in_order(name: str, cross: bool = False) -> Iterator[tuple[str, int]]
             cross_attention = layers.attention if is_image_cross else layers.cross
             for kind in (cross_attention,) if cross else (layers.attention,):
                 if kind is not None and (cross or kind.widths().n_heads):
-                    per_layer = sum(int(m.params) for m in kind.matrices(stack.d_model, spec.d_source))
+                    per_layer = sum(
+                        int(m.params) for m in kind.matrices(stack.d_model, spec.d_source)
+                    )
                     yield from [(stack.name, per_layer)] * layers.count
 
 
@@ -80,22 +87,34 @@ def test_total_parameters(name: str) -> None:
         assert any("not counted" in note for note in spec_of(name).notes)
 
 
+# Parts of the names of modules of a tower.
 TOWERS = ("vision", "visual", "embed_tokens_extend")
-"""Parts of the names of modules of a tower."""
 
 
 def in_order(runs: list[list[int]]) -> list[int]:
-    """Expand [[value, layers], ...] to one value per layer, without the zeros of layers that have no attention."""
+    """Expand [[value, layers], ...] to one value per layer, without the zeros of layers that have
+    no attention.
+    """
     return [value for value, count in runs for _ in range(count) if value]
 
 
 @each("name", measured("attention_params_per_layer"))
 def test_attention_parameters_layer_by_layer(name: str) -> None:
-    """BERT's module includes the norm after it, and T5's first layer the table of relative positions."""
+    """BERT's module includes the norm after it, and T5's first layer the table of relative
+    positions.
+    """
     spec, facts = spec_of(name), ORACLE[name]["measured"]["attention_params_per_layer"]
-    language = {module: runs for module, runs in facts.items() if module and not any(t in module for t in TOWERS)}
+    language = {
+        module: runs
+        for module, runs in facts.items()
+        if module and not any(t in module for t in TOWERS)
+    }
     theirs = [value for runs in language.values() for value in in_order(runs)]
-    norm = 2 * spec.main.d_model if ORACLE[name]["config"]["model_type"] in ("bert", "roberta", "xlm-roberta") else 0
+    norm = (
+        2 * spec.main.d_model
+        if ORACLE[name]["config"]["model_type"] in ("bert", "roberta", "xlm-roberta")
+        else 0
+    )
     ours = [(stack, value + norm) for stack, value in layers_in_order(name)]
     for stack in spec.stacks:
         if stack.relative_position_buckets:
@@ -108,7 +127,9 @@ def test_attention_parameters_layer_by_layer(name: str) -> None:
 @each("name", measured("cross_attention_params_per_layer"))
 def test_cross_attention_parameters_layer_by_layer(name: str) -> None:
     theirs = [
-        v for runs in ORACLE[name]["measured"]["cross_attention_params_per_layer"].values() for v in in_order(runs)
+        v
+        for runs in ORACLE[name]["measured"]["cross_attention_params_per_layer"].values()
+        for v in in_order(runs)
     ]
     assert [value for _, value in layers_in_order(name, cross=True)] == theirs
 
@@ -137,7 +158,8 @@ def test_engine_transformers_caches_what_the_class_caches(name: str, row: dict[s
 @each(("name", "row"), CACHES)
 def test_engine_ideal_caches_only_the_window(name: str, row: dict[str, int]) -> None:
     heads = spec_of(name).main.layers[0].attention.cache()
-    # Falcon's class caches K and V once per query head, although its attention needs only one per KV head.
+    # Falcon's class caches K and V once per query head, although its attention needs only one per
+    # KV head.
     repeated = heads[0].repeated if heads else 1
     assert cache_bytes(name, row, "ideal")[0] * repeated == row["ideal_total_bytes"]
 
@@ -147,7 +169,9 @@ def test_recurrent_states_do_not_grow_with_the_context(name: str) -> None:
     state = ORACLE[name]["measured"]["state_bytes"]
     for tokens in (128, 40_000):
         workload = Workload.decode(state["batch"], tokens, kv_dtype="bf16")
-        stored, needed = (kv_cache(spec_of(name), workload, engine=engine) for engine in ("transformers", "ideal"))
+        stored, needed = (
+            kv_cache(spec_of(name), workload, engine=engine) for engine in ("transformers", "ideal")
+        )
         assert stored.recurrent_state == state["total_bytes"]
         assert int(needed.recurrent_state) <= state["total_bytes"]
 
@@ -174,11 +198,14 @@ def test_flops_of_a_prefill_dense(name: str) -> None:
     assert_equal_flops(name, spent.projections, spent.scores_dense, modules)
 
 
+# The output projection has one matrix per group of heads, a batched product that was measured with
+# the scores.
 BATCHED = ("default-deepseek_v4",)
-"""The output projection has one matrix per group of heads, a batched product that was measured with the scores."""
 
 
-def assert_equal_flops(name: str, projections: int, scores: int, modules: list[dict[str, Any]]) -> None:
+def assert_equal_flops(
+    name: str, projections: int, scores: int, modules: list[dict[str, Any]]
+) -> None:
     """Compare the sums over all modules."""
     theirs = [sum(m["layers"] * m[key] for m in modules) for key in ("proj", "scores")]
     if name in BATCHED:
@@ -188,13 +215,17 @@ def assert_equal_flops(name: str, projections: int, scores: int, modules: list[d
 
 
 def is_mla(name: str) -> bool:
-    """Return whether a decode step cannot be compared, because MLA's class expands its whole cache at each one."""
+    """Return whether a decode step cannot be compared, because MLA's class expands its whole cache
+    at each one.
+    """
     return any(layers.attention.label == "MLA" for layers in spec_of(name).main.layers)
 
 
 def has_phase(name: str, phase: str) -> bool:
     """Return whether a phase was measured, as it is computed here."""
-    return bool(ORACLE[name]["measured"]["flops"].get(phase)) and not (phase == "decode" and is_mla(name))
+    return bool(ORACLE[name]["measured"]["flops"].get(phase)) and not (
+        phase == "decode" and is_mla(name)
+    )
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
@@ -202,8 +233,8 @@ def has_phase(name: str, phase: str) -> bool:
 def test_flops_of_one_layer_of_a_hybrid(name: str, phase: str) -> None:
     """Attention layers are compared as above, recurrent layers by their projections.
 
-    transformers computes the rest of a recurrent layer in chunks, with other FLOPs. One layer of each recurrent kind
-    was measured; the others are 0.
+    transformers computes the rest of a recurrent layer in chunks, with other FLOPs. One layer of
+    each recurrent kind was measured; the others are 0.
     """
     if not has_phase(name, phase):
         return
@@ -213,7 +244,8 @@ def test_flops_of_one_layer_of_a_hybrid(name: str, phase: str) -> None:
         if phase == "prefill"
         else Workload.decode(1, measurement["cache_len"] + 1)
     )
-    # Zaya's class also computes half of V for a token of zeros before the first one: 1 token of 2,048 x 128
+    # Zaya's class also computes half of V for a token of zeros before the first one: 1 token of
+    # 2,048 x 128
     zeros = 2 * 2048 * 128 if name == "default-zaya" and phase == "prefill" else 0
     attention, recurrent = set(), set()
     for group in flops(spec_of(name), workload).groups:
@@ -225,7 +257,9 @@ def test_flops_of_one_layer_of_a_hybrid(name: str, phase: str) -> None:
             recurrent.add(per_layer)
     for module in measurement["attention"]:
         if module["proj"]:
-            assert (module["proj"] - zeros, module["scores"]) in attention or module["proj"] in recurrent
+            assert (module["proj"] - zeros, module["scores"]) in attention or module[
+                "proj"
+            ] in recurrent
 
 
 @each("name", [n for n in measured("flops") if not ORACLE[n]["measured"]["state_bytes"]])
@@ -241,7 +275,9 @@ def test_flops_of_a_decode_step(name: str) -> None:
 
 @each("name", ORACLE.keys() - UNSUPPORTED)
 def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
-    """All figures come from the ModelSpec, so that an equal one gives equal figures in every command."""
+    """All figures come from the ModelSpec, so that an equal one gives equal figures in every
+    command.
+    """
     document = parse_document(to_yaml(converted(name).data, name).encode(), f"{name}.yaml")
     check(document)
     assert build_model(document, name) == spec_of(name)

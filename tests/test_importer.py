@@ -15,7 +15,11 @@ from tables import each
 from attncalc import Workload, kv_cache, load, params
 from attncalc.config import load_with_config, to_model_file
 from attncalc.config.build import build_model
-from attncalc.config.huggingface import convert_config, supported_model_types, unsupported_model_types
+from attncalc.config.huggingface import (
+    convert_config,
+    supported_model_types,
+    unsupported_model_types,
+)
 from attncalc.config.huggingface.family import FOLDER, RULE_KEYS, as_list, families
 from attncalc.config.huggingface.fields import config_classes
 from attncalc.config.huggingface.formulas import FUNCTIONS
@@ -44,9 +48,12 @@ def error_of(**fields: Any) -> AttncalcError:
 
 
 def test_a_llama_config_gives_the_spec_written_by_hand() -> None:
-    # embedding and head 2 * 100 * 64; a layer: Q and O 2 * 64 * 64, K and V 2 * 64 * 16, MLP 3 * 64 * 128,
-    # two norms of 64; the last norm 64
-    assert params(read()).total == 2 * 100 * 64 + 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 128 + 2 * 64) + 64
+    # embedding and head 2 * 100 * 64; a layer: Q and O 2 * 64 * 64, K and V 2 * 64 * 16, MLP 3 * 64
+    # * 128, two norms of 64; the last norm 64
+    assert (
+        params(read()).total
+        == 2 * 100 * 64 + 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 128 + 2 * 64) + 64
+    )
     # 2 sequences * 10 tokens * 3 layers * K and V of 2 heads * 8 in 2 bytes
     assert kv_cache(read(), Workload.decode(2, 10)).total == 2 * 10 * 3 * 2 * 2 * 8 * 2
 
@@ -55,23 +62,35 @@ def test_an_omitted_size_has_the_default_of_its_class_and_is_noted() -> None:
     # LlamaConfig: 32 layers of 32 heads, no GQA, 4096 wide: LLaMA 7B
     spec = build_model(convert_config({"model_type": "llama", "hidden_size": 4096}, "c"), "c")
     assert params(spec).total == 6_738_415_616
-    omitted = "intermediate_size, max_position_embeddings, num_attention_heads, num_hidden_layers, vocab_size"
-    assert f"The config omits {omitted}; the defaults of transformers' llama are used." in spec.notes
+    omitted = (
+        "intermediate_size, max_position_embeddings, num_attention_heads, num_hidden_layers, "
+        "vocab_size"
+    )
+    assert (
+        f"The config omits {omitted}; the defaults of transformers' llama are used." in spec.notes
+    )
     assert not any("omits" in note for note in read().notes)
 
 
 def test_a_field_may_have_another_of_its_names() -> None:
     # GPT2Config knows n_embd, n_layer and n_head, and answers to hidden_size
-    by_own = convert_config({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}, "c").data
+    by_own = convert_config(
+        {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}, "c"
+    ).data
     by_other = convert_config(
-        {"model_type": "gpt2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}, "c"
+        {"model_type": "gpt2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+        "c",
     ).data
     assert by_own == by_other
 
 
 def test_a_window_has_an_effect_only_if_it_is_switched_on() -> None:
     def cache_bytes(**fields: Any) -> int:
-        return int(kv_cache(read(model_type="qwen2", sliding_window=16, **fields), Workload.decode(1, 100)).total)
+        return int(
+            kv_cache(
+                read(model_type="qwen2", sliding_window=16, **fields), Workload.decode(1, 100)
+            ).total
+        )
 
     per_token = 2 * 2 * 8 * 2
     assert cache_bytes(use_sliding_window=False, max_window_layers=1) == 3 * 100 * per_token
@@ -80,7 +99,8 @@ def test_a_window_has_an_effect_only_if_it_is_switched_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "name"), [("float16", "fp16"), ("torch.bfloat16", "bf16"), ("float32", "fp32"), ("auto", "bf16")]
+    ("dtype", "name"),
+    [("float16", "fp16"), ("torch.bfloat16", "bf16"), ("float32", "fp32"), ("auto", "bf16")],
 )
 def test_the_dtype_is_the_released_one(dtype: str, name: str) -> None:
     assert read(torch_dtype=dtype).dtype == name
@@ -93,12 +113,17 @@ def test_a_missing_dtype_is_noted() -> None:
 @pytest.mark.parametrize(
     ("vision", "note"),
     [
-        ("clip_vision_model", "The vision tower is not counted, except in the size of the weights."),
+        (
+            "clip_vision_model",
+            "The vision tower is not counted, except in the size of the weights.",
+        ),
         ("a_new_tower", "The vision tower is not counted."),
     ],
 )
 def test_a_tower_is_noted(vision: str, note: str) -> None:
-    text = {key: value for key, value in LLAMA.items() if key not in ("architectures", "torch_dtype")}
+    text = {
+        key: value for key, value in LLAMA.items() if key not in ("architectures", "torch_dtype")
+    }
     config = {"model_type": "llava", "text_config": text, "vision_config": {"model_type": vision}}
     spec = build_model(convert_config(config, "c"), "c")
     assert params(spec).total == params(read()).total
@@ -120,13 +145,17 @@ def test_a_tower_is_noted(vision: str, note: str) -> None:
 def test_quantised_weights_are_noted(scheme: dict[str, Any], released: str | None) -> None:
     spec = read(quantization_config=scheme)
     assert spec.weights_dtype == released
-    noted = "quantization of the weights is not read" if released is None else f"released in {released}"
+    noted = (
+        "quantization of the weights is not read" if released is None else f"released in {released}"
+    )
     assert any(noted in note for note in spec.notes)
     assert bool(spec.unread_quantization) == (released is None)
 
 
 def test_mxfp4_is_the_dtype_of_the_experts_alone() -> None:
-    spec = read(quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
+    spec = read(
+        quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    )
     assert (spec.weights_dtype, spec.experts_dtype) == (None, "mxfp4")
     assert any(note.startswith("Experts are released in mxfp4.") for note in spec.notes)
 
@@ -140,8 +169,14 @@ def test_a_head_that_is_not_counted_is_noted() -> None:
 # Errors
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a model_type that is not known": ({"model_type": "lama"}, "model_type 'lama' is not supported"),
-    "no model_type and no class": ({"model_type": ..., "architectures": ...}, "model_type is missing"),
+    "a model_type that is not known": (
+        {"model_type": "lama"},
+        "model_type 'lama' is not supported",
+    ),
+    "no model_type and no class": (
+        {"model_type": ..., "architectures": ...},
+        "model_type is missing",
+    ),
     "a model_type that is no word": ({"model_type": 7}, "model_type is missing"),
     "a layer that is not known": (
         {"model_type": "qwen2", "layer_types": ["full_attention", "retention", "full_attention"]},
@@ -155,14 +190,26 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "qwen2", "layer_types": ["sliding_attention"] * 3},
         "layer 0: sliding_attention needs a window",
     ),
-    "a window in a llama, which vLLM applies": ({"sliding_window": 64}, "sliding_window 64 is not supported for llama"),
-    "a head that vLLM and SGLang would widen": ({"v_head_dim": 16}, "v_head_dim 16 is not supported for llama"),
+    "a window in a llama, which vLLM applies": (
+        {"sliding_window": 64},
+        "sliding_window 64 is not supported for llama",
+    ),
+    "a head that vLLM and SGLang would widen": (
+        {"v_head_dim": 16},
+        "v_head_dim 16 is not supported for llama",
+    ),
     "a word for a number": ({"hidden_size": "large"}, "hidden_size 'large' is not a whole number"),
     "half a layer": ({"num_hidden_layers": 2.5}, "num_hidden_layers 2.5 is not a whole number"),
     "no layers": ({"num_hidden_layers": 0}, "the number of layers is 0"),
     "a billion layers": ({"num_hidden_layers": 10**9}, "the number of layers is 1000000000"),
-    "a negative size": ({"intermediate_size": -5}, "intermediate_size is -5; it must be at least 1"),
-    "a size that is infinite": ({"hidden_size": float("inf")}, "hidden_size Infinity is not a whole number"),
+    "a negative size": (
+        {"intermediate_size": -5},
+        "intermediate_size is -5; it must be at least 1",
+    ),
+    "a size that is infinite": (
+        {"hidden_size": float("inf")},
+        "hidden_size Infinity is not a whole number",
+    ),
     "yes for a number": ({"hidden_size": True}, "hidden_size True is not a whole number"),
     "a number for yes": ({"attention_bias": "no"}, "attention_bias 'no' is not true or false"),
     "heads that do not divide": (
@@ -170,7 +217,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "num_key_value_heads: 3 does not divide num_attention_heads 8",
     ),
     "nothing for a size": ({"hidden_size": None}, "hidden_size null is not a whole number"),
-    "a dtype that is not one": ({"torch_dtype": "float8_e4m3fn"}, "dtype 'float8_e4m3fn' is not supported"),
+    "a dtype that is not one": (
+        {"torch_dtype": "float8_e4m3fn"},
+        "dtype 'float8_e4m3fn' is not supported",
+    ),
     "a wrapper without its language side": ({"model_type": "paligemma"}, "text_config is missing"),
     "a language side of another class than the wrapper's": (
         {"model_type": "qwen2_5_vl", "text_config": {"model_type": "llama"}},
@@ -206,7 +256,9 @@ def test_an_unsupported_family_gives_a_reason() -> None:
 
 
 def test_every_language_model_of_transformers_is_supported_or_gives_a_reason() -> None:
-    models = {name for name, config_class in config_classes().items() if config_class.is_language_model}
+    models = {
+        name for name, config_class in config_classes().items() if config_class.is_language_model
+    }
     parts = {name for name, rules in families().items() if rules.get("part")}
     assert models <= set(supported_model_types()) | set(unsupported_model_types()) | parts
     assert not set(supported_model_types()) & set(unsupported_model_types())
@@ -219,15 +271,23 @@ def test_assume_grouped_is_not_listed_as_a_family() -> None:
 
 CONTENT = {
     "not JSON": (b'{"model_type": ', "not JSON"),
-    "a key twice": (b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}', "hidden_size: given twice"),
+    "a key twice": (
+        b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}',
+        "hidden_size: given twice",
+    ),
     "nested too deep": (b'{"a": ' * 100_000, "JSON that cannot be read"),
-    "a number of 10,000 digits": (b'{"model_type": "llama", "hidden_size": ' + b"9" * 10_000 + b"}", "Infinity is not"),
+    "a number of 10,000 digits": (
+        b'{"model_type": "llama", "hidden_size": ' + b"9" * 10_000 + b"}",
+        "Infinity is not",
+    ),
     "not UTF-8": (b'{"model_type": "\xff"}', "not a text file"),
 }
 
 
 @pytest.mark.parametrize("case", CONTENT)
-def test_a_file_that_is_not_a_config_is_an_error_with_a_tip(ask: Ask, tmp_path: Path, case: str) -> None:
+def test_a_file_that_is_not_a_config_is_an_error_with_a_tip(
+    ask: Ask, tmp_path: Path, case: str
+) -> None:
     content, message = CONTENT[case]
     (tmp_path / "config.json").write_bytes(content)
     error = ask("kv", str(tmp_path)).error
@@ -248,12 +308,18 @@ VALUES = st.one_of(
 
 @given(st.sampled_from(supported_model_types()), st.data())
 def test_any_value_of_any_field_gives_figures_or_an_error(name: str, data: st.DataObject) -> None:
-    fields = sorted(config_classes()[name].defaults) if name in config_classes() else ["hidden_size"]
-    changed = data.draw(st.dictionaries(st.sampled_from(fields or ["hidden_size"]), VALUES, max_size=3))
+    fields = (
+        sorted(config_classes()[name].defaults) if name in config_classes() else ["hidden_size"]
+    )
+    changed = data.draw(
+        st.dictionaries(st.sampled_from(fields or ["hidden_size"]), VALUES, max_size=3)
+    )
     config = {"model_type": name, **changed}
     part = next(iter(as_list(families()[name].get("text"))), None)
     if part:
-        inner = config_classes()[name].sub_configs.get(part) if name in config_classes() else "llama"
+        inner = (
+            config_classes()[name].sub_configs.get(part) if name in config_classes() else "llama"
+        )
         config = {"model_type": name, part: {"model_type": inner, **changed}}
     message = ""
     try:
@@ -290,7 +356,11 @@ def test_a_family_uses_only_known_keys_and_functions(name: str) -> None:
     for keys_of_kind in (rules.get("kinds") or {}).values():
         assert set(keys_of_kind or {}) <= set(layer_keys())
     for formula in formulas(rules):
-        calls = [node.func for node in ast.walk(ast.parse(formula[1:].strip())) if isinstance(node, ast.Call)]
+        calls = [
+            node.func
+            for node in ast.walk(ast.parse(formula[1:].strip()))
+            if isinstance(node, ast.Call)
+        ]
         called = {function.id for function in calls if isinstance(function, ast.Name)}
         assert called <= set(FUNCTIONS)
 
@@ -322,7 +392,9 @@ def test_assume_grouped_reads_an_unknown_model_type(ask: Ask, tmp_path: Path) ->
     assert "sliding_window" in report["model"]["assumed"]
     assert all(result["source"].startswith("assumed") for result in report["results"])
     screen = ask("kv", str(tmp_path), "--assume-grouped").out
-    assert "ASSUMED: model_type 'nobody' read as plain grouped attention" in " ".join(screen.split())
+    assert "ASSUMED: model_type 'nobody' read as plain grouped attention" in " ".join(
+        screen.split()
+    )
 
 
 def test_assume_grouped_does_not_change_a_known_model_type() -> None:
@@ -400,7 +472,9 @@ def test_the_families_are_listed(ask: Ask) -> None:
 
 
 def screen_of(ask: Ask, name: str, command: str, *options: str) -> str:
-    """Return what a command prints about one of the measured models, from its config on standard input."""
+    """Return what a command prints about one of the measured models, from its config on standard
+    input.
+    """
     measured = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text())
     answer = ask(command, "-", *options, stdin=json.dumps(measured[name]["config"]))
     assert answer.code == 0
@@ -418,7 +492,10 @@ def test_notes_explain_caches_that_are_not_plain(ask: Ask) -> None:
 
 
 def test_a_model_without_kv_heads_has_no_mha_figure(ask: Ask) -> None:
-    figures = {r["name"]: r["value"] for r in json.loads(screen_of(ask, "falcon-mamba-7b", "kv", "--json"))["results"]}
+    figures = {
+        r["name"]: r["value"]
+        for r in json.loads(screen_of(ask, "falcon-mamba-7b", "kv", "--json"))["results"]
+    }
     assert (figures["kv_cache_if_mha"], figures["kv_cache_ratio_if_mha"]) == (None, None)
     assert "of MHA" not in screen_of(ask, "falcon-mamba-7b", "compare")
 

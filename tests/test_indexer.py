@@ -1,4 +1,6 @@
-"""Attention to keys that an indexer picks, and to pools of keys: formulas against counting one by one."""
+"""Attention to keys that an indexer picks, and to pools of keys: formulas against counting one by
+one.
+"""
 
 import dataclasses
 from typing import Any
@@ -105,7 +107,9 @@ def elements(kind: Latent) -> dict[str, int]:
 
 
 def test_the_indexers_parameters() -> None:
-    indexer = {name: n for name, n in elements(latent(**INDEXER)).items() if name.startswith("index")}
+    indexer = {
+        name: n for name, n in elements(latent(**INDEXER)).items() if name.startswith("index")
+    }
     assert indexer == {
         "index_W_q": 12 * 3 * 10,
         "index_W_k": 32 * 10,
@@ -126,7 +130,9 @@ def cached(kind: Any, tokens: int = 30, engine: str = "ideal") -> int:
 @pytest.mark.parametrize("engine", ["ideal", "transformers"])
 def test_the_indexers_keys_are_cached_beside_the_latents(engine: str) -> None:
     assert cached(latent(**INDEXER), engine=engine) == 3 * 30 * 2 * (16 + 2 + 10)
-    assert cached(latent(**INDEXER, index_dtype="fp32"), engine=engine) == 3 * 30 * (2 * 18 + 4 * 10)
+    assert cached(latent(**INDEXER, index_dtype="fp32"), engine=engine) == 3 * 30 * (
+        2 * 18 + 4 * 10
+    )
     assert cached(latent(**INDEXER, index_kpool=4), engine=engine) == 3 * 30 * 2 * (18 + 21)
     assert cached(latent(index_topk=8), engine=engine) == 3 * 30 * 2 * 18
     assert cached(latent(**INDEXER, shares_kv=True), engine=engine) == 3 * 30 * 2 * 10
@@ -180,12 +186,23 @@ def test_block_sparse_flops_cache_and_parameters() -> None:
     assert kind.score_flops(Run(1, 30, 30), CAUSAL) == 2 * 4 * 12 * picked + 2 * 3 * 10 * 465
     assert kind.score_flops(Run(1, 30, 30), None) == (2 * 4 * 12 + 2 * 3 * 10) * 900
     assert cached(kind) == cached(kind, engine="transformers") == 3 * 30 * 2 * (2 * 2 * 6 + 10)
-    indexer_params = sum(m.params for m in kind.matrices(D_MODEL, D_MODEL) if m.name.startswith("index"))
+    indexer_params = sum(
+        m.params for m in kind.matrices(D_MODEL, D_MODEL) if m.name.startswith("index")
+    )
     assert indexer_params == 32 * 3 * 10 + 32 * 10 + 2 * 10
-    averaged = KINDS["block_sparse"].from_keys({**BLOCK_SPARSE, "index_averages": True}, D_MODEL, Latent.span)
-    # whole blocks are scored by their average; the tokens after the last one are seen beside the two picked blocks
-    scored, seen_tokens = sum(n // 4 for n in range(1, 31)), sum(min(n - n % 4, 8) + n % 4 for n in range(1, 31))
-    assert averaged.score_flops(Run(1, 30, 30), CAUSAL) == 2 * 4 * 12 * seen_tokens + 2 * 3 * 10 * scored
+    averaged = KINDS["block_sparse"].from_keys(
+        {**BLOCK_SPARSE, "index_averages": True}, D_MODEL, Latent.span
+    )
+    # whole blocks are scored by their average; the tokens after the last one are seen beside the
+    # two picked blocks
+    scored, seen_tokens = (
+        sum(n // 4 for n in range(1, 31)),
+        sum(min(n - n % 4, 8) + n % 4 for n in range(1, 31)),
+    )
+    assert (
+        averaged.score_flops(Run(1, 30, 30), CAUSAL)
+        == 2 * 4 * 12 * seen_tokens + 2 * 3 * 10 * scored
+    )
     assert cached(averaged) == cached(kind)
     with pytest.raises(AttncalcError, match="index_block_size"):
         KINDS["block_sparse"].from_keys(BLOCK_SPARSE, D_MODEL, Sliding(4))
@@ -211,7 +228,9 @@ def test_scores_of_a_window_and_pools(keys: dict[str, int], least: int) -> None:
 
 
 def test_the_cache_of_a_window_and_pools() -> None:
-    """7 pools of 4 tokens, and 2 of which 2 vectors wait; with an indexer 4, and those of the last pool again."""
+    """7 pools of 4 tokens, and 2 of which 2 vectors wait; with an indexer 4, and those of the last
+    pool again.
+    """
     assert cached(compressed()) == 3 * 2 * 7 * 6
     assert cached(compressed(), engine="transformers") == 3 * 2 * 6 * 6 * 2  # as K and as V
     assert cached(compressed(**POOLS)) == 3 * 2 * 6 * (7 + 7 + 2 * 2)
@@ -249,7 +268,9 @@ def test_the_formula_names_index_topk() -> None:
 
 
 def test_the_formula_of_mlas_decode_step_has_no_minimum() -> None:
-    """One query is always absorbed; several after a past take the cheaper of absorbed and expanded."""
+    """One query is always absorbed; several after a past take the cheaper of absorbed and
+    expanded.
+    """
     one = flops(of(latent()), Workload.decode(1, 30)).scores.formula.text
     several = flops(of(latent()), Workload.prefill(1, 30, past=7)).scores.formula.text
     assert ("min(" in one, "min(" in several) == (False, True)

@@ -1,6 +1,8 @@
-"""JSON as the schemas say: every command's answer is valid, the published copies are up to date, and no name is lost.
+"""JSON as the schemas say: every command's answer is valid, the published copies are up to date,
+and no name is lost.
 
-`python tests/test_json_schema.py` writes the copies in docs/schemas, the tables of docs/json.md and the list of names.
+`python tests/test_json_schema.py` writes the copies in docs/schemas, the tables of docs/json.md and
+the list of names.
 """
 
 import json
@@ -35,8 +37,8 @@ from attncalc.report.verify import VerifiedModel, catalogue_report, verify_repor
 from attncalc.workload import Workload
 
 COPIES = REPOSITORY / "docs/schemas"
+# Every name that scripts may rely on, one per line: a schema, and a key or a figure of it.
 NAMES = Path(__file__).parent / "data/json-names.txt"
-"""Every name that scripts may rely on, one per line: a schema, and a key or a figure of it."""
 PAGE = REPOSITORY / "docs/json.md"
 LOGS = Path(__file__).parent / "data/engine-logs"
 
@@ -54,7 +56,9 @@ def as_text(name: str) -> str:
 
 
 def names_of(part: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield the keys that a schema allows, each with its path, and the figures, each with its unit."""
+    """Yield the keys that a schema allows, each with its path, and the figures, each with its
+    unit.
+    """
     for key, value in part.get("properties", {}).items():
         yield f"{path}{key}"
         yield from names_of(value, f"{path}{key}.")
@@ -85,14 +89,18 @@ def names(name: str) -> set[str]:
     return found
 
 
+# Where definitions of a schema are used: these are the same in every schema.
 PLACES = {"figure": "figure", "attention": "attention"}
-"""Where definitions of a schema are used: these are the same in every schema."""
 
 
 def printed_names(answer: Mapping[str, Any], known: set[str], path: str) -> Iterator[str]:
     """Yield the lines of `known` that an answer uses."""
     for key, value in answer.items():
-        here = {"results": "figure.", "attention": "attention.", "cross_attention": "attention."}.get(key, "")
+        here = {
+            "results": "figure.",
+            "attention": "attention.",
+            "cross_attention": "attention.",
+        }.get(key, "")
         if f"{path}{key}" not in known:  # a key that is data: a symbol, a model_type
             continue
         yield f"{path}{key}"
@@ -106,25 +114,32 @@ def printed_names(answer: Mapping[str, Any], known: set[str], path: str) -> Iter
 def figure_line(path: str, figure: Mapping[str, Any], known: set[str]) -> str:
     """Return the line of a figure: its name's, or that of a pattern."""
     unit = f" [{figure['unit']}]"
-    patterns = [line.split()[2] for line in known if line.startswith(f"{path} ^") and line.endswith(unit)]
+    patterns = [
+        line.split()[2] for line in known if line.startswith(f"{path} ^") and line.endswith(unit)
+    ]
     found = [pattern for pattern in patterns if re.search(pattern, figure["name"])]
     lines = [f"{path} {name}{unit}" for name in (figure["name"], *found)]
     return next(line for line in lines if line in known)
 
 
 def promised() -> set[str]:
-    """Return the lines that the list of names must have: the version of each schema, and its names."""
+    """Return the lines that the list of names must have: the version of each schema, and its
+    names.
+    """
     return {line for name in SCHEMAS for line in (schema(name)["title"], *names(name))}
 
 
 def frozen(known: set[str]) -> set[str]:
-    """Return the list of names as it should be: a name leaves it only with a new version of its schema."""
+    """Return the list of names as it should be: a name leaves it only with a new version of its
+    schema.
+    """
     renewed = {name for name in SCHEMAS if schema(name)["title"] not in known}
     return promised() | {line for line in known if " " in line and line.split()[0] not in renewed}
 
 
 def test_no_name_disappears_from_the_contract() -> None:
-    """A name that is gone, or has another unit, breaks scripts: increase the schema's number in VERSIONS.
+    """A name that is gone, or has another unit, breaks scripts: increase the schema's number in
+    VERSIONS.
 
     `python tests/test_json_schema.py` adds new names, and removes old ones if the number is new.
     """
@@ -133,7 +148,9 @@ def test_no_name_disappears_from_the_contract() -> None:
     assert frozen(known) == known, "`python tests/test_json_schema.py` writes the list"
 
 
-def test_a_name_leaves_the_contract_with_a_new_version_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_leaves_the_contract_with_a_new_version_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     known = {*promised(), "kv results kv_bytes [B]"}
     assert frozen(known) == known
     monkeypatch.setitem(schema("kv"), "title", "attncalc.kv/2")
@@ -143,14 +160,17 @@ def test_a_name_leaves_the_contract_with_a_new_version_only(monkeypatch: pytest.
 # The tables of figures
 
 _SECTION = re.compile(r"(?m)^(?=## )")
-_TABLE = re.compile(r"(?m)^\| name(?P<layers> in `layers`)? \| unit \| meaning \|\n\|---.*\n(?:\|.*\n)*")
+_TABLE = re.compile(
+    r"(?m)^\| name(?P<layers> in `layers`)? \| unit \| meaning \|\n\|---.*\n(?:\|.*\n)*"
+)
 _HEAD = "| name | unit | meaning |\n|---|---|---|\n"
+# What is to be typed, options and names.
 _CODE = re.compile(r"(?<!\w)'([^']+)'(?!\w)|(?<![\w'-])(--?[a-z][\w-]*|\w+_\w+|null)")
-"""What is to be typed, options and names."""
 
 
 def with_tables(page: str) -> str:
-    """Return docs/json.md with its tables of figures written anew; '## presets families' has those of 'families'.
+    """Return docs/json.md with its tables of figures written anew; '## presets families' has those
+    of 'families'.
 
     A command without a section gets one before that about schemas.
     """
@@ -165,7 +185,9 @@ def with_tables(page: str) -> str:
 
 
 def table(name: str, match: re.Match[str]) -> str:
-    """Return the figures of a schema as a table; that of `layers` leaves out what `results` has in the same words."""
+    """Return the figures of a schema as a table; that of `layers` leaves out what `results` has in
+    the same words.
+    """
     document = schema(name)
     figures = list(figures_of(document["properties"]["results"]))
     if match["layers"]:
@@ -173,7 +195,10 @@ def table(name: str, match: re.Match[str]) -> str:
         answer = layers.get("oneOf", [layers])[0]["properties"]["results"]
         answer = document["$defs"].get(answer.get("$ref", "").rpartition("/")[2], answer)
         figures = [figure for figure in figures_of(answer) if figure not in figures]
-    rows = (f"| `{shown(name)}` | {unit} | {_CODE.sub(code, meaning)} |\n" for name, unit, meaning in figures)
+    rows = (
+        f"| `{shown(name)}` | {unit} | {_CODE.sub(code, meaning)} |\n"
+        for name, unit, meaning in figures
+    )
     return "".join([*match[0].splitlines(keepends=True)[:2], *rows]).replace("|  |", "| |")
 
 
@@ -209,7 +234,9 @@ def test_every_name_is_documented() -> None:
 
 
 def test_a_wrong_answer_is_noticed(ask: Ask) -> None:
-    """A renamed or a missing figure, another unit, an unknown key, and text in place of a number."""
+    """A renamed or a missing figure, another unit, an unknown key, and text in place of a
+    number.
+    """
     text = ask("kv", "gpt2", "--json").out
     check_answer(text)
     for before, after in (
@@ -227,6 +254,8 @@ def test_a_wrong_answer_is_noticed(ask: Ask) -> None:
             check_answer(text.replace(before, after, 1))
 
 
+# {schema: command lines, without the command}. Together their answers have every name of the
+# schema.
 RUNS = {
     "kv": [
         "presets/kinds/chunked.yaml",
@@ -295,26 +324,39 @@ RUNS = {
         f"--log {LOGS}/doctor/vllm-running.log",
         f"qwen3-8b --log {LOGS}/doctor/pasted-sglang-negative.log",
     ],
-    "sizes": ["kv gpt2 -c 512,1K", "flops qwen3-8b -c 1K,2K", "memory gpt2 -b 1,8 --fail-if score_matrix>1"],
+    "sizes": [
+        "kv gpt2 -c 512,1K",
+        "flops qwen3-8b -c 1K,2K",
+        "memory gpt2 -b 1,8 --fail-if score_matrix>1",
+    ],
     "vram": ["qwen3-8b --quants", "deepseek-v3 --tp 8"],
     "what_fits": ["gpt2 --gpu all", "--gpu 2GB"],
     "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-3090-180k.log"],
     "plan": [
-        "gpt2 --users 9 --prompt 99 --output-len 9 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2 --disaggregate",
+        "gpt2 --users 9 --prompt 99 --output-len 9 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2 "
+        "--disaggregate",
         "gpt2 --users 9 --prompt 99 --output-len 9 --gpu t4 --fail-if gpus>1",
     ],
-    "sweep": ["gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4", "gpt2 --phase prefill,train --columns flops_total,model"],
+    "sweep": [
+        "gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4",
+        "gpt2 --phase prefill,train --columns flops_total,model",
+    ],
     "verify": [
         "transformer-base -c 8 --kernel math",
         "gemma3-27b -c 64 --simulate cuda",
         "gpt2 -c 8 --train --kernel math --device cpu",
     ],
 }
-"""{schema: command lines, without the command}. Together their answers have every name of the schema."""
-WORDS = {"families": "presets families", "diagnosis": "fit", "sizes": "", "vram": "fit", "what_fits": "fit"}
-"""The words of a command whose schema has another name."""
+# The words of a command whose schema has another name.
+WORDS = {
+    "families": "presets families",
+    "diagnosis": "fit",
+    "sizes": "",
+    "vram": "fit",
+    "what_fits": "fit",
+}
+# Commands that are run on a preset of each structure.
 EVERY_STRUCTURE = ("kv", "params", "flops", "memory", "compare")
-"""Commands that are run on a preset of each structure."""
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -335,7 +377,8 @@ def test_answers_are_valid_and_have_every_name(
 def answers(ask: Ask, name: str, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield what the runs of a schema print, which `ask` has checked."""
     models = one_per_structure(preset_names()) if name in EVERY_STRUCTURE else []
-    models = [model for model in models if (name, model) != ("memory", "mamba2-2.7b")]  # it runs no attention kernel
+    # it runs no attention kernel
+    models = [model for model in models if (name, model) != ("memory", "mamba2-2.7b")]
     if name == "params":
         models.append(folder_with_weights(folder))
     for run in (*models, *RUNS[name]):
@@ -348,14 +391,22 @@ def answers(ask: Ask, name: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 def folder_with_weights(folder: Path) -> str:
     """Write a config.json and a safetensors file, and return their folder."""
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1}))
-    header = json.dumps({"wte": {"dtype": "F16", "shape": [2, 4], "data_offsets": [0, 16]}}).encode()
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1})
+    )
+    header = json.dumps(
+        {"wte": {"dtype": "F16", "shape": [2, 4], "data_offsets": [0, 16]}}
+    ).encode()
+    (folder / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes(16)
+    )
     return str(folder)
 
 
 def verify_reports() -> Iterator[Report]:
-    """Yield reports of a GPU, of a disagreement, of a number that is none, of --scaling and without a model."""
+    """Yield reports of a GPU, of a disagreement, of a number that is none, of --scaling and without
+    a model.
+    """
     device = {
         "type": "cuda",
         "name": "cuda:0 (NVIDIA H200)",
@@ -367,17 +418,35 @@ def verify_reports() -> Iterator[Report]:
         "cuda": "13.0",
         "rocm": None,
         "cudnn": 91300,
-        "datasheet": {"gpu": "h200", "flop_per_s": {"bf16": 989 * 10**12}, "bytes_per_s": 4800 * 10**9},
+        "datasheet": {
+            "gpu": "h200",
+            "flop_per_s": {"bf16": 989 * 10**12},
+            "bytes_per_s": 4800 * 10**9,
+        },
     }
     checks = (
-        Check("peak memory", "peak_decode_math", "decode, math", quantity(1000), 1003, 10, "B", of="decoder"),
-        Check("parameters", "params_W_q", "W_q", quantity(768), 767, unit="parameters", of="decoder"),
+        Check(
+            "peak memory",
+            "peak_decode_math",
+            "decode, math",
+            quantity(1000),
+            1003,
+            10,
+            "B",
+            of="decoder",
+        ),
+        Check(
+            "parameters", "params_W_q", "W_q", quantity(768), 767, unit="parameters", of="decoder"
+        ),
         Check("kernels vs reference", "math_masks", "math", 0, math.nan, 1e-3),
     )
     result = VerifyResult(
         checks,
         (Timing("decoder", "prefill", "math", 2.0, 10**9, 10**6, 1.0, 1.9, 2.2),),
-        (ScalingRow("decoder", "math", 64, 1.5, 10**9, None, 10**6), ScalingRow("decoder", "math", 64, None, 1, 2, 3)),
+        (
+            ScalingRow("decoder", "math", 64, 1.5, 10**9, None, 10**6),
+            ScalingRow("decoder", "math", 64, None, 1, 2, 3),
+        ),
         reported=(Reported("memory", "reserved", "reserved", 2**20, "B", predicted=None),),
         context=64,
     )
@@ -389,17 +458,21 @@ def verify_reports() -> Iterator[Report]:
 
 def test_the_records_of_the_docs_are_valid_and_have_every_name() -> None:
     """A GPU's keys are those of `verify`; a record of a CPU has none of them."""
-    records = [file.read_text(encoding="utf-8") for file in (REPOSITORY / "docs/measured").glob("*.json")]
+    records = [
+        file.read_text(encoding="utf-8") for file in (REPOSITORY / "docs/measured").glob("*.json")
+    ]
     known, seen = names("record"), set[str]()
     for record in records:
         seen |= set(printed_names(check_answer(record), known, "record "))
     keys = (*properties({"+gpu": None}), "clocks")
-    of_gpus = {line for line in known if line.startswith(tuple(f"record device.{key}" for key in keys))}
+    of_gpus = {
+        line for line in known if line.startswith(tuple(f"record device.{key}" for key in keys))
+    }
     assert known - seen <= {*of_gpus, "record device.notes", *DISAGREEMENT}
 
 
+# The keys of a check that disagrees, which no record of the docs has.
 DISAGREEMENT = {line for line in names("record") if line.startswith("record runs.disagree.")}
-"""The keys of a check that disagrees, which no record of the docs has."""
 
 
 def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> None:
@@ -415,7 +488,8 @@ def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> 
 
 
 @pytest.mark.parametrize(
-    "command", ["kv no-such-model", "fit gpt2 -c auto", "gpus h100000", "presets no-such", "verify gpt2 -b 0"]
+    "command",
+    ["kv no-such-model", "fit gpt2 -c auto", "gpus h100000", "presets no-such", "verify gpt2 -b 0"],
 )
 def test_an_error_prints_no_json(ask: Ask, command: str) -> None:
     answer = ask(*command.split(), "--json")
@@ -441,7 +515,9 @@ def test_the_schemas_are_listed_and_those_of_files_are_printed_too(ask: Ask) -> 
     listed = [line.split()[0] for line in ask("schema").out.splitlines()]
     assert listed == [*SCHEMAS, "model", "gpu"]
     assert ask("schema", "model").out == ask("presets", "schema").out
-    assert ask("schema", "gpu").document == json.loads((REPOSITORY / "presets/gpu.schema.json").read_text())
+    assert ask("schema", "gpu").document == json.loads(
+        (REPOSITORY / "presets/gpu.schema.json").read_text()
+    )
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

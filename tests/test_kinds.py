@@ -1,6 +1,8 @@
-"""Every kind of attention and recurrence, with sizes that are all different, so that no two of them can be mixed up.
+"""Every kind of attention and recurrence, with sizes that are all different, so that no two of them
+can be mixed up.
 
-The numbers are worked out from the papers and the classes that each kind names, with their arithmetic beside them.
+The numbers are worked out from the papers and the classes that each kind names, with their
+arithmetic beside them.
 """
 
 import dataclasses
@@ -108,7 +110,8 @@ CASES = {
         2 * 2 * 5 * 30 * 7,
         [(30 + 2 * 3 * 7, 4, None), (30, 7, "fp32")],
     ),
-    # 2 heads of queries and keys, 6 of values; a key reads the state, the difference is written, a query reads it
+    # 2 heads of queries and keys, 6 of values; a key reads the state, the difference is written, a
+    # query reads it
     "delta": Case(
         "delta",
         GATED_DELTA,
@@ -162,7 +165,14 @@ CASES = {
     "rwkv": Case(
         "rwkv",
         {"d_inner": 30},
-        {"time_mix": 3 * 30, "W_k": 900, "W_v": 900, "W_r": 900, "decay_and_first": 2 * 30, "W_o": 900},
+        {
+            "time_mix": 3 * 30,
+            "W_k": 900,
+            "W_v": 900,
+            "W_r": 900,
+            "decay_and_first": 2 * 30,
+            "W_o": 900,
+        },
         0,
         [(2, 30, None), (3, 30, "fp32")],
         d_model=30,
@@ -221,22 +231,39 @@ CASES = {
     "grouped with v_from_k": Case(
         "grouped",
         {**GROUPED, "v_from_k": True, "qk_norm": "head", "bias": ["k"], "extra_vectors": 13},
-        {"W_q": D_MODEL * 60, "W_k": D_MODEL * 20 + 20, "W_o": 60 * D_MODEL, "q_norm": 10, "k_norm": 10, "vectors": 13},
+        {
+            "W_q": D_MODEL * 60,
+            "W_k": D_MODEL * 20 + 20,
+            "W_o": 60 * D_MODEL,
+            "q_norm": 10,
+            "k_norm": 10,
+            "vectors": 13,
+        },
         2 * 6 * 5 * 7 * (10 + 10),
         [(2 * 2, 10, None)],
     ),
     "grouped with further matrices and states": Case(
         "grouped",
-        {**GROUPED, "extra_projections": {"mixer": [3, 5, 7]}, "extra_states": {"last": [2, 11]}, "gate": "head"},
+        {
+            **GROUPED,
+            "extra_projections": {"mixer": [3, 5, 7]},
+            "extra_states": {"last": [2, 11]},
+            "gate": "head",
+        },
         {**OF_GROUPED, "W_gate": D_MODEL * 6, "mixer": 3 * 5 * 7},
         2 * 6 * 5 * 7 * (10 + 10),
         [(2 * 2, 10, None), (2, 11, None)],
     ),
     # the kernel runs once for each half of a pair's values; 4 vectors of lambdas
     "differential": Case(
-        "differential", GROUPED, {**OF_GROUPED, "lambdas": 4 * 10}, 2 * 2 * 6 * 5 * 7 * (10 + 10), [(2 * 2, 10, None)]
+        "differential",
+        GROUPED,
+        {**OF_GROUPED, "lambdas": 4 * 10},
+        2 * 2 * 6 * 5 * 7 * (10 + 10),
+        [(2 * 2, 10, None)],
     ),
-    # K and V pass a convolution of 2 * (10 + 10) channels; its columns and those of the layer's others are cached
+    # K and V pass a convolution of 2 * (10 + 10) channels; its columns and those of the layer's
+    # others are cached
     "relative": Case(
         "relative",
         {**GROUPED, "d_rel": 3, "rel_extent": 17, "d_conv": 4, "layer_channels": 100},
@@ -260,7 +287,8 @@ CASES = {
             "W_gate": D_MODEL * 6 * 9,
             "W_o": 6 * 9 * D_MODEL,
         },
-        # expanding the 2 latents of the past is cheaper than absorbing: 8,820 + 13,056 and not 28,560
+        # expanding the 2 latents of the past is cheaper than absorbing: 8,820 + 13,056 and not
+        # 28,560
         2 * 6 * 35 * (12 + 9) + 2 * 2 * 32 * 6 * (8 + 9),
         [(1, 32 + 4, None)],
     ),
@@ -269,7 +297,9 @@ CASES = {
 
 @each("case", CASES.values(), ids=CASES)
 def test_parameters_of_every_matrix(case: Case) -> None:
-    assert {m.name: int(m.params) for m in case.made().matrices(case.d_model, case.d_model)} == case.matrices
+    assert {
+        m.name: int(m.params) for m in case.made().matrices(case.d_model, case.d_model)
+    } == case.matrices
 
 
 @each("case", CASES.values(), ids=CASES)
@@ -279,7 +309,9 @@ def test_flops_between_the_projections(case: Case) -> None:
 
 @each("case", CASES.values(), ids=CASES)
 def test_rows_and_widths_of_the_cache(case: Case) -> None:
-    assert [(int(spec.rows), int(spec.width), spec.dtype) for spec in case.made().cache()] == case.cache
+    assert [
+        (int(spec.rows), int(spec.width), spec.dtype) for spec in case.made().cache()
+    ] == case.cache
 
 
 @each("case", CASES.values(), ids=CASES)
@@ -297,7 +329,9 @@ def test_every_kind_has_a_case() -> None:
     assert {case.kind for case in CASES.values()} | elsewhere == set(KINDS)
 
 
-@pytest.mark.parametrize("name", ["mamba", "mamba2", "delta", "lightning", "rglru", "rwkv", "rwkv5", "mlstm"])
+@pytest.mark.parametrize(
+    "name", ["mamba", "mamba2", "delta", "lightning", "rglru", "rwkv", "rwkv5", "mlstm"]
+)
 def test_a_state_has_rows_per_sequence_only(name: str) -> None:
     assert {spec.per for spec in CASES[name].made().cache()} == {"sequence"}
 
@@ -319,7 +353,9 @@ def test_a_state_has_rows_per_sequence_only(name: str) -> None:
         ("grouped", 6, {"n_heads": 1, "n_kv_heads": 1}),  # each of 2 KV heads is on 3 devices
     ],
 )
-def test_heads_or_channels_are_split_over_devices(name: str, tp: int, split: dict[str, int]) -> None:
+def test_heads_or_channels_are_split_over_devices(
+    name: str, tp: int, split: dict[str, int]
+) -> None:
     kind = CASES[name].made()
     assert kind.shard(tp) == dataclasses.replace(kind, **split)
 
@@ -349,88 +385,201 @@ def test_devices_must_divide_heads_or_channels(name: str, tp: int, wrong: str) -
 
 COMPRESSED = {"n_heads": 4, "d_head": 6, "q_lora_rank": 12, "o_groups": 2, "o_lora_rank": 5}
 PICKED = {"index_topk": 3, "index_n_heads": 3, "index_head_dim": 10}
-BLOCK_SPARSE = {**GROUPED, "index_n_heads": 3, "index_head_dim": 7, "index_block_size": 16, "index_topk_blocks": 9}
+BLOCK_SPARSE = {
+    **GROUPED,
+    "index_n_heads": 3,
+    "index_head_dim": 7,
+    "index_block_size": 16,
+    "index_topk_blocks": 9,
+}
 WINDOW = Sliding(8)
 WORDS: list[Any] = [
     # kind, keys, span, label, tag, headline
-    ("grouped", {"n_heads": 8}, FULL, "MHA", "MHA", "multi-head attention, 8 query and 8 KV heads x 125"),
-    ("grouped", GROUPED, FULL, "GQA", "GQA-2", "grouped-query attention, 6 query and 2 KV heads x 10"),
     (
-        *("grouped", {**GROUPED, "n_kv_heads": 1, "d_v": 12}, FULL),
-        *("MQA", "MQA", "multi-query attention, 6 query and 1 KV head x 10 (values x 12)"),
+        "grouped",
+        {"n_heads": 8},
+        FULL,
+        "MHA",
+        "MHA",
+        "multi-head attention, 8 query and 8 KV heads x 125",
     ),
     (
-        *("grouped", {**GROUPED, "d_v": 10}, FULL),
-        *("GQA", "GQA-2", "grouped-query attention, 6 query and 2 KV heads x 10"),
+        "grouped",
+        GROUPED,
+        FULL,
+        "GQA",
+        "GQA-2",
+        "grouped-query attention, 6 query and 2 KV heads x 10",
+    ),
+    (
+        "grouped",
+        {**GROUPED, "n_kv_heads": 1, "d_v": 12},
+        FULL,
+        "MQA",
+        "MQA",
+        "multi-query attention, 6 query and 1 KV head x 10 (values x 12)",
+    ),
+    (
+        "grouped",
+        {**GROUPED, "d_v": 10},
+        FULL,
+        "GQA",
+        "GQA-2",
+        "grouped-query attention, 6 query and 2 KV heads x 10",
     ),
     ("grouped", {**GROUPED, "n_heads": 1, "n_kv_heads": 1}, FULL, "MHA", "MHA", None),
     (
-        *("differential", GROUPED, FULL, "GQA", "GQA-2"),
+        "differential",
+        GROUPED,
+        FULL,
+        "GQA",
+        "GQA-2",
         "differential grouped-query attention, 6 query and 2 KV heads x 10",
     ),
     ("pictures", GROUPED, FULL, "image-GQA", "image-GQA", "cross-attention to images"),
     (
-        *("block_sparse", BLOCK_SPARSE, FULL, "GQA", "GQA-2"),
+        "block_sparse",
+        BLOCK_SPARSE,
+        FULL,
+        "GQA",
+        "GQA-2",
         "grouped-query attention, 6 query and 2 KV heads x 10, 9 blocks of 16 keys picked",
     ),
-    ("latent", LATENT, FULL, "MLA", "MLA-32", "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4"),
     (
-        *("latent", {**LATENT, "d_rope": 0}, FULL),
-        *("MLA", "MLA-32", "multi-head latent attention, 6 heads x 8, latent 32"),
+        "latent",
+        LATENT,
+        FULL,
+        "MLA",
+        "MLA-32",
+        "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4",
     ),
     (
-        *("latent", {**LATENT, **PICKED, "index_topk": 2048}, FULL, "MLA", "MLA-32"),
-        "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4, 2,048 keys picked by an indexer",
+        "latent",
+        {**LATENT, "d_rope": 0},
+        FULL,
+        "MLA",
+        "MLA-32",
+        "multi-head latent attention, 6 heads x 8, latent 32",
     ),
     (
-        *("compressed", COMPRESSED, WINDOW, "MQA", "MQA"),
-        "attention with one head whose keys are also the values, 4 query heads x 6",
-    ),
-    (
-        *("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW, "HCA", "HCA-4"),
-        "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4",
-    ),
-    (
-        *("compressed", {**COMPRESSED, **PICKED, "compress_rate": 4}, WINDOW, "CSA", "CSA-4"),
-        "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4, 3 picked by an indexer",
-    ),
-    (
-        *("shared_pools", {**COMPRESSED, **PICKED, "compress_rate": 2, "owns_pools": True}, WINDOW, "CSA2", "CSA2-2"),
-        "attention with one head whose keys are also the values, 4 query heads x 6, shared pools of 2, 3 picked by an "
+        "latent",
+        {**LATENT, **PICKED, "index_topk": 2048},
+        FULL,
+        "MLA",
+        "MLA-32",
+        "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4, 2,048 keys picked by an "
         "indexer",
     ),
     (
-        *("global_window", {**GROUPED, "global_tokens": 1}, WINDOW, "GQA", "GQA-2"),
+        "compressed",
+        COMPRESSED,
+        WINDOW,
+        "MQA",
+        "MQA",
+        "attention with one head whose keys are also the values, 4 query heads x 6",
+    ),
+    (
+        "compressed",
+        {**COMPRESSED, "compress_rate": 4},
+        WINDOW,
+        "HCA",
+        "HCA-4",
+        "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4",
+    ),
+    (
+        "compressed",
+        {**COMPRESSED, **PICKED, "compress_rate": 4},
+        WINDOW,
+        "CSA",
+        "CSA-4",
+        "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4, "
+        "3 picked by an indexer",
+    ),
+    (
+        "shared_pools",
+        {**COMPRESSED, **PICKED, "compress_rate": 2, "owns_pools": True},
+        WINDOW,
+        "CSA2",
+        "CSA2-2",
+        "attention with one head whose keys are also the values, 4 query heads x 6, shared pools "
+        "of 2, 3 picked by an "
+        "indexer",
+    ),
+    (
+        "global_window",
+        {**GROUPED, "global_tokens": 1},
+        WINDOW,
+        "GQA",
+        "GQA-2",
         "grouped-query attention, 6 query and 2 KV heads x 10, 1 global token",
     ),
     (
-        *("global_window", {**GROUPED, "global_tokens": 2}, WINDOW, "GQA", "GQA-2"),
+        "global_window",
+        {**GROUPED, "global_tokens": 2},
+        WINDOW,
+        "GQA",
+        "GQA-2",
         "grouped-query attention, 6 query and 2 KV heads x 10, 2 global tokens",
     ),
     (
-        *("global_window", {**GROUPED, "summary_block": 16}, WINDOW, "GQA", "GQA-2"),
+        "global_window",
+        {**GROUPED, "summary_block": 16},
+        WINDOW,
+        "GQA",
+        "GQA-2",
         "grouped-query attention, 6 query and 2 KV heads x 10, a summary of every 16 tokens",
     ),
     (
-        *("global_window", {**GROUPED, "global_tokens": 0}, WINDOW, "GQA", "GQA-2"),
+        "global_window",
+        {**GROUPED, "global_tokens": 0},
+        WINDOW,
+        "GQA",
+        "GQA-2",
         "grouped-query attention, 6 query and 2 KV heads x 10",
     ),
     (
-        *("position_scores", {**GROUPED, "position_products": ["c2p"]}, FULL, "GQA", "GQA-2"),
+        "position_scores",
+        {**GROUPED, "position_products": ["c2p"]},
+        FULL,
+        "GQA",
+        "GQA-2",
         "grouped-query attention, 6 query and 2 KV heads x 10, a product with relative positions",
     ),
     (
-        *("position_scores", {**GROUPED, "position_products": ["c2p", "p2c"]}, FULL, "GQA", "GQA-2"),
-        "grouped-query attention, 6 query and 2 KV heads x 10, two products with relative positions",
+        "position_scores",
+        {**GROUPED, "position_products": ["c2p", "p2c"]},
+        FULL,
+        "GQA",
+        "GQA-2",
+        "grouped-query attention, 6 query and 2 KV heads x 10, two products with relative "
+        "positions",
     ),
-    (*("position_scores", GROUPED, FULL, "GQA", "GQA-2"), "grouped-query attention, 6 query and 2 KV heads x 10"),
+    (
+        "position_scores",
+        GROUPED,
+        FULL,
+        "GQA",
+        "GQA-2",
+        "grouped-query attention, 6 query and 2 KV heads x 10",
+    ),
     ("delta", GATED_DELTA, FULL, "GDN", "GDN", "gated delta net, 6 states of 16 x 10"),
     (
-        *("delta", {**GATED_DELTA, "channel_decay": True}, FULL, "KDA", "KDA"),
+        "delta",
+        {**GATED_DELTA, "channel_decay": True},
+        FULL,
+        "KDA",
+        "KDA",
         "Kimi delta attention, 6 states of 16 x 10",
     ),
     ("lightning", {"n_heads": 6, "d_head": 10}, FULL, "lightning", "lightning", None),
-    ("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}, FULL, "mLSTM", "mLSTM", "mLSTM, 6 memories of 16 x 10"),
+    (
+        "mlstm",
+        {"n_heads": 6, "d_head": 16, "d_v": 10},
+        FULL,
+        "mLSTM",
+        "mLSTM",
+        "mLSTM, 6 memories of 16 x 10",
+    ),
 ]
 
 
@@ -456,10 +605,22 @@ def made(kind: str, keys: dict[str, Any], span: Span = FULL) -> Any:
         (made("pictures", GROUPED), False, ["Text without an image skips"]),
         (made("latent", LATENT), False, ["expands K and V of the new tokens"]),
         (made("latent", LATENT), True, ["is absorbed"]),
-        (made("latent", {**LATENT, **PICKED, "index_topk": 2048}), True, ["is absorbed", "picks 2,048 keys"]),
+        (
+            made("latent", {**LATENT, **PICKED, "index_topk": 2048}),
+            True,
+            ["is absorbed", "picks 2,048 keys"],
+        ),
         (made("compressed", COMPRESSED, WINDOW), False, []),
-        (made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW), False, ["Scores include those of pools"]),
-        (made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}), True, ["mLSTM: FLOPs are those of"]),
+        (
+            made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW),
+            False,
+            ["Scores include those of pools"],
+        ),
+        (
+            made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}),
+            True,
+            ["mLSTM: FLOPs are those of"],
+        ),
         (made("none", {}), True, []),
         (Cross(made("grouped", GROUPED)), False, []),
         (Cross(made("grouped", GROUPED)), True, ["the encoder has already run"]),
@@ -484,10 +645,22 @@ def test_another_window_keeps_the_pools() -> None:
     [
         (
             made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW),
-            {"kind": "HCA", **COMPRESSED, "compress_rate": 4, "index_topk": None, "span": "8 + all x 4"},
+            {
+                "kind": "HCA",
+                **COMPRESSED,
+                "compress_rate": 4,
+                "index_topk": None,
+                "span": "8 + all x 4",
+            },
         ),
-        (made("latent", {**LATENT, **PICKED}), {"kind": "MLA", **LATENT, **PICKED, "q_lora_rank": None, "gate": False}),
-        (made("grouped", {**GROUPED, "bias": True}), {"kind": "GQA", **GROUPED, "bias": [*"qkvo"], "d_v": 10}),
+        (
+            made("latent", {**LATENT, **PICKED}),
+            {"kind": "MLA", **LATENT, **PICKED, "q_lora_rank": None, "gate": False},
+        ),
+        (
+            made("grouped", {**GROUPED, "bias": True}),
+            {"kind": "GQA", **GROUPED, "bias": [*"qkvo"], "d_v": 10},
+        ),
         (
             made("global_window", {**GROUPED, "global_tokens": 2}, WINDOW),
             {"kind": "GQA", "global_tokens": 2, "summary_block": None, "span": "window 8"},
@@ -497,7 +670,10 @@ def test_another_window_keeps_the_pools() -> None:
             {"position_products": ["c2p"], "position_rows": 9},
         ),
         (CASES["rwkv5"].made(), {"kind": "RWKV-5", "d_inner": 30, "d_head": 5}),
-        (CASES["delta"].made(), {"kind": "GDN", **GATED_DELTA, "gate_rank": None, "channel_decay": False}),
+        (
+            CASES["delta"].made(),
+            {"kind": "GDN", **GATED_DELTA, "gate_rank": None, "channel_decay": False},
+        ),
         (Cross(made("grouped", GROUPED)), {"kind": "cross-GQA", "n_heads": 6, "span": "source"}),
     ],
 )
@@ -508,7 +684,10 @@ def test_facts_repeat_the_keys(kind: Any, facts: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("kind", "widths"),
     [
-        (made("grouped", {**GROUPED, "d_v": 12, "fused": True, "gate": True}), (6, 2, 10, 12, 0, True, 6 * 12)),
+        (
+            made("grouped", {**GROUPED, "d_v": 12, "fused": True, "gate": True}),
+            (6, 2, 10, 12, 0, True, 6 * 12),
+        ),
         (made("grouped", {**GROUPED, "gate": "head"}), (6, 2, 10, 10, 0, False, 6)),
         (Cross(made("grouped", {**GROUPED, "fused": True})), (6, 2, 10, 10, 0, False, 0)),
         (made("compressed", COMPRESSED, WINDOW), (4, 1, 6, 6, 0, False, 0)),
@@ -533,7 +712,9 @@ def test_widths_around_the_kernel_after_a_past(kind: Any, widths: tuple[int, ...
     ],
 )
 def test_matrices_of_global_tokens(tokens: int | None, multiplied: dict[str, Any]) -> None:
-    keys = {**GROUPED, "n_kv_heads": 6, "bias": ["q", "v"]} | ({} if tokens is None else {"global_tokens": tokens})
+    keys = {**GROUPED, "n_kv_heads": 6, "bias": ["q", "v"]} | (
+        {} if tokens is None else {"global_tokens": tokens}
+    )
     matrices = made("global_window", keys, WINDOW).matrices(D_MODEL, D_MODEL)
     own = {m.name: m for m in matrices if m.name.endswith("_global")}
     assert {name: (m.applied_to, m.times) for name, m in own.items()} == multiplied
@@ -542,17 +723,25 @@ def test_matrices_of_global_tokens(tokens: int | None, multiplied: dict[str, Any
 
 
 def test_scores_of_global_tokens_and_summaries() -> None:
-    """5 new tokens of 7 in a window of 8 are 35 pairs without a mask, of 2 FLOP for each of 6 heads x (10 + 10)."""
+    """5 new tokens of 7 in a window of 8 are 35 pairs without a mask, of 2 FLOP for each of 6 heads
+    x (10 + 10).
+    """
     pair = 2 * 6 * (10 + 10)
     assert made("global_window", GROUPED, WINDOW).score_flops(RUN, None) == pair * 35
     # each query scores 2 global keys, and 2 global queries all 7 keys
-    assert made("global_window", {**GROUPED, "global_tokens": 2}, WINDOW).score_flops(RUN, None) == pair * (35 + 2 * 12)
+    assert made("global_window", {**GROUPED, "global_tokens": 2}, WINDOW).score_flops(
+        RUN, None
+    ) == pair * (35 + 2 * 12)
     # 7 tokens have 2 whole blocks of 3
-    assert made("global_window", {**GROUPED, "summary_block": 3}, WINDOW).score_flops(RUN, None) == pair * (35 + 5 * 2)
+    assert made("global_window", {**GROUPED, "summary_block": 3}, WINDOW).score_flops(
+        RUN, None
+    ) == pair * (35 + 5 * 2)
 
 
 def test_summaries_pass_the_matrices_of_keys_and_values() -> None:
-    matrices = made("global_window", {**GROUPED, "summary_block": 3}, WINDOW).matrices(D_MODEL, D_MODEL)
+    matrices = made("global_window", {**GROUPED, "summary_block": 3}, WINDOW).matrices(
+        D_MODEL, D_MODEL
+    )
     assert {m.name for m in matrices if m.table} == {"W_k", "W_v"}
     assert {m.table.rows_projected(4, 20) for m in matrices if m.table} == {4 * 6}
 
@@ -570,17 +759,27 @@ def test_summaries_pass_the_matrices_of_keys_and_values() -> None:
             (5 + 7) * 9,
         ),
         # of 100 rows, DeBERTa v2 projects all, and v1 the 14 that 7 tokens use
-        ({"position_products": ["c2p"], "position_rows": 100}, {"W_position_k": ("table", 0, 1)}, 5 * 100),
+        (
+            {"position_products": ["c2p"], "position_rows": 100},
+            {"W_position_k": ("table", 0, 1)},
+            5 * 100,
+        ),
         (
             {"position_products": ["p2c"], "position_rows": 100, "position_rows_grow": True},
             {"W_position_q": ("table", 0, 1)},
             7 * 14,
         ),
         # DeBERTa v3: W_q and W_k project the table
-        ({"position_products": ["c2p"], "position_rows": 9, "shares_position_projections": True}, {}, 5 * 9),
+        (
+            {"position_products": ["c2p"], "position_rows": 9, "shares_position_projections": True},
+            {},
+            5 * 9,
+        ),
     ],
 )
-def test_products_with_relative_positions(keys: dict[str, Any], own: dict[str, Any], rows: int) -> None:
+def test_products_with_relative_positions(
+    keys: dict[str, Any], own: dict[str, Any], rows: int
+) -> None:
     kind = made("position_scores", {**GROUPED, **keys})
     matrices = {m.name: m for m in kind.matrices(D_MODEL, D_MODEL)}
     added = {name: m for name, m in matrices.items() if name.startswith("W_position")}
@@ -602,9 +801,12 @@ def test_rows_of_a_growing_table(tokens: int, rows: int) -> None:
     [
         ({"n_heads": 8, "n_kv_heads": 3}, "1, 2, 4, 8"),
         ({"n_heads": 60, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60"),  # 12 of 12
-        ({"n_heads": 704, "n_kv_heads": 7}, "1, 2, 4, 8, 11, 16, 22, 32, 44, 64, 88, 176, ..."),  # 12 of 13 up to 512
-        ({"n_heads": 360, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 18, ..."),  # 12 of 24
-        ({"n_heads": 64 * 64, "n_kv_heads": 3}, "1, 2, 4, 8, 16, 32, 64, 128, 256, 512"),  # divisors up to 512
+        # 12 of 13 up to 512
+        ({"n_heads": 704, "n_kv_heads": 7}, "1, 2, 4, 8, 11, 16, 22, 32, 44, 64, 88, 176, ..."),
+        # 12 of 24
+        ({"n_heads": 360, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 18, ..."),
+        # divisors up to 512
+        ({"n_heads": 64 * 64, "n_kv_heads": 3}, "1, 2, 4, 8, 16, 32, 64, 128, 256, 512"),
         ({"n_heads": 513, "n_kv_heads": 2}, "1, 3, 9, 19, 27, 57, 171"),
     ],
 )
@@ -637,7 +839,8 @@ def test_every_kind_names_the_paper_or_the_code_of_its_formulas(name: str) -> No
 def test_a_cached_row_is_stored_once_unless_a_class_repeats_it(name: str) -> None:
     assert all(spec.repeated == 1 for spec in OF_EACH_KIND[name].cache())
     falcon = made("grouped", {**GROUPED, "repeats_kv": True, "extra_states": {"last": [2, 11]}})
-    assert [spec.repeated for spec in falcon.cache()] == [6 // 2, 1]  # 6 query heads, each with a copy of one of 2
+    # 6 query heads, each with a copy of one of 2
+    assert [spec.repeated for spec in falcon.cache()] == [6 // 2, 1]
 
 
 @each("name", [*KINDS, "cross"])
@@ -663,9 +866,15 @@ def test_a_window_is_needed_beside_global_tokens() -> None:
 
 
 def test_widths_of_mla_without_a_past() -> None:
-    """Each head has a key of 8 + 4 and a value of 9; the latent is held, and what the 8 were copied from."""
+    """Each head has a key of 8 + 4 and a value of 9; the latent is held, and what the 8 were copied
+    from.
+    """
     kind = made("latent", {**LATENT, "gate": "head"})
-    assert tuple(kind.widths(Run(1, 5, 5))) == tuple(kind.widths()) == (6, 6, 12, 9, 36 + 6 * 8, False, 6)
+    assert (
+        tuple(kind.widths(Run(1, 5, 5)))
+        == tuple(kind.widths())
+        == (6, 6, 12, 9, 36 + 6 * 8, False, 6)
+    )
 
 
 @pytest.mark.parametrize(
@@ -675,9 +884,24 @@ def test_widths_of_mla_without_a_past() -> None:
         (Sliding(4096), "window 4,096", "a window of 4,096 tokens", 4096),
         (Chunked(8192), "chunk 8,192", "chunks of 8,192 tokens", 8192),
         (Selected(2048), "top 2,048", "the 2,048 tokens that an indexer picks", None),
-        (Blocks(64, 1024), "top 1,024 x 64", "the 1,024 blocks of 64 tokens that an indexer picks", None),
-        (WindowAndPools(WINDOW, Pools(4)), "8 + all x 4", "a window of 8 tokens and pools of 4", None),
-        (WindowAndPools(WINDOW, Pools(4, 512)), "8 + 512 x 4", "a window of 8 tokens and pools of 4", None),
+        (
+            Blocks(64, 1024),
+            "top 1,024 x 64",
+            "the 1,024 blocks of 64 tokens that an indexer picks",
+            None,
+        ),
+        (
+            WindowAndPools(WINDOW, Pools(4)),
+            "8 + all x 4",
+            "a window of 8 tokens and pools of 4",
+            None,
+        ),
+        (
+            WindowAndPools(WINDOW, Pools(4, 512)),
+            "8 + 512 x 4",
+            "a window of 8 tokens and pools of 4",
+            None,
+        ),
     ],
 )
 def test_spans_in_words(span: Span, label: str, description: str, reach: int | None) -> None:
@@ -685,7 +909,8 @@ def test_spans_in_words(span: Span, label: str, description: str, reach: int | N
 
 
 def test_a_decode_step_reads_a_window_and_whole_pools() -> None:
-    assert WindowAndPools(WINDOW, Pools(4)).cached_tokens(30) == 8 + 7  # 30 tokens have 7 whole pools of 4
+    # 30 tokens have 7 whole pools of 4
+    assert WindowAndPools(WINDOW, Pools(4)).cached_tokens(30) == 8 + 7
 
 
 @each("case", CASES.values(), ids=CASES)
@@ -696,7 +921,8 @@ def test_facts_name_the_kind_and_are_plain_data(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "waiting", "last"), [(1, 1, 0), (3, 3, 0), (4, 0, 4), (7, 3, 4), (8, 0, 4), (30, 2, 4)]
+    ("tokens", "waiting", "last"),
+    [(1, 1, 0), (3, 3, 0), (4, 0, 4), (7, 3, 4), (8, 0, 4), (30, 2, 4)],
 )
 def test_tokens_cached_beside_pools_of_four(tokens: int, waiting: int, last: int) -> None:
     assert Unpooled(4).cached_tokens(tokens) == waiting
@@ -715,9 +941,13 @@ def test_wrong_sizes_of_rwkv5_are_errors(keys: dict[str, int], wrong: str) -> No
         KINDS["rwkv5"].from_keys(keys, 30, FULL)
 
 
-@pytest.mark.parametrize("keys", [{"index_topk": 3}, {**PICKED}, {"index_topk": 3, "compress_rate": 4}])
+@pytest.mark.parametrize(
+    "keys", [{"index_topk": 3}, {**PICKED}, {"index_topk": 3, "compress_rate": 4}]
+)
 def test_an_indexer_of_pools_needs_all_its_keys(keys: dict[str, int]) -> None:
-    with pytest.raises(AttncalcError, match="needs index_n_heads, index_head_dim and compress_rate"):
+    with pytest.raises(
+        AttncalcError, match="needs index_n_heads, index_head_dim and compress_rate"
+    ):
         KINDS["compressed"].from_keys({**COMPRESSED, **keys}, D_MODEL, WINDOW)
 
 
@@ -729,12 +959,21 @@ def test_groups_of_the_output_must_divide_the_heads() -> None:
 @pytest.mark.parametrize("heads", [(3, 1), (6, 3), (3, 3), (2, 1)])
 def test_differential_attention_needs_pairs_of_heads(heads: tuple[int, int]) -> None:
     with pytest.raises(AttncalcError, match="do not form pairs"):
-        KINDS["differential"].from_keys({"n_heads": heads[0], "n_kv_heads": heads[1], "d_head": 8}, D_MODEL, FULL)
+        KINDS["differential"].from_keys(
+            {"n_heads": heads[0], "n_kv_heads": heads[1], "d_head": 8}, D_MODEL, FULL
+        )
 
 
 def problem(kind: str, keys: dict[str, Any]) -> str:
     """Return what is wrong with the keys of a kind in a model file, or ''."""
-    base = {"d_model": D_MODEL, "n_layers": 1, "d_ff": 8, "norm": "rmsnorm", "vocab_size": 10, "attention": kind}
+    base = {
+        "d_model": D_MODEL,
+        "n_layers": 1,
+        "d_ff": 8,
+        "norm": "rmsnorm",
+        "vocab_size": 10,
+        "attention": kind,
+    }
     own = {key: value for key, value in keys.items() if key in kind_keys(kind)}
     try:
         check(Document("f", own, {}), {"type": "object", "properties": kind_keys(kind)})
@@ -752,11 +991,23 @@ WINDOWED = {**GROUPED, "window": 8}
     [
         ("grouped", {**GROUPED, "bias": ["q", "k"]}, {"bias": ["q", "q"]}, "has an item twice"),
         ("grouped", GROUPED, {"n_kv_heads": 0}, "0 is below 1"),
-        ("grouped", {**GROUPED, "extra_projections": {"mixer": [5]}}, {"extra_projections": {"mixer": []}}, "empty"),
-        ("grouped", {**GROUPED, "extra_states": {"last": [1]}}, {"extra_states": {"last": [0]}}, "0 is below 1"),
         (
-            *("position_scores", {**GROUPED, "position_products": ["c2p", "p2c"]}),
-            *({"position_products": ["c2p", "c2p"]}, "has an item twice"),
+            "grouped",
+            {**GROUPED, "extra_projections": {"mixer": [5]}},
+            {"extra_projections": {"mixer": []}},
+            "empty",
+        ),
+        (
+            "grouped",
+            {**GROUPED, "extra_states": {"last": [1]}},
+            {"extra_states": {"last": [0]}},
+            "0 is below 1",
+        ),
+        (
+            "position_scores",
+            {**GROUPED, "position_products": ["c2p", "p2c"]},
+            {"position_products": ["c2p", "c2p"]},
+            "has an item twice",
         ),
         # Longformer without a task has no global token
         ("global_window", {**WINDOWED, "global_tokens": 0}, {"global_tokens": -1}, "-1 is below 0"),
@@ -771,7 +1022,9 @@ def test_what_a_model_file_may_give_for_a_key(
     assert expected in problem(kind, keys | wrong)
 
 
-KEYS_OF_EACH_KIND = {kind: {**keys, **({"window": 8} if span == WINDOW else {})} for kind, keys, span, *_ in WORDS}
+KEYS_OF_EACH_KIND = {
+    kind: {**keys, **({"window": 8} if span == WINDOW else {})} for kind, keys, span, *_ in WORDS
+}
 KEYS_OF_EACH_KIND |= {case.kind: {**case.keys, "d_model": case.d_model} for case in CASES.values()}
 
 

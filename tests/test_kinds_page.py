@@ -1,4 +1,6 @@
-"""docs/kinds.md lists the keys of each kind of attention. `python tests/test_kinds_page.py` writes it anew."""
+"""docs/kinds.md lists the keys of each kind of attention. `python tests/test_kinds_page.py` writes
+it anew.
+"""
 
 import inspect
 from collections.abc import Iterator
@@ -27,7 +29,12 @@ def _section(name: str) -> Iterator[str]:
         inherited = "The keys of [`grouped`](#grouped)" + (", and:" if keys else ".")
     else:
         inherited = "" if keys else "It has no keys."
-    yield from ("", f"## {name}", "", " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split()))
+    yield from (
+        "",
+        f"## {name}",
+        "",
+        " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split()),
+    )
     if inherited:
         yield from ("", inherited)
     if keys:

@@ -23,10 +23,18 @@ def compile_latex(body: str, folder: Path) -> str:
     """Return pdflatex's log of an article with `body` in it; fails if it does not compile."""
     file = folder / "paper.tex"
     file.write_text(
-        "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n" + body + "\n\\end{document}\n",
+        "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+        + body
+        + "\n\\end{document}\n",
         encoding="utf-8",
     )
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", file.name]
+    command = [
+        "pdflatex",
+        "-interaction=nonstopmode",
+        "-halt-on-error",
+        "-no-shell-escape",
+        file.name,
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)
     log = (folder / "paper.log").read_text(encoding="utf-8", errors="replace")
     assert done.returncode == 0, log[-3000:]
@@ -39,7 +47,10 @@ def compile_latex(body: str, folder: Path) -> str:
         ("a_b", r"a\_b"),
         ("50% & more", r"50\% \& more"),
         ("\\input{x}", r"\textbackslash{}input\{x\}"),
-        ("x ~ y^2 < 3 > $1 #2 |", r"x \textasciitilde{} y\textasciicircum{}2 \textless{} 3 \textgreater{} \$1 \#2 "),
+        (
+            "x ~ y^2 < 3 > $1 #2 |",
+            r"x \textasciitilde{} y\textasciicircum{}2 \textless{} 3 \textgreater{} \$1 \#2 ",
+        ),
         ("8 \u00d7 4 \u2212 2\u00b2 \u2026", r"8 $\times$ 4 $-$ 2$^2$ \ldots{}"),
         ("Café Ünal", r"Caf\'{e} \"{U}nal"),
         ("--tp", "-{}-tp"),
@@ -60,7 +71,21 @@ def test_escaped_text_is_ascii() -> None:
 
 @needs_tex
 def test_escaped_text_compiles_in_a_cell(tmp_path: Path) -> None:
-    cells = [ASCII, *ASCII, *LATIN, *MARKS, "[x]", "*", "千问", "\t\x01", "😀", "\ud800", "a--b", "''", "`` !`"]
+    cells = [
+        ASCII,
+        *ASCII,
+        *LATIN,
+        *MARKS,
+        "[x]",
+        "*",
+        "千问",
+        "\t\x01",
+        "😀",
+        "\ud800",
+        "a--b",
+        "''",
+        "`` !`",
+    ]
     rows = "".join(f"{escape(cell)} & {escape(cell)} \\\\\n" for cell in cells)
     log = compile_latex("\\begin{tabular}{lr}\n" + rows + "\\end{tabular}", tmp_path)
     assert "Missing character" not in log
@@ -69,6 +94,8 @@ def test_escaped_text_compiles_in_a_cell(tmp_path: Path) -> None:
 @needs_tex
 def test_a_letter_of_no_table_compiles(tmp_path: Path) -> None:
     letters = [
-        chr(code) for block in (range(0xA0, 0x250), range(0x370, 0x400), range(0x2000, 0x2300)) for code in block
+        chr(code)
+        for block in (range(0xA0, 0x250), range(0x370, 0x400), range(0x2000, 0x2300))
+        for code in block
     ]
     compile_latex("\n\n".join(escape(f"x{letter}x") for letter in letters), tmp_path)

@@ -16,6 +16,7 @@ from attncalc.config.gpus import gpu
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, resolve
 
+# Of Qwen/Qwen3-8B-AWQ, the keys that count.
 QWEN3_AWQ = {
     "model_type": "qwen3",
     "hidden_size": 4096,
@@ -27,9 +28,13 @@ QWEN3_AWQ = {
     "vocab_size": 151936,
     "max_position_embeddings": 40960,
     "torch_dtype": "float16",
-    "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+    "quantization_config": {
+        "quant_method": "awq",
+        "bits": 4,
+        "group_size": 128,
+        "zero_point": True,
+    },
 }
-"""Of Qwen/Qwen3-8B-AWQ, the keys that count."""
 
 
 def command(
@@ -56,12 +61,27 @@ LLAMACPP = "llama-server -m Qwen3-8B-BF16.gguf"
             {"tp": 2, "pp": 2},
             f"{VLLM} --max-model-len 4096 --tensor-parallel-size 2 --pipeline-parallel-size 2",
         ),
-        ("vllm", {"gpu_memory_utilization": "0.95"}, f"{VLLM} --max-model-len 4096 --gpu-memory-utilization 0.95"),
-        ("vllm", {"kv_memory": 2**30}, f"{VLLM} --max-model-len 4096 --kv-cache-memory-bytes 1073741824"),
         (
             "vllm",
-            {"engine_args": {"allow_long_max_model_len": True, "prefix_caching": False, "max_num_seqs": 8}},
-            f"VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 {VLLM} --max-model-len 4096 --max-num-seqs 8 --no-enable-prefix-caching",
+            {"gpu_memory_utilization": "0.95"},
+            f"{VLLM} --max-model-len 4096 --gpu-memory-utilization 0.95",
+        ),
+        (
+            "vllm",
+            {"kv_memory": 2**30},
+            f"{VLLM} --max-model-len 4096 --kv-cache-memory-bytes 1073741824",
+        ),
+        (
+            "vllm",
+            {
+                "engine_args": {
+                    "allow_long_max_model_len": True,
+                    "prefix_caching": False,
+                    "max_num_seqs": 8,
+                }
+            },
+            f"VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 {VLLM} --max-model-len 4096 --max-num-seqs 8 "
+            "--no-enable-prefix-caching",
         ),
         (
             "vllm",
@@ -74,19 +94,39 @@ LLAMACPP = "llama-server -m Qwen3-8B-BF16.gguf"
             f"VLLM_USE_FLASHINFER_SAMPLER=0 {VLLM} --max-model-len 4096",
         ),
         ("vllm", {"engine_args": {"warm_start": True}}, f"{VLLM} --max-model-len 4096"),
-        ("sglang", {"kv_dtype": "fp8"}, f"{SGLANG} --kv-cache-dtype fp8_e4m3 --context-length 4096"),
         (
             "sglang",
-            {"gpus": 4, "tp": 2, "gpu_memory_utilization": "0.8", "engine_args": {"block_size": 64}},
-            f"{SGLANG} --context-length 4096 --tp-size 2 --dp-size 2 --mem-fraction-static 0.8 --page-size 64",
+            {"kv_dtype": "fp8"},
+            f"{SGLANG} --kv-cache-dtype fp8_e4m3 --context-length 4096",
+        ),
+        (
+            "sglang",
+            {
+                "gpus": 4,
+                "tp": 2,
+                "gpu_memory_utilization": "0.8",
+                "engine_args": {"block_size": 64},
+            },
+            f"{SGLANG} --context-length 4096 --tp-size 2 --dp-size 2 --mem-fraction-static 0.8 "
+            "--page-size 64",
         ),
         # llama-server divides -c by the slots: three of 4,096 tokens are 12,288
         ("llamacpp", {"batch": 3}, f"{LLAMACPP} -c 12288 -np 3 -ngl 999"),
-        ("llamacpp", {"kv_dtype": "q8_0"}, f"{LLAMACPP} -c 4096 -np 1 -ngl 999 -ctk q8_0 -ctv q8_0"),
-        ("llamacpp", {"weights_dtype": "q4_0"}, "llama-server -m Qwen3-8B-Q4_0.gguf -c 4096 -np 1 -ngl 999"),
+        (
+            "llamacpp",
+            {"kv_dtype": "q8_0"},
+            f"{LLAMACPP} -c 4096 -np 1 -ngl 999 -ctk q8_0 -ctv q8_0",
+        ),
+        (
+            "llamacpp",
+            {"weights_dtype": "q4_0"},
+            "llama-server -m Qwen3-8B-Q4_0.gguf -c 4096 -np 1 -ngl 999",
+        ),
     ],
 )
-def test_a_command_has_the_engines_own_options(engine: str, fields: dict[str, Any], expected: str) -> None:
+def test_a_command_has_the_engines_own_options(
+    engine: str, fields: dict[str, Any], expected: str
+) -> None:
     assert command(engine, **fields) == expected
 
 
@@ -97,7 +137,8 @@ def test_ranks_divide_the_experts_of_a_mixture_and_replicas_of_it_have_a_command
     # vLLM would divide the experts of two ranks over all 8 GPUs
     assert command("vllm", "mixtral-8x7b", gpus=8, tp=4) == f"{mixtral} --tensor-parallel-size 4"
     assert (
-        command("vllm", gpus=4, dp=2) == f"{VLLM} --max-model-len 4096 --tensor-parallel-size 2 --data-parallel-size 2"
+        command("vllm", gpus=4, dp=2)
+        == f"{VLLM} --max-model-len 4096 --tensor-parallel-size 2 --data-parallel-size 2"
     )
     sglang = command("sglang", "mixtral-8x7b", gpus=4, enable_expert_parallel=True) or ""
     assert "--tp-size 4 --ep-size 4" in sglang
@@ -121,13 +162,18 @@ def test_the_format_of_an_fp8_cache_stays(ask: Ask, engine: str, given: str, fla
 
 
 def test_weights_without_a_command_say_which_checkpoint_has_one(ask: Ask, tmp_path: Path) -> None:
-    """vLLM converts weights to fp8 as it loads them, and not to int4; a checkpoint in int4 keeps its command."""
+    """vLLM converts weights to fp8 as it loads them, and not to int4; a checkpoint in int4 keeps
+    its command.
+    """
     asked = ("--gpu", "a100", "-c", "4K")
     dead_end = ask("fit", "qwen3-8b", *asked, "--weights-dtype", "int4").out
     assert "vllm serve" not in dead_end
     assert "--weights-dtype int4 needs a checkpoint in int4" in dead_end
-    for model, more in (("qwen3-32b", ()), ("qwen3-8b", ("--served-model", "Qwen/Qwen3-8B-AWQ"))):  # one is known
-        command = ask("fit", model, *asked, "--weights-dtype", "int4", *more, "--json").document["launch_command"]
+    # one is known
+    for model, more in (("qwen3-32b", ()), ("qwen3-8b", ("--served-model", "Qwen/Qwen3-8B-AWQ"))):
+        command = ask("fit", model, *asked, "--weights-dtype", "int4", *more, "--json").document[
+            "launch_command"
+        ]
         assert command.lower() == f"vllm serve qwen/{model}-awq --max-model-len 4096"
     assert "needs a checkpoint" not in ask("fit", "qwen3-8b", *asked, "--weights-dtype", "fp8").out
     (tmp_path / "config.json").write_text(json.dumps(QWEN3_AWQ), encoding="utf-8")
@@ -136,10 +182,16 @@ def test_weights_without_a_command_say_which_checkpoint_has_one(ask: Ask, tmp_pa
         assert document["launch_command"].startswith(f"vllm serve {tmp_path}")
 
 
-@pytest.mark.parametrize(("gpu", "half"), [("t4", "fp16"), ("v100-32gb", "fp16"), ("a10g", "bf16"), ("24GB", "bf16")])
+@pytest.mark.parametrize(
+    ("gpu", "half"), [("t4", "fp16"), ("v100-32gb", "fp16"), ("a10g", "bf16"), ("24GB", "bf16")]
+)
 def test_a_model_in_bf16_runs_in_fp16_on_a_gpu_without_it(ask: Ask, gpu: str, half: str) -> None:
-    """vLLM's Platform.supported_dtypes has bf16 from compute capability 8.0 on; vLLM 0.8 asked for --dtype=half."""
-    document = ask("fit", "qwen3-4b", "--gpu", gpu, "--engine", "vllm", "-c", "4K", "--json").document
+    """vLLM's Platform.supported_dtypes has bf16 from compute capability 8.0 on; vLLM 0.8 asked for
+    --dtype=half.
+    """
+    document = ask(
+        "fit", "qwen3-4b", "--gpu", gpu, "--engine", "vllm", "-c", "4K", "--json"
+    ).document
     assert document["summary"].startswith("FITS")
     assert ("--dtype float16" in document["launch_command"]) is (half == "fp16")
     assert (document["roofline"] is None) is (gpu == "24GB")
@@ -153,10 +205,13 @@ def test_there_is_no_command_without_a_server_or_a_checkpoint() -> None:
     # vLLM converts to fp8 as it loads, but an int4 checkpoint has another name
     assert command("vllm", weights_dtype="int4") is None
     assert command("vllm", "deepseek-v3", weights_dtype="int4", tp=8, gpus=8) is None
-    assert command("llamacpp", "deepseek-v3", gpus=16) is None  # released in fp8, which GGUF does not have
+    # released in fp8, which GGUF does not have
+    assert command("llamacpp", "deepseek-v3", gpus=16) is None
 
 
-def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask, tmp_path: Path) -> None:
+def test_the_model_is_the_presets_repository_or_the_path_that_was_given(
+    ask: Ask, tmp_path: Path
+) -> None:
     folder = tmp_path / "my model"
     folder.mkdir()
     config = (REPOSITORY / "docs/examples/qwen3-next-80b-a3b/config.json").read_text()
@@ -166,10 +221,16 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
         assert shlex.split(answer["launch_command"])[:3] == ["vllm", "serve", str(folder)]
         assert f"'{folder}'" in answer["launch_command"]
     (tmp_path / "llama.json").write_text(config)
-    for name, text in ((str(tmp_path / "llama.json"), ""), ("-", config)):  # vLLM loads folders, not such a file
-        answer = ask("fit", name, "--kv-memory", "9GiB", "-c", "4096", "--json", stdin=text).document
+    # vLLM loads folders, not such a file
+    for name, text in ((str(tmp_path / "llama.json"), ""), ("-", config)):
+        answer = ask(
+            "fit", name, "--kv-memory", "9GiB", "-c", "4096", "--json", stdin=text
+        ).document
         assert shlex.split(answer["launch_command"])[:3] == ["vllm", "serve", "MODEL"]
-    for preset, repository in (("gpt-oss-20b", "openai/gpt-oss-20b"), ("falcon-7b", "tiiuae/falcon-7b")):
+    for preset, repository in (
+        ("gpt-oss-20b", "openai/gpt-oss-20b"),
+        ("falcon-7b", "tiiuae/falcon-7b"),
+    ):
         assert (command("vllm", preset) or "").split()[2] == repository
     for name, repository in (
         ("llama-3.1-8b", "meta-llama/Llama-3.1-8B"),
@@ -183,11 +244,23 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
 @pytest.mark.parametrize(
     ("engine", "model", "args", "flags"),
     [
-        ("vllm", "deepseek-v3", {"speculative_layers": 1, "speculative_tokens": 2}, {"method": "mtp"}),
-        ("vllm", "qwen3-8b", {"speculative_layers": 1, "speculative_tokens": 2}, {"model": "DRAFT_MODEL"}),
+        (
+            "vllm",
+            "deepseek-v3",
+            {"speculative_layers": 1, "speculative_tokens": 2},
+            {"method": "mtp"},
+        ),
+        (
+            "vllm",
+            "qwen3-8b",
+            {"speculative_layers": 1, "speculative_tokens": 2},
+            {"model": "DRAFT_MODEL"},
+        ),
         ("vllm", "qwen3-8b", {"speculative_tokens": 2}, {"method": "ngram"}),
         (
-            *("vllm", "qwen3-8b", {"speculative_tokens": 2, "speculative_config": '{"method": "suffix"}'}),
+            "vllm",
+            "qwen3-8b",
+            {"speculative_tokens": 2, "speculative_config": '{"method": "suffix"}'},
             {"method": "suffix"},
         ),
     ],
@@ -203,7 +276,8 @@ def test_a_drafter_of_vllm_is_in_its_speculative_config(
 @pytest.mark.parametrize(
     ("model", "args", "flags"),
     [
-        # server_args: with one candidate per step there are as many drafts as steps, and the token of the target
+        # server_args: with one candidate per step there are as many drafts as steps, and the token
+        # of the target
         (
             "deepseek-v3",
             {"speculative_layers": 1, "speculative_tokens": 4},
@@ -215,10 +289,16 @@ def test_a_drafter_of_vllm_is_in_its_speculative_config(
             {"speculative_layers": 1},
             "--speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFT_MODEL",
         ),
-        ("qwen3-8b", {"speculative_tokens": 4}, "--speculative-algorithm NGRAM --speculative-num-draft-tokens 4"),
+        (
+            "qwen3-8b",
+            {"speculative_tokens": 4},
+            "--speculative-algorithm NGRAM --speculative-num-draft-tokens 4",
+        ),
     ],
 )
-def test_a_drafter_of_sglang_has_its_own_options(model: str, args: dict[str, int], flags: str) -> None:
+def test_a_drafter_of_sglang_has_its_own_options(
+    model: str, args: dict[str, int], flags: str
+) -> None:
     assert (command("sglang", model, engine_args=args, gpus=8) or "").endswith(flags)
 
 
@@ -229,14 +309,18 @@ def test_without_drafts_there_is_no_speculation() -> None:
 
 @pytest.mark.parametrize("value", ["on", "off", "auto"])
 def test_flash_attention_of_llamacpp_is_as_given(value: str) -> None:
-    assert f" --flash-attn {value}" in (command("llamacpp", engine_args={"flash_attn": value}) or "")
+    assert f" --flash-attn {value}" in (
+        command("llamacpp", engine_args={"flash_attn": value}) or ""
+    )
     assert "flash-attn" not in (command("llamacpp") or "")
 
 
 def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
     """Return the options after the context's, of a model without speculation."""
     text = command(engine, model, **fields) or ""
-    return text.partition("-len 4096" if engine == "vllm" else "-length 4096" if engine == "sglang" else "-ngl")[2]
+    return text.partition(
+        "-len 4096" if engine == "vllm" else "-length 4096" if engine == "sglang" else "-ngl"
+    )[2]
 
 
 @each(
@@ -257,7 +341,11 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
             " --enable-lora --max-lora-rank 64 --max-loras 4",
         ),
         ("vllm", {"cpu_offload_gb": 5 * 2**29}, " --cpu-offload-gb 2.5"),
-        ("vllm", {"kv_offloading_size": 5 * 2**29}, " --kv-offloading-size 2.5 --kv-offloading-backend native"),
+        (
+            "vllm",
+            {"kv_offloading_size": 5 * 2**29},
+            " --kv-offloading-size 2.5 --kv-offloading-backend native",
+        ),
         ("sglang", {"hicache_size": 30}, " --enable-hierarchical-cache --hicache-size 30"),
         (
             "sglang",
@@ -266,11 +354,19 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
         ),
         (
             "vllm",
-            {"language_model_only": True, "skip_mm_profiling": True, "max_cudagraph_capture_size": 64},
+            {
+                "language_model_only": True,
+                "skip_mm_profiling": True,
+                "max_cudagraph_capture_size": 64,
+            },
             " --language-model-only --skip-mm-profiling --max-cudagraph-capture-size 64",
         ),
         ("vllm", {"warm_start": True}, ""),
-        ("vllm", {"limit_mm_per_prompt": '{"image": 0}'}, """ --limit-mm-per-prompt '{"image": 0}'"""),
+        (
+            "vllm",
+            {"limit_mm_per_prompt": '{"image": 0}'},
+            """ --limit-mm-per-prompt '{"image": 0}'""",
+        ),
         ("vllm", {"speculative_layers": 1}, """ --speculative-config '{"model": "DRAFT_MODEL"}'"""),
         ("sglang", {"max_running_requests": 8}, " --max-running-requests 8"),
         ("sglang", {"chunked_prefill_size": 4096}, " --chunked-prefill-size 4096"),
@@ -288,7 +384,8 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
                 "sglang",
                 {"speculative_layers": 1, "speculative_tokens": tokens},
                 " --speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFT_MODEL"
-                f" --speculative-num-steps {steps} --speculative-eagle-topk 1 --speculative-num-draft-tokens {tokens}",
+                f" --speculative-num-steps {steps} --speculative-eagle-topk 1 "
+                f"--speculative-num-draft-tokens {tokens}",
             )
             for tokens, steps in ((1, 1), (2, 1), (3, 2))
         ),
@@ -333,7 +430,9 @@ def test_experts_on_the_host(layers: int, flag: str) -> None:
         ({"kv_unified": True, "sequences": 5}, 3, 3 * 4096, 5),
     ],
 )
-def test_the_context_of_llamacpp_is_that_of_all_slots(args: dict[str, Any], batch: int, cells: int, slots: int) -> None:
+def test_the_context_of_llamacpp_is_that_of_all_slots(
+    args: dict[str, Any], batch: int, cells: int, slots: int
+) -> None:
     """A unified cache has the cells of all requests, whichever slot they are in."""
     assert f" -c {cells} -np {slots} " in (command("llamacpp", batch=batch, engine_args=args) or "")
 
@@ -355,7 +454,9 @@ def test_without_a_gpu_llamacpp_has_no_layers_on_one() -> None:
         ("vllm", "deepseek-v3", {"weights_dtype": "fp8", "gpus": 16}, None),  # as released
     ],
 )
-def test_dtypes_have_the_engines_names(engine: str, model: str, fields: dict[str, Any], expected: str | None) -> None:
+def test_dtypes_have_the_engines_names(
+    engine: str, model: str, fields: dict[str, Any], expected: str | None
+) -> None:
     text = command(engine, model, **fields) or ""
     assert text
     assert (expected in text) if expected else "dtype" not in text and "quantization" not in text
@@ -365,22 +466,43 @@ def test_dtypes_have_the_engines_names(engine: str, model: str, fields: dict[str
     ("version", "model", "fields", "expected"),
     [
         ("0.5.22", "mixtral-8x7b", {"tp": 4, "attn_dp": 2}, "--tp-size 4 --attn-dp-size 2"),
-        ("0.5.21", "mixtral-8x7b", {"tp": 4, "attn_dp": 2}, "--tp-size 4 --dp-size 2 --enable-dp-attention"),
-        ("0.5.23", "mixtral-8x7b", {"gpus": 8, "tp": 4, "attn_dp": 2}, "--tp-size 4 --attn-dp-size 2"),
+        (
+            "0.5.21",
+            "mixtral-8x7b",
+            {"tp": 4, "attn_dp": 2},
+            "--tp-size 4 --dp-size 2 --enable-dp-attention",
+        ),
+        (
+            "0.5.23",
+            "mixtral-8x7b",
+            {"gpus": 8, "tp": 4, "attn_dp": 2},
+            "--tp-size 4 --attn-dp-size 2",
+        ),
         ("0.5.23", "qwen3-8b", {"gpus": 4, "tp": 2, "pp": 2}, "--tp-size 2 --pp-size 2"),
         ("0.5.23", "qwen3-8b", {"gpus": 4, "tp": 2, "dp": 2}, "--tp-size 2 --dp-size 2"),
     ],
 )
-def test_parallelism_of_sglang(version: str, model: str, fields: dict[str, Any], expected: str) -> None:
-    assert options("sglang", model, engine_args={"engine_version": version}, **fields) == f" {expected}"
+def test_parallelism_of_sglang(
+    version: str, model: str, fields: dict[str, Any], expected: str
+) -> None:
+    assert (
+        options("sglang", model, engine_args={"engine_version": version}, **fields)
+        == f" {expected}"
+    )
 
 
 def test_revision_and_path_are_as_given() -> None:
     given: dict[str, Any] = {"served_model": "/models/mine", "revision": "v2"}
     assert command("vllm", **given) == "vllm serve /models/mine --revision v2 --max-model-len 4096"
-    assert (command("sglang", **given) or "").endswith("--model-path /models/mine --revision v2 --context-length 4096")
-    assert (command("llamacpp", served_model="/models/mine/") or "").startswith("llama-server -m mine-BF16.gguf ")
-    assert (command("llamacpp", served_model="mine.GGUF") or "").startswith("llama-server -m mine.GGUF ")
+    assert (command("sglang", **given) or "").endswith(
+        "--model-path /models/mine --revision v2 --context-length 4096"
+    )
+    assert (command("llamacpp", served_model="/models/mine/") or "").startswith(
+        "llama-server -m mine-BF16.gguf "
+    )
+    assert (command("llamacpp", served_model="mine.GGUF") or "").startswith(
+        "llama-server -m mine.GGUF "
+    )
 
 
 def test_dcp_is_an_option_of_vllm() -> None:
@@ -392,7 +514,8 @@ def test_a_draft_model_is_named_by_its_repository_or_as_given() -> None:
     draft = load("qwen3-0.6b")
     for served, name in ((None, "Qwen/Qwen3-0.6B"), ("/models/draft", "/models/draft")):
         words = shlex.split(
-            command("vllm", draft=draft, served_draft=served, engine_args={"speculative_tokens": 3}) or ""
+            command("vllm", draft=draft, served_draft=served, engine_args={"speculative_tokens": 3})
+            or ""
         )
         config = json.loads(words[words.index("--speculative-config") + 1])
         assert config == {"model": name, "num_speculative_tokens": 3}
@@ -424,7 +547,12 @@ def test_llamacpp_loads_a_file_a_repository_or_what_a_checkpoint_is_converted_to
     stored = CheckpointWeights(1, 1, (), 10**9, kind=kind) if kind else None
     model = dataclasses.replace(load("qwen3-8b"), stored=stored)
     asked = FitRequest(
-        model, Workload.decode(1, 4096), "llamacpp", kv_memory=2**33, served_model=served, revision=revision
+        model,
+        Workload.decode(1, 4096),
+        "llamacpp",
+        kv_memory=2**33,
+        served_model=served,
+        revision=revision,
     )
     found = launch_command(resolve(asked))
     assert found == (None if expected is None else f"llama-server {expected} -c 4096 -np 1")
@@ -435,7 +563,8 @@ def test_sglang_drafts_the_last_token_without_a_step(drafts: int, steps: int) ->
     args = {"speculative_layers": 1, "speculative_tokens": drafts}
     text = command("sglang", engine_args=args) or ""
     assert text.endswith(
-        f"--speculative-num-steps {steps} --speculative-eagle-topk 1 --speculative-num-draft-tokens {drafts}"
+        f"--speculative-num-steps {steps} --speculative-eagle-topk 1 "
+        f"--speculative-num-draft-tokens {drafts}"
     )
 
 
@@ -447,14 +576,24 @@ def test_a_cache_in_another_dtype_than_the_model_is_an_option(
     model_dtype: str, cache: str, expected: str | None
 ) -> None:
     workload = Workload.decode(1, 4096, dtype=model_dtype, kv_dtype=cache)
-    text = launch_command(resolve(FitRequest(load("qwen3-8b"), workload, "vllm", gpu=gpu("h100-80gb")))) or ""
+    text = (
+        launch_command(
+            resolve(FitRequest(load("qwen3-8b"), workload, "vllm", gpu=gpu("h100-80gb")))
+        )
+        or ""
+    )
     assert text.partition(" --kv-cache-dtype ")[2].partition(" ")[0] == (expected or "")
 
 
 @pytest.mark.parametrize(
-    ("released", "has_command"), [({}, True), ({"weights_dtype": "int4"}, False), ({"experts_dtype": "mxfp4"}, False)]
+    ("released", "has_command"),
+    [({}, True), ({"weights_dtype": "int4"}, False), ({"experts_dtype": "mxfp4"}, False)],
 )
-def test_vllm_quantizes_to_fp8_only_what_is_not_quantized(released: dict[str, str], has_command: bool) -> None:
+def test_vllm_quantizes_to_fp8_only_what_is_not_quantized(
+    released: dict[str, str], has_command: bool
+) -> None:
     model = dataclasses.replace(load("qwen3-8b"), **released)  # type: ignore[arg-type]
-    asked = FitRequest(model, Workload.decode(1, 4096), "vllm", gpu=gpu("h100-80gb"), weights_dtype="fp8")
+    asked = FitRequest(
+        model, Workload.decode(1, 4096), "vllm", gpu=gpu("h100-80gb"), weights_dtype="fp8"
+    )
     assert (launch_command(resolve(asked)) is not None) == has_command

@@ -29,8 +29,8 @@ KV = LayerCacheSpec(3, (CacheSpec("K and V", 2 * 2, 64, span=Full(), role="kv"),
 WINDOW = LayerCacheSpec(2, (CacheSpec("K and V", 2 * 2, 64, span=Sliding(100), role="kv"),))
 STATE = LayerCacheSpec(1, (CacheSpec("state", 8, 16, per="sequence", dtype="fp32", role="state"),))
 NOTHING = LayerCacheSpec(4, ())
+# Bytes of one token in one layer of KV.
 ROW = 2 * 2 * 64 * 2
-"""Bytes of one token in one layer of KV."""
 
 
 @given(models(), st.integers(1, 5), CONTEXTS)
@@ -59,27 +59,39 @@ def test_needed_grows_with_batch_and_context(
         assert cache_layout.needed(batch, context) <= cache_layout.needed(batch, context + more)
         assert cache_layout.needed(batch, context) <= cache_layout.needed(batch + 1, context)
     # A dynamic cache has one token less of a window than the ideal; a static one has them all
-    assert ideal.needed(batch, context) - ideal.needed(batch, 1) <= transformers.needed(batch, context)
+    assert ideal.needed(batch, context) - ideal.needed(batch, 1) <= transformers.needed(
+        batch, context
+    )
     if implementation == "static":
         assert transformers.needed(batch, context) == ideal.needed(batch, context)
 
 
 @given(st.integers(1, 9), st.integers(1, 2000), st.integers(0, 300), st.sampled_from([None, 1, 64]))
-def test_a_quantized_cache_grows_with_its_tokens(batch: int, context: int, more: int, residual: int | None) -> None:
+def test_a_quantized_cache_grows_with_its_tokens(
+    batch: int, context: int, more: int, residual: int | None
+) -> None:
     args = replace(TF16, cache_implementation="quantized", residual_length=residual)
     cache_layout = find_engine("transformers").layout((KV,), args)
     assert cache_layout.needed(batch, context) <= cache_layout.needed(batch, context + more)
     assert cache_layout.needed(batch, context) < cache_layout.needed(batch + 1, context)
-    assert cache_layout.needed(batch, context) <= TRANSFORMERS.layout((KV,), TF16).needed(batch, context)
+    assert cache_layout.needed(batch, context) <= TRANSFORMERS.layout((KV,), TF16).needed(
+        batch, context
+    )
 
 
 def test_concurrency_without_pages_is_a_quotient_of_bytes() -> None:
     # Llama 2 70B: 80 * 2 * 8 * 128 * 2 B per token, of 10 GiB 8 sequences of 4096
     cache_layout = (
-        find_engine("ideal").layout(layer_cache_specs(load("llama2-70b").plain()), F16).pool(10 * 2**30, 4096)
+        find_engine("ideal")
+        .layout(layer_cache_specs(load("llama2-70b").plain()), F16)
+        .pool(10 * 2**30, 4096)
     )
     assert cache_layout.concurrency[:2] == (10 * 2**30, 4096 * 327680)
-    assert (cache_layout.tokens, cache_layout.blocks, cache_layout.log_lines) == (8 * 4096, None, ())
+    assert (cache_layout.tokens, cache_layout.blocks, cache_layout.log_lines) == (
+        8 * 4096,
+        None,
+        (),
+    )
     # 1.5 sequences of 10 tokens are 15 tokens
     assert find_engine("ideal").layout((KV,), F16).pool(15 * 3 * ROW + 1, 10).tokens == 15
 
@@ -118,7 +130,10 @@ def test_a_source_is_stored_once() -> None:
     cross = CacheSpec("K and V of the source", 2 * 2, 64, per="source token", role="kv")
     specs = (LayerCacheSpec(3, (*KV.cached, cross)),)
     for name in ("ideal", "transformers"):
-        assert find_engine(name).layout(specs, replace(ARGS[name], source=50)).needed(2, 7) == 2 * 3 * (7 + 50) * ROW
+        assert (
+            find_engine(name).layout(specs, replace(ARGS[name], source=50)).needed(2, 7)
+            == 2 * 3 * (7 + 50) * ROW
+        )
         with pytest.raises(AttncalcError, match="caches its source"):
             find_engine(name).layout(specs, ARGS[name])
 
@@ -128,31 +143,40 @@ def test_transformers_repeats_falcons_kv_per_query_head() -> None:
     row = 2 * 64 * 2
     assert find_engine("ideal").layout((falcon,), F16).needed(1, 10) == 10 * row
     for made in ("dynamic", "static"):
-        cache_layout = find_engine("transformers").layout((falcon,), replace(TF16, cache_implementation=made))
+        cache_layout = find_engine("transformers").layout(
+            (falcon,), replace(TF16, cache_implementation=made)
+        )
         assert cache_layout.needed(1, 10) == 10 * 71 * row
 
 
 def test_a_quantized_cache_stores_its_last_tokens_unquantized() -> None:
-    # As measured on QuantoQuantizedLayer and HQQQuantizedLayer of transformers 5.23.0: of 100 tokens, 2 sequences
-    # of 4 heads x 128, 51,200 B and 2 * 3,200 B of scales and zero points, for K as for V. A later token waits
-    # in bf16 until there are 128.
+    # As measured on QuantoQuantizedLayer and HQQQuantizedLayer of transformers 5.23.0: of 100
+    # tokens, 2 sequences of 4 heads x 128, 51,200 B and 2 * 3,200 B of scales and zero points, for
+    # K as for V. A later token waits in bf16 until there are 128.
     four = LayerCacheSpec(1, (CacheSpec("K and V", 2 * 4, 128, role="kv"),))
     args = replace(TF16, kv_dtype=dtype("bf16"), cache_implementation="quantized")
     whole = 2 * 8 * 128 * 2
     for residual, waiting in ((None, 127), (6, 5), (1, 0)):
-        cache_layout = find_engine("transformers").layout((four,), replace(args, residual_length=residual))
+        cache_layout = find_engine("transformers").layout(
+            (four,), replace(args, residual_length=residual)
+        )
         assert cache_layout.needed(2, 100 + waiting) == 2 * (51200 + 2 * 3200) + waiting * whole
         assert type(cache_layout.needed(2, 100 + waiting)) is int
     # Two tokens: the first quantised, the second waits
     assert (
-        find_engine("transformers").layout((four,), args).needed(1, 2) == 8 * 128 // 2 + 8 * 128 // 64 * 4 + 8 * 128 * 2
+        find_engine("transformers").layout((four,), args).needed(1, 2)
+        == 8 * 128 // 2 + 8 * 128 // 64 * 4 + 8 * 128 * 2
     )
     # Backend fp8: one byte per element
     fp8 = replace(args, kv_dtype=dtype("fp8"))
     assert find_engine("transformers").layout((four,), fp8).needed(2, 100) == 2 * 100 * 8 * 128
 
 
-CASES: list[dict[str, Any]] = [{}, {"cache_implementation": "static"}, {"cache_implementation": "quantized"}]
+CASES: list[dict[str, Any]] = [
+    {},
+    {"cache_implementation": "static"},
+    {"cache_implementation": "quantized"},
+]
 
 
 @each("given", CASES)
@@ -168,7 +192,8 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) ->
             layer_cache_specs(model.plain()), replace(ARGS[engine], source=source, **given)
         )
         shown = find_engine(engine).layout(
-            layer_cache_specs(model.symbolic(gathered=False)), replace(ARGS[engine], source=source, **given)
+            layer_cache_specs(model.symbolic(gathered=False)),
+            replace(ARGS[engine], source=source, **given),
         )
         assert shown.needed(3, 400) == plain.needed(3, 400)
         a, b = plain.pool(2**33, 400), shown.pool(2**33, 400)
@@ -183,7 +208,12 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) ->
         ("ideal", (NOTHING,), {}, "has no cache"),
         ("ideal", (KV,), {"pp": 4}, r"the number of layers \(3\)"),
         ("transformers", (NOTHING,), {}, "has no cache"),
-        ("transformers", (KV,), {"cache_implementation": "offloaded"}, "offloaded is not supported"),
+        (
+            "transformers",
+            (KV,),
+            {"cache_implementation": "offloaded"},
+            "offloaded is not supported",
+        ),
         ("transformers", (KV,), {"engine_version": "4.40"}, "4.40"),
         ("transformers", (KV,), {"kv_dtype": dtype("q8_0")}, "the dtype of the model"),
         ("transformers", (KV,), {"kv_dtype": dtype("fp8")}, "the dtype of the model"),
@@ -200,8 +230,18 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) ->
             {"residual_length": 5, "kv_dtype": dtype("fp8"), "cache_implementation": "quantized"},
             "--residual-length",
         ),
-        ("transformers", (KV, WINDOW), {"cache_implementation": "quantized"}, "only full attention.*window 100"),
-        ("transformers", (KV, STATE), {"cache_implementation": "quantized"}, "only full attention.*state"),
+        (
+            "transformers",
+            (KV, WINDOW),
+            {"cache_implementation": "quantized"},
+            "only full attention.*window 100",
+        ),
+        (
+            "transformers",
+            (KV, STATE),
+            {"cache_implementation": "quantized"},
+            "only full attention.*state",
+        ),
         (
             "transformers",
             (LayerCacheSpec(1, (CacheSpec("pools", 1, 8),)),),
@@ -219,12 +259,16 @@ def test_unsupported_combinations_are_errors(
 
 
 def test_the_tip_suggests_the_nearest_cache_implementation() -> None:
-    error = refusal(find_engine("transformers").layout, (KV,), replace(TF16, cache_implementation="quantised"))
+    error = refusal(
+        find_engine("transformers").layout, (KV,), replace(TF16, cache_implementation="quantised")
+    )
     assert error.tip == "did you mean 'quantized'? known: dynamic, static, quantized"
 
 
 def test_a_dynamic_window_is_full_one_token_before_its_size() -> None:
-    """A window of 100 stores 99 tokens, because the next one makes the 100th; states and sources are ideal's."""
+    """A window of 100 stores 99 tokens, because the next one makes the 100th; states and sources
+    are ideal's.
+    """
     (window,), (kv,), (state,) = WINDOW.cached, KV.cached, STATE.cached
     across = window._replace(per="source token")
     fp16 = dtype("fp16")
@@ -244,17 +288,32 @@ def test_transformers_runs_whole_prompts_and_a_static_cache_reserves_its_context
     defaults = TRANSFORMERS
     assert defaults.whole_prompts
     assert defaults.runtime_grows
-    for name, reserves in ((None, False), ("dynamic", False), ("static", True), ("quantized", False)):
+    for name, reserves in (
+        (None, False),
+        ("dynamic", False),
+        ("static", True),
+        ("quantized", False),
+    ):
         assert defaults.reserves_context(replace(TF16, cache_implementation=name)) == reserves
 
 
 def test_equal_layers_are_merged_and_summed() -> None:
     assert merge_equal((KV, NOTHING, WINDOW, KV)) == (LayerCacheSpec(6, KV.cached), WINDOW)
     assert describe(WINDOW) == "K and V (window 100)"
-    assert sum_over_layers((KV, WINDOW), lambda spec: spec.cached[0].width, "w", "widths") == 3 * 64 + 2 * 64
+    assert (
+        sum_over_layers((KV, WINDOW), lambda spec: spec.cached[0].width, "w", "widths")
+        == 3 * 64 + 2 * 64
+    )
     a = symbol("a", 5, "a number")
-    assert quantity_text(sum_over_layers((KV, NOTHING), lambda spec: a if spec.cached else 0, "w", "widths")) == "L * a"
-    assert quantity_text(sum_over_layers((KV, WINDOW), lambda spec: a, "w", "widths")) == "w_1 + w_2"
+    assert (
+        quantity_text(
+            sum_over_layers((KV, NOTHING), lambda spec: a if spec.cached else 0, "w", "widths")
+        )
+        == "L * a"
+    )
+    assert (
+        quantity_text(sum_over_layers((KV, WINDOW), lambda spec: a, "w", "widths")) == "w_1 + w_2"
+    )
 
 
 def quantity_text(value: int) -> str:

@@ -1,4 +1,6 @@
-"""llama.cpp's buffers of cells: attncalc/engines/llamacpp/layout.py. Whole logs are in test_engine_logs.py."""
+"""llama.cpp's buffers of cells: attncalc/engines/llamacpp/layout.py. Whole logs are in
+test_engine_logs.py.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -36,12 +38,20 @@ def latent(layers: int, *more: CacheSpec) -> LayerCacheSpec:
 def recurrent(layers: int, channels: int, state: int) -> LayerCacheSpec:
     convolution = CacheSpec("convolution", channels, 4, per="sequence", role="convolution")
     return LayerCacheSpec(
-        layers, (convolution, CacheSpec("state", state, 128, per="sequence", role="state", requested_dtype="bf16"))
+        layers,
+        (
+            convolution,
+            CacheSpec("state", state, 128, per="sequence", role="state", requested_dtype="bf16"),
+        ),
     )
 
 
 def llama_layout(
-    *specs: LayerCacheSpec, kv_dtype: str = "f16", k: str | None = None, v: str | None = None, **given: Any
+    *specs: LayerCacheSpec,
+    kv_dtype: str = "f16",
+    k: str | None = None,
+    v: str | None = None,
+    **given: Any,
 ) -> CacheLayout:
     args = replace(F16, kv_dtype=dtype(kv_dtype), **given)
     args = replace(args, kv_dtype_k=dtype(k) if k else None, kv_dtype_v=dtype(v) if v else None)
@@ -50,13 +60,17 @@ def llama_layout(
 
 def sizes(cache_layout: CacheLayout, context: int) -> list[str]:
     """Return the MiB in the log line of each buffer."""
-    lines = [line for line in cache_layout.pool(PLENTY, context).log_lines if "size" in line and "creating" not in line]
+    lines = [
+        line
+        for line in cache_layout.pool(PLENTY, context).log_lines
+        if "size" in line and "creating" not in line
+    ]
     return [line.split("size")[1].split("=")[1].split()[0] for line in lines]
 
 
 DEEPSEEK = latent(61)
+# DeepSeek in a GGUF from before llama.cpp supported MLA: K of 128 x 192 and V of 128 x 128.
 PLAIN = LayerCacheSpec(61, (CacheSpec("K", 128, 192, role="k"), CacheSpec("V", 128, 128, role="v")))
-"""DeepSeek in a GGUF from before llama.cpp supported MLA: K of 128 x 192 and V of 128 x 128."""
 
 
 @pytest.mark.parametrize(("context", "printed"), [(2048, "9760.00"), (512, "2440.00")])
@@ -67,7 +81,8 @@ def test_k_and_v_of_every_head_of_mla_as_logged(context: int, printed: str) -> N
 
 
 def test_log_lines_of_a_start() -> None:
-    # 1536 = 1024 + 512 cells of a window; 10 * 4096 * 2 * 2048 * 2 B = 320 MiB, 52 * 1536 * 2 * 2048 * 2 B = 624 MiB
+    # 1536 = 1024 + 512 cells of a window; 10 * 4096 * 2 * 2048 * 2 B = 320 MiB, 52 * 1536 * 2 *
+    # 2048 * 2 B = 624 MiB
     pool = llama_layout(kv(52, 16, 128, Sliding(1024)), kv(10, 16, 128)).pool(PLENTY, 4096)
     assert pool.log_lines == (
         "llama_context: n_ctx                 = 4096",
@@ -78,11 +93,15 @@ def test_log_lines_of_a_start() -> None:
         "llama_kv_cache: size =  624.00 MiB (  1536 cells,  52 layers,  1/1 seqs), "
         "K (f16):  312.00 MiB, V (f16):  312.00 MiB",
     )
-    # 2 sequences of 30 + 2 layers: 2 * 30 * 8192 * 3 * 4 B = 5.625 MiB, 2 * 30 * 4096 * 128 * 4 B = 120 MiB
-    pool = llama_layout(recurrent(30, 8192, 4096), kv(2, 2, 128), sequences=2, v="q8_0").pool(PLENTY, 256)
+    # 2 sequences of 30 + 2 layers: 2 * 30 * 8192 * 3 * 4 B = 5.625 MiB, 2 * 30 * 4096 * 128 * 4 B =
+    # 120 MiB
+    pool = llama_layout(recurrent(30, 8192, 4096), kv(2, 2, 128), sequences=2, v="q8_0").pool(
+        PLENTY, 256
+    )
     assert pool.log_lines == (
         "llama_context: n_ctx                 = 512",
-        # 2 streams * 256 cells * 2 layers * 256 = 262,144 elements: 0.5 MiB of K, 34 / 64 of it of V, 0.265625
+        # 2 streams * 256 cells * 2 layers * 256 = 262,144 elements: 0.5 MiB of K, 34 / 64 of it of
+        # V, 0.265625
         "llama_kv_cache: size =    0.77 MiB (   256 cells,   2 layers,  2/2 seqs), "
         "K (f16):    0.50 MiB, V (q8_0):    0.27 MiB",
         "llama_memory_recurrent: size =  125.62 MiB (     2 cells,  32 layers,  2 seqs  0 rs_seq), "
@@ -91,18 +110,24 @@ def test_log_lines_of_a_start() -> None:
 
 
 def test_indexer_keys_have_their_own_buffer() -> None:
-    cache_layout = llama_layout(latent(61, CacheSpec("indexer keys", 1, 128, dtype="fp8", role="indexer")))
-    # 61 * 4096 * 576 * 2 B = 274.5 MiB, and with 128 elements for 576, in the cache's own type, 61 MiB
+    cache_layout = llama_layout(
+        latent(61, CacheSpec("indexer keys", 1, 128, dtype="fp8", role="indexer"))
+    )
+    # 61 * 4096 * 576 * 2 B = 274.5 MiB, and with 128 elements for 576, in the cache's own type, 61
+    # MiB
     assert sizes(cache_layout, 4096) == ["274.50", "61.00"]
     assert cache_layout.needed(1, 4096) == 61 * 4096 * (576 + 128) * 2
     assert (
-        "llama_kv_cache_dsa: creating indexer KV cache, size = 4096 cells" in cache_layout.pool(PLENTY, 4096).log_lines
+        "llama_kv_cache_dsa: creating indexer KV cache, size = 4096 cells"
+        in cache_layout.pool(PLENTY, 4096).log_lines
     )
 
 
 def test_names_of_figures_are_unambiguous() -> None:
     def names(*specs: LayerCacheSpec) -> dict[str, int]:
-        return {d.name: int(float(d.quantity)) for d in llama_layout(*specs).pool(PLENTY, 256).details}
+        return {
+            d.name: int(float(d.quantity)) for d in llama_layout(*specs).pool(PLENTY, 256).details
+        }
 
     # a token of one buffer: 3 layers of 2 heads x 64, K and V in f16
     assert names(kv(3, 2, 64))["kv_bytes_per_token"] == 3 * 2 * 2 * 64 * 2
@@ -110,7 +135,10 @@ def test_names_of_figures_are_unambiguous() -> None:
     assert (two["kv_bytes_per_cell"], two["swa_bytes_per_cell"]) == (3 * 512, 512)
     assert "kv_bytes_per_token" not in two
     # 2 layers: 10 channels of 3 tokens before the newest, and 5 * 128, in f32
-    assert names(recurrent(2, 10, 5), kv(1, 2, 64))["state_bytes_per_sequence"] == 2 * (10 * 3 + 5 * 128) * 4
+    assert (
+        names(recurrent(2, 10, 5), kv(1, 2, 64))["state_bytes_per_sequence"]
+        == 2 * (10 * 3 + 5 * 128) * 4
+    )
 
 
 def test_contexts_are_padded_per_sequence_or_once_if_unified() -> None:
@@ -142,8 +170,13 @@ def test_a_model_with_only_windows_is_loaded_as_full_attention() -> None:
 
 
 def test_tokens_are_the_largest_context_that_fits() -> None:
-    # Gemma 3 27B in 10 GiB: less 1536 cells * 52 layers * 8192 B, over 10 * 8192 B: 123,084 cells, 122,880 = 480 * 256
-    pool = find_engine("llamacpp").layout(layer_cache_specs(load("gemma3-27b").plain()), F16).pool(10 * 2**30, 4096)
+    # Gemma 3 27B in 10 GiB: less 1536 cells * 52 layers * 8192 B, over 10 * 8192 B: 123,084 cells,
+    # 122,880 = 480 * 256
+    pool = (
+        find_engine("llamacpp")
+        .layout(layer_cache_specs(load("gemma3-27b").plain()), F16)
+        .pool(10 * 2**30, 4096)
+    )
     assert pool.tokens == (10 * 2**30 - 1536 * 52 * 8192) // (10 * 8192) // 256 * 256 == 122880
     # 4096 * 10 * 8192 + 1536 * 52 * 8192 B per sequence
     assert pool.concurrency[:2] == (10 * 2**30, 989855744)
@@ -155,8 +188,16 @@ def test_tokens_are_the_largest_context_that_fits() -> None:
 
 RUNS = st.lists(
     st.one_of(
-        st.builds(kv, st.integers(1, 3), st.integers(1, 4), st.sampled_from([32, 64, 96]), st.just(FULL)),
-        st.builds(kv, st.integers(1, 3), st.integers(1, 4), st.sampled_from([32, 64, 96]), st.just(Sliding(300))),
+        st.builds(
+            kv, st.integers(1, 3), st.integers(1, 4), st.sampled_from([32, 64, 96]), st.just(FULL)
+        ),
+        st.builds(
+            kv,
+            st.integers(1, 3),
+            st.integers(1, 4),
+            st.sampled_from([32, 64, 96]),
+            st.just(Sliding(300)),
+        ),
         st.builds(recurrent, st.integers(1, 3), st.integers(1, 50), st.integers(1, 9)),
         st.just(latent(2)),
     ),
@@ -220,11 +261,14 @@ def test_states_and_streams_per_slot() -> None:
     assert pool.concurrency[:2] == (4 * (row + 512 * cell), row + 256 * cell)
     assert llama_layout(*specs, sequences=4).pool(4 * (row + 512 * cell) - 1, 100).tokens == 4 * 256
     assert llama_layout(*specs, sequences=4).pool(3, 100).tokens == 0
-    # Shared cells: four sequences of 100 tokens have 512 cells; a fifth fits in them, but its row of states does not
+    # Shared cells: four sequences of 100 tokens have 512 cells; a fifth fits in them, but its row
+    # of states does not
     shared = llama_layout(*specs, kv_unified=True).pool(4 * row + 512 * cell, 100)
     assert shared.concurrency[:2] == (4, 1)
     # The fork divides -c by -np, in one stream
-    assert llama_layout(kv(3, 2, 64), sequences=3, engine_version="ik").needed(1, 300) == 1024 * cell
+    assert (
+        llama_layout(kv(3, 2, 64), sequences=3, engine_version="ik").needed(1, 300) == 1024 * cell
+    )
 
 
 def test_in_a_small_memory_window_and_context_have_equal_cells() -> None:
@@ -290,7 +334,10 @@ def test_at_most_256_sequences() -> None:
     for unified in (False, True):
         cache_layout = llama_layout(kv(1, 2, 64), kv_unified=unified)
         assert cache_layout.max_sequences == 256
-        assert cache_layout.pool(256 * 256 * cell, 256).concurrency[:2] in {(256, 1), (256 * 256 * cell, 256 * cell)}
+        assert cache_layout.pool(256 * 256 * cell, 256).concurrency[:2] in {
+            (256, 1),
+            (256 * 256 * cell, 256 * cell),
+        }
         assert cache_layout.pool(PLENTY, 256).concurrency[:2] == (256, 1)
 
 
@@ -300,7 +347,9 @@ def test_at_most_256_sequences() -> None:
 def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], memory: int) -> None:
     model: ModelSpec = load(name)
     plain = find_engine("llamacpp").layout(layer_cache_specs(model.plain()), replace(F16, **given))
-    shown = find_engine("llamacpp").layout(layer_cache_specs(model.symbolic(gathered=False)), replace(F16, **given))
+    shown = find_engine("llamacpp").layout(
+        layer_cache_specs(model.symbolic(gathered=False)), replace(F16, **given)
+    )
     assert shown.needed(3, 5000) == plain.needed(3, 5000)
     a, b = plain.pool(memory, 5000), shown.pool(memory, 5000)
     assert (a.tokens, a.concurrency[:2], a.log_lines) == (b.tokens, b.concurrency[:2], b.log_lines)
@@ -322,7 +371,11 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
         ((kv(2, 2, 80),), {"kv_dtype": "q8_0"}, "rows of 80 elements in q8_0"),
         ((kv(2, 2, 80),), {"k": "q4_0"}, "rows of 80 elements in q4_0"),
         ((DEEPSEEK,), {"k": "q8_0"}, "latent as K"),
-        ((kv(2, 2, 64), kv(2, 2, 64, Sliding(8)), kv(2, 2, 64, Sliding(9))), {}, "one window size per model.* 8 and 9"),
+        (
+            (kv(2, 2, 64), kv(2, 2, 64, Sliding(8)), kv(2, 2, 64, Sliding(9))),
+            {},
+            "one window size per model.* 8 and 9",
+        ),
         ((kv(2, 2, 64), kv(2, 2, 64, Chunked(4096))), {}, "chunks of 8,192 tokens, not of 4,096"),
         (
             (LayerCacheSpec(2, (CacheSpec("pools", 1, 64),)),),
@@ -334,7 +387,11 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
             {"source": 9},
             "K and V of a source is not supported",
         ),
-        ((recurrent(2, 8, 8),), {"engine_version": "ik"}, "does not know how ik_llama.cpp stores this cache"),
+        (
+            (recurrent(2, 8, 8),),
+            {"engine_version": "ik"},
+            "does not know how ik_llama.cpp stores this cache",
+        ),
     ],
 )
 def test_unsupported_combinations_are_errors(

@@ -1,7 +1,7 @@
 """llama.cpp's compute buffer beside what ggml's allocator finds and what people's logs say.
 
-tests/data/llamacpp has the facts: runs of the allocator on a CPU backend, runs on a device that has CUDA's alignment
-and sizes but no memory, and posted logs.
+tests/data/llamacpp has the facts: runs of the allocator on a CPU backend, runs on a device that has
+CUDA's alignment and sizes but no memory, and posted logs.
 """
 
 import dataclasses
@@ -42,7 +42,14 @@ def model(name: str) -> ModelSpec:
 
 
 def request(
-    name: str, context: int, *, slots: int = 1, kv: str = "f16", gpus: int = 1, device: str = "b300", **args: Any
+    name: str,
+    context: int,
+    *,
+    slots: int = 1,
+    kv: str = "f16",
+    gpus: int = 1,
+    device: str = "b300",
+    **args: Any,
 ) -> FitRequest:
     workload = Workload.decode(slots, context, kv_dtype=kv)
     return FitRequest(
@@ -59,7 +66,9 @@ def runtimes(name: str, context: int, *, gpus: int = 1, **args: Any) -> list[Run
     """Return the runtime memory of each GPU."""
     resolved = resolve(request(name, context, gpus=gpus, **args))
     parts = spread_over_gpus(resolved.model, gpus)
-    budgets = [memory_budget(resolved, p, first=i == 0, last=i == gpus - 1) for i, p in enumerate(parts)]
+    budgets = [
+        memory_budget(resolved, p, first=i == 0, last=i == gpus - 1) for i, p in enumerate(parts)
+    ]
     return [budget.reserve.runtime for budget in budgets if budget.reserve]
 
 
@@ -77,19 +86,31 @@ def run_args(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_compute_buffers_are_those_of_the_cuda_backend() -> None:
-    """53 runs, all in the range: seven in ten figures within 0.2 %, the others within 11 % (gaps in the buffer)."""
+    """53 runs, all in the range: seven in ten figures within 0.2 %, the others within 11 % (gaps in
+    the buffer).
+    """
     errors = []
     for run in CUDA_RUNS:
         args = run["args"] | {"engine_version": "v0.5.0"}
         slots = 1 if args.get("kv_unified") else args.get("sequences", 1)
-        asked = request(run["model"], run["n_ctx"] // slots, device="h100-80gb", gpus=run["gpus"], **args)
-        asked = dataclasses.replace(asked, weights_dtype="mxfp4" if "oss" in run["model"] else "q8_0")
-        found = [device.budget.reserve.runtime for device in devices_of(resolve(asked)) if device.budget.reserve]
+        asked = request(
+            run["model"], run["n_ctx"] // slots, device="h100-80gb", gpus=run["gpus"], **args
+        )
+        asked = dataclasses.replace(
+            asked, weights_dtype="mxfp4" if "oss" in run["model"] else "q8_0"
+        )
+        found = [
+            device.budget.reserve.runtime
+            for device in devices_of(resolve(asked))
+            if device.budget.reserve
+        ]
         for runtime, printed in zip(found, run["compute_MiB"], strict=True):
             part = runtime.parts[0]
             assert part.low <= printed * MIB <= part.high, run
             errors.append(abs(int(part.expected) / MIB / printed - 1))
-        host = next(detail.quantity for detail in found[0].details if detail.name == "host_compute_buffer")
+        host = next(
+            detail.quantity for detail in found[0].details if detail.name == "host_compute_buffer"
+        )
         close = 0.2 if args.get("no_kv_offload") else 0.03
         assert int(float(host)) / MIB == pytest.approx(run["host_compute_MiB"], rel=close), run
     errors.sort()
@@ -111,13 +132,17 @@ def test_compute_buffers_are_those_of_ggmls_allocator() -> None:
     assert sum(errors) / len(errors) < 0.006
 
 
-@pytest.mark.parametrize(("version", "typical", "tenth"), [("0.3.36", 0.01, 0.025), ("b9190", 0.03, 0.1)])
+@pytest.mark.parametrize(
+    ("version", "typical", "tenth"), [("0.3.36", 0.01, 0.025), ("b9190", 0.03, 0.1)]
+)
 def test_compute_buffers_are_those_of_a_device(version: str, typical: float, tenth: float) -> None:
     """386 runs: MLA, delta nets, indexers, windows, experts, slots, quantized caches, two GPUs.
 
-    All are inside the range. `typical` is the mean error, `tenth` the error that one in ten exceeds. That device
-    has no kernel for the sum of experts, as CUDA before b10830. Of two GPUs the first is compared: the runs have no
-    allocation, and so the second's buffer has a hidden state that no start has, and the host's three embeddings.
+    All are inside the range. `typical` is the mean error, `tenth` the error that one in ten
+    exceeds. That device has no kernel for the sum of experts, as CUDA before b10830. Of two GPUs
+    the first is compared:
+    the runs have no allocation, and so the second's buffer has a hidden state that no start has,
+    and the host's three embeddings.
     """
     errors = []
     for run in DEVICE_RUNS:
@@ -128,7 +153,11 @@ def test_compute_buffers_are_those_of_a_device(version: str, typical: float, ten
         args["engine_version"] = "b10829" if version == "0.3.36" else version
         runtime = runtimes(run["model"], run["context"], **args)[0]
         if run["flash_attn"] and version == "0.3.36" and run["gpus"] == 1:
-            host = next(detail.quantity for detail in runtime.details if detail.name == "host_compute_buffer")
+            host = next(
+                detail.quantity
+                for detail in runtime.details
+                if detail.name == "host_compute_buffer"
+            )
             assert int(float(host)) / MIB == pytest.approx(run["host_compute_MiB"], rel=0.03), run
         part = runtime.parts[0]
         assert part.low <= run["compute_MiB"][0] * MIB <= part.high, run
@@ -148,12 +177,17 @@ def test_compute_buffers_are_those_of_posted_logs(log: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "context", "printed"), [("qwen3.6-27b", 196608, 212.02), ("qwen3-30b-a3b", 4096, 12.01)]
+    ("name", "context", "printed"),
+    [("qwen3.6-27b", 196608, 212.02), ("qwen3-30b-a3b", 4096, 12.01)],
 )
 def test_the_hosts_buffer_has_masks_and_embeddings(name: str, context: int, printed: float) -> None:
-    """A log of b11258, and a run on a device: 2 B * 4096 * 512 and 2 * 2048 * 4 B * 512 are 4 + 8 MiB."""
+    """A log of b11258, and a run on a device: 2 B * 4096 * 512 and 2 * 2048 * 4 B * 512 are 4 + 8
+    MiB.
+    """
     (runtime,) = runtimes(name, context)
-    host = next(detail.quantity for detail in runtime.details if detail.name == "host_compute_buffer")
+    host = next(
+        detail.quantity for detail in runtime.details if detail.name == "host_compute_buffer"
+    )
     assert int(float(host)) / MIB == pytest.approx(printed, abs=0.03)
 
 
@@ -163,8 +197,8 @@ def test_the_largest_of_three_moments_decides() -> None:
     assert mib("qwen3-8b", 4096, **args) == [100]
     # logits of 512 tokens: 512 * 151936 * 4 B = 296.75 MiB, and 8 MiB of hidden states
     assert mib("qwen3-8b", 4096, n_outputs_max=512, **args) == [304.75]
-    # scores of 32 heads: 32 * 65536 * 4 B * 512 = 4096 MiB, masks 128, (2 * 4096 + 2 * 4096) * 2 KiB = 32, and places
-    # of 1,024 elements of V: 1024 * 8 B * 512 = 4
+    # scores of 32 heads: 32 * 65536 * 4 B * 512 = 4096 MiB, masks 128, (2 * 4096 + 2 * 4096) * 2
+    # KiB = 32, and places of 1,024 elements of V: 1024 * 8 B * 512 = 4
     assert mib("qwen3-8b", 65536, flash_attn="off", **args) == [4096 + 128 + 32 + 4]
     # before, the server computed all logits
     assert mib("qwen3-8b", 4096, ubatch=512, engine_version="b9190") == [304.75]
@@ -174,20 +208,32 @@ def test_flash_attention_is_the_default_since_august_2025() -> None:
     def attention(version: str, **args: Any) -> list[float]:
         return mib("qwen3-8b", 131072, engine_version=version, **args)
 
-    assert attention("b6000") == attention("b6000", flash_attn="off") != attention("b6000", flash_attn="on")
-    assert attention("b9190") == attention("b9190", flash_attn="auto") == attention("b9190", flash_attn="on")
+    assert (
+        attention("b6000")
+        == attention("b6000", flash_attn="off")
+        != attention("b6000", flash_attn="on")
+    )
+    assert (
+        attention("b9190")
+        == attention("b9190", flash_attn="auto")
+        == attention("b9190", flash_attn="on")
+    )
     # a quantized V needs it, whatever the build
     assert attention("b6000", kv="q8_0") == attention("b6000", kv="q8_0", flash_attn="on")
 
 
 def test_a_quantized_cache_is_copied_to_f16_since_june_2026() -> None:
-    # K and V of 131,072 cells of 8 * 128 elements, 2 B: 512 MiB; masks 128, (2 * 4096 + 2 * 4096) * 2 KiB = 32
+    # K and V of 131,072 cells of 8 * 128 elements, 2 B: 512 MiB; masks 128, (2 * 4096 + 2 * 4096) *
+    # 2 KiB = 32
     assert mib("qwen3-8b", 131072, kv="q8_0") == [512 + 128 + 32]
-    assert mib("qwen3-8b", 131072, kv="q8_0", engine_version="b9190") == mib("qwen3-8b", 131072, engine_version="b9190")
+    assert mib("qwen3-8b", 131072, kv="q8_0", engine_version="b9190") == mib(
+        "qwen3-8b", 131072, engine_version="b9190"
+    )
 
 
 def test_with_several_gpus_inputs_have_four_copies() -> None:
-    # 4 masks of 32,768 cells: 128 MiB; MLP 96; embeddings on the first GPU, hidden states on others: 4 * 8
+    # 4 masks of 32,768 cells: 128 MiB; MLP 96; embeddings on the first GPU, hidden states on
+    # others: 4 * 8
     assert mib("qwen3-8b", 32768, gpus=3) == 3 * [128 + 96 + 32]
     # logits on the last GPU only
     *_, last = mib("qwen3-8b", 32768, gpus=3, n_outputs_max=512)
@@ -210,7 +256,9 @@ def test_a_build_between_two_graphs_has_the_range_of_both() -> None:
     assert any("may or may not" in note for note in notes)
 
 
-def test_the_range_of_a_build_between_two_graphs_holds_its_estimate_with_a_quantized_cache() -> None:
+def test_the_range_of_a_build_between_two_graphs_holds_its_estimate_with_a_quantized_cache() -> (
+    None
+):
     """The newer graph is the larger one: it copies the cache in f16."""
     part = runtimes("llama3-8b", 131072, kv="q8_0", engine_version="b9450")[0].parts[0]
     assert part.low <= part.expected <= part.high
@@ -220,7 +268,10 @@ def test_memory_outside_the_buffers_is_that_of_posted_logs() -> None:
     outside = runtimes("llama3-8b", 8192)[0].parts[1]
     for row in json.loads((DATA / "logs.json").read_text())["unaccounted"]:
         if row["gpu"].startswith(("RTX 4090", "RTX PRO")) and "unaccounted_MiB" in row:
-            assert all(outside.low <= unaccounted * MIB <= outside.high for unaccounted in row["unaccounted_MiB"])
+            assert all(
+                outside.low <= unaccounted * MIB <= outside.high
+                for unaccounted in row["unaccounted_MiB"]
+            )
 
 
 def test_buffers_are_in_the_report_and_in_the_log_lines() -> None:
@@ -251,7 +302,9 @@ def test_formulas_evaluate_to_their_figures(name: str, args: dict[str, Any]) -> 
             text_of(figure)
 
 
-@pytest.mark.parametrize("text", ["b", "b0", "b123456", "9190", "0.3.35", "bb1", "b-1", "b1.5", "IK", "v0.5", "0.5.0"])
+@pytest.mark.parametrize(
+    "text", ["b", "b0", "b123456", "9190", "0.3.35", "bb1", "b-1", "b1.5", "IK", "v0.5", "0.5.0"]
+)
 def test_unknown_versions_are_errors(text: str) -> None:
     with pytest.raises(AttncalcError, match="no such version") as raised:
         llamacpp_version(text)
@@ -264,7 +317,11 @@ def test_releases_are_newer_than_every_change() -> None:
 
 
 def test_flash_attention_has_three_modes_and_a_quantized_v_needs_it() -> None:
-    assert [FLASH.parse(text, "--flash-attn") for text in ("-", "off", "AUTO")] == ["on", "off", "auto"]
+    assert [FLASH.parse(text, "--flash-attn") for text in ("-", "off", "AUTO")] == [
+        "on",
+        "off",
+        "auto",
+    ]
     with pytest.raises(AttncalcError, match="--flash-attn yes is unknown"):
         FLASH.parse("yes", "--flash-attn")
     with pytest.raises(AttncalcError, match="needs flash attention for V in q8_0"):

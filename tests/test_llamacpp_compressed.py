@@ -1,4 +1,6 @@
-"""llama.cpp's caches of compressed attention (DeepSeek-V4), compared with published lines of its log."""
+"""llama.cpp's caches of compressed attention (DeepSeek-V4), compared with published lines of its
+log.
+"""
 
 from typing import Any
 
@@ -14,6 +16,8 @@ from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.units import GIB, dtype
 
 MIB = 2**20
+# Lines of ggml-org/llama.cpp issue 27680: -c 64000 -ub 4096, with a cache in bf16. Those of the
+# pools are not among the excerpts that were found.
 PUBLISHED = """\
 llama_context: n_ctx                 = 64000
 llama_kv_cache_dsv4: creating DSV4 raw KV cache
@@ -25,13 +29,13 @@ llama_dsv4_comp_state: csa ratio = 4, state = 8 x 1024, streams = 1, rs_seq = 0,
 llama_dsv4_comp_state: hca ratio = 128, state = 128 x 512, streams = 1, rs_seq = 0, layers = 20, size =   10.00 MiB
 llama_dsv4_comp_state: lid ratio = 4, state = 8 x 256, streams = 1, rs_seq = 0, layers = 21, size =    0.33 MiB
 """
-"""Lines of ggml-org/llama.cpp issue 27680: -c 64000 -ub 4096, with a cache in bf16. Those of the pools are not among
-the excerpts that were found."""
 
 
 def in_llamacpp(**options: Any) -> LlamaCppLayout:
     args = LlamacppArgs(**{"kv_dtype": dtype("fp16"), "dtype": dtype("bf16"), **options})
-    layout = find_engine("llamacpp").layout(layer_cache_specs(load("deepseek-v4-flash").plain()), args)
+    layout = find_engine("llamacpp").layout(
+        layer_cache_specs(load("deepseek-v4-flash").plain()), args
+    )
     assert isinstance(layout, LlamaCppLayout)
     return layout
 
@@ -41,17 +45,24 @@ def test_lines_are_those_of_a_published_log() -> None:
     assert [line for line in PUBLISHED.splitlines() if line not in found] == []
     # 16,000 pools of 4 and 500 of 128, both in multiples of 256 cells
     assert "llama_kv_cache_dsv4: creating DSV4 CSA compressed KV cache, size = 16000 cells" in found
-    assert any(line.startswith("llama_kv_cache: size =   10.00 MiB (   512 cells,  20 layers") for line in found)
+    assert any(
+        line.startswith("llama_kv_cache: size =   10.00 MiB (   512 cells,  20 layers")
+        for line in found
+    )
 
 
 def test_buffers_of_131_072_tokens_are_the_published_ones() -> None:
-    """ggml-org/llama.cpp issue 25468, -ub 512: windows 32.25 MiB, pools of 4 672, pools of 128 20, indexer 168.
+    """ggml-org/llama.cpp issue 25468, -ub 512: windows 32.25 MiB, pools of 4 672, pools of 128 20,
+    indexer 168.
 
     768 cells x 43 x 1,024 B; 32,768 x 21 x 1,024; 1,024 x 20 x 1,024; 32,768 x 21 x 256 B.
     """
     layout = in_llamacpp()
     full, windows = layout.start.stream_cells(batch=1, slots=1, context=131_072)
-    sizes = {buffer.name: buffer.cells(full, windows) * int(buffer.cell) / MIB for buffer in layout.buffers}
+    sizes = {
+        buffer.name: buffer.cells(full, windows) * int(buffer.cell) / MIB
+        for buffer in layout.buffers
+    }
     assert sizes == {"swa": 32.25, "csa": 672, "hca": 20, "indexer": 168}
     states = 21 * 8 * 2 * 1_024 * 4 + 20 * 128 * 2 * 512 * 4 + 21 * 8 * 2 * 256 * 4
     assert layout.needed(1, 131_072) == (32.25 + 672 + 20 + 168) * MIB + states
@@ -62,7 +73,9 @@ def test_each_slot_has_its_own_cells_also_with_a_unified_cache() -> None:
     own, unified = in_llamacpp(sequences=4), in_llamacpp(sequences=4, kv_unified=True)
     assert own.needed(4, 32_768) == 4 * in_llamacpp().needed(1, 32_768)
     assert unified.needed(4, 32_768) == 4 * in_llamacpp().needed(1, 4 * 32_768)
-    assert any("each of the 4 slots has cells for the whole context" in note for note in unified.notes)
+    assert any(
+        "each of the 4 slots has cells for the whole context" in note for note in unified.notes
+    )
 
 
 def test_a_drafts_tokens_to_roll_back_have_planes_of_tokens_to_pool() -> None:
@@ -77,7 +90,11 @@ def test_the_longest_context_is_the_largest_that_fits(options: dict[str, Any]) -
     slots = layout.args.slots
     n_ctx = int(layout.pool(20 * GIB, 8_192).tokens)
     assert n_ctx % 256 == 0
-    assert layout.needed(slots, n_ctx // slots) <= 20 * GIB < layout.needed(slots, n_ctx // slots + 256)
+    assert (
+        layout.needed(slots, n_ctx // slots)
+        <= 20 * GIB
+        < layout.needed(slots, n_ctx // slots + 256)
+    )
 
 
 def test_several_gpus_have_the_buffers_of_their_layers() -> None:
@@ -86,7 +103,8 @@ def test_several_gpus_have_the_buffers_of_their_layers() -> None:
 
 
 @each(
-    ("build", "context", "ubatch", "mib"), [("b9900", 1_048_576, 512, 67_094.60), ("b9988", 512_000, 2_048, 130_527.19)]
+    ("build", "context", "ubatch", "mib"),
+    [("b9900", 1_048_576, 512, 67_094.60), ("b9988", 512_000, 2_048, 130_527.19)],
 )
 def test_the_compute_buffer_has_the_indexers_scores_of_all_heads_up_to_b9988(
     build: str, context: int, ubatch: int, mib: float
@@ -104,7 +122,10 @@ def test_the_compute_buffer_has_the_indexers_scores_of_all_heads_up_to_b9988(
     [
         ({"engine_version": "b9600"}, "b9600 has no compressed attention"),
         ({"engine_version": "ik"}, "does not know how ik_llama.cpp stores"),
-        ({"kv_dtype_v": dtype("q8_0")}, "stores compressed attention's keys as K, so V has no type"),
+        (
+            {"kv_dtype_v": dtype("q8_0")},
+            "stores compressed attention's keys as K, so V has no type",
+        ),
     ],
 )
 def test_what_llamacpp_cannot_store_is_an_error(options: dict[str, Any], error: str) -> None:

@@ -1,4 +1,5 @@
-"""llama.cpp's layout at its limits: cells, slots, details, formulas, notes and log lines of toy layers.
+"""llama.cpp's layout at its limits: cells, slots, details, formulas, notes and log lines of toy
+layers.
 
 Whole models and properties are in test_llamacpp.py.
 """
@@ -23,8 +24,8 @@ from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.quantity import symbol, symbolic
 
 MIB, GIB = 2**20, 2**30
+# Bytes of a cell in one layer: 2 heads of K and V, 64 elements in f16.
 CELL = 2 * 2 * 64 * 2
-"""Bytes of a cell in one layer: 2 heads of K and V, 64 elements in f16."""
 FULL, WINDOW = kv(1, 2, 64), kv(1, 2, 64, Sliding(300))
 ATTENTION = symbolic(Grouped(4, 2, 64))
 SYMBOLS = LayerCacheSpec(3, ATTENTION.cache())
@@ -54,7 +55,9 @@ def details(pool: Pool) -> dict[str, int]:
         ({"sequences": 8}, 4096, 4096, 1024),
     ],
 )
-def test_cells_of_one_sequence(given: dict[str, Any], context: int, full: int, windows: int) -> None:
+def test_cells_of_one_sequence(
+    given: dict[str, Any], context: int, full: int, windows: int
+) -> None:
     pool = llama_layout(FULL, WINDOW, **given).pool(GIB, context)
     found = details(pool)
     assert found["kv_cells"] == full
@@ -63,7 +66,9 @@ def test_cells_of_one_sequence(given: dict[str, Any], context: int, full: int, w
 
 
 def test_contexts_shorter_than_a_windows_cells_have_as_many_in_both() -> None:
-    """A window of 1,500 has 2,048 cells. In 5 slots of 2,560 cells, 1,280 are for each of two layers."""
+    """A window of 1,500 has 2,048 cells. In 5 slots of 2,560 cells, 1,280 are for each of two
+    layers.
+    """
     layers = FULL, kv(1, 2, 64, Sliding(1500))
     assert llama_layout(*layers, sequences=5).pool(5 * 2560 * CELL, 100).tokens == 5 * 1280
     assert llama_layout(*layers, sequences=5).pool(5 * (2048 + 2304) * CELL, 100).tokens == 5 * 2304
@@ -72,7 +77,10 @@ def test_contexts_shorter_than_a_windows_cells_have_as_many_in_both() -> None:
 
 def test_cells_of_one_sequence_of_the_fork_are_those_of_one_slot() -> None:
     pool = llama_layout(FULL, sequences=8, engine_version="ik").pool(GIB, 1000)
-    assert (details(pool)["kv_cells"], details(pool)["kv_bytes_per_sequence"]) == (1024, 1024 * CELL)
+    assert (details(pool)["kv_cells"], details(pool)["kv_bytes_per_sequence"]) == (
+        1024,
+        1024 * CELL,
+    )
 
 
 def test_details_are_those_of_what_the_layers_have() -> None:
@@ -81,7 +89,13 @@ def test_details_are_those_of_what_the_layers_have() -> None:
 
     assert names(FULL) == ["kv_bytes_per_sequence", "kv_cells", "kv_bytes_per_token"]
     assert names(recurrent(2, 10, 4)) == ["kv_bytes_per_sequence", "state_bytes_per_sequence"]
-    two = ["kv_bytes_per_sequence", "kv_cells", "swa_cells", "kv_bytes_per_cell", "swa_bytes_per_cell"]
+    two = [
+        "kv_bytes_per_sequence",
+        "kv_cells",
+        "swa_cells",
+        "kv_bytes_per_cell",
+        "swa_bytes_per_cell",
+    ]
     assert names(FULL, WINDOW) == two
     assert names(FULL, WINDOW, swa_full=True) == [name for name in two if name != "swa_cells"]
     # on a GPU that has one of two buffers, its cells are no tokens either
@@ -95,7 +109,9 @@ def test_details_are_those_of_what_the_layers_have() -> None:
     assert [d.name for d in second.pool(GIB, 100).details][3:] == ["swa_bytes_per_cell"]
 
 
-@pytest.mark.parametrize("memory", [256 * 2 * CELL, 256 * 2 * CELL + 1, 257 * 256 * CELL, 256 * 256 * CELL - 1])
+@pytest.mark.parametrize(
+    "memory", [256 * 2 * CELL, 256 * 2 * CELL + 1, 257 * 256 * CELL, 256 * 256 * CELL - 1]
+)
 def test_at_most_256_sequences_of_the_memory(memory: int) -> None:
     """256 sequences of 256 tokens, with their own cells or in shared ones."""
     own = llama_layout(FULL).pool(memory, 256).concurrency
@@ -115,7 +131,10 @@ def test_formulas_name_slots_only_if_there_are_several() -> None:
     pool = one.pool(10**7, 1000)
     assert text_of(pool.tokens) == f"kv_memory // ({cell}) // 256 * 256"
     assert text_of(pool.concurrency) == "kv_memory / kv_bytes_per_sequence"
-    assert text_of(two.pool(10**7, 1000).tokens) == f"kv_memory // (sequences * {cell}) // 256 * 256 * sequences"
+    assert (
+        text_of(two.pool(10**7, 1000).tokens)
+        == f"kv_memory // (sequences * {cell}) // 256 * 256 * sequences"
+    )
 
 
 def test_formulas_of_windows_and_states() -> None:
@@ -124,13 +143,16 @@ def test_formulas_of_windows_and_states() -> None:
         "(kv_memory - sequences * ceil((300 + n_ubatch) / 256) * 256 * swa_bytes_per_cell) // "
         "(sequences * kv_bytes_per_cell) // 256 * 256 * sequences"
     )
-    shared = llama_layout(SYMBOLS, SYMBOLS_OF_WINDOWS, sequences=2, kv_unified=True).pool(10**7, 1000)
+    shared = llama_layout(SYMBOLS, SYMBOLS_OF_WINDOWS, sequences=2, kv_unified=True).pool(
+        10**7, 1000
+    )
     assert text_of(shared.tokens) == (
         "(kv_memory - ceil((300 * sequences + n_ubatch) / 256) * 256 * swa_bytes_per_cell) // "
         "kv_bytes_per_cell // 256 * 256"
     )
     assert text_of(shared.concurrency) == "most B where kv_bytes_of_B <= kv_memory"
-    # 5,120 cells of 3 * 512 B and 2,048 of 1,024 B for 5 windows of 300: 5 sequences fit, a sixth does not
+    # 5,120 cells of 3 * 512 B and 2,048 of 1,024 B for 5 windows of 300: 5 sequences fit, a sixth
+    # does not
     concurrency = shared.concurrency
     needed = llama_layout(SYMBOLS, SYMBOLS_OF_WINDOWS, sequences=2, kv_unified=True).needed(5, 1000)
     assert concurrency[:2] == (5, 1)
@@ -139,13 +161,13 @@ def test_formulas_of_windows_and_states() -> None:
     assert concurrency[:2] == (0, 1)
     assert {s.name: s.value for s in concurrency.formula.symbols}["kv_bytes_of_B"] == 0
     states = llama_layout(SYMBOLS, SYMBOLS_OF_STATES).pool(10**7, 1000)
-    assert [text_of(d.quantity) for d in states.details if d.name == "state_bytes_per_sequence"] == [
-        "state_row_1 + state_row_2"
-    ]
+    assert [
+        text_of(d.quantity) for d in states.details if d.name == "state_bytes_per_sequence"
+    ] == ["state_row_1 + state_row_2"]
     rolled = llama_layout(SYMBOLS, SYMBOLS_OF_STATES, speculative_tokens=2).pool(10**7, 1000)
-    assert [text_of(d.quantity) for d in rolled.details if d.name == "state_bytes_per_sequence"] == [
-        "rows * state_row_bytes"
-    ]
+    assert [
+        text_of(d.quantity) for d in rolled.details if d.name == "state_bytes_per_sequence"
+    ] == ["rows * state_row_bytes"]
     only = llama_layout(SYMBOLS_OF_STATES).pool(10**5, 1000)
     assert text_of(only.tokens) == "kv_memory * T // kv_bytes_per_sequence"
 
@@ -174,7 +196,11 @@ def test_each_device_logs_its_part_of_each_buffer() -> None:
         "llama_kv_cache:      CUDA0 KV buffer size =    96.00 MiB",
     ]
     both = llama_layout(*specs, sequences=3, device_memory=GIB, gpus=2, n_gpu_layers=4)
-    assert [line.split()[1] for line in lines_of(both, 1024, "KV buffer")] == ["CPU", "CUDA0", "CUDA1"]
+    assert [line.split()[1] for line in lines_of(both, 1024, "KV buffer")] == [
+        "CPU",
+        "CUDA0",
+        "CUDA1",
+    ]
     everything = llama_layout(*specs, sequences=3, device_memory=GIB)
     assert lines_of(everything, 1024, "KV buffer") == [
         "llama_kv_cache:      CUDA0 KV buffer size =   480.00 MiB",
@@ -204,13 +230,22 @@ def test_streams_of_slots_are_logged_together() -> None:
 def test_qwen4_has_cells_of_keys_and_of_averages_and_a_convolution() -> None:
     """12 layers: 2 heads of 2 x 256 elements, and a key of 128 with its pool's average; f16.
 
-    36 states of (3 x 10,240 + 48 x 128 x 128) x 4 B, and 9 x 10,240 x 4 B of the convolution beside one of them
+    36 states of (3 x 10,240 + 48 x 128 x 128) x 4 B, and 9 x 10,240 x 4 B of the convolution beside
+    one of them
     """
     pool = llama_layout(*layer_cache_specs(load("qwen3.8-flash-next"))).pool(GIB, 4096)
     found = details(pool)
-    assert (found["kv_bytes_per_cell"], found["indexer_bytes_per_cell"]) == (12 * 2 * 2 * 256 * 2, 12 * 2 * 128 * 2)
-    assert found["state_bytes_per_sequence"] == 36 * (3 * 10_240 + 48 * 128 * 128) * 4 + 9 * 10_240 * 4
-    assert any("llama_memory_hybrid_idx: creating indexer KV cache, size = 4096 cells" in s for s in pool.log_lines)
+    assert (found["kv_bytes_per_cell"], found["indexer_bytes_per_cell"]) == (
+        12 * 2 * 2 * 256 * 2,
+        12 * 2 * 128 * 2,
+    )
+    assert (
+        found["state_bytes_per_sequence"] == 36 * (3 * 10_240 + 48 * 128 * 128) * 4 + 9 * 10_240 * 4
+    )
+    assert any(
+        "llama_memory_hybrid_idx: creating indexer KV cache, size = 4096 cells" in s
+        for s in pool.log_lines
+    )
 
 
 def test_a_single_buffer_is_not_announced() -> None:
@@ -221,10 +256,24 @@ def test_a_single_buffer_is_not_announced() -> None:
 
 
 def test_a_build_before_mla_stores_k_and_v_of_every_head(ask: Ask) -> None:
-    """A log of DeepSeek-R1 671B on 8 GPUs, April 2025: 5,120 MiB on each with 8 layers, 8,192 cells."""
-    words = ["fit", "deepseek-v3", "--engine", "llamacpp", "--gpu", "8xmi250x", "--weights-dtype", "q4_k_m"]
+    """A log of DeepSeek-R1 671B on 8 GPUs, April 2025: 5,120 MiB on each with 8 layers, 8,192
+    cells.
+    """
+    words = [
+        "fit",
+        "deepseek-v3",
+        "--engine",
+        "llamacpp",
+        "--gpu",
+        "8xmi250x",
+        "--weights-dtype",
+        "q4_k_m",
+    ]
     words += ["-c", "2048", "-b", "4", "--flash-attn", "off", "--engine-version", "b4900"]
-    assert "b4900 stores K and V of every head, not MLA's latents\n  tip: use --attention mha" in ask(*words).err
+    assert (
+        "b4900 stores K and V of every head, not MLA's latents\n  tip: use --attention mha"
+        in ask(*words).err
+    )
     answer = ask(*words, "--attention", "mha", "--json").document
     (needed,) = (row["value"] for row in answer["results"] if row["name"] == "kv_needed")
     assert needed == 5120 * MIB == 8 * 8192 * 128 * (192 + 128) * 2
@@ -243,16 +292,23 @@ def test_the_fork_logs_a_latent_without_v() -> None:
     # 256 cells of 16 * 1,024 elements in f16: 8 MiB of K and 8 MiB of V
     (line,) = llama_layout(kv(1, 16, 1024), engine_version="ik").pool(GIB, 100).log_lines
     assert line == (
-        "llama_new_context_with_model: KV self size  =   16.00 MiB, K (f16):    8.00 MiB, V (f16):    8.00 MiB"
+        "llama_new_context_with_model: KV self size  =   16.00 MiB, K (f16):    8.00 MiB, V "
+        "(f16):    8.00 MiB"
     )
     # 64 layers of 576 elements: 18 MiB
     (line,) = llama_layout(latent(64), engine_version="ik").pool(GIB, 100).log_lines
-    assert line == "llama_new_context_with_model: KV self size  =   18.00 MiB, c^KV (f16):   18.00 MiB"
+    assert (
+        line == "llama_new_context_with_model: KV self size  =   18.00 MiB, c^KV (f16):   18.00 MiB"
+    )
 
 
 def test_rows_of_states_are_logged_with_those_to_roll_back_to() -> None:
-    """2 slots of 1 + 2 rows of 32 layers: 8,192 channels * 3 * 4 B are 96 KiB, 4,096 * 128 * 4 B are 2 MiB."""
-    (line,) = lines_of(llama_layout(recurrent(32, 8192, 4096), sequences=2, speculative_tokens=2), 100, "recurrent")
+    """2 slots of 1 + 2 rows of 32 layers: 8,192 channels * 3 * 4 B are 96 KiB, 4,096 * 128 * 4 B
+    are 2 MiB.
+    """
+    (line,) = lines_of(
+        llama_layout(recurrent(32, 8192, 4096), sequences=2, speculative_tokens=2), 100, "recurrent"
+    )
     assert line == (
         "llama_memory_recurrent: size =  402.00 MiB (     2 cells,  32 layers,  2 seqs  2 rs_seq), "
         "R (f32):   18.00 MiB, S (f32):  384.00 MiB, P (f32):    0.00 MiB"
@@ -261,7 +317,12 @@ def test_rows_of_states_are_logged_with_those_to_roll_back_to() -> None:
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "   0.00"), (5 * MIB, "   5.00"), (MIB * 10**6, "1000000.00"), (2**63 + 1, "8796093022208.00")],
+    [
+        (0, "   0.00"),
+        (5 * MIB, "   5.00"),
+        (MIB * 10**6, "1000000.00"),
+        (2**63 + 1, "8796093022208.00"),
+    ],
 )
 def test_mib_are_printed_from_a_32_bit_float(size: int, text: str) -> None:
     assert mib(size) == text
@@ -273,7 +334,9 @@ def test_mib_are_printed_from_a_32_bit_float(size: int, text: str) -> None:
 
 
 def test_parts_of_the_host_and_of_gpus_add_up() -> None:
-    whole = llama_layout(kv(6, 2, 64), recurrent(2, 10, 4), device_memory=GIB, n_gpu_layers=5, sequences=2)
+    whole = llama_layout(
+        kv(6, 2, 64), recurrent(2, 10, 4), device_memory=GIB, n_gpu_layers=5, sequences=2
+    )
     assert isinstance(whole, LlamaCppLayout)
     # 9 with the output, 5 of them on the GPU: layers 4 to 7
     (gpu,) = whole.parts
@@ -299,7 +362,11 @@ def test_without_kv_offload_the_gpu_has_no_cache() -> None:
 
 
 def test_one_gpu_with_everything_has_no_parts() -> None:
-    alone: list[dict[str, Any]] = [{}, {"device_memory": GIB}, {"device_memory": GIB, "n_gpu_layers": 7}]
+    alone: list[dict[str, Any]] = [
+        {},
+        {"device_memory": GIB},
+        {"device_memory": GIB, "n_gpu_layers": 7},
+    ]
     for given in alone:
         assert llama_layout(kv(6, 2, 64), **given).parts == ()
     assert len(llama_layout(kv(6, 2, 64), device_memory=GIB, n_gpu_layers=6).parts) == 1
@@ -313,22 +380,48 @@ def test_one_gpu_with_everything_has_no_parts() -> None:
 @pytest.mark.parametrize(
     ("specs", "given", "facts"),
     [
-        ([FULL], {}, ("as in llama-cpp-python 0.3.36", "n_seq_max 1", "K f16, V f16", "kv_unified false")),
         (
             [FULL],
-            {"engine_version": "b9000", "sequences": 3, "kv_unified": True, "k": "q8_0", "v": "bf16"},
+            {},
+            ("as in llama-cpp-python 0.3.36", "n_seq_max 1", "K f16, V f16", "kv_unified false"),
+        ),
+        (
+            [FULL],
+            {
+                "engine_version": "b9000",
+                "sequences": 3,
+                "kv_unified": True,
+                "k": "q8_0",
+                "v": "bf16",
+            },
             ("build b9000", "n_seq_max 3", "K q8_0, V bf16", "kv_unified true"),
         ),
-        ([FULL], {"engine_version": "ik", "kv_dtype": "fp32"}, ("ik_llama.cpp", "n_seq_max 1", "K f32, V f32")),
+        (
+            [FULL],
+            {"engine_version": "ik", "kv_dtype": "fp32"},
+            ("ik_llama.cpp", "n_seq_max 1", "K f32, V f32"),
+        ),
         (
             [FULL, WINDOW],
             {"ubatch": 64},
-            ("as in llama-cpp-python 0.3.36", "n_seq_max 1", "K f16, V f16", "n_ubatch 64", "kv_unified false"),
+            (
+                "as in llama-cpp-python 0.3.36",
+                "n_seq_max 1",
+                "K f16, V f16",
+                "n_ubatch 64",
+                "kv_unified false",
+            ),
         ),
         (
             [FULL, WINDOW],
             {"swa_full": True},
-            ("as in llama-cpp-python 0.3.36", "n_seq_max 1", "K f16, V f16", "swa_full true", "kv_unified false"),
+            (
+                "as in llama-cpp-python 0.3.36",
+                "n_seq_max 1",
+                "K f16, V f16",
+                "swa_full true",
+                "kv_unified false",
+            ),
         ),
     ],
 )
@@ -344,7 +437,12 @@ NOTES: list[tuple[str, list[LayerCacheSpec], dict[str, Any], bool]] = [
     ("A GGUF from before llama.cpp supported MLA", [FULL], {}, False),
     ("This assumes -fa", [FULL], {"engine_version": "ik"}, True),
     ("This assumes -fa", [FULL], {"engine_version": "b1"}, False),
-    ("A micro-batch is never larger than the batch, so this assumes -b 2049", [FULL, WINDOW], {"ubatch": 2049}, True),
+    (
+        "A micro-batch is never larger than the batch, so this assumes -b 2049",
+        [FULL, WINDOW],
+        {"ubatch": 2049},
+        True,
+    ),
     ("A micro-batch is never larger", [FULL, WINDOW], {"ubatch": 2048}, False),
     ("A micro-batch is never larger", [FULL, WINDOW], {}, False),
     ("A micro-batch is never larger", [FULL], {"ubatch": 2049}, False),
@@ -354,14 +452,24 @@ NOTES: list[tuple[str, list[LayerCacheSpec], dict[str, Any], bool]] = [
     ("Without flash attention llama.cpp stores every V", [FULL, LATENT], {}, False),
     ("Without flash attention llama.cpp stores every V", [LATENT], {}, False),
     ("llama.cpp puts whole layers on each GPU, as evenly as", [FULL, FULL], {"gpus": 2}, True),
-    ("llama.cpp puts whole layers on each GPU, by --tensor-", [FULL], {"gpus": 2, "tensor_split": (1.0, 2.0)}, True),
+    (
+        "llama.cpp puts whole layers on each GPU, by --tensor-",
+        [FULL],
+        {"gpus": 2, "tensor_split": (1.0, 2.0)},
+        True,
+    ),
     ("llama.cpp puts whole layers on each GPU", [FULL], {}, False),
     ("llama.cpp puts whole layers on each GPU", [FULL], {"device_memory": GIB}, False),
     ("llama.cpp distributes whole layers over the GPUs", [FULL], {}, True),
     ("llama.cpp distributes whole layers over the GPUs", [FULL], {"device_memory": GIB}, False),
     ("llama.cpp distributes whole layers over the GPUs", [FULL], {"gpus": 2}, False),
     ("This assumes that llama.cpp's loader of this model", [FULL, WINDOW], {}, True),
-    ("This assumes that llama.cpp's loader of this model", [FULL, WINDOW], {"swa_full": True}, False),
+    (
+        "This assumes that llama.cpp's loader of this model",
+        [FULL, WINDOW],
+        {"swa_full": True},
+        False,
+    ),
     ("This assumes that llama.cpp's loader of this model", [FULL, WINDOW], {"blocks": 2}, False),
     ("This assumes that llama.cpp's loader of this model", [FULL], {}, False),
     ("Every layer has a sliding window", [WINDOW], {}, True),
@@ -405,19 +513,41 @@ def test_notes_appear_only_where_they_apply(
         # blocks of 32 elements, of K if K is quantized and of V if V is
         ([kv(1, 2, 80)], {"k": "q8_0"}, False),
         ([kv(1, 2, 80)], {"v": "q8_0"}, False),
-        ([LayerCacheSpec(1, (CacheSpec("K", 2, 80, role="k"), CacheSpec("V", 2, 64, role="v")))], {"v": "q8_0"}, True),
-        ([LayerCacheSpec(1, (CacheSpec("K", 2, 80, role="k"), CacheSpec("V", 2, 64, role="v")))], {"k": "q8_0"}, False),
-        ([LayerCacheSpec(1, (CacheSpec("K", 2, 64, role="k"), CacheSpec("V", 2, 80, role="v")))], {"k": "q8_0"}, True),
-        ([LayerCacheSpec(1, (CacheSpec("K", 2, 64, role="k"), CacheSpec("V", 2, 80, role="v")))], {"v": "q8_0"}, False),
+        (
+            [LayerCacheSpec(1, (CacheSpec("K", 2, 80, role="k"), CacheSpec("V", 2, 64, role="v")))],
+            {"v": "q8_0"},
+            True,
+        ),
+        (
+            [LayerCacheSpec(1, (CacheSpec("K", 2, 80, role="k"), CacheSpec("V", 2, 64, role="v")))],
+            {"k": "q8_0"},
+            False,
+        ),
+        (
+            [LayerCacheSpec(1, (CacheSpec("K", 2, 64, role="k"), CacheSpec("V", 2, 80, role="v")))],
+            {"k": "q8_0"},
+            True,
+        ),
+        (
+            [LayerCacheSpec(1, (CacheSpec("K", 2, 64, role="k"), CacheSpec("V", 2, 80, role="v")))],
+            {"v": "q8_0"},
+            False,
+        ),
         # states are in f32 whatever the cache's type
         ([FULL, recurrent(1, 10, 4)], {"kv_dtype": "q8_0"}, True),
         ([recurrent(1, 10, 4)], {"engine_version": "ik"}, False),
         ([LATENT], {"engine_version": "ik"}, True),
-        ([latent(1, CacheSpec("indexer keys", 1, 128, role="indexer"))], {"engine_version": "ik"}, False),
+        (
+            [latent(1, CacheSpec("indexer keys", 1, 128, role="indexer"))],
+            {"engine_version": "ik"},
+            False,
+        ),
         ([latent(1, CacheSpec("indexer keys", 1, 128, role="indexer"))], {}, True),
     ],
 )
-def test_supported_combinations(specs: list[LayerCacheSpec], given: dict[str, Any], accepted: bool) -> None:
+def test_supported_combinations(
+    specs: list[LayerCacheSpec], given: dict[str, Any], accepted: bool
+) -> None:
     if accepted:
         assert llama_layout(*specs, **given).needed(1, 1) > 0
     else:
@@ -427,7 +557,10 @@ def test_supported_combinations(specs: list[LayerCacheSpec], given: dict[str, An
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"flash_attn": "off", "k": "q4_0", "v": "q8_0"}, "llama.cpp needs flash attention for V in q8_0"),
+        (
+            {"flash_attn": "off", "k": "q4_0", "v": "q8_0"},
+            "llama.cpp needs flash attention for V in q8_0",
+        ),
         ({"flash_attn": "off", "k": "q4_0", "v": "fp8"}, "llama.cpp has no cache in fp8"),
         ({"k": "int8"}, "llama.cpp has no cache in int8"),
     ],
@@ -451,9 +584,13 @@ def test_quantized_k_and_v_have_blocks_of_their_own_type() -> None:
     assert all(type(size) is int for b in both.buffers for size in (b.layers, b.cell, b.cell_k))
     assert llama_layout(FULL).pool(GIB, 100).details[-1].label == "one cell, all layers"
     # K of 192 elements and V of 128 in one layer are one layer of the log
-    apart = llama_layout(LayerCacheSpec(3, (CacheSpec("K", 4, 192, role="k"), CacheSpec("V", 4, 128, role="v"))))
+    apart = llama_layout(
+        LayerCacheSpec(3, (CacheSpec("K", 4, 192, role="k"), CacheSpec("V", 4, 128, role="v")))
+    )
     assert isinstance(apart, LlamaCppLayout)
-    assert [(b.layers, b.cell, b.cell_k) for b in apart.buffers] == [(3, 3 * 4 * 320 * 2, 3 * 4 * 192 * 2)]
+    assert [(b.layers, b.cell, b.cell_k) for b in apart.buffers] == [
+        (3, 3 * 4 * 320 * 2, 3 * 4 * 192 * 2)
+    ]
 
 
 def test_states_have_the_convolutions_tokens_before_the_newest() -> None:
@@ -473,8 +610,12 @@ def test_states_have_the_convolutions_tokens_before_the_newest() -> None:
         (2, 4096, 8192),  # as long as the context: all cells
     ],
 )
-def test_ollama_keeps_the_windows_of_all_slots_and_one_batch(slots: int, kept: int, windows: int) -> None:
-    """Cells are padded to 256. Two slots of 4,096 tokens are 8,192 cells of the layer with full attention."""
+def test_ollama_keeps_the_windows_of_all_slots_and_one_batch(
+    slots: int, kept: int, windows: int
+) -> None:
+    """Cells are padded to 256. Two slots of 4,096 tokens are 8,192 cells of the layer with full
+    attention.
+    """
     layout = llama_layout(FULL, WINDOW, sequences=slots, ubatch=512)
     assert isinstance(layout, LlamaCppLayout)
     assert layout.in_ollama(4096, kept) == (slots * 4096 + windows) * CELL

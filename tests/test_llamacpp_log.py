@@ -8,7 +8,8 @@ from attncalc.engines.llamacpp.log import read_log
 from attncalc.engines.startup_log import MIB, Printed, StartupLog
 
 CACHE = (
-    "llama_kv_cache: size =  512.00 MiB (  8192 cells,  32 layers,  4/1 seqs), K (q8_0):  256.00 MiB, "
+    "llama_kv_cache: size =  512.00 MiB (  8192 cells,  32 layers,  4/1 seqs), K (q8_0):  256.00 "
+    "MiB, "
     "V (f16):  256.00 MiB"
 )
 
@@ -39,8 +40,10 @@ def test_buffers_are_those_of_the_fullest_gpu() -> None:
 
 def test_free_memory_is_that_of_the_fullest_gpu() -> None:
     log = log_of(
-        "llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - 23592 MiB free",
-        "llama_model_load_from_file_impl: using device CUDA1 (NVIDIA GeForce RTX 4090) - 23000 MiB free",
+        "llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - 23592 "
+        "MiB free",
+        "llama_model_load_from_file_impl: using device CUDA1 (NVIDIA GeForce RTX 4090) - 23000 "
+        "MiB free",
     )
     assert (log.budget["free_memory"].text, log.budget["free_memory"].unit) == ("23000", MIB)
     assert (log.gpu, log.devices) == ("NVIDIA GeForce RTX 4090", 2)
@@ -55,8 +58,20 @@ def test_free_memory_is_that_of_the_fullest_gpu() -> None:
         ([], 0),
         (["ggml_cuda_init: found 3 CUDA devices:"], 3),
         (["llama_model_load: using device CUDA0 (A) - 100 MiB free"], 1),
-        (["load_tensors: CUDA0 model buffer size = 1.00 MiB", "load_tensors: CUDA1 model buffer size = 1.00 MiB"], 2),
-        (["ggml_cuda_init: found 1 CUDA devices:", "load_tensors: CUDA0 model buffer size = 1.00 MiB"], 1),
+        (
+            [
+                "load_tensors: CUDA0 model buffer size = 1.00 MiB",
+                "load_tensors: CUDA1 model buffer size = 1.00 MiB",
+            ],
+            2,
+        ),
+        (
+            [
+                "ggml_cuda_init: found 1 CUDA devices:",
+                "load_tensors: CUDA0 model buffer size = 1.00 MiB",
+            ],
+            1,
+        ),
     ],
 )
 def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) -> None:
@@ -71,8 +86,14 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
             "llama_context: n_seq_max = 4 llama_context: n_ctx = 8193",
             {"context": "2048", "batch": "4", "sequences": "4"},
         ),
-        ("llama_context: n_seq_max = 4 llama_context: n_ctx = 3", {"context": "1", "batch": "4", "sequences": "4"}),
-        ("llama_context: n_seq_max = 0 llama_context: n_ctx = 100", {"context": "100", "batch": "1", "sequences": "0"}),
+        (
+            "llama_context: n_seq_max = 4 llama_context: n_ctx = 3",
+            {"context": "1", "batch": "4", "sequences": "4"},
+        ),
+        (
+            "llama_context: n_seq_max = 0 llama_context: n_ctx = 100",
+            {"context": "100", "batch": "1", "sequences": "0"},
+        ),
         ("llama_context: n_ctx = 0", {}),
         ("llama_context: n_seq_max = 4", {"sequences": "4"}),
         ("llama_context: n_ubatch = 256", {"ubatch": "256"}),
@@ -91,19 +112,32 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
         ("print_info: file type   = Q3_K - Large", {"weights_dtype": "q3_k_l"}),
         ("print_info: file type   = Q2_K - Medium", {"weights_dtype": "q2_k"}),
         ("print_info: file type   = Q6_K", {"weights_dtype": "q6_k"}),
-        ("llm_load_print_meta: model ftype      = mostly Q4_K - Small", {"weights_dtype": "q4_k_s"}),
+        (
+            "llm_load_print_meta: model ftype      = mostly Q4_K - Small",
+            {"weights_dtype": "q4_k_s"},
+        ),
         ("print_info: file type   = IQ4_XS - 4.25 bpw", {"weights_dtype": "iq4_xs"}),
         ("print_info: file type   = MOSTLY", {}),
-        ("common_init_from_params: failed to load model '/models/Qwen3-14B-Q4_K_M.gguf'", {"weights_dtype": "q4_k_m"}),
+        (
+            "common_init_from_params: failed to load model '/models/Qwen3-14B-Q4_K_M.gguf'",
+            {"weights_dtype": "q4_k_m"},
+        ),
         ("llama-server -m a-Q8_0-00001-of-00002.gguf", {"weights_dtype": "q8_0"}),
         (
             "llama-server -m a-Q8_0.gguf -c 16384 -fa on -ub 256",
-            {"weights_dtype": "q8_0", "context": "16384", "batch": "1", "flash_attn": "on", "ubatch": "256"},
+            {
+                "weights_dtype": "q8_0",
+                "context": "16384",
+                "batch": "1",
+                "flash_attn": "on",
+                "ubatch": "256",
+            },
         ),
         ("llama_context: n_ctx_per_seq (70000) < n_ctx_train (262144)", {"context": "70000"}),
         ("llama_context: n_ctx_seq     = 8192", {"context": "8192"}),
         (
-            "llama_kv_cache: size = 1.00 MiB ( 4096 cells, 36 layers, 4/2 seqs)",  # 2 * 4096 cells of 4 sequences
+            # 2 * 4096 cells of 4 sequences
+            "llama_kv_cache: size = 1.00 MiB ( 4096 cells, 36 layers, 4/2 seqs)",
             {"context": "2048", "batch": "4", "sequences": "4"},
         ),
         (
@@ -124,8 +158,12 @@ def test_types_of_the_cache_need_a_cache() -> None:
     assert log
     assert "kv_dtype_k" not in log.settings
     assert "kv_dtype_v" not in log.settings
-    assert {name: figure.text for name, figure in log.logged.items()} == {"recurrent_size": "125.62"}
-    log = read_log(["llama_init: type_k = 'f16', type_v = 'f16'", "llama_kv_cache: size =  1.00 MiB", states])
+    assert {name: figure.text for name, figure in log.logged.items()} == {
+        "recurrent_size": "125.62"
+    }
+    log = read_log(
+        ["llama_init: type_k = 'f16', type_v = 'f16'", "llama_kv_cache: size =  1.00 MiB", states]
+    )
     assert log
     assert log.settings["kv_dtype_k"] == "f16"
 
@@ -147,7 +185,8 @@ def test_the_build_is_the_version(line: str, version: str | None) -> None:
 
 def test_the_model_is_its_name_or_its_file() -> None:
     file = (
-        "llama_model_loader: loaded meta data with 20 key-value pairs and 291 tensors from /models/a.gguf (version GGUF"
+        "llama_model_loader: loaded meta data with 20 key-value pairs and 291 tensors from "
+        "/models/a.gguf (version GGUF"
     )
     named = log_of(file, "print_info: general.name     = Meta Llama 3 8B")
     assert (named.model, named.path) == ("Meta Llama 3 8B", "/models/a.gguf")
@@ -194,7 +233,10 @@ def test_each_cache_has_its_own_size() -> None:
             "llama_kv_cache: size =  274.50 MiB (  4096 cells",
         ]
     )
-    assert {name: figure.text for name, figure in indexed.items()} == {"indexer_kv_size": "61.00", "kv_size": "274.50"}
+    assert {name: figure.text for name, figure in indexed.items()} == {
+        "indexer_kv_size": "61.00",
+        "kv_size": "274.50",
+    }
     assert figures_of(["llama_context: n_ctx_train = 8192"]) == {}
 
 
@@ -205,8 +247,10 @@ def test_a_log_with_neither_a_cache_nor_a_message_is_none() -> None:
 
 
 NOT_FITTED = [
-    "llama_params_fit_impl: projected to use 410593 MiB of device memory vs. 97017 MiB of free device memory",
-    "llama_params_fit: failed to fit params to free device memory: n_gpu_layers already set by user to 99, abort",
+    "llama_params_fit_impl: projected to use 410593 MiB of device memory vs. 97017 MiB of free "
+    "device memory",
+    "llama_params_fit: failed to fit params to free device memory: n_gpu_layers already set by "
+    "user to 99, abort",
 ]
 FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory"
 
@@ -214,7 +258,11 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of 
 @pytest.mark.parametrize(
     ("lines", "where", "tried"),
     [
-        ([FAILED, "llama_model_load: error loading model: unable to allocate CUDA0 buffer"], "weights", None),
+        (
+            [FAILED, "llama_model_load: error loading model: unable to allocate CUDA0 buffer"],
+            "weights",
+            None,
+        ),
         ([FAILED], "buffer", None),
         (["load_tensors: loading model tensors", FAILED], "weights", None),
         ([CACHE, FAILED], "compute", None),
@@ -227,9 +275,18 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of 
             "cache",
             512 * MIB,
         ),
-        (["Failed to initialize the context: failed to allocate buffer for rs cache"], "cache", None),  # of LM Studio
+        # of LM Studio
         (
-            [CACHE, "failed to allocate CUDA0 buffer of size 1048577", "failed to allocate compute pp buffers"],
+            ["Failed to initialize the context: failed to allocate buffer for rs cache"],
+            "cache",
+            None,
+        ),
+        (
+            [
+                CACHE,
+                "failed to allocate CUDA0 buffer of size 1048577",
+                "failed to allocate compute pp buffers",
+            ],
             "compute",
             1048577,
         ),
@@ -254,7 +311,9 @@ def test_a_start_after_a_failed_fitting_pass_is_no_refusal() -> None:
 
 
 @pytest.mark.parametrize(("distance", "where"), [(1992, "cache"), (1993, "buffer")])
-def test_the_cache_is_named_within_2000_characters_of_the_message(distance: int, where: str) -> None:
+def test_the_cache_is_named_within_2000_characters_of_the_message(
+    distance: int, where: str
+) -> None:
     message = "cudaMalloc failed: out of memory"
     log = read_log([message + "x" * (distance - len(message)) + "kv cache"])
     assert log
@@ -279,8 +338,10 @@ def test_what_was_tried_has_its_line(line: str) -> None:
 
 
 FITTING_PASS = [
-    # The lines of a posted log of 2026, with the attempt at the longest context that the pass makes first
-    "0.00.521 I llama_prepare_model_devices: using device ROCm0 (RX 7900 XTX) (0000:03:00.0) - 24000 MiB free",
+    # The lines of a posted log of 2026, with the attempt at the longest context that the pass makes
+    # first
+    "0.00.521 I llama_prepare_model_devices: using device ROCm0 (RX 7900 XTX) (0000:03:00.0) - "
+    "24000 MiB free",
     "0.00.529.481 I load_tensors: offloaded 65/65 layers to GPU",
     "0.00.529.483 I load_tensors:        ROCm0 model buffer size =     0.00 MiB",
     "0.00.529.484 I load_tensors:    ROCm_Host model buffer size =     0.00 MiB",
@@ -292,7 +353,8 @@ FITTING_PASS = [
     "0.00.578.709 I sched_reserve:  ROCm_Host compute buffer size =    84.28 MiB",
 ]
 REAL_LOAD = [
-    "0.00.987 I llama_prepare_model_devices: using device ROCm0 (RX 7900 XTX) (0000:03:00.0) - 23900 MiB free",
+    "0.00.987 I llama_prepare_model_devices: using device ROCm0 (RX 7900 XTX) (0000:03:00.0) - "
+    "23900 MiB free",
     "0.01.522.670 I load_tensors: offloaded 65/65 layers to GPU",
     "0.01.522.675 I load_tensors:   CPU_Mapped model buffer size =   322.07 MiB",
     "0.01.522.676 I load_tensors:        ROCm0 model buffer size =  6539.67 MiB",
@@ -321,19 +383,25 @@ def test_the_load_counts_and_not_the_fitting_pass_before_it(lines: list[str]) ->
     assert log.settings["context"] == "65536"
     assert log.logged["kv_size"].text == "4096.00"
     sizes = {name: figure.text for name, figure in log.budget.items() if name != "free_memory"}
-    assert sizes == {"model_buffer": "6539.67", "compute_buffer": "410.28", "host_compute_buffer": "84.28"}
+    assert sizes == {
+        "model_buffer": "6539.67",
+        "compute_buffer": "410.28",
+        "host_compute_buffer": "84.28",
+    }
     assert log.devices == 1
 
 
 def test_the_context_of_a_draft_does_not_change_the_figures_of_the_model() -> None:
     """A posted log of multi-token prediction with -np auto: 4 sequences with 1 + 2 states each."""
     states = (
-        "llama_memory_recurrent: size = 1795.50 MiB (     4 cells,  64 layers,  4 seqs  2 rs_seq), R (f32):   67.50 MiB"
+        "llama_memory_recurrent: size = 1795.50 MiB (     4 cells,  64 layers,  4 seqs  2 "
+        "rs_seq), R (f32):   67.50 MiB"
     )
     log = read_log(
         [
             "llama_server: n_parallel is set to auto, using n_parallel = 4 and kv_unified = true",
-            "llama_prepare_model_devices: using device Vulkan0 (RTX 3090) (0000:c1:00.0) - 23525 MiB free",
+            "llama_prepare_model_devices: using device Vulkan0 (RTX 3090) (0000:c1:00.0) - 23525 "
+            "MiB free",
             "load_tensors:      Vulkan0 model buffer size = 17913.46 MiB",
             "llama_context: n_ctx         = 8192",
             "llama_kv_cache: size =  512.00 MiB (  8192 cells,  16 layers,  4/1 seqs)",
@@ -341,7 +409,8 @@ def test_the_context_of_a_draft_does_not_change_the_figures_of_the_model() -> No
             "sched_reserve:    Vulkan0 compute buffer size =   174.45 MiB",
             "sched_reserve: Vulkan_Host compute buffer size =    79.42 MiB",
             "srv    load_model: creating MTP draft context against the target model 'qwen.gguf'",
-            "llama_prepare_model_devices: using device Vulkan0 (RTX 3090) (0000:c1:00.0) - 2100 MiB free",
+            "llama_prepare_model_devices: using device Vulkan0 (RTX 3090) (0000:c1:00.0) - 2100 "
+            "MiB free",
             "llama_context: n_ctx         = 8192",
             "llama_kv_cache: size =   32.00 MiB (  8192 cells,   1 layers,  4/1 seqs)",
             "sched_reserve:    Vulkan0 compute buffer size =   130.02 MiB",
@@ -351,7 +420,13 @@ def test_the_context_of_a_draft_does_not_change_the_figures_of_the_model() -> No
     assert log
     sizes = {name: figure.bytes for name, figure in log.logged.items() if name.endswith("kv_size")}
     assert sizes == {"kv_size": 512 * MIB, "draft_kv_size": 32 * MIB}
-    expected = {"context": "2048", "batch": "4", "sequences": "4", "speculative_tokens": "2", "speculative_layers": "1"}
+    expected = {
+        "context": "2048",
+        "batch": "4",
+        "sequences": "4",
+        "speculative_tokens": "2",
+        "speculative_layers": "1",
+    }
     assert log.settings == expected
     assert {name: figure.text for name, figure in log.budget.items()} == {
         "draft_compute_buffer": "130.02",

@@ -1,4 +1,6 @@
-"""llama.cpp with a part of the model in host memory: layers, tensors and caches on each device, and what fits."""
+"""llama.cpp with a part of the model in host memory: layers, tensors and caches on each device, and
+what fits.
+"""
 
 import dataclasses
 import json
@@ -42,7 +44,10 @@ pytestmark = pytest.mark.usefixtures("headers_only")
 MODELS = {
     **RELEASED,
     "mistral-7b-v0.1": released(
-        "llama", keys_of(4096, 32768, 32, 8), outer(4096, 32000), 32 * [dense(4096, 4096, 1024, 14336)]
+        "llama",
+        keys_of(4096, 32768, 32, 8),
+        outer(4096, 32000),
+        32 * [dense(4096, 4096, 1024, 14336)],
     ),
     "bge-small": released(
         "bert",
@@ -65,7 +70,11 @@ MODELS = {
                 "ffn_up.bias": (1536,),
                 "ffn_down": (1536, 384),
                 "ffn_down.bias": (384,),
-                **{f"{name}_norm{part}": (384,) for name in ("attn_output", "layer_output") for part in ("", ".bias")},
+                **{
+                    f"{name}_norm{part}": (384,)
+                    for name in ("attn_output", "layer_output")
+                    for part in ("", ".bias")
+                },
             }
         ],
     ),
@@ -73,7 +82,9 @@ MODELS = {
 
 
 def more_bits(layer: int, layers: int) -> bool:
-    """Whether Q4_K_M stores V and the MLP's down projection of a layer in Q6_K (use_more_bits in llama-quant.cpp)."""
+    """Whether Q4_K_M stores V and the MLP's down projection of a layer in Q6_K (use_more_bits in
+    llama-quant.cpp).
+    """
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
@@ -97,8 +108,8 @@ def types_of(shapes: Shapes, mix: str, layers: int) -> dict[str, Type]:
     return types
 
 
+# Tables that convert_hf_to_gguf.py leaves in f32.
 F32 = ("position_embd.weight", "token_types.weight")
-"""Tables that convert_hf_to_gguf.py leaves in f32."""
 
 
 def file_of(folder: Path, name: str, mix: str) -> Path:
@@ -109,10 +120,14 @@ def file_of(folder: Path, name: str, mix: str) -> Path:
     return write_gguf(folder / f"{name}-{mix}.gguf", architecture, keys, shapes, types, data=False)
 
 
-def request(model: ModelSpec, memory: str = "b300", context: int = 4096, gpus: int = 1, **args: Any) -> FitRequest:
+def request(
+    model: ModelSpec, memory: str = "b300", context: int = 4096, gpus: int = 1, **args: Any
+) -> FitRequest:
     kv_dtype = args.pop("kv", "f16")
     workload = Workload.decode(1, context, kv_dtype=kv_dtype)
-    return FitRequest(model, workload, engine="llamacpp", gpu=gpu(memory), gpus=gpus, engine_args=args)
+    return FitRequest(
+        model, workload, engine="llamacpp", gpu=gpu(memory), gpus=gpus, engine_args=args
+    )
 
 
 # Posted logs
@@ -125,7 +140,9 @@ def request(model: ModelSpec, memory: str = "b300", context: int = 4096, gpus: i
 )
 def test_model_buffers_are_those_of_posted_logs(tmp_path: Path, log: dict[str, Any]) -> None:
     model = load(file_of(tmp_path, log["model"], log["types"]))
-    asked = request(model, context=log.get("context", 512), engine_version=log["version"], **log["args"])
+    asked = request(
+        model, context=log.get("context", 512), engine_version=log["version"], **log["args"]
+    )
     rows = device_memory(resolve(asked))
     gpu_buffer, host_buffer = rows[0].model_buffer, rows[-1].model_buffer
     # 0.03: Vulkan aligns tensors to 64 bytes and CUDA to 128
@@ -143,8 +160,12 @@ def test_tables_of_an_encoder_are_on_the_host(tmp_path: Path) -> None:
     assert part.stored
     assert part.stored.size / MIB == pytest.approx(log["CUDA0"], abs=0.01)
     assert model.stored
-    tables = [tensor for tensor in model.stored.contents if tensor.name in ("token_embd.weight", *F32)]
-    assert sum(tensor.size for tensor in tables) / MIB == pytest.approx(log["CPU_Mapped"], abs=0.006)
+    tables = [
+        tensor for tensor in model.stored.contents if tensor.name in ("token_embd.weight", *F32)
+    ]
+    assert sum(tensor.size for tensor in tables) / MIB == pytest.approx(
+        log["CPU_Mapped"], abs=0.006
+    )
 
 
 def test_experts_on_the_host_are_those_of_a_posted_log(tmp_path: Path) -> None:
@@ -152,15 +173,19 @@ def test_experts_on_the_host_are_those_of_a_posted_log(tmp_path: Path) -> None:
     model = load(file_of(tmp_path, fact["model"], fact["types"]))
     all_args: list[dict[str, Any]] = [{}, fact["args"]]
     sizes = [device_memory(resolve(request(model, **args)))[0].model_buffer for args in all_args]
-    # 21 layers of 3 x 32 experts of 2880 x 2880 in MXFP4, 17 B per 32, and their biases. CUDA pads rows of 2,880
-    # elements by 192, which are 102 B, and aligns to 128 B.
+    # 21 layers of 3 x 32 experts of 2880 x 2880 in MXFP4, 17 B per 32, and their biases. CUDA pads
+    # rows of 2,880 elements by 192, which are 102 B, and aligns to 128 B.
     tensors = 21 * 3 * 32 * (2880 * 2880 // 32 * 17 + 2880 * 4)
     assert 0 < sizes[0] - sizes[1] - tensors < 21 * 3 * (102 + 128)
     assert (sizes[0] - sizes[1]) / MIB == pytest.approx(fact["more_on_gpu_without"], abs=0.01)
 
 
-@pytest.mark.parametrize("engine_args", [{"n_cpu_moe": 21}, {"override_tensor": "exps=CPU"}, {"n_gpu_layers": 4}])
-def test_a_preset_leaves_as_much_on_the_host_as_its_file(tmp_path: Path, engine_args: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "engine_args", [{"n_cpu_moe": 21}, {"override_tensor": "exps=CPU"}, {"n_gpu_layers": 4}]
+)
+def test_a_preset_leaves_as_much_on_the_host_as_its_file(
+    tmp_path: Path, engine_args: dict[str, Any]
+) -> None:
     """Biases of experts are moved with them: in both they are named 'blk.0.ffn_up_exps.bias'."""
     fact = FACTS["differences"][0]
     file = request(load(file_of(tmp_path, fact["model"], fact["types"])), **engine_args)
@@ -170,7 +195,8 @@ def test_a_preset_leaves_as_much_on_the_host_as_its_file(tmp_path: Path, engine_
         all_on_gpu = dataclasses.replace(asked, engine_args={})
         buffers = [device_memory(resolve(one))[0].model_buffer for one in (all_on_gpu, asked)]
         moved.append(buffers[0] - buffers[1])
-    assert moved[0] == pytest.approx(moved[1], rel=0.0001)  # the file has other matrices in other types
+    # the file has other matrices in other types
+    assert moved[0] == pytest.approx(moved[1], rel=0.0001)
 
 
 @pytest.mark.parametrize("fact", FACTS["caches"], ids=lambda fact: fact["source"])
@@ -185,7 +211,9 @@ def test_caches_are_with_their_layers(fact: dict[str, Any]) -> None:
         others = [place for i, place in enumerate(placed.layers) if i % every != every - 1]
         per_layer = sum(fact["recurrent"].values()) / len(others)
         for name, device in (("CPU", HOST), ("GPU", 0)):
-            assert others.count(device) * per_layer == pytest.approx(fact["recurrent"][name], abs=0.02)
+            assert others.count(device) * per_layer == pytest.approx(
+                fact["recurrent"][name], abs=0.02
+            )
 
 
 # Placement
@@ -219,29 +247,54 @@ def test_layers_are_in_order_and_complete(layers: int, gpus: int, n_gpu_layers: 
     placed = place_layers(layers, gpus, n_gpu_layers)
     assert list(placed.layers) == sorted(placed.layers)
     assert sum(placed.counts()) == layers
-    assert layers + 1 - placed.layers.count(HOST) - (placed.output == HOST) == min(n_gpu_layers, layers + 1)
+    assert layers + 1 - placed.layers.count(HOST) - (placed.output == HOST) == min(
+        n_gpu_layers, layers + 1
+    )
 
 
 def test_auto_is_llama_cpps_number_of_layers_with_all_engines(ask: Ask) -> None:
-    """The output and as many layers of 0.43 GB as fit beside 1 GiB of cache: the other engines take no such number."""
-    command = ("fit", "llama3-8b", "--gpu", "12GB", "--context", "8192", "--n-gpu-layers", "auto", "--dtype", "bf16")
-    one, every = ask(*command, "--engine", "llamacpp", "--json"), ask(*command, "--engine", "all", "--json")
+    """The output and as many layers of 0.43 GB as fit beside 1 GiB of cache: the other engines take
+    no such number.
+    """
+    command = (
+        "fit",
+        "llama3-8b",
+        "--gpu",
+        "12GB",
+        "--context",
+        "8192",
+        "--n-gpu-layers",
+        "auto",
+        "--dtype",
+        "bf16",
+    )
+    one, every = (
+        ask(*command, "--engine", "llamacpp", "--json"),
+        ask(*command, "--engine", "all", "--json"),
+    )
     assert results(every)["concurrency"] == results(one)["concurrency"]
     assert "FITS with llama.cpp." in json.loads(every.out)["summary"]
 
 
 def test_auto_has_no_effect_on_another_engine(ask: Ask) -> None:
-    error = ask("fit", "llama3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--n-gpu-layers", "auto").error
+    error = ask(
+        "fit", "llama3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--n-gpu-layers", "auto"
+    ).error
     assert error.startswith("error: --n-gpu-layers has no effect on engine vllm\n")
 
 
 def test_only_the_routed_experts_are_taken_from_a_quantized_mixture() -> None:
     """The shared expert keeps its scheme, which the config gives by its name.
 
-    A layer has 256 experts of three matrices of 2048 x 512 in NVFP4: 4 bits, 8 more per 16, and a scale in fp32.
+    A layer has 256 experts of three matrices of 2048 x 512 in NVFP4: 4 bits, 8 more per 16, and a
+    scale in fp32.
     """
-    model = load(Path(__file__).parent / "data" / "quantized" / "nvidia__Qwen3.6-35B-A3B-NVFP4.json")
-    request = FitRequest(model, Workload.decode(context=4096), "llamacpp", gpu("h200"), engine_args={"n_cpu_moe": 40})
+    model = load(
+        Path(__file__).parent / "data" / "quantized" / "nvidia__Qwen3.6-35B-A3B-NVFP4.json"
+    )
+    request = FitRequest(
+        model, Workload.decode(context=4096), "llamacpp", gpu("h200"), engine_args={"n_cpu_moe": 40}
+    )
     resolved = resolve(request)
     args: Any = resolved.args
     (part,) = spread_over_gpus(resolved.model, 1, args)
@@ -254,10 +307,16 @@ def test_only_the_routed_experts_are_taken_from_a_quantized_mixture() -> None:
 
 
 def test_a_block_of_falcon_h1_is_two_layers() -> None:
-    """-ngl 10 of 44 blocks and the output: 9 blocks, each of an attention and a Mamba-2 layer, are on the GPU."""
+    """-ngl 10 of 44 blocks and the output: 9 blocks, each of an attention and a Mamba-2 layer, are
+    on the GPU.
+    """
     model = load("falcon-h1-7b")
     request = FitRequest(
-        model, Workload.decode(context=4096), "llamacpp", gpu("rtx-4090"), engine_args={"n_gpu_layers": 10}
+        model,
+        Workload.decode(context=4096),
+        "llamacpp",
+        gpu("rtx-4090"),
+        engine_args={"n_gpu_layers": 10},
     )
     result = fit(request)
     assert result.budget.layers == 2 * 9
@@ -268,7 +327,9 @@ def test_a_block_of_falcon_h1_is_two_layers() -> None:
 def test_every_tensor_is_on_one_device(tmp_path: Path) -> None:
     model = load(file_of(tmp_path, "mixtral-8x7b", "Q4_K_M"))
     assert model.stored
-    args = resolve(request(model, gpus=3, n_gpu_layers=20, n_cpu_moe=25, tensor_split=(2.0, 1.0, 1.0))).args
+    args = resolve(
+        request(model, gpus=3, n_gpu_layers=20, n_cpu_moe=25, tensor_split=(2.0, 1.0, 1.0))
+    ).args
     assert isinstance(args, LlamacppArgs)
     devices = tensors_by_device(model.stored.contents, args, 32, has_head=True)
     names = [tensor.name for tensors in devices.values() for tensor in tensors]
@@ -277,7 +338,10 @@ def test_every_tensor_is_on_one_device(tmp_path: Path) -> None:
     on_host = {tensor.name for tensor in devices[HOST]}
     assert "token_embd.weight" in on_host
     assert {"blk.12.attn_q.weight", "blk.24.ffn_up_exps.weight"} <= on_host
-    assert not {"blk.13.attn_q.weight", "blk.13.ffn_gate_inp.weight", "blk.25.ffn_up_exps.weight"} & on_host
+    assert (
+        not {"blk.13.attn_q.weight", "blk.13.ffn_gate_inp.weight", "blk.25.ffn_up_exps.weight"}
+        & on_host
+    )
     assert "output.weight" in {tensor.name for tensor in devices[2]}
 
 
@@ -306,8 +370,12 @@ def test_a_preset_has_the_same_layers_on_each_device() -> None:
 
 @each("gpus", [1, 3])
 @each("n_gpu_layers", [0, 1, 5, 12, 13])
-def test_a_table_of_relative_positions_is_with_the_first_layer(tmp_path: Path, gpus: int, n_gpu_layers: int) -> None:
-    """T5's first block has it (blk.0.attn_rel_b). All devices together have 32 * 12 values more than without it."""
+def test_a_table_of_relative_positions_is_with_the_first_layer(
+    tmp_path: Path, gpus: int, n_gpu_layers: int
+) -> None:
+    """T5's first block has it (blk.0.attn_rel_b). All devices together have 32 * 12 values more
+    than without it.
+    """
     text = "d_model: 768\nn_layers: 12\nnorm: rmsnorm\nn_heads: 12\nd_ff: 3072\n"
     sizes: list[list[int]] = []
     for i, table in enumerate(("", "relative_position_buckets: 32\n")):
@@ -318,7 +386,8 @@ def test_a_table_of_relative_positions_is_with_the_first_layer(tmp_path: Path, g
         devices = device_parts(resolved.model, args)
         sizes.append([int(params(device).total) for device in devices])
     more = [after - before for before, after in zip(*sizes, strict=True)]
-    first = 0 if n_gpu_layers < 13 else 1  # the output is the first that goes to a GPU, and layer 0 the last
+    # the output is the first that goes to a GPU, and layer 0 the last
+    first = 0 if n_gpu_layers < 13 else 1
     assert more == [32 * 12 if i == first else 0 for i in range(gpus + 1)]
 
 
@@ -334,12 +403,15 @@ def test_experts_of_a_preset_are_on_the_host() -> None:
     ("pattern", "layers"),
     [
         (".ffn_.*_exps.=CPU", ALL_LAYERS),
-        ("token_embd=CPU,up_exps=CPU,(gate|down)_exps=CPU", ALL_LAYERS),  # the tables are there in any case
+        # the tables are there in any case
+        ("token_embd=CPU,up_exps=CPU,(gate|down)_exps=CPU", ALL_LAYERS),
         (r"blk\.[0-9]\.ffn_(gate|up|down)_exps=CPU", 10),
         (r"\.(1[0-9]|3)\.ffn_.*_exps.=CPU", None),
     ],
 )
-def test_patterns_of_experts_may_be_those_of_the_first_layers(pattern: str, layers: int | None) -> None:
+def test_patterns_of_experts_may_be_those_of_the_first_layers(
+    pattern: str, layers: int | None
+) -> None:
     assert first_layers(pattern) == layers
 
 
@@ -347,26 +419,42 @@ def test_a_pattern_moves_the_experts_of_its_layers(tmp_path: Path) -> None:
     experts = 8 * 4096 * 14336 * 2  # of one of three matrices in a layer
     model = load("mixtral-8x7b")
     whole, some = (
-        device_memory(resolve(request(model, override_tensor=pattern))) for pattern in (None, r"\.(3|1\d)\..*_exps=CPU")
+        device_memory(resolve(request(model, override_tensor=pattern)))
+        for pattern in (None, r"\.(3|1\d)\..*_exps=CPU")
     )
     assert whole[0].model_buffer - some[0].model_buffer == 11 * 3 * experts  # layers 3 and 10 to 19
     # a GGUF file has the tensors, and so a part of a layer's experts
     file = load(file_of(tmp_path, "mixtral-8x7b", "Q8_0"))
-    whole, some = (device_memory(resolve(request(file, override_tensor=p))) for p in (None, "(up|down)_exps=CPU"))
+    whole, some = (
+        device_memory(resolve(request(file, override_tensor=p)))
+        for p in (None, "(up|down)_exps=CPU")
+    )
     assert whole[0].model_buffer - some[0].model_buffer == 32 * 2 * experts // 2 * 34 // 32
-    with pytest.raises(AttncalcError, match="a part of a layer's experts, which is computed for a GGUF file only"):
+    with pytest.raises(
+        AttncalcError, match="a part of a layer's experts, which is computed for a GGUF file only"
+    ):
         fit(request(model, override_tensor="(up|down)_exps=CPU"))
 
 
 def test_the_cache_is_on_the_host_without_kv_offload() -> None:
     rows = device_memory(resolve(request(load("llama3-8b"), no_kv_offload=True)))
     assert [row.kv_buffer for row in rows] == [0, 32 * 4096 * 2 * 1024 * 2]
-    # So are its scores without flash attention, of 512 tokens and 32 heads: a log has 312 MiB on the GPU, 2,072 here.
+    # So are its scores without flash attention, of 512 tokens and 32 heads: a log has 312 MiB on
+    # the GPU, 2,072 here.
     flash, scores = (
-        device_memory(resolve(request(load("llama3-8b"), no_kv_offload=True, engine_version="b5121", flash_attn=mode)))
+        device_memory(
+            resolve(
+                request(
+                    load("llama3-8b"), no_kv_offload=True, engine_version="b5121", flash_attn=mode
+                )
+            )
+        )
         for mode in ("on", "off")
     )
-    assert int(scores[1].compute_buffer or 0) - int(flash[1].compute_buffer or 0) == 32 * 4096 * 512 * 4
+    assert (
+        int(scores[1].compute_buffer or 0) - int(flash[1].compute_buffer or 0)
+        == 32 * 4096 * 512 * 4
+    )
     assert scores[0].compute_buffer == flash[0].compute_buffer
 
 
@@ -386,17 +474,36 @@ def test_the_breakdown_is_the_table_of_llama_cpp() -> None:
     ]
     prefix = "common_memory_breakdown_print: | "
     assert [line.removeprefix(prefix) for line in breakdown_lines(rows, device)] == [
-        "memory breakdown [MiB] | total   free     self   model   context   compute    unaccounted |",
-        "  - CUDA0 (RTX 4090)   | 24077 =  945 + (19187 = 17904 +     384 +     898) +        3945 |",
-        "  - Host               |                 58271 = 58259 +       0 +      12                |",
+        "memory breakdown [MiB] | total   free     self   model   context   compute    "
+        "unaccounted |",
+        "  - CUDA0 (RTX 4090)   | 24077 =  945 + (19187 = 17904 +     384 +     898) +        "
+        "3945 |",
+        "  - Host               |                 58271 = 58259 +       0 +      12              "
+        "  |",
     ]
 
 
 def test_the_log_has_the_breakdown(ask: Ask) -> None:
-    answer = ask("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "-ngl", "12", "--json")
+    answer = ask(
+        "fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "-ngl", "12", "--json"
+    )
     lines = [line for line in answer.document["log_lines"] if "breakdown" in line]
-    assert [line.split("|")[1].strip() for line in lines] == ["memory breakdown [MiB]", "- CUDA0 (RTX 4090)", "- Host"]
-    given = ask("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--reserve", "1GiB", "--json")
+    assert [line.split("|")[1].strip() for line in lines] == [
+        "memory breakdown [MiB]",
+        "- CUDA0 (RTX 4090)",
+        "- Host",
+    ]
+    given = ask(
+        "fit",
+        "llama3-70b",
+        "--engine",
+        "llamacpp",
+        "--gpu",
+        "rtx-4090",
+        "--reserve",
+        "1GiB",
+        "--json",
+    )
     assert not any("breakdown" in line for line in given.document["log_lines"])
 
 
@@ -431,7 +538,10 @@ def test_one_layer_more_does_not_fit(name: str) -> None:
     assert 0 < layers <= load(name).main.n_layers
     assert fit(asked.with_engine_args(n_gpu_layers=layers)).verdict == "fits"
     assert fit(asked.with_engine_args(n_gpu_layers=layers + 1)).verdict != "fits"
-    assert with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] == layers
+    assert (
+        with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"]
+        == layers
+    )
 
 
 def test_one_layer_of_experts_more_does_not_fit() -> None:
@@ -446,22 +556,31 @@ def test_a_model_that_fits_needs_nothing_on_the_host() -> None:
     asked = request(load("mixtral-8x7b"), "b300")
     assert (least_offload(asked, "n_gpu_layers"), least_offload(asked, "n_cpu_moe")) == (33, 0)
     assert least_offload(request(load("llama3-8b")), "n_cpu_moe") is None
-    assert with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] is None
+    assert (
+        with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"]
+        is None
+    )
 
 
 @given(st.integers(0, 33))
 def test_a_layer_more_on_the_gpu_never_needs_less_of_it(layers: int) -> None:
     model = load("mixtral-8x7b")
-    sizes = [device_memory(resolve(request(model, n_gpu_layers=n)))[0] for n in (layers, layers + 1)]
+    sizes = [
+        device_memory(resolve(request(model, n_gpu_layers=n)))[0] for n in (layers, layers + 1)
+    ]
     assert sizes[0].model_buffer + sizes[0].kv_buffer <= sizes[1].model_buffer + sizes[1].kv_buffer
 
 
 def test_experts_on_the_host_end_the_copies_of_several_gpus() -> None:
     # pipeline parallelism, and with it the four copies of each input, needs everything on the GPUs
     model = load("mixtral-8x7b")
-    all_there, partly = (device_memory(resolve(request(model, gpus=2, n_cpu_moe=n))) for n in (0, 1))
+    all_there, partly = (
+        device_memory(resolve(request(model, gpus=2, n_cpu_moe=n))) for n in (0, 1)
+    )
     # of the host's inputs those are the masks: 3 more of 2 B * 4,096 cells * 512 tokens
-    assert (all_there[-1].compute_buffer or 0) - (partly[-1].compute_buffer or 0) == 3 * 2 * 4096 * 512
+    assert (all_there[-1].compute_buffer or 0) - (
+        partly[-1].compute_buffer or 0
+    ) == 3 * 2 * 4096 * 512
 
 
 # The command
@@ -496,14 +615,37 @@ def test_fit_suggests_layers_and_experts_for_the_host(ask: Ask, tmp_path: Path) 
 
 
 def test_the_screen_has_a_row_per_device(ask: Ask) -> None:
-    answer = ask("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--gpus", "2", "-ngl", "20")
-    rows = [line.split()[0] for line in answer.out.splitlines() if line.startswith(("  CUDA", "  host"))]
+    answer = ask(
+        "fit",
+        "llama3-70b",
+        "--engine",
+        "llamacpp",
+        "--gpu",
+        "rtx-4090",
+        "--gpus",
+        "2",
+        "-ngl",
+        "20",
+    )
+    rows = [
+        line.split()[0] for line in answer.out.splitlines() if line.startswith(("  CUDA", "  host"))
+    ]
     assert rows == ["CUDA0", "CUDA1", "host"]
     assert len(answer.out.splitlines()) <= 30
 
 
 def test_auto_is_the_most_layers_that_fit(ask: Ask) -> None:
-    common = ("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "h100-80gb", "-c", "8192", "--json")
+    common = (
+        "fit",
+        "llama3-70b",
+        "--engine",
+        "llamacpp",
+        "--gpu",
+        "h100-80gb",
+        "-c",
+        "8192",
+        "--json",
+    )
     layers = results(ask(*common))["max_n_gpu_layers"]
     assert f"-ngl {layers}" in ask(*common, "-ngl", "auto").document["launch_command"]
 
@@ -512,15 +654,22 @@ def test_auto_is_the_most_layers_that_fit(ask: Ask) -> None:
     ("options", "advice"),
     [
         (("--gpu", "rtx-4090", "-ngl", "99"), ""),  # all 36 layers are on the GPU already
-        (("--gpu", "rtx-4090", "-ngl", "20"), "--n-gpu-layers can be left out: all layers fit on the GPU."),
+        (
+            ("--gpu", "rtx-4090", "-ngl", "20"),
+            "--n-gpu-layers can be left out: all layers fit on the GPU.",
+        ),
         (("--gpu", "6GB", "-ngl", "20"), "keeps all layers on the GPU."),
     ],
 )
 def test_advice_about_the_host_is_of_layers_that_need_not_be_there(
     ask: Ask, options: tuple[str, ...], advice: str
 ) -> None:
-    lines = ask("fit", "qwen3-8b", "--weights-dtype", "q4_k_m", "-c", "8192", *options).out.splitlines()
-    assert [line.endswith(advice) for line in lines if "all layers" in line] == ([True] if advice else [])
+    lines = ask(
+        "fit", "qwen3-8b", "--weights-dtype", "q4_k_m", "-c", "8192", *options
+    ).out.splitlines()
+    assert [line.endswith(advice) for line in lines if "all layers" in line] == (
+        [True] if advice else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -537,23 +686,39 @@ def test_advice_about_the_host_is_of_layers_that_need_not_be_there(
         (("-ot", "blk.1.*=CPU"), "only routed experts can be moved, to the CPU"),
     ],
 )
-def test_options_that_say_nothing_are_errors(ask: Ask, options: tuple[str, ...], message: str) -> None:
-    assert message in ask("fit", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "rtx-4090", *options).error
+def test_options_that_say_nothing_are_errors(
+    ask: Ask, options: tuple[str, ...], message: str
+) -> None:
+    assert (
+        message
+        in ask("fit", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "rtx-4090", *options).error
+    )
 
 
 def test_the_options_need_llama_cpp_and_a_gpu(ask: Ask) -> None:
     error = ask("fit", "llama3-8b", "--engine", "vllm", "--gpu", "rtx-4090", "-ngl", "20").error
     assert "--n-gpu-layers has no effect on engine vllm" in error
-    error = ask("fit", "llama3-8b", "--engine", "llamacpp", "--kv-memory", "4GiB", "-ngl", "20").error
+    error = ask(
+        "fit", "llama3-8b", "--engine", "llamacpp", "--kv-memory", "4GiB", "-ngl", "20"
+    ).error
     assert "--n-gpu-layers needs --gpu" in error
 
 
 def test_the_launch_command_has_the_options() -> None:
-    args: dict[str, Any] = {"n_gpu_layers": 20, "n_cpu_moe": 4, "tensor_split": (3.0, 1.5), "no_kv_offload": True}
+    args: dict[str, Any] = {
+        "n_gpu_layers": 20,
+        "n_cpu_moe": 4,
+        "tensor_split": (3.0, 1.5),
+        "no_kv_offload": True,
+    }
     for version, option in (("b10113", "--no-mmap"), ("v0.5.0", "--load-mode none")):
         asked = request(load("mixtral-8x7b"), gpus=2, no_mmap=True, engine_version=version, **args)
-        assert (launch_command(resolve(asked)) or "").endswith(f"-ngl 20 --n-cpu-moe 4 -ts 3,1.5 -nkvo {option}")
-    command = launch_command(resolve(request(load("mixtral-8x7b"), override_tensor=r"\.9\..*exps=CPU")))
+        assert (launch_command(resolve(asked)) or "").endswith(
+            f"-ngl 20 --n-cpu-moe 4 -ts 3,1.5 -nkvo {option}"
+        )
+    command = launch_command(
+        resolve(request(load("mixtral-8x7b"), override_tensor=r"\.9\..*exps=CPU"))
+    )
     assert command is not None
     assert command.endswith(r"-ngl 999 -ot '\.9\..*exps=CPU'")
     command = launch_command(resolve(request(load("mixtral-8x7b"), n_cpu_moe=10**6)))

@@ -1,4 +1,5 @@
-"""llama.cpp's devices: which layer, tensor and matrix is on which GPU, or on the host, and in how many bytes.
+"""llama.cpp's devices: which layer, tensor and matrix is on which GPU, or on the host, and in how
+many bytes.
 
 Whole models and posted logs are in test_llamacpp_offload.py.
 """
@@ -13,8 +14,21 @@ from tables import each
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.checkpoint import CheckpointWeights, StoredTensor
 from attncalc.engines.llamacpp.options import LlamacppArgs
-from attncalc.engines.llamacpp.placement import HOST, Placement, block_count, float32, place_layers, placement_of
-from attncalc.engines.llamacpp.tensors import cuda_bytes, host_bytes, largest_on_host, model_buffers, tensors_by_device
+from attncalc.engines.llamacpp.placement import (
+    HOST,
+    Placement,
+    block_count,
+    float32,
+    place_layers,
+    placement_of,
+)
+from attncalc.engines.llamacpp.tensors import (
+    cuda_bytes,
+    host_bytes,
+    largest_on_host,
+    model_buffers,
+    tensors_by_device,
+)
 from attncalc.units import dtype
 
 F16 = LlamacppArgs(kv_dtype=dtype("f16"), dtype=dtype("f16"))
@@ -58,12 +72,16 @@ def largest(whole: ModelSpec, args: LlamacppArgs, weights_dtype: str, *, of_head
         ({"gpus": 3, "tensor_split": (2.0, 0.0, 2.0)}, (0, 0, 0, 2), 2),
     ],
 )
-def test_devices_of_four_layers_and_the_output(given: dict[str, Any], devices: tuple[int, ...], output: int) -> None:
+def test_devices_of_four_layers_and_the_output(
+    given: dict[str, Any], devices: tuple[int, ...], output: int
+) -> None:
     placed = placement_of(4, args_of(**given))
     assert (placed.layers, placed.output) == (devices, output)
     assert placed.on_gpus == min(given.get("n_gpu_layers", 5), 5)
     assert placed.is_partial == (HOST in (*devices, output))
-    assert placed.counts() == tuple(devices.count(device) for device in (HOST, 0, 1, 2)[: placed.gpus + 1])
+    assert placed.counts() == tuple(
+        devices.count(device) for device in (HOST, 0, 1, 2)[: placed.gpus + 1]
+    )
 
 
 def test_a_model_is_partly_on_the_host_if_a_layer_or_the_output_is() -> None:
@@ -73,7 +91,9 @@ def test_a_model_is_partly_on_the_host_if_a_layer_or_the_output_is() -> None:
 
 
 def test_shares_are_32_bit_floats() -> None:
-    """29 layers and the output: in 32 bits 1 / 30 + 1e-9 is 1 / 30, so layer 1 is beyond the first GPU's share."""
+    """29 layers and the output: in 32 bits 1 / 30 + 1e-9 is 1 / 30, so layer 1 is beyond the first
+    GPU's share.
+    """
     first = 1 / 30 + 1e-9
     assert float32(first) == float32(1 / 30) != first
     assert place_layers(29, 2, None, (first, 1 - first)).counts() == (0, 1, 28)
@@ -96,15 +116,19 @@ def test_shares_must_name_each_gpu_once(gpus: int, split: tuple[float, ...], mes
     ("layers", "given", "blocks", "on_host"),
     [
         (6, {}, 6, 4),
-        # a block of Falcon-H1 is attention and Mamba-2, which are two layers: 2 of 3 blocks are on the host
+        # a block of Falcon-H1 is attention and Mamba-2, which are two layers: 2 of 3 blocks are on
+        # the host
         (6, {"model_type": "falcon_h1"}, 3, 2),
         (6, {"blocks": 3}, 3, 2),
-        # a file has blocks of multi-token prediction too: 2 of 3 layers and such a block, and the output
+        # a file has blocks of multi-token prediction too: 2 of 3 layers and such a block, and the
+        # output
         (6, {"blocks": 7}, 7, 5),
         (6, {"model_type": "llama"}, 6, 4),
     ],
 )
-def test_layers_of_one_block_are_on_one_device(layers: int, given: dict[str, Any], blocks: int, on_host: int) -> None:
+def test_layers_of_one_block_are_on_one_device(
+    layers: int, given: dict[str, Any], blocks: int, on_host: int
+) -> None:
     """-ngl 3: the output, and two blocks."""
     args = args_of(n_gpu_layers=3, **given)
     assert block_count(layers, args) == blocks
@@ -117,19 +141,25 @@ def test_layers_of_one_block_are_on_one_device(layers: int, given: dict[str, Any
 # Tensors of a GGUF file.
 
 
-def stored(name: str, kind: str = "F16", row: int = 64, size: int = 128, file: int = 0, start: int = 0) -> StoredTensor:
+def stored(
+    name: str, kind: str = "F16", row: int = 64, size: int = 128, file: int = 0, start: int = 0
+) -> StoredTensor:
     return StoredTensor(name, kind, row, size, file, start)
 
 
+# Four layers, and a block of multi-token prediction that is not loaded.
 NAMES = (
     "token_embd.weight",
     "token_embd_norm.weight",
     "rope_freqs.weight",
-    *(f"blk.{i}.{name}.weight" for i in range(5) for name in ("attn_q", "ffn_gate_inp", "ffn_up_exps")),
+    *(
+        f"blk.{i}.{name}.weight"
+        for i in range(5)
+        for name in ("attn_q", "ffn_gate_inp", "ffn_up_exps")
+    ),
     "output_norm.weight",
     "output.weight",
 )
-"""Four layers, and a block of multi-token prediction that is not loaded."""
 
 
 def devices_of(name: str, *, has_head: bool = True, tied: bool = False, **given: Any) -> list[int]:
@@ -137,7 +167,9 @@ def devices_of(name: str, *, has_head: bool = True, tied: bool = False, **given:
     contents = [stored(other) for other in NAMES if not (tied and other == "output.weight")]
     found = tensors_by_device(contents, args_of(blocks=5, **given), 4, has_head=has_head)
     assert set(found) == {HOST, *range(given.get("gpus", 1))}
-    return [device for device, tensors in found.items() for tensor in tensors if tensor.name == name]
+    return [
+        device for device, tensors in found.items() for tensor in tensors if tensor.name == name
+    ]
 
 
 @each(
@@ -193,7 +225,8 @@ def test_no_block_of_multi_token_prediction_is_loaded() -> None:
         ([stored("a", "F32", 32, 128)], 128),
         ([stored("a", "F32", 33, 132)], 256),
         ([stored("a", "F32", 25, 100), stored("b", "F32", 25, 100)], 256),
-        # blocks of 32 elements: a row of 544 is padded by 480 elements, 15 blocks of 18 B, to 306 + 270 = 576 B
+        # blocks of 32 elements: a row of 544 is padded by 480 elements, 15 blocks of 18 B, to 306 +
+        # 270 = 576 B
         ([stored("a", "Q4_0", 544, 306)], 640),
         # 1,056 = 2 * 512 + 32 too; 33 * 34 + 15 * 34 = 1,632 B
         ([stored("a", "Q8_0", 1056, 33 * 34)], 1664),
@@ -237,11 +270,12 @@ def model(*layers: Layers, contents: tuple[StoredTensor, ...] = (), **fields: An
     return ModelSpec("toy", "toy", (Stack("decoder", layers, D),), stored=weights, **fields)
 
 
+# Matrices of 64 x 64 and 64 x 100 in the first two layers; 4 x 64 x 96, 64 x 96 and 64 x 4 in three
+# more.
 MIXED = model(
     Layers("dense", 2, attention=Grouped(4, 2, 16), mlp=Mlp(100, gated=True)),
     Layers("experts", 3, attention=Grouped(4, 2, 16), mlp=EXPERTS),
 )
-"""Matrices of 64 x 64 and 64 x 100 in the first two layers; 4 x 64 x 96, 64 x 96 and 64 x 4 in three more."""
 
 
 @each(
@@ -262,7 +296,9 @@ MIXED = model(
         ({"n_cpu_moe": 9}, True, 0),
     ],
 )
-def test_the_largest_matrix_on_the_host(given: dict[str, Any], of_head: bool, elements: int) -> None:
+def test_the_largest_matrix_on_the_host(
+    given: dict[str, Any], of_head: bool, elements: int
+) -> None:
     """The first GPU copies it for a pass, so the compute buffer has room for it."""
     assert largest(MIXED, args_of(**given), "f16", of_head=of_head) == 2 * elements
     # 32 elements have 34 B; a row of 64 has two such blocks
@@ -309,10 +345,14 @@ def test_the_largest_tensor_of_a_file_on_the_host(
 
 def test_the_last_matrices_of_mlps_count_apart() -> None:
     down = stored("blk.0.ffn_down.weight", size=800, start=1300)
-    found = largest_on_host(model(LAYERS, contents=(*FILE[:2], down)), args_of(blocks=2, n_gpu_layers=0), "f16")
+    found = largest_on_host(
+        model(LAYERS, contents=(*FILE[:2], down)), args_of(blocks=2, n_gpu_layers=0), "f16"
+    )
     assert found == {"head": 1000, "other": 300, "down": 800}
     # 100 columns of 64 elements are as large as 64 of 100
-    found = largest_on_host(dataclasses.replace(LOADED, stored=None), args_of(blocks=2, n_gpu_layers=2), "f16")
+    found = largest_on_host(
+        dataclasses.replace(LOADED, stored=None), args_of(blocks=2, n_gpu_layers=2), "f16"
+    )
     assert found["down"] == found["other"]
 
 
@@ -323,8 +363,16 @@ def test_the_last_matrices_of_mlps_count_apart() -> None:
         (LOADED, {}, {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120 + 2048}),
         # a tied head is on the GPU too; a model with another head, or without one, has none
         (TIED, {}, {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120 + 1024}),
-        (dataclasses.replace(TIED, head=Head("pooler")), {}, {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120}),
-        (dataclasses.replace(TIED, head=None), {}, {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120}),
+        (
+            dataclasses.replace(TIED, head=Head("pooler")),
+            {},
+            {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120},
+        ),
+        (
+            dataclasses.replace(TIED, head=None),
+            {},
+            {"CPU_Mapped": 1000, "CUDA0": 384 + 768 + 1024 + 5120},
+        ),
         # the file is mapped from the embeddings to the end of the experts
         (LOADED, {"n_cpu_moe": 2}, {"CPU_Mapped": 7900, "CUDA0": 384 + 768 + 1024 + 2048}),
         (LOADED, {"n_gpu_layers": 0}, {"CPU_Mapped": 9900}),
@@ -350,6 +398,8 @@ def test_two_layers_of_a_block_have_the_tensors_of_one() -> None:
     everything = 384 + 768 + 1024 + 5120 + 2048
     assert model_buffers(model(four, contents=FILE), args_of(blocks=2))["CUDA0"] == everything
     prediction = (*FILE, stored("blk.2.attn_q.weight", size=10**6, start=9900))
-    assert model_buffers(model(LAYERS, contents=prediction), args_of(blocks=3))["CUDA0"] == everything
+    assert (
+        model_buffers(model(LAYERS, contents=prediction), args_of(blocks=3))["CUDA0"] == everything
+    )
     # without the number of blocks, there is one per layer
     assert model_buffers(model(LAYERS, contents=prediction), args_of())["CUDA0"] == everything

@@ -1,6 +1,8 @@
-"""What llama.cpp keeps beside weights and cache, from its arguments: attncalc/engines/llamacpp/runtime.py.
+"""What llama.cpp keeps beside weights and cache, from its arguments:
+attncalc/engines/llamacpp/runtime.py.
 
-The bytes of the compute buffer are in test_compute_buffer.py, posted logs in test_llamacpp_buffers.py.
+The bytes of the compute buffer are in test_compute_buffer.py, posted logs in
+test_llamacpp_buffers.py.
 """
 
 import dataclasses
@@ -27,9 +29,15 @@ OLD, NEW, BETWEEN, NO_FLASH = "b9371", "b9500", "b9372", "b6324"
 def llama(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
     """Return the facts of a start with an f16 cache and a context of 500 tokens."""
     types: dict[str, Any] = {"kv_dtype": "f16"}
-    types |= {name: changes.pop(name) for name in ("kv_dtype", "kv_dtype_k", "kv_dtype_v") if name in changes}
+    types |= {
+        name: changes.pop(name)
+        for name in ("kv_dtype", "kv_dtype_k", "kv_dtype_v")
+        if name in changes
+    }
     types = {name: dtype(text) for name, text in types.items()}
-    asked = facts(whole, LlamacppArgs, **{"engine_version": NEW, "attentions": frozenset(), **changes})
+    asked = facts(
+        whole, LlamacppArgs, **{"engine_version": NEW, "attentions": frozenset(), **changes}
+    )
     return dataclasses.replace(asked, args=dataclasses.replace(asked.args, **types))
 
 
@@ -45,7 +53,12 @@ def windowed(window: int) -> ModelSpec:
     """Return a model with one layer of full attention and one with a window."""
     whole = model()
     layers = tuple(
-        Layers(name, 1, attention=Grouped(8, 2, 16, span=span) if span else Grouped(8, 2, 16), mlp=Mlp(300))
+        Layers(
+            name,
+            1,
+            attention=Grouped(8, 2, 16, span=span) if span else Grouped(8, 2, 16),
+            mlp=Mlp(300),
+        )
         for name, span in (("full", None), ("window", Sliding(window)))
     )
     return dataclasses.replace(whole, stacks=(Stack("decoder", layers, 100),))
@@ -66,7 +79,8 @@ GRAPHS: list[tuple[dict[str, Any], dict[str, int]]] = [
     ({"sequences": 3, "kv_unified": True}, {"full_cells": 1536, "streams": 1}),
     ({"sequences": 3, "engine_version": "ik"}, {"full_cells": 1536, "streams": 1}),
     ({"sequences": 3}, {"full_cells": 512, "streams": 3}),
-    # rows of logits: of sampled tokens, of drafted ones too, of every token in old builds, or as given
+    # rows of logits: of sampled tokens, of drafted ones too, of every token in old builds, or as
+    # given
     ({"sequences": 3, "speculative_tokens": 2}, {"rows": 9}),
     ({"engine_version": OLD}, {"rows": 512}),
     ({"engine_version": OLD, "ubatch": 64}, {"rows": 64}),
@@ -77,7 +91,9 @@ GRAPHS: list[tuple[dict[str, Any], dict[str, int]]] = [
 
 
 @each(("changes", "expected"), GRAPHS)
-def test_sizes_of_a_pass_follow_from_the_arguments(changes: dict[str, Any], expected: dict[str, int]) -> None:
+def test_sizes_of_a_pass_follow_from_the_arguments(
+    changes: dict[str, Any], expected: dict[str, int]
+) -> None:
     found = graph(**changes)._asdict()
     assert {name: found[name] for name in expected} == expected
     assert all(type(found[name]) is int for name in expected)
@@ -97,7 +113,9 @@ def test_sizes_of_a_pass_follow_from_the_arguments(changes: dict[str, Any], expe
         ({"engine_version": "ik"}, 0),
     ],
 )
-def test_cells_of_windows_hold_the_windows_of_a_stream_and_a_pass(changes: dict[str, Any], cells: int) -> None:
+def test_cells_of_windows_hold_the_windows_of_a_stream_and_a_pass(
+    changes: dict[str, Any], cells: int
+) -> None:
     assert graph(windowed(300), **{"context": 4096, **changes}).window_cells == cells
 
 
@@ -112,7 +130,9 @@ def test_cells_of_windows_hold_the_windows_of_a_stream_and_a_pass(changes: dict[
         ({"kv_dtype": "bf16"}, (True, True)),
     ],
 )
-def test_a_cache_that_is_not_in_f16_is_copied(types: dict[str, Any], copied: tuple[bool, bool]) -> None:
+def test_a_cache_that_is_not_in_f16_is_copied(
+    types: dict[str, Any], copied: tuple[bool, bool]
+) -> None:
     found = graph(**types)
     assert (found.k_copied, found.v_copied) == copied
 
@@ -147,7 +167,9 @@ def test_flash_attention_is_on_by_default_if_the_build_has_it(
         ({"no_kv_offload": True}, False),
     ],
 )
-def test_inputs_are_copied_only_if_everything_is_on_gpus(changes: dict[str, Any], pipelined: bool) -> None:
+def test_inputs_are_copied_only_if_everything_is_on_gpus(
+    changes: dict[str, Any], pipelined: bool
+) -> None:
     found = graph(gpus=2, **changes)
     assert found.pipelined is pipelined
     assert found.copies == (4 if pipelined else 1)
@@ -160,7 +182,8 @@ def test_inputs_are_copied_only_if_everything_is_on_gpus(changes: dict[str, Any]
     ("changes", "layer", "head"),
     [
         ({}, 0, 0),
-        # 7 with the output: a layer on the host has matrices of 100 x 300 and a head of 1,000 x 100 in bf16
+        # 7 with the output: a layer on the host has matrices of 100 x 300 and a head of 1,000 x 100
+        # in bf16
         ({"n_gpu_layers": 6}, 100 * 300 * 2, 0),
         # a matrix is copied for 32 tokens or more
         ({"n_gpu_layers": 0, "n_outputs_max": 32}, 100 * 300 * 2, 1000 * 100 * 2),
@@ -169,12 +192,14 @@ def test_inputs_are_copied_only_if_everything_is_on_gpus(changes: dict[str, Any]
         ({"n_gpu_layers": 0, "n_outputs_max": 32, "first": False, "gpus": 2}, 0, 0),
     ],
 )
-def test_the_first_gpu_copies_matrices_from_the_host(changes: dict[str, Any], layer: int, head: int) -> None:
+def test_the_first_gpu_copies_matrices_from_the_host(
+    changes: dict[str, Any], layer: int, head: int
+) -> None:
     found = graph(**changes)
-    assert (max(found.from_host.get(kind, 0) for kind in ("other", "down")), found.from_host.get("head", 0)) == (
-        layer,
-        head,
-    )
+    assert (
+        max(found.from_host.get(kind, 0) for kind in ("other", "down")),
+        found.from_host.get("head", 0),
+    ) == (layer, head)
     notes = memory(**changes).notes
     assert any("copies matrices from the host" in note for note in notes) is bool(layer or head)
 
@@ -215,7 +240,9 @@ def test_the_compute_buffer_grows_with_context_and_slots() -> None:
 
 
 def test_the_fork_has_from_six_to_sixteen_tenths_of_an_old_build() -> None:
-    old, fork = (parts(memory(engine_version=version))["compute_buffer"] for version in (NO_FLASH, "ik"))
+    old, fork = (
+        parts(memory(engine_version=version))["compute_buffer"] for version in (NO_FLASH, "ik")
+    )
     flash = parts(memory(engine_version=NO_FLASH, flash_attn="on"))["compute_buffer"]
     assert fork == (flash[0] * 6 // 10, flash[1], flash[2] * 16 // 10)
     assert all(type(size) is int for size in fork)
@@ -226,15 +253,21 @@ def test_a_build_between_two_graphs_may_have_the_smaller_one() -> None:
     """The smaller graph computes the logits of as many tokens as there are slots."""
     for changes in ({}, {"sequences": 3}, {"n_outputs_max": 2, "sequences": 3}):
         asked: dict[str, Any] = {"whole": model(vocab_size=10**7), **changes}
-        old, between = (parts(memory(engine_version=v, **asked))["compute_buffer"] for v in (OLD, BETWEEN))
+        old, between = (
+            parts(memory(engine_version=v, **asked))["compute_buffer"] for v in (OLD, BETWEEN)
+        )
         rows = min(3 if "sequences" in changes else 1, changes.get("n_outputs_max", 512))
-        new = parts(memory(engine_version=NEW, **{**asked, "n_outputs_max": rows}))["compute_buffer"]
+        new = parts(memory(engine_version=NEW, **{**asked, "n_outputs_max": rows}))[
+            "compute_buffer"
+        ]
         assert between == (new[0], old[1], old[2])
 
 
 def test_memory_outside_the_buffers_and_details() -> None:
     found = memory()
-    assert parts(found)["outside_buffers"] == tuple(GIB * hundredths // 100 for hundredths in (30, 45, 75))
+    assert parts(found)["outside_buffers"] == tuple(
+        GIB * hundredths // 100 for hundredths in (30, 45, 75)
+    )
     details = {detail.name: detail.quantity for detail in found.details}
     assert list(details) == ["compute_buffer", "host_compute_buffer", "model_buffer"]
     assert details["compute_buffer"] == found.parts[0].expected
@@ -256,12 +289,16 @@ NOTES: list[tuple[str, dict[str, Any], bool]] = [
 
 
 @each(("words", "changes", "present"), NOTES)
-def test_notes_appear_only_where_they_apply(words: str, changes: dict[str, Any], present: bool) -> None:
+def test_notes_appear_only_where_they_apply(
+    words: str, changes: dict[str, Any], present: bool
+) -> None:
     assert any(words in note for note in memory(**changes).notes) is present
 
 
 def test_log_lines_are_those_of_this_gpu() -> None:
-    """10^9 B of weights without a file are 953.67 MiB; the buffers are 32-bit MiB of the figures."""
+    """10^9 B of weights without a file are 953.67 MiB; the buffers are 32-bit MiB of the
+    figures.
+    """
     found = memory()
     expected, host = (int(float(found.details[i].quantity)) / 2**20 for i in (0, 1))
     assert found.log_lines == (

@@ -26,7 +26,9 @@ Machine = Callable[..., None]
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """Return a function that writes programs: machine(nvidia_smi="RTX 3060, 12288"); '!' before a text lets it fail."""
+    """Return a function that writes programs: machine(nvidia_smi="RTX 3060, 12288"); '!' before a
+    text lets it fail.
+    """
 
     def write(**programs: str) -> None:
         local.named_gpus.cache_clear()
@@ -34,7 +36,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
             path = tmp_path / name.replace("_", "-")
             failed = text.startswith("!")
             body = (
-                text if text.startswith("#!") else f"#!/bin/sh\ncat <<'END'\n{text.lstrip('!')}\nEND\nexit {failed:d}\n"
+                text
+                if text.startswith("#!")
+                else f"#!/bin/sh\ncat <<'END'\n{text.lstrip('!')}\nEND\nexit {failed:d}\n"
             )
             path.write_text(body)
             path.chmod(0o755)
@@ -58,7 +62,12 @@ def test_only_visible_gpus_count(machine: Machine, monkeypatch: pytest.MonkeyPat
         ({"nvidia_smi": f"{RTX_4090}\n{RTX_4090}"}, 2, "rtx-4090", gpu("rtx-4090").memory),
         ({"nvidia_smi": "NVIDIA GB10, [N/A]"}, 1, "gb10", gpu("gb10").memory),
         ({"nvidia_smi": "NVIDIA GeForce GTX 9999, 8192"}, 1, "local", 8 * 10**9),
-        ({"rocm_smi": f"WARNING: one\n{json.dumps(ROCM)}"}, 1, "rx-7900-xtx", gpu("rx-7900-xtx").memory),
+        (
+            {"rocm_smi": f"WARNING: one\n{json.dumps(ROCM)}"},
+            1,
+            "rx-7900-xtx",
+            gpu("rx-7900-xtx").memory,
+        ),
         ({"sysctl": f"Apple M3 Max\n{64 * GIB}"}, 1, "m3-max-64gb", gpu("m3-max-64gb").memory),
         # Metal's limit is three quarters of the memory
         ({"sysctl": f"Apple M9\n{32 * GIB}"}, 1, "local", 24 * GIB),
@@ -79,10 +88,17 @@ def test_programs_name_the_gpus(
         ({}, "nvidia-smi, rocm-smi and sysctl name no GPU of this machine"),
         ({"nvidia_smi": "!No devices were found"}, "name no GPU"),
         (
-            {"nvidia_smi": "\ufffd garbage", "rocm_smi": "{not json", "sysctl": "Intel(R) Core(TM) i7\n17179869184"},
+            {
+                "nvidia_smi": "\ufffd garbage",
+                "rocm_smi": "{not json",
+                "sysctl": "Intel(R) Core(TM) i7\n17179869184",
+            },
             "name no GPU",
         ),
-        ({"nvidia_smi": f"{RTX_4090}\nNVIDIA GeForce RTX 3060, 12288"}, "different GPUs: NVIDIA GeForce RTX 4090, "),
+        (
+            {"nvidia_smi": f"{RTX_4090}\nNVIDIA GeForce RTX 3060, 12288"},
+            "different GPUs: NVIDIA GeForce RTX 4090, ",
+        ),
         ({"nvidia_smi": "NVIDIA Thing, [N/A]"}, "NVIDIA Thing is not known, nor is its memory"),
     ],
 )
@@ -97,14 +113,18 @@ def test_a_machine_without_one_kind_of_gpu_is_an_error(
     assert raised.value.tip
 
 
-def test_a_program_that_hangs_is_given_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_hangs_is_given_up(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "_SECONDS", 0.1)
     machine(nvidia_smi="#!/bin/sh\nexec sleep 60\n")
     with pytest.raises(AttncalcError, match="name no GPU"):
         gpus_of("local")
 
 
-def test_no_program_at_all_is_an_error(ask: Ask, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_program_at_all_is_an_error(
+    ask: Ask, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine()
     monkeypatch.setenv("PATH", "")
     error = ask("fit", "llama3-8b", "--gpu", "local").error
@@ -131,12 +151,18 @@ def test_only_an_engine_that_uses_the_host_is_limited(
 ) -> None:
     monkeypatch.setattr(local, "machine_memory", lambda: 8 * GIB)
     machine(nvidia_smi=RTX_4090)
-    assert results(ask("fit", "llama3-8b", "--gpu", "local", "--engine", engine, "--json"))["host_memory"] == limit
+    assert (
+        results(ask("fit", "llama3-8b", "--gpu", "local", "--engine", engine, "--json"))[
+            "host_memory"
+        ]
+        == limit
+    )
 
 
 def test_fewer_gpus_than_the_machine_has_may_be_used(ask: Ask, machine: Machine) -> None:
     machine(nvidia_smi=f"{RTX_4090}\n{RTX_4090}")
     numbers = [
-        ask("fit", "llama3-8b", "--gpu", "local", *gpus, "--json").document["gpus"] for gpus in ((), ("--gpus", "1"))
+        ask("fit", "llama3-8b", "--gpu", "local", *gpus, "--json").document["gpus"]
+        for gpus in ((), ("--gpus", "1"))
     ]
     assert numbers == [2, 1]

@@ -1,6 +1,8 @@
-"""A log's figures beside the predicted ones, and the diagnosis of a start that failed, from logs as they were read.
+"""A log's figures beside the predicted ones, and the diagnosis of a start that failed, from logs as
+they were read.
 
-The formulas' own figures are tested elsewhere: here it is which of them is compared with what, and within which range.
+The formulas' own figures are tested elsewhere: here it is which of them is compared with what, and
+within which range.
 """
 
 import dataclasses
@@ -27,16 +29,20 @@ from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import GIB, dtype
 
 H100 = gpu("h100-80gb")
+# Bytes of a block of Qwen3-8B: 16 tokens, 36 layers, 8 heads of 128, 2 bytes.
 BLOCK = 16 * 36 * 2 * 8 * 128 * 2
-"""Bytes of a block of Qwen3-8B: 16 tokens, 36 layers, 8 heads of 128, 2 bytes."""
+# One request of 4,096 tokens, and a block that stays free.
 NEEDED = (4096 // 16 + 1) * BLOCK
-"""One request of 4,096 tokens, and a block that stays free."""
 
 
-def request(engine: str = "vllm", *, batch: int = 1, context: int = 4096, **fields: Any) -> FitRequest:
+def request(
+    engine: str = "vllm", *, batch: int = 1, context: int = 4096, **fields: Any
+) -> FitRequest:
     version = {"vllm": "0.20.0", "sglang": "0.5.9", "llamacpp": "b9500"}[engine]
     args = {"engine_version": version, **fields.pop("engine_args", {})}
-    return FitRequest(load("qwen3-8b"), Workload.decode(batch, context), engine, engine_args=args, **fields)
+    return FitRequest(
+        load("qwen3-8b"), Workload.decode(batch, context), engine, engine_args=args, **fields
+    )
 
 
 def log(
@@ -45,7 +51,9 @@ def log(
     budget: Mapping[str, Printed] | None = None,
     **fields: Any,
 ) -> StartupLog:
-    return StartupLog(engine, None, "Qwen/Qwen3-8B", {}, logged=logged or {}, budget=budget or {}, **fields)
+    return StartupLog(
+        engine, None, "Qwen/Qwen3-8B", {}, logged=logged or {}, budget=budget or {}, **fields
+    )
 
 
 def gib(text: str) -> Printed:
@@ -56,8 +64,8 @@ def number(text: str) -> Printed:
     return Printed(text, text)
 
 
+# Half of the last digit of a size in GiB with two decimals, rounded up.
 HALF = GIB // 200 + 1
-"""Half of the last digit of a size in GiB with two decimals, rounded up."""
 
 
 # The memory for the cache
@@ -67,21 +75,34 @@ HALF = GIB // 200 + 1
     ("asked", "memory"),
     [
         (log(available=(gib("2.00"), gib("1.00"))), LogMemory(GIB, "1.00 GiB", HALF)),
-        (log(logged={"kv_blocks": number("100")}), LogMemory(100 * BLOCK, "100 blocks, as printed")),
         (
-            log(logged={"kv_memory": number("5000"), "kv_blocks": number("100")}, available=(gib("1.00"),)),
+            log(logged={"kv_blocks": number("100")}),
+            LogMemory(100 * BLOCK, "100 blocks, as printed"),
+        ),
+        (
+            log(
+                logged={"kv_memory": number("5000"), "kv_blocks": number("100")},
+                available=(gib("1.00"),),
+            ),
             LogMemory(5000, "5,000 B of the log"),
         ),
-        (log(logged={"kv_blocks": number("100")}, available=(gib("1.00"),)), LogMemory(GIB, "1.00 GiB", HALF)),
+        (
+            log(logged={"kv_blocks": number("100")}, available=(gib("1.00"),)),
+            LogMemory(GIB, "1.00 GiB", HALF),
+        ),
         (log(refusal=LogRefusal("out_of_memory", "out of memory")), None),
     ],
 )
-def test_the_memory_is_the_most_exact_that_a_log_of_vllm_has(asked: StartupLog, memory: LogMemory | None) -> None:
+def test_the_memory_is_the_most_exact_that_a_log_of_vllm_has(
+    asked: StartupLog, memory: LogMemory | None
+) -> None:
     assert compare(request(), asked).memory == memory
 
 
 def test_a_log_of_vllm_without_memory_and_blocks_is_an_error() -> None:
-    with pytest.raises(AttncalcError, match="the log has neither the memory for the cache nor the number of blocks"):
+    with pytest.raises(
+        AttncalcError, match="the log has neither the memory for the cache nor the number of blocks"
+    ):
         compare(request(), log())
 
 
@@ -106,7 +127,12 @@ def test_a_figure_agrees_within_the_rounding_of_the_memory(
     asked = log(logged={name: number(printed)}, available=(gib("1.00"),))
     comparison = compare(request(engine_args={"engine_version": "0.11.0"}), asked)
     (check,) = comparison.checks
-    assert (check.predicted, check.measured, check.ok, comparison.agrees) == (predicted, int(printed), agrees, agrees)
+    assert (check.predicted, check.measured, check.ok, comparison.agrees) == (
+        predicted,
+        int(printed),
+        agrees,
+        agrees,
+    )
     assert check.unit == ("" if name == "kv_blocks" else "tokens")
     assert check.note == ("exact" if name == "kv_block_size" else "the log's memory is rounded")
 
@@ -115,22 +141,32 @@ def test_a_figure_agrees_within_the_rounding_of_the_memory(
 def test_concurrency_agrees_within_half_of_its_last_digit(printed: str, agrees: bool) -> None:
     """455 of 256 blocks are 1.777; the memory is exact."""
     asked = log(logged={"kv_blocks": number("455"), "concurrency": number(printed)})
-    checks = {check.name: check for check in compare(request(engine_args={"engine_version": "0.11.0"}), asked).checks}
+    checks = {
+        check.name: check
+        for check in compare(request(engine_args={"engine_version": "0.11.0"}), asked).checks
+    }
     assert checks["concurrency"].predicted == 455 / 256
     assert checks["concurrency"].ok == agrees
     assert checks["concurrency"].note == "exact"
 
 
-@pytest.mark.parametrize(("printed", "agrees"), [("1.11", False), ("1.12", True), ("1.13", True), ("1.14", False)])
+@pytest.mark.parametrize(
+    ("printed", "agrees"), [("1.11", False), ("1.12", True), ("1.13", True), ("1.14", False)]
+)
 def test_a_concurrency_halfway_may_be_rounded_to_either_side(printed: str, agrees: bool) -> None:
     """288 of 256 blocks are 1.125."""
     asked = log(logged={"kv_blocks": number("288"), "concurrency": number(printed)})
-    checks = {check.name: check for check in compare(request(engine_args={"engine_version": "0.11.0"}), asked).checks}
+    checks = {
+        check.name: check
+        for check in compare(request(engine_args={"engine_version": "0.11.0"}), asked).checks
+    }
     assert (checks["concurrency"].predicted, checks["concurrency"].ok) == (1.125, agrees)
 
 
 @pytest.mark.parametrize(("printed", "tolerance"), [("454", 3), ("455", 3), ("456", 2)])
-def test_the_tolerance_is_that_of_the_side_on_which_the_printed_figure_is(printed: str, tolerance: int) -> None:
+def test_the_tolerance_is_that_of_the_side_on_which_the_printed_figure_is(
+    printed: str, tolerance: int
+) -> None:
     """0.995, 1.00 and 1.005 GiB hold 452, 455 and 457 blocks."""
     asked = log(logged={"kv_blocks": number(printed)}, available=(gib("1.00"),))
     (check,) = compare(request(engine_args={"engine_version": "0.11.0"}), asked).checks
@@ -141,7 +177,9 @@ ARGS = EngineArgs(dtype("bf16"), dtype("bf16"))
 
 
 class Single(NamedTuple):
-    """A layout of tokens of one byte, without blocks, in which even a negative memory has a number of tokens."""
+    """A layout of tokens of one byte, without blocks, in which even a negative memory has a number
+    of tokens.
+    """
 
     def pool(self, memory: int, context: int) -> Pool:
         return Pool(None, quantity(memory), ratio(memory, context), (), ())
@@ -151,7 +189,9 @@ class Single(NamedTuple):
 def test_a_negative_memory_holds_nothing(name: str) -> None:
     layout: Any = Single()
     asked = log(logged={name: number("0")}, available=(gib("-1.25"),))
-    found, (check,) = find_engine("vllm").log_checks(asked, layout, resolve(request(kv_memory=0)).args, 4096)
+    found, (check,) = find_engine("vllm").log_checks(
+        asked, layout, resolve(request(kv_memory=0)).args, 4096
+    )
     assert found is not None
     assert found.printed == -5 * GIB // 4
     assert (check.predicted, check.ok) == (0, True)
@@ -164,7 +204,9 @@ def test_the_request_has_the_memory_of_the_log_and_no_gpu(size: int, kept: int) 
 
 
 def test_without_a_memory_in_the_log_the_request_has_none() -> None:
-    comparison = compare(request(gpu=H100), log(refusal=LogRefusal("out_of_memory", "out of memory")))
+    comparison = compare(
+        request(gpu=H100), log(refusal=LogRefusal("out_of_memory", "out of memory"))
+    )
     assert comparison.request.kv_memory == 0
     assert comparison.agrees
     assert comparison.estimates == ()
@@ -181,7 +223,9 @@ def test_the_longest_context_is_left_out_with_pipeline_stages() -> None:
     [(256, 4096, 4096), (255, 4096, 4080), (300, 4096, 4096), (1, 4096, 16), (0, 4096, 0)],
 )
 def test_the_longest_context_needs_no_free_block(blocks: int, context: int, longest: int) -> None:
-    asked = log(logged={"kv_memory": number(str(blocks * BLOCK)), "max_context": number(str(longest))})
+    asked = log(
+        logged={"kv_memory": number(str(blocks * BLOCK)), "max_context": number(str(longest))}
+    )
     (check,) = compare(request(context=context), asked).checks
     assert (check.predicted, check.ok) == (longest, True)
 
@@ -190,7 +234,8 @@ MIB = 2**20
 
 
 @pytest.mark.parametrize(
-    ("printed", "agrees"), [("575.98", False), ("575.99", True), ("576.00", True), ("576.01", True), ("576.02", False)]
+    ("printed", "agrees"),
+    [("575.98", False), ("575.99", True), ("576.00", True), ("576.01", True), ("576.02", False)],
 )
 def test_sizes_agree_within_one_unit_of_the_last_digit(printed: str, agrees: bool) -> None:
     """4,096 tokens x 147,456 B = 576 MiB: both sides are rounded, each by half a unit at most."""
@@ -203,7 +248,9 @@ def test_sizes_agree_within_one_unit_of_the_last_digit(printed: str, agrees: boo
 
 
 def test_tokens_alone_have_the_memory_that_sglang_needs_for_them() -> None:
-    """105,607 tokens x 147,456 B; logs that were filtered have 'max_total_num_tokens=' without sizes."""
+    """105,607 tokens x 147,456 B; logs that were filtered have 'max_total_num_tokens=' without
+    sizes.
+    """
     comparison = compare(request("sglang"), log("sglang", {"kv_tokens": number("105607")}))
     assert comparison.memory is not None
     assert comparison.memory.printed == 105_607 * 147_456
@@ -251,11 +298,20 @@ def test_the_version_is_the_newest_that_agrees_else_the_newest_that_supports_the
 
 @pytest.mark.parametrize(
     ("engine", "version", "guessed"),
-    [("vllm", "0.20.0", False), ("vllm", None, True), ("sglang", None, False), ("sglang", "0.5.9", False)],
+    [
+        ("vllm", "0.20.0", False),
+        ("vllm", None, True),
+        ("sglang", None, False),
+        ("sglang", "0.5.9", False),
+    ],
 )
-def test_a_version_is_guessed_if_releases_are_known(engine: str, version: str | None, guessed: bool) -> None:
+def test_a_version_is_guessed_if_releases_are_known(
+    engine: str, version: str | None, guessed: bool
+) -> None:
     name = "kv_blocks" if engine == "vllm" else "kv_tokens"
-    found = compare(request(engine, engine_args={"engine_version": version}), log(engine, {name: number("100")}))
+    found = compare(
+        request(engine, engine_args={"engine_version": version}), log(engine, {name: number("100")})
+    )
     assert found.guessed == guessed
     if version:
         assert found.request.engine_args["engine_version"] == version
@@ -268,12 +324,19 @@ def estimates(asked: FitRequest, printed: StartupLog) -> dict[str, Estimate]:
     return {estimate.name: estimate for estimate in compare(asked, printed).estimates}
 
 
-@pytest.mark.parametrize(("engine", "below", "above"), [("vllm", 2, 2), ("sglang", 2, 2), ("llamacpp", 12, 2)])
-def test_weights_have_a_range_of_percents_and_a_twentieth_of_a_gib(engine: str, below: int, above: int) -> None:
+@pytest.mark.parametrize(
+    ("engine", "below", "above"), [("vllm", 2, 2), ("sglang", 2, 2), ("llamacpp", 12, 2)]
+)
+def test_weights_have_a_range_of_percents_and_a_twentieth_of_a_gib(
+    engine: str, below: int, above: int
+) -> None:
     name = "model_buffer" if engine == "llamacpp" else "weights"
     available = (gib("1.00"),) if engine == "vllm" else ()
     for device in (None, H100):
-        found = estimates(request(engine, gpu=device), log(engine, budget={name: gib("15.00")}, available=available))
+        found = estimates(
+            request(engine, gpu=device),
+            log(engine, budget={name: gib("15.00")}, available=available),
+        )
         weights = found["weights"]
         assert weights.logged == 15 * GIB
         assert weights.low == weights.expected - (weights.expected * below // 100 + GIB // 20)
@@ -298,11 +361,17 @@ def test_runtime_parts_are_compared_within_their_ranges_and_the_rounding() -> No
         assert found[name].logged == GIB // 2
     budget = memory_budget(resolve(asked))
     memory = found["kv_memory"]
-    assert (memory.low, memory.logged, memory.high) == (budget.room("low"), 50 * GIB, budget.room("high"))
+    assert (memory.low, memory.logged, memory.high) == (
+        budget.room("low"),
+        50 * GIB,
+        budget.room("high"),
+    )
 
 
 def test_consumed_memory_has_what_lives_on_and_the_peak_has_the_graphs() -> None:
-    """vLLM 0.33 counts the sampler's tables with the weights, and its estimate of graphs with the activations."""
+    """vLLM 0.33 counts the sampler's tables with the weights, and its estimate of graphs with the
+    activations.
+    """
     asked = request(gpu=H100, engine_args={"engine_version": "0.33.0"})
     budget = memory_budget(resolve(asked))
     assert budget.reserve
@@ -310,7 +379,10 @@ def test_consumed_memory_has_what_lives_on_and_the_peak_has_the_graphs() -> None
     parts = {part.name: int(part.expected) for part in budget.reserve.runtime.parts}
     found = estimates(
         asked,
-        log(budget={name: gib("0.50") for name in ("activations", "weights_and_outside")}, available=(gib("50"),)),
+        log(
+            budget={name: gib("0.50") for name in ("activations", "weights_and_outside")},
+            available=(gib("50"),),
+        ),
     )
     assert found["activations"].expected == parts["activations"] + parts["cuda_graphs"]
     states, weights = parts["sampler_states"], int(budget.weights.total)
@@ -319,13 +391,21 @@ def test_consumed_memory_has_what_lives_on_and_the_peak_has_the_graphs() -> None
 
 
 def test_the_least_of_a_range_is_never_negative() -> None:
-    """A figure in TiB is rounded by more than all activations, and a T4 has less memory than the weights."""
+    """A figure in TiB is rounded by more than all activations, and a T4 has less memory than the
+    weights.
+    """
     asked = request(gpu=gpu("t4"))
-    found = estimates(asked, log(budget={"activations": Printed("0.50", "", 2**40)}, available=(gib("1.00"),)))
+    found = estimates(
+        asked, log(budget={"activations": Printed("0.50", "", 2**40)}, available=(gib("1.00"),))
+    )
     assert found["activations"].low == 0
     assert memory_budget(resolve(asked)).room("high") < 0
     assert (found["kv_memory"].low, found["kv_memory"].high) == (0, 0)
-    assert log_check._weights_range(resolve(asked), 2**20) == (0, 2**20, 2**20 + 2**20 // 50 + GIB // 20)
+    assert log_check._weights_range(resolve(asked), 2**20) == (
+        0,
+        2**20,
+        2**20 + 2**20 // 50 + GIB // 20,
+    )
 
 
 def test_captured_graphs_are_left_out_beside_the_estimate_of_them() -> None:
@@ -345,11 +425,17 @@ def test_ggml_aligns_the_sizes_of_llamacpps_buffers() -> None:
     asked = request("llamacpp", gpu=H100)
     reserve = fit(asked).budget.reserve
     assert reserve is not None
-    size = {detail.name: int(float(detail.quantity)) for detail in reserve.runtime.details}["host_compute_buffer"]
+    size = {detail.name: int(float(detail.quantity)) for detail in reserve.runtime.details}[
+        "host_compute_buffer"
+    ]
     printed = {"host_compute_buffer": Printed("20.00", "", 2**20)}
     found = estimates(asked, log("llamacpp", budget=printed))["host_compute_buffer"]
     half = 2**20 // 200 + 1
-    assert (found.low, found.expected, found.high) == (size * 98 // 100 - half, size, size * 102 // 100 + half)
+    assert (found.low, found.expected, found.high) == (
+        size * 98 // 100 - half,
+        size,
+        size * 102 // 100 + half,
+    )
     assert "kv_memory" not in estimates(asked, log("llamacpp", budget=printed))
 
 
@@ -397,13 +483,26 @@ def test_an_engine_that_started_needs_no_diagnosis() -> None:
             2,
             0,
             513 * BLOCK,
-            "2 requests of 4,096 tokens need 1.13 GiB, 0 B are left for the cache: 1.13 GiB are missing.",
+            "2 requests of 4,096 tokens need 1.13 GiB, 0 B are left for the cache: 1.13 GiB are "
+            "missing.",
         ),
-        (1, NEEDED, 0, "one request of 4,096 tokens needs 578.25 MiB, and 578.25 MiB are left for the cache."),
-        (1, NEEDED + 1, 0, "one request of 4,096 tokens needs 578.25 MiB, and 578.25 MiB are left for the cache."),
+        (
+            1,
+            NEEDED,
+            0,
+            "one request of 4,096 tokens needs 578.25 MiB, and 578.25 MiB are left for the cache.",
+        ),
+        (
+            1,
+            NEEDED + 1,
+            0,
+            "one request of 4,096 tokens needs 578.25 MiB, and 578.25 MiB are left for the cache.",
+        ),
     ],
 )
-def test_without_a_gpu_the_missing_memory_is_that_of_the_log(batch: int, size: int, missing: int, reason: str) -> None:
+def test_without_a_gpu_the_missing_memory_is_that_of_the_log(
+    batch: int, size: int, missing: int, reason: str
+) -> None:
     found = diagnosed(request(batch=batch), log(refusal=TOO_SMALL), size)
     assert found.reason.startswith(reason)
     assert found.missing == missing
@@ -412,7 +511,10 @@ def test_without_a_gpu_the_missing_memory_is_that_of_the_log(batch: int, size: i
 
 def test_without_a_gpu_and_a_memory_only_the_message_is_known() -> None:
     found = diagnosed(request(), log(refusal=TOO_SMALL))
-    assert found.reason == "one request may have the whole context, which is more than the cache holds."
+    assert (
+        found.reason
+        == "one request may have the whole context, which is more than the cache holds."
+    )
     assert (found.missing, found.changes) == (None, ())
 
 
@@ -424,15 +526,22 @@ def test_what_the_log_has_beyond_the_estimate_moves_the_room(difference: int) ->
     needed = (40 * 40_960 // 16 + 1) * BLOCK
     assert found.missing == max(0, needed - (room - difference))
     word = "larger" if difference > 0 else "smaller"
-    assert found.notes[0].startswith(f"The log's weights and runtime memory are 1.00 GiB {word} than the estimate")
+    assert found.notes[0].startswith(
+        f"The log's weights and runtime memory are 1.00 GiB {word} than the estimate"
+    )
 
 
-@pytest.mark.parametrize(("difference", "word"), [(GIB // 20, "51.20 MiB larger"), (-GIB // 20, "51.20 MiB smaller")])
+@pytest.mark.parametrize(
+    ("difference", "word"), [(GIB // 20, "51.20 MiB larger"), (-GIB // 20, "51.20 MiB smaller")]
+)
 def test_a_difference_that_matters_is_named(difference: int, word: str) -> None:
     """A twentieth of a GiB does, and a byte less does not."""
     asked, refusal = request(gpu=H100), TOO_SMALL._replace(kind="no_memory")
     room = fit(asked).budget.room()
-    assert f" are {word} than the estimate" in diagnosed(asked, log(refusal=refusal), room - difference).notes[0]
+    assert (
+        f" are {word} than the estimate"
+        in diagnosed(asked, log(refusal=refusal), room - difference).notes[0]
+    )
     less = difference - (1 if difference > 0 else -2)
     assert "estimate" not in diagnosed(asked, log(refusal=refusal), room - less).notes[0]
 
@@ -446,7 +555,9 @@ def test_a_request_that_fits_contradicts_a_log_that_says_it_does_not() -> None:
 
 def test_negative_memory_is_more_than_the_engines_share() -> None:
     found = diagnosed(request(gpu=H100), log(refusal=TOO_SMALL), -GIB)
-    assert found.reason.endswith("and weights and runtime memory are 1.00 GiB larger than the engine's share.")
+    assert found.reason.endswith(
+        "and weights and runtime memory are 1.00 GiB larger than the engine's share."
+    )
     assert found.missing == GIB + NEEDED
 
 
@@ -457,7 +568,9 @@ def test_a_model_buffer_of_one_gpu_shows_the_excess(devices: int) -> None:
     assert weights is not None
     buffer = Printed(str(int(weights.total) + GIB), "")
     refusal = LogRefusal("out_of_memory", "failed to allocate", where="cache")
-    found = diagnosed(asked, log("llamacpp", budget={"model_buffer": buffer}, refusal=refusal, devices=devices))
+    found = diagnosed(
+        asked, log("llamacpp", budget={"model_buffer": buffer}, refusal=refusal, devices=devices)
+    )
     known = "are 1.00 GiB larger than the estimate" in found.notes[0]
     assert known == (devices <= 1)
     assert known != (found.notes[0].startswith("By the estimate it fits"))
@@ -466,20 +579,34 @@ def test_a_model_buffer_of_one_gpu_shows_the_excess(devices: int) -> None:
 @pytest.mark.parametrize(
     ("tried", "free", "words"),
     [
-        ("2", "1", "An allocation of 2.00 GiB failed, 1.00 GiB were free. By the estimate, the weights need 15.27 GiB"),
+        (
+            "2",
+            "1",
+            "An allocation of 2.00 GiB failed, 1.00 GiB were free. By the estimate, the weights "
+            "need 15.27 GiB",
+        ),
         (None, None, "one request of 40,960 tokens"),
         ("2", None, "one request of 40,960 tokens"),
         (None, "1", "one request of 40,960 tokens"),
     ],
 )
-def test_a_failed_allocation_is_the_reason_if_the_log_has_it(tried: str | None, free: str | None, words: str) -> None:
-    refusal = LogRefusal("out_of_memory", "CUDA out of memory", tried and gib(tried), free and gib(free), "weights")  # type: ignore[arg-type]
+def test_a_failed_allocation_is_the_reason_if_the_log_has_it(
+    tried: str | None, free: str | None, words: str
+) -> None:
+    refusal = LogRefusal(
+        "out_of_memory",
+        "CUDA out of memory",
+        gib(tried) if tried else None,
+        gib(free) if free else None,
+        "weights",
+    )
     found = diagnosed(request(gpu=gpu("rtx-4080"), context=40_960), log(refusal=refusal))
     assert found.reason.startswith(words)
     assert found.missing
     assert found.notes == (
         "The log does not say how much memory was left: the changes rest on the estimate.",
-        "The log has no context: the model's maximum, 40,960 tokens, is assumed; --context sets another.",
+        "The log has no context: the model's maximum, 40,960 tokens, is assumed; --context sets "
+        "another.",
     )
     fits = diagnosed(request(gpu=H100), log(refusal=refusal))
     assert fits.missing == (GIB if tried and free else None)
@@ -513,7 +640,10 @@ def test_the_share_that_is_free_is_rounded_down(free: str, total: str, share: st
     found = diagnosed(request(gpu=H100), log(budget=budget, refusal=OCCUPIED))
     assert found.reason.startswith("Other processes use ")
     if share == "0.88":
-        assert found.reason == "Other processes use 9.19 GiB of the GPU's 79.19 GiB: 70.00 GiB are free."
+        assert (
+            found.reason
+            == "Other processes use 9.19 GiB of the GPU's 79.19 GiB: 70.00 GiB are free."
+        )
         assert flags(found) == ["--gpu-memory-utilization 0.88", ""]
     if share == "0.01":
         assert found.reason.endswith(": 819.20 MiB are free, and the weights alone need 15.27 GiB.")
@@ -541,7 +671,9 @@ def test_a_share_that_is_too_small_comes_with_other_changes() -> None:
         ({"free_memory": number("70.00"), "gpu_memory": gib("0.00")}, H100),
     ],
 )
-def test_without_the_free_memory_or_the_gpu_there_is_no_share(budget: Mapping[str, Printed], device: Any) -> None:
+def test_without_the_free_memory_or_the_gpu_there_is_no_share(
+    budget: Mapping[str, Printed], device: Any
+) -> None:
     found = diagnosed(request(gpu=device), log(budget=budget, refusal=OCCUPIED))
     (ended,) = found.changes
     assert (found.reason, ended.flag) == ("Other processes use the memory of the GPU.", "")
@@ -556,7 +688,10 @@ def test_after_the_cache_a_smaller_share_leaves_what_is_missing_and_a_margin(whe
     assert found.reason.endswith(": 3.00 GiB were wanted, 1.00 GiB were free.")
     left = H100.memory * 92 // 100 - 2 * GIB - GIB // 4
     # a quarter of the 1,024 sequences per step that vLLM has on an H100
-    assert flags(found) == [f"--gpu-memory-utilization 0.{100 * left // H100.memory}", "--max-num-seqs 256"]
+    assert flags(found) == [
+        f"--gpu-memory-utilization 0.{100 * left // H100.memory}",
+        "--max-num-seqs 256",
+    ]
     assert [change.change for change in found.changes][1] == "256 sequences per step"
 
 
@@ -574,7 +709,10 @@ def test_after_the_cache_an_unknown_need_is_the_margin_twice() -> None:
 
 @pytest.mark.parametrize(
     ("tried", "free", "half"),
-    [(gib("3.00"), None, "3.00 GiB were wanted, the GPU has 79.10 GiB"), (None, gib("1.00"), "1.00 GiB were free")],
+    [
+        (gib("3.00"), None, "3.00 GiB were wanted, the GPU has 79.10 GiB"),
+        (None, gib("1.00"), "1.00 GiB were free"),
+    ],
 )
 def test_half_of_a_message_about_an_allocation_is_repeated(
     tried: Printed | None, free: Printed | None, half: str
@@ -589,13 +727,17 @@ GRAPHS = LogRefusal("out_of_memory", "CUDA out of memory", where="graphs")
 
 
 def test_a_given_memory_for_the_cache_has_no_share_to_make_smaller() -> None:
-    assert flags(diagnosed(request(gpu=H100, kv_memory=GIB), log(refusal=GRAPHS))) == ["--max-num-seqs 256"]
+    assert flags(diagnosed(request(gpu=H100, kv_memory=GIB), log(refusal=GRAPHS))) == [
+        "--max-num-seqs 256"
+    ]
 
 
 @pytest.mark.parametrize(("sequences", "fewer"), [(3, None), (4, 1), (7, 1), (8, 2), (1024, 256)])
 def test_a_quarter_of_the_sequences_is_at_least_one(sequences: int, fewer: int | None) -> None:
     asked = request(gpu=H100, kv_memory=GIB, engine_args={"max_num_seqs": sequences})
-    assert flags(diagnosed(asked, log(refusal=GRAPHS))) == ([] if fewer is None else [f"--max-num-seqs {fewer}"])
+    assert flags(diagnosed(asked, log(refusal=GRAPHS))) == (
+        [] if fewer is None else [f"--max-num-seqs {fewer}"]
+    )
 
 
 def test_only_vllm_warms_up_with_all_its_sequences() -> None:
@@ -609,11 +751,19 @@ def test_only_vllm_warms_up_with_all_its_sequences() -> None:
     ("left", "suggested"), [(0, False), (10**14 - 1, False), (10**14, True), (2 * 10**14 - 1, True)]
 )
 def test_a_share_of_a_hundredth_is_the_smallest(left: int, suggested: bool) -> None:
-    """0.01 of 10,000 TB are enough for any model. A quarter of a GiB stays free beyond the failed allocation."""
+    """0.01 of 10,000 TB are enough for any model. A quarter of a GiB stays free beyond the failed
+    allocation.
+    """
     device = dataclasses.replace(H100, memory=10**16)
     wanted = device.memory * 92 // 100 - left - GIB // 4
-    refusal = LogRefusal("out_of_memory", "CUDA out of memory", number(str(wanted)), number("0"), "graphs")
-    shares = [flag for flag in flags(diagnosed(request(gpu=device), log(refusal=refusal))) if "utilization" in flag]
+    refusal = LogRefusal(
+        "out_of_memory", "CUDA out of memory", number(str(wanted)), number("0"), "graphs"
+    )
+    shares = [
+        flag
+        for flag in flags(diagnosed(request(gpu=device), log(refusal=refusal)))
+        if "utilization" in flag
+    ]
     assert shares == (["--gpu-memory-utilization 0.01"] if suggested else [])
 
 
@@ -637,12 +787,18 @@ def test_sglangs_room_is_what_is_free_after_the_weights_less_the_rest_of_its_sha
     assert "the changes rest on the estimate" in unknown.notes[0]
 
 
-@pytest.mark.parametrize(("batch", "start"), [(1, "one request of 4,096 tokens needs "), (2, "2 requests of 4,096")])
+@pytest.mark.parametrize(
+    ("batch", "start"), [(1, "one request of 4,096 tokens needs "), (2, "2 requests of 4,096")]
+)
 def test_the_reason_says_what_is_left_and_what_is_missing(batch: int, start: str) -> None:
     result = fit(request(batch=batch, kv_memory=GIB))
     needed = int(result.needed)
     for room, cause, end in (
-        (-1, "nothing_left", ", and weights and runtime memory are 1 B larger than the engine's share."),
+        (
+            -1,
+            "nothing_left",
+            ", and weights and runtime memory are 1 B larger than the engine's share.",
+        ),
         (0, "kv_too_small", ", 0 B are left for the cache: "),
         (needed - 5, "kv_too_small", " are left for the cache: 5 B are missing."),
         (needed, "out_of_memory", " are left for the cache."),
@@ -654,7 +810,9 @@ def test_the_reason_says_what_is_left_and_what_is_missing(batch: int, start: str
 
 
 @pytest.mark.parametrize(("more", "missing"), [(-1, 1), (0, None), (1, None)])
-def test_nothing_is_missing_if_the_estimate_has_room_to_the_byte(more: int, missing: int | None) -> None:
+def test_nothing_is_missing_if_the_estimate_has_room_to_the_byte(
+    more: int, missing: int | None
+) -> None:
     """A GPU with as much as weights, reserve and one request take."""
     exactly = request(gpu=H100, reserve=GIB, gpu_memory_utilization="1")
     weights = fit(exactly).budget.weights
@@ -663,25 +821,33 @@ def test_nothing_is_missing_if_the_estimate_has_room_to_the_byte(more: int, miss
     device = dataclasses.replace(H100, memory=memory)
     found = diagnosed(dataclasses.replace(exactly, gpu=device), log(refusal=TOO_SMALL))
     assert found.missing == missing
-    assert found.notes[0].startswith("The log does not say" if missing else "By the estimate it fits")
+    assert found.notes[0].startswith(
+        "The log does not say" if missing else "By the estimate it fits"
+    )
 
 
 class Slots(NamedTuple):
-    """A layout in which a slot of states takes 1,000 bytes at once, and the rest holds tokens of 10 bytes."""
+    """A layout in which a slot of states takes 1,000 bytes at once, and the rest holds tokens of 10
+    bytes.
+    """
 
     most: int | None = None  # the most slots, whatever the memory; None without a limit
 
     def pool(self, memory: int, context: int) -> Pool:
         slots = memory // 1000 if self.most is None else min(self.most, memory // 1000)
         tokens = quantity((memory - 1000 * slots) // 10)
-        details = (Detail("other", "others", quantity(5), ""), Detail("state_slots", "slots", quantity(slots), ""))
+        details = (
+            Detail("other", "others", quantity(5), ""),
+            Detail("state_slots", "slots", quantity(slots), ""),
+        )
         return Pool(None, tokens, ratio(tokens, context), details, ())
 
 
 @pytest.mark.parametrize(
     ("logged", "most", "size"),
     [
-        # of 3 slots and 7 tokens 3,070 bytes are the least; with 70 bytes there are 7 tokens too, but no slot
+        # of 3 slots and 7 tokens 3,070 bytes are the least; with 70 bytes there are 7 tokens too,
+        # but no slot
         ({"state_slots": 3, "kv_tokens": 7}, None, 3070),
         ({"state_slots": 3, "full_kv_tokens": 7}, None, 3070),
         ({"state_slots": 1, "kv_tokens": 99}, None, 1990),
@@ -708,10 +874,16 @@ def test_the_memory_of_sglang_is_the_least_that_holds_what_is_printed(
 def test_without_tokens_and_slots_there_is_no_memory_of_sglang() -> None:
     layout: Any = Slots()
     sglang = find_engine("sglang")
-    assert sglang.log_checks(log("sglang", {"k_size": gib("1.00")}), layout, ARGS, 4096) == (None, ())
+    assert sglang.log_checks(log("sglang", {"k_size": gib("1.00")}), layout, ARGS, 4096) == (
+        None,
+        (),
+    )
     # the printed sizes are the memory, if there are some
     found, _ = sglang.log_checks(
-        log("sglang", {"kv_tokens": number("7"), "k_size": gib("1.00"), "v_size": gib("2.00")}), layout, ARGS, 4096
+        log("sglang", {"kv_tokens": number("7"), "k_size": gib("1.00"), "v_size": gib("2.00")}),
+        layout,
+        ARGS,
+        4096,
     )
     assert found is not None
     assert found.printed == 3 * GIB

@@ -1,4 +1,6 @@
-"""Logs with damaged, repeated and foreign lines: always an answer or one error, never a traceback."""
+"""Logs with damaged, repeated and foreign lines: always an answer or one error, never a
+traceback.
+"""
 
 import contextlib
 from typing import Any
@@ -17,18 +19,25 @@ KNOWN = [line for log in (VLLM, SGLANG, LLAMACPP, TOO_SMALL) for line in log.spl
 KNOWN += [
     "Available KV cache memory: -3.12 GiB",
     "# GPU blocks: 1478, # CPU blocks: 2048",
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 786.00 MiB. GPU 0 has a total capacity of 0 GiB",
-    "Free memory on device (78.66/0 GiB) on startup is less than desired GPU memory utilization (0.9, 71.27 GiB)",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 786.00 MiB. GPU 0 has a total "
+    "capacity of 0 GiB",
+    "Free memory on device (78.66/0 GiB) on startup is less than desired GPU memory utilization "
+    "(0.9, 71.27 GiB)",
     "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static",
-    "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 1 MiB on device 0: cudaMalloc failed: out of memory",
-    "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB",
-    "kv_cache_dtype=fp8, quantization=awq, dtype=float16, enforce_eager=True, gpu_memory_utilization=0.0",
+    "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 1 MiB on device 0: cudaMalloc "
+    "failed: out of memory",
+    "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state "
+    "size: 4.38GB",
+    "kv_cache_dtype=fp8, quantization=awq, dtype=float16, enforce_eager=True, "
+    "gpu_memory_utilization=0.0",
     "Loading safetensors checkpoint shards: 12% Completed | 2/17 [00:02<01:39, 2.77s/it]",
     "ERROR 09-14 10:02:20 [core.py:1100] Traceback (most recent call last):",
     "Out of memory: Killed process 6154 (python) total-vm:18109076kB, anon-rss:14095848kB",
     '{"log":"GPU KV cache size: 8,192 tokens\\n"}',
 ]
-NUMBERS = st.sampled_from(["0", "-1", "9" * 30, "9" * 5000, "1e9", "NaN", "", "1.2.3", "٣", "0.0000000000001"])
+NUMBERS = st.sampled_from(
+    ["0", "-1", "9" * 30, "9" * 5000, "1e9", "NaN", "", "1.2.3", "٣", "0.0000000000001"]
+)
 
 
 @st.composite

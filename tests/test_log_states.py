@@ -1,4 +1,6 @@
-"""What `attncalc fit --log` says about starts that failed and servers under load: data/engine-logs/doctor."""
+"""What `attncalc fit --log` says about starts that failed and servers under load:
+data/engine-logs/doctor.
+"""
 
 import json
 import re
@@ -14,13 +16,43 @@ MODELS = Path(__file__).parent / "data" / "engine-logs" / "models"
 
 STATES = [
     # 16 GiB = 131,072 tokens x 131,072 B; 2,213 blocks of 16 tokens are 4.32 GiB
-    ("vllm-v0-max-seq-len", "llama3.1-8b", "kv_too_small", "needs 16.00 GiB, 4.32 GiB are", "--context 35376"),
-    ("vllm-v0-line-alone", "llama3.1-8b", "kv_too_small", "needs 16.00 GiB, 4.32 GiB are", "--context 35408"),
+    (
+        "vllm-v0-max-seq-len",
+        "llama3.1-8b",
+        "kv_too_small",
+        "needs 16.00 GiB, 4.32 GiB are",
+        "--context 35376",
+    ),
+    (
+        "vllm-v0-line-alone",
+        "llama3.1-8b",
+        "kv_too_small",
+        "needs 16.00 GiB, 4.32 GiB are",
+        "--context 35408",
+    ),
     # 22.05 - 19.77 GiB; 0.89 of the GPU leave less than the 5.63 GiB of 40,960 tokens x 147,456 B
-    ("vllm-free-memory", "qwen3-8b", "memory_taken", "use 2.28 GiB of the GPU's 22.05 GiB", "--weights-dtype fp8"),
+    (
+        "vllm-free-memory",
+        "qwen3-8b",
+        "memory_taken",
+        "use 2.28 GiB of the GPU's 22.05 GiB",
+        "--weights-dtype fp8",
+    ),
     # 14.99 GiB of weights beside 14.55 that are free: no share starts
-    ("vllm-occupied-weights", "", "memory_taken", "the weights alone need 14.99 GiB", "--weights-dtype fp8"),
-    ("vllm-weights-oom", "", "weights_too_large", "need 61.03 GiB, and the GPU has 47.50 GiB", "--weights-dtype fp8"),
+    (
+        "vllm-occupied-weights",
+        "",
+        "memory_taken",
+        "the weights alone need 14.99 GiB",
+        "--weights-dtype fp8",
+    ),
+    (
+        "vllm-weights-oom",
+        "",
+        "weights_too_large",
+        "need 61.03 GiB, and the GPU has 47.50 GiB",
+        "--weights-dtype fp8",
+    ),
     (
         "vllm-sampler-oom",
         "",
@@ -28,8 +60,15 @@ STATES = [
         "594 MiB were wanted, 412 MiB of 23.53 GiB were free",
         "--gpu-memory-utilization 0.93",
     ),
-    # 11,814 MiB free - 8,162 of the model - the compute buffer; 40,960 tokens x 163,840 B = 6.25 GiB
-    ("llamacpp-qwen3-14b-kv", "qwen3-14b", "kv_too_small", "needs 6.25 GiB, 2.82 GiB are", "--kv-dtype q4_0"),
+    # 11,814 MiB free - 8,162 of the model - the compute buffer; 40,960 tokens x 163,840 B = 6.25
+    # GiB
+    (
+        "llamacpp-qwen3-14b-kv",
+        "qwen3-14b",
+        "kv_too_small",
+        "needs 6.25 GiB, 2.82 GiB are",
+        "--kv-dtype q4_0",
+    ),
 ]
 
 
@@ -53,7 +92,9 @@ def test_a_failed_start_has_its_cause_and_a_command_within_24_rows(
 
 
 def test_a_process_that_uses_more_than_the_model_needs_ran_another_one(ask: Ask) -> None:
-    """It used 47.30 GiB before there was a cache; 15 GiB of weights and a few of runtime memory explain half of it."""
+    """It used 47.30 GiB before there was a cache; 15 GiB of weights and a few of runtime memory
+    explain half of it.
+    """
     log = (FOLDER / "vllm-weights-oom.log").read_text().replace("Qwen/Qwen3-32B", "/models/mine")
     refusal = ask("fit", "llama3.1-8b", "--log", "-", "--json", stdin=log).document["refusal"]
     assert refusal["cause"] == "other_model"
@@ -68,9 +109,15 @@ def test_a_share_that_cannot_start_is_not_advised(ask: Ask) -> None:
 
 
 def test_a_smaller_share_never_holds_more_than_the_log(ask: Ask) -> None:
-    """The log has 9.94 requests at 0.95; 0.02 of 23.53 GiB less are 0.47 GiB, of 0.5625 GiB a request."""
+    """The log has 9.94 requests at 0.95; 0.02 of 23.53 GiB less are 0.47 GiB, of 0.5625 GiB a
+    request.
+    """
     result = json.loads(ask_of(ask, "vllm-sampler-oom", "", "--json").out)
-    smaller = next(change for change in result["suggestions"] if change["flag"] == "--gpu-memory-utilization 0.93")
+    smaller = next(
+        change
+        for change in result["suggestions"]
+        if change["flag"] == "--gpu-memory-utilization 0.93"
+    )
     assert 9.94 - 0.02 * 23.53 / 0.5625 - 0.02 < smaller["concurrency"] < 9.94
 
 
@@ -79,7 +126,9 @@ def test_weights_of_a_log_decide_which_changes_are_offered(ask: Ask) -> None:
     result = json.loads(ask_of(ask, "llamacpp-qwen3-14b-kv", "qwen3-14b", "--json").out)
     flags = [change["flag"] for change in result["suggestions"]]
     assert not any("--weights-dtype" in flag for flag in flags)
-    assert all("Qwen3-14B-Q4_K_M.gguf" in change["launch_command"] for change in result["suggestions"])
+    assert all(
+        "Qwen3-14B-Q4_K_M.gguf" in change["launch_command"] for change in result["suggestions"]
+    )
 
 
 def test_a_log_of_another_model_gets_no_advice(ask: Ask) -> None:
@@ -90,15 +139,21 @@ def test_a_log_of_another_model_gets_no_advice(ask: Ask) -> None:
 
 
 def test_the_tokens_of_a_step_follow_from_a_refusal(ask: Ask, tmp_path: Path) -> None:
-    """With 1,024 batched tokens gpt-oss-120b needs 4.54 GiB, with 8,192 it would be 4.79 (vllm-project/vllm#27508)."""
+    """With 1,024 batched tokens gpt-oss-120b needs 4.54 GiB, with 8,192 it would be 4.79
+    (vllm-project/vllm#27508).
+    """
     (tmp_path / "a.log").write_text(
-        "ValueError: To serve at least one request with the models's max seq len (131072), (4.54 GiB KV cache is "
+        "ValueError: To serve at least one request with the models's max seq len (131072), (4.54 "
+        "GiB KV cache is "
         "needed, which is larger than the available KV cache memory (1.71 GiB).\n"
     )
     log = ("--log", str(tmp_path / "a.log"), "--engine", "vllm", "--engine-version", "0.11.0")
     answer = ask("fit", "gpt-oss-120b", *log, "--gpu", "h100")
     assert "16, 1,024 batched tokens" in answer.out
-    assert "DID NOT START: one request of 131,072 tokens needs 4.54 GiB, 1.71 GiB are left" in answer.out
+    assert (
+        "DID NOT START: one request of 131,072 tokens needs 4.54 GiB, 1.71 GiB are left"
+        in answer.out
+    )
 
 
 def test_the_padding_of_an_old_build_is_no_other_model(ask: Ask, tmp_path: Path) -> None:
@@ -117,9 +172,13 @@ def test_the_padding_of_an_old_build_is_no_other_model(ask: Ask, tmp_path: Path)
     assert result["refusal"]["cause"] != "other_model"
 
 
-@each(("name", "model"), [("vllm-weights-oom", "llama2-70b"), ("vllm-occupied-weights", "qwen3-0.6b")])
+@each(
+    ("name", "model"), [("vllm-weights-oom", "llama2-70b"), ("vllm-occupied-weights", "qwen3-0.6b")]
+)
 def test_a_log_that_names_another_model_gets_no_advice(ask: Ask, name: str, model: str) -> None:
-    """Qwen3 32B has 64 layers and LLaMA-2 70B 80; Llama 3.1 8B has 32 and Qwen3 0.6B 28. Their weights would fit."""
+    """Qwen3 32B has 64 layers and LLaMA-2 70B 80; Llama 3.1 8B has 32 and Qwen3 0.6B 28. Their
+    weights would fit.
+    """
     result = json.loads(ask_of(ask, name, model, "--json").out)
     assert (result["refusal"]["cause"], result["suggestions"]) == ("other_model", [])
 
@@ -138,13 +197,18 @@ def test_a_message_alone_does_not_say_that_the_server_did_not_start(ask: Ask) ->
     """With CUDA graphs in private pools, the cache was allocated before."""
     answer = ask_of(ask, "pasted-sglang-long-prefill", "")
     assert "OUT OF MEMORY: The cache left too little for the rest: 1.02 GiB were" in answer.out
-    assert "OUT OF MEMORY: An allocation on the GPU" in ask_of(ask, "pasted-sglang-aiter-workspace", "").out
+    assert (
+        "OUT OF MEMORY: An allocation on the GPU"
+        in ask_of(ask, "pasted-sglang-aiter-workspace", "").out
+    )
 
 
 def test_a_log_without_a_model_says_what_its_cache_holds(ask: Ask, tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     log.write_text(
-        "GPU KV cache size: 21,296 tokens\nMaximum concurrency for 40,960 tokens per request: 0.52x\n", "utf-8"
+        "GPU KV cache size: 21,296 tokens\nMaximum concurrency for 40,960 tokens per request: "
+        "0.52x\n",
+        "utf-8",
     )
     answer = ask("fit", "--log", str(log))
     assert answer.code == 0
@@ -154,7 +218,9 @@ def test_a_log_without_a_model_says_what_its_cache_holds(ask: Ask, tmp_path: Pat
 
 
 def test_layers_that_a_log_does_not_count_contradict_no_model(ask: Ask, tmp_path: Path) -> None:
-    """Without 'offloaded 38/65 layers', a compute buffer that failed does not mean that 17.99 GiB had been loaded."""
+    """Without 'offloaded 38/65 layers', a compute buffer that failed does not mean that 17.99 GiB
+    had been loaded.
+    """
     lines = (FOLDER / "ollama-fewer-layers.log").read_text(encoding="utf-8").splitlines()[:8]
     (tmp_path / "a.log").write_text("\n".join(lines), encoding="utf-8")
     answer = ask("fit", "--log", str(tmp_path / "a.log"))
@@ -162,22 +228,32 @@ def test_layers_that_a_log_does_not_count_contradict_no_model(ask: Ask, tmp_path
 
 
 def test_ollamas_attempts_that_failed_are_no_refusal(ask: Ask) -> None:
-    """It tried 65 layers and started with 38 of 65: 38 of 64 layers' cache are 608 of 1,024 MiB. The file is Q4_K_M."""
+    """It tried 65 layers and started with 38 of 65: 38 of 64 layers' cache are 608 of 1,024 MiB.
+    The file is Q4_K_M.
+    """
     answer = ask_of(ask, "ollama-fewer-layers", "", "--json")
     result = json.loads(answer.out)
     assert (answer.code, result["agrees"]) == (0, True)
     assert all(estimate["inside"] for estimate in result["estimates"])
 
 
-def test_a_cache_that_is_partly_on_the_host_holds_what_the_server_was_given(ask: Ask, tmp_path: Path) -> None:
-    """1,024 MiB on both sides are one request of 4,096 tokens, with 38 layers of 64 on the GPU too."""
+def test_a_cache_that_is_partly_on_the_host_holds_what_the_server_was_given(
+    ask: Ask, tmp_path: Path
+) -> None:
+    """1,024 MiB on both sides are one request of 4,096 tokens, with 38 layers of 64 on the GPU
+    too.
+    """
     log = FOLDER / "ollama-fewer-layers.log"
     without = tmp_path / "a.log"
     lines = log.read_text(encoding="utf-8").splitlines()
-    without.write_text("\n".join(line for line in lines if "offloaded" not in line), encoding="utf-8")
+    without.write_text(
+        "\n".join(line for line in lines if "offloaded" not in line), encoding="utf-8"
+    )
     for path in (log, without):
         result = ask("fit", "--log", str(path), "--json").document
-        assert next(each["value"] for each in result["results"] if each["name"] == "kv_tokens") == 4096
+        assert (
+            next(each["value"] for each in result["results"] if each["name"] == "kv_tokens") == 4096
+        )
         assert all(estimate["inside"] for estimate in result["estimates"])
 
 
@@ -195,7 +271,9 @@ def test_a_running_servers_log_of_another_model_has_no_load(ask: Ask) -> None:
 
 
 def test_sizes_of_the_fitting_pass_are_not_those_of_the_cache(ask: Ask) -> None:
-    """It prints 0.00 MiB for each cache. 'F16' with 5.27 bits per weight is gpt-oss as released, in MXFP4."""
+    """It prints 0.00 MiB for each cache. 'F16' with 5.27 bits per weight is gpt-oss as released, in
+    MXFP4.
+    """
     result = json.loads(ask_of(ask, "llamacpp-fitting-pass", "", "--json").out)
     assert {check["name"]: check["measured"] for check in result["checks"]}["kv_size"] == 768 * MIB
     assert result["agrees"]
@@ -206,7 +284,9 @@ def test_a_folder_in_a_log_is_the_model_of_its_name(ask: Ask, tmp_path: Path) ->
     text = (FOLDER / "vllm-sampler-oom.log").read_text(encoding="utf-8")
     name = re.search(r"model='([^']+)'", text)
     assert name
-    (tmp_path / "a.log").write_text(text.replace(name[1], f"/models/{name[1].rpartition('/')[2]}"), encoding="utf-8")
+    (tmp_path / "a.log").write_text(
+        text.replace(name[1], f"/models/{name[1].rpartition('/')[2]}"), encoding="utf-8"
+    )
     answer = ask("fit", "--log", str(tmp_path / "a.log"))
     assert answer.out == ask_of(ask, "vllm-sampler-oom", "").out.replace(
         name[1], f"/models/{name[1].rpartition('/')[2]}"
@@ -228,8 +308,12 @@ def test_arguments_may_follow_the_figures(ask: Ask) -> None:
 
 @each("name", ["ollama-llama-server", "ollama-engine"])
 def test_ollamas_logs_are_read(ask: Ask, name: str) -> None:
-    """28 layers x 2 x 1,024 x 2 B x 8,192 cells = 896 MiB; 36 layers x 2 x 1,024 x 2 B x 4,096 cells = 576 MiB."""
-    model, size = {"ollama-llama-server": ("llama3.2-3b", 896), "ollama-engine": ("qwen3-8b", 576)}[name]
+    """28 layers x 2 x 1,024 x 2 B x 8,192 cells = 896 MiB; 36 layers x 2 x 1,024 x 2 B x 4,096
+    cells = 576 MiB.
+    """
+    model, size = {"ollama-llama-server": ("llama3.2-3b", 896), "ollama-engine": ("qwen3-8b", 576)}[
+        name
+    ]
     answer = ask_of(ask, name, model, "--json")
     result = json.loads(answer.out)
     check = next(check for check in result["checks"] if check["name"].endswith("kv_size"))
@@ -237,11 +321,14 @@ def test_ollamas_logs_are_read(ask: Ask, name: str) -> None:
 
 
 OWN_ENGINE = [
-    # published as 1.1 + 1.5 GiB: 12 layers x 2 x 2 x 256 x 2 B x 32,768 cells = 768 MiB, and 36 x 2.09375 MiB x 25
+    # published as 1.1 + 1.5 GiB: 12 layers x 2 x 2 x 256 x 2 B x 32,768 cells = 768 MiB, and 36 x
+    # 2.09375 MiB x 25
     ("qwen3-next-80b-a3b", "qwen3next", "1", "1024", "32768", "2.6 GiB", 2_652.375),
-    # 18 layers x 2,048 B x 32,768 = 1,152 MiB, and 18 x 2,048 B x (4,096 + 512) = 162 MiB of windows, as published
+    # 18 layers x 2,048 B x 32,768 = 1,152 MiB, and 18 x 2,048 B x (4,096 + 512) = 162 MiB of
+    # windows, as published
     ("gpt-oss-120b", "gptoss", "1", "512", "32768", "1.3 GiB", 1_314),
-    # 4 layers x 1,024 B x 16,384 = 64 MiB, and 22 x 1,024 B x 1,792 = 38.5: 2 x (512 + 1) + 512, a multiple of 256
+    # 4 layers x 1,024 B x 16,384 = 64 MiB, and 22 x 1,024 B x 1,792 = 38.5: 2 x (512 + 1) + 512, a
+    # multiple of 256
     ("gemma-3-1b", "gemma3", "2", "512", "16384", "102.5 MiB", 102.5),
     # the windows are as long as the context: 26 x 1,024 B x 512
     ("gemma-3-1b", "gemma3", "1", "512", "512", "13.0 MiB", 13),
@@ -250,13 +337,22 @@ OWN_ENGINE = [
 
 @each(("model", "architecture", "parallel", "batch", "context", "size", "predicted"), OWN_ENGINE)
 def test_ollamas_own_engine_has_caches_of_its_own(
-    ask: Ask, model: str, architecture: str, parallel: str, batch: str, context: str, size: str, predicted: float
+    ask: Ask,
+    model: str,
+    architecture: str,
+    parallel: str,
+    batch: str,
+    context: str,
+    size: str,
+    predicted: float,
 ) -> None:
     known = MODELS / f"{model}.json"
     log = (
         f'msg="" architecture={architecture} file_type=Q8_0 name="" description=""\n'
-        f'msg=load request="{{Operation:commit Parallel:{parallel} BatchSize:{batch} FlashAttention:Enabled '
-        f'KvSize:{context} KvCacheType: NumThreads:8}}"\nmsg="kv cache" device=CUDA0 size="{size}"\n'
+        f'msg=load request="{{Operation:commit Parallel:{parallel} BatchSize:{batch} '
+        "FlashAttention:Enabled "
+        f'KvSize:{context} KvCacheType: NumThreads:8}}"\nmsg="kv cache" device=CUDA0 '
+        f'size="{size}"\n'
     )
     words = ("fit", str(known) if known.exists() else model, "--log", "-", "--json")
     (check,) = ask(*words, stdin=log).document["checks"]
@@ -270,7 +366,10 @@ def test_users_are_counted_in_the_logs_memory(ask: Ask) -> None:
     """145,632 tokens / (4,096 + 512) = 31.6 on average, / (4,096 + 1,024) = 28.4 at worst."""
     answer = ask_of(ask, "vllm-running", "", "--prompt", "4K", "--output-len", "1K", "--json")
     users = json.loads(answer.out)["users"]
-    assert (users["concurrent_average_all_replicas"], users["concurrent_worst_all_replicas"]) == (31, 28)
+    assert (users["concurrent_average_all_replicas"], users["concurrent_worst_all_replicas"]) == (
+        31,
+        28,
+    )
 
 
 def test_a_full_server_says_how_many_requests_it_holds(ask: Ask) -> None:
@@ -281,19 +380,30 @@ def test_a_full_server_says_how_many_requests_it_holds(ask: Ask) -> None:
     narrower = load["suggestions"][0]
     assert (narrower["flag"], narrower["concurrency"]) == ("--kv-dtype fp8", 74.0)
     asked = ask_of(ask, "vllm-running", "", "--batch", "50").out
-    assert re.search(r"DOES NOT FIT: the logged memory holds 37 of 50\s+requests of about 3,932 tokens", asked)
+    assert re.search(
+        r"DOES NOT FIT: the logged memory holds 37 of 50\s+requests of about 3,932 tokens", asked
+    )
     assert "--kv-dtype fp8         74" in asked
-    assert not any(change["flag"].startswith(("--context", "--batch")) for change in load["suggestions"])
+    assert not any(
+        change["flag"].startswith(("--context", "--batch")) for change in load["suggestions"]
+    )
     screen = ask_of(ask, "vllm-running", "").out  # why requests wait is answered before what agrees
-    assert screen.index("LOAD: 37 requests run, 63 wait") < screen.index("of 100 run") < screen.index("AGREES")
+    assert (
+        screen.index("LOAD: 37 requests run, 63 wait")
+        < screen.index("of 100 run")
+        < screen.index("AGREES")
+    )
 
 
 def test_a_cache_below_the_context_comes_before_what_agrees(ask: Ask) -> None:
-    """33,450 of 131,072 tokens are 0.26 of a request, and by the rounded sizes of K and V at least 0.25."""
+    """33,450 of 131,072 tokens are 0.26 of a request, and by the rounded sizes of K and V at least
+    0.25.
+    """
     log = (
         "server_args=ServerArgs(model_path='Qwen/Qwen2.5-7B-Instruct', context_length=131072)\n"
         "KV Cache is allocated. #tokens: 33450, K size: 0.89 GB, V size: 0.89 GB\n"
-        "max_total_num_tokens=33450, chunked_prefill_size=8192, max_running_requests=2048, context_len=131072\n"
+        "max_total_num_tokens=33450, chunked_prefill_size=8192, max_running_requests=2048, "
+        "context_len=131072\n"
     )
     answer = ask("fit", "--log", "-", stdin=log).out
     assert "DOES NOT FIT: 0.25 x of one request of 131,072 tokens. More than 33,328 are" in answer
@@ -301,7 +411,9 @@ def test_a_cache_below_the_context_comes_before_what_agrees(ask: Ask) -> None:
 
 
 def test_sglangs_retracted_requests_are_a_full_cache(ask: Ask) -> None:
-    """0.96 x 30,200 tokens / 6 = 4,832 (the tokens that follow from the printed GB are a few fewer)."""
+    """0.96 x 30,200 tokens / 6 = 4,832 (the tokens that follow from the printed GB are a few
+    fewer).
+    """
     load = json.loads(ask_of(ask, "sglang-load", "", "--json").out)["load"]
     assert (load["running"], load["waiting"], load["preempted"]) == (6, 5, 1)
     assert abs(load["tokens_per_request"] - 4_832) < 16

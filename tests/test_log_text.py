@@ -1,4 +1,6 @@
-"""The lines of a log: encodings, colours, JSON of log drivers, lines that a terminal wrapped; figures within them."""
+"""The lines of a log: encodings, colours, JSON of log drivers, lines that a terminal wrapped;
+figures within them.
+"""
 
 import json
 import re
@@ -41,9 +43,19 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
 @pytest.mark.parametrize(
     ("letters", "others", "wide"),
     # a character of ASCII has a null in 16 bits: nearly all must be of ASCII, in more than 8 bytes
-    [(5, 0, True), (4, 0, False), (3, 0, False), (9, 1, True), (17, 4, True), (16, 4, False), (8, 4, False)],
+    [
+        (5, 0, True),
+        (4, 0, False),
+        (3, 0, False),
+        (9, 1, True),
+        (17, 4, True),
+        (16, 4, False),
+        (8, 4, False),
+    ],
 )
-def test_sixteen_bits_without_a_mark_are_recognized_by_their_nulls(letters: int, others: int, wide: bool) -> None:
+def test_sixteen_bits_without_a_mark_are_recognized_by_their_nulls(
+    letters: int, others: int, wide: bool
+) -> None:
     text = "a" * letters + "两" * others
     for encoding in ("utf-16-le", "utf-16-be"):
         assert (lines_of(text.encode(encoding)) == [text]) == wide
@@ -57,10 +69,15 @@ def test_the_beginning_shows_whether_a_log_has_sixteen_bits() -> None:
 
 
 def test_blanks_and_colours_are_removed() -> None:
-    assert lines_of(b"\x1b[32mINFO\x1b[0m \t  a\x1b[1;38;5;208mb\x1b[K c \r\n d") == ["INFO ab c", "d"]
+    assert lines_of(b"\x1b[32mINFO\x1b[0m \t  a\x1b[1;38;5;208mb\x1b[K c \r\n d") == [
+        "INFO ab c",
+        "d",
+    ]
     # as editors show an escape, and as a web page loses it
     for escape in ("␛[", "^[[", "["):
-        assert lines_of(f"{escape}32mINFO{escape}0m a{escape}1;34mb [core.py:69]".encode()) == ["INFO ab [core.py:69]"]
+        assert lines_of(f"{escape}32mINFO{escape}0m a{escape}1;34mb [core.py:69]".encode()) == [
+            "INFO ab [core.py:69]"
+        ]
     assert lines_of("\u2018INFO\u2019 \u201ca\u201d".encode()) == ["'INFO' \"a\""]
     # no colour: the sequence is too long to be one
     assert lines_of(b"a\x1b[" + b"1" * 30 + b"mb") == ["ab"]
@@ -84,7 +101,9 @@ def test_blanks_and_colours_are_removed() -> None:
 )
 def test_what_was_put_before_most_lines_is_removed(prefix: str) -> None:
     assert lines_of(f"{prefix}general.name = Qwen3 8B\nno prefix\n{prefix}INFO | 1".encode()) == [
-        *("general.name = Qwen3 8B", "no prefix", "INFO | 1")
+        "general.name = Qwen3 8B",
+        "no prefix",
+        "INFO | 1",
     ]
     few = f"{prefix}one\ntwo"
     assert lines_of(few.encode()) == [" ".join(line.split()) for line in few.splitlines()]
@@ -111,8 +130,25 @@ def test_the_first_key_that_is_a_text_counts() -> None:
 
 
 def test_lines_that_are_no_json_stay_as_they_are() -> None:
-    text = ['{"log": "a\\n"}', "plain", "{not json", '{"other": 1}', "[1]", '  {"msg": "b\\nc"}', "end"]
-    assert lines_of("\n".join(text).encode()) == [*("a", "plain", "{not json", '{"other": 1}', "[1]", "b", "c", "end")]
+    text = [
+        '{"log": "a\\n"}',
+        "plain",
+        "{not json",
+        '{"other": 1}',
+        "[1]",
+        '  {"msg": "b\\nc"}',
+        "end",
+    ]
+    assert lines_of("\n".join(text).encode()) == [
+        "a",
+        "plain",
+        "{not json",
+        '{"other": 1}',
+        "[1]",
+        "b",
+        "c",
+        "end",
+    ]
     assert lines_of(("{" * 5000).encode()) == ["{" * 5000]
     # only a log that begins with JSON is JSON
     assert lines_of(b'plain\n{"log": "a"}') == ["plain", '{"log": "a"}']
@@ -120,7 +156,13 @@ def test_lines_that_are_no_json_stay_as_they_are() -> None:
 
 
 def test_docker_splits_long_lines_and_others_do_not() -> None:
-    parts = [{"log": "one "}, {"log": "two "}, {"log": "three\n"}, {"log": "four\n"}, {"log": "five"}]
+    parts = [
+        {"log": "one "},
+        {"log": "two "},
+        {"log": "three\n"},
+        {"log": "four\n"},
+        {"log": "five"},
+    ]
     docker = "\n".join(json.dumps(part) for part in parts)
     assert lines_of(docker.encode()) == ["one two three", "four", "five"]
     other = "\n".join(json.dumps({"msg": text}) for text in ("one", "two"))
@@ -131,7 +173,11 @@ def test_docker_splits_long_lines_and_others_do_not() -> None:
 
 
 def test_a_split_line_is_cut_too() -> None:
-    parts = [json.dumps({"log": "x" * 40_000}), json.dumps({"log": "y" * 40_000 + "\n"}), json.dumps({"log": "z\n"})]
+    parts = [
+        json.dumps({"log": "x" * 40_000}),
+        json.dumps({"log": "y" * 40_000 + "\n"}),
+        json.dumps({"log": "z\n"}),
+    ]
     assert lines_of("\n".join(parts).encode()) == ["x" * 40_000 + "y" * 25_536, "z"]
 
 
@@ -168,9 +214,22 @@ def test_one_longest_line_is_not_wrapped() -> None:
 @each(
     "beginning",
     [
-        *("(EngineCore pid=1) ", "[2025-01-01] ", "INFO 07-09 ", "WARNING ", "ERROR ", "DEBUG ", "ValueError: "),
-        *("RuntimeError: ", "2025-01-02 ", "12:30:01 ", "llama_kv_cache: ", "load_tensors: "),
-        *("print_info: ", "ggml_cuda_init: ", "sched_reserve: ", "  INFO "),
+        "(EngineCore pid=1) ",
+        "[2025-01-01] ",
+        "INFO 07-09 ",
+        "WARNING ",
+        "ERROR ",
+        "DEBUG ",
+        "ValueError: ",
+        "RuntimeError: ",
+        "2025-01-02 ",
+        "12:30:01 ",
+        "llama_kv_cache: ",
+        "load_tensors: ",
+        "print_info: ",
+        "ggml_cuda_init: ",
+        "sched_reserve: ",
+        "  INFO ",
     ],
 )
 def test_a_line_that_begins_as_a_log_line_continues_no_other(beginning: str) -> None:
@@ -199,13 +258,17 @@ def test_the_rest_of_a_wrapped_line_may_be_empty_of_beginnings() -> None:
         ("123", 1, 123, 0),
     ],
 )
-def test_a_printed_figure_is_rounded_to_its_last_digit(text: str, unit: int, size: int, half: int) -> None:
+def test_a_printed_figure_is_rounded_to_its_last_digit(
+    text: str, unit: int, size: int, half: int
+) -> None:
     figure = Printed(text, "line", unit)
     assert (figure.number, figure.bytes, figure.half) == (Fraction(text), size, half)
 
 
 def test_figures_are_read_without_separators() -> None:
-    found = printed(re.compile(r"(\d[\d,_]*) tokens|size (\d+)"), "a 1,234,567 tokens b 8_9 tokens c size 7", 2)
+    found = printed(
+        re.compile(r"(\d[\d,_]*) tokens|size (\d+)"), "a 1,234,567 tokens b 8_9 tokens c size 7", 2
+    )
     assert found == [
         Printed("1234567", "1,234,567 tokens", 2),
         Printed("89", "8_9 tokens", 2),
@@ -218,7 +281,11 @@ def test_figures_are_read_without_separators() -> None:
 
 def test_the_first_group_that_matched_is_read() -> None:
     pattern = re.compile(r"a=(\d+)|b=(\w+)")
-    assert (first(pattern, "x b=y a=1"), first(pattern, "a=1 b=y"), first(pattern, "c")) == ("y", "1", None)
+    assert (first(pattern, "x b=y a=1"), first(pattern, "a=1 b=y"), first(pattern, "c")) == (
+        "y",
+        "1",
+        None,
+    )
 
 
 START, OUTCOME = re.compile("start"), re.compile("end")
@@ -234,11 +301,29 @@ START, OUTCOME = re.compile("start"), re.compile("end")
         # a start without an outcome does not count, but arguments may be printed last
         (["start 1", "end 1", "start 2", "a"], "start 1 end 1 start 2", 1),
         # several lines of one start
-        (["start 1", "start 1 again", "end 1", "end 1 again", "start 2", "start 2 again", "end 2"], None, 2),
-        (["start 1", "end 1", "start 2", "end 2", "start 3", "end 3", "start 4"], "start 3 end 3 start 4", 3),
+        (
+            [
+                "start 1",
+                "start 1 again",
+                "end 1",
+                "end 1 again",
+                "start 2",
+                "start 2 again",
+                "end 2",
+            ],
+            None,
+            2,
+        ),
+        (
+            ["start 1", "end 1", "start 2", "end 2", "start 3", "end 3", "start 4"],
+            "start 3 end 3 start 4",
+            3,
+        ),
     ],
 )
-def test_the_last_start_with_an_outcome_is_read(lines: list[str], text: str | None, starts: int) -> None:
+def test_the_last_start_with_an_outcome_is_read(
+    lines: list[str], text: str | None, starts: int
+) -> None:
     expected = "start 2 start 2 again end 2" if text is None else text
     assert last_start(lines, START, OUTCOME) == (expected, starts)
 
@@ -252,25 +337,40 @@ def test_of_more_than_a_million_characters_the_beginning_and_the_end_are_searche
 
 
 @pytest.mark.parametrize(
-    ("of_a", "of_b"), [("a-1  | ", "b-1  | "), ("[pod/a/vllm] ", "[pod/b/vllm] "), ("vllm-abcde a ", "vllm-fghij a ")]
+    ("of_a", "of_b"),
+    [
+        ("a-1  | ", "b-1  | "),
+        ("[pod/a/vllm] ", "[pod/b/vllm] "),
+        ("vllm-abcde a ", "vllm-fghij a "),
+    ],
 )
 def test_the_servers_of_two_containers_are_not_read_as_one(of_a: str, of_b: str) -> None:
     def started(prefix: str, model: str) -> list[str]:
-        engine = f"Initializing a V1 LLM engine (v0.33.0) with config: model='{model}', max_seq_len=8192"
+        engine = (
+            f"Initializing a V1 LLM engine (v0.33.0) with config: model='{model}', max_seq_len=8192"
+        )
         return [prefix + engine, f"{prefix}GPU KV cache size: 65,536 tokens"]
 
     def mixed(model: str) -> bytes:
         pairs = zip(started(of_a, "Qwen/Qwen3-8B"), started(of_b, model), strict=True)
         return "\n".join(line for pair in pairs for line in pair).encode()
 
-    with pytest.raises(AttncalcError, match=r"several servers: .* of Qwen/Qwen3-8B, .* of Qwen/Qwen3-14B"):
+    with pytest.raises(
+        AttncalcError, match=r"several servers: .* of Qwen/Qwen3-8B, .* of Qwen/Qwen3-14B"
+    ):
         read_log(mixed("Qwen/Qwen3-14B"), "compose.log")
     # two replicas, or two nodes of one server
     assert read_log(mixed("Qwen/Qwen3-8B"), "compose.log").model == "Qwen/Qwen3-8B"
 
 
 @pytest.mark.parametrize(
-    "words", ["CUDA out of memory", "HIP out of memory", "torch.OutOfMemoryError", "Failed to load model - not enough"]
+    "words",
+    [
+        "CUDA out of memory",
+        "HIP out of memory",
+        "torch.OutOfMemoryError",
+        "Failed to load model - not enough",
+    ],
 )
 def test_pytorch_says_what_it_tried_to_allocate(words: str) -> None:
     text = f"x {words}. Tried to allocate 1.50 GiB. GPU 0 has 23 GiB of which 312.50 MiB is free."

@@ -1,4 +1,6 @@
-"""`attncalc fit --log`: logs of every engine, however they were written down. Figures are those of public logs."""
+"""`attncalc fit --log`: logs of every engine, however they were written down. Figures are those of
+public logs.
+"""
 
 import json
 import os
@@ -14,7 +16,8 @@ from attncalc.engines.startup_log import Printed
 
 MODELS = Path(__file__).parent / "data" / "engine-logs" / "models"
 
-# 36 layers x 2 x 8 heads x 128 x 2 B = 147,456 B per token; 16 tokens per block. 1 GiB holds 455 blocks, 7,280 tokens.
+# 36 layers x 2 x 8 heads x 128 x 2 B = 147,456 B per token; 16 tokens per block. 1 GiB holds 455
+# blocks, 7,280 tokens.
 VLLM = """\
 (APIServer pid=1) INFO 07-09 21:27:30 [utils.py:233] non-default args: {'model': 'Qwen/Qwen3-8B', 'max_model_len': 4096}
 (EngineCore pid=9) INFO 07-09 21:27:35 [core.py:114] Initializing a V1 LLM engine (v0.11.0) with config: \
@@ -24,7 +27,8 @@ model='Qwen/Qwen3-8B', dtype=torch.bfloat16, max_seq_len=4096, tensor_parallel_s
 (EngineCore pid=9) INFO 07-09 21:29:51 [kv_cache_utils.py:2146] Maximum concurrency for 4,096 tokens per request: 1.78x
 """
 
-# Qwen2.5-7B on 24 GB (SGLang 0.4.2): 0.88 * 22.76 - 14.39 = 5.64 GiB of K and V, in sglang-startups.json.
+# Qwen2.5-7B on 24 GB (SGLang 0.4.2): 0.88 * 22.76 - 14.39 = 5.64 GiB of K and V, in
+# sglang-startups.json.
 # 28 layers x 4 heads x 128 x 2 B = 28,672 B of K per token: 5.64 GiB / 2 are 105,607 tokens.
 SGLANG = """\
 [2025-02-04 10:00:00 TP0] server_args=ServerArgs(model_path='Qwen/Qwen2.5-7B', dtype='auto', kv_cache_dtype='auto', \
@@ -37,7 +41,8 @@ mem usage=14.39 GB.
 [2025-02-04 10:00:10 TP0] max_total_num_tokens=105607, chunked_prefill_size=2048, context_len=32768
 """
 
-# Llama 3 8B with four slots of 2,048 tokens and no flash attention, in llamacpp-buffers.json: 560.00 and 24.01 MiB.
+# Llama 3 8B with four slots of 2,048 tokens and no flash attention, in llamacpp-buffers.json:
+# 560.00 and 24.01 MiB.
 # 32 layers x 8 heads x 128 x 2 B x 8,192 cells = 512 MiB of K.
 LLAMACPP = """\
 llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - 23592 MiB free
@@ -67,7 +72,11 @@ def answer_to(ask: Ask, tmp_path: Path, text: str | bytes, *options: str) -> dic
 def test_a_log_of_vllm_needs_no_option(ask: Ask, tmp_path: Path) -> None:
     """Its model is the preset whose sources have the same repository, which needs no network."""
     result = answer_to(ask, tmp_path, VLLM)
-    assert (result["engine"], result["engine_version"], result["agrees"]) == ("vllm", "0.11.0", True)
+    assert (result["engine"], result["engine_version"], result["agrees"]) == (
+        "vllm",
+        "0.11.0",
+        True,
+    )
     assert result["model"]["title"] == "Qwen3 8B"
     assert {check["name"] for check in result["checks"]} == {"kv_tokens", "concurrency"}
 
@@ -84,8 +93,9 @@ def test_a_log_of_sglang_agrees(ask: Ask, tmp_path: Path) -> None:
 
 STARTUPS = Path(__file__).parent / "data" / "startups" / "models"
 
-# Qwen3.5-9B on 2 RTX 4090: 0.8 * 22.93 - 8.85 = 9.49 GiB. Slots of 24 layers x (16 heads x 128 x 128 x 4 B + ...)
-# and 8 layers x 2 heads x 256 x 4 B per token. The pool of states gets 9 / 19 of it, in whole slots.
+# Qwen3.5-9B on 2 RTX 4090: 0.8 * 22.93 - 8.85 = 9.49 GiB. Slots of 24 layers x (16 heads x 128 x
+# 128 x 4 B + ...) and 8 layers x 2 heads x 256 x 4 B per token. The pool of states gets 9 / 19 of
+# it, in whole slots.
 HYBRID = """\
 [2026-04-14 16:08:20] server_args=ServerArgs(model_path='Qwen/Qwen3.5-9B', dtype='auto', kv_cache_dtype='auto', \
 mem_fraction_static=0.8, max_running_requests=None, tp_size=2, context_length=262144)
@@ -99,7 +109,8 @@ ssm_state size: 4.38GB
 context_len=262144, available_gpu_mem=3.79 GB
 """
 
-# DeepSeek-V3 with DP attention on 8 H200 (sgl-project/sglang#6017): 161,488 tokens x 61 layers x 576 x 2 B = 10.57 GiB
+# DeepSeek-V3 with DP attention on 8 H200 (sgl-project/sglang#6017): 161,488 tokens x 61 layers x
+# 576 x 2 B = 10.57 GiB
 RANKS = """\
 [2025-05-09 14:58:20] server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-V3', dtype='auto', \
 kv_cache_dtype='auto', mem_fraction_static=0.845, tp_size=8, dp_size=8, ep_size=8, enable_dp_attention=True, \
@@ -112,13 +123,21 @@ mem usage=105.59 GB.
 
 
 def test_slots_and_tokens_of_a_hybrid_model_agree(ask: Ask, tmp_path: Path) -> None:
-    """More memory may hold fewer tokens, since a slot takes all its bytes at once: 186 slots decide which memory."""
+    """More memory may hold fewer tokens, since a slot takes all its bytes at once: 186 slots decide
+    which memory.
+    """
     result = answer_to(ask, tmp_path, HYBRID, str(STARTUPS / "qwen3.5-9b.json"))
     assert result["agrees"]
-    assert {check["name"] for check in result["checks"]} >= {"state_slots", "ssm_state_size", "k_size"}
+    assert {check["name"] for check in result["checks"]} >= {
+        "state_slots",
+        "ssm_state_size",
+        "k_size",
+    }
 
 
-def test_a_log_of_a_hybrid_model_without_the_line_of_its_states_says_so(ask: Ask, tmp_path: Path) -> None:
+def test_a_log_of_a_hybrid_model_without_the_line_of_its_states_says_so(
+    ask: Ask, tmp_path: Path
+) -> None:
     """0.8 * 22.93 - 8.85 = 9.49 GiB are K, V and states; 5.00 are the K and V that it prints."""
     text = "".join(line for line in HYBRID.splitlines(keepends=True) if "Mamba" not in line)
     path = str(STARTUPS / "qwen3.5-9b.json")
@@ -139,7 +158,11 @@ def test_a_log_of_a_hybrid_model_without_the_line_of_its_states_says_so(ask: Ask
     [
         (SGLANG, "0.5.23", "by its lines, 0.5.23 is the newest with which all figures agree"),
         (SGLANG.replace(", mem usage=14.39 GB", ""), "0.4.0", "by its lines, 0.4.0 is the newest"),
-        (SGLANG.replace("K size: 2.82", "K size: 2.84"), "0.5.23", "no known one agrees, so the newest, 0.5.23,"),
+        (
+            SGLANG.replace("K size: 2.82", "K size: 2.84"),
+            "0.5.23",
+            "no known one agrees, so the newest, 0.5.23,",
+        ),
         (f"sglang version 0.4.2\n{SGLANG}", "0.4.2", ""),
     ],
 )
@@ -164,15 +187,24 @@ def test_the_number_of_requests_that_sglang_concludes_is_no_argument() -> None:
 
 def test_ranks_of_attention_are_read_from_a_log_of_sglang(ask: Ask, tmp_path: Path) -> None:
     result = answer_to(ask, tmp_path, RANKS)
-    assert (result["tp"], result["dp"], result["attn_dp"], result["expert_parallel"]) == (8, 1, 8, True)
+    assert (result["tp"], result["dp"], result["attn_dp"], result["expert_parallel"]) == (
+        8,
+        1,
+        8,
+        True,
+    )
     assert result["agrees"]
-    newer = RANKS.replace("dp_size=8, ", "attn_dp_size=8, ", 1).replace("enable_dp_attention=True, ", "")
+    newer = RANKS.replace("dp_size=8, ", "attn_dp_size=8, ", 1).replace(
+        "enable_dp_attention=True, ", ""
+    )
     assert answer_to(ask, tmp_path, newer)["attn_dp"] == 8
     replicas = RANKS.replace("enable_dp_attention=True", "enable_dp_attention=False")
     assert answer_to(ask, tmp_path, replicas)["attn_dp"] == 1
 
 
-def test_weights_that_an_old_sglang_does_not_print_are_the_difference(ask: Ask, tmp_path: Path) -> None:
+def test_weights_that_an_old_sglang_does_not_print_are_the_difference(
+    ask: Ask, tmp_path: Path
+) -> None:
     """avail mem=22.76 before, and 8.37 after the weights: 14.39 GiB."""
     old = SGLANG.replace(", mem usage=14.39 GB", "")
     result = answer_to(ask, tmp_path, old, str(MODELS / "qwen2.5-7b.json"))
@@ -181,7 +213,12 @@ def test_weights_that_an_old_sglang_does_not_print_are_the_difference(ask: Ask, 
 
 
 def test_an_edited_log_of_sglang_disagrees(ask: Ask, tmp_path: Path) -> None:
-    result = answer_to(ask, tmp_path, SGLANG.replace("K size: 2.82", "K size: 2.84"), str(MODELS / "qwen2.5-7b.json"))
+    result = answer_to(
+        ask,
+        tmp_path,
+        SGLANG.replace("K size: 2.82", "K size: 2.84"),
+        str(MODELS / "qwen2.5-7b.json"),
+    )
     assert not result["agrees"]
 
 
@@ -208,7 +245,9 @@ def docker(text: str) -> str:
 def wrapped(text: str, width: int = 80) -> str:
     """Return the lines as a terminal of that width shows them."""
     lines = text.splitlines()
-    return "\n".join(line[i : i + width] for line in lines for i in range(0, max(1, len(line)), width))
+    return "\n".join(
+        line[i : i + width] for line in lines for i in range(0, max(1, len(line)), width)
+    )
 
 
 FORMS: dict[str, bytes] = {
@@ -216,7 +255,9 @@ FORMS: dict[str, bytes] = {
     "UTF-8 with a mark": b"\xef\xbb\xbf" + VLLM.encode(),
     "UTF-16 with a mark": VLLM.encode("utf-16"),
     "UTF-16 without a mark": VLLM.encode("utf-16-le"),
-    "colours": VLLM.replace("INFO", "\x1b[32mINFO\x1b[0m").replace("KV cache", "\x1b[1;31mKV cache\x1b[0m").encode(),
+    "colours": VLLM.replace("INFO", "\x1b[32mINFO\x1b[0m")
+    .replace("KV cache", "\x1b[1;31mKV cache\x1b[0m")
+    .encode(),
     "docker": docker(VLLM).encode(),
     "docker compose": "".join(f"vllm-1  | {line}\n" for line in VLLM.splitlines()).encode(),
     "80 columns": wrapped(VLLM).encode(),
@@ -231,20 +272,32 @@ def test_the_form_of_a_log_does_not_matter(form: str) -> None:
 
 
 def test_lines_that_are_not_wrapped_are_kept() -> None:
-    lines = ["Available KV cache memory: 1.00 GiB and more words here", "GPU KV cache size: 8,192 tokens"]
+    lines = [
+        "Available KV cache memory: 1.00 GiB and more words here",
+        "GPU KV cache size: 8,192 tokens",
+    ]
     assert lines_of("\n".join(lines).encode()) == lines
 
 
-@pytest.mark.parametrize(("text", "half"), [("4.8", 2**30 // 200), ("4.80", 2**30 // 200), ("14.9888", 2**30 // 20000)])
+@pytest.mark.parametrize(
+    ("text", "half"), [("4.8", 2**30 // 200), ("4.80", 2**30 // 200), ("14.9888", 2**30 // 20000)]
+)
 def test_a_size_is_as_exact_as_its_digits(text: str, half: int) -> None:
     """From 0.14 on vLLM prints 4.80 as 4.8; half of the last digit is rounded up."""
     assert Printed(text, text, 2**30).half == half + 1
 
 
-@pytest.mark.parametrize(("printed", "agrees"), [("5.62", True), ("5.63", True), ("5.61", False), ("5.64", False)])
-def test_a_tie_may_be_rounded_to_either_side(ask: Ask, tmp_path: Path, printed: str, agrees: bool) -> None:
+@pytest.mark.parametrize(
+    ("printed", "agrees"), [("5.62", True), ("5.63", True), ("5.61", False), ("5.64", False)]
+)
+def test_a_tie_may_be_rounded_to_either_side(
+    ask: Ask, tmp_path: Path, printed: str, agrees: bool
+) -> None:
     """40,960 tokens x 147,456 B = 5.625 GiB."""
-    text = f"Available KV cache memory: 4.50 GiB\n{printed} GiB KV cache is needed, for the max seq len (40960)\n"
+    text = (
+        f"Available KV cache memory: 4.50 GiB\n{printed} GiB KV cache is needed, for the max seq "
+        "len (40960)\n"
+    )
     checks = {c["name"]: c["ok"] for c in answer_to(ask, tmp_path, text, "qwen3-8b")["checks"]}
     assert checks["kv_bytes_per_sequence"] is agrees
 
@@ -258,11 +311,18 @@ def test_a_tie_may_be_rounded_to_either_side(ask: Ask, tmp_path: Path, printed: 
         "qwen3-8b",
     ],
 )
-def test_a_repository_is_found_in_the_sources_of_presets(ask: Ask, tmp_path: Path, name: str) -> None:
-    assert answer_to(ask, tmp_path, VLLM.replace("Qwen/Qwen3-8B", name))["model"]["title"] == "Qwen3 8B"
+def test_a_repository_is_found_in_the_sources_of_presets(
+    ask: Ask, tmp_path: Path, name: str
+) -> None:
+    assert (
+        answer_to(ask, tmp_path, VLLM.replace("Qwen/Qwen3-8B", name))["model"]["title"]
+        == "Qwen3 8B"
+    )
 
 
-@pytest.mark.parametrize("name", ["Qwen/Qwen3-8", "-", "/dev/zero", "../../etc", "org/none", "a\x00b"])
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen3-8", "-", "/dev/zero", "../../etc", "org/none", "a\x00b"]
+)
 def test_an_unknown_model_is_one_error(ask: Ask, name: str) -> None:
     log = VLLM.replace("Qwen/Qwen3-8B", name)
     error = ask("fit", "--log", "-", stdin=log).error
@@ -271,10 +331,14 @@ def test_an_unknown_model_is_one_error(ask: Ask, name: str) -> None:
 
 
 def test_the_whole_budget_is_compared(ask: Ask, tmp_path: Path) -> None:
-    """Qwen3-8B on an L20, vLLM 0.12 (end-to-end/logs.json): 15.27 GiB of weights, 1.4 of activations, 0.03 outside."""
+    """Qwen3-8B on an L20, vLLM 0.12 (end-to-end/logs.json): 15.27 GiB of weights, 1.4 of
+    activations, 0.03 outside.
+    """
     summary = (
-        "(EngineCore_DP0 pid=9) INFO 12-09 18:12:39 [gpu_worker.py:391] Free memory on device (44.10/44.53 GiB) on "
-        "startup. Desired GPU memory utilization is (0.9, 40.08 GiB). Actual usage is 15.27 GiB for weight, 1.4 GiB "
+        "(EngineCore_DP0 pid=9) INFO 12-09 18:12:39 [gpu_worker.py:391] Free memory on device "
+        "(44.10/44.53 GiB) on "
+        "startup. Desired GPU memory utilization is (0.9, 40.08 GiB). Actual usage is 15.27 GiB "
+        "for weight, 1.4 GiB "
         "for peak activation, 0.03 GiB for non-torch memory, and 0.54 GiB for CUDAGraph memory.\n"
     )
     result = answer_to(ask, tmp_path, VLLM + summary)
@@ -286,7 +350,9 @@ def test_the_whole_budget_is_compared(ask: Ask, tmp_path: Path) -> None:
 
 
 def test_all_of_a_public_logs_budget_is_in_range(ask: Ask, tmp_path: Path) -> None:
-    """Qwen3-235B FP8 on 4 RTX PRO 6000 (end-to-end/logs.json, file 57976227484 in the index), vLLM 0.27.1."""
+    """Qwen3-235B FP8 on 4 RTX PRO 6000 (end-to-end/logs.json, file 57976227484 in the index), vLLM
+    0.27.1.
+    """
     text = """\
 (APIServer pid=1) INFO 08-21 18:14:00 non-default args: {'max_model_len': 32768, 'max_num_seqs': 32, \
 'tensor_parallel_size': 4}
@@ -315,7 +381,9 @@ def test_an_estimate_does_not_make_a_log_wrong(ask: Ask, tmp_path: Path) -> None
 
 
 def test_the_exact_memory_in_use_is_taken(ask: Ask, tmp_path: Path) -> None:
-    """1,073,741,824 B are 455 blocks of 2,359,296 B; 1.00 GiB alone would allow 2 blocks more or less."""
+    """1,073,741,824 B are 455 blocks of 2,359,296 B; 1.00 GiB alone would allow 2 blocks more or
+    less.
+    """
     text = VLLM + "Current kv cache memory in use is 1073741824 bytes.\n"
     checks = {c["name"]: c["tolerance"] for c in answer_to(ask, tmp_path, text)["checks"]}
     assert checks["kv_tokens"] == 0
@@ -356,51 +424,90 @@ def test_a_log_of_another_engine_than_requested_is_an_error(ask: Ask) -> None:
 
 
 def test_the_gpu_beside_a_log_decides_the_batched_tokens(ask: Ask, tmp_path: Path) -> None:
-    """Gemma 4 E4B on 24 GB, vLLM 0.22.1: windows keep 2,048 batched tokens there, and 8,192 on an H100."""
+    """Gemma 4 E4B on 24 GB, vLLM 0.22.1: windows keep 2,048 batched tokens there, and 8,192 on an
+    H100.
+    """
     log = tmp_path / "vllm.log"
     log.write_text(
         "INFO 06-07 08:56:43 [gpu_worker.py:466] Available KV cache memory: 4.1 GiB\n"
         "INFO 06-07 08:56:43 [kv_cache_utils.py:1733] GPU KV cache size: 224,353 tokens\n"
-        "INFO 06-07 08:56:43 [kv_cache_utils.py:1734] Maximum concurrency for 32,768 tokens per request: 6.85x\n"
+        "INFO 06-07 08:56:43 [kv_cache_utils.py:1734] Maximum concurrency for 32,768 tokens per "
+        "request: 6.85x\n"
     )
-    words = ("fit", str(MODELS / "gemma-4-e4b.json"), "--log", str(log), "--context", "32768", "--json")
+    words = (
+        "fit",
+        str(MODELS / "gemma-4-e4b.json"),
+        "--log",
+        str(log),
+        "--context",
+        "32768",
+        "--json",
+    )
     version = ("--engine-version", "0.22.1")
     assert ask(*words, *version, "--gpu", "rtx-4090").document["agrees"]
     assert not ask(*words, *version, "--gpu", "h100-80gb").document["agrees"]
 
 
 def test_slots_with_a_unified_cache_share_one_context(ask: Ask) -> None:
-    """A log of Qwen3.6-27B: 16 layers x 131,072 cells x 2 x 4 heads x 256 x 34/32 B are 4,352 MiB, not one per slot."""
-    words = ("--gpu", "rtx-5090", "--engine", "llamacpp", "-c", "131072", "-np", "4", "-kvu", "--kv-dtype", "q8_0")
-    lines = ask("fit", str(MODELS / "qwen3.5-27b.json"), "--weights-dtype", "q4_k_m", *words, "--json").document
+    """A log of Qwen3.6-27B: 16 layers x 131,072 cells x 2 x 4 heads x 256 x 34/32 B are 4,352 MiB,
+    not one per slot.
+    """
+    words = (
+        "--gpu",
+        "rtx-5090",
+        "--engine",
+        "llamacpp",
+        "-c",
+        "131072",
+        "-np",
+        "4",
+        "-kvu",
+        "--kv-dtype",
+        "q8_0",
+    )
+    lines = ask(
+        "fit", str(MODELS / "qwen3.5-27b.json"), "--weights-dtype", "q4_k_m", *words, "--json"
+    ).document
     assert any("size = 4352.00 MiB (131072 cells" in line for line in lines["log_lines"])
 
 
+# A start of Qwen3-235B-A22B in fp8: weights of 55.12 GiB on each of 4 GPUs, and 109.55 GiB in bf16.
 FP8_CHECKPOINT = """vllm serve {name} --tensor-parallel-size 4 --max-model-len 40960
 INFO 09-24 19:58:12 [gpu_worker.py:298] Available KV cache memory: {memory} GiB
 INFO 09-24 19:58:12 [kv_cache_utils.py:864] GPU KV cache size: {tokens} tokens
 INFO 09-24 19:58:12 [kv_cache_utils.py:868] Maximum concurrency for 40,960 tokens per request: {times}x
 """
-"""A start of Qwen3-235B-A22B in fp8: weights of 55.12 GiB on each of 4 GPUs, and 109.55 GiB in bf16."""
 
 
 @pytest.mark.parametrize("model", [(), ("qwen3-235b-a22b",)])
-@pytest.mark.parametrize("name", ["Qwen/Qwen3-235B-A22B-FP8", "RedHatAI/Qwen3-235B-A22B-FP8-dynamic"])
-def test_a_log_that_agrees_has_one_verdict(ask: Ask, tmp_path: Path, name: str, model: tuple[str, ...]) -> None:
-    """The dtype in the checkpoint's name is that of the weights also beside the memory of the log."""
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen3-235B-A22B-FP8", "RedHatAI/Qwen3-235B-A22B-FP8-dynamic"]
+)
+def test_a_log_that_agrees_has_one_verdict(
+    ask: Ask, tmp_path: Path, name: str, model: tuple[str, ...]
+) -> None:
+    """The dtype in the checkpoint's name is that of the weights also beside the memory of the
+    log.
+    """
     file = tmp_path / "server.log"
     file.write_text(FP8_CHECKPOINT.format(name=name, memory="9.90", tokens="220,816", times="5.39"))
     shown = ask("fit", *model, "--log", str(file), "--gpu", "h100")
     assert (shown.code, "warning" in shown.out) == (0, False)
     answer = ask("fit", *model, "--log", str(file), "--gpu", "h100", "--json").document
     assert (answer["fits"], answer["verdict"], answer["agrees"]) == (True, "fits", True)
-    assert answer["launch_command"].startswith(f"vllm serve {name} --max-model-len 40960 --tensor-parallel-size 4")
+    assert answer["launch_command"].startswith(
+        f"vllm serve {name} --max-model-len 40960 --tensor-parallel-size 4"
+    )
 
 
 def test_a_start_with_more_memory_than_expected_did_start(ask: Ask, tmp_path: Path) -> None:
-    """20 GiB are more than the 13.2 that an H100 is expected to leave: 20 * 2^30 // 770,048 * 16 tokens."""
+    """20 GiB are more than the 13.2 that an H100 is expected to leave: 20 * 2^30 // 770,048 * 16
+    tokens.
+    """
     file = tmp_path / "server.log"
-    given = FP8_CHECKPOINT.format(name="Qwen/Qwen3-235B-A22B-FP8", memory="20.00", tokens="446,208", times="10.89")
+    given = FP8_CHECKPOINT.format(
+        name="Qwen/Qwen3-235B-A22B-FP8", memory="20.00", tokens="446,208", times="10.89"
+    )
     file.write_text(given)
     answer = ask("fit", "--log", str(file), "--gpu", "h100")
     assert "does not start" not in answer.out + answer.err

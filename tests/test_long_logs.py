@@ -1,4 +1,6 @@
-"""Logs of hundreds of thousands of lines: patterns see few of them, and a line anywhere in them counts."""
+"""Logs of hundreds of thousands of lines: patterns see few of them, and a line anywhere in them
+counts.
+"""
 
 import json
 from pathlib import Path
@@ -11,11 +13,16 @@ from attncalc.engines.startup_log import REPEATED
 
 LOGS = Path(__file__).parent / "data/engine-logs/doctor"
 START = (LOGS / "vllm-running.log").read_text(encoding="utf-8").splitlines()
+# Lines of a log that are read if only their digits differ: those at its ends, and 200 between them.
 MOST = 2 * (WHOLE + REPEATED)
-"""Lines of a log that are read if only their digits differ: those at its ends, and 200 between them."""
 LOAD = "Running: {} reqs, Waiting: 5 reqs, GPU KV cache usage: 51.0%, Prefix cache hit rate: 0.0%"
-REQUESTS = [f'INFO: 10.0.0.{i % 256}:{i} - "POST /v1/completions HTTP/1.1" 200 OK' for i in range(4 * WHOLE)]
-PROGRESS = [f"INFO Loading safetensors checkpoint shards: {i}% Completed | {i}/9000" for i in range(4 * WHOLE)]
+REQUESTS = [
+    f'INFO: 10.0.0.{i % 256}:{i} - "POST /v1/completions HTTP/1.1" 200 OK' for i in range(4 * WHOLE)
+]
+PROGRESS = [
+    f"INFO Loading safetensors checkpoint shards: {i}% Completed | {i}/9000"
+    for i in range(4 * WHOLE)
+]
 FRAMES = [
     part
     for i in range(2 * WHOLE)
@@ -28,10 +35,17 @@ def data_of(lines: list[str]) -> bytes:
 
 
 @pytest.mark.parametrize("repeated", [REQUESTS, PROGRESS, [f"{one}·" for one in PROGRESS]])
-def test_lines_that_differ_in_their_digits_are_read_at_their_first_and_last_places(repeated: list[str]) -> None:
+def test_lines_that_differ_in_their_digits_are_read_at_their_first_and_last_places(
+    repeated: list[str],
+) -> None:
     middle = repeated[WHOLE:-WHOLE]
     ends = repeated[:WHOLE], repeated[-WHOLE:]
-    assert lines_of(data_of(repeated)) == [*ends[0], *middle[:REPEATED], *middle[-REPEATED:], *ends[1]]
+    assert lines_of(data_of(repeated)) == [
+        *ends[0],
+        *middle[:REPEATED],
+        *middle[-REPEATED:],
+        *ends[1],
+    ]
 
 
 @pytest.mark.parametrize("number", [2 * WHOLE, 2 * WHOLE + 2 * REPEATED])
@@ -49,12 +63,18 @@ def test_frames_of_a_long_traceback_are_read_at_its_ends() -> None:
 
 
 def test_dockers_json_is_read_as_rarely_as_its_texts() -> None:
-    lines = lines_of(data_of([json.dumps({"log": f"{line}\n", "stream": "stderr"}) for line in PROGRESS]))
+    lines = lines_of(
+        data_of([json.dumps({"log": f"{line}\n", "stream": "stderr"}) for line in PROGRESS])
+    )
     assert lines == lines_of(data_of(PROGRESS))
 
 
 def test_a_wrapped_line_in_a_long_log_is_joined() -> None:
-    wrapped = [part for i in range(4 * WHOLE) for part in (f"INFO {i:04d} Running: 7 reqs, Waiting: 5 reqs, GPU", "KV")]
+    wrapped = [
+        part
+        for i in range(4 * WHOLE)
+        for part in (f"INFO {i:04d} Running: 7 reqs, Waiting: 5 reqs, GPU", "KV")
+    ]
     assert len({*map(len, wrapped[::2])}) == 1
     lines = lines_of(data_of(wrapped))
     assert len(lines) == 4 * WHOLE
@@ -91,11 +111,16 @@ def test_a_line_that_is_there_once_is_read_in_the_middle_of_a_long_log() -> None
     assert [figure.text for figure in log.available] == ["12.34"]
 
 
-@pytest.mark.parametrize(("number", "words"), [(100, "has 100 starts"), (101, "has more than 100 starts")])
-def test_more_than_a_hundred_starts_are_not_counted(ask: Ask, tmp_path: Path, number: int, words: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "words"), [(100, "has 100 starts"), (101, "has more than 100 starts")]
+)
+def test_more_than_a_hundred_starts_are_not_counted(
+    ask: Ask, tmp_path: Path, number: int, words: str
+) -> None:
     path = tmp_path / "start.log"
     lines = [
-        "INFO Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-8B', max_seq_len=40960",
+        "INFO Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-8B', "
+        "max_seq_len=40960",
         "INFO Available KV cache memory: 10.00 GiB",
         "INFO GPU KV cache size: 72,816 tokens",
     ]

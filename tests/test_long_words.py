@@ -7,7 +7,10 @@ MODEL = ("llama3.1-8b",)
 KV, FIT = ("kv", *MODEL), ("fit", *MODEL, "--gpu", "h100")
 PLAN, SWEEP = ("plan", *MODEL, "--gpu", "h100", "--users", "5"), ("sweep", *MODEL, "-c", "1k,2k")
 DESKTOP = ("fit", *MODEL, "--gpu", "3090", "--engine", "llamacpp")
-VLLM, LLAMACPP = ("fit", "--gpu", "h100", "--"), ("fit", "--gpu", "3090", "--", "llama-server", "-m")
+VLLM, LLAMACPP = (
+    ("fit", "--gpu", "h100", "--"),
+    ("fit", "--gpu", "3090", "--", "llama-server", "-m"),
+)
 # "9,999,..." is left out: it is a list of contexts or batches
 WORDS = {
     "letters": "a" * 20_000,
@@ -23,10 +26,22 @@ BEFORE = {
     "model of kv": ("kv",),
     "model of fit": ("fit", "--gpu", "h100"),
     "second model": ("compare", *MODEL),
-    **{f"kv {name}": (*KV, name) for name in ("--context", "--batch", "--kv-dtype", "--attention", "--pattern")},
-    **{f"kv {name}": (*KV, name) for name in ("--window", "--layers", "--fail-if", "--get", "-o", "--plot")},
-    **{f"fit {name}": (*FIT, name) for name in ("--kv-memory", "--weights-dtype", "--ttft", "--tp", "--engine")},
-    **{f"fit {name}": (*FIT, name) for name in ("--speculative-config", "--lora", "--engine-version", "--prompt")},
+    **{
+        f"kv {name}": (*KV, name)
+        for name in ("--context", "--batch", "--kv-dtype", "--attention", "--pattern")
+    },
+    **{
+        f"kv {name}": (*KV, name)
+        for name in ("--window", "--layers", "--fail-if", "--get", "-o", "--plot")
+    },
+    **{
+        f"fit {name}": (*FIT, name)
+        for name in ("--kv-memory", "--weights-dtype", "--ttft", "--tp", "--engine")
+    },
+    **{
+        f"fit {name}": (*FIT, name)
+        for name in ("--speculative-config", "--lora", "--engine-version", "--prompt")
+    },
     **{f"plan {name}": (*PLAN, name) for name in ("--price", "--growth", "--lengths", "--rate")},
     **{f"sweep {name}": (*SWEEP, name) for name in ("--columns", "--where")},
     "fit --gpu": ("fit", *MODEL, "--gpu"),

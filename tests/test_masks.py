@@ -11,7 +11,9 @@ from attncalc.attention import Span, pairs
 from attncalc.quantity import quantity, symbol
 from attncalc.workload import Run
 
-SPANS = st.one_of(st.just(Full()), st.builds(Sliding, st.integers(1, 12)), st.builds(Chunked, st.integers(1, 12)))
+SPANS = st.one_of(
+    st.just(Full()), st.builds(Sliding, st.integers(1, 12)), st.builds(Chunked, st.integers(1, 12))
+)
 LENGTHS = st.integers(1, 24)
 
 
@@ -33,7 +35,9 @@ def counted(span: Span, mask: Mask, new: int, context: int) -> int:
 
 
 @given(SPANS, LENGTHS, st.data())
-def test_causal_pairs_are_exact_for_every_span_and_past(span: Span, context: int, data: st.DataObject) -> None:
+def test_causal_pairs_are_exact_for_every_span_and_past(
+    span: Span, context: int, data: st.DataObject
+) -> None:
     new = data.draw(st.integers(1, context))
     assert pairs(span, Run(1, new, context), Mask()) == counted(span, Mask(), new, context)
 
@@ -45,13 +49,17 @@ def test_bidirectional_pairs_are_exact_for_every_span(span: Span, context: int) 
 
 
 @given(SPANS, LENGTHS, st.data())
-def test_prefix_pairs_are_exact_for_every_span(span: Span, context: int, data: st.DataObject) -> None:
+def test_prefix_pairs_are_exact_for_every_span(
+    span: Span, context: int, data: st.DataObject
+) -> None:
     mask = Mask("prefix", data.draw(st.integers(1, context)))
     assert pairs(span, Run(1, context, context), mask) == counted(span, mask, context, context)
 
 
 @given(SPANS, LENGTHS, st.data())
-def test_new_tokens_after_a_prefix_are_causal(span: Span, context: int, data: st.DataObject) -> None:
+def test_new_tokens_after_a_prefix_are_causal(
+    span: Span, context: int, data: st.DataObject
+) -> None:
     new = data.draw(st.integers(1, context))
     prefix = data.draw(st.integers(1, context))
     if new < context and prefix > context - new:
@@ -63,7 +71,9 @@ def test_new_tokens_after_a_prefix_are_causal(span: Span, context: int, data: st
 
 
 @given(SPANS, LENGTHS, st.data())
-def test_the_formula_of_the_pairs_gives_their_number(span: Span, context: int, data: st.DataObject) -> None:
+def test_the_formula_of_the_pairs_gives_their_number(
+    span: Span, context: int, data: st.DataObject
+) -> None:
     new = data.draw(st.integers(1, context))
     run = Run(1, symbol("S", new, ""), symbol("T", context, ""))
     counted_pairs = quantity(pairs(span, run, Mask()))
@@ -71,10 +81,14 @@ def test_the_formula_of_the_pairs_gives_their_number(span: Span, context: int, d
 
 
 def test_the_formula_of_one_query_has_no_difference() -> None:
-    """A prefill sees T * (T + 1) / 2 pairs, a decode step T, and several tokens after a past the difference of two."""
+    """A prefill sees T * (T + 1) / 2 pairs, a decode step T, and several tokens after a past the
+    difference of two.
+    """
     context = symbol("T", 30, "")
     new = {1: 1, 7: symbol("S", 7, ""), 30: context}
-    texts = {n: quantity(pairs(Full(), Run(1, s, context), Mask())).formula.text for n, s in new.items()}
+    texts = {
+        n: quantity(pairs(Full(), Run(1, s, context), Mask())).formula.text for n, s in new.items()
+    }
     assert texts[1] == "T"
     assert "-" in texts[7]
     assert "-" not in texts[30]
@@ -114,9 +128,12 @@ def test_an_unknown_mask_is_an_error(text: str) -> None:
 
 
 def test_a_decode_step_after_a_prefix_has_flops_at_every_context(ask: Ask) -> None:
-    """The prefix is in the past of the step, so it changes no figure; the crossover is searched from a context of 1."""
+    """The prefix is in the past of the step, so it changes no figure; the crossover is searched
+    from a context of 1.
+    """
     plain, prefix = (
-        ask("flops", "gpt2", "--phase", "decode", "--mask", mask, "--json") for mask in ("causal", "prefix:5")
+        ask("flops", "gpt2", "--phase", "decode", "--mask", mask, "--json")
+        for mask in ("causal", "prefix:5")
     )
     assert prefix.code == 0
     assert results(prefix) == results(plain)

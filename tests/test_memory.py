@@ -7,9 +7,10 @@ from attncalc import Grouped, Layers, Mask, ModelSpec, Stack, Workload, activati
 from attncalc.cost.activations import LayerActivations
 from attncalc.cost.kernels import Machine
 
-# The peak beyond the weights and the input of one layer, in bytes: d_model 512, 8 query heads of 64,
-# batch 1, S = T. Measured with torch 2.13.0 on a CPU from the profiler's memory events under
-# torch.no_grad(), with F.scaled_dot_product_attention under sdpa_kernel(MATH) and (FLASH_ATTENTION).
+# The peak beyond the weights and the input of one layer, in bytes: d_model 512, 8 query heads of
+# 64, batch 1, S = T. Measured with torch 2.13.0 on a CPU from the profiler's memory events under
+# torch.no_grad(), with F.scaled_dot_product_attention under sdpa_kernel(MATH) and
+# (FLASH_ATTENTION).
 MEASURED = [
     # kernel, dtype, KV heads, causal, at 256, 512 and 1,024 tokens
     ("math", "fp32", 8, True, (7_079_940, 24_121_348, 88_088_580)),
@@ -43,7 +44,10 @@ def test_the_peak_equals_the_profilers(
 
 def test_only_math_holds_a_score_matrix() -> None:
     activation = layer(8, "fp16", True, Workload.prefill(1, 4096))
-    names = {kernel: {t.name for t in moment.tensors if t.size} for kernel, moment in activation.peaks.items()}
+    names = {
+        kernel: {t.name for t in moment.tensors if t.size}
+        for kernel, moment in activation.peaks.items()
+    }
     assert "scores" in names["math"]
     for kernel in ("flash", "efficient", "cudnn"):
         assert not {"scores", "softmax"} & names[kernel]
@@ -55,21 +59,27 @@ def test_flash_grows_with_the_tokens_and_math_with_their_square() -> None:
     assert 3.9 < large.peaks["math"].size / small.peaks["math"].size < 4.0
 
 
-# Of a preset's layer at 200 tokens, measured as above on 2 threads; the phase, the batch, the group.
+# Of a preset's layer at 200 tokens, measured as above on 2 threads; the phase, the batch, the
+# group.
 PRESETS = [
-    ("gpt-oss-20b", "prefill", 2, "bf16", 0, "math", 78_174_404),  # a window's mask, as a bias in bf16
-    ("gpt-oss-20b", "prefill", 1, "fp32", 0, "flash", 9_716_800),  # beside the output: the mask, one byte per pair
+    # a window's mask, as a bias in bf16
+    ("gpt-oss-20b", "prefill", 2, "bf16", 0, "math", 78_174_404),
+    # beside the output: the mask, one byte per pair
+    ("gpt-oss-20b", "prefill", 1, "fp32", 0, "flash", 9_716_800),
     ("gpt-oss-20b", "decode", 2, "bf16", 0, "math", 13_778_944),  # 128 keys are read, not 200
     ("gpt-oss-20b", "decode", 2, "bf16", 0, "flash", 44_288),  # K and V are in the cache
     ("gpt2", "decode", 1, "fp32", 0, "flash", 15_360),  # but a fused projection keeps them
     ("transformer-base", "decode", 1, "fp32", 1, "flash", 6_256),  # two threads' blocks of scores
     ("transformer-base", "decode", 2, "bf16", 1, "flash", 7_088),
-    ("deepseek-v3", "prefill", 1, "fp32", 0, "math", 131_923_204),  # V is a view of the output of W_kv_b
+    # V is a view of the output of W_kv_b
+    ("deepseek-v3", "prefill", 1, "fp32", 0, "math", 131_923_204),
     ("deepseek-v3", "decode", 1, "fp32", 0, "math", 171_085_824),
 ]
 
 
-@pytest.mark.parametrize(("name", "phase", "batch", "dtype", "group", "kernel", "measured"), PRESETS)
+@pytest.mark.parametrize(
+    ("name", "phase", "batch", "dtype", "group", "kernel", "measured"), PRESETS
+)
 def test_the_peak_of_a_presets_layer_equals_the_profilers(
     name: str, phase: str, batch: int, dtype: str, group: int, kernel: str, measured: int
 ) -> None:
@@ -87,20 +97,26 @@ def test_a_decode_step_reads_only_the_window() -> None:
 
 
 def test_flash_splits_the_keys_to_fill_the_gpu() -> None:
-    """FlashAttention's heuristic on 132 multiprocessors: 264 slots for 8 KV heads and 32 blocks of 128 keys.
+    """FlashAttention's heuristic on 132 multiprocessors: 264 slots for 8 KV heads and 32 blocks of
+    128 keys.
 
-    16 parts fill 128 of 264 slots (48 %), 32 parts 256 (97 %): 32 is the smallest number above 85 % of the best.
+    16 parts fill 128 of 264 slots (48 %), 32 parts 256 (97 %): 32 is the smallest number above 85 %
+    of the best.
     """
     model, step = load("llama3-8b"), Workload.decode(1, 4096)
     (one_sequence,) = activations(model, step, Machine(multiprocessors=132))
     sizes = {t.name: int(t.size) for t in one_sequence.peaks["flash"].tensors}
-    assert sizes["partial"] == 32 * 32 * (128 + 1) * 4  # parts * heads * (d_head and a logsumexp) * fp32
+    # parts * heads * (d_head and a logsumexp) * fp32
+    assert sizes["partial"] == 32 * 32 * (128 + 1) * 4
     (many_sequences,) = activations(model, Workload.decode(64, 4096), Machine(multiprocessors=132))
-    assert "partial" not in {t.name for t in many_sequences.peaks["flash"].tensors}  # 64 * 8 tiles fill it
+    # 64 * 8 tiles fill it
+    assert "partial" not in {t.name for t in many_sequences.peaks["flash"].tensors}
 
 
 def test_efficient_sums_wide_values_in_fp32() -> None:
-    moment = activations(load("gemma-2b"), Workload.prefill(1, 512, dtype="bf16"))[0].peaks["efficient"]
+    moment = activations(load("gemma-2b"), Workload.prefill(1, 512, dtype="bf16"))[0].peaks[
+        "efficient"
+    ]
     # 512 tokens * 8 heads of 256 * 4 B: above a width of 128 they do not fit in registers
     assert {t.name: int(t.size) for t in moment.tensors}["accumulator"] == 512 * 8 * 256 * 4
 
@@ -126,7 +142,11 @@ def test_new_tokens_after_a_past_need_a_mask() -> None:
 def test_a_decode_step_writes_its_keys_into_the_cache() -> None:
     moment = layer(2, "fp16", True, Workload.decode(1, 4096)).peaks["flash"]
     # one token: 8 heads * 64 * 2 B of queries and of output, 512 * 2 B of y
-    assert {t.name: int(t.size) for t in moment.tensors if t.size} == {"q": 1024, "out": 1024, "y": 1024}
+    assert {t.name: int(t.size) for t in moment.tensors if t.size} == {
+        "q": 1024,
+        "out": 1024,
+        "y": 1024,
+    }
 
 
 def test_mlas_decode_reads_the_latent_as_one_head() -> None:
@@ -138,7 +158,10 @@ def test_mlas_decode_reads_the_latent_as_one_head() -> None:
 
 def test_a_window_is_a_mask_for_efficient_but_not_for_flash() -> None:
     activation = activations(load("mistral-7b-v0.1"), Workload.prefill(1, 8192))[0]
-    sizes = {kernel: {t.name: int(t.size) for t in moment.tensors} for kernel, moment in activation.peaks.items()}
+    sizes = {
+        kernel: {t.name: int(t.size) for t in moment.tensors}
+        for kernel, moment in activation.peaks.items()
+    }
     assert "mask" not in sizes["flash"]
     # one byte per pair, and a bias of 2 B per pair
     assert (sizes["efficient"]["mask"], sizes["efficient"]["bias"]) == (8192**2, 2 * 8192**2)
@@ -161,7 +184,14 @@ def test_a_padded_batch_has_one_mask_per_sequence() -> None:
     ],
 )
 def test_short_sequences_peak_while_keys_are_copied(
-    batch: int, tokens: int, heads: tuple[int, int], d_head: int, d_model: int, dtype: str, causal: bool, measured: int
+    batch: int,
+    tokens: int,
+    heads: tuple[int, int],
+    d_head: int,
+    d_model: int,
+    dtype: str,
+    causal: bool,
+    measured: int,
 ) -> None:
     """Measured as above; heads are query and KV heads."""
     mask = Mask("causal" if causal else "bidirectional")
@@ -175,7 +205,8 @@ def test_flash_peaks_in_its_kernel_if_the_model_is_narrow() -> None:
     heads = Layers("layers", 1, attention=Grouped(8, 8, 64))
     model = ModelSpec("m", "m", (Stack("s", (heads,), 8),), dtype="fp16")
     peak = activations(model, Workload.prefill(1, 100))[0].peaks["flash"]
-    # q, k, v and the output of 8 heads * 64 * 2 B per token, and one fp32 logsumexp per query and head
+    # q, k, v and the output of 8 heads * 64 * 2 B per token, and one fp32 logsumexp per query and
+    # head
     assert peak.size == 100 * (4 * 8 * 64 * 2 + 8 * 4)
 
 

@@ -1,4 +1,6 @@
-"""What a schema and the builder of a model allow: each limit, and each key that contradicts another."""
+"""What a schema and the builder of a model allow: each limit, and each key that contradicts
+another.
+"""
 
 import re
 from pathlib import Path
@@ -15,21 +17,39 @@ from attncalc.config.presets import presets
 from attncalc.config.schema import check
 from attncalc.config.yaml import MAX_DEPTH, MAX_VALUES, parse_document
 
-BASE: dict[str, Any] = {"d_model": 64, "n_layers": 4, "n_heads": 4, "d_ff": 128, "norm": "rmsnorm", "vocab_size": 100}
-KINDS: dict[str, Any] = {"pattern": ["2 local", "global"], "layer_kinds": {"local": {"window": 8}, "global": {}}}
+BASE: dict[str, Any] = {
+    "d_model": 64,
+    "n_layers": 4,
+    "n_heads": 4,
+    "d_ff": 128,
+    "norm": "rmsnorm",
+    "vocab_size": 100,
+}
+KINDS: dict[str, Any] = {
+    "pattern": ["2 local", "global"],
+    "layer_kinds": {"local": {"window": 8}, "global": {}},
+}
 
 
 def problem(value: Any, schema: dict[str, Any]) -> str:
     """Return what the error says of a value that is called 'k', or ''."""
     try:
-        check(Document("f", {"k": value}, {("k",): 3}), {"type": "object", "properties": {"k": schema}})
+        check(
+            Document("f", {"k": value}, {("k",): 3}),
+            {"type": "object", "properties": {"k": schema}},
+        )
     except AttncalcError as error:
         return error.message.removeprefix("f:3: ")
     return ""
 
 
 NUMBER = {"type": "integer", "minimum": 2, "maximum": 1000}
-LISTED = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"type": "integer", "maximum": 9}}
+LISTED = {
+    "type": "array",
+    "minItems": 1,
+    "uniqueItems": True,
+    "items": {"type": "integer", "maximum": 9},
+}
 TABLE = {
     "type": "object",
     "maxProperties": 2,
@@ -76,7 +96,9 @@ TEXT = {"type": "string", "pattern": "^a", "$comment": "does not start with a"}
         (["a"], {"enum": ["a", "b"]}, "k: '['a']' is not known"),
     ],
 )
-def test_a_value_is_compared_with_its_schema(value: Any, schema: dict[str, Any], expected: str) -> None:
+def test_a_value_is_compared_with_its_schema(
+    value: Any, schema: dict[str, Any], expected: str
+) -> None:
     assert problem(value, schema).removeprefix("f:3: ") == expected.removeprefix("f:3: ")
 
 
@@ -101,8 +123,17 @@ mlp: dense
 def test_every_mistake_of_a_file_is_reported_with_its_line(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(FILE)
     answer = ask("kv", str(tmp_path / "m.yaml"))
-    errors = [line.partition("m.yaml:")[2] for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert [error[:12] for error in errors] == ["2: d_model: ", "3: n_layers:", "4: n_headz: ", "7: mlp: 'den"]
+    errors = [
+        line.partition("m.yaml:")[2]
+        for line in answer.err.splitlines()
+        if line.startswith("error: ")
+    ]
+    assert [error[:12] for error in errors] == [
+        "2: d_model: ",
+        "3: n_layers:",
+        "4: n_headz: ",
+        "7: mlp: 'den",
+    ]
     assert answer.err.count("  tip: ") == 4
     assert (answer.code, answer.out) == (2, "")
 
@@ -124,11 +155,16 @@ def test_the_tip_has_the_meaning_of_the_key_itself() -> None:
     schema = {"type": "object", "properties": {"parts": parts}}
     assert tip({"parts": {"width": "x"}}, schema) == "meaning of 'width': width in elements"
     assert tip({"parts": 5}, schema) == "meaning of 'parts': all parts"
-    assert tip({"parts": 5}, {"type": "object", "properties": {"parts": {"type": "object"}}}) == EXAMPLE
+    assert (
+        tip({"parts": 5}, {"type": "object", "properties": {"parts": {"type": "object"}}})
+        == EXAMPLE
+    )
     assert tip([], schema) == EXAMPLE  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("key", "hint"), [("alpa", "did you mean 'alpha'? "), ("x", f"{EXAMPLE}; ")])
+@pytest.mark.parametrize(
+    ("key", "hint"), [("alpa", "did you mean 'alpha'? "), ("x", f"{EXAMPLE}; ")]
+)
 def test_the_tip_for_an_unknown_key_lists_the_first_eight(key: str, hint: str) -> None:
     properties: dict[str, Any] = {name: {} for name in ("alpha", *"bcdefghij")}
     schema = {"type": "object", "properties": properties}
@@ -156,20 +192,25 @@ def build(**changes: Any) -> ModelSpec:
         (5, ["local", "3 global"], [("local", 1), ("global", 3), ("local", 1)]),
     ],
 )
-def test_a_pattern_is_repeated_up_to_the_number_of_layers(n_layers: int, pattern: list[str], expected: Any) -> None:
+def test_a_pattern_is_repeated_up_to_the_number_of_layers(
+    n_layers: int, pattern: list[str], expected: Any
+) -> None:
     model = build(**{**KINDS, "pattern": pattern, "n_layers": n_layers})
     assert [(group.name, group.count) for group in model.main.layers] == expected
 
 
 @pytest.mark.parametrize(
-    ("sizes", "is_valid"), [([5, 5], True), ([5, 0], True), ([5, 6], False), ([5], False), ([5, 1, 1], False)]
+    ("sizes", "is_valid"),
+    [([5, 5], True), ([5, 0], True), ([5, 6], False), ([5], False), ([5, 1, 1], False)],
 )
 def test_a_tower_has_parameters_and_a_part_of_them(sizes: list[int], is_valid: bool) -> None:
     if is_valid:
         (tower,) = build(towers={"vision": sizes}).towers
         assert [tower.params, tower.split] == sizes
     else:
-        with pytest.raises(AttncalcError, match=r"towers\.vision: is not \[parameters, those of them"):
+        with pytest.raises(
+            AttncalcError, match=r"towers\.vision: is not \[parameters, those of them"
+        ):
             build(towers={"vision": sizes})
 
 
@@ -181,37 +222,71 @@ def test_a_rope_table_has_two_dimensions(shape: list[int]) -> None:
         build(rope_tables={"full": shape})
 
 
+# {case: (keys that change; None for none, what the error says)}.
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a decoder of an encoder that sees all tokens": (
         {"encoder": {}, "mask": "bidirectional"},
         "mask: a decoder cannot be bidirectional",
     ),
-    "an item of no tower": ({"tower_items": {"audio": {}}}, "tower_items.audio: belongs to no tower"),
+    "an item of no tower": (
+        {"tower_items": {"audio": {}}},
+        "tower_items.audio: belongs to no tower",
+    ),
     "attention of no tower": (
         {"tower_attention": {"audio": {"heads": 12}}},
         "tower_attention.audio: belongs to no tower",
     ),
     "attention larger than its tower": (
-        {"towers": {"vision": [100, 80]}, "tower_attention": {"vision": {"heads": 12, "whole": 81}}},
+        {
+            "towers": {"vision": [100, 80]},
+            "tower_attention": {"vision": {"heads": 12, "whole": 81}},
+        },
         "tower_attention.vision.whole: is more than the 80 parameters of 'vision' that are divided",
     ),
-    "a pattern longer than the model": ({**KINDS, "n_layers": 2}, "pattern: is longer than n_layers, 2"),
-    "a pattern without kinds": ({"pattern": ["a"]}, "'pattern' and 'layer_kinds' must be given together"),
-    "kinds without a pattern": ({"layer_kinds": {"a": {}}}, "'pattern' and 'layer_kinds' must be given together"),
-    "a kind that is not there": ({**KINDS, "pattern": ["local", "x"]}, "pattern.1: 'x' is not one of layer_kinds"),
-    "a kind that is not used": ({**KINDS, "pattern": ["local"]}, "layer_kinds.global: is not in the pattern"),
+    "a pattern longer than the model": (
+        {**KINDS, "n_layers": 2},
+        "pattern: is longer than n_layers, 2",
+    ),
+    "a pattern without kinds": (
+        {"pattern": ["a"]},
+        "'pattern' and 'layer_kinds' must be given together",
+    ),
+    "kinds without a pattern": (
+        {"layer_kinds": {"a": {}}},
+        "'pattern' and 'layer_kinds' must be given together",
+    ),
+    "a kind that is not there": (
+        {**KINDS, "pattern": ["local", "x"]},
+        "pattern.1: 'x' is not one of layer_kinds",
+    ),
+    "a kind that is not used": (
+        {**KINDS, "pattern": ["local"]},
+        "layer_kinds.global: is not in the pattern",
+    ),
     "two kinds that are not used": (
         {**KINDS, "pattern": ["local"], "layer_kinds": {"a": {}, "local": {}, "b": {}}},
         "layer_kinds.a: is not in the pattern",
     ),
-    "a window and a chunk": ({"window": 8, "chunk": 8}, "chunk: a layer has a window or a chunk, not both"),
+    "a window and a chunk": (
+        {"window": 8, "chunk": 8},
+        "chunk: a layer has a window or a chunk, not both",
+    ),
     "no heads": ({"n_heads": None}, "'n_heads' is missing"),
     "no width of the MLP": ({"d_ff": None}, "'d_ff' is missing"),
     "a width without an MLP": ({"mlp": "none"}, "d_ff: has no effect on this model"),
-    "shared experts without experts": ({"n_shared_experts": 1}, "n_shared_experts: shared experts need n_experts"),
+    "shared experts without experts": (
+        {"n_shared_experts": 1},
+        "n_shared_experts: shared experts need n_experts",
+    ),
     "a width of shared experts": ({"d_ff_shared": 1}, "d_ff_shared: shared experts need n_experts"),
-    "a router's bias without experts": ({"router_bias": True}, "router_bias: has no effect on this model"),
-    "a latent without latent attention": ({"kv_lora_rank": 8}, "kv_lora_rank: has no effect on this model"),
+    "a router's bias without experts": (
+        {"router_bias": True},
+        "router_bias: has no effect on this model",
+    ),
+    "a latent without latent attention": (
+        {"kv_lora_rank": 8},
+        "kv_lora_rank: has no effect on this model",
+    ),
     "a key that every kind overrides": (
         {**KINDS, "window": 9, "layer_kinds": {"local": {"window": 8}, "global": {"window": 7}}},
         "window: has no effect on this model",
@@ -234,12 +309,26 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "attention: an encoder-decoder can only have grouped attention",
     ),
     **{
-        f"{key} without a vocabulary": ({"vocab_size": None, key: value}, f"{key}: has no effect without 'vocab_size'")
-        for key, value in (("token_types", 2), ("d_embedding", 8), ("tied_embeddings", True), ("head_bias", True))
+        f"{key} without a vocabulary": (
+            {"vocab_size": None, key: value},
+            f"{key}: has no effect without 'vocab_size'",
+        )
+        for key, value in (
+            ("token_types", 2),
+            ("d_embedding", 8),
+            ("tied_embeddings", True),
+            ("head_bias", True),
+        )
     },
-    "an lm head without a vocabulary": ({"vocab_size": None, "head": "lm"}, "head: an lm head needs 'vocab_size'"),
+    "an lm head without a vocabulary": (
+        {"vocab_size": None, "head": "lm"},
+        "head: an lm head needs 'vocab_size'",
+    ),
     **{
-        f"{key} of a {head} head": ({"head": head, key: True}, f"{key}: has no effect without an lm head")
+        f"{key} of a {head} head": (
+            {"head": head, key: True},
+            f"{key}: has no effect without an lm head",
+        )
         for key in ("tied_embeddings", "head_bias")
         for head in ("none", "pooler")
     },
@@ -248,11 +337,15 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "quantization: has a pattern of modules that is not valid",
     ),
     "a pattern of targets that is not valid": (
-        {"quantization": {"method": "fp8", "schemes": [{"dtype": "fp8", "bits": 8, "targets": ["re:("]}]}},
+        {
+            "quantization": {
+                "method": "fp8",
+                "schemes": [{"dtype": "fp8", "bits": 8, "targets": ["re:("]}],
+            }
+        },
         "quantization: has a pattern of modules that is not valid",
     ),
 }
-"""{case: (keys that change; None for none, what the error says)}."""
 
 
 @each("case", CONTRADICTIONS)
@@ -266,7 +359,10 @@ def test_keys_that_contradict_or_have_no_effect_are_an_error(case: str) -> None:
 def test_a_key_beside_the_kinds_may_be_that_of_one() -> None:
     """8 is the window of the local layers; the global ones override it."""
     model = build(**{**KINDS, "window": 8, "layer_kinds": {"local": {}, "global": {"window": 9}}})
-    assert [str(group.attention.span.label) for group in model.main.layers][:2] == ["window 8", "window 9"]
+    assert [str(group.attention.span.label) for group in model.main.layers][:2] == [
+        "window 8",
+        "window 9",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -279,13 +375,17 @@ def test_a_key_beside_the_kinds_may_be_that_of_one() -> None:
         ({"head": "pooler", "tied_embeddings": False}, "pooler", False, False),
     ],
 )
-def test_a_model_with_a_vocabulary_has_an_lm_head(changes: dict[str, Any], kind: str, tied: bool, bias: bool) -> None:
+def test_a_model_with_a_vocabulary_has_an_lm_head(
+    changes: dict[str, Any], kind: str, tied: bool, bias: bool
+) -> None:
     head = build(**changes).head
     assert head
     assert (head.kind, head.tied, head.bias) == (kind, tied, bias)
 
 
-@pytest.mark.parametrize("changes", [{"vocab_size": None}, {"head": "none"}, {"head": "none", "vocab_size": None}])
+@pytest.mark.parametrize(
+    "changes", [{"vocab_size": None}, {"head": "none"}, {"head": "none", "vocab_size": None}]
+)
 def test_a_model_without_a_vocabulary_has_no_head(changes: dict[str, Any]) -> None:
     assert build(**changes).head is None
 
@@ -293,8 +393,17 @@ def test_a_model_without_a_vocabulary_has_no_head(changes: dict[str, Any]) -> No
 def test_left_out_keys_have_their_defaults() -> None:
     model = build()
     (layers,) = model.main.layers
-    assert (model.title, model.dtype, model.main.name, model.main.mask.kind) == ("m", "fp16", "decoder", "causal")
-    assert (model.main.final_norm, model.main.embedding_norm, model.main.max_context) == (True, False, None)
+    assert (model.title, model.dtype, model.main.name, model.main.mask.kind) == (
+        "m",
+        "fp16",
+        "decoder",
+        "causal",
+    )
+    assert (model.main.final_norm, model.main.embedding_norm, model.main.max_context) == (
+        True,
+        False,
+        None,
+    )
     assert (layers.name, layers.norms, layers.shares_weights, layers.cross, layers.extra) == (
         "layers",
         2,
@@ -310,7 +419,12 @@ def test_left_out_keys_have_their_defaults() -> None:
         None,
     )
     assert (model.sources, model.notes, model.towers, model.rope_tables) == ((), (), (), ())
-    assert (model.quantization, model.kv_dtype, model.model_type, model.unread_quantization) == (None, None, None, "")
+    assert (model.quantization, model.kv_dtype, model.model_type, model.unread_quantization) == (
+        None,
+        None,
+        None,
+        "",
+    )
 
 
 SAYS_ALL = {"mlp": "gated", "tied_embeddings": True, "dtype": "bf16"}
@@ -318,14 +432,20 @@ SAYS_ALL = {"mlp": "gated", "tied_embeddings": True, "dtype": "bf16"}
 
 @pytest.mark.parametrize(
     ("left_out", "expected"),
-    [("mlp", "mlp: plain, two matrices"), ("tied_embeddings", "tied_embeddings: false"), ("dtype", "dtype: fp16")],
+    [
+        ("mlp", "mlp: plain, two matrices"),
+        ("tied_embeddings", "tied_embeddings: false"),
+        ("dtype", "dtype: fp16"),
+    ],
 )
 def test_a_default_that_no_screen_shows_is_an_assumption(left_out: str, expected: str) -> None:
     assert build(**SAYS_ALL).assumed == ""
     assumed = build(**SAYS_ALL | {left_out: None}).assumed
     assert assumed.startswith(expected)
     assert assumed.endswith(": defaults of keys that the model file leaves out.")
-    assert build(**SAYS_ALL | {left_out: None, "assumed": "A guess."}).assumed == f"A guess. {assumed}"
+    assert (
+        build(**SAYS_ALL | {left_out: None, "assumed": "A guess."}).assumed == f"A guess. {assumed}"
+    )
 
 
 @pytest.mark.parametrize("keys", [{"mlp": "none"}, {"mlp": "plain", "d_ff": 8}])
@@ -341,7 +461,9 @@ def test_an_encoder_may_leave_out_what_its_decoder_says() -> None:
 
 
 def test_a_screen_starts_with_the_defaults_of_a_model_file(ask: Ask, tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text("d_model: 64\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\ndtype: bf16\n")
+    (tmp_path / "m.yaml").write_text(
+        "d_model: 64\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\ndtype: bf16\n"
+    )
     for command in ("kv", "params", "flops", "memory"):
         second = ask(command, str(tmp_path / "m.yaml")).out.splitlines()[1]
         assert second.startswith("ASSUMED: mlp: plain, two matrices")
@@ -362,7 +484,9 @@ def test_every_command_says_the_defaults_of_a_model_file(
     command: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "m.yaml").write_text("d_model: 64\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\ndtype: bf16\n")
+    (tmp_path / "m.yaml").write_text(
+        "d_model: 64\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\ndtype: bf16\n"
+    )
     screen = " ".join(ask(*command.split()).out.split())
     assert re.search(r"ASSUMED(?: of m(?:\.yaml)?)?: mlp: plain, two matrices", screen)
 
@@ -389,19 +513,36 @@ def test_given_keys_replace_defaults() -> None:
     )
     (layers,) = model.main.layers
     assert (model.main.name, model.main.mask.kind) == ("encoder", "bidirectional")
-    assert (model.main.final_norm, model.main.embedding_norm, model.main.max_context) == (False, True, 32)
+    assert (model.main.final_norm, model.main.embedding_norm, model.main.max_context) == (
+        False,
+        True,
+        32,
+    )
     assert (layers.norms, layers.shares_weights) == (3, True)
     assert layers.mlp
-    assert (layers.mlp.gated, layers.mlp.bias, layers.mlp.router_bias, layers.mlp.d_latent) == (True, True, True, 8)
+    assert (layers.mlp.gated, layers.mlp.bias, layers.mlp.router_bias, layers.mlp.d_latent) == (
+        True,
+        True,
+        True,
+        8,
+    )
 
 
 def test_a_decoder_with_an_encoder_has_one_more_norm() -> None:
     model = build(encoder={"n_layers": 3}, learned_positions=32, mlp="gated")
     encoder, decoder = model.stacks
     assert (encoder.name, encoder.input, encoder.mask.kind, encoder.max_context) == (
-        *("encoder", "source", "bidirectional", None),
+        "encoder",
+        "source",
+        "bidirectional",
+        None,
     )
-    assert (decoder.name, decoder.input, decoder.mask.kind, decoder.max_context) == ("decoder", "target", "causal", 32)
+    assert (decoder.name, decoder.input, decoder.mask.kind, decoder.max_context) == (
+        "decoder",
+        "target",
+        "causal",
+        32,
+    )
     assert (encoder.n_layers, encoder.layers[0].norms, encoder.layers[0].cross) == (3, 2, None)
     assert decoder.layers[0].norms == 3
     assert decoder.layers[0].cross is not None
@@ -421,11 +562,14 @@ def test_a_file_has_at_most_20_levels() -> None:
     with pytest.raises(AttncalcError, match="f:1: nested more than 20 levels deep"):
         parse_document(nested(MAX_DEPTH + 1), "f")
     with pytest.raises(AttncalcError, match="f:2: nested more than 20 levels deep"):
-        parse_document(b"b: [[1]]\n" + nested(MAX_DEPTH + 1), "f")  # each level that ends is subtracted once
+        # each level that ends is subtracted once
+        parse_document(b"b: [[1]]\n" + nested(MAX_DEPTH + 1), "f")
 
 
 def test_a_file_has_at_most_200_000_values() -> None:
-    """One event per item, and eight for the starts and ends of the document, the mapping and the list, and the key."""
+    """One event per item, and eight for the starts and ends of the document, the mapping and the
+    list, and the key.
+    """
     items = b"- 1\n" * (MAX_VALUES - 8)
     assert parse_document(b"a:\n" + items, "f").data
     with pytest.raises(AttncalcError, match="f: YAML with more than 200,000 values"):
@@ -510,7 +654,9 @@ def test_what_is_no_document_is_an_error_with_its_line(content: bytes, message: 
 
 @pytest.mark.parametrize("written", ["4,096", '"4,096"'])
 def test_a_comma_groups_no_digits(written: str, ask: Ask, tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text(f"d_model: {written}\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\n")
+    (tmp_path / "m.yaml").write_text(
+        f"d_model: {written}\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nd_ff: 256\n"
+    )
     answer = ask("kv", str(tmp_path / "m.yaml"))
     assert "d_model: '4,096' is not a whole number" in answer.err
     assert "tip: write 4096: a comma groups no digits" in answer.err

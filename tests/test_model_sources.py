@@ -1,4 +1,6 @@
-"""From a name, a path or a dict to the file that describes the model: which one it is, and its limits."""
+"""From a name, a path or a dict to the file that describes the model: which one it is, and its
+limits.
+"""
 
 import io
 import json
@@ -25,8 +27,8 @@ from attncalc.config.folder import LocalFolder
 from attncalc.config.source import Source
 from attncalc.config.yaml import to_yaml
 
+# Bytes of a model file, 4 MiB.
 LIMIT = 4 << 20
-"""Bytes of a model file, 4 MiB."""
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -47,7 +49,15 @@ PARAMS: dict[str, Any] = {
     "vocab_size": 1000,
 }
 PARAMS |= {"head_dim": 16, "norm_eps": 1e-5}
-MODEL = {"title": "Mine", "d_model": 64, "n_layers": 5, "norm": "rmsnorm", "n_heads": 4, "d_ff": 9, "vocab_size": 10}
+MODEL = {
+    "title": "Mine",
+    "d_model": 64,
+    "n_layers": 5,
+    "norm": "rmsnorm",
+    "n_heads": 4,
+    "d_ff": 9,
+    "vocab_size": 10,
+}
 UNKNOWN = {**CONFIG, "model_type": "a_new_one"}
 
 
@@ -66,9 +76,16 @@ def error(model: Any) -> AttncalcError:
 
 @pytest.mark.parametrize(
     ("file", "name"),
-    [("config.json", "folder"), ("params.json", "folder"), ("other.json", "other"), ("a.b.json", "a.b")],
+    [
+        ("config.json", "folder"),
+        ("params.json", "folder"),
+        ("other.json", "other"),
+        ("a.b.json", "a.b"),
+    ],
 )
-def test_a_config_is_called_by_its_folder_and_another_file_by_its_name(tmp_path: Path, file: str, name: str) -> None:
+def test_a_config_is_called_by_its_folder_and_another_file_by_its_name(
+    tmp_path: Path, file: str, name: str
+) -> None:
     (tmp_path / "folder").mkdir()
     assert load(write(tmp_path / "folder" / file, CONFIG)).name == name
 
@@ -84,7 +101,9 @@ def test_a_config_is_called_by_its_folder_and_another_file_by_its_name(tmp_path:
         ({"params.json": PARAMS, "modules.json": {}}, 2),
     ],
 )
-def test_a_folder_has_one_model_file(tmp_path: Path, files: dict[str, dict[str, Any]], layers: int) -> None:
+def test_a_folder_has_one_model_file(
+    tmp_path: Path, files: dict[str, dict[str, Any]], layers: int
+) -> None:
     for name, data in files.items():
         write(tmp_path / name, data)
     model = load(tmp_path)
@@ -100,7 +119,9 @@ def test_a_folder_has_one_model_file(tmp_path: Path, files: dict[str, dict[str, 
         (["a.yaml", "b.yaml", "c.yaml", "params.json"], "3 model files"),
     ],
 )
-def test_a_folder_without_one_model_file_is_an_error(tmp_path: Path, files: list[str], contents: str) -> None:
+def test_a_folder_without_one_model_file_is_an_error(
+    tmp_path: Path, files: list[str], contents: str
+) -> None:
     for name in files:
         write(tmp_path / name, MODEL)
     assert error(tmp_path).message.endswith(f": the folder has {contents}")
@@ -118,7 +139,9 @@ def test_a_name_that_no_file_can_have_is_no_file(name: str) -> None:
     assert "no preset named" in error(name).message
 
 
-def test_a_path_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_may_not_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "m.json", CONFIG)
 
     def forbidden(*_: object, **__: object) -> os.stat_result:
@@ -130,7 +153,8 @@ def test_a_path_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("failure", "reason"), [(OSError(5, "Input/output error"), "input/output error"), (OSError(), "cannot be read")]
+    ("failure", "reason"),
+    [(OSError(5, "Input/output error"), "input/output error"), (OSError(), "cannot be read")],
 )
 def test_a_file_that_cannot_be_read_is_an_error_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: OSError, reason: str
@@ -159,7 +183,9 @@ class Stdin(NamedTuple):
 
 
 @pytest.mark.parametrize(("size", "allowed"), [(0, True), (LIMIT, True), (LIMIT + 1, False)])
-def test_standard_input_has_at_most_4_mib(monkeypatch: pytest.MonkeyPatch, size: int, allowed: bool) -> None:
+def test_standard_input_has_at_most_4_mib(
+    monkeypatch: pytest.MonkeyPatch, size: int, allowed: bool
+) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(json.dumps(CONFIG).ljust(size).encode())))
     if allowed:
         model = load("-")
@@ -177,7 +203,9 @@ def test_without_standard_input_nothing_is_read(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("size", [1, LIMIT, LIMIT + 1, LIMIT + 9])
-def test_one_byte_beyond_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_one_byte_beyond_the_limit_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(bytes(size))))
     (tmp_path / "m.json").write_bytes(bytes(size))
     for name in ("-", str(tmp_path / "m.json")):
@@ -193,19 +221,24 @@ def test_a_folder_has_weights_and_a_file_in_it_has_files_beside_it(
     monkeypatch.setattr("attncalc.config.folder.LocalFolder", {tmp_path: here}.__getitem__)
     assert _locate(str(tmp_path)) == Source(tmp_path.name, config, b"{}", folder=here, beside=here)
     assert _locate(config) == Source(tmp_path.name, config, b"{}", beside=here)
-    assert _locate(str(tmp_path / "m.yaml")) == Source("m", str(tmp_path / "m.yaml"), b"a: 1", beside=here)
+    assert _locate(str(tmp_path / "m.yaml")) == Source(
+        "m", str(tmp_path / "m.yaml"), b"a: 1", beside=here
+    )
     monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(b"a: 2")))
     assert _locate("-") == Source("stdin", "<stdin>", b"a: 2")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2", "GPT2"])
-def test_a_preset_is_text_without_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_preset_is_text_without_files_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     source = _locate(name)
     assert source == Source("gpt2", "gpt2.yaml", preset_text("gpt2").encode())
     (tmp_path / name).mkdir(parents=True)
     (tmp_path / name / "config.json").write_bytes(b"{}")
-    assert (_locate(name).content == b"{}") is (name != "gpt2")  # a path hides a repository, and no preset's name
+    # a path hides a repository, and no preset's name
+    assert (_locate(name).content == b"{}") is (name != "gpt2")
 
 
 @pytest.mark.parametrize(
@@ -237,14 +270,20 @@ def test_a_name_that_leads_nowhere_is_an_error(name: str) -> None:
         _locate(name)
 
 
-@pytest.mark.parametrize("name", ["https://example.org/m", "s3://bucket/m", "ftp://huggingface.co/org/name"])
+@pytest.mark.parametrize(
+    "name", ["https://example.org/m", "s3://bucket/m", "ftp://huggingface.co/org/name"]
+)
 def test_the_address_of_another_site_is_an_error(name: str) -> None:
     with pytest.raises(AttncalcError, match="is not the address of a model on the hub"):
         _locate(name)
 
 
-@pytest.mark.parametrize(("size", "is_read"), [(LIMIT - 1, True), (LIMIT, True), (LIMIT + 1, False)])
-def test_a_file_about_the_quantization_has_at_most_4_mib(tmp_path: Path, size: int, is_read: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "is_read"), [(LIMIT - 1, True), (LIMIT, True), (LIMIT + 1, False)]
+)
+def test_a_file_about_the_quantization_has_at_most_4_mib(
+    tmp_path: Path, size: int, is_read: bool
+) -> None:
     (tmp_path / "quant_config.json").write_bytes(b'{"w_bit": 4}'.ljust(size))
     folder = LocalFolder(tmp_path)
     if is_read:
@@ -276,8 +315,12 @@ def test_a_file_about_the_quantization_has_at_most_4_mib(tmp_path: Path, size: i
     ],
 )
 def test_a_dict_is_a_model_file_by_its_keys(keys: list[str], is_model_file: bool) -> None:
-    """A key that no model file has is an error only of a model file; a config needs a model_type that is known."""
-    given = {key: {"norm": "rmsnorm", "d_model": 64, "sources": ["x"]}.get(key, "none") for key in keys}
+    """A key that no model file has is an error only of a model file; a config needs a model_type
+    that is known.
+    """
+    given = {
+        key: {"norm": "rmsnorm", "d_model": 64, "sources": ["x"]}.get(key, "none") for key in keys
+    }
     assert ("there is no such key" in error({**given, "other": 1}).message) is is_model_file
 
 
@@ -333,12 +376,18 @@ def test_the_fields_of_a_config_are_returned_with_the_model(tmp_path: Path) -> N
     assert load_with_config(write(tmp_path / "m.yaml", MODEL))[1] is None
 
 
-def test_a_folder_called_like_a_repository_is_that_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_called_like_a_repository_is_that_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "Qwen" / "Qwen3-8B").mkdir(parents=True)
     write(tmp_path / "Qwen" / "Qwen3-8B" / "config.json", CONFIG)
     assert load("Qwen/Qwen3-8B").name == "qwen3-8b"
     monkeypatch.chdir(tmp_path)
-    assert load("Qwen/Qwen3-8B").main.n_layers == load_with_config("Qwen/Qwen3-8B")[0].main.n_layers == 3
+    assert (
+        load("Qwen/Qwen3-8B").main.n_layers
+        == load_with_config("Qwen/Qwen3-8B")[0].main.n_layers
+        == 3
+    )
 
 
 def test_a_dict_is_called_by_its_path_or_its_model_type() -> None:
@@ -368,7 +417,9 @@ def test_the_sources_of_a_params_json_name_it(tmp_path: Path) -> None:
         (None, "m"),
     ],
 )
-def test_a_title_is_a_repository_or_the_files_name(tmp_path: Path, path: str | None, title: str) -> None:
+def test_a_title_is_a_repository_or_the_files_name(
+    tmp_path: Path, path: str | None, title: str
+) -> None:
     assert load(write(tmp_path / "m.json", {**CONFIG, "_name_or_path": path})).title == title
 
 
@@ -376,8 +427,14 @@ def test_a_title_is_a_repository_or_the_files_name(tmp_path: Path, path: str | N
 
 
 def test_a_model_file_keeps_the_letters_and_the_order_of_its_keys() -> None:
-    text = to_yaml({"n_layers": 2, "title": "Größe", "layer_kinds": {"z": {"d_ff": 8}, "a": {"d_ff": 9}}}, "a config")
+    text = to_yaml(
+        {"n_layers": 2, "title": "Größe", "layer_kinds": {"z": {"d_ff": 8}, "a": {"d_ff": 9}}},
+        "a config",
+    )
     assert text.splitlines()[0].startswith("# From a config; ")
     assert (
-        text.index("title: Größe") < text.index("n_layers: 2") < text.index("z:") < text.index("a:", text.index("z:"))
+        text.index("title: Größe")
+        < text.index("n_layers: 2")
+        < text.index("z:")
+        < text.index("a:", text.index("z:"))
     )

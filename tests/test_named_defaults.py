@@ -11,7 +11,15 @@ from attncalc import load
 from attncalc.api.fit_request import read_fit_request
 from attncalc.report.fit import fit_report
 
-MODELS = ("qwen3-8b", "gpt-oss-20b", "gemma3-1b", "deepseek-v3", "qwen3-next-80b", "mistral-7b-v0.1", "glm-4.5-air")
+MODELS = (
+    "qwen3-8b",
+    "gpt-oss-20b",
+    "gemma3-1b",
+    "deepseek-v3",
+    "qwen3-next-80b",
+    "mistral-7b-v0.1",
+    "glm-4.5-air",
+)
 PLACES = [
     *((None, gpu) for gpu in ("h100", "a10", "b200", "mi300x")),
     *(("sglang", gpu) for gpu in ("h100", "l4")),
@@ -48,15 +56,30 @@ def test_naming_the_longest_context_changes_nothing(model: str) -> None:
 
 @each("model", ["gpt-oss-20b", "qwen3-8b", "qwen3.5-4b"])
 def test_a_batch_of_one_leaves_as_much_on_the_host(model: str) -> None:
-    """Without a context llama.cpp's layers that do not fit on the card are on the host, with -b 1 too."""
+    """Without a context llama.cpp's layers that do not fit on the card are on the host, with -b 1
+    too.
+    """
     asked = {"gpu": "rtx-3060", "engine": "llamacpp"}
     assert answer(model, {**asked, "batch": "1"}) == answer(model, asked)
 
 
 @pytest.mark.parametrize("batch", [(), ("-b", "1"), ("-b", "4")])
 def test_a_sweep_of_users_has_the_times_of_fit(ask: Ask, batch: tuple[str, ...]) -> None:
-    """With -b 1 a decode step is that of one request, and without it that of as many users as fit on average."""
-    asked = ("qwen3-8b", "--gpu", "h100", "--prompt", "2000", "--output-len", "100", "-c", "4096", *batch)
+    """With -b 1 a decode step is that of one request, and without it that of as many users as fit
+    on average.
+    """
+    asked = (
+        "qwen3-8b",
+        "--gpu",
+        "h100",
+        "--prompt",
+        "2000",
+        "--output-len",
+        "100",
+        "-c",
+        "4096",
+        *batch,
+    )
     time = results(ask("fit", *asked, "--json"))["decode_time_bound"]
     table = ask("sweep", *asked, "--columns", "decode_time_bound", "--format", "csv").out
     (row,) = csv.DictReader(table.splitlines())
@@ -83,7 +106,17 @@ def test_the_types_of_k_and_v_do_not_change_the_states_of_llama_cpp(ask: Ask) ->
 
 
 def test_expert_parallelism_of_one_device_has_no_effect(ask: Ask) -> None:
-    asked = ("fit", "qwen3-30b-a3b", "--gpu", "h100", "-c", "32K", "--engine", "sglang", "--enable-hierarchical-cache")
+    asked = (
+        "fit",
+        "qwen3-30b-a3b",
+        "--gpu",
+        "h100",
+        "-c",
+        "32K",
+        "--engine",
+        "sglang",
+        "--enable-hierarchical-cache",
+    )
     alone, parallel = ask(*asked, "--json"), ask(*asked, "--enable-expert-parallel", "--json")
     assert results(alone)["host_faster_from"] == 1
     assert results(parallel) == results(alone)
@@ -98,11 +131,14 @@ def test_the_row_of_the_fewest_gpus_has_the_split_that_starts(ask: Ask) -> None:
 
 
 @each("option", [("--cpu-moe",), ("--n-cpu-moe", "4"), ("-ot", "exps=CPU")])
-def test_experts_of_a_dense_model_on_the_host_are_an_error(ask: Ask, option: tuple[str, ...]) -> None:
+def test_experts_of_a_dense_model_on_the_host_are_an_error(
+    ask: Ask, option: tuple[str, ...]
+) -> None:
     asked = ("-c", "8K", "--gpu", "rtx-3060", "--engine", "llamacpp", *option)
     error = ask("fit", "gemma3-27b", *asked).error
     assert error.endswith(
-        " needs a mixture of experts, which this model is not\n  tip: leave it out: -ngl leaves layers on the host\n"
+        " needs a mixture of experts, which this model is not\n  tip: leave it out: -ngl leaves "
+        "layers on the host\n"
     )
     assert ask("fit", "gpt-oss-20b", *asked).code in (0, 1)
 

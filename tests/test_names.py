@@ -27,7 +27,8 @@ from attncalc.units import GIB
         ("llama3.1:8b-instruct-q4_K_M", "llama3.1-8b"),
         ("llama-3-8b", "llama3-8b"),
         ("llama3.3-70b", "llama3.1-70b"),  # its title is Llama 3.1/3.3 70B
-        ("deepseek-r1:671b", "deepseek-v3"),  # a repository of the preset, with the size in its title
+        # a repository of the preset, with the size in its title
+        ("deepseek-r1:671b", "deepseek-v3"),
         ("deepseek-r1:1.5b", "deepseek-r1-1.5b"),  # a distilled model has the name of its teacher
         ("deepseek-r1:7b", "qwen2.5-7b"),
         ("deepseek-r1:8b", "qwen3-8b"),  # of R1-0528; Ollama's tag was Llama 3.1 before
@@ -57,7 +58,8 @@ def test_every_preset_has_its_own_name() -> None:
 def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     assert hint("llama3.2") == "which one: llama3.2-1b, llama3.2-3b, llama3.2-11b-vision? "
     assert hint("T5") == "did you mean 't5-base'? "
-    assert hint("llama-2-33b") == "did you mean 'llama2-7b'? "  # and not llama3.2-3b, of similar letters
+    # and not llama3.2-3b, of similar letters
+    assert hint("llama-2-33b") == "did you mean 'llama2-7b'? "
     assert hint("gemma-3-12b-it-qat") == "did you mean 'gemma3-12b'? "
     assert hint("70B") == "which one: llama3.1-70b, llama3-70b, llama2-70b? "
 
@@ -71,7 +73,9 @@ def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
         ("org/name:Q4_K_M", ("org/name:Q4_K_M", None)),  # a file on the hub
     ],
 )
-def test_the_type_of_a_gguf_file_may_follow_a_name(name: str, found: tuple[str, str | None]) -> None:
+def test_the_type_of_a_gguf_file_may_follow_a_name(
+    name: str, found: tuple[str, str | None]
+) -> None:
     assert with_file_type(name) == found
 
 
@@ -90,7 +94,9 @@ def test_the_type_of_a_gguf_file_may_follow_a_name(name: str, found: tuple[str, 
         ("Qwen3-8B-Q4_K_M", None),
     ],
 )
-def test_the_name_of_a_gguf_file_has_its_model_and_type(path: str, found: tuple[str, str | None] | None) -> None:
+def test_the_name_of_a_gguf_file_has_its_model_and_type(
+    path: str, found: tuple[str, str | None] | None
+) -> None:
     assert of_absent_file(path) == found
 
 
@@ -113,14 +119,21 @@ def test_a_gguf_file_of_an_unknown_type_has_a_known_model() -> None:
         ("Qwen/Qwen3-8B", None),
     ],
 )
-def test_a_quantized_copy_has_a_built_in_base(repository: str, base: tuple[str, str] | None) -> None:
+def test_a_quantized_copy_has_a_built_in_base(
+    repository: str, base: tuple[str, str] | None
+) -> None:
     assert unquantized(repository) == base
 
 
-def test_a_quantized_copy_that_cannot_be_fetched_has_a_tip(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quantized_copy_that_cannot_be_fetched_has_a_tip(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     err = ask("fit", "Qwen/Qwen3-8B-AWQ", "--gpu", "h100", "--json").err
-    assert "the built-in qwen3-8b has the same cache, and with --weights-dtype int4 nearly its weights" in err
+    assert (
+        "the built-in qwen3-8b has the same cache, and with --weights-dtype int4 nearly its weights"
+        in err
+    )
 
 
 def test_a_type_after_the_name_is_the_weights_dtype() -> None:
@@ -161,18 +174,23 @@ def test_a_gpu_is_found_as_drivers_and_shops_call_it(name: str, own_name: str) -
         ("rtx3060", None, "rtx-3060-12gb"),
         ("mi300x", None, "mi300x"),
         ("H100-SXM5-80GB", None, "h100-80gb"),
-        ("NVIDIA A100-SXM4-80GB, 81920 MiB", None, "a100-80gb"),  # a line of nvidia-smi --format=csv
+        # a line of nvidia-smi --format=csv
+        ("NVIDIA A100-SXM4-80GB, 81920 MiB", None, "a100-80gb"),
     ],
 )
-def test_a_number_of_gpus_stands_before_or_after_their_name(text: str, number: int | None, own_name: str) -> None:
+def test_a_number_of_gpus_stands_before_or_after_their_name(
+    text: str, number: int | None, own_name: str
+) -> None:
     found, kind = gpus_of(text)
     assert (found, kind.name) == (number, own_name)
 
 
 def test_a_release_that_states_another_context_has_it() -> None:
-    # config.json of Qwen/Qwen2.5-7B-Instruct: max_position_embeddings 32768; of the base model 131072
+    # config.json of Qwen/Qwen2.5-7B-Instruct: max_position_embeddings 32768; of the base model
+    # 131072
     contexts = {
-        name: load(name).max_context for name in ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5:7b-instruct", "qwen2.5-7b")
+        name: load(name).max_context
+        for name in ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5:7b-instruct", "qwen2.5-7b")
     }
     assert list(contexts.values()) == [32768, 32768, 131072]
 
@@ -202,7 +220,12 @@ def test_a_slice_has_its_part_of_the_memory(name: str, whole: str, eighths: int)
 @each(
     ("profile", "seen"),
     # GiB in listings of 'nvidia-smi mig -lgip' in public repositories
-    [("h200-1g.18gb", 16.00), ("h100-1g.10gb", 9.75), ("h100-2g.20gb", 19.62), ("h100-3g.40gb", 39.50)],
+    [
+        ("h200-1g.18gb", 16.00),
+        ("h100-1g.10gb", 9.75),
+        ("h100-2g.20gb", 19.62),
+        ("h100-3g.40gb", 39.50),
+    ],
 )
 def test_no_slice_is_assumed_larger_than_software_saw(profile: str, seen: float) -> None:
     assert 0.88 * seen * GIB < gpu(profile).memory <= seen * GIB
@@ -214,7 +237,10 @@ def test_a_slice_that_does_not_exist_is_an_error(name: str) -> None:
         gpu(name)
 
 
-@each("command", ["plan {} --gpu rtx-4090 --users 2 --prompt 1K --output-len 100", "sweep {} --gpu 24GB -c 4K"])
+@each(
+    "command",
+    ["plan {} --gpu rtx-4090 --users 2 --prompt 1K --output-len 100", "sweep {} --gpu 24GB -c 4K"],
+)
 def test_the_type_in_a_models_name_is_that_of_the_weights(ask: Ask, command: str) -> None:
     def rows(model: str) -> str:
         return ask(*command.format(model).split(), "--format", "csv").out.replace(":q4_k_m", "")
@@ -230,8 +256,19 @@ def test_a_type_of_weights_that_a_command_does_not_count_is_named(ask: Ask) -> N
         assert ask(command, "llama3.1-8b:q4_k_m").err == note
 
 
-@each("word", ["/a" * 50_000, "a/" * 50_000, "a" * 100_000, "a-1-of-1" * 10_000 + ".gguf", "x" * 256 + "-Q8_0.gguf"])
+@each(
+    "word",
+    [
+        "/a" * 50_000,
+        "a/" * 50_000,
+        "a" * 100_000,
+        "a-1-of-1" * 10_000 + ".gguf",
+        "x" * 256 + "-Q8_0.gguf",
+    ],
+)
 def test_a_long_word_is_no_name(word: str) -> None:
-    """It is compared with no pattern: those of files' names take a time that grows with its square."""
+    """It is compared with no pattern: those of files' names take a time that grows with its
+    square.
+    """
     assert (of_gguf_file(word), preset_of(word), hint(word)) == (None, None, "")
     assert of_gguf_file(f"{'a/' * 50_000}Qwen3-8B-Q8_0.gguf") == ("Qwen3-8B", "q8_0")

@@ -1,4 +1,6 @@
-"""Comparison with measurements of transformers' own classes; tests/data/oracle.json describes them."""
+"""Comparison with measurements of transformers' own classes; tests/data/oracle.json describes
+them.
+"""
 
 import json
 from pathlib import Path
@@ -7,9 +9,23 @@ from typing import Any
 import pytest
 from tables import each
 
-from attncalc import Chunked, Grouped, Layers, ModelSpec, Sliding, Stack, Workload, flops, kv_cache, load, params
+from attncalc import (
+    Chunked,
+    Grouped,
+    Layers,
+    ModelSpec,
+    Sliding,
+    Stack,
+    Workload,
+    flops,
+    kv_cache,
+    load,
+    params,
+)
 
-ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "oracle.json").read_text())["models"]
+ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "oracle.json").read_text())[
+    "models"
+]
 NAMES = sorted(ORACLE)
 
 
@@ -38,8 +54,14 @@ def test_total_parameters(name: str) -> None:
 
 @each("name", NAMES)
 def test_attention_parameters_layer_by_layer(name: str) -> None:
-    measured = [v for runs in ORACLE[name]["attention_params_per_layer"].values() for v, n in runs for _ in range(n)]
-    # BERT's module holds the norm after it, T5's first layer of a stack the table of relative positions.
+    measured = [
+        v
+        for runs in ORACLE[name]["attention_params_per_layer"].values()
+        for v, n in runs
+        for _ in range(n)
+    ]
+    # BERT's module holds the norm after it, T5's first layer of a stack the table of relative
+    # positions.
     spec = load(name)
     norm = 2 * spec.main.d_model if name.startswith("bert") else 0
     computed = [value + norm for value in attention_in_order(name)]
@@ -75,8 +97,9 @@ def test_prefill_flops_of_attention_dense(name: str) -> None:
 
 @each("name", [n for n in NAMES if "decode" in ORACLE[n]["flops"] and n != "deepseek-v3"])
 def test_decode_flops_of_attention(name: str) -> None:
-    """Exact for windows: a sliding layer's decode reads its window. (The class of DeepSeek-V3 expands
-    its whole cache at every step; engines, and we, absorb instead: arXiv:2405.04434, appendix C.)
+    """Exact for windows: a sliding layer's decode reads its window. (The class of DeepSeek-V3
+    expands its whole cache at every step; engines, and we, absorb instead: arXiv:2405.04434,
+    appendix C.)
     """
     measured = ORACLE[name]["flops"]["decode"]
     source = {"t5-base": 2048, "whisper-large-v3": 1500}.get(name)
@@ -86,7 +109,9 @@ def test_decode_flops_of_attention(name: str) -> None:
     assert model_flops.scores == sum(m["layers"] * m["scores"] for m in modules)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama2-70b", "llama3-8b", "falcon-7b", "qwen3-8b", "bert-base"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama2-70b", "llama3-8b", "falcon-7b", "qwen3-8b", "bert-base"]
+)
 def test_flops_of_the_whole_model(name: str) -> None:
     """Where the class runs nothing but matrix products that we count."""
     measured = ORACLE[name]["flops"]["prefill"]
@@ -95,7 +120,9 @@ def test_flops_of_the_whole_model(name: str) -> None:
 
 
 def test_layers_with_different_heads_windows_and_sinks() -> None:
-    """A small model of the MiMo-V2-Flash class: d_qk 192 and d_v 128, 2 KV heads or 4 with a window of 128."""
+    """A small model of the MiMo-V2-Flash class: d_qk 192 and d_v 128, 2 KV heads or 4 with a window
+    of 128.
+    """
     full = Grouped(8, 2, 192, 128)
     sliding = Grouped(8, 4, 192, 128, span=Sliding(128), sinks=True)
     groups = [Layers("full", 1, attention=full), Layers("sliding", 4, attention=sliding)]
@@ -122,7 +149,10 @@ def test_chunked_layers_cache_at_most_one_chunk() -> None:
     """Llama 4 Scout: 36 of 48 layers attend within chunks of 8,192."""
     heads = Grouped(40, 8, 128)
     chunked = Grouped(40, 8, 128, span=Chunked(8192))
-    layers = tuple(Layers(*kind, attention=a) for kind, a in ((("chunked", 36), chunked), (("full", 12), heads)))
+    layers = tuple(
+        Layers(*kind, attention=a)
+        for kind, a in ((("chunked", 36), chunked), (("full", 12), heads))
+    )
     model = ModelSpec("scout", "scout", (Stack("decoder", layers, 5120),), dtype="bf16")
     assert params(model).attention == 48 * 62_914_560
     for tokens, measured in ((128, 50_331_648), (4096, 1_610_612_736), (40_000, 6_348_079_104)):

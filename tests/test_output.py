@@ -63,18 +63,27 @@ def _umask() -> int:
         ("HTML", "<!DOCTYPE html>"),
     ],
 )
-def test_the_suffix_of_a_file_selects_its_format(ask: Ask, tmp_path: Path, suffix: str, start: str) -> None:
+def test_the_suffix_of_a_file_selects_its_format(
+    ask: Ask, tmp_path: Path, suffix: str, start: str
+) -> None:
     file = tmp_path / f"x.{suffix}"
     ask("kv", "gpt2", "-o", str(file))
     assert file.read_text().startswith(start)
 
 
 @pytest.mark.parametrize("suffix", ["ods", "rst", "jsn"])
-def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(ask: Ask, tmp_path: Path, suffix: str) -> None:
+def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(
+    ask: Ask, tmp_path: Path, suffix: str
+) -> None:
     file = tmp_path / f"x.{suffix}"
     error = ask("kv", "gpt2", "-o", str(file)).error
     assert f"no output format has the suffix '.{suffix}'" in error
-    assert all(f"{suffix} ({known.name})" in error for known in FORMATS.values() for suffix in known.suffixes if suffix)
+    assert all(
+        f"{suffix} ({known.name})" in error
+        for known in FORMATS.values()
+        for suffix in known.suffixes
+        if suffix
+    )
     assert not file.exists()
     assert ask("kv", "gpt2", "-o", str(file), "--format", "table").code == 0
     assert file.read_text().startswith("GPT-2 (124M)  multi")
@@ -84,11 +93,18 @@ def test_a_format_is_also_called_as_its_files_are(ask: Ask) -> None:
     assert ask("kv", "gpt2", "--format", "md").out == ask("kv", "gpt2", "--format", "markdown").out
 
 
-@pytest.mark.parametrize("command", [("kv", "no-such-model"), ("verify", "no-such-model"), ("presets", "families")])
-def test_the_format_is_checked_before_anything_is_computed(ask: Ask, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command", [("kv", "no-such-model"), ("verify", "no-such-model"), ("presets", "families")]
+)
+def test_the_format_is_checked_before_anything_is_computed(
+    ask: Ask, command: tuple[str, ...]
+) -> None:
     assert "no output format has the suffix '.rst'" in ask(*command, "-o", "t.rst").err
     assert "unknown format 'rst'" in ask(*command, "--format", "rst").err
-    assert "--json cannot be combined with --format csv" in ask(*command, "--json", "--format", "csv").err
+    assert (
+        "--json cannot be combined with --format csv"
+        in ask(*command, "--json", "--format", "csv").err
+    )
 
 
 @pytest.mark.parametrize("name", ["x", "x.txt", "x.TXT", ".hidden"])
@@ -108,7 +124,10 @@ def test_help_and_errors_list_the_formats(ask: Ask) -> None:
     listed = ", ".join(FORMATS)
     assert listed in " ".join(ask("kv", "--help").out.split())
     answer = ask("kv", "gpt2", "--format", "jsn")
-    assert answer.err == f"error: unknown format 'jsn'\n  tip: did you mean 'json'? known formats: {listed}\n"
+    assert (
+        answer.err
+        == f"error: unknown format 'jsn'\n  tip: did you mean 'json'? known formats: {listed}\n"
+    )
 
 
 def test_writing_to_a_symlink_writes_its_target(ask: Ask, tmp_path: Path) -> None:
@@ -139,10 +158,19 @@ def test_a_pipe_or_a_device_is_written_directly(ask: Ask, tmp_path: Path) -> Non
         ("attncalc kv gpt2 -o /dev/stdout", "attncalc kv gpt2 | cat"),
         ("attncalc kv gpt2 --json -o /dev/stdout | cat", "attncalc kv gpt2 --json"),
         ("attncalc sweep gpt2 -c 256,512 -o /dev/stdout", "attncalc sweep gpt2 -c 256,512"),
-        ("attncalc kv gpt2 -o /dev/stdout > f; attncalc kv gpt2 -o /dev/stdout >> f; cat f", "cat f"),
-        ("mkfifo p.csv; cat p.csv & attncalc kv gpt2 -o p.csv; wait", "attncalc kv gpt2 --format csv"),
+        (
+            "attncalc kv gpt2 -o /dev/stdout > f; attncalc kv gpt2 -o /dev/stdout >> f; cat f",
+            "cat f",
+        ),
+        (
+            "mkfifo p.csv; cat p.csv & attncalc kv gpt2 -o p.csv; wait",
+            "attncalc kv gpt2 --format csv",
+        ),
         ("attncalc kv gpt2 -o /dev/stdout | true", "true"),
-        ("attncalc sweep gpt2 -c 1:400:1 -o /dev/stdout | head -1", "attncalc sweep gpt2 -c 1:400:1 | head -1"),
+        (
+            "attncalc sweep gpt2 -c 1:400:1 -o /dev/stdout | head -1",
+            "attncalc sweep gpt2 -c 1:400:1 | head -1",
+        ),
     ],
 )
 def test_a_descriptor_gets_what_a_pipe_gets(
@@ -155,7 +183,10 @@ def test_a_descriptor_gets_what_a_pipe_gets(
 
 
 def test_a_file_is_written_in_a_folder_that_exists(ask: Ask, tmp_path: Path) -> None:
-    assert "no such file or directory" in ask("kv", "gpt2", "-o", str(tmp_path / "no" / "x.json")).error
+    assert (
+        "no such file or directory"
+        in ask("kv", "gpt2", "-o", str(tmp_path / "no" / "x.json")).error
+    )
     assert "not a file that can be written" in ask("kv", "gpt2", "-o", str(tmp_path)).error
 
 
@@ -168,7 +199,14 @@ def test_a_closed_pipe_is_not_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("model", "closed"),
-    [("-", "<&-"), ("-", "2>&-"), ("-", "<&- >&- 2>&-"), ("no-such.json", ">&-"), ("x" * 300, ">&-"), ("gpt2", ">&-")],
+    [
+        ("-", "<&-"),
+        ("-", "2>&-"),
+        ("-", "<&- >&- 2>&-"),
+        ("no-such.json", ">&-"),
+        ("x" * 300, ">&-"),
+        ("gpt2", ">&-"),
+    ],
 )
 def test_closed_streams_print_no_traceback(model: str, closed: str) -> None:
     answer = shell(f"attncalc kv {model} {closed}")
@@ -190,26 +228,43 @@ def test_a_full_disk_is_an_error_with_a_tip() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a path has another limit on Windows")
-@pytest.mark.parametrize("word", ["x" * 300, "x" * 300 + "/config.json", "x" * 300 + ".gguf", "models/" + "x" * 5000])
+@pytest.mark.parametrize(
+    "word", ["x" * 300, "x" * 300 + "/config.json", "x" * 300 + ".gguf", "models/" + "x" * 5000]
+)
 @pytest.mark.parametrize(
     "command",
-    ["kv WORD", "fit WORD", "fit WORD --gpu h100", "fit --log WORD", "train WORD", "compare gpt2 WORD", "sweep WORD"],
+    [
+        "kv WORD",
+        "fit WORD",
+        "fit WORD --gpu h100",
+        "fit --log WORD",
+        "train WORD",
+        "compare gpt2 WORD",
+        "sweep WORD",
+    ],
 )
-def test_a_word_too_long_for_a_path_is_no_error_of_the_answers_file(ask: Ask, command: str, word: str) -> None:
+def test_a_word_too_long_for_a_path_is_no_error_of_the_answers_file(
+    ask: Ask, command: str, word: str
+) -> None:
     error = ask(*command.replace("WORD", word).split()).error
     assert "xxxxxxxx" in error
     assert "answer" not in error
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a path has another limit on Windows")
-def test_an_error_of_a_file_that_was_named_tells_its_name(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_file_that_was_named_tells_its_name(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("attncalc.cli._run", lambda args: os.stat("x" * 300))
     error = ask("kv", "gpt2").error
     assert error.startswith("error: xxxxxxxx")
     assert "file name too long\n  tip: check the path" in error
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read any file, and Windows too")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0,
+    reason="root may read any file, and Windows too",
+)
 def test_an_unreadable_file_or_folder_is_an_error(ask: Ask, tmp_path: Path) -> None:
     folder = tmp_path / "secret"
     folder.mkdir()
@@ -233,8 +288,19 @@ def on_a_terminal(command: str, **env: str) -> str:
     """Return what a command prints to a pseudo-terminal."""
     pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
     screen, terminal = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", "COLUMNS": "80", **env}
-    subprocess.run([sys.executable, "-m", "attncalc", *command.split()], stdout=terminal, env=environment, check=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "TERM": "xterm-256color",
+        "COLUMNS": "80",
+        **env,
+    }
+    subprocess.run(
+        [sys.executable, "-m", "attncalc", *command.split()],
+        stdout=terminal,
+        env=environment,
+        check=True,
+    )
     os.close(terminal)
     printed = b""
     while True:
@@ -267,23 +333,32 @@ def test_help_is_as_narrow_as_the_terminal() -> None:
 
 @pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_no_color_and_dumb_terminals_get_no_emphasis(variable: dict[str, str]) -> None:
-    for command in ("kv gpt2 -c 4096", "plan llama3.1-8b --gpu h100 --users 9 --prompt 1K --output-len 100"):
+    for command in (
+        "kv gpt2 -c 4096",
+        "plan llama3.1-8b --gpu h100 --users 9 --prompt 1K --output-len 100",
+    ):
         assert "\x1b" not in on_a_terminal(command, **variable)
 
 
-@pytest.mark.parametrize("command", [("kv", "gpt2"), ("fit", "gpt2", "--gpu", "t4"), ("presets", "show", "gpt2")])
+@pytest.mark.parametrize(
+    "command", [("kv", "gpt2"), ("fit", "gpt2", "--gpu", "t4"), ("presets", "show", "gpt2")]
+)
 @pytest.mark.parametrize("option", ["-o", "--output"])
 def test_a_name_with_a_slash_at_its_end_is_no_file(
     ask: Ask, tmp_path: Path, command: tuple[str, ...], option: str
 ) -> None:
     """A path drops the slash, so that x.json/ was written as x.json."""
-    assert "a folder, not a file that can be written" in ask(*command, option, f"{tmp_path}/x.json/").error
+    assert (
+        "a folder, not a file that can be written"
+        in ask(*command, option, f"{tmp_path}/x.json/").error
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 # SIGTERM
 
 
+# Runs a command that a signal ends when its file is complete and has not got its name yet.
 ENDED = """
 import os, signal, sys
 name = sys.argv.pop(1)
@@ -298,7 +373,6 @@ def end(*paths):
 write._rename_to_new = end
 main()
 """
-"""Runs a command that a signal ends when its file is complete and has not got its name yet."""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
@@ -313,13 +387,16 @@ main()
         ("sweep gpt2 -c 1K,2K -o x.csv", "SIGTERM", 143),
     ],
 )
-def test_a_terminated_command_leaves_no_file(tmp_path: Path, command: str, name: str, code: int) -> None:
+def test_a_terminated_command_leaves_no_file(
+    tmp_path: Path, command: str, name: str, code: int
+) -> None:
     with started("-c", ENDED, name, *command.split(), cwd=tmp_path) as running:
         out, err = running.communicate(timeout=60)
     assert (running.returncode, out, err) == (code, "complete\n", "")
     assert list(tmp_path.iterdir()) == []
 
 
+# Runs a command that a signal ends while a module is imported, in `__set_name__` of a class.
 ENDED_IMPORT = """
 import signal, sys
 name, module, wraps = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
@@ -344,7 +421,6 @@ sys.meta_path.insert(0, Finder())
 from attncalc.__main__ import main
 main()
 """
-"""Runs a command that a signal ends while a module is imported, in `__set_name__` of a class."""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
@@ -357,7 +433,9 @@ main()
         ("SIGTERM", 143, "attncalc.report.write", "yes"),
     ],
 )
-def test_a_signal_during_an_import_prints_no_traceback(name: str, code: int, module: str, wraps: str) -> None:
+def test_a_signal_during_an_import_prints_no_traceback(
+    name: str, code: int, module: str, wraps: str
+) -> None:
     """`wraps` is whether the interpreter makes a RuntimeError of it, as Python 3.11 does."""
     with started("-c", ENDED_IMPORT, name, module, wraps, "kv", "gpt2") as running:
         assert running.communicate(timeout=60) == ("", "")
@@ -366,7 +444,9 @@ def test_a_signal_during_an_import_prints_no_traceback(name: str, code: int, mod
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
-    """As under nohup: the command is asked for its handler, and not sent a signal that would have to arrive."""
+    """As under nohup: the command is asked for its handler, and not sent a signal that would have
+    to arrive.
+    """
     script = """
 import signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -383,7 +463,8 @@ main()
 @each(
     ("command", "lines"),
     [
-        ("kv gpt2 -c 1K --get kv_cache", ["75497472"]),  # 12 layers * 1024 tokens * 2 * 12 heads * 64 * 2 B
+        # 12 layers * 1024 tokens * 2 * 12 heads * 64 * 2 B
+        ("kv gpt2 -c 1K --get kv_cache", ["75497472"]),
         ("kv gpt2 -c 1K --get total,weights_stored", ["75497472\t"]),
         ("kv gpt2 -c 1K --get kv_cache,batch --unit MiB", ["72.0\t1"]),  # 75,497,472 / 2^20
         ("gpus l4 h200 --get name,memory_gb", ["l4\t24", "h200\t141"]),
@@ -393,7 +474,10 @@ main()
         ("presets distilgpt2 -q", ["distilgpt2"]),
         (
             "fit gpt2 --kv-memory 1GiB --engine ideal -q",  # 72 MiB in fp32: 14.2 of them
-            ["FITS: 14 concurrent requests. 1 request of 1,024 tokens needs 72 MiB, 1.00 GiB are free."],
+            [
+                "FITS: 14 concurrent requests. 1 request of 1,024 tokens needs 72 MiB, 1.00 GiB "
+                "are free."
+            ],
         ),
         ("kv gpt2 -q --fail-if kv_cache>1GiB", []),
     ],
@@ -410,7 +494,9 @@ def test_a_figure_that_get_does_not_know_is_an_error_with_all_names(ask: Ask) ->
     for unit in ("mile", "5"):
         error = ask("kv", "gpt2", "--get", "kv_cache", "--unit", unit).error
         assert error.startswith(f"error: --unit: '{unit}' is no unit of sizes")
-    assert ask("kv", "gpt2", "--get", "kv_cache", "--json").error.startswith("error: --get cannot be combined with")
+    assert ask("kv", "gpt2", "--get", "kv_cache", "--json").error.startswith(
+        "error: --get cannot be combined with"
+    )
 
 
 def test_warnings_and_failed_conditions_are_named_beside_the_figures_of_get(ask: Ask) -> None:
@@ -427,14 +513,27 @@ def test_a_plain_file_has_sentences_as_a_screen(ask: Ask, tmp_path: Path) -> Non
 
 
 def test_get_names_the_range_of_an_estimate(ask: Ask) -> None:
-    words = ("fit", "llama3.1-8b", "--gpu", "rtx-4090", "--engine", "vllm", "-c", "8K", "--get", "max_context,weights")
+    words = (
+        "fit",
+        "llama3.1-8b",
+        "--gpu",
+        "rtx-4090",
+        "--engine",
+        "vllm",
+        "-c",
+        "8K",
+        "--get",
+        "max_context,weights",
+    )
     low, high = (ask(*words[:-1], f"max_context_{end}").out.strip() for end in ("low", "high"))
     said = f"note: max_context is an estimate: max_context_low is {low}, max_context_high {high}\n"
     assert (ask(*words).err, ask(*words, "--reserve", "1GiB").err) == (said, "")
 
 
 def test_json_lines_have_a_flat_object_per_row_or_answer(ask: Ask) -> None:
-    rows = [json.loads(line) for line in ask("gpus", "l4", "h200", "--format", "jsonl").out.splitlines()]
+    rows = [
+        json.loads(line) for line in ask("gpus", "l4", "h200", "--format", "jsonl").out.splitlines()
+    ]
     assert [(row["name"], row["memory_gb"]) for row in rows] == [("l4", 24), ("h200", 141)]
     assert rows[0].keys() == rows[1].keys()
     (line,) = ask("kv", "gpt2", "-c", "1K", "--format", "jsonl").out.splitlines()

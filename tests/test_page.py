@@ -1,6 +1,7 @@
 """The page: its form is that of the commands, and its answers are those of the command line."""
 
-# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as
+# strings.
 
 import json
 import shlex
@@ -58,7 +59,9 @@ def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None
 
     vars(module)["kv"] = kv
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    (shown,) = (each for each in build_page._command("kv")["groups"][-1]["options"] if each["name"] == "new")
+    (shown,) = (
+        each for each in build_page._command("kv")["groups"][-1]["options"] if each["name"] == "new"
+    )
     assert shown == {
         "name": "new",
         "names": ["--new"],
@@ -82,7 +85,11 @@ SIZES = {"layers": "32", "heads": "32", "head_dim": "128", "context": "2K"}
         ("kv", ["llama2-70b"], {"attention": "mla:512", "max_model_len": "8K"}),
         ("fit", ["llama2-70b"], {"gpu": "h100", "context": "4096"}),
         ("fit", ["qwen3-8b"], {"gpu": "NVIDIA H100 80GB HBM3", "prompt": "4K", "output_len": "1K"}),
-        ("fit", ["qwen3-8b"], {"gpu": "l4", "engine": "vllm", "enforce_eager": True, "prefix_caching": False}),
+        (
+            "fit",
+            ["qwen3-8b"],
+            {"gpu": "l4", "engine": "vllm", "enforce_eager": True, "prefix_caching": False},
+        ),
         ("compare", ["llama2-70b"], {"attention": ["mla:512", "gqa:4"]}),
         ("compare", ["llama2-70b", "gpt2"], {"context": "1K,2K"}),
         ("compare", ["llama2-70b,gpt2"], {}),
@@ -102,7 +109,9 @@ SIZES = {"layers": "32", "heads": "32", "head_dim": "128", "context": "2K"}
         ("plan", [], {**SIZES, "gpu": "h100", "users": "9", "prompt": "1K", "output_len": "1K"}),
     ],
 )
-def test_command_line_gives_the_same_json(command: str, models: list[str], options: dict[str, Any], ask: Ask) -> None:
+def test_command_line_gives_the_same_json(
+    command: str, models: list[str], options: dict[str, Any], ask: Ask
+) -> None:
     words = shlex.split(asked(command, *models, **options)["command_line"])
     printed = ask(*words[1:], "--json").out
     assert printed == answer.document(question(command, *models, **options))
@@ -121,7 +130,9 @@ def test_command_line_gives_the_same_json(command: str, models: list[str], optio
         ("compare", ["gpt2", "mqa", "bert-base"], {}),
     ],
 )
-def test_error_is_that_of_the_command_line(command: str, models: list[str], options: dict[str, Any], ask: Ask) -> None:
+def test_error_is_that_of_the_command_line(
+    command: str, models: list[str], options: dict[str, Any], ask: Ask
+) -> None:
     flags = [
         word
         for name, value in options.items()
@@ -141,8 +152,12 @@ def test_no_model_is_an_error_that_says_what_to_type() -> None:
 
 
 def test_headline_is_the_verdict_where_there_is_one() -> None:
-    assert asked("fit", "llama2-70b", gpu="h100", context="4096")["headline"].startswith("DOES NOT FIT")
-    assert asked("train", "llama2-7b", gpu="h100", context="4096")["headline"].startswith("DOES NOT FIT")
+    assert asked("fit", "llama2-70b", gpu="h100", context="4096")["headline"].startswith(
+        "DOES NOT FIT"
+    )
+    assert asked("train", "llama2-7b", gpu="h100", context="4096")["headline"].startswith(
+        "DOES NOT FIT"
+    )
     assert asked("kv", "llama2-70b", context="4096")["headline"] == "KV cache 1.25 GiB"
 
 
@@ -155,10 +170,18 @@ def test_bar_pieces_fill_what_the_engine_takes() -> None:
 
 @each(
     ("options", "has_others"),
-    [({"gpu": "h100"}, False), ({"gpu": "rtx-4090", "engine": "llamacpp"}, False), ({"kv_memory": "9GiB"}, None)],
+    [
+        ({"gpu": "h100"}, False),
+        ({"gpu": "rtx-4090", "engine": "llamacpp"}, False),
+        ({"kv_memory": "9GiB"}, None),
+    ],
 )
-def test_bar_has_the_words_of_the_command(options: dict[str, str], has_others: bool | None, ask: Ask) -> None:
-    flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+def test_bar_has_the_words_of_the_command(
+    options: dict[str, str], has_others: bool | None, ask: Ask
+) -> None:
+    flags = [
+        word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)
+    ]
     printed = " ".join(ask("fit", "qwen3-8b", "--context", "8192", *flags, "--plain").out.split())
     bar = asked("fit", "qwen3-8b", context="8192", **options)["bar"]
     assert (bar is None) == (has_others is None)
@@ -177,10 +200,17 @@ def test_training_bar_is_as_long_as_what_is_needed() -> None:
 
 def test_each_change_is_options_of_the_command() -> None:
     command = next(each for each in build_page.form()["commands"] if each["name"] == "fit")
-    names = {name for group in command["groups"] for option in group["options"] for name in option["names"]}
+    names = {
+        name
+        for group in command["groups"]
+        for option in group["options"]
+        for name in option["names"]
+    }
     changes = asked("fit", "llama2-70b", gpu="h100", context="4096")["changes"]
     assert changes
-    assert {word for change in changes for word in change["flag"].split() if word.startswith("--")} <= names
+    assert {
+        word for change in changes for word in change["flag"].split() if word.startswith("--")
+    } <= names
 
 
 def test_figure_is_explained_by_its_formula() -> None:

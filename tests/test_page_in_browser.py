@@ -33,7 +33,9 @@ def llama_70b_header(path: Path) -> Path:
             }.items()
         },
     }
-    norms = {f"blk.{i}.{name}.weight": (d,) for i in range(layers) for name in ("attn_norm", "ffn_norm")}
+    norms = {
+        f"blk.{i}.{name}.weight": (d,) for i in range(layers) for name in ("attn_norm", "ffn_norm")
+    }
     keys = {
         "context_length": 4096,
         "embedding_length": d,
@@ -46,11 +48,15 @@ def llama_70b_header(path: Path) -> Path:
     }
     types = {**dict.fromkeys(matrices, Type.Q4_K), **dict.fromkeys(norms, Type.F32)}
     shapes = {**matrices, **norms, "output_norm.weight": (d,)}
-    return write_gguf(path, "llama", keys, shapes, {**types, "output_norm.weight": Type.F32}, tokens=vocabulary)
+    return write_gguf(
+        path, "llama", keys, shapes, {**types, "output_norm.weight": Type.F32}, tokens=vocabulary
+    )
 
 
 def test_page_in_a_browser(tmp_path_factory: pytest.TempPathFactory) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    browser = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if browser is None:
         pytest.skip("there is no Chromium: Debian's package is chromium")
     site = built_site(tmp_path_factory)
@@ -58,7 +64,14 @@ def test_page_in_a_browser(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert gguf.stat().st_size > 38e9
     driver = import_module("build_page").installed() / "playwright-core/index.js"
     answered = subprocess.run(
-        ["node", str(Path(__file__).parent / "page/browser.mjs"), str(site), str(driver), browser, str(gguf)],
+        [
+            "node",
+            str(Path(__file__).parent / "page/browser.mjs"),
+            str(site),
+            str(driver),
+            browser,
+            str(gguf),
+        ],
         capture_output=True,
         encoding="utf-8",
         check=True,

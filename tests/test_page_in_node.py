@@ -19,30 +19,59 @@ from attncalc.config.presets import preset_of, preset_text, presets
 from attncalc.report.json import render
 
 GPUS = ("h100-80gb", "rtx-4090", "mi300x")
+# Whether all presets are asked about on all GPUs, and all configs, which takes two minutes; else a
+# part of them.
 EVERY = "ATTNCALC_PAGE_ALL" in os.environ
-"""Whether all presets are asked about on all GPUs, and all configs, which takes two minutes; else a part of them."""
+# One of so many.
 PART = 50
-"""One of so many."""
 DATA = Path(__file__).parent / "data"
-OWN = {"title": "Own", "d_model": 64, "n_layers": 2, "norm": "rmsnorm", "n_heads": 4, "mlp": "gated", "d_ff": 128}
-"""A model file in JSON."""
-NOT_ON_PAGE = {
-    *("attncalc.cli", "attncalc.plot.picture"),
-    *("html", "http.client", "pyarrow", "pyarrow.parquet", "rich.console", "rich.progress", "rich.text"),
-    *("ssl", "statistics", "typing_extensions", "xlsxwriter"),
+# A model file in JSON.
+OWN = {
+    "title": "Own",
+    "d_model": 64,
+    "n_layers": 2,
+    "norm": "rmsnorm",
+    "n_heads": 4,
+    "mlp": "gated",
+    "d_ff": 128,
 }
-"""What the package imports and the page lacks: other formats of files, the hub's sockets, a terminal, and records."""
+# What the package imports and the page lacks: other formats of files, the hub's sockets, a
+# terminal, and records.
+NOT_ON_PAGE = {
+    "attncalc.cli",
+    "attncalc.plot.picture",
+    "html",
+    "http.client",
+    "pyarrow",
+    "pyarrow.parquet",
+    "rich.console",
+    "rich.progress",
+    "rich.text",
+    "ssl",
+    "statistics",
+    "typing_extensions",
+    "xlsxwriter",
+}
 CALLS: dict[str, Any] = {"fit": fit, "kv": kv_cache, "compare": compare}
 
 
 def _configs() -> dict[str, str]:
     """Return {path: text} of released config.json files."""
-    released = {each["name"]: each["config"] for each in json.loads((DATA / "real-configs.json").read_text("utf-8"))}
+    released = {
+        each["name"]: each["config"]
+        for each in json.loads((DATA / "real-configs.json").read_text("utf-8"))
+    }
     releases = json.loads((DATA / "releases.json").read_text("utf-8"))
     released |= {name: each["config"] for name, each in releases.items()}
     released |= json.loads((DATA / "vendor-configs.json").read_text("utf-8"))
-    released |= {path.stem: json.loads(path.read_text("utf-8")) for path in (DATA / "quantized").glob("*.json")}
-    return {f"{name.replace('/', '_')}/config.json": json.dumps(config) for name, config in released.items()}
+    released |= {
+        path.stem: json.loads(path.read_text("utf-8"))
+        for path in (DATA / "quantized").glob("*.json")
+    }
+    return {
+        f"{name.replace('/', '_')}/config.json": json.dumps(config)
+        for name, config in released.items()
+    }
 
 
 def _asked(command: str, model: str, options: dict[str, str]) -> str:
@@ -77,11 +106,17 @@ def test_json_is_that_of_the_command_line(
 ) -> None:
     files = _configs()
     assert len(files) >= 100
-    files |= {"own/model.yaml": preset_text("gpt2"), "own/wrong.json": json.dumps({**OWN, "wndow": 5})}
-    on_gpus = [("fit", name, {"gpu": gpu, "context": "8192"}) for name in preset_names() for gpu in GPUS]
+    files |= {
+        "own/model.yaml": preset_text("gpt2"),
+        "own/wrong.json": json.dumps({**OWN, "wndow": 5}),
+    }
+    on_gpus = [
+        ("fit", name, {"gpu": gpu, "context": "8192"}) for name in preset_names() for gpu in GPUS
+    ]
     of_files = [("fit", path, {"gpu": "h100-80gb", "context": "4096"}) for path in files]
     if not EVERY:
-        on_gpus, of_files = on_gpus[::PART], of_files[::PART]  # not a multiple of 3: the GPUs take turns
+        # not a multiple of 3: the GPUs take turns
+        on_gpus, of_files = on_gpus[::PART], of_files[::PART]
     asked: list[tuple[str, str, dict[str, str]]] = [
         *on_gpus,
         *of_files,
@@ -92,14 +127,21 @@ def test_json_is_that_of_the_command_line(
         ("kv", "own/wrong.json", {}),
         ("compare", "llama2-70b", {}),
     ]
-    questions = [{"command": command, "models": [model], "options": options} for command, model, options in asked]
+    questions = [
+        {"command": command, "models": [model], "options": options}
+        for command, model, options in asked
+    ]
     document = answered(files=files, questions=questions)
     monkeypatch.chdir(tmp_path)
     for path, text in files.items():
         Path(path).parent.mkdir(exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")
     assert document["imported"] == []
-    different = [each for each, answer in zip(asked, document["answers"], strict=True) if answer != _asked(*each)]
+    different = [
+        each
+        for each, answer in zip(asked, document["answers"], strict=True)
+        if answer != _asked(*each)
+    ]
     assert different == []
 
 
@@ -113,7 +155,9 @@ def test_page_knows_each_name_of_a_preset_and_has_each_module(answered: Callable
 
 
 def _imported() -> list[str]:
-    """Return the modules that the package imports, also inside of functions, without the parts that the page lacks."""
+    """Return the modules that the package imports, also inside of functions, without the parts that
+    the page lacks.
+    """
     found = set[str]()
     for path in sorted(REPOSITORY.glob("attncalc/**/*.py")):
         name = path.relative_to(REPOSITORY).as_posix()

@@ -1,4 +1,6 @@
-"""params.json of Meta and Mistral, compared with the same model's preset or published size; and other layouts."""
+"""params.json of Meta and Mistral, compared with the same model's preset or published size; and
+other layouts.
+"""
 
 import contextlib
 import json
@@ -15,7 +17,13 @@ from attncalc import AttncalcError, Full, ModelSpec, Workload, kv_cache, load
 from attncalc.config.params_json import is_params_json
 from attncalc.cost.params import params
 
-LLAMA_3 = {"ffn_dim_multiplier": 1.3, "n_kv_heads": 8, "norm_eps": 1e-5, "rope_theta": 500000.0, "vocab_size": 128256}
+LLAMA_3 = {
+    "ffn_dim_multiplier": 1.3,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "vocab_size": 128256,
+}
 MISTRAL = {
     "dim": 4096,
     "n_layers": 32,
@@ -27,8 +35,16 @@ MISTRAL = {
     "vocab_size": 32000,
     "max_position_embeddings": 32768,
 }
+# {preset: the params.json of its release}.
 PRESETS: dict[str, dict[str, Any]] = {
-    "llama2-7b": {"dim": 4096, "multiple_of": 256, "n_heads": 32, "n_layers": 32, "norm_eps": 1e-05, "vocab_size": -1},
+    "llama2-7b": {
+        "dim": 4096,
+        "multiple_of": 256,
+        "n_heads": 32,
+        "n_layers": 32,
+        "norm_eps": 1e-05,
+        "vocab_size": -1,
+    },
     "llama2-70b": {
         "dim": 8192,
         "multiple_of": 4096,
@@ -71,7 +87,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "rope_ntk_beta": 32,
     },
 }
-"""{preset: the params.json of its release}."""
 LLAMA_4 = {
     "dim": 5120,
     "n_layers": 48,
@@ -144,14 +159,27 @@ LARGE_3 = {
     "tied_embeddings": False,
     "v_head_dim": 128,
     "vocab_size": 131072,
-    "yarn": {"alpha": 1, "apply_scale": False, "beta": 32, "factor": 36, "original_max_position_embeddings": 8192},
+    "yarn": {
+        "alpha": 1,
+        "apply_scale": False,
+        "beta": 32,
+        "factor": 36,
+        "original_max_position_embeddings": 8192,
+    },
 }
 SCALED = {"use_scaled_rope": True}
 SMALL = {**LLAMA_3, **SCALED, "multiple_of": 256}
 TOTALS: dict[str, tuple[dict[str, Any], int]] = {
-    # As in the safetensors files of the same models on the hub, or from config.json where these are not public.
-    "Llama 3.2 1B": ({**SMALL, "dim": 2048, "ffn_dim_multiplier": 1.5, "n_heads": 32, "n_layers": 16}, 1_235_814_400),
-    "Llama 3.2 3B": ({**SMALL, "dim": 3072, "ffn_dim_multiplier": 1.0, "n_heads": 24, "n_layers": 28}, 3_212_749_824),
+    # As in the safetensors files of the same models on the hub, or from config.json where these are
+    # not public.
+    "Llama 3.2 1B": (
+        {**SMALL, "dim": 2048, "ffn_dim_multiplier": 1.5, "n_heads": 32, "n_layers": 16},
+        1_235_814_400,
+    ),
+    "Llama 3.2 3B": (
+        {**SMALL, "dim": 3072, "ffn_dim_multiplier": 1.0, "n_heads": 24, "n_layers": 28},
+        3_212_749_824,
+    ),
     "Ministral 8B": (
         {
             **MISTRAL,
@@ -178,18 +206,36 @@ TOTALS: dict[str, tuple[dict[str, Any], int]] = {
         7_285_403_648,
     ),
     "Mistral Small 3.1": (
-        {**MISTRAL, "dim": 5120, "n_layers": 40, "hidden_dim": 32768, "vocab_size": 131072, "vision_encoder": PIXTRAL},
+        {
+            **MISTRAL,
+            "dim": 5120,
+            "n_layers": 40,
+            "hidden_dim": 32768,
+            "vocab_size": 131072,
+            "vision_encoder": PIXTRAL,
+        },
         24_011_361_280,
     ),
     "Llama 4 Maverick": (
         {
             **LLAMA_4,
-            "moe_args": {"num_experts": 128, "capacity_factor": 1.0, "top_k": 1, "interleave_moe_layer_step": 2},
+            "moe_args": {
+                "num_experts": 128,
+                "capacity_factor": 1.0,
+                "top_k": 1,
+                "interleave_moe_layer_step": 2,
+            },
         },
-        400_711_848_960 + 871_932_416,  # config.json: the language model, and the tower with its projector
+        # config.json: the language model, and the tower with its projector
+        400_711_848_960 + 871_932_416,
     ),
     "Llama 4 Scout": (
-        {**LLAMA_4, **SCALED, "use_qk_norm": True, "moe_args": {"num_experts": 16, "auto_scale_F": True, "top_k": 1}},
+        {
+            **LLAMA_4,
+            **SCALED,
+            "use_qk_norm": True,
+            "moe_args": {"num_experts": 16, "auto_scale_F": True, "top_k": 1},
+        },
         108_641_793_536,
     ),
 }
@@ -237,15 +283,23 @@ def test_mistral_large_3_has_latent_attention_and_dense_layers(tmp_path: Path) -
 
 
 def test_a_list_of_windows_repeats(tmp_path: Path) -> None:
-    """36 layers: 9 of full attention and 27 with a window; 2 * 8 heads * 128 * 2 B per token and layer."""
+    """36 layers: 9 of full attention and 27 with a window; 2 * 8 heads * 128 * 2 B per token and
+    layer.
+    """
     model = load(write(tmp_path, TOTALS["Ministral 8B"][0]))
     full, windowed = 9 * 65536, 27 * 32768
-    assert int(kv_cache(model, Workload.decode(context=65536)).total) == (full + windowed) * 2 * 8 * 128 * 2
+    assert (
+        int(kv_cache(model, Workload.decode(context=65536)).total)
+        == (full + windowed) * 2 * 8 * 128 * 2
+    )
 
 
 def test_llama_4_has_full_attention_in_each_fourth_layer(tmp_path: Path) -> None:
     model = load(write(tmp_path, TOTALS["Llama 4 Scout"][0]))
-    assert sum(group.count for group in model.main.layers if isinstance(group.attention.span, Full)) == 12
+    assert (
+        sum(group.count for group in model.main.layers if isinstance(group.attention.span, Full))
+        == 12
+    )
 
 
 def test_fp8_of_mistral_is_read(tmp_path: Path) -> None:
@@ -256,12 +310,17 @@ def test_fp8_of_mistral_is_read(tmp_path: Path) -> None:
 def test_a_quantization_that_is_not_read_is_named(tmp_path: Path) -> None:
     data = {**PRESETS["llama3-8b"], "quantization_args": {"group_size": 32}}
     assert "quantization_args" in load(write(tmp_path, data)).unread_quantization
-    assert load(write(tmp_path, {**MISTRAL, "quantization": {"qformat_weight": "int3"}})).unread_quantization
+    assert load(
+        write(tmp_path, {**MISTRAL, "quantization": {"qformat_weight": "int3"}})
+    ).unread_quantization
 
 
 def test_what_is_assumed_is_noted(tmp_path: Path) -> None:
     notes = load(write(tmp_path, PRESETS["llama2-7b"])).notes
-    assert "The params.json leaves the vocabulary to the tokenizer; 32,000 tokens are assumed." in notes
+    assert (
+        "The params.json leaves the vocabulary to the tokenizer; 32,000 tokens are assumed."
+        in notes
+    )
     assert any("names no maximum context; 4,096 tokens are assumed" in note for note in notes)
     without = {key: value for key, value in MISTRAL.items() if key != "max_position_embeddings"}
     model = load(write(tmp_path, without))
@@ -277,14 +336,30 @@ def test_a_config_goes_before_a_params_json(tmp_path: Path) -> None:
 
 
 def test_a_config_of_transformers_is_no_params_json() -> None:
-    distilbert = {"model_type": "distilbert", "dim": 768, "hidden_dim": 3072, "n_heads": 12, "n_layers": 6}
+    distilbert = {
+        "model_type": "distilbert",
+        "dim": 768,
+        "hidden_dim": 3072,
+        "n_heads": 12,
+        "n_layers": 6,
+    }
     assert not is_params_json(distilbert)
     assert not is_params_json({**PRESETS["llama3-8b"], "architectures": ["LlamaForCausalLM"]})
     assert is_params_json({"model": PRESETS["llama3-8b"]})
 
 
-TORCHCHAT = {"block_size": 131072, "rope_base": 5e5, "rope_scaling": {"factor": 8.0}, "use_tiktoken": True}
-EXECUTORCH = {"ffn_dim_multiplier": 1, "norm_eps": 1e-6, "use_scaled_rope": False, "use_hf_rope": True}
+TORCHCHAT = {
+    "block_size": 131072,
+    "rope_base": 5e5,
+    "rope_scaling": {"factor": 8.0},
+    "use_tiktoken": True,
+}
+EXECUTORCH = {
+    "ffn_dim_multiplier": 1,
+    "norm_eps": 1e-6,
+    "use_scaled_rope": False,
+    "use_hf_rope": True,
+}
 OTHER_PROJECTS: dict[str, dict[str, Any]] = {
     # n_local_heads are KV heads: read as Meta's, the cache would have 8 times its size.
     "torchchat's Llama 3.1 70B": {
@@ -343,7 +418,9 @@ OTHER_PROJECTS: dict[str, dict[str, Any]] = {
 
 
 def test_a_params_json_of_another_project_is_one_error(ask: Ask, tmp_path: Path) -> None:
-    """Some keys have another meaning there, and some files do not say whether the embedding is shared."""
+    """Some keys have another meaning there, and some files do not say whether the embedding is
+    shared.
+    """
     for name, data in OTHER_PROJECTS.items():
         answer = ask("kv", str(write(tmp_path, data)))
         assert (answer.code, answer.out) == (2, ""), name
@@ -352,7 +429,11 @@ def test_a_params_json_of_another_project_is_one_error(ask: Ask, tmp_path: Path)
 
 
 def test_a_renamed_key_is_an_error_wherever_it_is(tmp_path: Path) -> None:
-    files = {**PRESETS, **{name: data for name, (data, _) in TOTALS.items()}, "Mistral Large 3": LARGE_3}
+    files = {
+        **PRESETS,
+        **{name: data for name, (data, _) in TOTALS.items()},
+        "Mistral Large 3": LARGE_3,
+    }
     for name, data in files.items():
         inner = [(key, k) for key, part in data.items() if isinstance(part, dict) for k in part]
         for outer, key in [("", key) for key in data] + inner:
@@ -382,21 +463,29 @@ BROKEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_params_json_that_cannot_be_read_is_one_error(ask: Ask, tmp_path: Path, case: str) -> None:
+def test_a_params_json_that_cannot_be_read_is_one_error(
+    ask: Ask, tmp_path: Path, case: str
+) -> None:
     assert len(ask("kv", str(write(tmp_path, BROKEN[case]))).error.splitlines()) == 2
 
 
 KEYS = [
-    *("dim", "n_layers", "n_heads", "n_kv_heads", "hidden_dim", "multiple_of", "ffn_dim_multiplier", "moe", "moe_args"),
-    *(
-        "vision_args",
-        "vision_encoder",
-        "multimodal",
-        "sliding_window",
-        "quantization",
-        "nope_layer_interval",
-        "ffn_exp",
-    ),
+    "dim",
+    "n_layers",
+    "n_heads",
+    "n_kv_heads",
+    "hidden_dim",
+    "multiple_of",
+    "ffn_dim_multiplier",
+    "moe",
+    "moe_args",
+    "vision_args",
+    "vision_encoder",
+    "multimodal",
+    "sliding_window",
+    "quantization",
+    "nope_layer_interval",
+    "ffn_exp",
 ]
 VALUES = st.one_of(
     st.none(),
@@ -406,15 +495,20 @@ VALUES = st.one_of(
     st.text(max_size=3),
     st.lists(st.integers(0, 3) | st.none(), max_size=3),
     st.dictionaries(
-        st.sampled_from(["num_experts", "top_k", "capacity_factor", "route_every_n"]), st.integers(), max_size=3
+        st.sampled_from(["num_experts", "top_k", "capacity_factor", "route_every_n"]),
+        st.integers(),
+        max_size=3,
     ),
 )
 
 
 @given(
-    st.sampled_from([*PRESETS.values(), LLAMA_4, LARGE_3]), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=2)
+    st.sampled_from([*PRESETS.values(), LLAMA_4, LARGE_3]),
+    st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=2),
 )
-def test_any_params_json_has_parameters_or_is_one_error(data: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_any_params_json_has_parameters_or_is_one_error(
+    data: dict[str, Any], changes: dict[str, Any]
+) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(AttncalcError):
         assert figures(load(write(Path(folder), {**data, **changes})))[0] > 0
 
@@ -430,7 +524,12 @@ LAYOUTS: dict[str, tuple[str, object, str, str]] = {
     ),
     "TensorRT-LLM checkpoint": (
         "config.json",
-        {"architecture": "LlamaForCausalLM", "hidden_size": 4096, "mapping": {"tp_size": 2}, "quantization": {}},
+        {
+            "architecture": "LlamaForCausalLM",
+            "hidden_size": 4096,
+            "mapping": {"tp_size": 2},
+            "quantization": {},
+        },
         "a config of TensorRT-LLM",
         "give the config.json of the model itself",
     ),
@@ -442,13 +541,24 @@ LAYOUTS: dict[str, tuple[str, object, str, str]] = {
     ),
     "diffusers": (
         "model_index.json",
-        {"_class_name": "Flux", "_diffusers_version": "0.30", "text_encoder": ["transformers", "CLIPTextModel"]},
+        {
+            "_class_name": "Flux",
+            "_diffusers_version": "0.30",
+            "text_encoder": ["transformers", "CLIPTextModel"],
+        },
         "a pipeline of diffusers",
         "give the config.json of a part, as text_encoder/config.json",
     ),
     "sentence-transformers": (
         "modules.json",
-        [{"idx": 0, "name": "0", "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}],
+        [
+            {
+                "idx": 0,
+                "name": "0",
+                "path": "0_Transformer",
+                "type": "sentence_transformers.models.Transformer",
+            }
+        ],
         "the modules of sentence-transformers",
         "give 0_Transformer/config.json",
     ),
@@ -458,7 +568,12 @@ LAYOUTS: dict[str, tuple[str, object, str, str]] = {
         "the index of safetensors files",
         "give the folder that contains it",
     ),
-    "GGUF metadata": ("gguf.json", {"general.architecture": "llama"}, "the metadata of a GGUF file", "the .gguf file"),
+    "GGUF metadata": (
+        "gguf.json",
+        {"general.architecture": "llama"},
+        "the metadata of a GGUF file",
+        "the .gguf file",
+    ),
     "generation": (
         "generation_config.json",
         {"eos_token_id": 2, "transformers_version": "4.4"},

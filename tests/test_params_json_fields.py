@@ -1,6 +1,8 @@
-"""The fields of a config.json that each key of a params.json becomes, and the limits of their values.
+"""The fields of a config.json that each key of a params.json becomes, and the limits of their
+values.
 
-Sources: args.py and FeedForward in meta-llama/llama-models; vllm/transformers_utils/configs/mistral.py.
+Sources: args.py and FeedForward in meta-llama/llama-models;
+vllm/transformers_utils/configs/mistral.py.
 """
 
 from typing import Any
@@ -12,7 +14,13 @@ from tables import each
 from attncalc.config.params_json import is_params_json, to_config
 from attncalc.model import MAX_LAYERS
 
-META: dict[str, Any] = {"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 128256, "norm_eps": 1e-5}
+META: dict[str, Any] = {
+    "dim": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "vocab_size": 128256,
+    "norm_eps": 1e-5,
+}
 MISTRAL: dict[str, Any] = {
     "dim": 4096,
     "n_layers": 32,
@@ -24,52 +32,109 @@ MISTRAL: dict[str, Any] = {
     "norm_eps": 1e-5,
 }
 GPT_OSS: dict[str, Any] = {
-    **dict.fromkeys(("num_hidden_layers", "num_experts", "experts_per_token", "num_attention_heads"), 4),
-    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "head_dim", "num_key_value_heads"), 2),
+    **dict.fromkeys(
+        ("num_hidden_layers", "num_experts", "experts_per_token", "num_attention_heads"), 4
+    ),
+    **dict.fromkeys(
+        ("vocab_size", "hidden_size", "intermediate_size", "head_dim", "num_key_value_heads"), 2
+    ),
     "swiglu_limit": 7,
     "sliding_window": 128,
     "initial_context_length": 4096,
 }
 LATENT: dict[str, Any] = {**MISTRAL, "head_dim": 192, "qk_nope_head_dim": 128}
-MAMBA: dict[str, Any] = {"dim": 4096, "n_layers": 64, "model_type": "mamba", "vocab_size": 32768, "n_groups": 8}
+MAMBA: dict[str, Any] = {
+    "dim": 4096,
+    "n_layers": 64,
+    "model_type": "mamba",
+    "vocab_size": 32768,
+    "n_groups": 8,
+}
 MOE: dict[str, Any] = {**META, "vocab_size": 202048, "moe_args": {"num_experts": 16}}
-VISION: dict[str, Any] = {"dim": 1408, "n_layers": 34, "n_heads": 16, "image_size": 336, "patch_size": 14}
+VISION: dict[str, Any] = {
+    "dim": 1408,
+    "n_layers": 34,
+    "n_heads": 16,
+    "image_size": 336,
+    "patch_size": 14,
+}
 PIXTRAL: dict[str, Any] = {"hidden_size": 1024, "patch_size": 14, "image_token_id": 10}
 
+# {case: (params.json, fields of the config.json; None for a field that is not there or null)}.
 FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no KV heads: one for each query head": (META, {"num_key_value_heads": 32}),
     "KV heads": ({**META, "n_kv_heads": 8}, {"num_key_value_heads": 8}),
-    "a vocabulary of Llama 2": ({**META, "vocab_size": 32000}, {"torch_dtype": "float16", "vocab_size": 32000}),
+    "a vocabulary of Llama 2": (
+        {**META, "vocab_size": 32000},
+        {"torch_dtype": "float16", "vocab_size": 32000},
+    ),
     "a vocabulary that the tokenizer has": ({**META, "vocab_size": -1}, {"vocab_size": 32000}),
     "no vocabulary": (
         {key: value for key, value in META.items() if key != "vocab_size"},
         {"vocab_size": 32000, "torch_dtype": "float16"},
     ),
-    "the largest vocabulary of Llama 2's": ({**META, "vocab_size": 33_023}, {"torch_dtype": "float16"}),
-    "a vocabulary with tokens added to Llama 3's": ({**META, "vocab_size": 128264}, {"torch_dtype": "bfloat16"}),
+    "the largest vocabulary of Llama 2's": (
+        {**META, "vocab_size": 33_023},
+        {"torch_dtype": "float16"},
+    ),
+    "a vocabulary with tokens added to Llama 3's": (
+        {**META, "vocab_size": 128264},
+        {"torch_dtype": "bfloat16"},
+    ),
     "a vocabulary of Llama 3": (META, {"torch_dtype": "bfloat16", "vocab_size": 128256}),
-    "Llama 1": ({**META, "vocab_size": -1, "norm_eps": 1e-6}, {"max_position_embeddings": 2048, "vocab_size": 32000}),
-    "Llama 2": ({**META, "vocab_size": -1, "norm_eps": 1e-5}, {"max_position_embeddings": 4096, "vocab_size": 32000}),
-    "Code Llama": ({**META, "vocab_size": 32016, "rope_theta": 1000000}, {"max_position_embeddings": 16_384}),
-    "no layers of cross-attention": ({**META, "vision_num_cross_attention_layers": -1}, {"model_type": "llama"}),
+    "Llama 1": (
+        {**META, "vocab_size": -1, "norm_eps": 1e-6},
+        {"max_position_embeddings": 2048, "vocab_size": 32000},
+    ),
+    "Llama 2": (
+        {**META, "vocab_size": -1, "norm_eps": 1e-5},
+        {"max_position_embeddings": 4096, "vocab_size": 32000},
+    ),
+    "Code Llama": (
+        {**META, "vocab_size": 32016, "rope_theta": 1000000},
+        {"max_position_embeddings": 16_384},
+    ),
+    "no layers of cross-attention": (
+        {**META, "vision_num_cross_attention_layers": -1},
+        {"model_type": "llama"},
+    ),
     "Llama 3": (META, {"max_position_embeddings": 8192, "tie_word_embeddings": False}),
-    "Llama 3.1": ({**META, "use_scaled_rope": True}, {"max_position_embeddings": 131072, "tie_word_embeddings": False}),
-    "the widest model that shares it": ({**META, "dim": 4095, "use_scaled_rope": True}, {"tie_word_embeddings": True}),
-    "a small model without scaled positions does not": ({**META, "dim": 2048}, {"tie_word_embeddings": False}),
+    "Llama 3.1": (
+        {**META, "use_scaled_rope": True},
+        {"max_position_embeddings": 131072, "tie_word_embeddings": False},
+    ),
+    "the widest model that shares it": (
+        {**META, "dim": 4095, "use_scaled_rope": True},
+        {"tie_word_embeddings": True},
+    ),
+    "a small model without scaled positions does not": (
+        {**META, "dim": 2048},
+        {"tie_word_embeddings": False},
+    ),
     # two thirds of 4 * 4096: 10922, rounded up to the next multiple of 256, 11008
     "the width of the MLP": (META, {"intermediate_size": 11008}),
     "multiples of 1": ({**META, "multiple_of": 1}, {"intermediate_size": 10922}),
     "a width that is a multiple": ({**META, "multiple_of": 10922}, {"intermediate_size": 10922}),
     "the largest multiple": ({**META, "multiple_of": 10**9}, {"intermediate_size": 10**9}),
     # int(1.3 * 10922) = 14198
-    "a multiplier": ({**META, "multiple_of": 1, "ffn_dim_multiplier": 1.3}, {"intermediate_size": 14198}),
-    "a whole multiplier": ({**META, "multiple_of": 1, "ffn_dim_multiplier": 2}, {"intermediate_size": 21844}),
-    "a small multiplier": ({**META, "multiple_of": 1, "ffn_dim_multiplier": 0.5}, {"intermediate_size": 5461}),
+    "a multiplier": (
+        {**META, "multiple_of": 1, "ffn_dim_multiplier": 1.3},
+        {"intermediate_size": 14198},
+    ),
+    "a whole multiplier": (
+        {**META, "multiple_of": 1, "ffn_dim_multiplier": 2},
+        {"intermediate_size": 21844},
+    ),
+    "a small multiplier": (
+        {**META, "multiple_of": 1, "ffn_dim_multiplier": 0.5},
+        {"intermediate_size": 5461},
+    ),
     "the smallest sizes": ({**META, "dim": 1, "n_layers": 1, "n_heads": 1}, {"hidden_size": 1}),
     "the largest width": ({**META, "dim": 10**9}, {"hidden_size": 10**9}),
     "no quantization": (META, {"quantization_config": None}),
     # Llama 4
-    # two thirds of 4 * 4096 = 10922; the experts' width is divided by 1 + capacity_factor: 5461, 256 * 22 = 5632
+    # two thirds of 4 * 4096 = 10922; the experts' width is divided by 1 + capacity_factor: 5461,
+    # 256 * 22 = 5632
     "Llama 4's experts": (
         MOE,
         {
@@ -92,9 +157,16 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**MOE, "moe_args": {"num_experts": 16, "auto_scale_F": False}},
         {"intermediate_size": 11008},
     ),
-    # Python's int(88 / 1.1) is 80, as in FeedForward; 88 // 1.1 would be 79: 1.1 is a little more than 11 tenths
+    # Python's int(88 / 1.1) is 80, as in FeedForward; 88 // 1.1 would be 79: 1.1 is a little more
+    # than 11 tenths
     "a capacity with a fraction": (
-        {**MOE, "dim": 33, "n_heads": 1, "multiple_of": 1, "moe_args": {"num_experts": 4, "capacity_factor": 0.1}},
+        {
+            **MOE,
+            "dim": 33,
+            "n_heads": 1,
+            "multiple_of": 1,
+            "moe_args": {"num_experts": 4, "capacity_factor": 0.1},
+        },
         {"intermediate_size": 80},
     ),
     # two thirds of 4096 / 2 = 1365; by 1 + 1
@@ -104,15 +176,27 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # two thirds of 3 * 4096 = 8192; by 1 + 1
     "an expansion": ({**MOE, "multiple_of": 1, "ffn_exp": 3.0}, {"intermediate_size": 4096}),
     # two thirds of 1000 * 4096 = 2730666; by 1 + 1
-    "the largest expansion": ({**MOE, "multiple_of": 1, "ffn_exp": 1000}, {"intermediate_size": 1_365_333}),
-    "Scout": ({**MOE, "use_scaled_rope": True}, {"max_position_embeddings": 10_485_760, "tie_word_embeddings": False}),
+    "the largest expansion": (
+        {**MOE, "multiple_of": 1, "ffn_exp": 1000},
+        {"intermediate_size": 1_365_333},
+    ),
+    "Scout": (
+        {**MOE, "use_scaled_rope": True},
+        {"max_position_embeddings": 10_485_760, "tie_word_embeddings": False},
+    ),
     "a width of heads": ({**MOE, "head_dim": 64}, {"head_dim": 64}),
     "experts in every second layer": (
         {**MOE, "moe_args": {"num_experts": 16, "top_k": 2, "interleave_moe_layer_step": 2}},
         {"num_experts_per_tok": 2, "interleave_moe_layer_step": 2},
     ),
-    "chunks": ({**MOE, "attention_chunk_size": 8192}, {"attention_chunk_size": 8192, "layer_types": None}),
-    "an interval without chunks": ({**MOE, "nope_layer_interval": 4}, {"no_rope_layer_interval": 4}),
+    "chunks": (
+        {**MOE, "attention_chunk_size": 8192},
+        {"attention_chunk_size": 8192, "layer_types": None},
+    ),
+    "an interval without chunks": (
+        {**MOE, "nope_layer_interval": 4},
+        {"no_rope_layer_interval": 4},
+    ),
     "a quantized Llama 4": (
         {**MOE, "quantization_args": {"group_size": 32}},
         {"quantization_config": {"quant_method": "quantization_args of Meta's params.json"}},
@@ -135,10 +219,19 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "a dtype": ({**MISTRAL, "dtype": "float16"}, {"torch_dtype": "float16"}),
     "tied embeddings": ({**MISTRAL, "tied_embeddings": True}, {"tie_word_embeddings": True}),
-    "tied embeddings by another name": ({**MISTRAL, "tie_embeddings": True}, {"tie_word_embeddings": True}),
+    "tied embeddings by another name": (
+        {**MISTRAL, "tie_embeddings": True},
+        {"tie_word_embeddings": True},
+    ),
     "a context": ({**MISTRAL, "max_position_embeddings": 1000}, {"max_position_embeddings": 1000}),
-    "a context by another name": ({**MISTRAL, "max_seq_len": 2000}, {"max_position_embeddings": 2000}),
-    "a window": ({**MISTRAL, "sliding_window": 4096}, {"sliding_window": 4096, "model_type": "mistral"}),
+    "a context by another name": (
+        {**MISTRAL, "max_seq_len": 2000},
+        {"max_position_embeddings": 2000},
+    ),
+    "a window": (
+        {**MISTRAL, "sliding_window": 4096},
+        {"sliding_window": 4096, "model_type": "mistral"},
+    ),
     "windows that repeat": (
         {**MISTRAL, "n_layers": 3, "sliding_window": [None, 10]},
         {
@@ -180,7 +273,10 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "latent attention with experts": (
-        {**LATENT, "moe": {"num_experts": 128, "num_expert_groups": 2, "num_expert_groups_per_tok": 1}},
+        {
+            **LATENT,
+            "moe": {"num_experts": 128, "num_expert_groups": 2, "num_expert_groups_per_tok": 1},
+        },
         {"n_routed_experts": 128, "n_group": 2, "topk_group": 1, "num_experts_per_tok": None},
     ),
     # quantization, as vLLM makes it of Mistral's
@@ -200,7 +296,10 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**MISTRAL, "quantization": {"qformat_weight": "INT3"}},
         {"quantization_config": {"qformat_weight": "INT3", "quant_method": "int3"}},
     ),
-    "no format": ({**MISTRAL, "quantization": {"x": 1}}, {"quantization_config": {"x": 1, "quant_method": "unknown"}}),
+    "no format": (
+        {**MISTRAL, "quantization": {"x": 1}},
+        {"quantization_config": {"x": 1, "quant_method": "unknown"}},
+    ),
     "an empty quantization": ({**MISTRAL, "quantization": {}}, {"quantization_config": None}),
     # Mamba
     # heads of 64 in 2 * 4096 inner channels
@@ -217,7 +316,10 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "torch_dtype": "bfloat16",
         },
     ),
-    "Mamba with a tied embedding": ({**MAMBA, "tie_embeddings": True}, {"tie_word_embeddings": True}),
+    "Mamba with a tied embedding": (
+        {**MAMBA, "tie_embeddings": True},
+        {"tie_word_embeddings": True},
+    ),
     "Mamba in another dtype": ({**MAMBA, "dtype": "float32"}, {"torch_dtype": "float32"}),
     # 32770 tokens, rounded up to a multiple of 16
     "a vocabulary that is padded": (
@@ -226,13 +328,17 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "gpt-oss without scaled positions": (
         GPT_OSS,
-        {"max_position_embeddings": 4096, "num_local_experts": 4, "attention_bias": True, "tie_word_embeddings": False},
+        {
+            "max_position_embeddings": 4096,
+            "num_local_experts": 4,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
     ),
     "gpt-oss": ({**GPT_OSS, "rope_scaling_factor": 32.0}, {"max_position_embeddings": 131_072}),
     "a model inside": ({"model": META}, {"hidden_size": 4096}),
     "a key that changes nothing": ({**META, "lora_args": {"rank": 16}}, {"lora_args": None}),
 }
-"""{case: (params.json, fields of the config.json; None for a field that is not there or null)}."""
 
 
 @each("case", FIELDS)
@@ -245,7 +351,9 @@ def test_keys_become_the_fields_of_a_config(case: str) -> None:
 
 def test_a_list_of_windows_may_be_longer_than_the_layers() -> None:
     """A list of 4 MiB, repeated for each of 2,000 layers, would take gigabytes."""
-    config = to_config({**MISTRAL, "n_layers": 3, "sliding_window": [None, 10] * 100_000}, "params.json")[0]
+    config = to_config(
+        {**MISTRAL, "n_layers": 3, "sliding_window": [None, 10] * 100_000}, "params.json"
+    )[0]
     assert config["layer_types"] == ["full_attention", "sliding_attention", "full_attention"]
 
 
@@ -254,22 +362,37 @@ def notes(data: dict[str, Any]) -> tuple[str, ...]:
 
 
 def test_notes_name_what_is_assumed_and_nothing_else() -> None:
-    context = "The params.json names no maximum context; {} tokens are assumed, as Meta released it."
+    context = (
+        "The params.json names no maximum context; {} tokens are assumed, as Meta released it."
+    )
     assert notes(META) == (context.format("8,192"),)
     assert notes({**MOE, "vision_args": VISION}) == (context.format("1,048,576"),)
     assert notes({**META, "vocab_size": -1})[0].endswith("32,000 tokens are assumed.")
     assert notes({**META, "vocab_size": 32000}) == (context.format("4,096"),)
-    assert notes(MISTRAL) == ("The params.json names no maximum context; 128,000 tokens are assumed, as vLLM does.",)
-    assert notes({**MISTRAL, "max_seq_len": 5}) == notes({**MISTRAL, "max_position_embeddings": 5}) == ()
+    assert notes(MISTRAL) == (
+        "The params.json names no maximum context; 128,000 tokens are assumed, as vLLM does.",
+    )
+    assert (
+        notes({**MISTRAL, "max_seq_len": 5})
+        == notes({**MISTRAL, "max_position_embeddings": 5})
+        == ()
+    )
     audio = {**MISTRAL, "max_seq_len": 5, "multimodal": {"whisper_model_args": {"dim": 1}}}
     assert notes(audio) == ("The audio encoder is not counted.",)
     assert notes(MAMBA) == ()
 
 
 def test_llama_4s_vision_tower_is_a_config_of_its_own() -> None:
-    config = to_config({**MOE, "quantization_args": {"x": 1}, "vision_args": VISION}, "params.json")[0]
+    config = to_config(
+        {**MOE, "quantization_args": {"x": 1}, "vision_args": VISION}, "params.json"
+    )[0]
     assert set(config) == {
-        *("architectures", "model_type", "torch_dtype", "text_config", "vision_config", "quantization_config")
+        "architectures",
+        "model_type",
+        "torch_dtype",
+        "text_config",
+        "vision_config",
+        "quantization_config",
     }
     assert (config["model_type"], config["torch_dtype"]) == ("llama4", "bfloat16")
     assert config["text_config"]["hidden_size"] == 4096
@@ -280,8 +403,24 @@ def test_llama_4s_vision_tower_is_a_config_of_its_own() -> None:
     ("vision", "fields"),
     [
         # 4 * 1408
-        ({}, {"hidden_size": 1408, "num_hidden_layers": 34, "num_attention_heads": 16, "intermediate_size": 5632}),
-        ({}, {"image_size": 336, "patch_size": 14, "pixel_shuffle_ratio": 0.5, "vision_output_dim": None}),
+        (
+            {},
+            {
+                "hidden_size": 1408,
+                "num_hidden_layers": 34,
+                "num_attention_heads": 16,
+                "intermediate_size": 5632,
+            },
+        ),
+        (
+            {},
+            {
+                "image_size": 336,
+                "patch_size": 14,
+                "pixel_shuffle_ratio": 0.5,
+                "vision_output_dim": None,
+            },
+        ),
         ({"mlp_ratio": 0.5}, {"intermediate_size": 704}),
         ({"mlp_ratio": 99}, {"intermediate_size": 139_392}),
         ({"mlp_ratio": 100}, {"intermediate_size": None}),
@@ -297,13 +436,21 @@ def test_llama_4s_vision_tower_is_a_config_of_its_own() -> None:
         ({"dim": 10**9}, {"intermediate_size": 4 * 10**9}),
         ({"dim": 10**9 + 1}, {"intermediate_size": None}),
         ({"dim": 10**400}, {"intermediate_size": None}),
-        ({"output_dim": 64}, {"vision_output_dim": 64, "projector_input_dim": 64, "projector_output_dim": 64}),
-        ({"image_size": {"height": 8, "width": 9}, "patch_size": {"height": 2}}, {"image_size": 8, "patch_size": 2}),
+        (
+            {"output_dim": 64},
+            {"vision_output_dim": 64, "projector_input_dim": 64, "projector_output_dim": 64},
+        ),
+        (
+            {"image_size": {"height": 8, "width": 9}, "patch_size": {"height": 2}},
+            {"image_size": 8, "patch_size": 2},
+        ),
         ({"pixel_shuffle_ratio": 1.0}, {"pixel_shuffle_ratio": 1.0}),
     ],
 )
 def test_llama_4s_vision_args_become_fields(vision: dict[str, Any], fields: dict[str, Any]) -> None:
-    config = to_config({**MOE, "vision_args": {**VISION, **vision}}, "params.json")[0]["vision_config"]
+    config = to_config({**MOE, "vision_args": {**VISION, **vision}}, "params.json")[0][
+        "vision_config"
+    ]
     assert {name: config[name] for name in fields} == fields
 
 
@@ -311,11 +458,20 @@ def test_llama_4s_vision_args_become_fields(vision: dict[str, Any], fields: dict
     ("vision", "fields"),
     [
         ({"mm_projector_id": "patch_merge"}, {"model_type": "mistral3", "spatial_merge_size": 2}),
-        ({"mm_projector_id": "patch_merge"}, {"architectures": ["Mistral3ForConditionalGeneration"]}),
+        (
+            {"mm_projector_id": "patch_merge"},
+            {"architectures": ["Mistral3ForConditionalGeneration"]},
+        ),
         ({"mm_projector_id": "patch_merge"}, {"multimodal_projector_bias": False}),
         ({"mm_projector_id": "patch_merge", "spatial_merge_size": 4}, {"spatial_merge_size": 4}),
-        ({"mm_projector_id": "patch_merge", "adapter_bias": True}, {"multimodal_projector_bias": True}),
-        ({}, {"model_type": "llava", "multimodal_projector_bias": True, "spatial_merge_size": None}),
+        (
+            {"mm_projector_id": "patch_merge", "adapter_bias": True},
+            {"multimodal_projector_bias": True},
+        ),
+        (
+            {},
+            {"model_type": "llava", "multimodal_projector_bias": True, "spatial_merge_size": None},
+        ),
         ({}, {"architectures": ["LlavaForConditionalGeneration"], "tie_word_embeddings": False}),
         ({"adapter_bias": False}, {"multimodal_projector_bias": False}),
         ({}, {"vision_config": {"model_type": "pixtral", "hidden_size": 1024, "patch_size": 14}}),
@@ -341,6 +497,7 @@ def test_a_quantization_is_of_the_language_model_and_its_tower(given: dict[str, 
 
 
 WHOLE = "is not a whole number above 0"
+# {case: (params.json, what the error says)}.
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     **{
         f"{key} of {value}": ({**META, key: value}, f"{key}: {value} {WHOLE}")
@@ -348,7 +505,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         for value in (0, -1, 10**9 + 1, 2.0, True)
     },
     **{
-        f"a multiplier of {value}": ({**META, "ffn_dim_multiplier": value}, "is not a number above 0")
+        f"a multiplier of {value}": (
+            {**META, "ffn_dim_multiplier": value},
+            "is not a number above 0",
+        )
         for value in (0, -1, 1000.5, 1001, True, float("nan"))
     },
     **{
@@ -356,54 +516,102 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         for value in (0, -1, 1000.5, 1001, None, 10**400)
     },
     **{
-        f"a capacity of {value}": ({**MOE, "moe_args": {"capacity_factor": value}}, "moe_args.capacity_factor: ")
+        f"a capacity of {value}": (
+            {**MOE, "moe_args": {"capacity_factor": value}},
+            "moe_args.capacity_factor: ",
+        )
         for value in (-0.5, 1000.5, 1001, None)
     },
     "experts that are no mapping": ({**META, "moe_args": [1]}, "moe_args: not a mapping"),
     "Llama 3.2 Vision": ({**META, "vision_num_cross_attention_layers": 8}, "Llama 3.2 Vision"),
-    "a key beside Mixtral's": ({**MISTRAL, "moe": {"num_experts": 8, "routed_scale": 2}}, "moe: only num_experts"),
+    "a key beside Mixtral's": (
+        {**MISTRAL, "moe": {"num_experts": 8, "routed_scale": 2}},
+        "moe: only num_experts",
+    ),
     "Mixtral's experts as a list": ({**MISTRAL, "moe": [8]}, "moe: not a mapping"),
     "a tower that is no mapping": ({**MOE, "vision_args": [1]}, "vision_args: not a mapping"),
-    "a quantization that is no mapping": ({**MISTRAL, "quantization": "fp8"}, "quantization: not a mapping"),
+    "a quantization that is no mapping": (
+        {**MISTRAL, "quantization": "fp8"},
+        "quantization: not a mapping",
+    ),
     "a key of Llama 4 in an older Llama": ({**META, "head_dim": 64}, "unknown key head_dim"),
     "a key of no release of Meta's": ({**META, "multiple_off": 2}, "unknown key multiple_off"),
-    "a key of no release of Mistral's": ({**MISTRAL, "ffn_exp": 4, "n_loops": 2}, "unknown key n_loops"),
+    "a key of no release of Mistral's": (
+        {**MISTRAL, "ffn_exp": 4, "n_loops": 2},
+        "unknown key n_loops",
+    ),
     "a key of no Mamba": ({**MAMBA, "d_state": 64}, "unknown key d_state"),
-    "experts of another kind": ({**MOE, "moe_args": {"num_shared": 1}}, "unknown key moe_args.num_shared"),
-    "experts of another kind beside latents": ({**LATENT, "moe": {"n_experts": 1}}, "unknown key moe.n_experts"),
-    "another tower of Meta's": ({**MOE, "vision_args": {**VISION, "depth": 1}}, "unknown key vision_args.depth"),
+    "experts of another kind": (
+        {**MOE, "moe_args": {"num_shared": 1}},
+        "unknown key moe_args.num_shared",
+    ),
+    "experts of another kind beside latents": (
+        {**LATENT, "moe": {"n_experts": 1}},
+        "unknown key moe.n_experts",
+    ),
+    "another tower of Meta's": (
+        {**MOE, "vision_args": {**VISION, "depth": 1}},
+        "unknown key vision_args.depth",
+    ),
     "another tower of Mistral's": (
         {**MISTRAL, "vision_encoder": {**PIXTRAL, "depth": 1}},
         "unknown key vision_encoder.depth",
     ),
-    "another tower": ({**MISTRAL, "multimodal": {"audio_model_args": {}}}, "unknown key multimodal.audio_model_args"),
+    "another tower": (
+        {**MISTRAL, "multimodal": {"audio_model_args": {}}},
+        "unknown key multimodal.audio_model_args",
+    ),
     "a norm that LLaVA's projector does not have": (
         {**MISTRAL, "vision_encoder": {**PIXTRAL, "add_pre_mm_projector_layer_norm": True}},
         "vision_encoder: a norm",
     ),
     "no KV heads at all": ({**META, "n_kv_heads": 0}, "n_kv_heads: 0 is not"),
-    "experts scaled in quotes": ({**MOE, "moe_args": {"auto_scale_F": "false"}}, "auto_scale_F: 'false' is not true"),
-    "latents without their width": ({**MISTRAL, "kv_lora_rank": 512}, "kv_lora_rank without qk_nope_head_dim"),
+    "experts scaled in quotes": (
+        {**MOE, "moe_args": {"auto_scale_F": "false"}},
+        "auto_scale_F: 'false' is not true",
+    ),
+    "latents without their width": (
+        {**MISTRAL, "kv_lora_rank": 512},
+        "kv_lora_rank without qk_nope_head_dim",
+    ),
     **{
-        f"a vocabulary of {size}": ({**META, "vocab_size": size}, f"vocab_size: {size} is not the vocabulary")
+        f"a vocabulary of {size}": (
+            {**META, "vocab_size": size},
+            f"vocab_size: {size} is not the vocabulary",
+        )
         for size in (-2, 0, 31_999, 33_024, 128_255, 152_064, 203_072, True, 32_000.0)
     },
     "biases": ({**MISTRAL, "use_biases": True}, "use_biases True"),
-    "norms of Voxtral Realtime": ({**MISTRAL, "ada_rms_norm_t_cond": True}, "ada_rms_norm_t_cond True"),
-    "two lists of windows": ({**MISTRAL, "sliding_window": 10, "_sliding_window": [10]}, "cannot be combined"),
+    "norms of Voxtral Realtime": (
+        {**MISTRAL, "ada_rms_norm_t_cond": True},
+        "ada_rms_norm_t_cond True",
+    ),
+    "two lists of windows": (
+        {**MISTRAL, "sliding_window": 10, "_sliding_window": [10]},
+        "cannot be combined",
+    ),
     "a key of no gpt-oss": ({**GPT_OSS, "rope_type": "yarn"}, "unknown key rope_type"),
     "a gpt-oss without a window": (
         {key: value for key, value in GPT_OSS.items() if key != "sliding_window"},
         "sliding_window is missing",
     ),
     **{
-        f"positions scaled by {factor}": ({**GPT_OSS, "rope_scaling_factor": factor}, "rope_scaling_factor: ")
+        f"positions scaled by {factor}": (
+            {**GPT_OSS, "rope_scaling_factor": factor},
+            "rope_scaling_factor: ",
+        )
         for factor in (0, 1001, "32", None)
     },
     "Mamba with LayerNorm": ({**MAMBA, "rms_norm": False}, "rms_norm False"),
     **{
-        f"no {key}": ({name: value for name, value in data.items() if name != key}, f"{key} is missing")
-        for data, keys in ((META, ["norm_eps"]), (MISTRAL, ["head_dim", "n_kv_heads", "vocab_size", "norm_eps"]))
+        f"no {key}": (
+            {name: value for name, value in data.items() if name != key},
+            f"{key} is missing",
+        )
+        for data, keys in (
+            (META, ["norm_eps"]),
+            (MISTRAL, ["head_dim", "n_kv_heads", "vocab_size", "norm_eps"]),
+        )
         for key in keys
     },
     **{
@@ -414,7 +622,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         for n in (0, 2)
     },
     **{
-        f"windows of {windows}": ({**MISTRAL, "sliding_window": windows}, "not a list of one size and nulls")
+        f"windows of {windows}": (
+            {**MISTRAL, "sliding_window": windows},
+            "not a list of one size and nulls",
+        )
         for windows in ([], [10, 20], [None, 10, 20], [10, "x"], [10.5], [None, 2.5])
     },
     **{
@@ -425,7 +636,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         for layers in (0, -1, MAX_LAYERS + 1, 2.0, None)
     },
 }
-"""{case: (params.json, what the error says)}."""
 
 
 @each("case", REFUSED)
@@ -449,7 +659,10 @@ def test_a_value_outside_its_limits_is_an_error_with_its_key(case: str) -> None:
         ({"dim": 1, "n_layers": 1}, False),
         ({"dim": 1, "n_heads": 1}, False),
         ({"n_layers": 1, "n_heads": 1}, False),
-        *(({**META, key: 1}, False) for key in ("architectures", "hidden_size", "num_hidden_layers", "d_model")),
+        *(
+            ({**META, key: 1}, False)
+            for key in ("architectures", "hidden_size", "num_hidden_layers", "d_model")
+        ),
         ({"model": META}, True),
         ({"model": "llama", **META}, True),
         ({"model": {"x": 1}, **META}, True),

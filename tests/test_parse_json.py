@@ -28,7 +28,9 @@ def test_an_integer_of_hundreds_of_digits_is_infinite(digits: str, number: float
 
 
 def test_a_text_has_at_most_a_million_values() -> None:
-    """Each `{},` is a comma and a bracket. The object and the list have two more brackets, and a comma is missing."""
+    """Each `{},` is a comma and a bracket. The object and the list have two more brackets, and a
+    comma is missing.
+    """
     items = b",".join([b"{}"] * 499_999)
     assert len(parse_object(b'{"a":[' + items + b"]}", "f", "")["a"]) == 499_999
     with pytest.raises(AttncalcError, match="f: JSON with more than 1,000,000 values"):
@@ -53,6 +55,14 @@ def test_a_number_that_would_overflow_in_a_product_is_infinite(text: str, number
 def test_files_and_dicts_are_read_alike() -> None:
     given = {"a": 10**400, "b": -1e308, "c": [1, 0.5, 10**30], "d": "9" * 400}
     read = {"a": math.inf, "b": -math.inf, "c": [1, 0.5, 10**30], "d": "9" * 400}
-    text = '{"a": 1' + "0" * 400 + ', "b": -1e308, "c": [1, 0.5, 1' + "0" * 30 + '], "d": "' + "9" * 400 + '"}'
+    text = (
+        '{"a": 1'
+        + "0" * 400
+        + ', "b": -1e308, "c": [1, 0.5, 1'
+        + "0" * 30
+        + '], "d": "'
+        + "9" * 400
+        + '"}'
+    )
     assert parse_object(text.encode(), "config.json", "") == read
     assert fields_of(given) == read

@@ -30,7 +30,9 @@ HEADS = Grouped(4, 2, 8)
 def model(mlp: Mlp | None = None, head: Head | None = None) -> ModelSpec:
     """3 layers of d_model 16: attention of 16 * (32 + 2 * 16) + 32 * 16 = 1,536 parameters each."""
     group = Layers("layers", 3, attention=HEADS, mlp=mlp, norms=0)
-    return ModelSpec("m", "m", (Stack("decoder", (group,), 16, final_norm=False),), vocab_size=10, head=head)
+    return ModelSpec(
+        "m", "m", (Stack("decoder", (group,), 16, final_norm=False),), vocab_size=10, head=head
+    )
 
 
 def test_a_token_uses_its_experts_and_the_shared_ones() -> None:
@@ -38,7 +40,9 @@ def test_a_token_uses_its_experts_and_the_shared_ones() -> None:
     parameters = params(model(experts))
     expert, router = 3 * 16 * 24, 16 * 8
     assert parameters.mlp == 3 * (router + 9 * expert)
-    assert parameters.active - parameters.attention - parameters.embedding == 3 * (router + 3 * expert)
+    assert parameters.active - parameters.attention - parameters.embedding == 3 * (
+        router + 3 * expert
+    )
     assert flops(model(experts), Workload.prefill(1, 5)).mlp == 2 * 5 * 3 * (router + 3 * expert)
 
 
@@ -57,7 +61,9 @@ def test_a_model_of_attention_has_no_other_parameters() -> None:
 
 def test_embedding_norm_and_final_norm_both_count() -> None:
     """A gain and a bias of 16, before the first layer and after the last."""
-    stack = dataclasses.replace(model().main, norm="layernorm", final_norm=True, embedding_norm=True)
+    stack = dataclasses.replace(
+        model().main, norm="layernorm", final_norm=True, embedding_norm=True
+    )
     assert params(dataclasses.replace(model(), stacks=(stack,))).norm == 2 * 2 * 16
 
 
@@ -98,7 +104,9 @@ def test_a_tp_that_does_not_divide_a_width_is_an_error() -> None:
         (1, "MQA", "MQA", "multi-query attention, 4 query and 1 KV head x 8"),
     ],
 )
-def test_the_number_of_kv_heads_decides_the_label(kv_heads: int, label: str, tag: str, headline: str) -> None:
+def test_the_number_of_kv_heads_decides_the_label(
+    kv_heads: int, label: str, tag: str, headline: str
+) -> None:
     kind = Grouped(4, kv_heads, 8)
     assert (kind.label, kind.tag, kind.headline) == (label, tag, headline)
     assert Grouped(4, kv_heads, 8, 8).headline == headline
@@ -116,7 +124,10 @@ def test_notes_differ_with_tokens_in_the_past() -> None:
 
 def test_the_workloads_dtype_overrides_the_models() -> None:
     small, workload = load("gpt2"), Workload.decode(1, 8, dtype="bf16", kv_dtype="fp8")
-    assert (compute_dtype(small, workload).name, cache_dtype(small, workload).name) == ("bf16", "fp8")
+    assert (compute_dtype(small, workload).name, cache_dtype(small, workload).name) == (
+        "bf16",
+        "fp8",
+    )
     assert cache_dtype(small, Workload.decode(1, 8, dtype="bf16")).name == "bf16"
     assert cache_dtype(small, Workload.decode(1, 8)).name == small.dtype
     with pytest.raises(AttncalcError, match="dtype of a cache"):
@@ -124,11 +135,15 @@ def test_the_workloads_dtype_overrides_the_models() -> None:
 
 
 def test_one_stacks_embeddings_are_written_out_and_two_stacks_have_a_name_each() -> None:
-    one = dataclasses.replace(model(), stacks=(dataclasses.replace(model().main, learned_positions=6),))
+    one = dataclasses.replace(
+        model(), stacks=(dataclasses.replace(model().main, learned_positions=6),)
+    )
     assert params(one).embedding == (10 + 6) * 16
     assert params(one).embedding.formula.text == "V * d_model + learned_positions * d_model"
     two = params(load("t5-base")).embedding
-    assert two.formula.text.startswith("params_embedding_tokens + params_embedding_positions_encoder")
+    assert two.formula.text.startswith(
+        "params_embedding_tokens + params_embedding_positions_encoder"
+    )
 
 
 @pytest.mark.parametrize(("ranks", "rows", "named"), [(1, 10, False), (2, 5, True), (3, 4, True)])
@@ -159,7 +174,9 @@ def test_the_width_of_an_encoder_is_named_if_it_is_not_the_decoders(width: int, 
         ({"assumed": "All layers are equal."}, {"assumed": "All layers are equal."}),
     ],
 )
-def test_a_notebooks_table_has_a_row_per_fact_that_is_known(changes: dict[str, Any], rows: dict[str, str]) -> None:
+def test_a_notebooks_table_has_a_row_per_fact_that_is_known(
+    changes: dict[str, Any], rows: dict[str, str]
+) -> None:
     html = dataclasses.replace(model(), **changes)._repr_html_()
     optional = {"tensor-parallel devices", "assumed"}
     assert {name for name in optional if f">{name}<" in html} == optional & set(rows)
@@ -187,13 +204,20 @@ def test_facts_of_a_model_without_a_vocabulary() -> None:
         ),
     ],
 )
-def test_how_many_copies_of_each_matrix_a_quantization_may_cover(mlp: Mlp, copies: dict[str, int]) -> None:
+def test_how_many_copies_of_each_matrix_a_quantization_may_cover(
+    mlp: Mlp, copies: dict[str, int]
+) -> None:
     (layers,) = model(mlp).main.layers
-    assert {(role, number) for role, number, _ in layers.matrices_by_role(16, 16)} == set(copies.items())
+    assert {(role, number) for role, number, _ in layers.matrices_by_role(16, 16)} == set(
+        copies.items()
+    )
 
 
 def test_a_model_without_kv_heads_names_its_first_kind() -> None:
-    kinds = [KINDS["lightning"].from_keys({"n_heads": 2, "d_head": 8}, 16, FULL), KINDS["none"].from_keys({}, 16, FULL)]
+    kinds = [
+        KINDS["lightning"].from_keys({"n_heads": 2, "d_head": 8}, 16, FULL),
+        KINDS["none"].from_keys({}, 16, FULL),
+    ]
     layers = tuple(Layers(f"kind{i}", 1, attention=kind) for i, kind in enumerate(kinds))
     recurrent = dataclasses.replace(model(), stacks=(Stack("decoder", layers, 16),))
     with pytest.raises(AttncalcError, match="lightning has no KV heads to exchange"):
@@ -201,17 +225,27 @@ def test_a_model_without_kv_heads_names_its_first_kind() -> None:
 
 
 def test_equal_layers_are_gathered_in_formulas_unless_their_order_counts() -> None:
-    local, full = (dataclasses.replace(model().main.layers[0], name=name) for name in ("local", "full"))
+    local, full = (
+        dataclasses.replace(model().main.layers[0], name=name) for name in ("local", "full")
+    )
     mixed = dataclasses.replace(model(), stacks=(Stack("decoder", (local, full, local), 16),))
-    assert [(group.name, int(group.count)) for group in mixed.symbolic().main.layers] == [("local", 6), ("full", 3)]
+    assert [(group.name, int(group.count)) for group in mixed.symbolic().main.layers] == [
+        ("local", 6),
+        ("full", 3),
+    ]
     in_order = mixed.symbolic(gathered=False).main.layers
-    assert [(group.name, int(group.count)) for group in in_order] == [("local", 3), ("full", 3), ("local", 3)]
+    assert [(group.name, int(group.count)) for group in in_order] == [
+        ("local", 3),
+        ("full", 3),
+        ("local", 3),
+    ]
 
 
 def test_a_layer_has_two_norms_unless_its_number_is_given() -> None:
     layers = Layers("layers", 3, attention=HEADS)
     two, one = (
-        dataclasses.replace(model().main, layers=(group,)) for group in (layers, dataclasses.replace(layers, norms=1))
+        dataclasses.replace(model().main, layers=(group,))
+        for group in (layers, dataclasses.replace(layers, norms=1))
     )
     assert params(dataclasses.replace(model(), stacks=(two,))).norm == 3 * 2 * 16
     assert params(dataclasses.replace(model(), stacks=(one,))).norm == 3 * 1 * 16

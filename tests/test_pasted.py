@@ -43,11 +43,16 @@ def values(answer: dict[str, Any]) -> dict[str, Any]:
 @each("options", ["--get kv_memory", "--get kv_memory --unit B", "--get=kv_memory --quiet"])
 def test_the_value_of_an_option_for_output_is_no_model(ask: Ask, options: str) -> None:
     answer = ask("fit", "--gpu", "h100", *options.split(), "--", "vllm", "serve", "Qwen/Qwen3-8B")
-    assert (answer.code, int(answer.out)) == (0, values(fit(ask, "qwen3-8b", "--gpu", "h100"))["kv_memory"])
+    assert (answer.code, int(answer.out)) == (
+        0,
+        values(fit(ask, "qwen3-8b", "--gpu", "h100"))["kv_memory"],
+    )
 
 
 @each("option", ["--format json", "--fail-if kv_cache>1TB", "-o FILE"])
-def test_a_launch_command_keeps_its_model_beside_an_option_for_output(ask: Ask, option: str, tmp_path: Path) -> None:
+def test_a_launch_command_keeps_its_model_beside_an_option_for_output(
+    ask: Ask, option: str, tmp_path: Path
+) -> None:
     file = tmp_path / "answer.json"
     words = option.replace("FILE", str(file)).split()
     answer = ask("fit", "--gpu", "h100", *words, "--", "vllm", "serve", "Qwen/Qwen3-8B")
@@ -64,25 +69,33 @@ def test_a_launch_command_keeps_its_model_beside_an_option_for_output(ask: Ask, 
         "llama3.1-70b --gpu h100 --tp 4 --pp 2 -c 8K --weights-dtype fp8 --block-size 32",
         "llama3.1-8b --gpu l4 -c 200K --allow-long-max-model-len",
         "qwen3-32b --gpu h100 -c 32000 --no-flashinfer-sampler --kv-offloading-size 16",
-        "qwen3-8b --gpu 2xh100 --tp 2 -c 8K --no-v2-model-runner --no-allreduce-symm-mem --fused-moe-chunk-size 8192",
-        "qwen3-8b --engine sglang --gpu h100 -c 8K --enable-lora --max-lora-rank 16 --lora-target-modules all",
+        "qwen3-8b --gpu 2xh100 --tp 2 -c 8K --no-v2-model-runner --no-allreduce-symm-mem "
+        "--fused-moe-chunk-size 8192",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --enable-lora --max-lora-rank 16 "
+        "--lora-target-modules all",
         "qwen3-30b-a3b --gpu h100 --tp 2 --dp 2 --enable-expert-parallel -c 4K",
         "qwen3-8b --gpu h100 -c 4K --speculative-tokens 3",
         "qwen3-8b --engine sglang --gpu h100 -c 8K --kv-dtype fp8 --gpu-memory-utilization 0.8",
-        "qwen3-8b --engine sglang --gpu h100 --tp 2 -c 8K --no-prefix-caching --max-running-requests 16",
+        "qwen3-8b --engine sglang --gpu h100 --tp 2 -c 8K --no-prefix-caching "
+        "--max-running-requests 16",
         "deepseek-v3 --engine sglang --gpu h200 --tp 8 --attn-dp 8 -c 8K --enable-expert-parallel",
         "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -b 4",
         "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -np 4 -kvu -ctk q8_0 -ctv q8_0 -fa on",
-        "qwen3-30b-a3b --engine llamacpp --gpu 24GB -c 8K --weights-dtype q4_k_m -ncmoe 12 -ub 1024",
+        "qwen3-30b-a3b --engine llamacpp --gpu 24GB -c 8K --weights-dtype q4_k_m -ncmoe 12 -ub "
+        "1024",
         # drafters: a smaller model, the model's own layers, and layers of a model that is not named
         "qwen3-8b --gpu h100 -c 8K --speculative-model qwen3-0.6b --speculative-tokens 4",
         "deepseek-v3 --gpu h200 --tp 8 -c 8K --speculative-layers 1 --speculative-tokens 2",
         "qwen3-8b --gpu h100 -c 8K --speculative-layers 1 --speculative-tokens 3",
-        "qwen3-8b --engine sglang --gpu h100 -c 8K --speculative-model qwen3-0.6b --speculative-tokens 4",
-        "deepseek-v3 --engine sglang --gpu h200 --tp 8 -c 8K --speculative-layers 1 --speculative-tokens 2",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --speculative-model qwen3-0.6b "
+        "--speculative-tokens 4",
+        "deepseek-v3 --engine sglang --gpu h200 --tp 8 -c 8K --speculative-layers 1 "
+        "--speculative-tokens 2",
         "qwen3-8b --engine sglang --gpu h100 -c 8K --speculative-layers 1 --speculative-tokens 3",
-        "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -md qwen3-0.6b --speculative-tokens 8 -ctkd q8_0 -ctvd q8_0",
-        "deepseek-v3 --engine llamacpp --gpu 8xh200 -c 8K --weights-dtype q4_k_m --speculative-layers 1",
+        "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -md qwen3-0.6b --speculative-tokens 8 -ctkd "
+        "q8_0 -ctvd q8_0",
+        "deepseek-v3 --engine llamacpp --gpu 8xh200 -c 8K --weights-dtype q4_k_m "
+        "--speculative-layers 1",
     ],
 )
 def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
@@ -102,7 +115,10 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("vllm serve a/b --max_model_len=32k -tp 2", "a/b --context 32k --tp 2 --engine vllm"),
         ("/usr/bin/vllm serve --model a/b", "a/b --engine vllm"),
         ("CUDA_VISIBLE_DEVICES=0,1 vllm serve a/b", "a/b --engine vllm"),
-        ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve a/b", "a/b --allow-long-max-model-len --engine vllm"),
+        (
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve a/b",
+            "a/b --allow-long-max-model-len --engine vllm",
+        ),
         (
             "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 VLLM_USE_V2_MODEL_RUNNER=1 vllm serve a/b",
             "a/b --no-estimate-cudagraphs --v2-model-runner --engine vllm",
@@ -113,18 +129,28 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.9.2 --model a/b",
             "a/b --engine-version 0.9.2 --flashinfer-sampler --engine vllm",
         ),
-        # later versions do not sample with FlashInfer where it is installed, and images before V1 have an old one
-        ("docker run vllm/vllm-openai:v0.11.1 --model a/b", "a/b --engine-version 0.11.1 --engine vllm"),
-        ("docker run vllm/vllm-openai:v0.7.3 --model a/b", "a/b --engine-version 0.7.3 --engine vllm"),
+        # later versions do not sample with FlashInfer where it is installed, and images before V1
+        # have an old one
+        (
+            "docker run vllm/vllm-openai:v0.11.1 --model a/b",
+            "a/b --engine-version 0.11.1 --engine vllm",
+        ),
+        (
+            "docker run vllm/vllm-openai:v0.7.3 --model a/b",
+            "a/b --engine-version 0.7.3 --engine vllm",
+        ),
         (
             "docker run -e VLLM_FUSED_MOE_CHUNK_SIZE=8192 vllm/vllm-openai:v0.8.5 --model a/b",
-            "a/b --fused-moe-chunk-size 8192 --engine-version 0.8.5 --flashinfer-sampler --engine vllm",
+            "a/b --fused-moe-chunk-size 8192 --engine-version 0.8.5 --flashinfer-sampler "
+            "--engine vllm",
         ),
         (
-            "docker run lmsysorg/sglang:v0.5.2-cu126 python3 -m sglang.launch_server --model-path a/b --tp 2",
+            "docker run lmsysorg/sglang:v0.5.2-cu126 python3 -m sglang.launch_server "
+            "--model-path a/b --tp 2",
             "a/b --tp 2 --engine-version 0.5.2 --engine sglang",
         ),
-        ("vllm serve a/b --quantization awq --dtype auto", "a/b --engine vllm"),  # the checkpoint's own
+        # the checkpoint's own
+        ("vllm serve a/b --quantization awq --dtype auto", "a/b --engine vllm"),
         ("vllm serve a/b -q fp8", "a/b --weights-dtype fp8 --engine vllm"),
         (
             """vllm serve a/b -sc '{"method": "ngram", "num_speculative_tokens": 3}'""",
@@ -140,7 +166,8 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             """a/b --speculative-tokens 7 --speculative-config '{"method": "dspark"}' --v2-model-runner """
             "--speculative-layers 3 --engine vllm",
         ),
-        # an algorithm with a draft model is that model; with the model itself it is multi-token prediction
+        # an algorithm with a draft model is that model; with the model itself it is multi-token
+        # prediction
         (
             "sglang serve a/b --speculative-algorithm EAGLE3 --speculative-draft-model-path c/d",
             "a/b --speculative-model c/d --engine sglang",
@@ -150,7 +177,8 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "a/b --speculative-layers 1 --engine sglang",
         ),
         (
-            "llama-server -m x.gguf -hfd org/name:Q8_0 --spec-type draft-eagle3 --spec-draft-p-min 0.5",
+            "llama-server -m x.gguf -hfd org/name:Q8_0 --spec-type draft-eagle3 "
+            "--spec-draft-p-min 0.5",
             "x.gguf --speculative-model org/name:Q8_0 --engine llamacpp",
         ),
         ("vllm serve --new-flag a/b", "a/b --engine vllm"),
@@ -162,7 +190,8 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("llama-cli -m x.gguf --prompt 'Hello there'", "x.gguf --engine llamacpp"),
         (
             "llama-server -m models/Qwen3-8B-Q4_K_M.gguf",
-            "Qwen3-8B --served-model models/Qwen3-8B-Q4_K_M.gguf --weights-dtype q4_k_m --context 40960 "
+            "Qwen3-8B --served-model models/Qwen3-8B-Q4_K_M.gguf --weights-dtype q4_k_m "
+            "--context 40960 "
             "--engine llamacpp",
         ),
         (
@@ -170,8 +199,10 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "qwen3-8b --served-model /models/Qwen3-8B --context 40960 --engine vllm",
         ),
         (
-            "LMCACHE_MAX_LOCAL_CPU_SIZE=20 LMCACHE_MAX_LOCAL_DISK_SIZE=50 vllm serve a/b -tp 2 -pp 2",
-            "a/b --tp 2 --pp 2 --kv-offloading-backend lmcache --kv-offloading-size 80GiB --disk-size 200GiB "
+            "LMCACHE_MAX_LOCAL_CPU_SIZE=20 LMCACHE_MAX_LOCAL_DISK_SIZE=50 vllm serve a/b -tp 2 "
+            "-pp 2",
+            "a/b --tp 2 --pp 2 --kv-offloading-backend lmcache --kv-offloading-size 80GiB "
+            "--disk-size 200GiB "
             "--engine vllm",
         ),
         (
@@ -184,17 +215,25 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "kv_connector_extra_config": {"cpu_bytes_to_use": 2147483648}}'""",
             "a/b --kv-offloading-size 2 --engine vllm",
         ),
-        ("""vllm serve a/b --kv-transfer-config '{"kv_connector": "NixlConnector"}'""", "a/b --engine vllm"),
+        (
+            """vllm serve a/b --kv-transfer-config '{"kv_connector": "NixlConnector"}'""",
+            "a/b --engine vllm",
+        ),
         ("vllm serve a/b --kv-transfer-config '{'", "a/b --engine vllm"),
         ("vllm serve /models/mine/", "/models/mine/ --engine vllm"),
-        ("OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b", "llama3.1:8b --context 8192 --engine ollama"),
         (
-            "LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_N_PARALLEL=2 LLAMA_ARG_CPU_MOE=1 LLAMA_ARG_MODEL=x.gguf "
+            "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b",
+            "llama3.1:8b --context 8192 --engine ollama",
+        ),
+        (
+            "LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_N_PARALLEL=2 LLAMA_ARG_CPU_MOE=1 "
+            "LLAMA_ARG_MODEL=x.gguf "
             "llama-server -c 4K",
             "x.gguf --context 4K --sequences 2 --cpu-moe --engine llamacpp",
         ),
         ("CUDA_VISIBLE_DEVICES=0,1 llama-server -m x.gguf", "x.gguf --gpus 2 --engine llamacpp"),
-        ("CUDA_VISIBLE_DEVICES=0,1 vllm serve a/b", "a/b --engine vllm"),  # vLLM takes one without -tp
+        # vLLM takes one without -tp
+        ("CUDA_VISIBLE_DEVICES=0,1 vllm serve a/b", "a/b --engine vllm"),
         ("ollama run gpt-oss:20b", "gpt-oss:20b --engine ollama"),
     ],
 )
@@ -205,9 +244,24 @@ def test_a_command_becomes_options(command: str, expected: str) -> None:
 @each(
     ("before", "command", "gpus", "note"),
     [
-        ("--gpu 8xh200", "vllm serve a/b", "1", "the command uses 1 GPU of 8; with -tp 8 it uses all"),
-        ("--gpu h200 --gpus 8", "sglang serve --model-path a/b --pp 2", "2", "uses 2 GPUs of 8; with -tp 4 it"),
-        ("--gpu 8xh200", "vllm serve a/b -tp 2 --data-parallel-size 2", "4", "uses 4 GPUs of 8; with -tp 4 it"),
+        (
+            "--gpu 8xh200",
+            "vllm serve a/b",
+            "1",
+            "the command uses 1 GPU of 8; with -tp 8 it uses all",
+        ),
+        (
+            "--gpu h200 --gpus 8",
+            "sglang serve --model-path a/b --pp 2",
+            "2",
+            "uses 2 GPUs of 8; with -tp 4 it",
+        ),
+        (
+            "--gpu 8xh200",
+            "vllm serve a/b -tp 2 --data-parallel-size 2",
+            "4",
+            "uses 4 GPUs of 8; with -tp 4 it",
+        ),
         ("--gpu 8xh200", "vllm serve a/b -tp 8", None, ""),
         ("--gpu 8xh200 --tp 8", "vllm serve a/b", None, ""),
         ("--gpu 8xh200", "llama-server -m a/b", None, ""),  # llama.cpp uses all
@@ -222,7 +276,9 @@ def test_only_the_gpus_that_a_command_uses_count(
     assert note in capsys.readouterr().err
 
 
-def test_a_file_of_lmcache_has_its_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_lmcache_has_its_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "lmcache.yaml"
     path.write_text("local_cpu: true\nmax_local_cpu_size: 20.0  # GB\nmax_local_disk_size: 50\n")
     words = expanded(f"LMCACHE_CONFIG_FILE={path} vllm serve a/b -tp 2")
@@ -233,7 +289,9 @@ def test_a_file_of_lmcache_has_its_sizes(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_an_option_before_the_command_replaces_its_own() -> None:
-    words = expanded("vllm serve a/b --max-model-len 8K -tp 2", "-c", "32K", "--tensor-parallel-size", "4")
+    words = expanded(
+        "vllm serve a/b --max-model-len 8K -tp 2", "-c", "32K", "--tensor-parallel-size", "4"
+    )
     assert words == ["-c", "32K", "--tensor-parallel-size", "4", "a/b", "--engine", "vllm"]
 
 
@@ -245,7 +303,9 @@ def test_an_option_before_the_command_replaces_its_own() -> None:
         (("--speculative-model", "e/f"), ["--speculative-tokens", "3"]),
     ],
 )
-def test_a_drafter_before_the_command_replaces_its_own(before: tuple[str, ...], expected: list[str]) -> None:
+def test_a_drafter_before_the_command_replaces_its_own(
+    before: tuple[str, ...], expected: list[str]
+) -> None:
     config = """'{"model": "c/d", "num_speculative_tokens": 3}'"""
     words = expanded(f"vllm serve a/b --speculative-config {config}", *before)
     assert words == [*before, "a/b", *expected, "--engine", "vllm"]
@@ -259,20 +319,31 @@ def test_the_advised_command_keeps_the_drafters_other_keys(ask: Ask) -> None:
     assert fit(ask, "--gpu", "h100", "--engine", "sglang", "--", command)["engine"] == "sglang"
 
 
-def test_variables_around_attncalc_count_as_the_commands(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_around_attncalc_count_as_the_commands(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", "16384")
     monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "2")
     words = ["--gpu", "12GB", "--", "OLLAMA_NUM_PARALLEL=1", "ollama", "run", "llama3.1:8b"]
-    assert ask("fit", *words).err == "note: OLLAMA_CONTEXT_LENGTH=16384 of the environment is used\n"
-    of_command, of_tag = (fit(ask, *each)["workload"] for each in (words, ["llama3.1:8b", "--gpu", "12GB"]))
+    assert (
+        ask("fit", *words).err == "note: OLLAMA_CONTEXT_LENGTH=16384 of the environment is used\n"
+    )
+    of_command, of_tag = (
+        fit(ask, *each)["workload"] for each in (words, ["llama3.1:8b", "--gpu", "12GB"])
+    )
     assert [of_command["context"], of_command["batch"]] == [16384, 1]
     assert [of_tag["context"], of_tag["batch"]] == [16384, 2]
 
 
-def test_several_visible_gpus_are_named_if_one_is_counted(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_visible_gpus_are_named_if_one_is_counted(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     words = ["qwen3-8b", "--gpu", "h100"]
-    assert ask("fit", *words).err == "note: CUDA_VISIBLE_DEVICES is not used: --gpus 2 counts its GPUs\n"
+    assert (
+        ask("fit", *words).err
+        == "note: CUDA_VISIBLE_DEVICES is not used: --gpus 2 counts its GPUs\n"
+    )
     assert ask("fit", *words, "--gpus", "2").err == ""
 
 
@@ -285,11 +356,23 @@ def test_a_command_in_one_text_is_read_too(ask: Ask) -> None:
     "words",
     [
         ["--gpu", "h100", "vllm", "serve", "Qwen/Qwen3-8B", "-tp", "1"],
-        ["--gpu", "h100", "A=0", "python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Qwen/Qwen3-8B"],
+        [
+            "--gpu",
+            "h100",
+            "A=0",
+            "python3",
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            "Qwen/Qwen3-8B",
+        ],
     ],
 )
 def test_the_dashes_before_a_command_may_be_forgotten(ask: Ask, words: list[str]) -> None:
-    assert ask("fit", "--json", *words).document["results"] == fit(ask, "qwen3-8b", "--gpu", "h100")["results"]
+    assert (
+        ask("fit", "--json", *words).document["results"]
+        == fit(ask, "qwen3-8b", "--gpu", "h100")["results"]
+    )
 
 
 @each(
@@ -297,10 +380,16 @@ def test_the_dashes_before_a_command_may_be_forgotten(ask: Ask, words: list[str]
     [
         ("vllm serve Qwen/Qwen3-8B --gpu h100", "--gpu is an option of attncalc"),
         ("vllm serve Qwen/Qwen3-8B --json", "--json is an option of attncalc"),
-        ("vllm serve Qwen/Qwen3-8B -tp 2 --tensor-parallel-size 2", "--tensor-parallel-size is given twice"),
+        (
+            "vllm serve Qwen/Qwen3-8B -tp 2 --tensor-parallel-size 2",
+            "--tensor-parallel-size is given twice",
+        ),
         ("vllm serve --model Qwen/Qwen3-8B --model Qwen/Qwen3-4B", "--model is given twice"),
         ("llama-server -m qwen3-8b-q4_k_m.gguf -c 2048 -c 1024", "-c is given twice"),
-        ("llama-server -m qwen3-8b-q4_k_m.gguf -c 2048 --ctx-size 1024", "--ctx-size 1024 contradicts 2048"),
+        (
+            "llama-server -m qwen3-8b-q4_k_m.gguf -c 2048 --ctx-size 1024",
+            "--ctx-size 1024 contradicts 2048",
+        ),
         ("vllm serve Qwen/Qwen3-8B --format json", "--format is an option of attncalc"),
         ("vllm serve --model", "--model needs a value"),
         ("vllm serve Qwen/Qwen3-8B --max-model-len", "--max-model-len needs a value"),
@@ -313,8 +402,12 @@ def test_nothing_in_a_command_is_dropped_or_replaced(ask: Ask, command: str, err
 
 
 def test_two_known_models_are_an_error(ask: Ask) -> None:
-    error = ask("fit", "llama3.1-8b", "--gpu", "h100", "--", "vllm", "serve", "Qwen/Qwen2.5-7B-Instruct").error
-    assert error.startswith("error: MODEL llama3.1-8b cannot be combined with Qwen/Qwen2.5-7B-Instruct of the command")
+    error = ask(
+        "fit", "llama3.1-8b", "--gpu", "h100", "--", "vllm", "serve", "Qwen/Qwen2.5-7B-Instruct"
+    ).error
+    assert error.startswith(
+        "error: MODEL llama3.1-8b cannot be combined with Qwen/Qwen2.5-7B-Instruct of the command"
+    )
 
 
 @each(
@@ -327,17 +420,32 @@ def test_two_known_models_are_an_error(ask: Ask) -> None:
         ),
         (
             "deployment.yaml",
-            "kind: Service\n---\nkind: Deployment\nspec:\n  containers:\n  - image: vllm/vllm-openai:latest\n"
-            "    command: [/bin/sh, -c]\n    args: [vllm serve Qwen/Qwen3-8B --tensor-parallel-size 2]\n",
+            "kind: Service\n---\nkind: Deployment\nspec:\n  containers:\n  - image: "
+            "vllm/vllm-openai:latest\n"
+            "    command: [/bin/sh, -c]\n    args: [vllm serve Qwen/Qwen3-8B "
+            "--tensor-parallel-size 2]\n",
         ),
-        ("vllm.service", "[Service]\nRestart=always\nExecStart=/opt/bin/vllm serve Qwen/Qwen3-8B -tp 2 --port 80\n"),
-        ("run.sh", 'MODEL="Qwen/Qwen3-8B"\nexport TP=2\nnohup vllm serve $MODEL \\\n  -tp ${TP} > out.log 2>&1 &\n'),
+        (
+            "vllm.service",
+            "[Service]\nRestart=always\nExecStart=/opt/bin/vllm serve Qwen/Qwen3-8B -tp 2 --port "
+            "80\n",
+        ),
+        (
+            "run.sh",
+            'MODEL="Qwen/Qwen3-8B"\nexport TP=2\nnohup vllm serve $MODEL \\\n  -tp ${TP} > '
+            "out.log 2>&1 &\n",
+        ),
     ],
 )
-def test_a_file_with_a_launch_command_is_that_command(ask: Ask, tmp_path: Path, name: str, text: str) -> None:
+def test_a_file_with_a_launch_command_is_that_command(
+    ask: Ask, tmp_path: Path, name: str, text: str
+) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
     answer = ask("fit", "--gpu", "l4", str(tmp_path / name))
-    assert answer.out == ask("fit", "--gpu", "l4", "--", "vllm", "serve", "Qwen/Qwen3-8B", "-tp", "2").out
+    assert (
+        answer.out
+        == ask("fit", "--gpu", "l4", "--", "vllm", "serve", "Qwen/Qwen3-8B", "-tp", "2").out
+    )
     assert "tp 2" in answer.out
 
 
@@ -350,31 +458,58 @@ def test_a_file_with_a_launch_command_is_that_command(ask: Ask, tmp_path: Path, 
     ],
 )
 def test_a_launch_command_may_come_through_a_pipe(text: str) -> None:
-    assert "Qwen3 8B on 2 x NVIDIA L4, tp 2" in shell(f"printf %b {text!r} | attncalc fit --gpu l4 -").stdout
+    assert (
+        "Qwen3 8B on 2 x NVIDIA L4, tp 2"
+        in shell(f"printf %b {text!r} | attncalc fit --gpu l4 -").stdout
+    )
 
 
 def test_options_that_are_not_used_are_named(ask: Ask) -> None:
     words = ["--trust-remote-code", "--port", "1", "--attention-backend", "FLASHINFER"]
     err = ask("fit", "--gpu", "h100", "--", "vllm", "serve", "Qwen/Qwen3-8B", *words).err
     assert err == (
-        "note: not used: --trust-remote-code, --port, --attention-backend (which may change the runtime memory)\n"
+        "note: not used: --trust-remote-code, --port, --attention-backend (which may change the "
+        "runtime memory)\n"
     )
 
 
 def test_sglang_s_options_of_graphs_and_kernels_are_named_and_experts_divided(ask: Ask) -> None:
-    words = ["--tp", "8", "--enable-ep-moe", "--cuda-graph-backend-decode", "full", "--cuda-graph-bs-decode", "1", "2"]
+    words = [
+        "--tp",
+        "8",
+        "--enable-ep-moe",
+        "--cuda-graph-backend-decode",
+        "full",
+        "--cuda-graph-bs-decode",
+        "1",
+        "2",
+    ]
     drafted = ["--speculative-algo", "EAGLE", "--speculative-num-draft-tokens", "2"]
-    command = ["sglang", "serve", "--model-path", "deepseek-v3", *words, "--moe-a2a-backend", "deepep", *drafted]
+    command = [
+        "sglang",
+        "serve",
+        "--model-path",
+        "deepseek-v3",
+        *words,
+        "--moe-a2a-backend",
+        "deepep",
+        *drafted,
+    ]
     answer = ask("fit", "--gpu", "b200", "--full", "--", *command)
     may = "(which may change the runtime memory)"
-    options = [*(f"{name} {may}" for name in ("--cuda-graph-backend-decode", "--cuda-graph-bs-decode")), "2"]
+    options = [
+        *(f"{name} {may}" for name in ("--cuda-graph-backend-decode", "--cuda-graph-bs-decode")),
+        "2",
+    ]
     assert answer.err == f"note: not used: {', '.join(options)}\n"
     assert "tp 8, ep 8" in answer.out
     assert "the drafter" in answer.out
 
 
 @each(
-    "command", ["vllm serve /models/Qwen3-8B", "llama-server -m /models/Qwen3-8B-Q4_K_M.gguf"], ids=["folder", "file"]
+    "command",
+    ["vllm serve /models/Qwen3-8B", "llama-server -m /models/Qwen3-8B-Q4_K_M.gguf"],
+    ids=["folder", "file"],
 )
 def test_a_path_of_another_machine_is_kept_in_the_printed_command(ask: Ask, command: str) -> None:
     answer = ask("fit", "--gpu", "h100", "--", *command.split())
@@ -385,9 +520,18 @@ def test_a_path_of_another_machine_is_kept_in_the_printed_command(ask: Ask, comm
 @each(
     ("command", "message"),
     [
-        (["vllm", "serve", "gpt2", "--kv-sharing-fast-prefill-size", "1"], "--kv-sharing-fast-prefill-size of vLLM"),
-        (["llama-server", "-m", "qwen3-8b", "-md", "Qwen3-0.6B-Q8_0.gguf"], "does not compute a draft model in q8_0"),
-        (["llama-server", "-m", "gpt2", "--lora-scaled", "x"], "--lora-scaled of llama.cpp is not known here"),
+        (
+            ["vllm", "serve", "gpt2", "--kv-sharing-fast-prefill-size", "1"],
+            "--kv-sharing-fast-prefill-size of vLLM",
+        ),
+        (
+            ["llama-server", "-m", "qwen3-8b", "-md", "Qwen3-0.6B-Q8_0.gguf"],
+            "does not compute a draft model in q8_0",
+        ),
+        (
+            ["llama-server", "-m", "gpt2", "--lora-scaled", "x"],
+            "--lora-scaled of llama.cpp is not known here",
+        ),
         (["llama-server", "-m", "gpt2", "--mmproj", "x"], "--mmproj x: there is no such file"),
         (["rm", "-rf", "x"], "'rm -rf x' starts no engine"),
         (["vllm serve 'gpt2"], "no preset named ''gpt2'"),
@@ -395,7 +539,9 @@ def test_a_path_of_another_machine_is_kept_in_the_printed_command(ask: Ask, comm
         (["vllm", "serve", "gpt2", "--speculative-config", "{"], "'{' is not a JSON object"),
     ],
 )
-def test_a_command_that_is_not_understood_is_an_error(ask: Ask, command: list[str], message: str) -> None:
+def test_a_command_that_is_not_understood_is_an_error(
+    ask: Ask, command: list[str], message: str
+) -> None:
     assert message in ask("fit", "--gpu", "h100", "--", *command).error
 
 
@@ -408,10 +554,23 @@ def test_no_other_name_of_an_option_is_a_name_of_another() -> None:
 
 @pytest.mark.parametrize("command", ["kv", "params", "compare", "fit", "gpus", "train"])
 def test_an_unknown_option_names_the_command_that_has_it(ask: Ask, command: str) -> None:
-    assert ask(command, "--rps", "2").error == "error: no such option: --rps\n  tip: 'attncalc plan' has it\n"
+    assert (
+        ask(command, "--rps", "2").error
+        == "error: no such option: --rps\n  tip: 'attncalc plan' has it\n"
+    )
 
 
-PARTS = (*OPTIONS, "vllm", "serve", "-m", "sglang.launch_server", "llama-server", "ollama", "run", "--")
+PARTS = (
+    *OPTIONS,
+    "vllm",
+    "serve",
+    "-m",
+    "sglang.launch_server",
+    "llama-server",
+    "ollama",
+    "run",
+    "--",
+)
 
 
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=8), min_size=1, max_size=12))
@@ -424,7 +583,19 @@ def test_any_words_become_options_or_one_error(words: list[str]) -> None:
 
 @each("own", [("qwen3-8b",), ("-p", "qwen3-8b")])
 def test_model_replaces_that_of_the_command(ask: Ask, own: tuple[str, ...]) -> None:
-    answer = ask("fit", *own, "--gpu", "h100", "--full", "--", "vllm", "serve", "/mnt/x", "--max-model-len", "8192")
+    answer = ask(
+        "fit",
+        *own,
+        "--gpu",
+        "h100",
+        "--full",
+        "--",
+        "vllm",
+        "serve",
+        "/mnt/x",
+        "--max-model-len",
+        "8192",
+    )
     assert answer.code == 0
     assert "Qwen3 8B on one" in answer.out
     assert "vllm serve /mnt/x --max-model-len 8192" in answer.out

@@ -77,7 +77,7 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
     [
         (
             "train axolotl.yml",
-            "llama3-8b --weights-dtype nf4 --context 4096 --loss fused --optimizer paged_adamw_32bit "
+            "llama3-8b --weights-dtype nf4 --context 4096 --loss fused --optimizer " "paged_adamw_32bit "
             "--recompute full --lora r=32,dropout=0.05",
             "",
         ),
@@ -110,7 +110,7 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
         # a file that names itself
         ("train llama3-8b --gpus 4 -- deepspeed x.py --deepspeed loop.json", "llama3-8b --gpus 4 --zero 3", ""),
         (
-            "train -- accelerate launch --config_file accelerate.yaml x.py --model_name_or_path llama3-8b",
+            "train -- accelerate launch --config_file accelerate.yaml x.py --model_name_or_path " "llama3-8b",
             "llama3-8b --fsdp --recompute full --dtype bf16 --gpus 4",
             "",
         ),
@@ -128,20 +128,20 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
         ("trl dpo --model_name_or_path qwen2.5-7b --max_length 2048",
          "qwen2.5-7b --context 2048 --pairs --reference-model", ""),
         (
-            "train -- python train.py --model_name_or_path qwen3-8b --learning_rate 1e-5 --bf16 true --my-option 3",
+            "train -- python train.py --model_name_or_path qwen3-8b --learning_rate 1e-5 --bf16 " "true --my-option 3",
             "qwen3-8b --dtype bf16",
             "note: not read, and may change memory: --my-option\nnote: not used: --learning_rate",
         ),
         # accelerate's number is of all machines
         (
-            "train -- accelerate launch --num_machines 2 --num_processes 16 x.py --model_name_or_path qwen3-8b",
+            "train -- accelerate launch --num_machines 2 --num_processes 16 x.py " "--model_name_or_path qwen3-8b",
             "qwen3-8b --gpus 16",
             "",
         ),
         # a key that was typed replaces that of the file
         (
             "axolotl train axolotl.yml --adapter lora --gradient_checkpointing false",
-            "llama3-8b --context 4096 --loss fused --optimizer paged_adamw_32bit --lora r=32,dropout=0.05",
+            "llama3-8b --context 4096 --loss fused --optimizer paged_adamw_32bit --lora " "r=32,dropout=0.05",
             "",
         ),
         (
@@ -151,7 +151,7 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
         ),
         ("trl sft --model_name_or_path qwen3-8b --use_peft --lora_target_modules all-linear",
          "qwen3-8b --lora r=16,targets=all-linear", ""),
-        ("accelerate launch --gradient_accumulation_steps 4 x.py --gradient_accumulation_steps 4 --model qwen3-8b",
+        ("accelerate launch --gradient_accumulation_steps 4 x.py " "--gradient_accumulation_steps 4 --model qwen3-8b",
          "qwen3-8b --gradient-accumulation 4", ""),
         ("train -- python x.py --model_name_or_path=qwen3-8b --training.seq_len=2K", "qwen3-8b --context 2K", ""),
         ("'trl sft --model_name_or_path qwen3-8b' --gpu a100", "qwen3-8b --gpu a100", ""),
@@ -165,7 +165,10 @@ def test_a_trainers_file_or_command_has_the_answer_of_its_options(
         Path(name).write_text(text, encoding="utf-8")
     answer = ask(*shlex.split(line))
     assert answer.err.startswith(note)
-    assert ("not read" in answer.err, "not used" in answer.err) == ("not read" in note, "not used" in note)
+    assert ("not read" in answer.err, "not used" in answer.err) == (
+        "not read" in note,
+        "not used" in note,
+    )
     assert answer.out == ask("train", *options.split()).out
     assert answer.code != 2
 
@@ -175,14 +178,29 @@ def test_a_trainers_file_or_command_has_the_answer_of_its_options(
     [
         ("axolotl train no.yml", "no such file: no.yml"),
         ("accelerate launch --config_file no.yaml train.py", "no such file: no.yaml"),
-        ("train -- python x.py --model_name_or_path qwen3-8b --method foo", "--method cannot be 'foo'"),
+        (
+            "train -- python x.py --model_name_or_path qwen3-8b --method foo",
+            "--method cannot be 'foo'",
+        ),
         ("train -- deepspeed --num_gpus 4 x.py", "a model is required"),
         ("train llama3-8b --lora_rank 8", "no such option: --lora_rank"),
-        ("train llama3-8b -- trl sft --model_name_or_path qwen3-8b", "MODEL llama3-8b cannot be combined"),
-        ("trl sft --model_name_or_path qwen3-8b --model qwen3-0.6b", "--model qwen3-0.6b contradicts"),
-        ("trl sft --model qwen3-8b --max_length 4096 --max_seq_length 8192", "--max_seq_length 8192 contradicts"),
+        (
+            "train llama3-8b -- trl sft --model_name_or_path qwen3-8b",
+            "MODEL llama3-8b cannot be combined",
+        ),
+        (
+            "trl sft --model_name_or_path qwen3-8b --model qwen3-0.6b",
+            "--model qwen3-0.6b contradicts",
+        ),
+        (
+            "trl sft --model qwen3-8b --max_length 4096 --max_seq_length 8192",
+            "--max_seq_length 8192 contradicts",
+        ),
         ("trl sft foo --model qwen3-8b", "unexpected word in the command: foo"),
-        ("train -- python x.py --model qwen3-8b --seed 1 --use_peft true foo", "unexpected word in the command: foo"),
+        (
+            "train -- python x.py --model qwen3-8b --seed 1 --use_peft true foo",
+            "unexpected word in the command: foo",
+        ),
     ],
 )
 def test_a_trainers_command_that_cannot_be_read_is_one_error(

@@ -1,4 +1,6 @@
-"""Pictures in files: their text, that they are the same each time, and what happens without matplotlib."""
+"""Pictures in files: their text, that they are the same each time, and what happens without
+matplotlib.
+"""
 
 import itertools
 import json
@@ -51,9 +53,25 @@ def test_compare_draws_every_figure_with_its_unit(ask: Ask, tmp_path: Path) -> N
     answer = ask("compare", "llama2-70b", "-b", "8", "--plot", str(file))
     assert answer == ask("compare", "llama2-70b", "-b", "8")
     shown = texts(file.read_text())
-    for text in ("LLaMA-2 70B", "KV cache", "Parameters", "FLOPs of a prefill", "FLOPs of a decode step"):
+    for text in (
+        "LLaMA-2 70B",
+        "KV cache",
+        "Parameters",
+        "FLOPs of a prefill",
+        "FLOPs of a decode step",
+    ):
         assert text in shown
-    assert {"MHA", "GQA-8", "MQA", "80.00 GiB", "10.00 GiB", "68.98 billion", "GiB", "billion", "PFLOP"} <= set(shown)
+    assert {
+        "MHA",
+        "GQA-8",
+        "MQA",
+        "80.00 GiB",
+        "10.00 GiB",
+        "68.98 billion",
+        "GiB",
+        "billion",
+        "PFLOP",
+    } <= set(shown)
     assert "batch 8, context 4,096" in shown[-1]
     assert "engine: ideal; weights and cache in fp16" in shown[-1]
 
@@ -62,8 +80,16 @@ def test_fit_draws_the_memory_and_the_roofline_of_its_report(ask: Ask, tmp_path:
     file = tmp_path / "f.svg"
     report = ask(*FIT, "--roofline", "--plot", str(file))
     shown = texts(file.read_text())
-    assert shown[shown.index("LLaMA-2 70B on 4 x NVIDIA H100 80GB SXM") + 1] in " ".join(report.out.split())
-    assert {"weights 32.1 GiB", "prefill", "decode", "at least 147 ms", "989 TFLOP/s in fp16"} <= set(shown)
+    assert shown[shown.index("LLaMA-2 70B on 4 x NVIDIA H100 80GB SXM") + 1] in " ".join(
+        report.out.split()
+    )
+    assert {
+        "weights 32.1 GiB",
+        "prefill",
+        "decode",
+        "at least 147 ms",
+        "989 TFLOP/s in fp16",
+    } <= set(shown)
     assert "147 ms" in report.out
     only = tmp_path / "r.svg"
     ask(*FIT, "--show", "roofline", "--plot", str(only))
@@ -73,7 +99,19 @@ def test_fit_draws_the_memory_and_the_roofline_of_its_report(ask: Ask, tmp_path:
 def test_lines_have_names_and_every_context_a_tick() -> None:
     one = Series("GQA-8", tuple((1024 * 2**i, 2.0**i * 2**30) for i in range(6)))
     shown = svg(lines(one, one._replace(label="MQA")))
-    assert {"GQA-8", "MQA", "1K", "2K", "4K", "8K", "16K", "32K", "1 GiB", "KV cache", "context (tokens)"} <= set(shown)
+    assert {
+        "GQA-8",
+        "MQA",
+        "1K",
+        "2K",
+        "4K",
+        "8K",
+        "16K",
+        "32K",
+        "1 GiB",
+        "KV cache",
+        "context (tokens)",
+    } <= set(shown)
 
 
 @each(
@@ -98,7 +136,11 @@ def test_names_of_many_lines_do_not_cover_each_other(tmp_path: Path) -> None:
     series = [Series(f"line {i}", ((1, 5.0), (2, 5.0))) for i in range(20)]
     picture = Picture("t", "", ("c",), (lines(*series),), ("x",))
     tree = ET.fromstring(render(picture, ("x",), ".svg"))
-    names = [tag for tag in tree.iter("{http://www.w3.org/2000/svg}text") if "line " in "".join(tag.itertext())]
+    names = [
+        tag
+        for tag in tree.iter("{http://www.w3.org/2000/svg}text")
+        if "line " in "".join(tag.itertext())
+    ]
     heights = sorted(float(tag.attrib["y"]) for tag in names)
     assert len(heights) == 20
     assert min(b - a for a, b in itertools.pairwise(heights)) >= 9
@@ -108,16 +150,29 @@ _SHARE = st.floats(0, 1)
 
 
 @given(st.sampled_from([8, 24, 80, 192]), _SHARE, _SHARE, _SHARE, _SHARE)
-def test_names_of_a_memory_do_not_cross(gib: int, used: float, weights: float, low: float, high: float) -> None:
+def test_names_of_a_memory_do_not_cross(
+    gib: int, used: float, weights: float, low: float, high: float
+) -> None:
     """Neither a name nor the line to it crosses another name."""
     from attncalc.plot.picture.canvas import Ruler
     from attncalc.plot.picture.stack import _names, _touch
 
     memory = gib * 2**30
-    usable, held, least = int(memory * (1 + used) / 2), int(memory * weights * 1.5), int(memory * low**3 / 10)
+    usable, held, least = (
+        int(memory * (1 + used) / 2),
+        int(memory * weights * 1.5),
+        int(memory * low**3 / 10),
+    )
     most = least + int(memory * high**2 / 3)
     bar = MemoryBar(
-        memory, usable, "vLLM", "0.9", "--u", held, (least, most), (usable - held - most, usable - held - least)
+        memory,
+        usable,
+        "vLLM",
+        "0.9",
+        "--u",
+        held,
+        (least, most),
+        (usable - held - most, usable - held - least),
     )
     names = _names(memory_chart(bar), Ruler(), 8.2)
     assert not any(_touch(*pair) for pair in itertools.combinations(names, 2))
@@ -135,11 +190,24 @@ def test_a_long_name_keeps_its_ends_and_a_long_title_is_wrapped() -> None:
     assert all(len(text) < 130 for text in shown)
 
 
-ODD = ("$x_1$", "<b>&amp;", "漢字😀", "gpj\u202eexe", "a\x1b[31m", "a\nb", r"\alpha", "100%", "-->", "\ud800")
+ODD = (
+    "$x_1$",
+    "<b>&amp;",
+    "漢字😀",
+    "gpj\u202eexe",
+    "a\x1b[31m",
+    "a\nb",
+    r"\alpha",
+    "100%",
+    "-->",
+    "\ud800",
+)
 
 
 @each(("suffix", "names"), [*((".svg", (name,)) for name in ODD), (".png", ODD), (".pdf", ODD)])
-def test_a_title_is_text_and_nothing_else(tmp_path: Path, suffix: str, names: tuple[str, ...]) -> None:
+def test_a_title_is_text_and_nothing_else(
+    tmp_path: Path, suffix: str, names: tuple[str, ...]
+) -> None:
     title, file = " ".join(names), tmp_path / f"x{suffix}"
     bars = Bars("b", title, Axis("", BYTES), tuple(Bar(name, 1.0, name) for name in names))
     with picture_file(Picture(title, title, (title,), (bars,), ("b",)), ("b",), file, force=False):
@@ -147,7 +215,9 @@ def test_a_title_is_text_and_nothing_else(tmp_path: Path, suffix: str, names: tu
     assert file.read_bytes().startswith(STARTS[suffix])
     if suffix == ".svg":
         shown = set(texts(file.read_bytes()))
-        assert shown - {"0", "0.25", "0.5", "0.75", "1", "B"} == {printable(title, "utf-8").replace("\n", " ")}
+        assert shown - {"0", "0.25", "0.5", "0.75", "1", "B"} == {
+            printable(title, "utf-8").replace("\n", " ")
+        }
 
 
 # Files
@@ -157,7 +227,10 @@ def test_a_title_is_text_and_nothing_else(tmp_path: Path, suffix: str, names: tu
 def test_the_same_command_writes_the_same_bytes(ask: Ask, tmp_path: Path, suffix: str) -> None:
     """Whatever the user's settings of matplotlib are, even wrong ones, and whenever it is."""
     settings = tmp_path / "matplotlibrc"
-    settings.write_text("axes.facecolor: red\nfont.size: 30\nsvg.fonttype: path\nno.such.key: 1\ntext.usetex: True\n")
+    settings.write_text(
+        "axes.facecolor: red\nfont.size: 30\nsvg.fonttype: path\nno.such.key: 1\ntext.usetex: "
+        "True\n"
+    )
     command = [*FIT, "--show", "memory,roofline", "--plot", str(tmp_path)]
     first = ask(*command[:-1], f"{command[-1]}/a{suffix}")
     second = shell(
@@ -178,7 +251,9 @@ def test_settings_of_a_program_that_uses_matplotlib_stay_as_they_are() -> None:
     import matplotlib
 
     picture = Picture("t", "", ("c",), (lines(Series("a", ((1, 1.0),))),), ("x",))
-    with matplotlib.rc_context({"grid.linestyle": ":", "xtick.direction": "in", "svg.fonttype": "path"}):
+    with matplotlib.rc_context(
+        {"grid.linestyle": ":", "xtick.direction": "in", "svg.fonttype": "path"}
+    ):
         drawn = render(picture, ("x",), ".svg")
         assert matplotlib.rcParams["grid.linestyle"] == ":"
         assert matplotlib.rcParams["svg.fonttype"] == "path"
@@ -201,7 +276,10 @@ def test_an_existing_picture_is_kept_without_force(ask: Ask, tmp_path: Path) -> 
     assert ask("sweep", "gpt2", "-c", "1K,2K", "--plot", str(file)).code == 0
     first = file.read_bytes()
     error = ask("sweep", "gpt3", "-c", "1K,2K", "--plot", str(file)).error
-    assert error == f"error: {file}: already exists\n  tip: --force overwrites it\n" or "already exists" in error
+    assert (
+        error == f"error: {file}: already exists\n  tip: --force overwrites it\n"
+        or "already exists" in error
+    )
     assert file.read_bytes() == first
     assert ask("sweep", "gpt3", "-c", "1K,2K", "--plot", str(file), "--force").code == 0
     assert file.read_bytes() != first
@@ -218,8 +296,12 @@ def test_a_picture_and_a_report_are_written_together(ask: Ask, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("command", [("sweep", "gpt2", "-c", "1K,2K"), ("compare", "gpt2"), FIT])
-def test_a_picture_and_a_report_of_one_file_are_an_error(ask: Ask, tmp_path: Path, command: tuple[str, ...]) -> None:
-    """Under two spellings, through a link to a file that does not exist yet, and through two names of one file."""
+def test_a_picture_and_a_report_of_one_file_are_an_error(
+    ask: Ask, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Under two spellings, through a link to a file that does not exist yet, and through two names
+    of one file.
+    """
     (tmp_path / "new.json").symlink_to("new.svg")
     (tmp_path / "old.svg").write_text("old")
     (tmp_path / "old.json").hardlink_to(tmp_path / "old.svg")
@@ -233,7 +315,9 @@ def test_a_picture_and_a_report_of_one_file_are_an_error(ask: Ask, tmp_path: Pat
 
 
 @pytest.mark.parametrize("command", [("sweep", "gpt2", "-c", "1K,2K"), ("compare", "gpt2")])
-def test_of_a_picture_and_a_report_both_are_written_or_none(ask: Ask, tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_of_a_picture_and_a_report_both_are_written_or_none(
+    ask: Ask, tmp_path: Path, command: tuple[str, ...]
+) -> None:
     (tmp_path / "old.json").write_text("old")
     (tmp_path / "old.svg").write_text("old")
     before = sorted(tmp_path.iterdir())
@@ -259,11 +343,17 @@ def test_without_matplotlib_the_exit_code_is_3_before_anything_is_computed(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
-    for command in (("compare", "gpt2"), ("compare", "no-such-model"), FIT, ("verify", "gpt2", "--scaling")):
+    for command in (
+        ("compare", "gpt2"),
+        ("compare", "no-such-model"),
+        FIT,
+        ("verify", "gpt2", "--scaling"),
+    ):
         answer = ask(*command, "--plot", str(tmp_path / "x.svg"))
         assert (answer.code, answer.out) == (3, "")
         assert answer.err == (
-            "error: --plot draws with matplotlib, which is not installed\n  tip: pip install matplotlib\n"
+            "error: --plot draws with matplotlib, which is not installed\n  tip: pip install "
+            "matplotlib\n"
         )
     assert ask("compare", "gpt2", "--plot").code == 0
     assert list(tmp_path.iterdir()) == []
@@ -271,9 +361,12 @@ def test_without_matplotlib_the_exit_code_is_3_before_anything_is_computed(
 
 def test_characters_need_no_library() -> None:
     script = (
-        "import sys; sys.argv = ['attncalc', 'compare', 'gpt2', '--plot']; from attncalc.cli import run; run();"
+        "import sys; sys.argv = ['attncalc', 'compare', 'gpt2', '--plot']; from attncalc.cli "
+        "import run; run();"
         "sys.exit(' '.join({'matplotlib', 'numpy', 'rich'} & set(sys.modules)) or None)"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -17,11 +17,18 @@ from attncalc.config.presets import preset_text
 
 DATA = Path(__file__).parent / "data"
 CONFIGS: dict[str, dict[str, Any]] = {
-    **{name: entry["config"] for name, entry in json.loads((DATA / "huggingface.json").read_text()).items()},
-    **{entry["name"]: entry["config"] for entry in json.loads((DATA / "real-configs.json").read_text("utf-8"))},
+    **{
+        name: entry["config"]
+        for name, entry in json.loads((DATA / "huggingface.json").read_text()).items()
+    },
+    **{
+        entry["name"]: entry["config"]
+        for entry in json.loads((DATA / "real-configs.json").read_text("utf-8"))
+    },
 }
+# Its file has no vision_config: the reader takes the released tower, and the class one with 768
+# instead of 1,408.
 OTHER_TOWER = "meta-llama__Llama-4-Maverick-17B-128E-Instruct"
-"""Its file has no vision_config: the reader takes the released tower, and the class one with 768 instead of 1,408."""
 UNSUPPORTED = "default-csm"
 
 
@@ -30,12 +37,19 @@ def figures(model: ModelSpec) -> dict[str, Any]:
     figures = {**params(model).to_dict(), **flops(model, context=300, batch=2).to_dict()}
     if model.main.has_cache:
         figures |= kv_cache(model, context=5000).to_dict()
-    return {**figures, "dtype": model.dtype, "max_context": model.max_context, "kv_dtype": model.kv_dtype}
+    return {
+        **figures,
+        "dtype": model.dtype,
+        "max_context": model.max_context,
+        "kv_dtype": model.kv_dtype,
+    }
 
 
 def test_config_objects_give_the_figures_of_their_files() -> None:
     transformers = pytest.importorskip("transformers")
-    of_class = {fields["model_type"]: name for name, fields in CONFIGS.items() if name != OTHER_TOWER}
+    of_class = {
+        fields["model_type"]: name for name, fields in CONFIGS.items() if name != OTHER_TOWER
+    }
     known = [name for kind, name in of_class.items() if kind in transformers.CONFIG_MAPPING]
 
     @each("name", sorted(known))
@@ -54,7 +68,9 @@ def test_config_objects_give_the_figures_of_their_files() -> None:
 def test_a_config_object_is_named_after_the_repository_that_it_is_from() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(num_key_value_heads=8)
-    assert repr(load(config)).startswith("ModelSpec(llama: llama, grouped-query attention, 32 query and 8 KV heads")
+    assert repr(load(config)).startswith(
+        "ModelSpec(llama: llama, grouped-query attention, 32 query and 8 KV heads"
+    )
     config._name_or_path = "org/A-Llama"
     assert (load(config).name, load(config).title) == ("A-Llama", "org/A-Llama")
     config._name_or_path = "/home/somebody/A-Llama/"
@@ -67,7 +83,9 @@ def test_a_dict_gives_the_figures_of_the_file_with_its_contents(tmp_path: Path) 
     assert figures(load(collections.ChainMap({}, LLAMA_3_8B))) == figures(load(LLAMA_3_8B))
 
 
-@pytest.mark.parametrize("name", ["llama2-70b", "gemma3-27b", "deepseek-v3", "t5-base", "qwen3-next-80b-a3b"])
+@pytest.mark.parametrize(
+    "name", ["llama2-70b", "gemma3-27b", "deepseek-v3", "t5-base", "qwen3-next-80b-a3b"]
+)
 def test_a_dict_may_have_the_keys_of_a_model_file(name: str) -> None:
     assert figures(load(yaml.safe_load(preset_text(name)))) == figures(load(name))
 
@@ -137,7 +155,9 @@ def test_a_value_becomes_what_json_has(value: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("value", [object(), Part, 5j, b"bytes"])
 def test_a_value_that_json_cannot_have_is_an_error(value: Any) -> None:
-    with pytest.raises(AttncalcError, match=f"a value is .* of class {type(value).__name__}, which a config.json"):
+    with pytest.raises(
+        AttncalcError, match=f"a value is .* of class {type(value).__name__}, which a config.json"
+    ):
         fields_of({"key": value})
 
 
@@ -173,8 +193,14 @@ class Endless:
         (Endless(), "Endless: it cannot be written as JSON"),
         ({}, "config: model_type is missing"),
         ({"model_type": "nope"}, "config: model_type 'nope' is not supported"),
-        ({**SMALL_LLAMA, "hidden_size": "wide"}, "config: hidden_size 'wide' is not a whole number"),
-        ({**SMALL_LLAMA, "hidden_act": print}, "config: a value is '<built-in function print>', of class builtin_f"),
+        (
+            {**SMALL_LLAMA, "hidden_size": "wide"},
+            "config: hidden_size 'wide' is not a whole number",
+        ),
+        (
+            {**SMALL_LLAMA, "hidden_act": print},
+            "config: a value is '<built-in function print>', of class builtin_f",
+        ),
         ({("a", "b"): 1}, "config: it cannot be written as JSON"),
         ({"title": "x", "d_model": 8, "norm": "rmsnorm", "layers": []}, "config:1: "),
     ],

@@ -21,7 +21,17 @@ from attncalc.config.prices import read_prices
 from attncalc.plot.chart import Lines
 from attncalc.quantity import ratio
 from attncalc.serving import plan as serving_plan
-from attncalc.serving.plan import Candidate, Demand, costs, not_dominated, placed, replica, row, search, sorted_rows
+from attncalc.serving.plan import (
+    Candidate,
+    Demand,
+    costs,
+    not_dominated,
+    placed,
+    replica,
+    row,
+    search,
+    sorted_rows,
+)
 from attncalc.serving.plan_space import Space, Split, splits
 from attncalc.serving.request import resolve
 from attncalc.serving.traffic import Traffic
@@ -33,7 +43,14 @@ GPUS = ("l4", "h100-80gb", "mi300x", "rtx-4090")
 
 
 def request_of(model: str, device: str, engine: str = "vllm", **options: Any) -> FitRequest:
-    given = {"gpu": device, "engine": engine, "prompt": 3000, "output": 500, "context": 4096, **options}
+    given = {
+        "gpu": device,
+        "engine": engine,
+        "prompt": 3000,
+        "output": 500,
+        "context": 4096,
+        **options,
+    }
     return fit_request(load(model), given)
 
 
@@ -48,8 +65,12 @@ def request_of(model: str, device: str, engine: str = "vllm", **options: Any) ->
     st.integers(1, 200_000),
 )
 @settings(max_examples=15, deadline=None)
-def test_what_fits_is_what_fit_says(model: str, device: str, engine: str, kv_dtype: str | None, context: int) -> None:
-    request = request_of(model, device, engine, prompt=1, output=0, context=context, kv_dtype=kv_dtype)
+def test_what_fits_is_what_fit_says(
+    model: str, device: str, engine: str, kv_dtype: str | None, context: int
+) -> None:
+    request = request_of(
+        model, device, engine, prompt=1, output=0, context=context, kv_dtype=kv_dtype
+    )
     space = Space(tp=[1, 8], pp=[1, 2], dp=[1, 2] if engine == "vllm" else None)
     found = {one.split: one for one in search([request], space).candidates}
     for split in splits(request, space)[0]:
@@ -77,14 +98,24 @@ def test_the_command_of_a_row_gives_fit_the_same_numbers(ask: Ask) -> None:
         best = document["layers"][number]
         figures = {figure["name"]: figure["value"] for figure in best["results"]}
         answer = ask(
-            *("fit", "--gpu", best["gpu"], "--prompt", "3K", "--output-len", "500", "--json", "--"),
+            "fit",
+            "--gpu",
+            best["gpu"],
+            "--prompt",
+            "3K",
+            "--output-len",
+            "500",
+            "--json",
+            "--",
             *shlex.split(best["launch_command"]),
         )
         of_fit = answer.document
         assert of_fit["verdict"] == best["verdict"]
         assert of_fit["launch_command"] == best["launch_command"]
         assert of_fit["users"]["concurrent_average_all_replicas"] == figures["users_per_replica"]
-        assert of_fit["users"]["concurrent_worst_all_replicas"] == figures["users_per_replica_worst"]
+        assert (
+            of_fit["users"]["concurrent_worst_all_replicas"] == figures["users_per_replica_worst"]
+        )
 
 
 def _check_with_fit(ask: Ask, row: dict[str, Any]) -> None:
@@ -93,7 +124,16 @@ def _check_with_fit(ask: Ask, row: dict[str, Any]) -> None:
     # of a checkpoint the hub has the config.json, and there is no hub here
     model = (row["model"], "--weights-dtype", row["weights_dtype"]) if row["checkpoint"] else ()
     answer = ask(
-        *("fit", *model, "--gpu", row["gpu"], "--prompt", "3K", "--output-len", "500", "--json", "--"),
+        "fit",
+        *model,
+        "--gpu",
+        row["gpu"],
+        "--prompt",
+        "3K",
+        "--output-len",
+        "500",
+        "--json",
+        "--",
         *shlex.split(command),
     ).document
     figures = {figure["name"]: figure["value"] for figure in row["results"]}
@@ -153,7 +193,9 @@ def test_nothing_starts_for_the_reason_that_fit_gives(
     answer = ask("plan", *words, *LOAD)
     assert answer.code == 1
     assert " ".join(answer.out.split()).startswith(f"NOTHING STARTS: {reason}. Use --")
-    assert [*ask("plan", *words, *LOAD, "--json").document["search"]["refused"].values()] == [reason]
+    assert [*ask("plan", *words, *LOAD, "--json").document["search"]["refused"].values()] == [
+        reason
+    ]
     assert ask("fit", *fit_words, "--json").document["summary"] == f"DOES NOT START: {reason}."
 
 
@@ -173,7 +215,9 @@ def test_a_reason_of_some_splits_is_not_that_of_all(ask: Ask) -> None:
     # an instance is rented whole, with one replica of 218 to 231 users: 14 of 8 GPUs, or 13
     ("qwen3-32b --gpu p5.48xlarge --tp 4 --pp 2", 112, 104),
 ])  # fmt: skip
-def test_fewer_gpus_may_be_enough_with_the_least_runtime_memory(ask: Ask, words: str, gpus: int, fewest: int) -> None:
+def test_fewer_gpus_may_be_enough_with_the_least_runtime_memory(
+    ask: Ask, words: str, gpus: int, fewest: int
+) -> None:
     load = ("--users", "3000", "--prompt", "8K", "--output-len", "1K")
     answer = " ".join(ask("plan", *words.split(), *load).out.split())
     assert f"{gpus:,} x H" in answer
@@ -181,12 +225,25 @@ def test_fewer_gpus_may_be_enough_with_the_least_runtime_memory(ask: Ask, words:
 
 
 def test_quantized_weights_have_the_command_of_a_checkpoint_that_exists(ask: Ask) -> None:
-    words = ("plan", "qwen3-32b", *LOAD, "--gpu", "h100", "--tp", "4", "--all", "--json", "--weights-dtype")
+    words = (
+        "plan",
+        "qwen3-32b",
+        *LOAD,
+        "--gpu",
+        "h100",
+        "--tp",
+        "4",
+        "--all",
+        "--json",
+        "--weights-dtype",
+    )
     rows = {row["weights_dtype"]: row for row in ask(*words, "all").document["layers"]}
     assert {name: row["checkpoint"] for name, row in rows.items()} == {
         None: None, "fp8": "Qwen/Qwen3-32B-FP8", "int4": "Qwen/Qwen3-32B-AWQ",
     }  # fmt: skip
-    assert rows["int4"]["launch_command"].startswith("vllm serve Qwen/Qwen3-32B-AWQ --max-model-len ")
+    assert rows["int4"]["launch_command"].startswith(
+        "vllm serve Qwen/Qwen3-32B-AWQ --max-model-len "
+    )
     (unknown,) = ask(*words, "fp4").document["layers"]
     assert (unknown["checkpoint"], unknown["launch_command"]) == (None, None)
 
@@ -224,7 +281,9 @@ def test_pruning_drops_no_row(model: str, device: str, space: Space) -> None:
     ("llama3.1-70b", "h200", 500),
     ("gpt-oss-120b", "h100-80gb", 300),
 ])  # fmt: skip
-def test_no_split_that_divides_a_node_is_better_than_the_first_row(model: str, device: str, number: int) -> None:
+def test_no_split_that_divides_a_node_is_better_than_the_first_row(
+    model: str, device: str, number: int
+) -> None:
     request, every = request_of(model, device), []
     for tp in (1, 2, 4, 8):
         for pp in (1, 2, 4, 8):
@@ -250,7 +309,8 @@ def test_pruning_leaves_out_what_cannot_hold_the_weights() -> None:
 def test_more_nodes_are_tried_only_if_one_does_not_fit() -> None:
     inside = search([request_of("llama3.1-70b", "h100-80gb")], Space())
     assert max(one.split.gpus for one in inside.candidates) == 8
-    across = search([request_of("deepseek-v3", "h100-80gb")], Space())  # 671 GB in fp8, a node has 640
+    # 671 GB in fp8, a node has 640
+    across = search([request_of("deepseek-v3", "h100-80gb")], Space())
     assert {(one.split.tp, one.split.pp) for one in across.candidates} >= {(16, 1), (8, 2)}
     assert max(one.split.tp * one.split.pp for one in across.candidates) == 16
 
@@ -265,21 +325,33 @@ def candidate_of(split: Split, most: int, verdict: str = "fits") -> Candidate:
     return Candidate(resolved, split, verdict, users, most, most, "cache")  # type: ignore[arg-type]
 
 
-SPLITS = st.builds(lambda tp, pp: Split(tp * pp, tp, pp), st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2)))
-CANDIDATES = st.builds(candidate_of, SPLITS, st.integers(1, 700), st.sampled_from(("fits", "may_not_fit")))
+SPLITS = st.builds(
+    lambda tp, pp: Split(tp * pp, tp, pp), st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2))
+)
+CANDIDATES = st.builds(
+    candidate_of, SPLITS, st.integers(1, 700), st.sampled_from(("fits", "may_not_fit"))
+)
 
 
 @given(st.lists(CANDIDATES, max_size=8), st.integers(1, 1000))
 @settings(max_examples=50, deadline=None)
-def test_a_row_is_left_out_if_and_only_if_another_is_better(candidates: list[Candidate], number: int) -> None:
+def test_a_row_is_left_out_if_and_only_if_another_is_better(
+    candidates: list[Candidate], number: int
+) -> None:
     every = serving_plan.rows(candidates, Demand(number))
     kept = not_dominated(every)
     assert bool(kept) == bool(every)
     for one in every:
-        beaten_by = [other for other in kept if all(a <= b for a, b in zip(costs(other), costs(one), strict=True))]
+        beaten_by = [
+            other
+            for other in kept
+            if all(a <= b for a, b in zip(costs(other), costs(one), strict=True))
+        ]
         assert beaten_by  # by itself, if it is kept
         if one not in kept:
-            assert any(costs(other) != costs(one) or other.headroom >= one.headroom for other in beaten_by)
+            assert any(
+                costs(other) != costs(one) or other.headroom >= one.headroom for other in beaten_by
+            )
     assert len({costs(one) for one in kept}) == len(kept)
 
 
@@ -310,7 +382,7 @@ def test_replicas_are_as_many_as_the_users_need() -> None:
 @each("words", [
     f"llama3.1-70b {' '.join(LOAD)} --gpu h100,h200,l40s,mi300x",
     f"llama3.1-70b qwen3-8b {' '.join(LOAD)} --gpu h100,h200,l40s,mi300x --growth 1.5,2 --all",
-    f"gpt-oss-120b {' '.join(LOAD)} --gpu h100,h200 --price h100=2.49,h200=3.79 --kv-dtype auto,fp8 --spread",
+    f"gpt-oss-120b {' '.join(LOAD)} --gpu h100,h200 --price h100=2.49,h200=3.79 --kv-dtype " "auto,fp8 --spread",
     f"llama3.1-70b {' '.join(LOAD)} --gpu l4,rtx-4090 --max-gpus 8",
     f"qwen3-8b {' '.join(LOAD)} --gpu h100,h200,mi300x,l4 --disaggregate --watts",
 ])  # fmt: skip
@@ -332,11 +404,15 @@ def test_prices_leave_one_table_with_the_best_row_of_each_gpu(ask: Ask) -> None:
     assert any(line.startswith("Left out: ") and "nodes, worst" in line for line in lines)
 
 
-def test_published_runs_give_a_range_below_the_bound_unless_there_is_an_efficiency(ask: Ask) -> None:
+def test_published_runs_give_a_range_below_the_bound_unless_there_is_an_efficiency(
+    ask: Ask,
+) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--json")
     row = ask(*words).document["layers"][0]
     low, high = row["published_tokens_per_second_low"], row["published_tokens_per_second_high"]
-    bound = next(figure["value"] for figure in row["results"] if figure["name"] == "tokens_per_second_bound")
+    bound = next(
+        figure["value"] for figure in row["results"] if figure["name"] == "tokens_per_second_bound"
+    )
     assert 0 < low < high <= bound
     assert row["published_runs"] >= 1
     assert row["published_sources"]
@@ -353,7 +429,8 @@ def test_the_first_line_is_the_answer(ask: Ask) -> None:
 
 def test_nothing_that_fits_is_the_answer_no(ask: Ask) -> None:
     answer = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "l4", "--max-gpus", "4")
-    # 4 x 22.0 * 0.92 = 81 GiB hold 70.55B parameters in 4 bits (33 GiB and scales), and 8 as many in 16 (131 GiB)
+    # 4 x 22.0 * 0.92 = 81 GiB hold 70.55B parameters in 4 bits (33 GiB and scales), and 8 as many
+    # in 16 (131 GiB)
     assert " --weights-dtype int4 does, or --max-gpus 8." in answer.out.splitlines()[1]
     assert answer.code == 1
     few = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h100", "--max-gpus", "8")
@@ -396,20 +473,43 @@ def test_ctrl_c_prints_what_was_found_and_writes_no_file(
     assert "warning: interrupted" in answer.out
     words = ("plan", "qwen3-8b", *LOAD, "--gpu", "l4,mi300x", "-o", str(tmp_path / "plan.csv"))
     assert ask(*words) == (130, "", "interrupted: no file is written\n")
-    assert ask(*words[:-2], "--plot", str(tmp_path / "plan.svg")) == (130, "", "interrupted: no file is written\n")
+    assert ask(*words[:-2], "--plot", str(tmp_path / "plan.svg")) == (
+        130,
+        "",
+        "interrupted: no file is written\n",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_growth_has_a_line_for_each_size(ask: Ask) -> None:
-    document = ask("plan", "qwen3-8b", *LOAD, "--gpu", "h100", "--growth", "1.5,2", "--json").document
+    document = ask(
+        "plan", "qwen3-8b", *LOAD, "--gpu", "h100", "--growth", "1.5,2", "--json"
+    ).document
     assert [size["users"] for size in document["growth"]] == [750, 1000]
-    twice = ask("plan", "qwen3-8b", "--users", "1000", *LOAD[2:], "--gpu", "h100", "--json").document
-    assert document["growth"][1]["gpus"] == next(f["value"] for f in twice["results"] if f["name"] == "gpus")
+    twice = ask(
+        "plan", "qwen3-8b", "--users", "1000", *LOAD[2:], "--gpu", "h100", "--json"
+    ).document
+    assert document["growth"][1]["gpus"] == next(
+        f["value"] for f in twice["results"] if f["name"] == "gpus"
+    )
 
 
 def test_a_larger_size_prefers_the_faster_of_equal_rows(ask: Ask) -> None:
-    """1,000 users on H200 take 16 GPUs with tp 4, tp 8 or pp 2; one more sort key than GPUs are the times."""
-    words = ("plan", "llama3.1-70b", "--prompt", "3K", "--output-len", "500", "--gpu", "h200", "--json", "--users")
+    """1,000 users on H200 take 16 GPUs with tp 4, tp 8 or pp 2; one more sort key than GPUs are the
+    times.
+    """
+    words = (
+        "plan",
+        "llama3.1-70b",
+        "--prompt",
+        "3K",
+        "--output-len",
+        "500",
+        "--gpu",
+        "h200",
+        "--json",
+        "--users",
+    )
     sizes = ask(*words, "500", "--growth", "2").document["growth"]
     best = ask(*words, "1000").document["layers"][0]
     assert sizes[0]["split"] == best["split"]
@@ -420,7 +520,9 @@ def test_watts_are_those_of_all_gpus(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--watts")
     found = figures_of(ask(*words, "--json").document)
     assert found["watts"] == 8 * 700
-    assert found["kwh_per_million_tokens"] == pytest.approx(5.6 / 3600 / found["tokens_per_second_estimate"] * 10**6)
+    assert found["kwh_per_million_tokens"] == pytest.approx(
+        5.6 / 3600 / found["tokens_per_second_estimate"] * 10**6
+    )
     assert "  5.60 " in ask(*words).out
     unknown = figures_of(ask("plan", "qwen3-8b", *LOAD, "--gpu", "m4-max-128gb", "--json").document)
     assert unknown["watts"] is None
@@ -447,8 +549,12 @@ def test_a_laptop_has_one_gpu_and_a_rack_72(ask: Ask) -> None:
         ("p4d,p5.48xlarge", "32,98", {"p4d.24xlarge": 4, "p5.48xlarge": 98 / 8}),
     ],
 )
-def test_prices_without_names_are_those_of_the_gpus_in_their_order(gpus: str, prices: str, found: object) -> None:
-    assert {name: float(price) for name, price in read_prices(prices, gpus.split(",")).items()} == found
+def test_prices_without_names_are_those_of_the_gpus_in_their_order(
+    gpus: str, prices: str, found: object
+) -> None:
+    assert {
+        name: float(price) for name, price in read_prices(prices, gpus.split(",")).items()
+    } == found
 
 
 def test_a_number_of_one_kind_of_gpu_is_the_most_that_plan_takes() -> None:
@@ -460,10 +566,15 @@ def test_a_number_of_one_kind_of_gpu_is_the_most_that_plan_takes() -> None:
 def test_prices_from_a_file(ask: Ask, tmp_path: Path) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("h100: 2.5\nh200: 4\n")
-    document = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "all", "--price", str(prices), "--json").document
+    document = ask(
+        "plan", "llama3.1-70b", *LOAD, "--gpu", "all", "--price", str(prices), "--json"
+    ).document
     assert document["search"]["gpus"] == ["h100-80gb", "h200"]
     figures = {figure["name"]: figure["value"] for figure in document["results"]}
-    assert figures["price_per_hour"] == figures["gpus"] * {"h100-80gb": 2.5, "h200": 4}[document["layers"][0]["gpu"]]
+    assert (
+        figures["price_per_hour"]
+        == figures["gpus"] * {"h100-80gb": 2.5, "h200": 4}[document["layers"][0]["gpu"]]
+    )
 
 
 def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
@@ -479,22 +590,37 @@ def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
 
 
 def test_pools_prefill_as_many_prompts_as_the_decoders_finish(ask: Ask) -> None:
-    """N users of 500 tokens are N / (TTFT + 499 TPOT) requests/s, whose prompts move a cache of 3,072 tokens each."""
+    """N users of 500 tokens are N / (TTFT + 499 TPOT) requests/s, whose prompts move a cache of
+    3,072 tokens each.
+    """
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--disaggregate", "--json")
     (pools,) = ask(*words, "--efficiency", "1").document["disaggregated"]
     rate = 500 / (pools["ttft"] + 499 * pools["tpot"])
     assert pools["requests_per_second"] == pytest.approx(rate)
     assert pools["prefill_replicas"] == math.ceil(rate * pools["ttft"])
-    cache = next(f["value"] for f in ask("kv", "llama3.1-70b", "-c", "3K", "--json").document["results"])
+    cache = next(
+        f["value"] for f in ask("kv", "llama3.1-70b", "-c", "3K", "--json").document["results"]
+    )
     assert pools["cache_bytes_per_second"] == pytest.approx(rate * cache)
     assert pools["gpus"] == pools["prefill_gpus"] + pools["decode_gpus"]
     (half,) = ask(*words, "--efficiency", "0.5", "--tpot", "60ms").document["disaggregated"]
     assert half["tpot"] == pytest.approx(2 * pools["tpot"])
-    assert half["prefill_replicas"] == pools["prefill_replicas"]  # half the speed of half as many prompts
+    # half the speed of half as many prompts
+    assert half["prefill_replicas"] == pools["prefill_replicas"]
 
 
 def test_a_rate_needs_decoders_for_as_many_requests_as_run(ask: Ask) -> None:
-    words = ("plan", "llama3.1-70b", "--rate", "20/s", *LOAD[2:], "--gpu", "h200", "--disaggregate", "--json")
+    words = (
+        "plan",
+        "llama3.1-70b",
+        "--rate",
+        "20/s",
+        *LOAD[2:],
+        "--gpu",
+        "h200",
+        "--disaggregate",
+        "--json",
+    )
     (pools,) = ask(*words).document["disaggregated"]
     assert pools["requests_per_second"] == 20
     assert pools["prefill_replicas"] == math.ceil(20 * pools["ttft"])
@@ -505,7 +631,9 @@ def test_a_rate_needs_decoders_for_as_many_requests_as_run(ask: Ask) -> None:
 
 
 def charts_of(**options: Any) -> dict[str, Lines]:
-    drawn = plan("llama3.1-70b", prompt="3K", output=500, **{"gpu": "h100,h200,mi300x", **options}).report.draw()
+    drawn = plan(
+        "llama3.1-70b", prompt="3K", output=500, **{"gpu": "h100,h200,mi300x", **options}
+    ).report.draw()
     assert drawn
     return {chart.name: chart for chart in drawn.charts if isinstance(chart, Lines)}
 
@@ -513,10 +641,14 @@ def charts_of(**options: Any) -> dict[str, Lines]:
 def test_the_cost_in_the_picture_is_that_of_the_best_row() -> None:
     prices = {"h100": 2.49, "h200": 3.79, "mi300x": 2.99}
     chart = charts_of(users=500, price=prices)["cost"]
-    rows = plan("llama3.1-70b", users=480, prompt="3K", output=500, gpu="h100,h200,mi300x", price=prices).rows
+    rows = plan(
+        "llama3.1-70b", users=480, prompt="3K", output=500, gpu="h100,h200,mi300x", price=prices
+    ).rows
     for series in chart.series:
         at_480 = next(y for x, y in series.points if x == 480)
-        assert at_480 == pytest.approx(min(row["price_per_hour"] for row in rows if row["gpu"] == series.label))
+        assert at_480 == pytest.approx(
+            min(row["price_per_hour"] for row in rows if row["gpu"] == series.label)
+        )
         heights = [y or 0 for _, y in series.points]
         assert heights == sorted(heights)
 
@@ -531,7 +663,9 @@ def test_the_frontier_has_no_point_that_is_slower_and_dearer() -> None:
 def test_a_picture_says_what_the_times_are(ask: Ask, tmp_path: Path) -> None:
     words = ("plan", "llama3.1-70b", "--rate", "20/s", *LOAD[2:], "--gpu", "h200", "--plot")
     assert "what a million tokens cost: median run" in " ".join(ask(*words).out.split())
-    assert "cost: estimates with --efficiency 0.5" in " ".join(ask(*words, "--efficiency", "0.5").out.split())
+    assert "cost: estimates with --efficiency 0.5" in " ".join(
+        ask(*words, "--efficiency", "0.5").out.split()
+    )
     assert ask(*words, str(tmp_path / "plan.svg")).code == 0
     assert (tmp_path / "plan.svg").stat().st_size > 10_000
     assert ask("plan", "llama3.1-70b", *LOAD, "--gpu", "l4", "--max-gpus", "4", "--plot").code == 2
@@ -545,7 +679,9 @@ def figures_of(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_rate_takes_as_many_replicas_as_one_falls_short(ask: Ask) -> None:
-    """100 requests/s of 500 tokens are 50,000 tokens/s: with one replica fewer they are too many."""
+    """100 requests/s of 500 tokens are 50,000 tokens/s: with one replica fewer they are too
+    many.
+    """
     options = "--prompt 3K --output-len 500 --gpu h200 --tp 8 --efficiency 0.5 --json"
     words = ("plan", "llama3.1-70b", *options.split())
     found = figures_of(ask(*words, "--rate", "100/s").document)
@@ -565,7 +701,9 @@ def test_a_replica_has_no_more_users_than_the_target_allows(ask: Ask) -> None:
 
 
 def test_the_tokens_of_a_mixture_are_those_of_the_expected_experts(ask: Ask) -> None:
-    """200 tokens that pick 8 of 128 experts pick 128 (1 - (1 - 8/128)^200) = 128 of them; the bound reads 8."""
+    """200 tokens that pick 8 of 128 experts pick 128 (1 - (1 - 8/128)^200) = 128 of them; the bound
+    reads 8.
+    """
     words = "plan qwen3-30b-a3b --users 200 --prompt 128 --output-len 128 --gpu h100 --tp 1 --json"
     found = figures_of(ask(*words.split()).document)
     # 200 short caches and few FLOPs beside 30.5B weights in bf16 at 3.35 TB/s: 18.2 ms at least
@@ -573,13 +711,36 @@ def test_the_tokens_of_a_mixture_are_those_of_the_expected_experts(ask: Ask) -> 
 
 
 def test_whole_instances_are_rented(ask: Ask) -> None:
-    """A replica of 4 GPUs takes an instance of 8, on which a second one runs: 98 per hour and not 49."""
-    words = ("plan", "llama3.1-70b", *LOAD[2:], "--gpu", "p5.48xlarge", "--tp", "4", "--price", "98", "--users")
+    """A replica of 4 GPUs takes an instance of 8, on which a second one runs: 98 per hour and not
+    49.
+    """
+    words = (
+        "plan",
+        "llama3.1-70b",
+        *LOAD[2:],
+        "--gpu",
+        "p5.48xlarge",
+        "--tp",
+        "4",
+        "--price",
+        "98",
+        "--users",
+    )
     document = ask(*words, "20", "--json").document
     found = figures_of(document)
-    assert (found["gpus"], found["replicas"], found["nodes"], found["price_per_hour"]) == (8, 2, 1, 98)
-    assert (document["layers"][0]["gpu"], document["layers"][0]["instance"]) == ("h100-80gb", "p5.48xlarge")
-    assert ask(*words, "20").out.startswith("1 x p5.48xlarge (8 x H100 80GB SXM): tp 4, 2 replicas, ")
+    assert (found["gpus"], found["replicas"], found["nodes"], found["price_per_hour"]) == (
+        8,
+        2,
+        1,
+        98,
+    )
+    assert (document["layers"][0]["gpu"], document["layers"][0]["instance"]) == (
+        "h100-80gb",
+        "p5.48xlarge",
+    )
+    assert ask(*words, "20").out.startswith(
+        "1 x p5.48xlarge (8 x H100 80GB SXM): tp 4, 2 replicas, "
+    )
     assert figures_of(ask(*words, "500", "--json").document)["nodes"] > 1  # and no limit of one
     chart = charts_of(users=20, gpu="p5.48xlarge", price=98)["users"]
     assert {users for gpus, users in chart.series[0].points if gpus < 8} == {0}
@@ -593,14 +754,22 @@ def test_whole_instances_are_rented(ask: Ask) -> None:
     ("--gpu p5.48xlarge --budget 150/h --price 98", 8),
 ])  # fmt: skip
 def test_a_limit_without_users_asks_how_many_it_serves(ask: Ask, limit: str, gpus: int) -> None:
-    words = ["plan", "llama3.1-70b", *LOAD[2:], *(() if "--gpu " in limit else ("--gpu", "h100")), *limit.split()]
+    words = [
+        "plan",
+        "llama3.1-70b",
+        *LOAD[2:],
+        *(() if "--gpu " in limit else ("--gpu", "h100")),
+        *limit.split(),
+    ]
     document = ask(*words, "--json").document
     found = figures_of(document)
     assert gpus - 7 <= found["gpus"] <= gpus
     assert found["users_all_replicas"] == found["replicas"] * found["users_per_replica"] > 0
     assert document["load"]["users"] is None
     figures = [figure for row in document["layers"] for figure in row["results"]]
-    speeds = [figure["value"] for figure in figures if figure["name"] == "tokens_per_second_estimate"]
+    speeds = [
+        figure["value"] for figure in figures if figure["name"] == "tokens_per_second_estimate"
+    ]
     assert found["tokens_per_second_estimate"] == max(speeds)
 
 
@@ -609,14 +778,20 @@ def test_a_plan_is_of_the_speed_of_the_median_published_run(ask: Ask, load: str)
     words = f"plan llama3.1-70b {load} --prompt 3K --output-len 500 --gpu h200 --tp 8".split()
     heading = " ".join(ask(*words).out.partition("\n\n")[0].split())
     share = re.findall(r"published runs reaches ([\d.]+) of the best case", heading)
-    same = figures_of(ask(*words, "--efficiency", "0.425", "--json").document)  # of dense models on several GPUs
+    # of dense models on several GPUs
+    same = figures_of(ask(*words, "--efficiency", "0.425", "--json").document)
     assert share == ["0.42"]
     assert same == figures_of(ask(*words, "--json").document)
 
 
 def test_the_cheapest_row_is_that_of_the_expected_speed(ask: Ask) -> None:
-    """One A100 keeps up with 100 users in the best case, at 1.4; at the median speed an H100 does, at 2.5."""
-    words = "plan llama3.1-8b --users 100 --tpot 50ms --gpu h100,a100-80gb --price 2.5,1.4 --prompt 2K --output-len 500"
+    """One A100 keeps up with 100 users in the best case, at 1.4; at the median speed an H100 does,
+    at 2.5.
+    """
+    words = (
+        "plan llama3.1-8b --users 100 --tpot 50ms --gpu h100,a100-80gb --price 2.5,1.4 --prompt "
+        "2K --output-len 500"
+    )
     expected, best = (ask(*words.split(), *more).out for more in ((), ("--efficiency", "1")))
     assert expected.startswith("1 x H100 80GB SXM ")
     assert best.startswith("1 x A100 80GB SXM ")
@@ -658,40 +833,60 @@ def test_gpus_serve_the_peak_and_the_price_of_tokens_is_that_of_the_average(
     document = ask(*words, "--json").document
     assert document["load"]["rate"] == pytest.approx(peak)
     found = figures_of(document)
-    assert found["gpus"] == figures_of(ask(*words[:10], "--rate", str(peak), "--json").document)["gpus"]
-    assert found["price_per_million_tokens"] == pytest.approx(found["price_per_hour"] / 3600 / (average * 300) * 10**6)
+    assert (
+        found["gpus"]
+        == figures_of(ask(*words[:10], "--rate", str(peak), "--json").document)["gpus"]
+    )
+    assert found["price_per_million_tokens"] == pytest.approx(
+        found["price_per_hour"] / 3600 / (average * 300) * 10**6
+    )
     (heading,) = re.findall(r"peak of\s+([\d.]+)\s+on\s+average", ask(*words).out)
     assert float(heading) == pytest.approx(average, rel=0.01)
 
 
 def test_a_load_factor_prices_the_tokens_of_users_who_are_not_always_there(ask: Ask) -> None:
     words = ("plan", "llama3.1-8b", *LOAD, "--gpu", "h100", "--price", "2.5", "--json")
-    busy, idle = (figures_of(ask(*words, *more).document) for more in ((), ("--load-factor", "0.25")))
-    assert idle.pop("price_per_million_tokens") == pytest.approx(4 * busy.pop("price_per_million_tokens"))
+    busy, idle = (
+        figures_of(ask(*words, *more).document) for more in ((), ("--load-factor", "0.25"))
+    )
+    assert idle.pop("price_per_million_tokens") == pytest.approx(
+        4 * busy.pop("price_per_million_tokens")
+    )
     assert idle == busy
 
 
 def test_a_rate_of_a_day_says_that_it_has_no_peak(ask: Ask) -> None:
     words = ("plan", "llama3.1-8b", *LOAD[2:], "--gpu", "h100", "--rate")
-    asked = [" ".join(ask(*words, *rate.split()).out.split()) for rate in ("9/s", "1M/day", "1M/day --load-factor 1")]
+    asked = [
+        " ".join(ask(*words, *rate.split()).out.split())
+        for rate in ("9/s", "1M/day", "1M/day --load-factor 1")
+    ]
     assert ["a peak of 3 x is --load-factor 1/3" in each for each in asked] == [False, True, False]
 
 
 def test_growth_of_a_percentage_is_compound(ask: Ask) -> None:
-    """A GPU more is due in the first month of which 100 x 1.2^months users exceed the room of the GPUs before."""
+    """A GPU more is due in the first month of which 100 x 1.2^months users exceed the room of the
+    GPUs before.
+    """
     words = ("plan", "qwen3-8b", *LOAD[2:], "--gpu", "h100", "--tp", "1", "--json", "--growth")
     room = figures_of(ask(*words[:-1], "--users", "1").document)["users_per_replica"]
     sizes = ask(*words, "20%/month", "--users", "100").document["growth"]
-    gpus = [1 + math.floor((math.ceil(100 * 1.2**months - 1e-9) - 1) / room) for months in range(13)]
+    gpus = [
+        1 + math.floor((math.ceil(100 * 1.2**months - 1e-9) - 1) / room) for months in range(13)
+    ]
     due = [months for months in range(1, 13) if gpus[months] > gpus[months - 1] or months == 12]
     assert [(size["when"], size["gpus"]) for size in sizes] == [
         (f"{months} month{'s' * (months > 1)}", gpus[months]) for months in due
     ]
-    assert [size["factor"] for size in ask(*words, "2x,50%", "--users", "9").document["growth"]] == [2, 1.5]
+    assert [
+        size["factor"] for size in ask(*words, "2x,50%", "--users", "9").document["growth"]
+    ] == [2, 1.5]
 
 
 def test_growth_ends_in_the_month_in_which_the_gpus_are_too_few(ask: Ask) -> None:
-    """2 replicas have room for 2 x 403 = 806 users: 200 x 1.15^9 = 704 of them, and not 200 x 1.15^10 = 810."""
+    """2 replicas have room for 2 x 403 = 806 users: 200 x 1.15^9 = 704 of them, and not 200 x
+    1.15^10 = 810.
+    """
     gpus = ("--gpu", "h100", "--max-gpus", "16", "--tp", "8")
     screen = ask("plan", "qwen2.5-32b", "--users", "200", *gpus, "--growth", "15%/month").out
     assert re.findall(r"(\d+) months: \S+ users +(\S+)", screen)[-1] == ("10", "-")
@@ -707,17 +902,23 @@ def test_an_efficiency_makes_estimates_of_bounds(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--json")
     whole, half = (figures_of(ask(*words, "--efficiency", e).document) for e in ("1", "0.5"))
     assert half["tpot_estimate"] == pytest.approx(2 * whole["tpot_estimate"])
-    assert half["tokens_per_second_estimate"] == pytest.approx(whole["tokens_per_second_estimate"] / 2)
+    assert half["tokens_per_second_estimate"] == pytest.approx(
+        whole["tokens_per_second_estimate"] / 2
+    )
     assert whole["tokens_per_second_estimate"] <= whole["tokens_per_second_bound"]
 
 
 def test_the_price_of_tokens_is_that_of_an_hour_at_full_speed(ask: Ask) -> None:
-    document = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--price", "h200=3.79", "--json").document
+    document = ask(
+        "plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--price", "h200=3.79", "--json"
+    ).document
     found = figures_of(document)
     assert found["price_per_hour"] == pytest.approx(8 * 3.79)
     per_hour = found["tokens_per_second_estimate"] * 3600
     assert found["price_per_month"] == pytest.approx(8 * 3.79 * 730)
-    assert found["price_per_million_tokens"] == pytest.approx(found["price_per_hour"] / per_hour * 10**6)
+    assert found["price_per_million_tokens"] == pytest.approx(
+        found["price_per_hour"] / per_hour * 10**6
+    )
 
 
 @each(("rate", "gpus", "price"), [
@@ -752,22 +953,34 @@ def test_gpus_break_even_with_an_api_at_the_rate_at_which_it_costs_as_much(
 
 
 def test_a_request_counts_for_as_long_as_it_runs(tmp_path: Path) -> None:
-    """Outputs of 100 and 300 tokens run 100 and 300 steps: (100 x (1000 + 50) + 300 x (2000 + 150)) / 400 = 1875."""
+    """Outputs of 100 and 300 tokens run 100 and 300 steps: (100 x (1000 + 50) + 300 x (2000 + 150))
+    / 400 = 1875.
+    """
     file = tmp_path / "requests.csv"
     file.write_text("id,ContextTokens,GeneratedTokens\na,1000,100\nb,2000,300\n")
     traffic = read_traffic({"lengths": file})
     assert (traffic.prompt, traffic.output) == (1500, 200)
-    assert (traffic.average_tokens, traffic.worst_tokens) == ((100 * 1050 + 300 * 2150) // 400, 2300)
+    assert (traffic.average_tokens, traffic.worst_tokens) == (
+        (100 * 1050 + 300 * 2150) // 400,
+        2300,
+    )
     assert read_traffic({"lengths": file, "percentile": 50.0}).worst_tokens == 1100
-    assert read_traffic({"lengths": file, "length_columns": "GeneratedTokens,ContextTokens"}).prompt == 200
+    assert (
+        read_traffic({"lengths": file, "length_columns": "GeneratedTokens,ContextTokens"}).prompt
+        == 200
+    )
 
 
 @given(st.integers(1, 50), st.integers(0, 50), st.integers(1, 50), st.integers(0, 50))
 @settings(max_examples=30, deadline=None)
 def test_a_range_is_every_length_between(low: int, more: int, first: int, further: int) -> None:
     prompts, outputs = range(low, low + more + 1), range(first, first + further + 1)
-    held = sum(o * (p + o / 2) for p in prompts for o in outputs) / sum(o * len(prompts) for o in outputs)
-    traffic = read_traffic({"prompt": f"{low}:{low + more}", "output": f"{first}:{first + further}"})
+    held = sum(o * (p + o / 2) for p in prompts for o in outputs) / sum(
+        o * len(prompts) for o in outputs
+    )
+    traffic = read_traffic(
+        {"prompt": f"{low}:{low + more}", "output": f"{first}:{first + further}"}
+    )
     assert 0 <= int(traffic.average_tokens) - held + 1e-9 <= 1  # rounded up
     assert traffic.worst_tokens == low + more + first + further
 
@@ -795,7 +1008,9 @@ def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
         ("llama3-8b --output-len 500", 4096, 500, "--prompt 4K"),
     ],
 )
-def test_usual_requests_are_assumed_and_named(ask: Ask, words: str, prompt: int, output: int, assumed: str) -> None:
+def test_usual_requests_are_assumed_and_named(
+    ask: Ask, words: str, prompt: int, output: int, assumed: str
+) -> None:
     document = ask("plan", *words.split(), "--users", "10", "--gpu", "h100", "--json").document
     assert (document["load"]["prompt"], document["load"]["output"]) == (prompt, output)
     assert document["notes"][0] == f"Assumed: {assumed}."
@@ -850,9 +1065,19 @@ def test_bad_input_is_one_error_and_a_tip(ask: Ask, words: str, message: str) ->
 
 
 def test_a_row_too_slow_to_read_along_is_after_the_others(ask: Ask) -> None:
-    # M3 Ultra: 819 GB/s / 141 GB of weights are 6 steps per second, and 100 users' caches are read beside them
+    # M3 Ultra: 819 GB/s / 141 GB of weights are 6 steps per second, and 100 users' caches are read
+    # beside them
     answer = ask(
-        "plan", "llama3.1-70b", "--users", "100", "--prompt", "4K", "--output-len", "1K", "--gpu", "m3-ultra-512gb,h200"
+        "plan",
+        "llama3.1-70b",
+        "--users",
+        "100",
+        "--prompt",
+        "4K",
+        "--output-len",
+        "1K",
+        "--gpu",
+        "m3-ultra-512gb,h200",
     )
     rows = [line for line in answer.out.splitlines() if line.startswith(("  m3-ultra", "  h200"))]
     assert [row.split()[0] for row in rows][-1] == "m3-ultra-512gb"

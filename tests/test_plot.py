@@ -1,4 +1,6 @@
-"""Charts of each command: their data are the report's figures, and characters draw them in 80 columns."""
+"""Charts of each command: their data are the report's figures, and characters draw them in 80
+columns.
+"""
 
 import json
 import math
@@ -43,10 +45,15 @@ def bars_of(picture: Picture | None, name: str) -> Bars:
 
 
 def test_bars_of_compare_are_the_figures_of_its_rows() -> None:
-    """LLaMA-2 70B at 4,096 tokens: 64 KV heads take 80 * 2 * 64 * 128 * 2 B * 4096 = 10 GiB, one takes 160 MiB."""
+    """LLaMA-2 70B at 4,096 tokens: 64 KV heads take 80 * 2 * 64 * 128 * 2 B * 4096 = 10 GiB, one
+    takes 160 MiB.
+    """
     report = compare_variants(load("llama2-70b"), Workload.decode(1, 4096))
     cache = bars_of(report.picture, "kv_cache")
-    assert [(bar.label, bar.value) for bar in cache.bars][:2] == [("MHA", 10 * GIB), ("GQA-32", 5 * GIB)]
+    assert [(bar.label, bar.value) for bar in cache.bars][:2] == [
+        ("MHA", 10 * GIB),
+        ("GQA-32", 5 * GIB),
+    ]
     assert (cache.bars[-1].value, cache.bars[-1].text) == (160 * 2**20, "160 MiB")
     assert [bar.label for bar in cache.bars if bar.strong] == ["GQA-8"]
     for facts, figures in report.layers:
@@ -84,8 +91,12 @@ def test_a_whole_number_of_seconds_keeps_its_unit() -> None:
     assert [bar.text for bar in chart.bars] == ["2.00 s", "500 ms", "-"]
 
 
-@pytest.mark.parametrize(("number", "strong"), [(24, None), (25, None), (25, 7), (169, 100), (10**4, 1)])
-def test_of_many_bars_the_first_the_last_and_the_released_one_are_drawn(number: int, strong: int | None) -> None:
+@pytest.mark.parametrize(
+    ("number", "strong"), [(24, None), (25, None), (25, 7), (169, 100), (10**4, 1)]
+)
+def test_of_many_bars_the_first_the_last_and_the_released_one_are_drawn(
+    number: int, strong: int | None
+) -> None:
     kept = shown(number, strong)
     assert kept == sorted(set(kept))
     assert len(kept) <= min(number, MAX_BARS)
@@ -113,7 +124,9 @@ def test_the_memory_of_a_gpu_is_pieces_from_zero_to_what_the_engine_uses() -> No
         ("cache", 38, 72),
     ]
     assert [f"{piece.label} {piece.text}" for piece in chart.pieces if piece.label] == [
-        *("weights 32.0 GiB", "runtime 2.0 to 6.0 GiB", "KV cache 34.0 to 38.0 GiB")
+        "weights 32.0 GiB",
+        "runtime 2.0 to 6.0 GiB",
+        "KV cache 34.0 to 38.0 GiB",
     ]
     assert [(mark.value // GIB, mark.label) for mark in chart.marks] == [
         (72, "72.0 GiB for the engine, 0.9 of the memory"),
@@ -122,14 +135,18 @@ def test_the_memory_of_a_gpu_is_pieces_from_zero_to_what_the_engine_uses() -> No
 
 
 def test_weights_that_exceed_the_memory_leave_no_cache() -> None:
-    bar = MemoryBar(16 * GIB, 14 * GIB, "vLLM", "0.9", "--u", 32 * GIB, (GIB, GIB), (-19 * GIB, -19 * GIB))
+    bar = MemoryBar(
+        16 * GIB, 14 * GIB, "vLLM", "0.9", "--u", 32 * GIB, (GIB, GIB), (-19 * GIB, -19 * GIB)
+    )
     pieces = memory_chart(bar).pieces
     assert [piece.kind for piece in pieces] == ["weights", "runtime"]
     assert pieces[-1].text == "1.0 GiB"
 
 
 def test_steps_are_on_the_roof() -> None:
-    """The speed of a step is its FLOP per byte times the bandwidth, or the peak if that is lower."""
+    """The speed of a step is its FLOP per byte times the bandwidth, or the peak if that is
+    lower.
+    """
     device = gpu("h100-80gb")
     chart = roofline_chart(roofline(load("llama2-7b"), Workload.decode(1, 4096), device))
     prefill, decode = chart.steps
@@ -143,7 +160,9 @@ def test_steps_are_on_the_roof() -> None:
 
 
 def test_fit_draws_the_memory_and_the_roofline() -> None:
-    report = fit_report(FitRequest(model=load("llama2-7b"), workload=Workload.decode(1, 4096), gpu=gpu("h100-80gb")))
+    report = fit_report(
+        FitRequest(model=load("llama2-7b"), workload=Workload.decode(1, 4096), gpu=gpu("h100-80gb"))
+    )
     assert report.picture
     assert report.picture.default == ("memory", "roofline")
     assert report.picture.subtitle.startswith("FITS")
@@ -185,7 +204,10 @@ def test_a_simulation_draws_only_what_is_predicted() -> None:
 def test_every_layer_has_its_own_charts() -> None:
     charts = list(scaling_charts([*ROWS, ROWS[0]._replace(of="local")]))
     assert [chart.title for chart in charts] == [
-        *("Time, decoder", "Peak memory, decoder", "Time, local", "Peak memory, local")
+        "Time, decoder",
+        "Peak memory, decoder",
+        "Time, local",
+        "Peak memory, local",
     ]
 
 
@@ -197,7 +219,10 @@ def test_every_layer_has_its_own_charts() -> None:
     [
         ("compare llama2-70b", "  KV cache, GQA-8: 1.25 GiB"),
         ("compare gpt2 bert-base -c 128,512", "  Parameters, gpt2: 124.44 million"),
-        ("fit gpt2 --gpu t4", "  roof: 320 GB/s, then 65 TFLOP/s in fp16; compute-bound from 203 FLOP/byte"),
+        (
+            "fit gpt2 --gpu t4",
+            "  roof: 320 GB/s, then 65 TFLOP/s in fp16; compute-bound from 203 FLOP/byte",
+        ),
         ("fit gpt2 --gpu t4 --show memory", "  weights: 0.2 GiB"),
         # a token of gpt2 has 12 layers * 2 * 768 * 4 B = 72 KiB
         (
@@ -222,7 +247,12 @@ def drawn(chart: Bars | Lines | Stack | Roof, width: int = 80) -> str:
 
 
 def test_a_bar_is_as_long_as_its_value() -> None:
-    bars = [Bar("a", 8.0, "8"), Bar("b", 4.0, "4", strong=True), Bar("c", None, "-"), Bar("d", 1e-9, "0.000")]
+    bars = [
+        Bar("a", 8.0, "8"),
+        Bar("b", 4.0, "4", strong=True),
+        Bar("c", None, "-"),
+        Bar("d", 1e-9, "0.000"),
+    ]
     lines = drawn(Bars("x", "X", Axis("", NO_UNIT), tuple(bars))).splitlines()
     a, b, c, d = (next(line for line in lines if line.startswith(f"  {name} ")) for name in "abcd")
     assert a.count("▒") == 2 * b.count("█")
@@ -233,7 +263,9 @@ def test_a_bar_is_as_long_as_its_value() -> None:
 
 def test_a_line_has_its_name_at_its_end_and_a_gap_where_there_is_no_value() -> None:
     series = Series("GQA", ((1024, GIB), (2048, None), (4096, 4 * GIB), (8192, 8 * GIB)))
-    lines = drawn(Lines("x", "X", Axis("context", TOKENS), Axis("KV cache", BYTES), (series,))).splitlines()
+    lines = drawn(
+        Lines("x", "X", Axis("context", TOKENS), Axis("KV cache", BYTES), (series,))
+    ).splitlines()
     assert lines[2] == "KV cache (GiB)"
     (named,) = [line for line in lines if line.endswith(" o GQA")]
     assert named.index("o") < named.index(" o GQA")
@@ -252,19 +284,29 @@ def test_each_line_has_a_mark_of_its_own() -> None:
 
 def test_lines_may_be_missing_altogether() -> None:
     series = Series("a", ((1, None), (2, math.nan), (3, math.inf)))
-    assert "context" in drawn(Lines("x", "X", Axis("context", TOKENS), Axis("y", NO_UNIT), (series,)))
+    assert "context" in drawn(
+        Lines("x", "X", Axis("context", TOKENS), Axis("y", NO_UNIT), (series,))
+    )
 
 
 _VALUES = st.one_of(st.none(), st.just(0.0), st.floats(1e-9, 1e30))
 
 
 @given(
-    st.lists(st.tuples(st.text(min_size=1, max_size=60), st.lists(_VALUES, min_size=1, max_size=9)), max_size=30),
+    st.lists(
+        st.tuples(st.text(min_size=1, max_size=60), st.lists(_VALUES, min_size=1, max_size=9)),
+        max_size=30,
+    ),
     st.sampled_from([BYTES, NO_UNIT, TOKENS]),
     st.sampled_from([40, 80]),
 )
-def test_characters_fit_the_screen(rows: list[tuple[str, list[float | None]]], unit: str, width: int) -> None:
-    rows = [("".join(char for char in name if char.isprintable()) or "x", values) for name, values in rows]
+def test_characters_fit_the_screen(
+    rows: list[tuple[str, list[float | None]]], unit: str, width: int
+) -> None:
+    rows = [
+        ("".join(char for char in name if char.isprintable()) or "x", values)
+        for name, values in rows
+    ]
     series = tuple(Series(name, tuple(enumerate(values, 1))) for name, values in rows)
     lines = Lines("x", "X", Axis("n", NO_UNIT), Axis("y", unit), series)
     bars = [Bar(name, value, "1,234.56 GiB") for name, values in rows for value in values[:1]]
@@ -293,7 +335,9 @@ def test_plot_without_a_file_draws_in_place_of_the_report(ask: Ask) -> None:
     assert ask("compare", "--plot", "--", "gpt2") == answer
 
 
-def test_a_report_that_cannot_be_written_leaves_no_picture_on_the_screen(ask: Ask, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_leaves_no_picture_on_the_screen(
+    ask: Ask, tmp_path: Path
+) -> None:
     answer = ask("compare", "gpt2", "--plot", "-o", tmp_path / "missing" / "a.md")
     assert (answer.code, answer.out) == (2, "")
 
@@ -315,7 +359,10 @@ def test_show_chooses_charts_in_its_order(ask: Ask) -> None:
     [
         (("compare", "gpt2", "--show", "kv_cache"), "--show needs --plot"),
         (("compare", "gpt2", "--plot", "--show", "kv_cashe"), "there is no chart 'kv_cashe'"),
-        (("compare", "gpt2", "--json", "--plot"), "--plot without a file cannot be combined with --json"),
+        (
+            ("compare", "gpt2", "--json", "--plot"),
+            "--plot without a file cannot be combined with --json",
+        ),
         (("compare", "gpt2", "--format", "csv", "--plot"), "cannot be combined with --format"),
         (("compare", "gpt2", "--explain", "--plot"), "cannot be combined with --explain"),
         (("compare", "gpt2", "--plot", "x.gif"), "no picture has the suffix '.gif'"),
@@ -323,13 +370,24 @@ def test_show_chooses_charts_in_its_order(ask: Ask) -> None:
         (("compare", "gpt2", "--plot="), "no picture has the suffix"),
         (("compare", "gpt2", "--plot", "a.svg", "--plot", "b.svg"), "--plot is given twice"),
         (("fit", "gpt2", "--kv-memory", "1GiB", "--plot"), "--plot needs --gpu"),
-        (("fit", "gpt2", "--log", "tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log", "--plot"), "--log"),
+        (
+            (
+                "fit",
+                "gpt2",
+                "--log",
+                "tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log",
+                "--plot",
+            ),
+            "--log",
+        ),
         (("verify", "gpt2", "--plot"), "--plot needs --scaling"),
         (("verify", "--record", "d", "--plot"), "--plot cannot be combined with --record"),
         (("kv", "gpt2", "--plot", "--json"), "no such option"),
     ],
 )
-def test_wrong_options_are_an_error_with_a_tip(ask: Ask, arguments: tuple[str, ...], error: str) -> None:
+def test_wrong_options_are_an_error_with_a_tip(
+    ask: Ask, arguments: tuple[str, ...], error: str
+) -> None:
     assert error in ask(*arguments).error
 
 
@@ -350,7 +408,9 @@ def test_every_engine_has_a_bar(ask: Ask) -> None:
     assert ask("fit", "gpt2", "--kv-memory", "1GiB", "--engine", "all", "--plot").code == 0
 
 
-def test_a_report_in_a_file_leaves_standard_output_to_the_characters(ask: Ask, tmp_path: object) -> None:
+def test_a_report_in_a_file_leaves_standard_output_to_the_characters(
+    ask: Ask, tmp_path: object
+) -> None:
     file = f"{tmp_path}/x.json"
     answer = ask("compare", "gpt2", "-o", file, "--plot")
     assert "▒" in answer.out

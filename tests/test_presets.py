@@ -1,4 +1,6 @@
-"""`attncalc presets`: the list, its filter, and models that are found by a repository in a preset's sources."""
+"""`attncalc presets`: the list, its filter, and models that are found by a repository in a preset's
+sources.
+"""
 
 import dataclasses
 import os
@@ -28,13 +30,17 @@ def test_the_list_leaves_a_row_for_the_prompt(ask: Ask) -> None:
     assert len(lines) < ROWS
     assert max(map(len, lines)) <= COLUMNS
     assert (
-        lines[0] == f"{len(preset_names())} built-in models  'attncalc presets qwen' shows figures, and further models"
+        lines[0]
+        == f"{len(preset_names())} built-in models  'attncalc presets qwen' shows figures, and "
+        "further models"
     )
 
 
 def test_a_pipe_has_one_name_per_line() -> None:
     found = shell("attncalc presets | grep llama3").stdout.split("\n")
-    assert sorted(line.strip() for line in found[:-1]) == [name for name in preset_names() if name.startswith("llama3")]
+    assert sorted(line.strip() for line in found[:-1]) == [
+        name for name in preset_names() if name.startswith("llama3")
+    ]
 
 
 def test_the_list_has_every_name_as_it_is_typed(ask: Ask) -> None:
@@ -62,17 +68,23 @@ def test_a_word_filters_by_name_title_and_repository(ask: Ask) -> None:
     qwen = [f"qwen2.5-{size}b" for size in ("0.5", "1.5", "3", "7", "14", "32", "72")]
     assert [name for name in found("QWEN2.5") if name in preset_names()] == qwen
     assert found("qwen3", "32b") == ["qwen3-32b", "qwen3-vl-32b"]
-    assert found("R1-Distill-Llama") == ["llama3.1-8b", "llama3.1-70b"]  # the distills have Llama's sizes
+    # the distills have Llama's sizes
+    assert found("R1-Distill-Llama") == ["llama3.1-8b", "llama3.1-70b"]
     assert found("LLaMA-2 70B") == ["llama2-70b"]  # its title
     assert set(found()) == set(preset_names())
 
 
 def test_a_filtered_list_has_figures(ask: Ask) -> None:
     screen = ask("presets", "deepseek-v3").out
-    assert screen.startswith("2 built-in models with 'deepseek-v3'  'attncalc presets show NAME' prints one\n")
+    assert screen.startswith(
+        "2 built-in models with 'deepseek-v3'  'attncalc presets show NAME' prints one\n"
+    )
     # 61 layers of 512 + 64 in 2 bytes: 68.63 KiB; V3.2 adds an indexer's key of 128
     rows = [line.split() for line in screen.splitlines() if line.startswith("  deepseek")]
-    assert [(row[0], row[-1]) for row in rows] == [("deepseek-v3", "68.63"), ("deepseek-v3.2", "83.88")]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("deepseek-v3", "68.63"),
+        ("deepseek-v3.2", "83.88"),
+    ]
 
 
 def test_full_shows_the_figures_of_all_in_80_columns(ask: Ask) -> None:
@@ -107,14 +119,24 @@ def test_options_stand_before_or_after_the_word(ask: Ask) -> None:
 
 def test_an_unknown_word_is_an_error_with_a_near_name(ask: Ask) -> None:
     error = ask("presets", "qwn").error
-    assert error == "error: no preset with 'qwn'\n  tip: did you mean 'qwen'? 'attncalc presets' lists them all\n"
+    assert (
+        error
+        == "error: no preset with 'qwn'\n  tip: did you mean 'qwen'? 'attncalc presets' lists "
+        "them all\n"
+    )
     assert "no preset with 'qwen' and 'mamba'" in ask("presets", "qwen", "mamba").err
-    assert ask("presets", "--json", "show", "gpt2").err.startswith("error: options cannot come before 'show'")
+    assert ask("presets", "--json", "show", "gpt2").err.startswith(
+        "error: options cannot come before 'show'"
+    )
 
 
 def test_a_preset_is_shown_by_its_name_or_a_repository(ask: Ask) -> None:
     text = (MODELS / "gpt2.yaml").read_text()
-    assert ask("presets", "show", "gpt2").out == ask("presets", "show", "openai-community/gpt2").out == text
+    assert (
+        ask("presets", "show", "gpt2").out
+        == ask("presets", "show", "openai-community/gpt2").out
+        == text
+    )
 
 
 @each(
@@ -133,13 +155,17 @@ def test_a_preset_is_shown_by_its_name_or_a_repository(ask: Ask) -> None:
         ("", None),
     ],
 )
-def test_a_repository_leads_to_the_preset_whose_sources_name_it(name: str, preset: str | None) -> None:
+def test_a_repository_leads_to_the_preset_whose_sources_name_it(
+    name: str, preset: str | None
+) -> None:
     assert preset_of(name) == preset
     if preset:
         assert load(name) == load(preset)
 
 
-def test_a_file_hides_a_repository_but_not_a_presets_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_hides_a_repository_but_not_a_presets_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in (Path("Qwen/Qwen3-32B"), Path("gpt3")):
         folder.mkdir(parents=True)
@@ -154,9 +180,19 @@ def test_a_repository_belongs_to_one_preset_and_is_a_model() -> None:
         for repository in preset.repositories:
             part = repository.lower().partition("/")[2]
             assert owners.setdefault(repository.lower(), preset.name) == preset.name
-            assert owners.setdefault(part, preset.name) == preset.name, f"{part} would lead to two presets"
-            assert repository.partition("/")[0] not in ("docs", "papers", "datasets", "spaces", "blog")
-            assert part not in preset_names() or part == preset.name, f"{part} is the name of another preset"
+            assert owners.setdefault(part, preset.name) == preset.name, (
+                f"{part} would lead to two presets"
+            )
+            assert repository.partition("/")[0] not in (
+                "docs",
+                "papers",
+                "datasets",
+                "spaces",
+                "blog",
+            )
+            assert part not in preset_names() or part == preset.name, (
+                f"{part} is the name of another preset"
+            )
 
 
 def test_every_released_preset_names_a_repository() -> None:
@@ -166,7 +202,11 @@ def test_every_released_preset_names_a_repository() -> None:
 
 def test_the_family_is_the_letters_that_a_name_starts_with() -> None:
     families = {preset.name: preset.family for preset in presets()}
-    assert (families["qwen2.5-7b"], families["gpt-oss-20b"], families["t5-base"]) == ("qwen", "gpt", "t5")
+    assert (families["qwen2.5-7b"], families["gpt-oss-20b"], families["t5-base"]) == (
+        "qwen",
+        "gpt",
+        "t5",
+    )
     assert Preset("7b", "7B", ()).family == "7b"
 
 
@@ -178,7 +218,15 @@ def test_sizes_are_in_order() -> None:
 
 def test_numbers_in_names_are_compared_as_numbers() -> None:
     names = ["m-14b", "m-4b", "m10", "m-2.5b", "m2.5-7b", "m2", "m-0.5b"]
-    assert sorted(names, key=_by_size) == ["m2", "m2.5-7b", "m10", "m-0.5b", "m-2.5b", "m-4b", "m-14b"]
+    assert sorted(names, key=_by_size) == [
+        "m2",
+        "m2.5-7b",
+        "m10",
+        "m-0.5b",
+        "m-2.5b",
+        "m-4b",
+        "m-14b",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -189,8 +237,16 @@ def test_numbers_in_names_are_compared_as_numbers() -> None:
         ('title: "M 7B"', "M 7B", ()),
         ("d_model: 4", "m", ()),
         ("# title: M 7B", "m", ()),
-        ("title: M\nsources:\n- https://huggingface.co/b/M-7B/blob/main/x, huggingface.co/a/M", "M", ("b/M-7B", "a/M")),
-        ("title: M\nsources: [https://huggingface.co/a/M, https://huggingface.co/a/M]", "M", ("a/M",)),
+        (
+            "title: M\nsources:\n- https://huggingface.co/b/M-7B/blob/main/x, huggingface.co/a/M",
+            "M",
+            ("b/M-7B", "a/M"),
+        ),
+        (
+            "title: M\nsources: [https://huggingface.co/a/M, https://huggingface.co/a/M]",
+            "M",
+            ("a/M",),
+        ),
     ],
 )
 def test_a_preset_is_found_by_its_title_and_the_repositories_in_its_sources(
@@ -211,7 +267,9 @@ run()
 print(*(file for file in opened if file.endswith(".yaml")), sep="\\n", file=sys.stderr)
 """
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     models = [Path(line) for line in done.stderr.splitlines() if Path(line).parent.name == "models"]
     assert [path.name for path in models] == ["llama2-70b.yaml"]
 
@@ -231,28 +289,44 @@ def test_the_catalogue_of_verify_has_every_kind_that_verify_has_a_layer_for() ->
     layers = pytest.importorskip("attncalc.verify.layers")
 
     def kinds(names: tuple[str, ...] | list[str]) -> set[tuple[str, str]]:
-        attentions = [kind for name in names for _, group in load(name).groups() for kind in group.attentions]
+        attentions = [
+            kind for name in names for _, group in load(name).groups() for kind in group.attentions
+        ]
         known = [kind for kind in attentions if has_layer(kind)]
         return {(type(kind).__name__, type(getattr(kind, "span", None)).__name__) for kind in known}
 
     def has_layer(kind: Attention) -> bool:
         layer = layers.find_layer(type(kind))
-        return layer is not None and not any(getattr(kind, field) for field in layer.not_implemented)
+        return layer is not None and not any(
+            getattr(kind, field) for field in layer.not_implemented
+        )
 
     assert kinds(CATALOGUE) == kinds(preset_names())
 
 
 def test_every_layer_of_verify_is_found_by_its_kind() -> None:
     layers = pytest.importorskip("attncalc.verify.layers")
-    found = {layer.__name__ for kind in (Cross, *KINDS.values()) if (layer := layers.find_layer(kind))}
+    found = {
+        layer.__name__ for kind in (Cross, *KINDS.values()) if (layer := layers.find_layer(kind))
+    }
     text = "".join(file.read_text() for file in Path(layers.__file__).parent.glob("*.py"))
-    assert found == {*re.findall(r"^class (\w+Layer)\b", text, re.M)} - {"AttentionLayer", "RecurrentLayer"}
+    assert found == {*re.findall(r"^class (\w+Layer)\b", text, re.M)} - {
+        "AttentionLayer",
+        "RecurrentLayer",
+    }
 
 
 def test_the_config_of_a_preset_is_read_as_its_model() -> None:
     def layers(model: ModelSpec) -> list[Any]:
-        every = [(stack, group) for stack in model.stacks for group in stack.layers for _ in range(group.count)]
-        equal = [(stack.d_model, dataclasses.replace(group, name="", count=1)) for stack, group in every]
+        every = [
+            (stack, group)
+            for stack in model.stacks
+            for group in stack.layers
+            for _ in range(group.count)
+        ]
+        equal = [
+            (stack.d_model, dataclasses.replace(group, name="", count=1)) for stack, group in every
+        ]
         return [equal, model.vocab_size, model.d_embedding, model.head, model.extra]
 
     without = []
@@ -262,4 +336,10 @@ def test_the_config_of_a_preset_is_read_as_its_model() -> None:
             without.append(name)
         elif name != "deepseek-v3":  # whose preset counts the biases of its routers
             assert layers(load(config)) == layers(model), name
-    assert without == ["gpt3", "qwen3-omni-30b-a3b", "transformer-base", "transformer-large", "whisper-large-v3"]
+    assert without == [
+        "gpt3",
+        "qwen3-omni-30b-a3b",
+        "transformer-base",
+        "transformer-large",
+        "whisper-large-v3",
+    ]

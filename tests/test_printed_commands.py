@@ -1,4 +1,5 @@
-"""A printed launch command is the question that was asked, and a row of a plan or a sweep is what `fit` answers.
+"""A printed launch command is the question that was asked, and a row of a plan or a sweep is what
+`fit` answers.
 
 `python tools/fuzz.py --printed --count 100000` asks as many as there is time for.
 """
@@ -9,8 +10,8 @@ import pytest
 from asking import Ask
 from fuzz.printed_commands import Question, check_fit, check_number, question, words_of
 
+# Questions of a run, which take some 12 s together.
 NUMBERS = 150
-"""Questions of a run, which take some 12 s together."""
 
 
 @pytest.mark.parametrize("first", range(0, NUMBERS, 30))
@@ -26,19 +27,39 @@ def test_a_printed_command_a_plan_and_a_sweep_have_the_answer_of_fit(first: int)
         Question("llama3.2-3b", {"engine": "llamacpp", "gpu": "h100", "batch": 64}),
         Question("llama3.1-405b", {"engine": "llamacpp", "gpu": "h100", "context": "16K"}),
         # --ep-size 1 divides nothing
-        Question("glm-5", {"engine": "sglang", "gpu": "rtx-4090", "enable_expert_parallel": True, "context": 32768}),
+        Question(
+            "glm-5",
+            {
+                "engine": "sglang",
+                "gpu": "rtx-4090",
+                "enable_expert_parallel": True,
+                "context": 32768,
+            },
+        ),
         # a type of GGUF files that a model was not released in
-        Question("qwen2.5-3b", {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "mxfp4", "batch": 2}),
+        Question(
+            "qwen2.5-3b", {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "mxfp4", "batch": 2}
+        ),
         # the blocks of a release in FP8 stay blocks if the dtype is named
-        Question("minimax-m2.5", {"engine": "vllm", "gpu": "h200", "weights_dtype": "fp8", "tp": 8}),
+        Question(
+            "minimax-m2.5", {"engine": "vllm", "gpu": "h200", "weights_dtype": "fp8", "tp": 8}
+        ),
         # weights in bf16 of models that were released in fewer bits
-        Question("deepseek-v3", {"engine": "vllm", "gpu": "h200", "weights_dtype": "bf16", "context": 1000}),
-        Question("deepseek-v3.2", {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "bf16", "context": 4096}),
+        Question(
+            "deepseek-v3",
+            {"engine": "vllm", "gpu": "h200", "weights_dtype": "bf16", "context": 1000},
+        ),
+        Question(
+            "deepseek-v3.2",
+            {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "bf16", "context": 4096},
+        ),
         # no command says how many layers an unknown drafter has
         Question("gemma2-9b", {"engine": "vllm", "gpu": "mi300x", "speculative_layers": 2}),
         Question("deepseek-v4-pro", {"engine": "sglang", "gpu": "h200", "speculative_layers": 3}),
         # a checkpoint whose FP8 blocks --tp 8 cuts
-        Question("qwen3-235b-a22b", {"engine": "sglang", "gpu": "l40s", "weights_dtype": "fp8", "tp": 8}),
+        Question(
+            "qwen3-235b-a22b", {"engine": "sglang", "gpu": "l40s", "weights_dtype": "fp8", "tp": 8}
+        ),
     ],
 )
 def test_a_command_that_once_had_another_answer_has_the_same(asked: Question) -> None:
@@ -48,7 +69,10 @@ def test_a_command_that_once_had_another_answer_has_the_same(asked: Question) ->
 def test_the_words_of_a_question_are_its_options(ask: Ask) -> None:
     words = [*words_of({"tp": 2, "prefix_caching": False, "enforce_eager": True})]
     assert words == ["--tp", "2", "--no-prefix-caching", "--enforce-eager"]
-    assert ask(*Question("qwen3-8b", {"gpu": "h100", "tp": 2, "prefix_caching": False}).arguments).code == 0
+    assert (
+        ask(*Question("qwen3-8b", {"gpu": "h100", "tp": 2, "prefix_caching": False}).arguments).code
+        == 0
+    )
 
 
 def test_a_number_is_always_the_same_question() -> None:

@@ -1,4 +1,6 @@
-"""Published deployments: measured speeds against the bounds, and the classes that are derived from them."""
+"""Published deployments: measured speeds against the bounds, and the classes that are derived from
+them.
+"""
 
 import json
 import sys
@@ -77,7 +79,11 @@ def test_no_estimate_of_aiconfigurator_is_quicker_than_the_bounds() -> None:
     [
         (1, {"gpus": 8, "tp": 8}, "mixture, up to 8 requests, several GPUs"),
         (9, {"gpus": 8, "tp": 8}, "mixture, 9 to 32 requests, several GPUs"),
-        (33, {"gpus": 8, "tp": 1, "dp": 8}, "mixture, 33 to 128 requests, several GPUs with DP attention"),
+        (
+            33,
+            {"gpus": 8, "tp": 1, "dp": 8},
+            "mixture, 33 to 128 requests, several GPUs with DP attention",
+        ),
         (129, {"gpus": 1}, "mixture, above 128 requests, one GPU"),
         (129, {"gpus": 2, "tp": 1}, "mixture, above 128 requests, one GPU"),
     ],
@@ -94,7 +100,9 @@ def test_a_class_is_that_of_one_copy(requests: int, split: dict[str, int], named
 
 
 def test_a_class_with_few_runs_has_the_range_of_all_loads() -> None:
-    request = FitRequest(load("llama3.1-70b"), Workload.decode(1, 2048), gpu=gpu("h200"), gpus=4, tp=4)
+    request = FitRequest(
+        load("llama3.1-70b"), Workload.decode(1, 2048), gpu=gpu("h200"), gpus=4, tp=4
+    )
     found = published_range(resolve(request), Load(64, 1024, 1024))
     assert found
     assert str(found.of) == "dense, any number of requests, several GPUs"
@@ -111,10 +119,18 @@ def test_official_recipes_fit(ask: Ask, name: str, command: str, verdict: str) -
 @each(("name", "command", "verdict"), RECIPES)
 def test_a_plan_tries_the_split_of_each_recipe(name: str, command: str, verdict: str) -> None:
     words = command.split()[2:]
-    given = {word[2:].replace("-", "_"): value for word, value in pairwise(words) if word.startswith("--")}
+    given = {
+        word[2:].replace("-", "_"): value
+        for word, value in pairwise(words)
+        if word.startswith("--")
+    }
     sizes = {size: int(given.get(size, 1)) for size in ("tp", "pp", "dp")}
     request = FitRequest(
-        load(words[0]), Workload.decode(1, 2048), given.get("engine", "vllm"), gpu=gpu(given["gpu"]), tp=None
+        load(words[0]),
+        Workload.decode(1, 2048),
+        given.get("engine", "vllm"),
+        gpu=gpu(given["gpu"]),
+        tp=None,
     )
     expert_parallel = "--enable-expert-parallel" in words
     split = Split(int(given["gpus"]), **sizes, expert_parallel=expert_parallel)

@@ -18,12 +18,27 @@ import attncalc
 import attncalc.api.comparison
 import attncalc.api.costs
 import attncalc.api.fits
-from attncalc import AttncalcError, FitRequest, ModelSpec, Quantity, Workload, gpu, load, preset_names
+from attncalc import (
+    AttncalcError,
+    FitRequest,
+    ModelSpec,
+    Quantity,
+    Workload,
+    gpu,
+    load,
+    preset_names,
+)
 from attncalc.api.arguments import in_python
 from attncalc.api.costs import Activations, Flops, KVCache, Params
 from attncalc.api.fit_options import FitOptions
 from attncalc.api.fits import FitResult, Roofline, Users
-from attncalc.api.options import ActivationsOptions, CompareOptions, FlopsOptions, KVCacheOptions, ShardedModelOptions
+from attncalc.api.options import (
+    ActivationsOptions,
+    CompareOptions,
+    FlopsOptions,
+    KVCacheOptions,
+    ShardedModelOptions,
+)
 from attncalc.api.results import Result
 from attncalc.cli.compare import compare as compare_command
 from attncalc.cli.fit import fit as fit_command
@@ -34,20 +49,28 @@ from attncalc.cli.params import params as params_command
 from attncalc.cost import cache, params
 from attncalc.serving.fit import FitResult as CostFitResult
 
+# {function: (its command, the function)}.
 CALLS: dict[str, tuple[str, Callable[..., Result]]] = {
     "kv_cache": ("kv", attncalc.kv_cache),
     "params": ("params", attncalc.params),
     "flops": ("flops", attncalc.flops),
     "activations": ("memory", attncalc.activations),
 }
-"""{function: (its command, the function)}."""
-MAMBA = {"model_type": "mamba2", "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 32}
+MAMBA = {
+    "model_type": "mamba2",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_heads": 4,
+    "head_dim": 32,
+}
+# The package, for calls that type checkers reject.
 UNTYPED: Any = attncalc
-"""The package, for calls that type checkers reject."""
 
 
 def as_options(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the options of a command with the names and values of a call: ['--kv-dtype', 'fp8', '--enforce-eager']."""
+    """Return the options of a command with the names and values of a call: ['--kv-dtype', 'fp8',
+    '--enforce-eager'].
+    """
     options: list[str] = []
     for name, value in arguments.items():
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -66,14 +89,19 @@ def error_of(call: Callable[[], object]) -> str:
 
 
 def as_arguments(printed: str) -> str:
-    """Return what the command line prints for an error with the arguments of a call instead of options."""
+    """Return what the command line prints for an error with the arguments of a call instead of
+    options.
+    """
     return "".join(map(in_python, printed.splitlines(keepends=True)))
 
 
 # Figures
 
 
-counts = st.one_of(st.integers(1, 10**6), st.sampled_from(["4096", "4K", "128k", "1_000", "0", "-1", "1.5", "many"]))
+counts = st.one_of(
+    st.integers(1, 10**6),
+    st.sampled_from(["4096", "4K", "128k", "1_000", "0", "-1", "1.5", "many"]),
+)
 dtypes = st.sampled_from(["bf16", "float16", "fp8", "int4", "q8_0", "half", "fp7"])
 model_options = {
     "attention": st.sampled_from(["mha", "mqa", "gqa:2", "mla:64", "gqa:0"]),
@@ -106,7 +134,9 @@ options_of: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 @st.composite
 def some_of(draw: st.DrawFn, options: Mapping[str, st.SearchStrategy[Any]]) -> dict[str, Any]:
-    """Return at most three of the options with values: most combinations of more exclude each other."""
+    """Return at most three of the options with values: most combinations of more exclude each
+    other.
+    """
     names = draw(st.lists(st.sampled_from(sorted(options)), max_size=3, unique=True))
     return {name: draw(options[name]) for name in names}
 
@@ -124,7 +154,8 @@ def test_a_call_gives_the_figures_or_the_error_of_its_command(
         assert call(model, **arguments).to_dict() == results(answer)
     else:
         error, *_ = error_of(lambda: call(model, **arguments).to_dict()).splitlines()
-        assert error == as_arguments(answer.err).splitlines()[0]  # the tip of the command line may be the whole command
+        # the tip of the command line may be the whole command
+        assert error == as_arguments(answer.err).splitlines()[0]
 
 
 fit_arguments = {
@@ -144,8 +175,19 @@ fit_arguments = {
     "tensor_split": st.sampled_from([(3, 1), "1,1"]),
     "shared_prefix": st.sampled_from([0, 500]),
 }
-places = [{"gpu": "h100"}, {"gpu": "2xa100-40gb"}, {"gpu": "24GB"}, {"kv_memory": "40GiB"}, {"kv_memory": 2**34}]
-traffics: list[dict[str, Any]] = [{}, {"prompt": "4K", "output": 0}, {"prompt": 500, "output": "1K"}, {"prompt": "4K"}]
+places = [
+    {"gpu": "h100"},
+    {"gpu": "2xa100-40gb"},
+    {"gpu": "24GB"},
+    {"kv_memory": "40GiB"},
+    {"kv_memory": 2**34},
+]
+traffics: list[dict[str, Any]] = [
+    {},
+    {"prompt": "4K", "output": 0},
+    {"prompt": 500, "output": "1K"},
+    {"prompt": "4K"},
+]
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -153,7 +195,9 @@ traffics: list[dict[str, Any]] = [{}, {"prompt": "4K", "output": 0}, {"prompt": 
     place=st.sampled_from([*places, {"gpu": "h1000"}]),
     traffic=st.sampled_from(traffics),
     options=some_of(fit_arguments),
-    model=st.sampled_from(["qwen3-8b", "llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b", "gpt2", "t5-base"]),
+    model=st.sampled_from(
+        ["qwen3-8b", "llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b", "gpt2", "t5-base"]
+    ),
 )
 def test_fit_gives_the_figures_or_the_error_of_its_command(
     ask: Ask, place: dict[str, Any], traffic: dict[str, Any], options: dict[str, Any], model: str
@@ -162,10 +206,15 @@ def test_fit_gives_the_figures_or_the_error_of_its_command(
     answer = ask("fit", model, *as_options(arguments), "--json")
     if answer.code == 2:
         error, *_ = error_of(lambda: attncalc.fit(model, **arguments).to_dict()).splitlines()
-        assert error == as_arguments(answer.err).splitlines()[0]  # the tip of the command line may be the whole command
+        # the tip of the command line may be the whole command
+        assert error == as_arguments(answer.err).splitlines()[0]
         return
     document, result = answer.document, attncalc.fit(model, **arguments)
-    assert result.to_dict() == {"fits": document["fits"], "verdict": document["verdict"], **results(answer)}
+    assert result.to_dict() == {
+        "fits": document["fits"],
+        "verdict": document["verdict"],
+        **results(answer),
+    }
     assert answer.code == (0 if result.fits else 1)
     assert result.report.extra["launch_command"] == document["launch_command"]
     if "prompt" in arguments:
@@ -175,7 +224,9 @@ def test_fit_gives_the_figures_or_the_error_of_its_command(
         assert attncalc.roofline(model, **arguments).to_dict().items() <= result.to_dict().items()
 
 
-@pytest.mark.parametrize("model", ["llama2-70b", "gemma3-27b", "nemotron-h-56b", "t5-base", "bert-base"])
+@pytest.mark.parametrize(
+    "model", ["llama2-70b", "gemma3-27b", "nemotron-h-56b", "t5-base", "bert-base"]
+)
 def test_growth_crossover_and_intensity_are_those_of_their_commands(ask: Ask, model: str) -> None:
     of_flops = results(ask("flops", model, "--batch", "3", "--context", "500", "--json"))
     grown = attncalc.growth(model, batch=3, context=500)
@@ -189,7 +240,10 @@ def test_growth_crossover_and_intensity_are_those_of_their_commands(ask: Ask, mo
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    models=st.lists(st.sampled_from(["llama2-70b", "gemma3-27b", "deepseek-v3", "t5-base", "bert-base"]), max_size=3),
+    models=st.lists(
+        st.sampled_from(["llama2-70b", "gemma3-27b", "deepseek-v3", "t5-base", "bert-base"]),
+        max_size=3,
+    ),
     arguments=st.fixed_dictionaries(
         {},
         optional={
@@ -207,7 +261,10 @@ def test_compare_gives_the_rows_or_the_error_of_its_command(
 ) -> None:
     answer = ask("compare", *models, *as_options(arguments), "--json")
     if answer.code:
-        message, printed = error_of(lambda: attncalc.compare(*models, **arguments)), as_arguments(answer.err)
+        message, printed = (
+            error_of(lambda: attncalc.compare(*models, **arguments)),
+            as_arguments(answer.err),
+        )
         assert message.splitlines()[0] == printed.splitlines()[0]
         assert not models or message.splitlines()[-1] == printed.splitlines()[-1]
         return
@@ -219,17 +276,27 @@ def test_compare_gives_the_rows_or_the_error_of_its_command(
 
 def test_compare_gives_the_source_to_models_with_an_encoder_only() -> None:
     rows = attncalc.compare("t5-base", "gpt2", context=512, source_context=300).rows
-    # t5-base: 12 layers cache K and V of 12 heads * 64, of 512 tokens and of a source of 300, in 4 bytes
+    # t5-base: 12 layers cache K and V of 12 heads * 64, of 512 tokens and of a source of 300, in 4
+    # bytes
     assert rows[0]["kv_cache"] == 12 * 2 * 12 * 64 * (512 + 300) * 4
 
 
 def test_a_call_takes_numbers_texts_and_the_types_of_other_libraries() -> None:
     numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     expected = attncalc.kv_cache("gpt2", batch=2, context=1024, dtype="bf16", lengths=None)
-    for batch, context, dtype in (("2", "1K", "bfloat16"), (numpy.int64(2), numpy.int32(1024), torch.bfloat16)):
-        assert attncalc.kv_cache("gpt2", batch=batch, context=context, dtype=dtype).to_dict() == expected.to_dict()
+    for batch, context, dtype in (
+        ("2", "1K", "bfloat16"),
+        (numpy.int64(2), numpy.int32(1024), torch.bfloat16),
+    ):
+        assert (
+            attncalc.kv_cache("gpt2", batch=batch, context=context, dtype=dtype).to_dict()
+            == expected.to_dict()
+        )
     in_fp16 = UNTYPED.fit("gpt2", gpu="l4", weights_dtype=torch.float16, kv_dtype=torch.float16)
-    assert in_fp16.to_dict() == attncalc.fit("gpt2", gpu="l4", weights_dtype="fp16", kv_dtype="fp16").to_dict()
+    assert (
+        in_fp16.to_dict()
+        == attncalc.fit("gpt2", gpu="l4", weights_dtype="fp16", kv_dtype="fp16").to_dict()
+    )
 
 
 def test_auto_is_the_dtype_of_the_cache_by_default() -> None:
@@ -238,19 +305,36 @@ def test_auto_is_the_dtype_of_the_cache_by_default() -> None:
 
 
 def test_the_context_of_a_model_without_a_maximum_is_that_of_the_longest_request() -> None:
-    unlimited = {"model_type": "bloom", "hidden_size": 64, "n_layer": 2, "n_head": 8, "vocab_size": 100}
+    unlimited = {
+        "model_type": "bloom",
+        "hidden_size": 64,
+        "n_layer": 2,
+        "n_head": 8,
+        "vocab_size": 100,
+    }
     assert load(unlimited).max_context is None
-    assert attncalc.fit(unlimited, gpu="l4", prompt=700, output=300).resolved.workload.context == 1000
+    assert (
+        attncalc.fit(unlimited, gpu="l4", prompt=700, output=300).resolved.workload.context == 1000
+    )
 
 
 def test_a_gpu_may_be_an_object() -> None:
-    by_name, by_object = (attncalc.fit("qwen3-8b", gpu=device, gpus=2) for device in ("2xh100", gpu("h100-80gb")))
+    by_name, by_object = (
+        attncalc.fit("qwen3-8b", gpu=device, gpus=2) for device in ("2xh100", gpu("h100-80gb"))
+    )
     assert by_name.to_dict() == by_object.to_dict()
 
 
 def test_the_launch_command_of_a_config_without_a_name_has_model_in_its_place() -> None:
-    fields = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 2}
-    command = attncalc.fit({**fields, "vocab_size": 100, "intermediate_size": 64}, gpu="l4", context=512).report.extra
+    fields = {
+        "model_type": "llama",
+        "hidden_size": 512,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 2,
+    }
+    command = attncalc.fit(
+        {**fields, "vocab_size": 100, "intermediate_size": 64}, gpu="l4", context=512
+    ).report.extra
     assert "vllm serve MODEL " in command["launch_command"]
 
 
@@ -259,7 +343,9 @@ def test_the_launch_command_of_a_config_without_a_name_has_model_in_its_place() 
 
 def test_a_model_and_a_workload_give_the_same_as_options() -> None:
     workload = Workload.decode(batch=8, context=4096, kv_dtype="bf16")
-    by_options = attncalc.kv_cache("llama2-70b", batch=8, context=4096, kv_dtype="bf16", tp=4, engine="transformers")
+    by_options = attncalc.kv_cache(
+        "llama2-70b", batch=8, context=4096, kv_dtype="bf16", tp=4, engine="transformers"
+    )
     by_workload = attncalc.kv_cache(load("llama2-70b"), workload, tp=4, engine="transformers")
     assert by_workload.to_dict() == by_options.to_dict()
     assert by_workload.total == by_options.total == by_options.to_dict()["kv_cache"]
@@ -294,12 +380,15 @@ def test_each_figure_of_a_result_is_an_attribute_that_completion_lists() -> None
     assert result.launch_command == "vllm serve openai-community/gpt2 --max-model-len 1024"
     with pytest.raises(AttributeError, match=r"no attribute 'layers'; facts\(\) has its sizes"):
         _ = UNTYPED.load("gpt2").layers
-    with pytest.raises(AttributeError, match=r"no attribute 'kv_token'; did you mean 'kv_tokens'.*concurrency"):
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'kv_token'; did you mean 'kv_tokens'.*concurrency"
+    ):
         _ = UNTYPED.fit("gpt2", gpu="l4").kv_token
 
 
 def test_a_size_is_also_in_gib_and_int_gives_the_total() -> None:
-    cache = UNTYPED.kv_cache("llama2-70b", context=4096)  # 2 * 80 * 8 * 128 * 2 B of 4,096 tokens: 1.25 GiB
+    # 2 * 80 * 8 * 128 * 2 B of 4,096 tokens: 1.25 GiB
+    cache = UNTYPED.kv_cache("llama2-70b", context=4096)
     assert int(cache) == 5 * 2**28
     assert cache.gib == cache.kv_cache_gib == 1.25
     assert int(UNTYPED.params("llama2-70b")) == UNTYPED.params("llama2-70b").params_total
@@ -384,7 +473,10 @@ def test_a_call_has_the_options_of_its_command(command: Any, kind: Any) -> None:
 def test_fit_has_the_options_of_its_command() -> None:
     spellings = {"output_text", "output_len", "enable_prefix_caching", "offline_inference"}
     screens = {"log", "full", "quants", "roofline"}
-    assert set(FitOptions.__annotations__) == names(fit_command) - spellings - screens | {"output", "offline"}
+    assert set(FitOptions.__annotations__) == names(fit_command) - spellings - screens | {
+        "output",
+        "offline",
+    }
 
 
 @pytest.mark.parametrize(
@@ -403,36 +495,102 @@ def test_help_and_completion_list_the_options(name: str) -> None:
 @each(
     ("call", "message", "tip"),
     [
-        (lambda: UNTYPED.kv_cache("gpt2", contxt=1), "kv_cache has no argument 'contxt'", "did you mean 'context'?"),
-        (lambda: UNTYPED.fit("gpt2", gpuss=1), "fit has no argument 'gpuss'", "did you mean 'gpus'?"),
-        (lambda: UNTYPED.kv_cache("gpt2", 4096), "a workload cannot be given as '4096'", "context=4096"),
-        (lambda: UNTYPED.kv_cache(4096), "a model cannot be given as '4096', of class int", "PretrainedConfig"),
-        (lambda: UNTYPED.kv_cache({"hidden_size": 3}), "config: model_type is missing", "attncalc presets families"),
+        (
+            lambda: UNTYPED.kv_cache("gpt2", contxt=1),
+            "kv_cache has no argument 'contxt'",
+            "did you mean 'context'?",
+        ),
+        (
+            lambda: UNTYPED.fit("gpt2", gpuss=1),
+            "fit has no argument 'gpuss'",
+            "did you mean 'gpus'?",
+        ),
+        (
+            lambda: UNTYPED.kv_cache("gpt2", 4096),
+            "a workload cannot be given as '4096'",
+            "context=4096",
+        ),
+        (
+            lambda: UNTYPED.kv_cache(4096),
+            "a model cannot be given as '4096', of class int",
+            "PretrainedConfig",
+        ),
+        (
+            lambda: UNTYPED.kv_cache({"hidden_size": 3}),
+            "config: model_type is missing",
+            "attncalc presets families",
+        ),
         (lambda: UNTYPED.kv_cache("gpt2", attention=3), "attention: '3' is not a text", "quotes"),
-        (lambda: UNTYPED.fit("gpt2", gpu="l4", enforce_eager="no"), "enforce_eager: 'no' is not True or F", "one"),
-        (lambda: UNTYPED.users("gpt2", gpu="l4"), "users needs prompt and output", "tokens of a request"),
-        (lambda: UNTYPED.roofline("gpt2", kv_memory="1GiB"), "roofline needs gpu", "as gpu='h100-80gb'"),
+        (
+            lambda: UNTYPED.fit("gpt2", gpu="l4", enforce_eager="no"),
+            "enforce_eager: 'no' is not True or F",
+            "one",
+        ),
+        (
+            lambda: UNTYPED.users("gpt2", gpu="l4"),
+            "users needs prompt and output",
+            "tokens of a request",
+        ),
+        (
+            lambda: UNTYPED.roofline("gpt2", kv_memory="1GiB"),
+            "roofline needs gpu",
+            "as gpu='h100-80gb'",
+        ),
         (
             lambda: UNTYPED.fit(FitRequest(load("gpt2"), Workload.decode(1, 9), kv_memory=9), tp=2),
             "tp cannot be combined with a FitRequest",
             "field",
         ),
-        (lambda: UNTYPED.kv_cache(load("gpt2"), revision="main"), "revision needs org/name on the hub", "leave"),
-        (lambda: UNTYPED.fit("gpt2", gpu="l4", tp=5), "tp=5 does not divide 12 query", "give tp=1, 2, 3, 4, 6 or 12"),
-        (lambda: UNTYPED.fit("gpt2", "h100"), "fit takes 1 value without a name: model", "name the others"),
+        (
+            lambda: UNTYPED.kv_cache(load("gpt2"), revision="main"),
+            "revision needs org/name on the hub",
+            "leave",
+        ),
+        (
+            lambda: UNTYPED.fit("gpt2", gpu="l4", tp=5),
+            "tp=5 does not divide 12 query",
+            "give tp=1, 2, 3, 4, 6 or 12",
+        ),
+        (
+            lambda: UNTYPED.fit("gpt2", "h100"),
+            "fit takes 1 value without a name: model",
+            "name the others",
+        ),
         (lambda: UNTYPED.plan("gpt2", users=9), "gpu is required", "example gpu='h100,h200'"),
         (lambda: UNTYPED.sweep("gpt2", context=-1), "context: '-1' is not a whole", "digits"),
-        (lambda: UNTYPED.what_fits("l4"), "what_fits takes a model with gpu='all'", "fit(model, gpu=GPU)"),
+        (
+            lambda: UNTYPED.what_fits("l4"),
+            "what_fits takes a model with gpu='all'",
+            "fit(model, gpu=GPU)",
+        ),
     ],
 )
-def test_a_wrong_argument_is_an_error_with_a_tip(call: Callable[[], object], message: str, tip: str) -> None:
+def test_a_wrong_argument_is_an_error_with_a_tip(
+    call: Callable[[], object], message: str, tip: str
+) -> None:
     error = refusal(call)
     assert error.message.startswith(message)
     assert tip in error.tip
     assert str(error) == f"{error.message}\n  tip: {error.tip}"
 
 
-JUNK: list[Any] = [3, -1, 2.5, True, False, "x", "", b"x", [], [1], (1, 2), {"a": 1}, {1, 2}, range(3), object()]
+JUNK: list[Any] = [
+    3,
+    -1,
+    2.5,
+    True,
+    False,
+    "x",
+    "",
+    b"x",
+    [],
+    [1],
+    (1, 2),
+    {"a": 1},
+    {1, 2},
+    range(3),
+    object(),
+]
 
 
 @pytest.mark.parametrize(
@@ -445,7 +603,9 @@ JUNK: list[Any] = [3, -1, 2.5, True, False, "x", "", b"x", [], [1], (1, 2), {"a"
         (UNTYPED.fit, FitOptions, {"gpu": "l4"}),
     ],
 )
-def test_a_value_of_any_type_is_an_answer_or_an_error_with_a_tip(call: Any, kind: Any, others: dict[str, Any]) -> None:
+def test_a_value_of_any_type_is_an_answer_or_an_error_with_a_tip(
+    call: Any, kind: Any, others: dict[str, Any]
+) -> None:
     for name, value in itertools.product(kind.__annotations__, [*JUNK, 10**40, "9" * 5000]):
         text = error_of(functools.partial(call, "gpt2", **{**others, name: value}))
         assert not text or "\n  tip: " in text, (name, value)
@@ -517,23 +677,44 @@ def test_a_notebook_shows_a_model_as_a_table_and_escapes_its_title() -> None:
             lambda: attncalc.kv_cache(
                 "llama2-70b", batch=8, context=4096, kv_dtype="bf16", tp=8, engine="transformers"
             ),
-            "KVCache(llama2-70b on one of 8 devices, batch 8, context 4,096, bf16 as transformers stores it: 1.25 GiB)",
+            "KVCache(llama2-70b on one of 8 devices, batch 8, context 4,096, bf16 as "
+            "transformers stores it: 1.25 GiB)",
         ),
-        (lambda: attncalc.kv_cache("gpt2", lengths=(9, 7)), "KVCache(gpt2, lengths 9, 7: 1.13 MiB)"),
+        (
+            lambda: attncalc.kv_cache("gpt2", lengths=(9, 7)),
+            "KVCache(gpt2, lengths 9, 7: 1.13 MiB)",
+        ),
         (lambda: attncalc.params("gpt2"), "Params(gpt2: 124.44 million)"),
         (
             lambda: load("llama2-70b"),
-            "ModelSpec(llama2-70b: LLaMA-2 70B, grouped-query attention, 64 query and 8 KV heads x 128, 80 layers)",
+            "ModelSpec(llama2-70b: LLaMA-2 70B, grouped-query attention, 64 query and 8 KV heads "
+            "x 128, 80 layers)",
         ),
-        (lambda: attncalc.kv_cache("gpt2").report, "Report(kv: GPT-2 (124M)  multi-head attention, 12 query and 12"),
-        (lambda: attncalc.kv_cache("gpt2").total.formula, "Formula('L * B * T * 2 * n_kv_heads * d_head * bytes')"),
+        (
+            lambda: attncalc.kv_cache("gpt2").report,
+            "Report(kv: GPT-2 (124M)  multi-head attention, 12 query and 12",
+        ),
+        (
+            lambda: attncalc.kv_cache("gpt2").total.formula,
+            "Formula('L * B * T * 2 * n_kv_heads * d_head * bytes')",
+        ),
         (lambda: attncalc.decode_intensity("gpt2", context=512).per_cache_byte, "Ratio("),
-        (lambda: attncalc.activations(MAMBA, context=9), "Activations(mamba2, prefill, batch 1, context 9: no attent"),
-        (lambda: attncalc.roofline("qwen3-8b", gpu="2xh100"), "Roofline(qwen3-8b on one of 2 devices on NVIDIA H100"),
-        (lambda: attncalc.fit("qwen3-8b", gpu="h100"), "FitResult(qwen3-8b on one NVIDIA H100 80GB SXM, vLLM, batch 1"),
+        (
+            lambda: attncalc.activations(MAMBA, context=9),
+            "Activations(mamba2, prefill, batch 1, context 9: no attent",
+        ),
+        (
+            lambda: attncalc.roofline("qwen3-8b", gpu="2xh100"),
+            "Roofline(qwen3-8b on one of 2 devices on NVIDIA H100",
+        ),
+        (
+            lambda: attncalc.fit("qwen3-8b", gpu="h100"),
+            "FitResult(qwen3-8b on one NVIDIA H100 80GB SXM, vLLM, batch 1",
+        ),
         (
             lambda: attncalc.users("llama3-8b", kv_memory="20GiB", prompt=4096, output=1024),
-            "Users(llama3-8b on one device, vLLM, batch 1, context 5,120, bf16: 35 on average, 31 at worst)",
+            "Users(llama3-8b on one device, vLLM, batch 1, context 5,120, bf16: 35 on average, "
+            "31 at worst)",
         ),
     ],
 )
@@ -543,12 +724,16 @@ def test_a_repr_is_one_short_line(value: Callable[[], object], text: str) -> Non
 
 
 def test_a_report_prints_as_the_command_does(ask: Ask) -> None:
-    assert str(attncalc.kv_cache("gpt2", context=512).report) == ask("kv", "gpt2", "--context", "512").out
+    assert (
+        str(attncalc.kv_cache("gpt2", context=512).report)
+        == ask("kv", "gpt2", "--context", "512").out
+    )
 
 
 def test_a_sweep_is_shown_as_a_table_and_equals_the_same_question() -> None:
     rows = attncalc.sweep(["gpt2", "llama3-8b"], context="512,1K", columns="kv_cache")
-    assert str(rows).splitlines()[2:] == [  # 12 layers * 2 * 768 * 4 B, and 32 * 2 * 8 * 128 * 2 B per token
+    # 12 layers * 2 * 768 * 4 B, and 32 * 2 * 8 * 128 * 2 B per token
+    assert str(rows).splitlines()[2:] == [
         "  model      512  1,024",
         "  gpt2        36     72",
         "  llama3-8b   64    128",
@@ -573,11 +758,20 @@ def test_several_models_may_be_given_by_name() -> None:
 
 
 def test_results_can_be_sent_to_another_process() -> None:
-    calls = [call("gpt2", context=512) for call in (attncalc.kv_cache, attncalc.flops, attncalc.activations)]
+    calls = [
+        call("gpt2", context=512)
+        for call in (attncalc.kv_cache, attncalc.flops, attncalc.activations)
+    ]
     fitted: dict[str, Any] = {"gpu": "l4", "prompt": 100, "output": 9}
     fits = [call("gpt2", **fitted) for call in (attncalc.fit, attncalc.users, attncalc.roofline)]
     many = attncalc.what_fits(gpu="2GB"), attncalc.plan("llama3-8b", users=2, gpu="h100")
-    for result in (*calls, *fits, *many, attncalc.params("gpt2"), attncalc.compare("gpt2", context=512)):
+    for result in (
+        *calls,
+        *fits,
+        *many,
+        attncalc.params("gpt2"),
+        attncalc.compare("gpt2", context=512),
+    ):
         figures = result.to_dict()
         again = pickle.loads(pickle.dumps(result))
         assert again.to_dict() == figures
@@ -594,8 +788,14 @@ def test_an_answer_is_written_in_the_formats_of_its_command(ask: Ask) -> None:
     swept = attncalc.sweep(models := ["gpt2", "gpt3"], context=[512, 1024])
     compared = attncalc.compare(*models, context=512)
     for form in ("csv", "json", "latex", "markdown"):
-        written = [getattr(answer, f"to_{form}")() for answer in (swept, compared, attncalc.params("gpt2"))]
-        asked = [("sweep", *models, "-c", "512,1024"), ("compare", *models, "-c", "512"), ("params", "gpt2")]
+        written = [
+            getattr(answer, f"to_{form}")() for answer in (swept, compared, attncalc.params("gpt2"))
+        ]
+        asked = [
+            ("sweep", *models, "-c", "512,1024"),
+            ("compare", *models, "-c", "512"),
+            ("params", "gpt2"),
+        ]
         assert written == [ask(*words, "--format", form).out for words in asked]
     assert (swept[1], swept[-1], compared[1]["name"]) == ([*swept][1], [*swept][3], "gpt3")
 
@@ -604,7 +804,14 @@ def test_sizes_describe_a_model() -> None:
     # 2 layers * 1,000 tokens * K and V * 4 heads * 64 * 2 B
     sizes: dict[str, Any] = {"layers": 2, "heads": 8.0, "kv_heads": 4, "head_dim": 64}
     assert attncalc.kv_cache(**sizes, context=1000).total == 2 * 1000 * 2 * 4 * 64 * 2
-    for call in (UNTYPED.kv_cache, UNTYPED.fit, UNTYPED.vram, UNTYPED.train, UNTYPED.plan, UNTYPED.users):
+    for call in (
+        UNTYPED.kv_cache,
+        UNTYPED.fit,
+        UNTYPED.vram,
+        UNTYPED.train,
+        UNTYPED.plan,
+        UNTYPED.users,
+    ):
         assert "a model is required" in refusal(call).message
 
 
@@ -618,10 +825,15 @@ def test_sizes_describe_a_model() -> None:
         (UNTYPED.plan, "plan", {"gpu": "h100", "users": "9", "prompt": "1K", "output": "100"}),
     ],
 )
-def test_sizes_are_a_model_in_each_call(call: Any, command: str, options: dict[str, str], ask: Ask) -> None:
+def test_sizes_are_a_model_in_each_call(
+    call: Any, command: str, options: dict[str, str], ask: Ask
+) -> None:
     sizes = {"layers": "2", "heads": "8", "kv_heads": "4", "head_dim": "64"}
     names = {"output": "output-len"}
-    given = [(names.get(name, name.replace("_", "-")), value) for name, value in (sizes | options).items()]
+    given = [
+        (names.get(name, name.replace("_", "-")), value)
+        for name, value in (sizes | options).items()
+    ]
     words = [word for name, value in given for word in (f"--{name}", value)]
     assert call(**sizes, **options).to("json") == ask(command, *words, "--json").out
 
@@ -629,7 +841,9 @@ def test_sizes_are_a_model_in_each_call(call: Any, command: str, options: dict[s
 def test_pandas_makes_a_table_of_results() -> None:
     pandas = pytest.importorskip("pandas")
     models = ["llama2-70b", "qwen3-8b", "bert-base"]
-    table = pandas.DataFrame({name: attncalc.kv_cache(name, context=4096).to_dict() for name in models}).T
+    table = pandas.DataFrame(
+        {name: attncalc.kv_cache(name, context=4096).to_dict() for name in models}
+    ).T
     assert table.loc["llama2-70b", "kv_cache"] == 80 * 4096 * 2 * 8 * 128 * 2
     assert list(table.index) == models
     rows = attncalc.compare(*models, context=["4K", "8K"]).frame()
@@ -662,7 +876,9 @@ def test_the_examples_in_docstrings_run(module: Any) -> None:
     ],
 )
 def test_an_item_of_a_list_has_no_comma(call: Any) -> None:
-    with pytest.raises(AttncalcError, match="is an item of a list, which is one value and has no comma"):
+    with pytest.raises(
+        AttncalcError, match="is an item of a list, which is one value and has no comma"
+    ):
         call()
 
 

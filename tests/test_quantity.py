@@ -33,7 +33,9 @@ NUMBERS = st.integers(0, 10**6)
 
 def leaves() -> st.SearchStrategy[Any]:
     """Plain numbers, and symbols of few names: one name stands for several values."""
-    named_numbers = st.builds(lambda n, v: symbol(f"x{n}", v, "a number"), st.integers(0, 2), NUMBERS)
+    named_numbers = st.builds(
+        lambda n, v: symbol(f"x{n}", v, "a number"), st.integers(0, 2), NUMBERS
+    )
     return st.one_of(named_numbers, NUMBERS)
 
 
@@ -151,7 +153,11 @@ def test_a_symbol_of_a_quantity_keeps_its_formula() -> None:
 
 def test_symbolic_turns_documented_ints_into_symbols() -> None:
     decode = symbolic(Workload.decode(batch=2, context=9))
-    assert [quantity(n).formula.text for n in (decode.batch, decode.new, decode.context)] == ["B", "S", "T"]
+    assert [quantity(n).formula.text for n in (decode.batch, decode.new, decode.context)] == [
+        "B",
+        "S",
+        "T",
+    ]
 
 
 def test_least_reads_as_a_condition() -> None:
@@ -167,9 +173,12 @@ def test_a_ratio_with_nothing_is_0(a: int) -> None:
 
 def test_the_bound_symbol_has_the_meaning_that_a_side_gives_it() -> None:
     sides = symbol("T", 5, "keys, with the new ones") * 3, 14
-    assert [s.meaning for s in least("T", 5, "tokens", *sides).formula.symbols] == ["keys, with the new ones"]
+    assert [s.meaning for s in least("T", 5, "tokens", *sides).formula.symbols] == [
+        "keys, with the new ones"
+    ]
     assert [s.meaning for s in least("T", 5, "tokens", 15, 14).formula.symbols] == ["tokens"]
-    assert next(s.meaning for s in least("T", 4, "tokens", *sides).formula.symbols) == "tokens"  # another number
+    # another number
+    assert next(s.meaning for s in least("T", 4, "tokens", *sides).formula.symbols) == "tokens"
 
 
 @given(NUMBERS, st.integers(1, 10**30))

@@ -33,22 +33,41 @@ PUBLISHED = [
     ("llama2-70b", "iq4_xs", "34.30 GiB", 4.27),
 ]
 FILES = [
-    # GB of files made with an imatrix (bartowski's Llama-3.3-70B-Instruct and Llama-3.1-8B-Instruct), which have about
-    # 10 MB of vocabulary besides
+    # GB of files made with an imatrix (bartowski's Llama-3.3-70B-Instruct and
+    # Llama-3.1-8B-Instruct), which have about 10 MB of vocabulary besides
     (
         "llama3.1-70b",
-        {"iq4_nl": 40.05, "iq4_xs": 37.90, "iq3_m": 31.94, "iq3_xs": 29.31, "iq3_xxs": 27.47, "iq1_m": 16.75},
+        {
+            "iq4_nl": 40.05,
+            "iq4_xs": 37.90,
+            "iq3_m": 31.94,
+            "iq3_xs": 29.31,
+            "iq3_xxs": 27.47,
+            "iq1_m": 16.75,
+        },
     ),
     ("llama3.1-70b", {"iq2_m": 24.12, "iq2_s": 22.24, "iq2_xs": 21.14, "iq2_xxs": 19.10}),
     ("llama3.1-8b", {"iq3_m": 3.78, "iq3_xs": 3.52, "iq2_m": 2.95}),
 ]
 GPT_OSS_120B = [
-    # GiB of Unsloth's files, of which 13 MB are the vocabulary; ggml-org's MXFP4 file is as large as Q8_0's, 63.4 GB
-    *(("q8_0", 59.03), ("mxfp4", 59.03), ("q6_k", 58.94), ("q5_k_m", 58.57), ("q5_k_s", 58.56), ("q4_k_m", 58.46)),
-    *(("q4_k_s", 58.45), ("q4_1", 58.41), ("q4_0", 58.32), ("q3_k_m", 58.33), ("q3_k_s", 58.27), ("q2_k", 58.27)),
+    # GiB of Unsloth's files, of which 13 MB are the vocabulary; ggml-org's MXFP4 file is as large
+    # as Q8_0's, 63.4 GB
+    ("q8_0", 59.03),
+    ("mxfp4", 59.03),
+    ("q6_k", 58.94),
+    ("q5_k_m", 58.57),
+    ("q5_k_s", 58.56),
+    ("q4_k_m", 58.46),
+    ("q4_k_s", 58.45),
+    ("q4_1", 58.41),
+    ("q4_0", 58.32),
+    ("q3_k_m", 58.33),
+    ("q3_k_s", 58.27),
+    ("q2_k", 58.27),
 ]
 TENSORS = [
-    # llama.cpp's 'type q4_K: 193 tensors'; the Llamas have one more in F32, the factors of their rotary positions
+    # llama.cpp's 'type q4_K: 193 tensors'; the Llamas have one more in F32, the factors of their
+    # rotary positions
     ("llama3.1-8b", "q4_k_m", {"F32": 65, "Q4_K": 193, "Q6_K": 33}),
     ("qwen3-30b-a3b", "q4_k_m", {"F32": 241, "Q4_K": 289, "Q6_K": 49}),
     ("llama3.2-1b", "q5_k_m", {"F32": 33, "Q5_K": 96, "Q6_K": 17}),
@@ -90,7 +109,9 @@ def test_tensors_have_the_published_types(name: str, file_type: str, types: dict
 
 
 def test_gemmas_table_of_layer_inputs_is_quantized_and_on_the_host() -> None:
-    """262,144 rows of 42 * 256 and 2,560 elements, 34 bytes per 32, and a norm; a log's file has 7.62 GiB."""
+    """262,144 rows of 42 * 256 and 2,560 elements, 34 bytes per 32, and a norm; a log's file has
+    7.62 GiB.
+    """
     model = quantized(load(str(MODELS / "gemma-4-e4b.json")), "q8_0")
     buffers = model_buffers(model, LlamacppArgs(dtype("fp16"), dtype("fp16")))
     assert buffers["CPU_Mapped"] == 262144 * (42 * 256 + 2560) // 32 * 34 + 4 * 2560
@@ -104,7 +125,11 @@ def test_half_of_the_layers_have_more_bits() -> None:
     stored = quantized(load("llama3.1-8b"), "q4_k_m").stored
     assert stored
     for name in ("attn_v", "ffn_down"):
-        wide = [int(t.name.split(".")[1]) for t in stored.contents if name in t.name and t.dtype == "Q6_K"]
+        wide = [
+            int(t.name.split(".")[1])
+            for t in stored.contents
+            if name in t.name and t.dtype == "Q6_K"
+        ]
         assert wide == [0, 1, 2, 3, *range(6, 28, 3), 28, 29, 30, 31]
 
 
@@ -113,7 +138,9 @@ def test_eight_experts_have_wider_keys_values_and_outputs() -> None:
     stored = quantized(load("mixtral-8x7b"), "q4_k_m").stored
     assert stored
     types = {tensor.name: tensor.dtype for tensor in stored.contents}
-    found = [types[f"blk.9.{name}.weight"] for name in ("attn_q", "attn_k", "attn_v", "attn_output")]
+    found = [
+        types[f"blk.9.{name}.weight"] for name in ("attn_q", "attn_k", "attn_v", "attn_output")
+    ]
     assert found == ["Q4_K", "Q8_0", "Q8_0", "Q5_K"]
 
 
@@ -135,20 +162,28 @@ def test_rows_that_blocks_do_not_divide_have_another_type() -> None:
 
 @each("file_type", FILE_TYPES)
 def test_every_type_fits(file_type: str) -> None:
-    result = fit("llama3.2-3b", gpu="12GB", engine="llamacpp", weights_dtype=file_type, context=4096)
+    result = fit(
+        "llama3.2-3b", gpu="12GB", engine="llamacpp", weights_dtype=file_type, context=4096
+    )
     assert result.budget.weights
     assert result.budget.weights.dtype == file_type
     assert f"-{file_type.upper()}.gguf" in str(result.report)
 
 
 def test_buffers_of_a_preset_are_those_of_a_published_file() -> None:
-    """Llama-3.2-3B-Instruct-Q4_K_M.gguf: 1,918.35 MiB on CUDA0, which has a copy of the tied embedding, and 308.23."""
+    """Llama-3.2-3B-Instruct-Q4_K_M.gguf: 1,918.35 MiB on CUDA0, which has a copy of the tied
+    embedding, and 308.23.
+    """
     resolved = resolve(
-        FitRequest(load("llama3.2-3b"), WORKLOAD, "llamacpp", gpu("rtx-3060-12gb"), weights_dtype="q4_k_m")
+        FitRequest(
+            load("llama3.2-3b"), WORKLOAD, "llamacpp", gpu("rtx-3060-12gb"), weights_dtype="q4_k_m"
+        )
     )
     args = resolved.args
     assert isinstance(args, LlamacppArgs)
-    sizes = {name: f"{size / 2**20:.2f}" for name, size in model_buffers(resolved.model, args).items()}
+    sizes = {
+        name: f"{size / 2**20:.2f}" for name, size in model_buffers(resolved.model, args).items()
+    }
     assert sizes == {"CPU_Mapped": "308.23", "CUDA0": "1918.35"}
 
 
@@ -163,7 +198,12 @@ def test_buffers_of_a_preset_are_those_of_a_published_file() -> None:
 )
 def test_the_command_names_a_file_of_that_type(served: str, command: str) -> None:
     of = FitRequest(
-        load("qwen3-8b"), WORKLOAD, "llamacpp", gpu("rtx-4090"), weights_dtype="q3_k_m", served_model=served
+        load("qwen3-8b"),
+        WORKLOAD,
+        "llamacpp",
+        gpu("rtx-4090"),
+        weights_dtype="q3_k_m",
+        served_model=served,
     )
     assert command in str(launch_command(resolve(of)))
 

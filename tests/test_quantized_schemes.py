@@ -1,6 +1,8 @@
-"""The schemes that each quantization_config describes: bits, groups, scales, zero points, modules and limits.
+"""The schemes that each quantization_config describes: bits, groups, scales, zero points, modules
+and limits.
 
-The bytes that follow from a scheme are in test_quantization.py; released checkpoints in test_quantized_releases.py.
+The bytes that follow from a scheme are in test_quantization.py; released checkpoints in
+test_quantized_releases.py.
 """
 
 from typing import Any
@@ -9,7 +11,12 @@ import pytest
 from tables import each
 
 from attncalc.config.huggingface.quantized.fields import MAX_MODULES, MAX_NAME, MAX_SCHEMES
-from attncalc.config.huggingface.quantized.released import Released, released, scheme_in_name, to_keys
+from attncalc.config.huggingface.quantized.released import (
+    Released,
+    released,
+    scheme_in_name,
+    to_keys,
+)
 from attncalc.quantization import Scheme
 
 
@@ -59,7 +66,19 @@ def of_weights(*scheme: Any, **fields: Any) -> Scheme:
 
 
 NO_LISTS: list[Any] = [[], "a", None]
-NO_BLOCKS: list[Any] = [[0, 1], [1, 0], [-1, 1], [1, -1], [65537, 1], [1, 65537], [1], [1, 2, 3], [1.0, 2], 128, {}]
+NO_BLOCKS: list[Any] = [
+    [0, 1],
+    [1, 0],
+    [-1, 1],
+    [1, -1],
+    [65537, 1],
+    [1, 65537],
+    [1],
+    [1, 2, 3],
+    [1.0, 2],
+    128,
+    {},
+]
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
 FP8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
 FP4 = {"num_bits": 4, "type": "float"}
@@ -69,10 +88,13 @@ GPTQ = of_weights("int4", 4, 128, zero_bits=4, row_bits=32)
 
 
 def linear(*scheme: Any, **fields: Any) -> Scheme:
-    """Return a scheme of compressed-tensors for the weights alone of linear layers and of the head."""
+    """Return a scheme of compressed-tensors for the weights alone of linear layers and of the
+    head.
+    """
     return Scheme(*scheme, **fields)._replace(targets=HEAD, weight_only=True)
 
 
+# {case: (quantization_config, its schemes or the only one)}.
 SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
     # compressed-tensors: integers of 2 to 8 bits, called int4 up to 4 bits
     **{
@@ -84,31 +106,66 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
     },
     "a type left out": (compressed({"num_bits": 8, "strategy": "channel"}), linear("int8", 8)),
     "fp8 with dynamic inputs": (compressed(FP8, {"dynamic": True}), Scheme("fp8", 8, targets=HEAD)),
-    "fp8 with static inputs": (compressed(FP8, {"dynamic": False}), Scheme("fp8", 8, targets=HEAD, fixed=2)),
+    "fp8 with static inputs": (
+        compressed(FP8, {"dynamic": False}),
+        Scheme("fp8", 8, targets=HEAD, fixed=2),
+    ),
     "static inputs with zero points": (
         compressed({**FP8, "type": "int"}, {"dynamic": False, "symmetric": False}),
         Scheme("int8", 8, targets=HEAD, fixed=3),
     ),
     "packed": (compressed(INT4, format="pack-quantized"), linear("int4", 4, 32, fixed=16)),
     "packed, by the group's own format": (
-        of("compressed-tensors", format="dense", config_groups={"a": {"weights": INT4, "format": "pack-quantized"}}),
+        of(
+            "compressed-tensors",
+            format="dense",
+            config_groups={"a": {"weights": INT4, "format": "pack-quantized"}},
+        ),
         linear("int4", 4, 32, fixed=16),
     ),
     "zero points": (compressed({**INT4, "symmetric": False}), linear("int4", 4, 32, zero_bits=4)),
     **{
-        f"the order {order}": (compressed({**INT4, "actorder": order}), linear("int4", 4, 32, row_bits=bits))
-        for order, bits in ((None, 0), (False, 0), ("weight", 0), ("static", 0), ("group", 32), (True, 32))
+        f"the order {order}": (
+            compressed({**INT4, "actorder": order}),
+            linear("int4", 4, 32, row_bits=bits),
+        )
+        for order, bits in (
+            (None, 0),
+            (False, 0),
+            ("weight", 0),
+            ("static", 0),
+            ("group", 32),
+            (True, 32),
+        )
     },
     "one scale per matrix": (compressed({**FP8, "strategy": "tensor"}), linear("fp8", 8, block=0)),
     "no strategy": (compressed({"num_bits": 8, "type": "float"}), linear("fp8", 8, block=0)),
-    "no strategy, and a group": (compressed({"num_bits": 8, "type": "float", "group_size": 1}), linear("fp8", 8, 1)),
+    "no strategy, and a group": (
+        compressed({"num_bits": 8, "type": "float", "group_size": 1}),
+        linear("fp8", 8, 1),
+    ),
     "the largest group": (compressed({**INT4, "group_size": 10**6}), linear("int4", 4, 10**6)),
     "a group of all": (compressed({**INT4, "group_size": -1}), linear("int4", 4, 0)),
-    "tensor groups": (compressed({**INT4, "strategy": "tensor_group", "group_size": 16}), linear("int4", 4, 16)),
-    "blocks": (compressed({**FP8, "strategy": "block", "block_structure": [64, 32]}), linear("fp8", 8, 32, 64)),
-    "blocks without a strategy": (compressed({**FP8, "block_structure": [64, 32]}), linear("fp8", 8, 32, 64)),
-    "NVFP4": (compressed(FP4, {"dynamic": "local"}), Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=HEAD)),
-    "NVFP4 of weights": (compressed({**FP4, "group_size": 16}), linear("fp4", 4, 16, scale_bits=8, fixed=4)),
+    "tensor groups": (
+        compressed({**INT4, "strategy": "tensor_group", "group_size": 16}),
+        linear("int4", 4, 16),
+    ),
+    "blocks": (
+        compressed({**FP8, "strategy": "block", "block_structure": [64, 32]}),
+        linear("fp8", 8, 32, 64),
+    ),
+    "blocks without a strategy": (
+        compressed({**FP8, "block_structure": [64, 32]}),
+        linear("fp8", 8, 32, 64),
+    ),
+    "NVFP4": (
+        compressed(FP4, {"dynamic": "local"}),
+        Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=HEAD),
+    ),
+    "NVFP4 of weights": (
+        compressed({**FP4, "group_size": 16}),
+        linear("fp4", 4, 16, scale_bits=8, fixed=4),
+    ),
     **{
         f"MXFP4 by {name}": (
             compressed({**FP4, **weights}, {"dynamic": True}, **others),
@@ -121,13 +178,19 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         )
     },
     "MXFP8": (
-        compressed({**FP8, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}, {"dynamic": True}),
+        compressed(
+            {**FP8, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"},
+            {"dynamic": True},
+        ),
         Scheme("fp8", 8, 32, scale_bits=8, targets=HEAD),
     ),
     "a group of single modules goes first": (
         of(
             "compressed-tensors",
-            config_groups={"a": {"weights": FP8}, "b": {"weights": INT4, "targets": ["Embedding", "re:.*down"]}},
+            config_groups={
+                "a": {"weights": FP8},
+                "b": {"weights": INT4, "targets": ["Embedding", "re:.*down"]},
+            },
         ),
         [of_weights("int4", 4, 32, targets=("embed_tokens", "re:.*down")), linear("fp8", 8)],
     ),
@@ -140,7 +203,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         for bits in range(2, 9)
     },
     "GPTQ's defaults": (of("gptq"), GPTQ),
-    "GPTQ with one group": (of("gptq", group_size=-1), of_weights("int4", 4, 0, zero_bits=4, row_bits=32)),
+    "GPTQ with one group": (
+        of("gptq", group_size=-1),
+        of_weights("int4", 4, 0, zero_bits=4, row_bits=32),
+    ),
     "GPTQ, version 2": (of("gptq", checkpoint_format="gptq_v2"), GPTQ),
     "Marlin by a flag": (of("gptq", is_marlin_format=True, bits=8), of_weights("int8", 8, 128)),
     "Marlin by its format": (of("gptq", format="marlin"), of_weights("int4", 4, 128)),
@@ -149,9 +215,16 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         of("gptq", modules_in_block_to_quantize=[["a", "b"], "c"]),
         GPTQ._replace(targets=("a", "b", "c")),
     ),
-    **{f"GPTQ of the modules {given!r}": (of("gptq", modules_in_block_to_quantize=given), GPTQ) for given in NO_LISTS},
+    **{
+        f"GPTQ of the modules {given!r}": (of("gptq", modules_in_block_to_quantize=given), GPTQ)
+        for given in NO_LISTS
+    },
     "GPTQModel's rules": (
-        of("gptq", lm_head=True, dynamic={"+:.*up": {"bits": 8}, ".*down": {"group_size": 32}, "-:.*q": {}, ".*k": 5}),
+        of(
+            "gptq",
+            lm_head=True,
+            dynamic={"+:.*up": {"bits": 8}, ".*down": {"group_size": 32}, "-:.*q": {}, ".*k": 5},
+        ),
         [
             of_weights("int4", 4, 32, zero_bits=4, row_bits=32, targets=("re:.*down",)),
             of_weights("int8", 8, 128, zero_bits=8, row_bits=32, targets=("re:.*up",)),
@@ -161,7 +234,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
     # AWQ
     "AWQ's defaults": (of("awq"), of_weights("int4", 4, 128, zero_bits=4)),
     "AWQ of 8 bits": (of("awq", bits=8, group_size=64), of_weights("int8", 8, 64, zero_bits=8)),
-    "AWQ by its older names": (of("awq", w_bit=8, q_group_size=64), of_weights("int8", 8, 64, zero_bits=8)),
+    "AWQ by its older names": (
+        of("awq", w_bit=8, q_group_size=64),
+        of_weights("int8", 8, 64, zero_bits=8),
+    ),
     # AutoRound
     "AutoRound's defaults": (of("auto-round"), of_weights("int4", 4, 128, zero_bits=4)),
     **{
@@ -171,9 +247,18 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         )
         for bits in range(2, 9)
     },
-    "AutoRound's MXFP4": (of("auto-round", data_type="mx_fp"), Scheme("mxfp4", 4, 32, scale_bits=8)),
-    "AutoRound's MXFP8": (of("auto-round", data_type="mx_fp_rceil", bits=8), Scheme("fp8", 8, 32, scale_bits=8)),
-    "AutoRound's NVFP4": (of("auto-round", data_type="nv_fp4"), Scheme("fp4", 4, 16, scale_bits=8, fixed=8)),
+    "AutoRound's MXFP4": (
+        of("auto-round", data_type="mx_fp"),
+        Scheme("mxfp4", 4, 32, scale_bits=8),
+    ),
+    "AutoRound's MXFP8": (
+        of("auto-round", data_type="mx_fp_rceil", bits=8),
+        Scheme("fp8", 8, 32, scale_bits=8),
+    ),
+    "AutoRound's NVFP4": (
+        of("auto-round", data_type="nv_fp4"),
+        Scheme("fp4", 4, 16, scale_bits=8, fixed=8),
+    ),
     "AutoRound's other bits": (
         of(
             "auto-round",
@@ -201,7 +286,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         Scheme("int8", 8, scale_bits=32, fixed=1),
     ),
     "NF4": (of("bitsandbytes", load_in_4bit=True), Scheme("int4", 4, 64, scale_bits=32, fixed=144)),
-    "NF4 by its older name": (of("bitsandbytes", _load_in_4bit=True), Scheme("int4", 4, 64, scale_bits=32, fixed=144)),
+    "NF4 by its older name": (
+        of("bitsandbytes", _load_in_4bit=True),
+        Scheme("int4", 4, 64, scale_bits=32, fixed=144),
+    ),
     "NF4 with skipped modules": (
         of("bitsandbytes", load_in_4bit=True, llm_int8_skip_modules=["x"]),
         Scheme("int4", 4, 64, scale_bits=32, fixed=144, targets=HEAD),
@@ -215,8 +303,14 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         for bits in (1, 2, 4, 8)
     },
     "HQQ of 3 bits": (hqq(nbits=3), of_weights("int4", 32, 64, zero_bits=16, fixed=68, per=10)),
-    "HQQ without a group": (hqq(nbits=4, group_size=None), of_weights("int4", 4, 128, zero_bits=16, fixed=68)),
-    "HQQ's bits at the top": (of("hqq", nbits=8), of_weights("int8", 8, 64, zero_bits=16, fixed=68)),
+    "HQQ without a group": (
+        hqq(nbits=4, group_size=None),
+        of_weights("int4", 4, 128, zero_bits=16, fixed=68),
+    ),
+    "HQQ's bits at the top": (
+        of("hqq", nbits=8),
+        of_weights("int8", 8, 64, zero_bits=16, fixed=68),
+    ),
     "HQQ of each name": (
         of(
             "hqq",
@@ -232,7 +326,9 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
     "EETQ": (of("eetq"), of_weights("int8", 8)),
     "BitNet with offline weights": (
         of("bitnet", linear_class="autobitlinear", quantization_mode="offline"),
-        Scheme("int4", 2, scale_bits=0, fixed=2, words="2-bit elements, 16 bits of scale per matrix"),
+        Scheme(
+            "int4", 2, scale_bits=0, fixed=2, words="2-bit elements, 16 bits of scale per matrix"
+        ),
     ),
     # torchao
     "torchao's int4": (torchao("int4_weight_only"), of_weights("int4", 4, 128, zero_bits=16)),
@@ -245,16 +341,25 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         Scheme("int8", 8, scale_bits=32, zero_bits=8),
     ),
     "torchao's fp8": (torchao("float8_weight_only"), of_weights("fp8", 8, scale_bits=32)),
-    "torchao's fp8 with inputs": (torchao("float8_dynamic_activation_float8_weight"), Scheme("fp8", 8, scale_bits=32)),
+    "torchao's fp8 with inputs": (
+        torchao("float8_dynamic_activation_float8_weight"),
+        Scheme("fp8", 8, scale_bits=32),
+    ),
     "torchao's intx": (
         torchao("IntxWeightOnlyConfig", granularity={"_data": {"group_size": 16}}),
         of_weights("int8", 8, 16, zero_bits=8),
     ),
     "torchao's intx with inputs": (
-        torchao("Int8DynamicActivationIntxWeightConfig", weight_granularity={"_data": {"group_size": 16}}),
+        torchao(
+            "Int8DynamicActivationIntxWeightConfig",
+            weight_granularity={"_data": {"group_size": 16}},
+        ),
         Scheme("int8", 8, 16, zero_bits=8),
     ),
-    "torchao's intx without a group": (torchao("IntxWeightOnlyConfig"), of_weights("int8", 8, 32, zero_bits=8)),
+    "torchao's intx without a group": (
+        torchao("IntxWeightOnlyConfig"),
+        of_weights("int8", 8, 32, zero_bits=8),
+    ),
     "torchao's intx with inputs and without a group": (
         torchao("Int8DynamicActivationIntxWeightConfig"),
         Scheme("int8", 8, 32, zero_bits=8),
@@ -279,7 +384,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
                     }
                 }
             ),
-            [of_weights("int4", 4, 128, zero_bits=16, targets=("a",)), of_weights("fp8", 8, scale_bits=32)],
+            [
+                of_weights("int4", 4, 128, zero_bits=16, targets=("a",)),
+                of_weights("fp8", 8, scale_bits=32),
+            ],
         )
         for field in ("fqn_to_config", "module_fqn_to_config")
     },
@@ -289,11 +397,20 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         of("fp8", activation_scheme="static"),
         Scheme("fp8", 8, block=0, scale_bits=32, fixed=4),
     ),
-    "fp8 in blocks": (of("fp8", weight_block_size=[64, 32]), Scheme("fp8", 8, 32, 64, scale_bits=32)),
-    "the largest blocks": (of("fp8", weight_block_size=[65536, 1]), Scheme("fp8", 8, 1, 65536, scale_bits=32)),
+    "fp8 in blocks": (
+        of("fp8", weight_block_size=[64, 32]),
+        Scheme("fp8", 8, 32, 64, scale_bits=32),
+    ),
+    "the largest blocks": (
+        of("fp8", weight_block_size=[65536, 1]),
+        Scheme("fp8", 8, 1, 65536, scale_bits=32),
+    ),
     "fp8 and experts in NVFP4": (
         of("fp8", moe_quant_algo="nvfp4"),
-        [Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=("experts",)), Scheme("fp8", 8, block=0, scale_bits=32)],
+        [
+            Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=("experts",)),
+            Scheme("fp8", 8, block=0, scale_bits=32),
+        ],
     ),
     "MXFP8's method": (of("mxfp8"), Scheme("fp8", 8, 32, scale_bits=8)),
     "FBGEMM": (of("fbgemm_fp8"), Scheme("fp8", 8, scale_bits=32)),
@@ -321,7 +438,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
             quant_algo="MIXED_PRECISION",
             quantized_layers={"a": {"quant_algo": "MXFP8"}, "b": {"quant_algo": "mxfp4"}},
         ),
-        [Scheme("fp8", 8, 32, scale_bits=8, targets=("a",)), Scheme("mxfp4", 4, 32, scale_bits=8, targets=("b",))],
+        [
+            Scheme("fp8", 8, 32, scale_bits=8, targets=("a",)),
+            Scheme("mxfp4", 4, 32, scale_bits=8, targets=("b",)),
+        ],
     ),
     # with fp32 scales, and without the lm head
     "modelopt's groups": (
@@ -329,7 +449,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
             "modelopt",
             quant_algo="MIXED_PRECISION",
             config_groups={
-                "a": {"weights": {**FP8, "strategy": "tensor"}, "input_activations": {"dynamic": False}},
+                "a": {
+                    "weights": {**FP8, "strategy": "tensor"},
+                    "input_activations": {"dynamic": False},
+                },
                 "b": {"weights": {**FP8, "strategy": "group", "group_size": 32}, "targets": ["x"]},
                 "c": {"weights": {**FP8, "type": "int"}, "targets": ["y"]},
             },
@@ -354,7 +477,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         Scheme("mxfp4", 4, 32, scale_bits=8),
     ),
     "Quark's modules alone": (
-        of("quark", layer_quant_config={"a": {"weight": {"dtype": "int8", "qscheme": "per_channel"}}}),
+        of(
+            "quark",
+            layer_quant_config={"a": {"weight": {"dtype": "int8", "qscheme": "per_channel"}}},
+        ),
         Scheme("int8", 8, scale_bits=32, targets=("a",)),
     ),
     # MLX
@@ -367,24 +493,43 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
     },
     "MLX's defaults": (of("mlx"), of_weights("int4", 4, 64, zero_bits=16, targets=MLX)),
     **{
-        f"MLX's {mode}": (of("mlx", mode=mode), of_weights(dtype, bits, group, scale_bits=8, targets=MLX))
-        for mode, dtype, bits, group in (("mxfp4", "mxfp4", 4, 32), ("mxfp8", "fp8", 8, 32), ("nvfp4", "fp4", 4, 16))
+        f"MLX's {mode}": (
+            of("mlx", mode=mode),
+            of_weights(dtype, bits, group, scale_bits=8, targets=MLX),
+        )
+        for mode, dtype, bits, group in (
+            ("mxfp4", "mxfp4", 4, 32),
+            ("mxfp8", "fp8", 8, 32),
+            ("nvfp4", "fp4", 4, 16),
+        )
     },
     # EXL2 and EXL3: average bits per 10,000 elements; below 6 they are called int4
     **{
         f"EXL2 of {bits} bits": (
             of("exl2", bits=bits),
             of_weights(
-                *(dtype, round(bits * 10000)), scale_bits=0, per=10000, words=f"{bits:g} bits per weight on average"
+                dtype,
+                round(bits * 10000),
+                scale_bits=0,
+                per=10000,
+                words=f"{bits:g} bits per weight on average",
             ),
         )
-        for bits, dtype in ((0.5, "int4"), (4.65, "int4"), (5.99, "int4"), (6, "int8"), (8.5, "int8"), (16, "int8"))
+        for bits, dtype in (
+            (0.5, "int4"),
+            (4.65, "int4"),
+            (5.99, "int4"),
+            (6, "int8"),
+            (8.5, "int8"),
+            (16, "int8"),
+        )
     },
     "EXL3 with a head": (
         of("exl3", bits=3.0, head_bits=6),
         [
             of_weights(
-                *(dtype, bits * 10000),
+                dtype,
+                bits * 10000,
                 scale_bits=16,
                 row_bits=16,
                 per=10000,
@@ -395,7 +540,6 @@ SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
         ],
     ),
 }
-"""{case: (quantization_config, its schemes or the only one)}."""
 
 
 @each("case", SCHEMES)
@@ -414,10 +558,16 @@ def test_experts_may_have_a_dtype_of_their_own() -> None:
     assert schemes({**fp8, "scale_fmt": None}, expert_dtype="fp4") == [experts, blocks]
 
 
-@pytest.mark.parametrize("family", ["deepseek_v3", "kimi_k2", "glm4_moe", "mistral4", "bailing_moe", "longcat_flash"])
+@pytest.mark.parametrize(
+    "family", ["deepseek_v3", "kimi_k2", "glm4_moe", "mistral4", "bailing_moe", "longcat_flash"]
+)
 def test_mlx_leaves_out_a_router_that_is_no_linear_layer(family: str) -> None:
     # the language model's family, if it has one of its own
-    for config, text in (({}, family), ({"model_type": family}, None), ({"model_type": "llama"}, family)):
+    for config, text in (
+        ({}, family),
+        ({"model_type": family}, None),
+        ({"model_type": "llama"}, family),
+    ):
         found = released({**config, "quantization": {"bits": 4}}, {"model_type": text})
         assert found
         assert found.quantization
@@ -426,6 +576,7 @@ def test_mlx_leaves_out_a_router_that_is_no_linear_layer(family: str) -> None:
         assert found.quantization.names == config.get("model_type", "")
 
 
+# {case: (quantization_config, the modules that are not quantized)}.
 IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "compressed-tensors": (compressed(FP8, ignore=["a", "a", "b"]), ["a", "b"]),
     "nothing": (compressed(FP8), []),
@@ -435,7 +586,10 @@ IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["b", "embed_tokens", "lm_head", "re:.*q"],
     ),
     "AWQ": (of("awq", modules_to_not_convert=["a"]), ["a"]),
-    "AutoRound": (of("auto-round", extra_config={"a": {"bits": 16}, "b": {"bits": 32}, "c": {"bits": 8}}), ["a", "b"]),
+    "AutoRound": (
+        of("auto-round", extra_config={"a": {"bits": 16}, "b": {"bits": 32}, "c": {"bits": 8}}),
+        ["a", "b"],
+    ),
     "bitsandbytes": (of("bitsandbytes", load_in_8bit=True, llm_int8_skip_modules=["a"]), ["a"]),
     "HQQ": (hqq(nbits=4), ["lm_head"]),
     "HQQ's own": ({**hqq(nbits=4), "skip_modules": ["a"]}, ["a"]),
@@ -444,7 +598,10 @@ IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "torchao": ({**torchao("int8_weight_only"), "modules_to_not_convert": ["a"]}, ["a"]),
     "fp8": (of("fp8", modules_to_not_convert=["a"], ignored_layers=["b"]), ["a"]),
     "fp8 by another name": (of("fp8", ignored_layers=["b"]), ["b"]),
-    "NVFP4 experts": (of("fp8", moe_quant_algo="NVFP4", ignore=["mtp.0", "head", "x", "lm_head"]), ["mtp.0", "head"]),
+    "NVFP4 experts": (
+        of("fp8", moe_quant_algo="NVFP4", ignore=["mtp.0", "head", "x", "lm_head"]),
+        ["mtp.0", "head"],
+    ),
     "MXFP8": (of("mxfp8", ignored_layers=["b"]), ["b"]),
     "modelopt": (of("modelopt", quant_algo="FP8", exclude_modules=["a"], ignore=["b"]), ["a"]),
     "modelopt by another name": (of("modelopt", quant_algo="FP8", ignore=["b"]), ["b"]),
@@ -458,12 +615,17 @@ IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["a", "b", "c"],
     ),
-    "keys that are switched off": (of("gptq", modules_to_not_convert=["a"], outliers=None, rotation=False), ["a"]),
+    "keys that are switched off": (
+        of("gptq", modules_to_not_convert=["a"], outliers=None, rotation=False),
+        ["a"],
+    ),
     "MLX": (of("mlx", bits=4, a=False, b=True, c={"bits": 8}), ["a"]),
-    "as many names as are read": (compressed(FP8, ignore=[str(i) for i in range(1000)]), [str(i) for i in range(1000)]),
+    "as many names as are read": (
+        compressed(FP8, ignore=[str(i) for i in range(1000)]),
+        [str(i) for i in range(1000)],
+    ),
     "the longest name": (compressed(FP8, ignore=["a" * MAX_NAME]), ["a" * MAX_NAME]),
 }
-"""{case: (quantization_config, the modules that are not quantized)}."""
 
 
 @each("case", IGNORED)
@@ -472,13 +634,20 @@ def test_a_config_names_what_is_not_quantized(case: str) -> None:
     assert ignored(config) == expected
 
 
+# {case: (quantization_config, what is not read)}.
 UNREAD: dict[str, tuple[Any, str]] = {
     **{
-        f"compressed-tensors of {bits} bits": (compressed({**INT4, "num_bits": bits}), f"{bits}-bit int")
+        f"compressed-tensors of {bits} bits": (
+            compressed({**INT4, "num_bits": bits}),
+            f"{bits}-bit int",
+        )
         for bits in (-1, 0, 1, 9)
     },
     **{
-        f"compressed-tensors' floats of {bits} bits": (compressed({**FP8, "num_bits": bits}), f"{bits}-bit float")
+        f"compressed-tensors' floats of {bits} bits": (
+            compressed({**FP8, "num_bits": bits}),
+            f"{bits}-bit float",
+        )
         for bits in (3, 5, 7, 9)
     },
     **{
@@ -490,7 +659,10 @@ UNREAD: dict[str, tuple[Any, str]] = {
         for form in ("marlin-24", "sparse-24-bitmask", "sparse-bitmask")
     },
     "a key that no library has": (of("gptq", bits=4, outliers=8), "the key outliers"),
-    "bits of one kind of layer": ({**quark(FP8), "layer_type_quant_config": {"Linear": {}}}, "the key layer_type"),
+    "bits of one kind of layer": (
+        {**quark(FP8), "layer_type_quant_config": {"Linear": {}}},
+        "the key layer_type",
+    ),
     "a key inside modelopt's own": (
         of("modelopt", quantization={"quant_algo": "FP8", "outliers": 8}),
         "the key outliers",
@@ -500,8 +672,14 @@ UNREAD: dict[str, tuple[Any, str]] = {
         {**compressed(FP8), "config_groups": {"a": {"weights": FP8, "low_rank": 8}}},
         "the key low_rank",
     ),
-    "a group that is no object": ({**compressed(FP8), "config_groups": {"a": 1}}, "a group that is not an object"),
-    "groups that are no object": ({**compressed(FP8), "config_groups": [1]}, "config_groups is missing"),
+    "a group that is no object": (
+        {**compressed(FP8), "config_groups": {"a": 1}},
+        "a group that is not an object",
+    ),
+    "groups that are no object": (
+        {**compressed(FP8), "config_groups": [1]},
+        "config_groups is missing",
+    ),
     "targets that are no list": (
         {**compressed(FP8), "config_groups": {"a": {"weights": FP8, "targets": "Linear"}}},
         "targets that are not a list",
@@ -510,8 +688,14 @@ UNREAD: dict[str, tuple[Any, str]] = {
     "no weights": (compressed(None), "no scheme, or too many"),
     **{f"GPTQ of {bits} bits": (of("gptq", bits=bits), f"{bits} bits") for bits in (1, 9)},
     **{f"AWQ of {bits} bits": (of("awq", bits=bits), f"{bits} bits") for bits in (3, 5, 7, 9)},
-    **{f"AutoRound of {bits} bits": (of("auto-round", bits=bits), f"{bits} bits") for bits in (1, 9)},
-    "AutoRound of 15 bits in a module": (of("auto-round", extra_config={"a": {"bits": 15}}), "15 bits"),
+    **{
+        f"AutoRound of {bits} bits": (of("auto-round", bits=bits), f"{bits} bits")
+        for bits in (1, 9)
+    },
+    "AutoRound of 15 bits in a module": (
+        of("auto-round", extra_config={"a": {"bits": 15}}),
+        "15 bits",
+    ),
     "AutoRound's floats": (of("auto-round", data_type="fp"), "data_type fp"),
     "AutoRound's MXFP of 5 bits": (of("auto-round", data_type="mx_fp", bits=5), "data_type mx_fp"),
     "AutoRound for llm-compressor": (
@@ -531,7 +715,10 @@ UNREAD: dict[str, tuple[Any, str]] = {
         torchao({"default": {"_type": "X", "_data": {"fqn_to_config": {"a": None}}}}),
         "no scheme, or too many",
     ),
-    **{f"the block {block}": (of("fp8", weight_block_size=block), "a block of ") for block in NO_BLOCKS},
+    **{
+        f"the block {block}": (of("fp8", weight_block_size=block), "a block of ")
+        for block in NO_BLOCKS
+    },
     "modelopt without an algorithm": (of("modelopt"), "quant_algo missing"),
     "modelopt's int4 groups": (
         of("modelopt", quant_algo="MIXED_PRECISION", config_groups={"a": {"weights": INT4}}),
@@ -539,22 +726,38 @@ UNREAD: dict[str, tuple[Any, str]] = {
     ),
     "Quark without a scheme": (of("quark"), "no scheme"),
     "Quark's weights": (quark(8), "weights that are not an object"),
-    "Quark's groups of 16": (quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 16}), "fp4 per_group"),
-    "Quark's groups of 64": (quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 64}), "fp4 per_group"),
-    "Quark's fp4 per tensor": (quark({"dtype": "fp4", "qscheme": "per_tensor", "group_size": 32}), "fp4 per_tensor"),
+    "Quark's groups of 16": (
+        quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 16}),
+        "fp4 per_group",
+    ),
+    "Quark's groups of 64": (
+        quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 64}),
+        "fp4 per_group",
+    ),
+    "Quark's fp4 per tensor": (
+        quark({"dtype": "fp4", "qscheme": "per_tensor", "group_size": 32}),
+        "fp4 per_tensor",
+    ),
     "Quark's int8 per group": (quark({"dtype": "int8", "qscheme": "per_group"}), "int8 per_group"),
     **{f"MLX of {bits} bits": (of("mlx", bits=bits), f"{bits} bits") for bits in (1, 7, 9)},
     "MLX's mode": (of("mlx", mode="fp"), "mode fp"),
-    **{f"{bits} average bits": (of("exl2", bits=bits), f"bits {bits}") for bits in (0.49, 16.01, True, float("nan"))},
+    **{
+        f"{bits} average bits": (of("exl2", bits=bits), f"bits {bits}")
+        for bits in (0.49, 16.01, True, float("nan"))
+    },
     "no average bits": (of("exl3", head_bits=6), "no bits"),
     "one name too many": (compressed(FP8, ignore=["a"] * (MAX_MODULES + 1)), "its list of modules"),
-    "a name that is too long": (compressed(FP8, ignore=["a" * (MAX_NAME + 1)]), "a module's name that is too long"),
+    "a name that is too long": (
+        compressed(FP8, ignore=["a" * (MAX_NAME + 1)]),
+        "a module's name that is too long",
+    ),
     "one scheme too many": (
-        of("mlx", bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES)}),
+        of(
+            "mlx", bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES)}
+        ),
         "no scheme, or too many",
     ),
 }
-"""{case: (quantization_config, what is not read)}."""
 
 
 @each("case", UNREAD)
@@ -563,24 +766,45 @@ def test_a_value_outside_its_limits_is_named_and_not_read(case: str) -> None:
     found = read(config)
     assert problem in found.unread
     assert found.quantization
-    assert (found.quantization.schemes, found.weights_dtype, found.experts_dtype) == ((), None, None)
+    assert (found.quantization.schemes, found.weights_dtype, found.experts_dtype) == (
+        (),
+        None,
+        None,
+    )
 
 
 def test_as_many_schemes_and_names_as_are_allowed_are_read() -> None:
-    config = of("mlx", bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES - 1)})
+    config = of(
+        "mlx", bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES - 1)}
+    )
     assert len(schemes(config)) == MAX_SCHEMES
     assert ignored(compressed(FP8, ignore=["a"] * MAX_MODULES)) == ["a"]
 
 
 def test_the_dtype_is_the_last_schemes_if_none_covers_attention_or_an_mlp() -> None:
-    groups = {"a": {"weights": INT4, "targets": ["re:.*nowhere"]}, "b": {"weights": FP8, "targets": ["re:.*elsewhere"]}}
-    assert read({"quant_method": "compressed-tensors", "config_groups": groups}).weights_dtype == "fp8"
+    groups = {
+        "a": {"weights": INT4, "targets": ["re:.*nowhere"]},
+        "b": {"weights": FP8, "targets": ["re:.*elsewhere"]},
+    }
+    assert (
+        read({"quant_method": "compressed-tensors", "config_groups": groups}).weights_dtype == "fp8"
+    )
 
 
 @pytest.mark.parametrize(
     ("config", "scheme"),
     [
-        (hqq(nbits=1), {"dtype": "int4", "bits": 1, "group": 64, "zero_bits": 16, "fixed": 68, "weight_only": True}),
+        (
+            hqq(nbits=1),
+            {
+                "dtype": "int4",
+                "bits": 1,
+                "group": 64,
+                "zero_bits": 16,
+                "fixed": 68,
+                "weight_only": True,
+            },
+        ),
         ({"quant_method": "eetq"}, {"dtype": "int8", "bits": 8, "weight_only": True}),
         ({"quant_method": "fp8"}, {"dtype": "fp8", "bits": 8, "block": 0, "scale_bits": 32}),
     ],
@@ -619,7 +843,9 @@ def test_a_model_file_has_the_fields_of_a_scheme_that_are_not_the_defaults(
         ),
     ],
 )
-def test_a_model_file_has_only_the_keys_that_are_known(config: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_model_file_has_only_the_keys_that_are_known(
+    config: dict[str, Any], expected: dict[str, Any]
+) -> None:
     assert dict(to_keys(read(config, model_type=None))) == expected
 
 
@@ -658,7 +884,14 @@ CACHES: list[tuple[dict[str, Any], str | None]] = [
     ({**MODELOPT, "kv_cache_scheme": {"type": "float", "num_bits": 4}}, "fp4"),
     ({**MODELOPT, "kv_cache_scheme": {"type": "int", "num_bits": 8}}, None),
     ({**MODELOPT, "kv_cache_scheme": {"type": "float", "num_bits": 9}}, None),
-    ({**MODELOPT, "kv_cache_quant_algo": "NVFP4", "quantization": {**MODELOPT, "kv_cache_quant_algo": "FP8"}}, "fp8"),
+    (
+        {
+            **MODELOPT,
+            "kv_cache_quant_algo": "NVFP4",
+            "quantization": {**MODELOPT, "kv_cache_quant_algo": "FP8"},
+        },
+        "fp8",
+    ),
     ({"quant_method": "fp8", "kv_cache_quant_algo": "FP8"}, "fp8"),
     ({"quant_method": "nvfp4", "kv_cache_quant_algo": "FP8"}, "fp8"),
     ({"quant_method": "awq", "kv_cache_quant_algo": "FP8"}, None),
@@ -699,7 +932,9 @@ def test_what_has_no_method_has_no_schemes() -> None:
     assert (unknown.quantization.method, unknown.unread) == ("aqlm", "aqlm")
 
 
-@pytest.mark.parametrize("field", ["num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"])
+@pytest.mark.parametrize(
+    "field", ["num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"]
+)
 def test_the_dtype_is_that_of_experts_or_of_all(field: str) -> None:
     """The attention in fp8, and the experts in NVFP4; or only the experts."""
     config = {"quant_method": "fp8", "moe_quant_algo": "NVFP4"}

@@ -24,26 +24,46 @@ def quants(ask: Ask, *words: str) -> dict[str, Any]:
 def test_the_largest_that_holds_the_context_is_chosen(ask: Ask) -> None:
     answer = quants(ask, "qwen3-14b", "--gpu", "12GB", "-c", "16K")
     assert answer["summary"] == "FITS: q4_k_m is the largest that holds 16,384 tokens."
-    assert answer["launch_command"] == "llama-server -m Qwen3-14B-Q4_K_M.gguf -c 16384 -np 1 -ngl 999"
+    assert (
+        answer["launch_command"] == "llama-server -m Qwen3-14B-Q4_K_M.gguf -c 16384 -np 1 -ngl 999"
+    )
     names = [layer["name"] for layer in answer["layers"]]
     assert {"q8_0", "q4_k_m", "iq4_xs", "iq3_m", "iq2_xxs"} < {*names} < {*FILE_TYPES}
     assert len(names) == 13  # without types that are as large as others of the same quality
     # each quant has the figures of fit with it alone
-    alone = ask("fit", "qwen3-14b", "--gpu", "12GB", "-c", "16K", "--weights-dtype", "q6_k", "--json").document
+    alone = ask(
+        "fit", "qwen3-14b", "--gpu", "12GB", "-c", "16K", "--weights-dtype", "q6_k", "--json"
+    ).document
     same = next(layer for layer in answer["layers"] if layer["name"] == "q6_k")
-    weights = [next(f["value"] for f in one["results"] if f["name"] == "weights") for one in (alone, same)]
+    weights = [
+        next(f["value"] for f in one["results"] if f["name"] == "weights") for one in (alone, same)
+    ]
     assert weights[0] == weights[1]
 
 
 @each(
     ("words", "code", "start"),
     [
-        (["llama3.1-8b", "--gpu", "12GB"], 0, "FITS: q8_0 is the largest that holds 8,192 tokens.\n"),
-        (["qwen3-32b", "--gpu", "24GB", "-c", "64K"], 1, "DOES NOT FIT: iq3_xxs holds 40,960 tokens, and none 65,536."),
-        (["qwen3-32b", "--gpu", "8GB"], 1, "DOES NOT FIT: the weights of every quant are larger than the memory.\n"),
+        (
+            ["llama3.1-8b", "--gpu", "12GB"],
+            0,
+            "FITS: q8_0 is the largest that holds 8,192 tokens.\n",
+        ),
+        (
+            ["qwen3-32b", "--gpu", "24GB", "-c", "64K"],
+            1,
+            "DOES NOT FIT: iq3_xxs holds 40,960 tokens, and none 65,536.",
+        ),
+        (
+            ["qwen3-32b", "--gpu", "8GB"],
+            1,
+            "DOES NOT FIT: the weights of every quant are larger than the memory.\n",
+        ),
     ],
 )
-def test_the_answer_comes_first_and_within_24_rows(ask: Ask, words: list[str], code: int, start: str) -> None:
+def test_the_answer_comes_first_and_within_24_rows(
+    ask: Ask, words: list[str], code: int, start: str
+) -> None:
     answer = ask("fit", *words, "--quants")
     assert (answer.code, answer.out.startswith(start)) == (code, True), answer.out
     assert answer.out.count("\n") <= 23
@@ -70,7 +90,10 @@ def test_the_files_of_a_folder_are_ranked(ask: Ask, tmp_path: Path) -> None:
     [
         (["qwen3-8b", "--engine", "sglang"], "--quants without --gpu needs a model for llama.cpp"),
         (["qwen3-8b", "--gpu", "all"], "--quants needs a model and one GPU"),
-        (["qwen3-8b", "--gpu", "8GB", "--weights-dtype", "q8_0"], "--quants cannot be combined with --weights-dtype"),
+        (
+            ["qwen3-8b", "--gpu", "8GB", "--weights-dtype", "q8_0"],
+            "--quants cannot be combined with --weights-dtype",
+        ),
         (["qwen3-8b", "--gpu", "8GB", "--full"], "--quants cannot be combined with --full"),
         (["gpt2", "--gpu", "8GB", "-c", "x"], "--context"),
         (["t5-base", "--gpu", "8GB"], "llama.cpp"),

@@ -50,18 +50,28 @@ def test_without_ram_the_host_limits_nothing() -> None:
 
 @pytest.mark.parametrize("layers", [57, 28, 0])
 def test_layers_on_the_host_save_nothing_where_the_gpu_shares_its_memory(layers: int) -> None:
-    # Mixtral 8x22B in q8_0 has 140.6e9 parameters x 34/32 B = 139 GiB, and a DGX Spark 121.6 GiB in all
-    asked = dataclasses.replace(request("mixtral-8x22b", "gb10", n_gpu_layers=layers), weights_dtype="q8_0")
+    # Mixtral 8x22B in q8_0 has 140.6e9 parameters x 34/32 B = 139 GiB, and a DGX Spark 121.6 GiB in
+    # all
+    asked = dataclasses.replace(
+        request("mixtral-8x22b", "gb10", n_gpu_layers=layers), weights_dtype="q8_0"
+    )
     result = fit(asked)
     assert result.verdict == "does_not_fit"
     assert not any("layers on the host" in change.change for change in suggestions(result))
-    assert fit(asked.with_engine_args(ram=128 * 10**9)).verdict == "does_not_fit"  # the same memory once more
-    assert fit(dataclasses.replace(asked, gpu=gpu("h100-80gb"))).verdict == ("does_not_fit" if layers > 28 else "fits")
+    # the same memory once more
+    assert fit(asked.with_engine_args(ram=128 * 10**9)).verdict == "does_not_fit"
+    assert fit(dataclasses.replace(asked, gpu=gpu("h100-80gb"))).verdict == (
+        "does_not_fit" if layers > 28 else "fits"
+    )
 
 
 def test_a_file_that_metal_maps_is_in_memory_once(ask: Ask) -> None:
-    # 39.0 GiB are mapped for 39 layers of 80, and those of the host, 20 GiB, lie within: 59.6 GiB would not hold both
-    assert ask("fit", "llama3.3-70b:q4_k_m", "--gpu", "m4-max-64gb", "-ngl", "40", "-c", "4096").code == 0
+    # 39.0 GiB are mapped for 39 layers of 80, and those of the host, 20 GiB, lie within: 59.6 GiB
+    # would not hold both
+    assert (
+        ask("fit", "llama3.3-70b:q4_k_m", "--gpu", "m4-max-64gb", "-ngl", "40", "-c", "4096").code
+        == 0
+    )
 
 
 def test_a_cache_that_is_all_on_the_host_has_no_tokens_on_the_gpu(ask: Ask) -> None:
@@ -82,15 +92,20 @@ def test_narrower_weights_and_layers_on_the_host_are_tried_together(ask: Ask) ->
 
 
 def test_a_higher_limit_of_metal_is_named_where_it_is_enough(ask: Ask) -> None:
-    # q4_k_m of 39.0 GiB with 1 to 2 GiB beside it: above Metal's 37.4 of 48 GiB, and within seven eighths, 42
+    # q4_k_m of 39.0 GiB with 1 to 2 GiB beside it: above Metal's 37.4 of 48 GiB, and within seven
+    # eighths, 42
     asked = ("fit", "llama3.3-70b:q4_k_m", "-c", "2048", "--gpu")
-    assert "--gpu m4-pro-48gb:42GiB fits: 'sudo sysctl iogpu.wired_limit_mb=43008'" in ask(*asked, "m4-pro-48gb").out
+    assert (
+        "--gpu m4-pro-48gb:42GiB fits: 'sudo sysctl iogpu.wired_limit_mb=43008'"
+        in ask(*asked, "m4-pro-48gb").out
+    )
     assert ask(*asked, "m4-pro-48gb:42GiB").code == 0
     assert "wired_limit" not in ask(*asked, "m4-max-36gb").out  # 31.5 GiB are too few
 
 
 def test_a_cache_on_the_host_is_as_long_as_its_memory() -> None:
-    # each 256 tokens are 32 layers x 256 x 2 x 1024 x 2 B = 32 MiB of cache, and 256 x 512 x 2 B of masks
+    # each 256 tokens are 32 layers x 256 x 2 x 1024 x 2 B = 32 MiB of cache, and 256 x 512 x 2 B of
+    # masks
     ram = EMBEDDING + INPUTS + CACHE + 2 * (32 * MIB + 256 * 512 * 2)
     result = fit(request("mixtral-8x7b", ram=ram, no_kv_offload=True))
     assert result.max_context == 4096 + 512
@@ -107,14 +122,29 @@ def test_as_much_as_must_be_on_the_host_must_fit_there() -> None:
 
 
 def test_no_change_needs_more_than_the_host_has(ask: Ask) -> None:
-    command = "fit mixtral-8x7b --engine llamacpp --gpu rtx-4090 -c 8192 --weights-dtype bf16 --json"
-    without, small = (ask(*command.split(), *ram).document["suggestions"] for ram in ((), ("--ram", "8GB")))
+    command = (
+        "fit mixtral-8x7b --engine llamacpp --gpu rtx-4090 -c 8192 --weights-dtype bf16 --json"
+    )
+    without, small = (
+        ask(*command.split(), *ram).document["suggestions"] for ram in ((), ("--ram", "8GB"))
+    )
     offloads = [any("--n-" in change["flag"] for change in changes) for changes in (without, small)]
     assert offloads == [True, False]
 
 
 def test_the_screen_says_how_much_the_host_needs_and_has(ask: Ask) -> None:
-    asked = ("fit", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "b300", "--cpu-moe", "-c", "4096", "--ram")
+    asked = (
+        "fit",
+        "mixtral-8x7b",
+        "--engine",
+        "llamacpp",
+        "--gpu",
+        "b300",
+        "--cpu-moe",
+        "-c",
+        "4096",
+        "--ram",
+    )
     needed = f"{(EMBEDDING + EXPERTS + INPUTS) / GIB:.2f} GiB"
     refused = ask(*asked, "32GiB")
     assert refused.code == 1
@@ -122,11 +152,15 @@ def test_the_screen_says_how_much_the_host_needs_and_has(ask: Ask) -> None:
         f"DOES NOT FIT: the host needs {needed} and has 32.00 GiB."
     )
     fitting = ask(*asked, "96GiB", "--full")
-    assert f"96.00 GiB of host memory is the limit of what is not on GPUs, {needed} here." in " ".join(
-        fitting.out.split()
+    assert (
+        f"96.00 GiB of host memory is the limit of what is not on GPUs, {needed} here."
+        in " ".join(fitting.out.split())
     )
     figures = results(ask(*asked, "96GiB", "--json"))
-    assert (figures["host_memory"], figures["host_needed"]) == (96 * GIB, EMBEDDING + EXPERTS + INPUTS)
+    assert (figures["host_memory"], figures["host_needed"]) == (
+        96 * GIB,
+        EMBEDDING + EXPERTS + INPUTS,
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,18 +171,38 @@ def test_the_screen_says_how_much_the_host_needs_and_has(ask: Ask) -> None:
         (["--gpu", "h100", "--engine", "llamacpp", "--ram", "much"], "--ram"),
     ],
 )
-def test_ram_needs_an_engine_that_uses_the_host_beside_a_gpu(ask: Ask, options: list[str], error: str) -> None:
+def test_ram_needs_an_engine_that_uses_the_host_beside_a_gpu(
+    ask: Ask, options: list[str], error: str
+) -> None:
     answer = ask("fit", "llama3-8b", "--ram", "32GB", *options)
     assert (answer.code, error in answer.err) == (2, True)
 
 
 def test_a_sweep_has_the_hosts_figures(ask: Ask) -> None:
     answer = ask(
-        *("sweep", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "b300", "--n-cpu-moe", "0,32", "-c", "4096,8192"),
-        *("--ram", "8GiB", "--columns", "host_needed,verdict", "--format", "csv"),
+        "sweep",
+        "mixtral-8x7b",
+        "--engine",
+        "llamacpp",
+        "--gpu",
+        "b300",
+        "--n-cpu-moe",
+        "0,32",
+        "-c",
+        "4096,8192",
+        "--ram",
+        "8GiB",
+        "--columns",
+        "host_needed,verdict",
+        "--format",
+        "csv",
     )
     more_masks = 4096 * 512 * 2
-    sizes = [experts + EMBEDDING + INPUTS + masks for experts in (0, EXPERTS) for masks in (0, more_masks)]
+    sizes = [
+        experts + EMBEDDING + INPUTS + masks
+        for experts in (0, EXPERTS)
+        for masks in (0, more_masks)
+    ]
     assert [row.split(",")[-3:-1] for row in answer.out.splitlines()[1:]] == [
         [str(size), "fits" if size <= 8 * GIB else "does_not_fit"] for size in sizes
     ]
@@ -160,9 +214,15 @@ def test_a_sweep_has_the_hosts_figures(ask: Ask) -> None:
 def test_a_cpu_has_weights_cache_and_compute_buffer(ask: Ask) -> None:
     # posted for Meta-Llama-3.1-8B-Instruct-Q4_K_M on a CPU (find_string id 17518874791):
     # CPU_Mapped model buffer size = 4685.30 MiB, CPU KV buffer size = 512.00 MiB with 4,096 cells
-    answer = ask("fit", "llama3.1-8b:q4_k_m", "--gpu", "cpu", "--ram", "16GiB", "-c", "4096", "--json")
+    answer = ask(
+        "fit", "llama3.1-8b:q4_k_m", "--gpu", "cpu", "--ram", "16GiB", "-c", "4096", "--json"
+    )
     document, figures = answer.document, results(answer)
-    assert (document["engine"], document["gpu"], figures["gpu_memory"]) == ("llamacpp", "cpu", 16 * GIB)
+    assert (document["engine"], document["gpu"], figures["gpu_memory"]) == (
+        "llamacpp",
+        "cpu",
+        16 * GIB,
+    )
     assert round(figures["weights"] / MIB, 2) == 4685.30
     assert figures["kv_needed"] == 512 * MIB
     parts = [part["name"] for part in document["runtime"]]
@@ -180,7 +240,9 @@ def test_a_cpus_compute_buffer_is_as_posted(ask: Ask) -> None:
 
 
 def test_the_command_without_a_gpu_leaves_no_layers_to_one(ask: Ask) -> None:
-    command = ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "32GB", "-c", "4096", "--json").document
+    command = ask(
+        "fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "32GB", "-c", "4096", "--json"
+    ).document
     assert command["launch_command"].endswith("-c 4096 -np 1 -ngl 0 --load-mode none")
     pasted = ask("fit", "--gpu", "cpu", "--ram", "32GB", "--", *command["launch_command"].split())
     assert pasted.out.startswith("FITS: ")
@@ -188,7 +250,17 @@ def test_the_command_without_a_gpu_leaves_no_layers_to_one(ask: Ask) -> None:
 
 def test_a_model_that_is_too_large_for_a_cpu_needs_other_weights_or_less_context(ask: Ask) -> None:
     answer = ask(
-        "fit", "llama3.1-8b", "--weights-dtype", "bf16", "--gpu", "cpu", "--ram", "8GB", "-c", "8192", "--json"
+        "fit",
+        "llama3.1-8b",
+        "--weights-dtype",
+        "bf16",
+        "--gpu",
+        "cpu",
+        "--ram",
+        "8GB",
+        "-c",
+        "8192",
+        "--json",
     )
     flags = [change["flag"] for change in answer.document["suggestions"]]
     assert (answer.code, flags) == (1, ["--weights-dtype q4_k_m"])
@@ -198,22 +270,29 @@ def test_a_model_that_is_too_large_for_a_cpu_needs_other_weights_or_less_context
     ("machine", "command"),
     [
         (["--gpu", "cpu", "--ram", "16GB"], "attncalc fit --gpu cpu --ram 16GB"),
-        (["--gpu", "8GB", "--ram", "16GB"], "attncalc fit --gpu 8GB"),  # 7 such GPUs would be enough
+        # 7 such GPUs would be enough
+        (["--gpu", "8GB", "--ram", "16GB"], "attncalc fit --gpu 8GB"),
         (["--gpu", "24GB"], ""),  # so would 2
     ],
 )
 def test_a_machine_at_a_desk_that_is_much_too_small_gets_smaller_models(
     machine: list[str], command: str, ask: Ask
 ) -> None:
-    answer = ask("fit", "llama3.3-70b", "--weights-dtype", "q4_k_m", "-c", "4096", *machine, "-ngl", "auto")
+    answer = ask(
+        "fit", "llama3.3-70b", "--weights-dtype", "q4_k_m", "-c", "4096", *machine, "-ngl", "auto"
+    )
     assert [line.strip() for line in answer.out.splitlines() if "Models that" in line] == (
         [f"Models that fit: {command}"] if command else []
     )
     assert not command or ask(*command.split()[1:]).code == 0
 
 
-def test_without_ram_a_cpu_has_this_machines_memory(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4 * 2**20}.__getitem__, raising=False)
+def test_without_ram_a_cpu_has_this_machines_memory(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4 * 2**20}.__getitem__, raising=False
+    )
     found = ask("fit", "llama3.1-8b:q4_k_m", "--gpu", "cpu", "-c", "4096")
     assert "--ram 16.00 GiB, this machine's," in found.out
     monkeypatch.delattr("os.sysconf")

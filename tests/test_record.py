@@ -56,7 +56,17 @@ def test_the_first_steps_cover_every_kind_of_attention() -> None:
     first_batch = next(i for i, step in enumerate(steps) if step.options.batch > 1)
     covered = {kind for step in steps[:first_batch] for kind in kinds_of(models[step.model])}
     assert covered == {kind for model in models.values() for kind in kinds_of(model)}
-    assert covered >= {"MHA", "GQA", "MQA", "MLA", "sliding", "chunked", "cross", "sinks", "recurrent"}
+    assert covered >= {
+        "MHA",
+        "GQA",
+        "MQA",
+        "MLA",
+        "sliding",
+        "chunked",
+        "cross",
+        "sinks",
+        "recurrent",
+    }
 
 
 def test_every_preset_and_every_dtype_has_a_step() -> None:
@@ -64,7 +74,9 @@ def test_every_preset_and_every_dtype_has_a_step() -> None:
     assert {step.model for step in steps} == set(record_models())
     assert {step.options.dtype for step in steps} == {"fp32", "fp16", "bf16"}
     assert [step.options.tp for step in steps if step.options.tp > 1] == [2, 4]
-    in_fp16 = record_steps(record_models(), VerifyOptions(dtype="fp16"), Target("cpu", "fp16", "fp32"))
+    in_fp16 = record_steps(
+        record_models(), VerifyOptions(dtype="fp16"), Target("cpu", "fp16", "fp32")
+    )
     assert {step.options.dtype for step in in_fp16} == {"fp16"}
 
 
@@ -92,7 +104,9 @@ def test_lengths_are_odd_and_windows_are_full() -> None:
 
 
 @pytest.mark.parametrize("target", [CPU, FOUR_GPUS])
-def test_the_arguments_of_a_step_repeat_it(ask: Ask, monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+def test_the_arguments_of_a_step_repeat_it(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
     """Each row of the page can be typed: the command line makes the step's options of it."""
     seen: list[VerifyOptions] = []
 
@@ -108,12 +122,19 @@ def test_the_arguments_of_a_step_repeat_it(ask: Ask, monkeypatch: pytest.MonkeyP
         assert ask("verify", *step.arguments.split()).err == "error: captured\n"
     for step, options in zip(steps, seen, strict=True):
         source = options.source if step.options.source else None
-        assert options._replace(source=source, minutes=step.options.minutes) == step.options, step.arguments
+        assert options._replace(source=source, minutes=step.options.minutes) == step.options, (
+            step.arguments
+        )
 
 
 def test_the_examples_have_a_layer_of_every_recurrence() -> None:
-    kinds: set[type] = {type(group.attention) for _, group in record_models()["presets/kinds/recurrent.yaml"].groups()}
-    assert kinds == {kind for kind in KINDS.values() if issubclass(kind, Recurrent) and find_layer(kind)}
+    kinds: set[type] = {
+        type(group.attention)
+        for _, group in record_models()["presets/kinds/recurrent.yaml"].groups()
+    }
+    assert kinds == {
+        kind for kind in KINDS.values() if issubclass(kind, Recurrent) and find_layer(kind)
+    }
 
 
 @pytest.mark.parametrize(
@@ -132,10 +153,15 @@ def test_files_are_named_after_the_device(name: str, stem: str) -> None:
     assert file_stem(device_title(device)) == stem
 
 
-def test_the_driver_is_read_from_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_read_from_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version = tmp_path / "proc/driver/nvidia/version"
     version.parent.mkdir(parents=True)
-    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC\n")
+    version.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC "
+        "2024\nGCC\n"
+    )
     amd = tmp_path / "sys/module/amdgpu/version"
     amd.parent.mkdir(parents=True)
     amd.write_text("6.8.5\n")
@@ -143,7 +169,9 @@ def test_the_driver_is_read_from_the_kernel(tmp_path: Path, monkeypatch: pytest.
     assert machine._driver({"type": "cuda"}) == "550.54.15"
     assert machine._driver({"type": "cuda", "rocm": "6.2"}) == "6.8.5"
     assert machine._driver({"type": "cpu"}) is None
-    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build\n")
+    version.write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build\n"
+    )
     assert machine._driver({"type": "cuda"}) == "570.86.10"
 
 
@@ -165,14 +193,29 @@ def tiny(folder: Path) -> dict[str, ModelSpec]:
 
 
 def recorded(
-    models: dict[str, ModelSpec], steps: list[Step], monkeypatch: pytest.MonkeyPatch, verify: Verify, minutes: float = 3
+    models: dict[str, ModelSpec],
+    steps: list[Step],
+    monkeypatch: pytest.MonkeyPatch,
+    verify: Verify,
+    minutes: float = 3,
 ) -> list[Document]:
-    """Return the records after each step; `verify` replaces the measurement and may advance its clock."""
+    """Return the records after each step; `verify` replaces the measurement and may advance its
+    clock.
+    """
     monkeypatch.setattr(recorder, "verify", verify)
     monkeypatch.setattr(time_plan, "known_ceiling", lambda *_: Ceiling(1e9, 1e9))
     clock, written = getattr(verify, "clock", Clock()), list[Document]()
     with contextlib.suppress(KeyboardInterrupt):
-        record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, written.append, now=clock)
+        record(
+            steps,
+            models,
+            find_device("cpu"),
+            minutes,
+            "attncalc verify",
+            lambda _: None,
+            written.append,
+            now=clock,
+        )
     return written
 
 
@@ -195,7 +238,9 @@ def contexts(*numbers: int, series: str = "") -> list[Step]:
     return [Step("tiny", VerifyOptions(context=n), series) for n in numbers]
 
 
-def test_a_step_that_does_not_fit_in_the_time_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_does_not_fit_in_the_time_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 180 s the first takes 100, so the second is expected to take as long: 80 s are left."""
     *_, last = recorded(tiny(tmp_path), contexts(8, 9), monkeypatch, taking(100))
     assert [run["arguments"] for run in last["runs"]] == ["tiny --context 8"]
@@ -206,8 +251,12 @@ def test_a_step_that_does_not_fit_in_the_time_is_not_started(tmp_path: Path, mon
     assert agrees(last)
 
 
-def test_a_shorter_step_after_one_that_is_too_long_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "predicted_steps", lambda model, request, *_, **__: [float(request.context)])
+def test_a_shorter_step_after_one_that_is_too_long_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        recorder, "predicted_steps", lambda model, request, *_, **__: [float(request.context)]
+    )
     *_, last = recorded(tiny(tmp_path), contexts(10, 1000, 20), monkeypatch, taking(10))
     assert [run["arguments"] for run in last["runs"]] == ["tiny --context 10", "tiny --context 20"]
 
@@ -217,7 +266,11 @@ def test_a_doubling_ends_with_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
 
     def verify(model: ModelSpec, request: Any, *_: object) -> VerifyResult:
         note = "Context 16 does not fit in 1 GiB: shortened to 12."
-        return VerifyResult((AGREES,), context=min(request.context, 12), limits=(note,) if request.context > 12 else ())
+        return VerifyResult(
+            (AGREES,),
+            context=min(request.context, 12),
+            limits=(note,) if request.context > 12 else (),
+        )
 
     *_, last = recorded(tiny(tmp_path), contexts(8, 16, 32, 64, series="tiny"), monkeypatch, verify)
     assert [run["context"] for run in last["runs"]] == [8, 12]
@@ -225,7 +278,9 @@ def test_a_doubling_ends_with_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
     assert "shortened to 12" in record_page(last)
 
 
-def test_a_doubling_without_time_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_doubling_without_time_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = contexts(8, 16, 32, series="tiny")
     *_, last = recorded(tiny(tmp_path), steps, monkeypatch, taking(100))
     assert [step["arguments"] for step in last["skipped"]] == ["tiny --context 16"]
@@ -237,14 +292,20 @@ def test_a_step_that_cannot_be_checked_is_skipped_with_its_reason(
 ) -> None:
     verify = taking(1, CannotCheckError("one layer needs 3 GiB"))
     *_, last = recorded(tiny(tmp_path), contexts(8, 9), monkeypatch, verify)
-    assert [(step["reason"], step["failed"]) for step in last["skipped"]] == [("one layer needs 3 GiB", False)]
+    assert [(step["reason"], step["failed"]) for step in last["skipped"]] == [
+        ("one layer needs 3 GiB", False)
+    ]
     assert [run["arguments"] for run in last["runs"]] == ["tiny --context 9"]
     assert agrees(last)
     assert "one layer needs 3 GiB" in record_page(last)
 
 
-def test_an_unexpected_error_is_shown_and_the_other_steps_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verify = taking(1, RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with"))
+def test_an_unexpected_error_is_shown_and_the_other_steps_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = taking(
+        1, RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with")
+    )
     *_, last = recorded(tiny(tmp_path), contexts(8, 9), monkeypatch, verify)
     assert len(last["runs"]) == 1
     assert not agrees(last)
@@ -253,7 +314,9 @@ def test_an_unexpected_error_is_shown_and_the_other_steps_run(tmp_path: Path, mo
     assert "error: RuntimeError: CUDA error: an illegal memory access" in page
 
 
-def test_nothing_runs_on_a_device_that_no_longer_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_runs_on_a_device_that_no_longer_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recorder._Recorder, "_answers", lambda self: False)
     verify = taking(1, None, RuntimeError("CUDA error"))
     *_, last = recorded(tiny(tmp_path), contexts(8, 9, 10), monkeypatch, verify)
@@ -261,7 +324,9 @@ def test_nothing_runs_on_a_device_that_no_longer_answers(tmp_path: Path, monkeyp
     assert "no longer answers after tiny --context 9" in last["skipped"][1]["reason"]
 
 
-def test_the_record_after_each_step_names_what_has_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_after_each_step_names_what_has_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, *_, last = recorded(tiny(tmp_path), contexts(8, 9), monkeypatch, taking(1))
     assert [step["reason"] for step in first["skipped"]] == [recorder.INTERRUPTED]
     assert last["skipped"] == []
@@ -280,8 +345,12 @@ def measuring(clock: Clock, *seconds: float, end: BaseException) -> Verify:
     return verify
 
 
-def test_results_of_a_long_step_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results after 3, 6 and 9 s: the second is written, as 5 s are over, and the third when the step ends."""
+def test_results_of_a_long_step_are_written_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results after 3, 6 and 9 s: the second is written, as 5 s are over, and the third when the
+    step ends.
+    """
     verify = measuring(Clock(), 3, 3, 3, end=KeyboardInterrupt())
     written = recorded(tiny(tmp_path), contexts(8, 9), monkeypatch, verify)
     assert [len(document["runs"][0]["checks"]) for document in written] == [2, 3]
@@ -291,59 +360,105 @@ def test_results_of_a_long_step_are_written_as_they_come(tmp_path: Path, monkeyp
         assert recorder.UNFINISHED in record_page(document)
 
 
-def test_an_interrupt_before_the_first_result_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert recorded(tiny(tmp_path), contexts(8), monkeypatch, measuring(Clock(), end=KeyboardInterrupt())) == []
+def test_an_interrupt_before_the_first_result_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        recorded(
+            tiny(tmp_path), contexts(8), monkeypatch, measuring(Clock(), end=KeyboardInterrupt())
+        )
+        == []
+    )
 
 
-def test_a_step_that_ends_in_an_error_keeps_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verify = measuring(Clock(), 1, end=DeviceFailedError("cuda:0 failed: CUDA error: an illegal memory access"))
+def test_a_step_that_ends_in_an_error_keeps_its_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = measuring(
+        Clock(), 1, end=DeviceFailedError("cuda:0 failed: CUDA error: an illegal memory access")
+    )
     *_, last = recorded(tiny(tmp_path), contexts(8), monkeypatch, verify)
     assert [run["notes"] for run in last["runs"]] == [[recorder.UNFINISHED]]
-    assert [(step["arguments"], step["failed"]) for step in last["skipped"]] == [("tiny --context 8", True)]
+    assert [(step["arguments"], step["failed"]) for step in last["skipped"]] == [
+        ("tiny --context 8", True)
+    ]
 
 
 def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second of three steps takes as long as the first, 50 s, and a third such would not fit in 120 s."""
+    """The second of three steps takes as long as the first, 50 s, and a third such would not fit in
+    120 s.
+    """
     shown: list[str] = []
     verify = taking(50)
     monkeypatch.setattr(recorder, "verify", verify)
     monkeypatch.setattr(recorder, "predicted_steps", lambda *_, **__: [50.0])
     clock: Any = verify.clock  # type: ignore[attr-defined]
     steps = contexts(8, 9, 10)
-    record(steps, tiny(tmp_path), find_device("cpu"), 2, "", shown.append, lambda _: None, now=clock)
-    assert shown == ["1 of 2, about 2 min left: tiny --context 8", "2 of 2, about 50 s left: tiny --context 9"]
+    record(
+        steps, tiny(tmp_path), find_device("cpu"), 2, "", shown.append, lambda _: None, now=clock
+    )
+    assert shown == [
+        "1 of 2, about 2 min left: tiny --context 8",
+        "2 of 2, about 50 s left: tiny --context 9",
+    ]
 
 
 # The page
 
 
 def disagreeing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Document:
-    """A record of a GPU with a peak that disagrees, an output that is no number, and figures for information."""
+    """A record of a GPU with a peak that disagrees, an output that is no number, and figures for
+    information.
+    """
     mib = 2**20
     peak = Check(
-        "peak memory", "peak_prefill_math", "prefill, math", 100 * mib, 103 * mib, mib, "B", "QK: q", "a tensor", "dec"
+        "peak memory",
+        "peak_prefill_math",
+        "prefill, math",
+        100 * mib,
+        103 * mib,
+        mib,
+        "B",
+        "QK: q",
+        "a tensor",
+        "dec",
     )
-    nan = Check("kernels vs reference", "math_equals_reference_fp32", "math", 0, float("nan"), 1e-5, of="dec")
+    nan = Check(
+        "kernels vs reference",
+        "math_equals_reference_fp32",
+        "math",
+        0,
+        float("nan"),
+        1e-5,
+        of="dec",
+    )
     figures = {"allocated": 104, "reserved": 200, "driver": 900}
     reported = tuple(
-        Reported("memory", f"{name}_prefill_math", name, value * mib, "B", "", "dec") for name, value in figures.items()
+        Reported("memory", f"{name}_prefill_math", name, value * mib, "B", "", "dec")
+        for name, value in figures.items()
     )
     row = ScalingRow("dec", "math", 1024, 1.5, 10, 100, 100)
 
     def verify(*_: object) -> VerifyResult:
-        return VerifyResult((AGREES, peak, nan), scaling=(row,), context=8, reported=reported, skipped=("a note.",))
+        return VerifyResult(
+            (AGREES, peak, nan), scaling=(row,), context=8, reported=reported, skipped=("a note.",)
+        )
 
     *_, last = recorded(tiny(tmp_path), contexts(8), monkeypatch, verify)
     return last
 
 
-def test_the_page_shows_a_disagreement_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_shows_a_disagreement_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     document = disagreeing(tmp_path, monkeypatch)
     page = record_page(json.loads(to_json(document)))
     assert "**2 of 3 checks DISAGREE on cpu (2 threads), in 1 run." in page.replace(
         document["device"]["name"], "cpu (2 threads)"
     )
-    assert "Largest difference: 3.00 % (tiny --context 8, dec, peak_prefill_math)" in page.replace("\\_", "_")
+    assert "Largest difference: 3.00 % (tiny --context 8, dec, peak_prefill_math)" in page.replace(
+        "\\_", "_"
+    )
     row = next(line for line in page.splitlines() if "`peak_prefill_math`" in line)
     assert row.count("|") == 9
     assert "104,857,600 | 108,003,328" in row  # 100 MiB and 103 MiB
@@ -353,18 +468,29 @@ def test_the_page_shows_a_disagreement_whole(tmp_path: Path, monkeypatch: pytest
     assert not is_empty(document)
 
 
-def test_the_page_explains_the_memory_that_other_tools_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_explains_the_memory_that_other_tools_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = record_page(disagreeing(tmp_path, monkeypatch))
-    assert "| `tiny --context 8` | prefill, math | 100 MiB | 103 MiB | 104 MiB | 200 MiB | 900 MiB |" in page
-    assert all(name in page for name in ("max_memory_allocated", "max_memory_reserved", "nvidia-smi"))
+    assert (
+        "| `tiny --context 8` | prefill, math | 100 MiB | 103 MiB | 104 MiB | 200 MiB | 900 MiB |"
+        in page
+    )
+    assert all(
+        name in page for name in ("max_memory_allocated", "max_memory_reserved", "nvidia-smi")
+    )
 
 
-def test_the_json_has_no_nan_and_one_line_per_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_json_has_no_nan_and_one_line_per_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     document = disagreeing(tmp_path, monkeypatch)
     text = to_json(document)
     assert "NaN" not in text
     assert check_answer(text)["runs"][0]["checks"][2][3] is None
-    assert sum(line.startswith('{"arguments"') for line in text.splitlines()) == len(document["runs"])
+    assert sum(line.startswith('{"arguments"') for line in text.splitlines()) == len(
+        document["runs"]
+    )
 
 
 @pytest.mark.parametrize("data", sorted(MEASURED.glob("*.json")), ids=lambda path: path.name)
@@ -391,7 +517,9 @@ def stub_plan(monkeypatch: pytest.MonkeyPatch, folder: Path, steps: list[Step]) 
     monkeypatch.setattr(recorder, "plan_record", lambda *_: steps)
 
 
-def test_a_record_of_a_cpu_is_written_and_read(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_a_cpu_is_written_and_read(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Real layers of a tiny model."""
     steps = [*contexts(8, 9), Step("tiny", VerifyOptions(context=16, scaling=True))]
     stub_plan(monkeypatch, tmp_path, steps)
@@ -402,15 +530,25 @@ def test_a_record_of_a_cpu_is_written_and_read(ask: Ask, tmp_path: Path, monkeyp
     assert [path.name for path in sorted(folder.iterdir())] == [f"{stem}.json", f"{stem}.md"]
     document = json.loads((folder / f"{stem}.json").read_text())
     assert [run["arguments"] for run in document["runs"]] == [step.arguments for step in steps]
-    assert document["command"] == "attncalc verify --record measured --device cpu --seed 3 --minutes 10"
-    assert answer.out.startswith(f"All {sum(len(run['checks']) for run in document['runs'])} checks agree")
-    assert f"Written: {folder / stem}.md and {folder / stem}.json\nTo share them, attach both" in answer.out
+    assert (
+        document["command"]
+        == "attncalc verify --record measured --device cpu --seed 3 --minutes 10"
+    )
+    assert answer.out.startswith(
+        f"All {sum(len(run['checks']) for run in document['runs'])} checks agree"
+    )
+    assert (
+        f"Written: {folder / stem}.md and {folder / stem}.json\nTo share them, attach both"
+        in answer.out
+    )
     kernels = {row[2] for run in document["runs"] for row in run["times"]}
     assert kernels == {"math", "flash"}
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(CannotCheckError("no memory"), 3), (RuntimeError("broken"), 1)], ids=["skipped", "failed"]
+    ("error", "code"),
+    [(CannotCheckError("no memory"), 3), (RuntimeError("broken"), 1)],
+    ids=["skipped", "failed"],
 )
 def test_the_exit_code_of_a_record_without_runs(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
@@ -422,7 +560,9 @@ def test_the_exit_code_of_a_record_without_runs(
     assert answer.out.startswith("Nothing was checked.")
 
 
-def test_a_disagreement_is_exit_code_1(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disagreement_is_exit_code_1(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stub_plan(monkeypatch, tmp_path, contexts(8))
     wrong = AGREES._replace(measured=11)
     monkeypatch.setattr(recorder, "verify", lambda *_: VerifyResult((wrong,), context=8))
@@ -456,7 +596,9 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured
     monkeypatch.setattr(recorder, "verify", lambda *_: pytest.fail("measured"))
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "missing" / "below"):
-        assert ask("verify", "--record", str(folder), "--device", "cpu").error.startswith("error: --record ")
+        assert ask("verify", "--record", str(folder), "--device", "cpu").error.startswith(
+            "error: --record "
+        )
 
 
 @pytest.mark.parametrize(
@@ -486,15 +628,22 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured
         "--seed x",
     ],
 )
-def test_an_option_that_a_record_does_not_take_is_an_error(ask: Ask, tmp_path: Path, arguments: str) -> None:
-    error = ask("verify", "--record", str(tmp_path / "out"), "--device", "cpu", *arguments.split()).error
+def test_an_option_that_a_record_does_not_take_is_an_error(
+    ask: Ask, tmp_path: Path, arguments: str
+) -> None:
+    error = ask(
+        "verify", "--record", str(tmp_path / "out"), "--device", "cpu", *arguments.split()
+    ).error
     assert error.startswith("error: ")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_dtype_or_kernel_is_an_error_of_the_plan() -> None:
     models = {"gpt2": load("gpt2")}
-    assert plan_record(models, VerifyOptions(dtype="fp16"), find_device("cpu"))[0].arguments == "gpt2 --dtype fp16"
+    assert (
+        plan_record(models, VerifyOptions(dtype="fp16"), find_device("cpu"))[0].arguments
+        == "gpt2 --dtype fp16"
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to another process")
@@ -564,8 +713,12 @@ def test_a_record_agrees_with_itself(ask: Ask) -> None:
     assert document["answer"].endswith("A takes as long as B, in the median of all timed passes.")
 
 
-def test_records_differ_in_figures_and_outcomes_and_not_in_numerical_errors(tmp_path: Path, ask: Ask) -> None:
-    """gpt2's peak of prefill is 2 % higher in B, a numerical error 10 % higher, and each pass takes half as long."""
+def test_records_differ_in_figures_and_outcomes_and_not_in_numerical_errors(
+    tmp_path: Path, ask: Ask
+) -> None:
+    """gpt2's peak of prefill is 2 % higher in B, a numerical error 10 % higher, and each pass takes
+    half as long.
+    """
 
     def change(document: Document) -> None:
         for row in document["runs"][0]["checks"]:
@@ -577,7 +730,11 @@ def test_records_differ_in_figures_and_outcomes_and_not_in_numerical_errors(tmp_
     b = changed(tmp_path, change)
     document = compared(ask, b, 1)
     (difference,) = document["differences"]
-    assert (difference["name"], difference["ok_a"], difference["ok_b"]) == ("peak_prefill_math", True, False)
+    assert (difference["name"], difference["ok_a"], difference["ok_b"]) == (
+        "peak_prefill_math",
+        True,
+        False,
+    )
     assert difference["measured_b"] == pytest.approx(1.02 * difference["measured_a"])
     first, second = document["runs"]
     assert first["ms_a"] == pytest.approx(2 * first["ms_b"])
@@ -585,7 +742,9 @@ def test_records_differ_in_figures_and_outcomes_and_not_in_numerical_errors(tmp_
     assert second["ms_a"] == second["ms_b"]
     assert (len(document["only_a"]), document["only_b"]) == (41, [])
     for form in ("table", "markdown"):
-        answer = ask("verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--format", form)
+        answer = ask(
+            "verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--format", form
+        )
         assert "peak_prefill_math" in answer.out.replace("\\", "")
         assert " 0 of " not in answer.out  # only runs that differ
         assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
@@ -606,7 +765,9 @@ def test_records_without_a_common_run_are_exit_code_3(tmp_path: Path, ask: Ask) 
         ('{"schema": "attncalc.record/1", "runs": [{"arguments": 1}]}', "a damaged record"),
     ],
 )
-def test_a_file_that_is_no_record_is_one_error(tmp_path: Path, ask: Ask, content: str | None, problem: str) -> None:
+def test_a_file_that_is_no_record_is_one_error(
+    tmp_path: Path, ask: Ask, content: str | None, problem: str
+) -> None:
     file = tmp_path / "a.json"
     if content is not None:
         file.write_text(content)
@@ -615,6 +776,11 @@ def test_a_file_that_is_no_record_is_one_error(tmp_path: Path, ask: Ask, content
     assert error.count("\n") == 2
 
 
-@pytest.mark.parametrize("given", ["gpt2", "--tp 2", "--record x", "--simulate cuda", "--minutes 3"])
+@pytest.mark.parametrize(
+    "given", ["gpt2", "--tp 2", "--record x", "--simulate cuda", "--minutes 3"]
+)
 def test_compare_takes_no_option_of_a_run(ask: Ask, given: str) -> None:
-    assert "--compare cannot be combined with" in ask("verify", *given.split(), "--compare", "a.json", "b.json").error
+    assert (
+        "--compare cannot be combined with"
+        in ask("verify", *given.split(), "--compare", "a.json", "b.json").error
+    )

@@ -53,7 +53,9 @@ THEIRS = declared(dataclasses.dataclass, typing.NamedTuple)
 def outcome(kind: Any, question: str) -> object:
     """Return what an expression of `kind` gives: its value, or the type of the error."""
     try:
-        value = eval(question, {"K": kind, "copy": copy, "dataclasses": dataclasses, "inspect": inspect})
+        value = eval(
+            question, {"K": kind, "copy": copy, "dataclasses": dataclasses, "inspect": inspect}
+        )
     except Exception as error:
         return type(error)
     return value if isinstance(value, bool | int) else repr(value)
@@ -71,7 +73,9 @@ def test_records_answer_as_those_of_the_standard_library(kind: int) -> None:
         list(inspect.signature(K).parameters)|inspect.signature(K).parameters['y'].default
         list(inspect.signature(type('Heir', (K,), {})).parameters)
     """
-    for question in filter(None, (part.strip() for line in questions.splitlines() for part in line.split("|"))):
+    for question in filter(
+        None, (part.strip() for line in questions.splitlines() for part in line.split("|"))
+    ):
         assert outcome(OURS[kind], question) == outcome(THEIRS[kind], question), question
 
 

@@ -32,13 +32,15 @@ def seeded(transformers: ModuleType) -> Iterator[None]:
 
 
 def hf_module(path: str, config: Any) -> nn.Module:
-    """Return transformers' module ('mamba.MambaMixer') with random weights and the epsilon of attncalc's norms."""
+    """Return transformers' module ('mamba.MambaMixer') with random weights and the epsilon of
+    attncalc's norms.
+    """
     from importlib import import_module
 
     family, name = path.split(".")
-    module: nn.Module = getattr(import_module(f"transformers.models.{family}.modeling_{family}"), name)(
-        *((config,) if family == "xlstm" else (config, 0))
-    )
+    module: nn.Module = getattr(
+        import_module(f"transformers.models.{family}.modeling_{family}"), name
+    )(*((config,) if family == "xlstm" else (config, 0)))
     for parameter in module.parameters():
         parameter.copy_(0.3 * torch.randn_like(parameter))
     for part in module.modules():
@@ -49,7 +51,11 @@ def hf_module(path: str, config: Any) -> nn.Module:
 
 
 def relative_error(
-    kind: Attention, weights: dict[str, Tensor], hf_layer: nn.Module, *arguments: Any, **options: Any
+    kind: Attention,
+    weights: dict[str, Tensor],
+    hf_layer: nn.Module,
+    *arguments: Any,
+    **options: Any,
 ) -> float:
     """Return the largest relative difference of the outputs, with `weights` in attncalc's layer."""
     layer = build(kind, D, D)
@@ -75,9 +81,13 @@ def renamed(hf_layer: nn.Module, **names: str) -> dict[str, Tensor]:
 
 
 def test_mamba(transformers: Any) -> None:
-    config = transformers.MambaConfig(hidden_size=D, state_size=8, intermediate_size=96, time_step_rank=3)
+    config = transformers.MambaConfig(
+        hidden_size=D, state_size=8, intermediate_size=96, time_step_rank=3
+    )
     hf_layer: Any = hf_module("mamba.MambaMixer", config)
-    weights = renamed(hf_layer, W_in="in_proj", conv="conv1d", W_x="x_proj", W_dt="dt_proj", W_out="out_proj")
+    weights = renamed(
+        hf_layer, W_in="in_proj", conv="conv1d", W_x="x_proj", W_dt="dt_proj", W_out="out_proj"
+    )
     weights |= {"A_log": hf_layer.A_log, "D": hf_layer.D}
     kind = Mamba(hf_layer.intermediate_size, 8, 4, 3, conv_bias=True)
     assert relative_error(kind, weights, hf_layer) < 1e-5
@@ -86,12 +96,23 @@ def test_mamba(transformers: Any) -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_mamba2(transformers: Any, groups: int) -> None:
     config = transformers.Mamba2Config(
-        hidden_size=D, num_heads=16, head_dim=8, expand=2, state_size=16, n_groups=groups, chunk_size=4
+        hidden_size=D,
+        num_heads=16,
+        head_dim=8,
+        expand=2,
+        state_size=16,
+        n_groups=groups,
+        chunk_size=4,
     )
     hf_layer: Any = hf_module("mamba2.Mamba2Mixer", config)
     weights = renamed(hf_layer, W_in="in_proj", conv="conv1d", norm="norm", W_out="out_proj")
     weights["dt_A_D"] = torch.stack((hf_layer.dt_bias, hf_layer.A_log, hf_layer.D))
-    assert relative_error(Mamba2(16, 8, 16, 4, groups, conv_bias=True, inner_norm=True), weights, hf_layer) < 1e-5
+    assert (
+        relative_error(
+            Mamba2(16, 8, 16, 4, groups, conv_bias=True, inner_norm=True), weights, hf_layer
+        )
+        < 1e-5
+    )
 
 
 def test_gated_delta_net(transformers: Any) -> None:
@@ -108,15 +129,25 @@ def test_gated_delta_net(transformers: Any) -> None:
     # rows are ordered by key head, each followed by its two value heads
     widths = (8, 8, 2 * 12, 2 * 12)
     of_heads = hf_layer.in_proj_qkvz.weight.unflatten(0, (2, -1)).split(widths, 1)
-    weights |= {f"W_{n}.weight": rows for n, rows in zip(("q", "k", "v", "gate"), of_heads, strict=True)}
+    weights |= {
+        f"W_{n}.weight": rows for n, rows in zip(("q", "k", "v", "gate"), of_heads, strict=True)
+    }
     beta, decay = hf_layer.in_proj_ba.weight.unflatten(0, (2, 2, 2)).unbind(1)
-    weights |= {"W_beta.weight": beta, "W_decay.weight": decay, "dt_A": torch.cat((hf_layer.dt_bias, hf_layer.A_log))}
+    weights |= {
+        "W_beta.weight": beta,
+        "W_decay.weight": decay,
+        "dt_A": torch.cat((hf_layer.dt_bias, hf_layer.A_log)),
+    }
     assert relative_error(GatedDeltaNet(4, 8, 12, 4, n_k_heads=2), weights, hf_layer) < 1e-5
 
 
 def test_kimi_delta_attention(transformers: Any) -> None:
     config = transformers.KimiLinearConfig(
-        hidden_size=D, num_hidden_layers=5, linear_num_heads=4, linear_head_dim=8, linear_conv_kernel_dim=4
+        hidden_size=D,
+        num_hidden_layers=5,
+        linear_num_heads=4,
+        linear_head_dim=8,
+        linear_conv_kernel_dim=4,
     )
     hf_layer: Any = hf_module("kimi_linear.KimiLinearDeltaAttention", config)
     weights = renamed(
@@ -133,8 +164,15 @@ def test_kimi_delta_attention(transformers: Any) -> None:
         norm="o_norm",
         W_o="o_proj",
     )
-    weights["dt_A"] = torch.cat((hf_layer.forget_gate.dt_bias, hf_layer.forget_gate.A_log.flatten()))
-    assert relative_error(GatedDeltaNet(4, 8, 8, 4, channel_decay=True, gate_rank=8), weights, hf_layer) < 1e-5
+    weights["dt_A"] = torch.cat(
+        (hf_layer.forget_gate.dt_bias, hf_layer.forget_gate.A_log.flatten())
+    )
+    assert (
+        relative_error(
+            GatedDeltaNet(4, 8, 8, 4, channel_decay=True, gate_rank=8), weights, hf_layer
+        )
+        < 1e-5
+    )
 
 
 def test_lightning_attention(transformers: Any) -> None:
@@ -143,7 +181,8 @@ def test_lightning_attention(transformers: Any) -> None:
     )
     hf_layer = hf_module("minimax.MiniMaxLightningAttention", config)
     weights = renamed(hf_layer, W_qkv="qkv_proj", W_gate="output_gate", norm="norm", W_o="out_proj")
-    assert relative_error(Lightning(4, 8), weights, hf_layer, None, None) < 1e-4  # its decay depends on the layer index
+    # its decay depends on the layer index
+    assert relative_error(Lightning(4, 8), weights, hf_layer, None, None) < 1e-4
 
 
 def test_short_convolution(transformers: Any) -> None:
@@ -164,13 +203,17 @@ def test_rg_lru(transformers: Any) -> None:
             weights[f"W_{gate}.{part}"] = getattr(hf_layer.rg_lru, f"{gate}_{part}")
     weights["decay"] = hf_layer.rg_lru.recurrent_param
     positions = torch.arange(TOKENS)[None]
-    assert relative_error(RgLru(48, 4, 4), weights, hf_layer, positions, None, use_cache=False) < 1e-5
+    assert (
+        relative_error(RgLru(48, 4, 4), weights, hf_layer, positions, None, use_cache=False) < 1e-5
+    )
 
 
 def test_rwkv(transformers: Any) -> None:
     hf_layer: Any = hf_module("rwkv.RwkvSelfAttention", transformers.RwkvConfig(hidden_size=D))
     weights = renamed(hf_layer, W_k="key", W_v="value", W_r="receptance", W_o="output")
-    weights["time_mix"] = torch.cat((hf_layer.time_mix_key, hf_layer.time_mix_value, hf_layer.time_mix_receptance))
+    weights["time_mix"] = torch.cat(
+        (hf_layer.time_mix_key, hf_layer.time_mix_value, hf_layer.time_mix_receptance)
+    )
     weights["decay_and_first"] = torch.stack((hf_layer.time_decay, hf_layer.time_first))
     assert relative_error(Rwkv(D), weights, hf_layer) < 1e-5
 

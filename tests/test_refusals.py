@@ -91,7 +91,9 @@ def test_a_list_for_one_number_is_an_error_that_names_sweep(ask: Ask) -> None:
     ):
         answer = ask(*command.split(), "--json")
         assert answer.code == 2, command
-        assert "attncalc sweep gpt2" in answer.err or "lists of values belong to sweep" in answer.err, command
+        assert (
+            "attncalc sweep gpt2" in answer.err or "lists of values belong to sweep" in answer.err
+        ), command
     # 1 and 24 are not the lengths that were meant
     assert "has a comma within a number" in ask("kv", "gpt2", "--lengths", "1,024").err
 
@@ -109,13 +111,16 @@ def test_a_list_for_a_number_is_an_error_in_python_too() -> None:
 @pytest.mark.parametrize("command", ["compare - -", "fit - --gpu l4 --speculative-model -"])
 def test_standard_input_can_be_read_only_once(ask: Ask, command: str) -> None:
     error = ask(*command.split(), stdin=ask("presets", "show", "gpt2").out).error
-    assert error.startswith("error: standard input can be read only once, and '-' is given twice\n  tip: ")
+    assert error.startswith(
+        "error: standard input can be read only once, and '-' is given twice\n  tip: "
+    )
 
 
 def test_the_tip_of_an_option_without_a_value_is_its_meaning(ask: Ask) -> None:
     assert (
         ask("kv", "gpt2", "-b").err
-        == "error: -b needs a value\n  tip: -b N: Sequences in the batch; a list, as 1,8, is a row each. Default: 1.\n"
+        == "error: -b needs a value\n  tip: -b N: Sequences in the batch; a list, as 1,8, is a "
+        "row each. Default: 1.\n"
     )
 
 
@@ -127,9 +132,18 @@ def test_the_tip_names_the_help_of_the_command(ask: Ask, arguments: tuple[str, .
 def test_a_cost_function_refuses_a_workload_that_does_not_fit_the_model() -> None:
     """Workloads made in Python meet no check of the command line."""
     t5, gpt2 = load("t5-base"), load("gpt2")
-    costs: list[Callable[..., object]] = [kv_cache, flops, activations, growth, crossover, decode_intensity]
+    costs: list[Callable[..., object]] = [
+        kv_cache,
+        flops,
+        activations,
+        growth,
+        crossover,
+        decode_intensity,
+    ]
     for cost in costs:
-        with pytest.raises(AttncalcError, match=r"T5 Base .* has an encoder, and needs source tokens"):
+        with pytest.raises(
+            AttncalcError, match=r"T5 Base .* has an encoder, and needs source tokens"
+        ):
             cost(t5, Workload.decode(1, 10))
         with pytest.raises(AttncalcError, match="source_context has no effect"):
             cost(gpt2, Workload.decode(1, 10, source=5))
@@ -148,7 +162,10 @@ def test_a_cost_function_refuses_a_workload_that_does_not_fit_the_model() -> Non
 
 def test_sweep_refuses_what_the_commands_refuse() -> None:
     (row,) = sweep("gpt2", context=10, phase="train", columns="flops_total,peak_flash")
-    assert row["error"] == "memory does not support --phase train: it counts a forward pass without gradients"
+    assert (
+        row["error"]
+        == "memory does not support --phase train: it counts a forward pass without gradients"
+    )
     assert (row["flops_total"], row["peak_flash"]) == (None, None)
     (row,) = sweep("bert-base", context=1, phase="decode", columns="flops_total")
     assert "no decode step" in row["error"]

@@ -1,4 +1,6 @@
-"""A repository on the hub: which bytes are asked for, and what each answer means. No request leaves the test."""
+"""A repository on the hub: which bytes are asked for, and what each answer means. No request leaves
+the test.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -47,19 +49,30 @@ class Scripted:
 
 
 def listing(names: Sequence[object], sha: object = COMMIT) -> Answer:
-    return Answer(200, {}, json.dumps({"sha": sha, "siblings": [{"rfilename": name} for name in names]}).encode())
+    return Answer(
+        200,
+        {},
+        json.dumps({"sha": sha, "siblings": [{"rfilename": name} for name in names]}).encode(),
+    )
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    for name in ("HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+    for name in (
+        "HF_ENDPOINT",
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_TOKEN_PATH", f"{tmp_path}/none")
 
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
-    """Return the downloads of every folder; at first they list `f`, `a/b c.GGUF` and `m.safetensors`."""
+    """Return the downloads of every folder; at first they list `f`, `a/b c.GGUF` and
+    `m.safetensors`.
+    """
     downloads = Scripted(lambda _: listing(["f", "a/b c.GGUF", "m.safetensors"]))
     monkeypatch.setattr(remote, "Downloads", lambda: downloads)
     return downloads
@@ -83,7 +96,9 @@ def message(call: Callable[[], object]) -> str:
 
 def opened(folder: RemoteFolder, head: int = 10) -> RemoteFile:
     """Return a file of 100 bytes, of which the first ones are known."""
-    return RemoteFile(folder, "f", Answer(206, {"content-range": f"bytes 0-{head - 1}/100"}, FILE[:head]))
+    return RemoteFile(
+        folder, "f", Answer(206, {"content-range": f"bytes 0-{head - 1}/100"}, FILE[:head])
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +156,9 @@ def test_the_error_about_a_long_beginning_has_mebibytes(folder: RemoteFolder) ->
     assert message(lambda: file.read(0, (64 << 20) + 1)) == "org/name/f: needs more than 64 MiB"
 
 
-def test_an_answer_that_is_too_short_is_an_error_if_the_size_is_known(folder: RemoteFolder, scripted: Scripted) -> None:
+def test_an_answer_that_is_too_short_is_an_error_if_the_size_is_known(
+    folder: RemoteFolder, scripted: Scripted
+) -> None:
     scripted.server = lambda request: ranged(request, FILE[:25])
     assert "the answer ended early" in message(lambda: opened(folder).read(0, 26))
     assert opened(folder).read(0, 25) == FILE[:25]
@@ -151,14 +168,20 @@ def test_an_answer_that_is_too_short_is_an_error_if_the_size_is_known(folder: Re
 
 
 def test_of_a_whole_file_the_part_is_taken(folder: RemoteFolder, scripted: Scripted) -> None:
-    """A server that ignores ranges answers 200; the same bytes are then asked for from the first one."""
+    """A server that ignores ranges answers 200; the same bytes are then asked for from the first
+    one.
+    """
     scripted.server = lambda request: Answer(200, {}, FILE[: request.limit])
     assert opened(folder).read(40, 50) == FILE[40:50]
     assert scripted.parts() == [(40, 10), (0, 50)]
 
 
-def test_a_server_that_sends_parts_only_from_the_first_byte_is_read(folder: RemoteFolder, scripted: Scripted) -> None:
-    scripted.server = lambda request: Answer(200, {}, FILE[:5]) if request.first else ranged(request)
+def test_a_server_that_sends_parts_only_from_the_first_byte_is_read(
+    folder: RemoteFolder, scripted: Scripted
+) -> None:
+    scripted.server = lambda request: (
+        Answer(200, {}, FILE[:5]) if request.first else ranged(request)
+    )
     assert opened(folder).read(40, 50) == FILE[40:50]
 
 
@@ -198,12 +221,16 @@ def test_the_size_of_a_file_is_that_of_the_first_answer(
 # Files of a folder
 
 
-def test_a_file_is_opened_once_with_the_bytes_of_its_header(folder: RemoteFolder, scripted: Scripted) -> None:
-    """Most headers of safetensors have less than 128 KiB; a GGUF file's has its vocabulary, often 1 MiB."""
+def test_a_file_is_opened_once_with_the_bytes_of_its_header(
+    folder: RemoteFolder, scripted: Scripted
+) -> None:
+    """Most headers of safetensors have less than 128 KiB; a GGUF file's has its vocabulary, often 1
+    MiB.
+    """
     folder.prepare(["m.safetensors", "a/b c.GGUF", "not there"])
-    assert [request.url.removeprefix("https://huggingface.co") for request in scripted.requests] == [
-        *(f"/org/name/resolve/{COMMIT}/m.safetensors", f"/org/name/resolve/{COMMIT}/a/b%20c.GGUF")
-    ]
+    assert [
+        request.url.removeprefix("https://huggingface.co") for request in scripted.requests
+    ] == [f"/org/name/resolve/{COMMIT}/m.safetensors", f"/org/name/resolve/{COMMIT}/a/b%20c.GGUF"]
     assert scripted.parts() == [(0, 128 << 10), (0, 1 << 20)]
     folder.prepare(["m.safetensors", "f"])
     assert scripted.parts() == [(0, 128 << 10)]
@@ -214,7 +241,9 @@ def test_a_file_is_opened_once_with_the_bytes_of_its_header(folder: RemoteFolder
     assert folder.open("not there") is None
 
 
-def test_a_file_that_is_not_prepared_is_prepared_when_it_is_opened(folder: RemoteFolder, scripted: Scripted) -> None:
+def test_a_file_that_is_not_prepared_is_prepared_when_it_is_opened(
+    folder: RemoteFolder, scripted: Scripted
+) -> None:
     file = folder.open("f")
     assert file is not None
     assert (file.size, file.read(0, 100)) == (100, FILE)
@@ -233,12 +262,18 @@ def test_at_most_64_headers_of_a_complete_folder_are_read(folder: RemoteFolder) 
     assert (folder.max_headers, folder.is_complete) == (64, True)
 
 
-def test_a_download_that_fails_is_an_error_of_the_repository(folder: RemoteFolder, scripted: Scripted) -> None:
+def test_a_download_that_fails_is_an_error_of_the_repository(
+    folder: RemoteFolder, scripted: Scripted
+) -> None:
     def fail(_: Request) -> Answer:
         raise DownloadError("no network", "plug it in")
 
     scripted.server = fail
-    for call in (lambda: folder.open("f"), lambda: folder.read("f", 9), lambda: folder.request_part("f", 0, 9)):
+    for call in (
+        lambda: folder.open("f"),
+        lambda: folder.read("f", 9),
+        lambda: folder.request_part("f", 0, 9),
+    ):
         error = refusal(call)
         assert (error.message, error.tip) == ("org/name: no network", "plug it in")
 
@@ -251,7 +286,8 @@ def test_an_empty_part_is_no_failure(folder: RemoteFolder, scripted: Scripted) -
     assert (file.size, file.read(0, 0)) == (None, b"")
     scripted.requests.clear()
     assert folder.request_part("f", 5, 9) == b""
-    assert scripted.parts() == [(5, 4)]  # a part, although an empty one: the whole file is not asked for
+    # a part, although an empty one: the whole file is not asked for
+    assert scripted.parts() == [(5, 4)]
 
 
 @pytest.mark.parametrize(
@@ -276,17 +312,25 @@ def test_a_part_starts_where_it_was_asked_to(
     if is_the_part:
         assert folder.request_part("f", 5, 9) == b"5678"
     else:
-        assert "does not answer like a Hugging Face hub" in message(lambda: folder.request_part("f", 5, 9))
+        assert "does not answer like a Hugging Face hub" in message(
+            lambda: folder.request_part("f", 5, 9)
+        )
 
 
 @pytest.mark.parametrize("first", [0, 5])
 @pytest.mark.parametrize("status", [205, 207])
-def test_another_status_is_no_part(folder: RemoteFolder, scripted: Scripted, status: int, first: int) -> None:
+def test_another_status_is_no_part(
+    folder: RemoteFolder, scripted: Scripted, status: int, first: int
+) -> None:
     scripted.server = lambda _: Answer(status, {"content-range": f"bytes {first}-8/100"}, b"5678")
-    assert "does not answer like a Hugging Face hub" in message(lambda: folder.request_part("f", first, 9))
+    assert "does not answer like a Hugging Face hub" in message(
+        lambda: folder.request_part("f", first, 9)
+    )
 
 
-def test_a_part_is_no_answer_to_a_request_for_a_whole_file(folder: RemoteFolder, scripted: Scripted) -> None:
+def test_a_part_is_no_answer_to_a_request_for_a_whole_file(
+    folder: RemoteFolder, scripted: Scripted
+) -> None:
     scripted.server = lambda _: Answer(206, {"content-range": "bytes 0-99/100"}, FILE)
     assert "does not answer like a Hugging Face hub" in message(lambda: folder.read("f", 4000))
 
@@ -297,13 +341,23 @@ def test_a_part_is_no_answer_to_a_request_for_a_whole_file(folder: RemoteFolder,
 def test_the_listing_may_have_4_mib(scripted: Scripted) -> None:
     RemoteFolder(Repository("org/name", "refs/pr/1"))
     assert scripted.requests == [
-        Request("https://huggingface.co/api/models/org/name/revision/refs%2Fpr%2F1", "", 4 << 20, None)
+        Request(
+            "https://huggingface.co/api/models/org/name/revision/refs%2Fpr%2F1", "", 4 << 20, None
+        )
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "is_listed"),
-    [("a", True), ("", False), ("n" * 500, True), ("n" * 501, False), ("a b", True), ("a\nb", False), (5, False)],
+    [
+        ("a", True),
+        ("", False),
+        ("n" * 500, True),
+        ("n" * 501, False),
+        ("a b", True),
+        ("a\nb", False),
+        (5, False),
+    ],
 )
 def test_names_are_printable_and_bounded(scripted: Scripted, name: object, is_listed: bool) -> None:
     names: set[object] = {"f", name} if is_listed else {"f"}
@@ -324,7 +378,9 @@ def test_names_are_printable_and_bounded(scripted: Scripted, name: object, is_li
         (None, "v%2F2"),
     ],
 )
-def test_files_are_of_the_commit_if_the_listing_has_one(scripted: Scripted, sha: object, revision: str) -> None:
+def test_files_are_of_the_commit_if_the_listing_has_one(
+    scripted: Scripted, sha: object, revision: str
+) -> None:
     scripted.server = lambda _: listing(["f"], sha)
     folder = RemoteFolder(Repository("org/name", "v/2"))
     scripted.server = lambda _: Answer(200, {}, FILE)
@@ -333,7 +389,9 @@ def test_files_are_of_the_commit_if_the_listing_has_one(scripted: Scripted, sha:
 
 
 @pytest.mark.parametrize(("files", "allowed"), [(0, True), (100_000, True), (100_001, False)])
-def test_a_repository_may_have_a_hundred_thousand_files(scripted: Scripted, files: int, allowed: bool) -> None:
+def test_a_repository_may_have_a_hundred_thousand_files(
+    scripted: Scripted, files: int, allowed: bool
+) -> None:
     answer = Answer(200, {}, b'{"siblings":[' + b",".join([b"{}"] * files) + b"]}")
     scripted.server = lambda _: answer
     if allowed:
@@ -363,14 +421,50 @@ def test_long_names_are_cut_in_errors(folder: RemoteFolder) -> None:
 # Failures
 
 NO_MODEL, TOKEN, TERMS = "no such model on", "does not accept this token", "accept its terms on"
+# {case: (status, X-Error-Code, X-Error-Message, whether a token is set, problem, tip)}.
 FAILURES: dict[str, tuple[int, str, str, bool, str, str]] = {
     "a gated model": (401, "GatedRepo", "", False, "a gated model", TERMS),
     "a gated model with a token": (403, "GatedRepo", "", True, "a gated model", TERMS),
-    "a revision": (404, "RevisionNotFound", "", True, "has no such revision", "/tree/main lists them"),
-    "a file": (404, "EntryNotFound", "", True, "the repository has no f", "check the name of the file"),
-    "a file, with a status of its own": (401, "EntryNotFound", "", True, "the repository has no f", "check the name"),
-    "no model, with a token": (401, "RepoNotFound", "", True, NO_MODEL, "a private model needs a token"),
-    "no model, with a bad token": (401, "RepoNotFound", "Invalid user token", True, NO_MODEL, "check the name"),
+    "a revision": (
+        404,
+        "RevisionNotFound",
+        "",
+        True,
+        "has no such revision",
+        "/tree/main lists them",
+    ),
+    "a file": (
+        404,
+        "EntryNotFound",
+        "",
+        True,
+        "the repository has no f",
+        "check the name of the file",
+    ),
+    "a file, with a status of its own": (
+        401,
+        "EntryNotFound",
+        "",
+        True,
+        "the repository has no f",
+        "check the name",
+    ),
+    "no model, with a token": (
+        401,
+        "RepoNotFound",
+        "",
+        True,
+        NO_MODEL,
+        "a private model needs a token",
+    ),
+    "no model, with a bad token": (
+        401,
+        "RepoNotFound",
+        "Invalid user token",
+        True,
+        NO_MODEL,
+        "check the name",
+    ),
     "a model that was taken offline": (410, "RepoNotFound", "", False, NO_MODEL, "check the name"),
     "401 without a token": (401, "", "", False, NO_MODEL, "check the name"),
     "401 with a token": (401, "", "", True, TOKEN, "renew HF_TOKEN"),
@@ -392,7 +486,6 @@ FAILURES: dict[str, tuple[int, str, str, bool, str, str]] = {
     "415": (415, "", "", True, "does not answer like", "check HF_ENDPOINT"),
     "417": (417, "", "", True, "does not answer like", "check HF_ENDPOINT"),
 }
-"""{case: (status, X-Error-Code, X-Error-Message, whether a token is set, problem, tip)}."""
 
 
 @pytest.mark.parametrize("case", FAILURES)
@@ -403,7 +496,9 @@ def test_a_failure_has_the_reason_that_huggingface_hub_gives(
     if has_token:
         monkeypatch.setenv("HF_TOKEN", "hf_x")
     folder = RemoteFolder(Repository("org/name"))
-    scripted.server = lambda _: Answer(status, {"x-error-code": code, "x-error-message": words}, b"")
+    scripted.server = lambda _: Answer(
+        status, {"x-error-code": code, "x-error-message": words}, b""
+    )
     error = refusal(folder.read, "f", 200)
     assert problem in error.message
     assert tip in error.tip
@@ -425,7 +520,11 @@ def test_a_failure_has_the_reason_that_huggingface_hub_gives(
 )
 @pytest.mark.parametrize("has_token", [False, True])
 def test_a_rate_limit_has_the_wait_of_the_server(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], wait: str, has_token: bool
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+    headers: dict[str, str],
+    wait: str,
+    has_token: bool,
 ) -> None:
     if has_token:
         monkeypatch.setenv("HF_TOKEN", "hf_x")
@@ -448,11 +547,19 @@ def test_a_rate_limit_has_the_wait_of_the_server(
         ("https://hub.example.org:65535", "https://hub.example.org:65535", ""),
         # base64 of 'me:' and of 'me:my secret'
         ("https://me@hub.example.org", "https://hub.example.org", "Basic bWU6"),
-        ("https://me:my%20secret@hub.example.org:8", "https://hub.example.org:8", "Basic bWU6bXkgc2VjcmV0"),
+        (
+            "https://me:my%20secret@hub.example.org:8",
+            "https://hub.example.org:8",
+            "Basic bWU6bXkgc2VjcmV0",
+        ),
     ],
 )
 def test_the_endpoint_is_asked_without_its_password(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, endpoint: str | None, address: str, secret: str
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+    endpoint: str | None,
+    address: str,
+    secret: str,
 ) -> None:
     if endpoint is not None:
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
@@ -461,7 +568,9 @@ def test_the_endpoint_is_asked_without_its_password(
     assert (request.url, request.secret) == (f"{address}/api/models/org/name/revision/main", secret)
 
 
-def test_a_token_goes_before_a_password(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_goes_before_a_password(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "https://me:secret@hub.example.org")
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     RemoteFolder(Repository("org/name"))
@@ -471,8 +580,19 @@ def test_a_token_goes_before_a_password(scripted: Scripted, monkeypatch: pytest.
 @pytest.mark.parametrize(
     "endpoint",
     [
-        *("https://h:0", "https://h:65536", "https://h?secret", "https://", "ftp://h", "https://é", "x", "file:///etc"),
-        *("me:secret@h", "http://me:secret@", "http://me:secret@h:port", "http://[me:secret@h", "http://me:secret@h o"),
+        "https://h:0",
+        "https://h:65536",
+        "https://h?secret",
+        "https://",
+        "ftp://h",
+        "https://é",
+        "x",
+        "file:///etc",
+        "me:secret@h",
+        "http://me:secret@",
+        "http://me:secret@h:port",
+        "http://[me:secret@h",
+        "http://me:secret@h o",
     ],
 )
 def test_another_endpoint_is_an_error_without_its_password(

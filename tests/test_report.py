@@ -30,15 +30,18 @@ from attncalc.report.params import params_report
 from attncalc.report.presets import Listed, presets_report
 from attncalc.report.report import Figure, Report
 
-PARTS = {f"params_{part}" for part in ("router", "sinks", "conv", "D", "A_log", "dt_A", "dt_A_D", "dt_b_c_norms")} | {
-    f"params_{stage}_positions" for stage in ("pool", "index", "index_pool")
-}
-"""Parameters that only some kinds of layers have, besides matrices and norms."""
+# Parameters that only some kinds of layers have, besides matrices and norms.
+PARTS = {
+    f"params_{part}"
+    for part in ("router", "sinks", "conv", "D", "A_log", "dt_A", "dt_A_D", "dt_b_c_norms")
+} | {f"params_{stage}_positions" for stage in ("pool", "index", "index_pool")}
 
 
 @cache
 def reports() -> list[Report]:
-    """Return a report of every command for every preset: made once, and not when the tests are collected."""
+    """Return a report of every command for every preset: made once, and not when the tests are
+    collected.
+    """
     return list(all_reports())
 
 
@@ -73,19 +76,48 @@ def test_json_has_one_shape_for_all_models_and_workloads() -> None:
     for report in reports():
         document = json.loads(as_json.render(report))
         listed = ["rows"] * (report.rows is not None)
-        shared = ["schema", "attncalc", "values", *listed, "model", "workload", "results", "layers", "notes"]
+        shared = [
+            "schema",
+            "attncalc",
+            "values",
+            *listed,
+            "model",
+            "workload",
+            "results",
+            "layers",
+            "notes",
+        ]
         checked = ["fail_if"] * (report.command in COMMANDS)
         assert list(document) == [*shared, *checked, *report.extra]
         # only the parts of a layer (W_q, W_kv_a, conv, ...) differ between models
-        names = [r["name"] for r in document["results"] if "_W_" not in r["name"] and not r["name"].endswith("_norm")]
+        names = [
+            r["name"]
+            for r in document["results"]
+            if "_W_" not in r["name"] and not r["name"].endswith("_norm")
+        ]
         names = [name for name in names if name not in PARTS]
-        shape = (*document["model"], *document["workload"], *names, *(key for key in document["layers"][0]))
+        shape = (
+            *document["model"],
+            *document["workload"],
+            *names,
+            *(key for key in document["layers"][0]),
+        )
         by_command.setdefault(document["schema"], set()).add(shape)
         for result in document["results"]:
-            assert list(result) == ["name", "value", "unit", "formula", "substituted", "symbols", "source"]
+            assert list(result) == [
+                "name",
+                "value",
+                "unit",
+                "formula",
+                "substituted",
+                "symbols",
+                "source",
+            ]
             quotient = result["unit"] in ("", "s", "tokens/s")
             assert result["value"] is None or isinstance(result["value"], int) or quotient
-    assert {command: len(shapes) for command, shapes in by_command.items()} == dict.fromkeys(by_command, 1)
+    assert {command: len(shapes) for command, shapes in by_command.items()} == dict.fromkeys(
+        by_command, 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,16 +125,26 @@ def test_json_has_one_shape_for_all_models_and_workloads() -> None:
     [
         (
             "kv",
-            "kv_cache kv_cache_per_sequence kv_cache_per_token kv_cache_if_mha recurrent_state cross_attention_cache",
+            "kv_cache kv_cache_per_sequence kv_cache_per_token kv_cache_if_mha recurrent_state "
+            "cross_attention_cache",
         ),
-        ("params", "params_total params_attention params_mlp params_embedding params_head params_norm params_active"),
+        (
+            "params",
+            "params_total params_attention params_mlp params_embedding params_head params_norm "
+            "params_active",
+        ),
         (
             "flops",
-            "flops_total flops_attention_projections flops_attention_scores flops_attention_scores_dense "
+            "flops_total flops_attention_projections flops_attention_scores "
+            "flops_attention_scores_dense "
             "flops_mlp flops_head",
         ),
         ("memory", "score_matrix peak_math peak_flash peak_efficient"),
-        ("fit", "kv_memory kv_blocks kv_tokens concurrency max_context max_batch weights min_gpus kv_bytes_per_block"),
+        (
+            "fit",
+            "kv_memory kv_blocks kv_tokens concurrency max_context max_batch weights min_gpus "
+            "kv_bytes_per_block",
+        ),
     ],
 )
 def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> None:
@@ -135,14 +177,19 @@ def test_markdown_tables_have_as_many_cells_as_columns() -> None:
 
 
 def test_reports_support_a_kind_that_they_do_not_know() -> None:
-    layers = (Layers("toy", 3, attention=Recurrent(10)), Layers("own", 2, attention=Grouped(4, 4, 8)))
+    layers = (
+        Layers("toy", 3, attention=Recurrent(10)),
+        Layers("own", 2, attention=Grouped(4, 4, 8)),
+    )
     mixed = model_of(*layers)
     reports = list(reports_of(mixed))
     assert {f.name: f.value for f in reports[0].figures}["recurrent_state"] == 3 * 2 * 10 * 4
     alone = model_of(layers[0])
     with pytest.raises(AttncalcError, match="toy has no KV heads"):
         alone.with_attention("mqa")
-    assert [facts["name"] for facts, _ in compare_variants(alone, Workload.decode(1, 64)).layers] == ["toy"]
+    assert [
+        facts["name"] for facts, _ in compare_variants(alone, Workload.decode(1, 64)).layers
+    ] == ["toy"]
     assert "toy as released" in " ".join(mixed.with_attention("mqa").notes)
 
 
@@ -158,15 +205,30 @@ def notes(report: Report) -> str:
     ("report", "words"),
     [
         (lambda: kv_report(load("gpt2"), Workload.decode(1, 4096)), "warning: context 4,096"),
-        (lambda: kv_report(load("llama2-7b"), Workload.decode(1, 8192)), "beyond the model's maximum of 4,096"),
-        (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 131072)), "52 of 62 layers attend to a window"),
-        (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), "4,096, not d_model 5,376"),
-        (lambda: kv_report(load("llama2-70b").shard(16), Workload.decode(1, 4096)), "2 devices store each head"),
+        (
+            lambda: kv_report(load("llama2-7b"), Workload.decode(1, 8192)),
+            "beyond the model's maximum of 4,096",
+        ),
+        (
+            lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 131072)),
+            "52 of 62 layers attend to a window",
+        ),
+        (
+            lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 4096)),
+            "4,096, not d_model 5,376",
+        ),
+        (
+            lambda: kv_report(load("llama2-70b").shard(16), Workload.decode(1, 4096)),
+            "2 devices store each head",
+        ),
         (
             lambda: kv_report(load("deepseek-v3").shard(8), Workload.decode(1, 4096)),
             "each of the 8 devices stores the whole latent",
         ),
-        (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "Scales are included"),
+        (
+            lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")),
+            "Scales are included",
+        ),
     ],
 )
 def test_screens_have_notes_on_what_the_figures_leave_out(report: Any, words: str) -> None:
@@ -180,10 +242,12 @@ def test_a_context_within_the_maximum_gives_no_warning() -> None:
 @pytest.mark.parametrize(
     ("name", "context", "at_context", "no_window_full"),
     [
-        # 32 layers, 2 * 8 KV heads * 128 elements of 2 B; the window of 4,096 is full at 32,768 tokens
+        # 32 layers, 2 * 8 KV heads * 128 elements of 2 B; the window of 4,096 is full at 32,768
+        # tokens
         ("mistral-7b-v0.1", 32_768, 0, 32 * 2 * 8 * 128 * 2),
         ("mistral-7b-v0.1", 4_095, 32 * 2 * 8 * 128 * 2, 32 * 2 * 8 * 128 * 2),
-        # 10 global layers, and all 62 before the window of 1,024 is full: 2 * 16 KV heads * 128 elements of 2 B
+        # 10 global layers, and all 62 before the window of 1,024 is full: 2 * 16 KV heads * 128
+        # elements of 2 B
         ("gemma3-27b", 131_072, 10 * 2 * 16 * 128 * 2, 62 * 2 * 16 * 128 * 2),
         ("llama2-70b", 4_096, 80 * 2 * 8 * 128 * 2, 80 * 2 * 8 * 128 * 2),
     ],
@@ -210,7 +274,10 @@ def test_screens_name_the_cache_per_token_in_full_where_a_window_is_full() -> No
     screen = text.render(kv_report(llama, workload))
     assert "  per token  " in screen
     assert "per token, " not in screen
-    columns = [" ".join(column.header.split()) for column in compare_variants(mistral, workload).tables[0].columns]
+    columns = [
+        " ".join(column.header.split())
+        for column in compare_variants(mistral, workload).tables[0].columns
+    ]
     assert "KV per token, no window full KiB" in columns
 
 
@@ -219,7 +286,10 @@ def test_without_windows_a_model_caches_what_full_attention_does() -> None:
     for engine in ("ideal", "transformers"):
         full = kv_cache(model.with_full_attention(), workload, engine_name=engine)
         cache = kv_cache(model, workload, engine_name=engine)
-        assert (cache.without_windows, cache.per_token_without_windows) == (full.total, full.per_token)
+        assert (cache.without_windows, cache.per_token_without_windows) == (
+            full.total,
+            full.per_token,
+        )
 
 
 def test_flops_names_the_table_that_it_reproduces() -> None:
@@ -240,7 +310,9 @@ def test_an_explanation_aligns_symbols_over_numbers() -> None:
 
 
 def test_an_explanation_in_words_has_the_meaning_of_a_number_after_it() -> None:
-    """Of narrow screens and for a screen reader; the last line is the formula, which no columns align."""
+    """Of narrow screens and for a screen reader; the last line is the formula, which no columns
+    align.
+    """
     report = kv_report(load("llama2-70b"), Workload.decode(8, 4096))
     lines = [
         "  KV cache = 10,737,418,240 B = 10.00 GiB",
@@ -251,11 +323,17 @@ def test_an_explanation_in_words_has_the_meaning_of_a_number_after_it() -> None:
         "    formula: L * B * T * 2 * n_kv_heads * d_head * bytes",
     ]
     assert "\n".join(lines) in text.render(report, explain=True, plain=True)
-    assert "\n    = 80 (layers)\n      * 8 (batch size, in sequences)\n" in text.render(report, explain=True, width=40)
+    assert "\n    = 80 (layers)\n      * 8 (batch size, in sequences)\n" in text.render(
+        report, explain=True, width=40
+    )
 
 
-def test_a_symbol_of_an_explanation_in_words_is_explained_once_per_formula_and_a_constant_by_its_place() -> None:
-    """Of the pairs of a causal mask half are computed, which is another 2 than that of a multiply-add."""
+def test_a_symbol_of_an_explanation_in_words_is_explained_once_per_formula_and_a_constant_by_its_place() -> (
+    None
+):
+    """Of the pairs of a causal mask half are computed, which is another 2 than that of a
+    multiply-add.
+    """
     (lines,) = (
         " ".join(lines).split()
         for lines in explain_figures(
@@ -264,19 +342,31 @@ def test_a_symbol_of_an_explanation_in_words_is_explained_once_per_formula_and_a
         if lines[0].startswith("  attention scores, exact")
     )
     shown = " ".join(lines)
-    assert "(2,048 (T, tokens attended to (keys), with the new ones) * (2,048 (T) + 1) / 2 (half of all pairs" in shown
+    assert (
+        "(2,048 (T, tokens attended to (keys), with the new ones) * (2,048 (T) + 1) / 2 (half of "
+        "all pairs" in shown
+    )
     assert "= 96 (layers) * 1 (batch size, in sequences) * 2 (FLOP per multiply-add)" in shown
 
 
 def test_a_symbol_is_explained_again_only_if_its_value_changes() -> None:
-    lines = text.render(kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), explain=True).splitlines()
+    lines = text.render(
+        kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), explain=True
+    ).splitlines()
     layers = [line.split()[1] for line in lines if line.startswith("    L  ") and "layers" in line]
-    assert layers == ["10", "52", "10"]  # per token at this context, of the local layers, of the global ones
+    # per token at this context, of the local layers, of the global ones
+    assert layers == ["10", "52", "10"]
     assert sum("source: Vaswani" in line for line in lines) == 1
 
 
 def test_a_long_formula_is_folded_in_pairs_of_lines() -> None:
-    cells = [("alpha", "1", ""), ("+", "+", ""), ("beta", "22222", ""), ("+", "+", ""), ("c", "3", "")]
+    cells = [
+        ("alpha", "1", ""),
+        ("+", "+", ""),
+        ("beta", "22222", ""),
+        ("+", "+", ""),
+        ("c", "3", ""),
+    ]
     assert align_formula(cells, 16, "") == ["alpha + beta  +", "1     + 22222 +", "  c", "  3"]
 
 
@@ -288,7 +378,12 @@ def test_every_explained_figure_names_its_source() -> None:
 def test_figures_of_attention_name_their_paper() -> None:
     for report in reports_of(load("deepseek-v3")):
         for figure in report.figures:
-            if figure.name in ("kv_cache", "params_attention", "flops_attention_scores", "score_matrix"):
+            if figure.name in (
+                "kv_cache",
+                "params_attention",
+                "flops_attention_scores",
+                "score_matrix",
+            ):
                 assert "arXiv" in figure.source
 
 
@@ -307,7 +402,9 @@ def test_figures_have_the_order_of_the_rows_with_their_names_labels_and_units() 
 
 
 def test_a_value_may_have_a_label_and_a_source_of_its_own() -> None:
-    size, share = ROWS.filled("the config", size=Given(quantity(8), source="a file"), share=Given(None, "the share"))
+    size, share = ROWS.filled(
+        "the config", size=Given(quantity(8), source="a file"), share=Given(None, "the share")
+    )
     assert (size.label, size.source) == ("size", "a file")
     assert (share.label, share.source, share.value) == ("the share", "the config", None)
 
@@ -323,4 +420,6 @@ def test_each_layer_group_has_its_own_figures() -> None:
     workload = Workload.decode(1, 4096)
     for made in (kv_report(model, workload), flops_report(model, workload), params_report(model)):
         assert len(made.layers) == 2
-        assert all(figure.of == facts["name"] for facts, figures in made.layers for figure in figures)
+        assert all(
+            figure.of == facts["name"] for facts, figures in made.layers for figure in figures
+        )

@@ -62,7 +62,9 @@ WEIGHTS = "model.safetensors"
         ("model.safetensors.index.json", [CONFIG, "model.safetensors.index.json"], CONFIG),
     ],
 )
-def test_a_repository_has_one_model_file(folder: Path, wanted: str, names: list[str], file: str) -> None:
+def test_a_repository_has_one_model_file(
+    folder: Path, wanted: str, names: list[str], file: str
+) -> None:
     write(folder, *names)
     found = model_file(wanted)
     assert found.file == str(folder / file)
@@ -73,16 +75,21 @@ def test_a_repository_has_one_model_file(folder: Path, wanted: str, names: list[
 
 
 @pytest.mark.parametrize(
-    ("wanted", "has_weights"), [("", True), (CONFIG, False), (WEIGHTS, True), ("a.safetensors", True)]
+    ("wanted", "has_weights"),
+    [("", True), (CONFIG, False), (WEIGHTS, True), ("a.safetensors", True)],
 )
-def test_weights_are_read_unless_a_model_file_is_named(folder: Path, wanted: str, has_weights: bool) -> None:
+def test_weights_are_read_unless_a_model_file_is_named(
+    folder: Path, wanted: str, has_weights: bool
+) -> None:
     """'model.safetensors' and 'a.safetensors' sort after and before 'config.json'."""
     write(folder, CONFIG, WEIGHTS)
     found = model_file(wanted)
     assert (found.folder is not None, found.beside is not None) == (has_weights, True)
 
 
-def test_files_beside_a_config_of_a_subfolder_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beside_a_config_of_a_subfolder_are_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "sub").mkdir()
     write(folder, CONFIG, "sub/config.json")
     monkeypatch.setattr(LocalFolder, "names", lambda _: frozenset({CONFIG, "sub/config.json"}))
@@ -108,7 +115,10 @@ def test_a_model_is_named_by_another_revision(folder: Path, revision: str, name:
 @pytest.mark.parametrize("wanted", ["x.json", "Q4_0", "x.gguf", "README.md"])
 def test_a_file_that_is_not_there_is_an_error(folder: Path, wanted: str) -> None:
     write(folder, CONFIG, "README.md")
-    assert error(wanted).message == f"org/name:{wanted}: the repository has no such file or quantization"
+    assert (
+        error(wanted).message
+        == f"org/name:{wanted}: the repository has no such file or quantization"
+    )
     assert error(wanted).tip == f"leave ':{wanted}' out"
 
 
@@ -119,7 +129,13 @@ def test_the_error_lists_twenty_quantizations(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "listed"),
-    [(0, "no files"), (4, "a, b, c, d"), (5, "a, b, c, d, e"), (6, "a, b, c, d, e, ..."), (7, "a, b, c, d, e, ...")],
+    [
+        (0, "no files"),
+        (4, "a, b, c, d"),
+        (5, "a, b, c, d, e"),
+        (6, "a, b, c, d, e, ..."),
+        (7, "a, b, c, d, e, ..."),
+    ],
 )
 def test_the_error_about_no_model_lists_five_files(folder: Path, number: int, listed: str) -> None:
     write(folder, *"gfedcba"[7 - number :])
@@ -132,7 +148,9 @@ def test_a_model_file_that_git_lfs_did_not_fetch_is_an_error(folder: Path) -> No
 
 
 @pytest.mark.parametrize(("missing", "such_as"), [([2], 2), ([1, 3], 1), ([2, 3], 2)])
-def test_all_parts_of_a_gguf_model_are_needed(folder: Path, missing: list[int], such_as: int) -> None:
+def test_all_parts_of_a_gguf_model_are_needed(
+    folder: Path, missing: list[int], such_as: int
+) -> None:
     names = [f"m-0000{i}-of-00003.gguf" for i in range(1, 4)]
     write(folder, *names)
     assert [Path(part.name).name for part in model_file(names[0]).gguf] == names
@@ -184,7 +202,14 @@ def test_a_folder_on_disk_is_complete_and_reads_all_headers(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("content", "is_file"),
-    [(b"", True), (b"a", True), (b"z", True), (POINTER, False), (POINTER + b"x", False), (b"x" + POINTER, True)],
+    [
+        (b"", True),
+        (b"a", True),
+        (b"z", True),
+        (POINTER, False),
+        (POINTER + b"x", False),
+        (b"x" + POINTER, True),
+    ],
 )
 def test_a_pointer_of_git_lfs_is_no_file(tmp_path: Path, content: bytes, is_file: bool) -> None:
     (tmp_path / "f").write_bytes(content)
@@ -203,7 +228,8 @@ def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
 def test_a_named_pipe_is_no_model(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    writer = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)  # with a writer, opening it does not wait
+    # with a writer, opening it does not wait
+    writer = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
     error = refusal(LocalFolder(tmp_path).open, "pipe")
     os.close(writer)
     assert error.message == f"{tmp_path / 'pipe'}: not a file"

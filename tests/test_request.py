@@ -57,7 +57,12 @@ def test_gpus_are_divided_by_pipeline_stages_and_ranks(
     fields: dict[str, Any], gpus: int, tp: int, devices: int, replicas: int
 ) -> None:
     found = resolve(request(**fields))
-    assert (found.gpus, found.args.tp, found.devices, found.replicas) == (gpus, tp, devices, replicas)
+    assert (found.gpus, found.args.tp, found.devices, found.replicas) == (
+        gpus,
+        tp,
+        devices,
+        replicas,
+    )
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -66,14 +71,22 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "--gpus 3 is not a multiple of --pp 2",
         "give a multiple of 2: every pipeline stage has as many GPUs",
     ),
-    ({"gpus": 3, "dp": 2}, "--gpus 3 is not a multiple of --dp 2", "give a multiple of 2: every rank has as many GPUs"),
+    (
+        {"gpus": 3, "dp": 2},
+        "--gpus 3 is not a multiple of --dp 2",
+        "give a multiple of 2: every rank has as many GPUs",
+    ),
     (
         {"gpus": 9, "pp": 3, "dp": 2},
         "--gpus 9 is not a multiple of --pp 3 times --dp 2",
         "give a multiple of 6: every rank has as many GPUs",
     ),
     ({"gpus": 1, "tp": 2}, "--tp 2 with --pp 1 needs 2 GPUs, but --gpus is 1", "give --gpus 2"),
-    ({"gpus": 5, "tp": 2, "pp": 3}, "--tp 2 with --pp 3 needs 6 GPUs, but --gpus is 5", "give --gpus 6"),
+    (
+        {"gpus": 5, "tp": 2, "pp": 3},
+        "--tp 2 with --pp 3 needs 6 GPUs, but --gpus is 5",
+        "give --gpus 6",
+    ),
     (
         {"gpus": 11, "tp": 2, "pp": 3, "dp": 2},
         "--tp 2 with --pp 3 and --dp 2 needs 12 GPUs, but --gpus is 11",
@@ -97,7 +110,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"gpu": None},
         "--gpu or --kv-memory is required",
-        "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that is needed",
+        "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that is "
+        "needed",
     ),
     *(
         (
@@ -105,7 +119,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
             f"--{name.replace('_', '-')} cannot be combined with --kv-memory",
             "leave it out, or give --gpu instead",
         )
-        for name, value in (("gpu_memory_utilization", "0.9"), ("reserve", 1), ("weights_dtype", "fp8"), ("gpus", 2))
+        for name, value in (
+            ("gpu_memory_utilization", "0.9"),
+            ("reserve", 1),
+            ("weights_dtype", "fp8"),
+            ("gpus", 2),
+        )
     ),
     *(
         (
@@ -157,7 +176,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @each(("fields", "message", "tip"), REFUSED)
-def test_a_division_that_is_not_possible_is_refused(fields: dict[str, Any], message: str, tip: str) -> None:
+def test_a_division_that_is_not_possible_is_refused(
+    fields: dict[str, Any], message: str, tip: str
+) -> None:
     assert refusal(request(**fields)) == (message, tip)
 
 
@@ -173,7 +194,10 @@ def test_a_division_that_is_not_possible_is_refused(fields: dict[str, Any], mess
             {"engine": "sglang", "tp": 3, "enable_expert_parallel": True},
             "--enable-expert-parallel: --tp 3 does not divide the 8 experts",
         ),
-        ({"engine": "sglang", "tp": 10, "attn_dp": 5}, "--tp 10 does not divide the width of an expert, 14336"),
+        (
+            {"engine": "sglang", "tp": 10, "attn_dp": 5},
+            "--tp 10 does not divide the width of an expert, 14336",
+        ),
     ],
 )
 def test_experts_that_cannot_be_divided_are_refused(fields: dict[str, Any], message: str) -> None:
@@ -202,15 +226,21 @@ def test_an_unknown_argument_of_an_engine_lists_the_known_ones() -> None:
     message, tip = refusal(request(engine_args={"blok_size": 16}))
     assert message == "engine_args: there is no argument 'blok_size'"
     assert tip.startswith("did you mean 'block_size'? known: ")
-    for filled_in in ("tp", "max_model_len", "vision_params"):  # `resolve` sets them from other fields
-        assert refusal(request(engine_args={filled_in: 1}))[0] == f"engine_args: there is no argument '{filled_in}'"
+    # `resolve` sets them from other fields
+    for filled_in in ("tp", "max_model_len", "vision_params"):
+        assert (
+            refusal(request(engine_args={filled_in: 1}))[0]
+            == f"engine_args: there is no argument '{filled_in}'"
+        )
 
 
 def test_vllm_casts_fp32_to_what_the_gpu_multiplies() -> None:
     model = dataclasses.replace(load("llama3-8b"), dtype="fp32")
 
     def loaded(device: Gpu) -> str:
-        return resolve(FitRequest(model, Workload.decode(1, 1024), "vllm", gpu=device)).args.dtype.name
+        return resolve(
+            FitRequest(model, Workload.decode(1, 1024), "vllm", gpu=device)
+        ).args.dtype.name
 
     assert loaded(gpu("t4")) == "fp16"  # Turing has no bf16
     assert loaded(H100) == "bf16"
@@ -230,18 +260,31 @@ def ranks(found: ResolvedRequest) -> tuple[int, int, bool]:
         ("mixtral-8x7b", {"tp": 2, "enable_expert_parallel": True}, (1, 2, True)),
         ("mixtral-8x7b", {"engine": "sglang", "tp": 4, "attn_dp": 2}, (2, 4, True)),
         ("mixtral-8x7b", {"engine": "sglang", "tp": 4, "dp": 2}, (1, 4, False)),
-        ("mixtral-8x7b", {"engine": "sglang", "tp": 4, "enable_expert_parallel": True}, (1, 4, True)),
+        (
+            "mixtral-8x7b",
+            {"engine": "sglang", "tp": 4, "enable_expert_parallel": True},
+            (1, 4, True),
+        ),
     ],
 )
-def test_ranks_that_divide_experts(model: str, fields: dict[str, Any], expected: tuple[int, int, bool]) -> None:
+def test_ranks_that_divide_experts(
+    model: str, fields: dict[str, Any], expected: tuple[int, int, bool]
+) -> None:
     assert ranks(resolve(request(model, **fields))) == expected
 
 
 @pytest.mark.parametrize(
     ("engine", "given", "batch", "slots"),
-    [("llamacpp", None, 3, 3), ("llamacpp", 5, 3, 5), ("llamacpp", None, 1000, 256), ("vllm", None, 3, None)],
+    [
+        ("llamacpp", None, 3, 3),
+        ("llamacpp", 5, 3, 5),
+        ("llamacpp", None, 1000, 256),
+        ("vllm", None, 3, None),
+    ],
 )
-def test_llamacpp_has_a_slot_per_sequence(engine: str, given: int | None, batch: int, slots: int | None) -> None:
+def test_llamacpp_has_a_slot_per_sequence(
+    engine: str, given: int | None, batch: int, slots: int | None
+) -> None:
     """LLAMA_MAX_SEQ in llama.cpp's llama-cparams.h is 256."""
     args = {"sequences": given} if given else {}
     found = resolve(request(engine=engine, engine_args=args).with_workload(batch=batch))
@@ -252,7 +295,9 @@ def test_llamacpp_has_a_slot_per_sequence(engine: str, given: int | None, batch:
 def test_a_share_is_that_of_all_devices_of_one_copy_and_only_without_a_given_memory() -> None:
     """SGLang 0.4.2: 0.87 on 2 and 3 devices, 0.85 on 4 to 7."""
     for tp, pp, text in ((2, 1, "0.87"), (1, 2, "0.87"), (2, 2, "0.85")):
-        found = resolve(request(engine="sglang", tp=tp, pp=pp, engine_args={"engine_version": "0.4.2"}))
+        found = resolve(
+            request(engine="sglang", tp=tp, pp=pp, engine_args={"engine_version": "0.4.2"})
+        )
         assert found.share is not None
         assert (found.share.option, found.share.text) == ("--mem-fraction-static", text)
     assert resolve(request(kv_memory=2**30)).share is None
@@ -262,7 +307,13 @@ def test_a_share_is_that_of_all_devices_of_one_copy_and_only_without_a_given_mem
 def test_the_workload_is_a_decode_step_whose_dtype_is_only_the_given_one() -> None:
     asked = dataclasses.replace(request(), workload=Workload.prefill(3, 100))
     found = resolve(asked).workload
-    assert (found.phase, found.new, found.batch, found.context, found.dtype) == ("decode", 1, 3, 100, None)
+    assert (found.phase, found.new, found.batch, found.context, found.dtype) == (
+        "decode",
+        1,
+        3,
+        100,
+        None,
+    )
     assert resolve(request().with_workload(dtype="fp16")).workload.dtype == "fp16"
     assert resolve(request().with_workload(kv_dtype="fp8")).workload.kv_dtype == "fp8"
 
@@ -280,7 +331,9 @@ def test_the_workload_is_a_decode_step_whose_dtype_is_only_the_given_one() -> No
         ({"kv_memory": 2**33, "dp": 4}, 500, 125),
     ],
 )
-def test_replicas_and_ranks_divide_the_batch(fields: dict[str, Any], batch: int, of_one: int) -> None:
+def test_replicas_and_ranks_divide_the_batch(
+    fields: dict[str, Any], batch: int, of_one: int
+) -> None:
     found = resolve(request(**fields).with_workload(batch=batch))
     assert (found.workload.batch, found.whole_workload.batch) == (of_one, batch)
 
@@ -292,7 +345,9 @@ def test_a_type_of_a_cache_is_no_type_of_a_model() -> None:
 
 
 def test_the_arguments_describe_the_whole_model() -> None:
-    """Llama 3 8B has 8 KV heads, on two devices too; of the towers only those for vision are described."""
+    """Llama 3 8B has 8 KV heads, on two devices too; of the towers only those for vision are
+    described.
+    """
     towers = (Tower("vision", 1000, 0), Tower("audio", 70, 0), Tower("vision", 200, 0))
     model = dataclasses.replace(load("llama3-8b"), towers=towers)
     found = resolve(FitRequest(model, Workload.decode(1, 1024), "vllm", gpu=H100, tp=2))

@@ -1,4 +1,6 @@
-"""The steps of the roofline of a model of one layer, each counted by hand, with the formulas that it prints."""
+"""The steps of the roofline of a model of one layer, each counted by hand, with the formulas that
+it prints.
+"""
 
 import dataclasses
 from fractions import Fraction
@@ -7,7 +9,19 @@ from typing import Any
 import pytest
 from evaluate import text_of
 
-from attncalc import Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack, Workload, load
+from attncalc import (
+    Chunked,
+    Grouped,
+    Head,
+    Latent,
+    Layers,
+    Mlp,
+    ModelSpec,
+    Sliding,
+    Stack,
+    Workload,
+    load,
+)
 from attncalc.attention import CacheSpec
 from attncalc.attention.picked import Selected
 from attncalc.config.gpus import gpu
@@ -22,18 +36,27 @@ from attncalc.workload import Mask
 
 FP8, Q8, F16, BF16 = dtype("fp8"), dtype("q8_0"), dtype("f16"), dtype("bf16")
 F32 = dtype("fp32")
+# 64 weights in four matrices of 4 x 4; 16 bytes of cache for a token, and 16 FLOP for a key.
 PLAIN = Grouped(1, 1, 4)
-"""64 weights in four matrices of 4 x 4; 16 bytes of cache for a token, and 16 FLOP for a key."""
+# 48 weights in each of 8 experts, 32 in the router.
 MIXTURE = Mlp(6, n_experts=8, n_experts_per_token=2)
-"""48 weights in each of 8 experts, 32 in the router."""
 
 
-def one_layer(mlp: Mlp | None = None, attention: Grouped | Latent = PLAIN, **fields: Any) -> ModelSpec:
-    stack = Stack("decoder", (Layers("layers", 1, attention=attention, mlp=mlp, norms=0),), 4, final_norm=False)
+def one_layer(
+    mlp: Mlp | None = None, attention: Grouped | Latent = PLAIN, **fields: Any
+) -> ModelSpec:
+    stack = Stack(
+        "decoder",
+        (Layers("layers", 1, attention=attention, mlp=mlp, norms=0),),
+        4,
+        final_norm=False,
+    )
     return ModelSpec("m", "m", (stack,), **fields)
 
 
-def bounds(of: ModelSpec, peak: int, bandwidth: int, batch: int = 1, context: int = 1, **config: Any) -> Roofline:
+def bounds(
+    of: ModelSpec, peak: int, bandwidth: int, batch: int = 1, context: int = 1, **config: Any
+) -> Roofline:
     device = Gpu("g", "G", "v", 1, 10**9, bandwidth, (("fp16", peak),))
     return roofline(of, Workload.decode(batch, context), device, config=ServingConfig(**config))
 
@@ -54,15 +77,23 @@ def test_every_token_of_a_prefill_picks_experts() -> None:
         assert found.prefill.weights == 2 * (64 + 4 * 64 + 48 * 2)
         assert found.prefill_expected is not None
         experts = 64 * (1 - (62 / 64) ** (batch * context))
-        assert int(found.prefill_expected.weights) == pytest.approx(2 * (64 + 4 * 64 + 48 * experts), abs=2)
+        assert int(found.prefill_expected.weights) == pytest.approx(
+            2 * (64 + 4 * 64 + 48 * experts), abs=2
+        )
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
 def test_stages_divide_the_work_of_a_prefill(stages: int) -> None:
-    """5 sequences of 7 tokens: 2 FLOP for each of 64 weights, and 16 for each of 28 pairs; 16 bytes of cache each."""
+    """5 sequences of 7 tokens: 2 FLOP for each of 64 weights, and 16 for each of 28 pairs; 16 bytes
+    of cache each.
+    """
     prefill = bounds(one_layer(), 10, 10, 5, 7, stages=stages).prefill
     everything, cache = 5 * (2 * 64 * 7 + 16 * 28), 5 * 7 * 16
-    assert (prefill.flops, prefill.cache, prefill.weights) == (everything // stages, cache // stages, 128)
+    assert (prefill.flops, prefill.cache, prefill.weights) == (
+        everything // stages,
+        cache // stages,
+        128,
+    )
     for figure, name in ((prefill.flops, "flops_all"), (prefill.cache, "kv_cache_all")):
         if stages > 1:
             assert figure.formula.text == f"{name} // stages"
@@ -76,7 +107,9 @@ def test_a_prefill_computes_the_logits_of_each_sequences_last_token() -> None:
     assert prefill.flops == 2 * (2 * 64 * 3 + 16 * 6) + 2 * 2 * 40
 
 
-@pytest.mark.parametrize(("batch", "stages", "micro"), [(1, 1, 1), (8, 1, 8), (8, 4, 2), (7, 4, 1), (3, 4, 1)])
+@pytest.mark.parametrize(
+    ("batch", "stages", "micro"), [(1, 1, 1), (8, 1, 8), (8, 4, 2), (7, 4, 1), (3, 4, 1)]
+)
 def test_a_micro_batch_is_a_stages_share_of_the_batch(batch: int, stages: int, micro: int) -> None:
     found = bounds(one_layer(), 10, 10, batch, stages=stages)
     assert found.micro_batch == micro
@@ -86,7 +119,13 @@ def test_a_micro_batch_is_a_stages_share_of_the_batch(batch: int, stages: int, m
 @pytest.mark.parametrize(
     ("peak", "bandwidth", "bound"),
     # 2 sequences take 288 FLOP and read 160 bytes
-    [(288, 160, "compute"), (287, 160, "compute"), (289, 160, "memory"), (288, 159, "memory"), (288, 161, "compute")],
+    [
+        (288, 160, "compute"),
+        (287, 160, "compute"),
+        (289, 160, "memory"),
+        (288, 159, "memory"),
+        (288, 161, "compute"),
+    ],
 )
 def test_the_longer_of_both_times_bounds_a_step(peak: int, bandwidth: int, bound: str) -> None:
     found = bounds(one_layer(), peak, bandwidth, 2)
@@ -98,13 +137,17 @@ def test_the_longer_of_both_times_bounds_a_step(peak: int, bandwidth: int, bound
     speed = found.tokens_per_second
     assert speed is not None
     assert Fraction(speed.numerator, speed.denominator) == 2 / longest
-    assert speed.formula.text == ("B * peak / flops" if bound == "compute" else "B * bandwidth / (weights + kv_cache)")
+    assert speed.formula.text == (
+        "B * peak / flops" if bound == "compute" else "B * bandwidth / (weights + kv_cache)"
+    )
     # of drafts an unknown number is accepted
     assert bounds(one_layer(), peak, bandwidth, 2, drafts=1).tokens_per_second is None
 
 
 def test_a_steps_flops_are_those_of_all_parts() -> None:
-    """64 weights of attention, 32 of the router and two experts of 48; a head of 4 x 10; 16 for 7 keys."""
+    """64 weights of attention, 32 of the router and two experts of 48; a head of 4 x 10; 16 for 7
+    keys.
+    """
     found = bounds(one_layer(MIXTURE, vocab_size=10, head=Head("lm")), 10, 10, 1, 7)
     assert decode(found).flops == 2 * (64 + 32 + 2 * 48 + 40) + 16 * 7
     assert found.prefill.flops == 7 * 2 * (64 + 32 + 2 * 48) + 16 * 28 + 2 * 40
@@ -132,7 +175,9 @@ def batch_of(found: Roofline) -> Quantity:
         (899, 100, 7192),  # 14400 n >= 115072 + 14384 n: n >= 7192
     ],
 )
-def test_the_compute_bound_batch_of_a_dense_model(peak: int, bandwidth: int, smallest: int | None) -> None:
+def test_the_compute_bound_batch_of_a_dense_model(
+    peak: int, bandwidth: int, smallest: int | None
+) -> None:
     for batch in (1, 3):  # of the workload: it does not matter
         found = bounds(one_layer(), peak, bandwidth, batch)
         if smallest is None:
@@ -140,12 +185,16 @@ def test_the_compute_bound_batch_of_a_dense_model(peak: int, bandwidth: int, sma
             continue
         least = batch_of(found)
         assert least == smallest
-        assert least.formula.text == "least B where flops_at_B * bandwidth > bytes_read_at_B * peak - 1"
+        assert (
+            least.formula.text
+            == "least B where flops_at_B * bandwidth > bytes_read_at_B * peak - 1"
+        )
 
 
 @pytest.mark.parametrize(
     ("peak", "bandwidth", "smallest"),
-    # 400 n / peak >= (192 + 96 e + 16 n) / bandwidth with e = 8 (1 - (6 / 8)^n) experts: 2, 3.5, 4.625, ...
+    # 400 n / peak >= (192 + 96 e + 16 n) / bandwidth with e = 8 (1 - (6 / 8)^n) experts: 2, 3.5,
+    # 4.625, ...
     [
         (800, 560, 2),  # 1: 0.5 < 400 / 560; 2: 1 = 560 / 560
         (800, 559, 3),
@@ -161,7 +210,9 @@ def test_the_compute_bound_batch_of_a_mixture_counts_the_experts_that_are_read(
 
 
 def test_a_gain_of_one_is_enough_for_a_compute_bound_batch() -> None:
-    """A latent of 8 + 5 elements in fp8 is 13 bytes: F bandwidth - 13 peak = 1 has a solution for any F."""
+    """A latent of 8 + 5 elements in fp8 is 13 bytes: F bandwidth - 13 peak = 1 has a solution for
+    any F.
+    """
     of = one_layer(attention=Latent(1, 8, 4, 5, 4))
     flops = int(decode(bounds(of, 1, 1, kv_dtype_k=FP8)).flops)
     bandwidth = pow(flops, -1, 13)
@@ -174,7 +225,9 @@ def test_a_gain_of_one_is_enough_for_a_compute_bound_batch() -> None:
 
 
 def test_layers_without_an_mlp_and_dense_ones_are_counted_beside_a_mixture() -> None:
-    """Two more layers of 64 weights, and a dense MLP of 4 x 6 twice: 3 * 64 + 32 + 48 + 48 e weights."""
+    """Two more layers of 64 weights, and a dense MLP of 4 x 6 twice: 3 * 64 + 32 + 48 + 48 e
+    weights.
+    """
     groups = tuple(
         Layers(name, 1, attention=PLAIN, mlp=mlp, norms=0)
         for name, mlp in (("plain", None), ("dense", Mlp(6)), ("experts", MIXTURE))
@@ -209,7 +262,9 @@ INDEXER = frozenset({"indexer"})
 
 
 def test_an_indexers_keys_may_be_whole() -> None:
-    """SGLang: 3 layers of 24 B of a latent, half of them here, and 12 B of an indexer's key, all of them."""
+    """SGLang: 3 layers of 24 B of a latent, half of them here, and 12 B of an indexer's key, all of
+    them.
+    """
     of = picking(3)
     written = cache_read(of, Workload.prefill(2, 100), ServingConfig(dcp=2, whole=INDEXER))
     assert written == 3 * 2 * 100 * (24 // 2 + 12)
@@ -223,17 +278,34 @@ def test_one_device_is_the_default() -> None:
     ("engine", "fields", "config"),
     [
         ("vllm", {"tp": 4, "pp": 2, "dcp": 2}, ServingConfig(2, 2, BF16, BF16)),
-        ("vllm", {"tp": 2, "engine_args": {"speculative_tokens": 3}}, ServingConfig(1, 1, BF16, BF16, drafts=3)),
-        # a GPU of SGLang has the heads of its group: 4 of 8 for half of the tokens, or 1 for half of them
+        (
+            "vllm",
+            {"tp": 2, "engine_args": {"speculative_tokens": 3}},
+            ServingConfig(1, 1, BF16, BF16, drafts=3),
+        ),
+        # a GPU of SGLang has the heads of its group: 4 of 8 for half of the tokens, or 1 for half
+        # of them
         ("sglang", {"tp": 4, "dcp": 2}, ServingConfig(1, 1, BF16, BF16, whole=INDEXER)),
         ("sglang", {"tp": 16, "dcp": 2}, ServingConfig(1, 2, BF16, BF16, whole=INDEXER)),
         # llama.cpp gives each GPU whole layers
-        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}}, ServingConfig(3, 1, Q8, F16, state_dtype=F32)),
-        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}}, ServingConfig(3, 1, F16, Q8, state_dtype=F32)),
+        (
+            "llamacpp",
+            {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}},
+            ServingConfig(3, 1, Q8, F16, state_dtype=F32),
+        ),
+        (
+            "llamacpp",
+            {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}},
+            ServingConfig(3, 1, F16, Q8, state_dtype=F32),
+        ),
     ],
 )
-def test_the_settings_are_those_of_a_request(engine: str, fields: dict[str, Any], config: ServingConfig) -> None:
-    asked = FitRequest(load("llama3-8b"), Workload.decode(1, 100), engine, gpu=gpu("h100-80gb"), **fields)
+def test_the_settings_are_those_of_a_request(
+    engine: str, fields: dict[str, Any], config: ServingConfig
+) -> None:
+    asked = FitRequest(
+        load("llama3-8b"), Workload.decode(1, 100), engine, gpu=gpu("h100-80gb"), **fields
+    )
     assert ServingConfig.of(resolve(asked)) == config
 
 
@@ -280,7 +352,9 @@ def test_k_and_v_are_two_tensors_if_their_dtypes_differ(
 @pytest.mark.parametrize("dcp", [1, 2])
 @pytest.mark.parametrize(("batch", "context"), [(1, 5), (1, 8), (3, 21)])
 def test_a_step_reads_no_earlier_chunk(batch: int, context: int, dcp: int) -> None:
-    """Chunks of 8: of 21 tokens the last 5 are read. A cache of chunks is not divided, since it has a reach."""
+    """Chunks of 8: of 21 tokens the last 5 are read. A cache of chunks is not divided, since it has
+    a reach.
+    """
     chunked = one_layer(attention=Grouped(1, 1, 4, span=Chunked(8)))
     read = cache_read(chunked, Workload.decode(batch, context), ServingConfig(dcp=dcp))
     assert read == batch * ((context - 1) % 8 + 1) * 16
@@ -292,7 +366,9 @@ def test_a_step_reads_no_earlier_chunk(batch: int, context: int, dcp: int) -> No
 @pytest.mark.parametrize("dcp", [1, 2, 4])
 @pytest.mark.parametrize(("batch", "context"), [(1, 20), (1, 30), (2, 100)])
 def test_a_step_reads_the_latents_that_an_indexer_picks(batch: int, context: int, dcp: int) -> None:
-    """30 latents of 8 + 4 elements are picked, by keys of 6 elements of every token; 2 bytes each."""
+    """30 latents of 8 + 4 elements are picked, by keys of 6 elements of every token; 2 bytes
+    each.
+    """
     of = picking(3)
     read = cache_read(of, Workload.decode(batch, context), ServingConfig(dcp=dcp))
     assert read == 3 * batch * (min(30, context) * 24 + context * 12) // dcp
@@ -307,14 +383,21 @@ def picking(layers: int, topk: int = 30) -> ModelSpec:
     """Latents of 24 bytes, of which `topk` are picked by keys of 12 bytes of every token."""
     latent = Latent(1, 8, 4, 4, 4)
     attention = dataclasses.replace(
-        latent, index_topk=topk, index_n_heads=1, index_head_dim=6, q_lora_rank=4, span=Selected(topk)
+        latent,
+        index_topk=topk,
+        index_n_heads=1,
+        index_head_dim=6,
+        q_lora_rank=4,
+        span=Selected(topk),
     )
     groups = (Layers("layers", layers, attention=attention, norms=0),)
     return ModelSpec("m", "m", (Stack("decoder", groups, 4, final_norm=False),))
 
 
 def test_a_share_of_a_layers_cache_is_rounded_down() -> None:
-    """16 devices have 101 * 24 // 16 = 151 and 101 * 12 // 16 = 75 bytes, of which 71 * 24 // 16 = 106 are not read."""
+    """16 devices have 101 * 24 // 16 = 151 and 101 * 12 // 16 = 75 bytes, of which 71 * 24 // 16 =
+    106 are not read.
+    """
     read = cache_read(picking(3), Workload.decode(1, 101), ServingConfig(dcp=16))
     assert read == 3 * (151 + 75) - 3 * 106
     symbols = {symbol.name: symbol.value for symbol in read.formula.symbols}
@@ -331,7 +414,9 @@ def test_an_encoder_reads_no_cache() -> None:
     stack = Stack("encoder", (layers,), 4, final_norm=False, mask=Mask("bidirectional"))
     encoder = ModelSpec("m", "m", (stack,))
     assert cache_read(encoder, Workload.prefill(2, 3)) == 0
-    found = roofline(encoder, Workload.prefill(2, 3), Gpu("g", "G", "v", 1, 10**9, 1, (("fp16", 1),)))
+    found = roofline(
+        encoder, Workload.prefill(2, 3), Gpu("g", "G", "v", 1, 10**9, 1, (("fp16", 1),))
+    )
     assert (found.decode, found.tokens_per_second, found.compute_bound_batch) == (None, None, None)
     assert found.prefill.cache == 0
 
@@ -365,4 +450,6 @@ def test_tensors_in_a_dtype_of_their_own_have_a_name_of_their_own() -> None:
     assert one == 2 * 3 * 2 * 34
     assert "k_v_cache" in [symbol.name for symbol in one.formula.symbols]
     plain = cache_read(of, Workload.decode(2, 3))
-    assert not {"k_cache", "v_cache", "k_v_cache"} & {symbol.name for symbol in plain.formula.symbols}
+    assert not {"k_cache", "v_cache", "k_v_cache"} & {
+        symbol.name for symbol in plain.formula.symbols
+    }

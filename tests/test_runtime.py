@@ -1,4 +1,6 @@
-"""What engines keep beside weights and cache: parts, ranges and verdicts. Whole start-ups are in test_startups.py."""
+"""What engines keep beside weights and cache: parts, ranges and verdicts. Whole start-ups are in
+test_startups.py.
+"""
 
 import dataclasses
 import json
@@ -28,7 +30,12 @@ MIB = 2**20
 
 
 def on(
-    name: str, model: str = "qwen3-8b", *, version: str = "0.19.0", context: int = 8192, **options: Any
+    name: str,
+    model: str = "qwen3-8b",
+    *,
+    version: str = "0.19.0",
+    context: int = 8192,
+    **options: Any,
 ) -> FitResult:
     """Return what fits in vLLM on that GPU, one sequence of `context` tokens."""
     known = {field.name for field in dataclasses.fields(FitRequest)}
@@ -73,13 +80,27 @@ def test_a_reserve_without_parts_is_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("version", "bytes_per_logit", "buffer"),
-    [("0.16.0", 38, 0), ("0.17.0", 14, 132), ("0.21.0", 14, 0), ("0.22.1", 6, 0), ("0.28.0", 2, 0), ("0.33.0", 14, 0)],
+    [
+        ("0.16.0", 38, 0),
+        ("0.17.0", 14, 132),
+        ("0.21.0", 14, 0),
+        ("0.22.1", 6, 0),
+        ("0.28.0", 2, 0),
+        ("0.33.0", 14, 0),
+    ],
 )
-def test_the_sampler_holds_bytes_per_logit_by_version(version: str, bytes_per_logit: int, buffer: int) -> None:
+def test_the_sampler_holds_bytes_per_logit_by_version(
+    version: str, bytes_per_logit: int, buffer: int
+) -> None:
     activations = parts(on("h100-80gb", version=version))["activations"]
-    # 1,024 sequences x 151,936 logits; a row of fp32 logits per multiprocessor; hidden states of 8,192 and twice 1,024
-    # tokens; cuBLAS' 32 MiB
-    sampler = 1024 * 151_936 * bytes_per_logit + 4 * buffer * 151_936 + (8192 + 2048) * 4096 * 2 + 32 * MIB
+    # 1,024 sequences x 151,936 logits; a row of fp32 logits per multiprocessor; hidden states of
+    # 8,192 and twice 1,024 tokens; cuBLAS' 32 MiB
+    sampler = (
+        1024 * 151_936 * bytes_per_logit
+        + 4 * buffer * 151_936
+        + (8192 + 2048) * 4096 * 2
+        + 32 * MIB
+    )
     # gate, up and their product, 12,288 wide each, and 3.75 d_model
     forward = 8192 * 2 * (3 * 12_288 + 15 * 4096 // 4) + 32 * MIB
     # from 0.22 on the compiler may need more: see below
@@ -88,7 +109,9 @@ def test_the_sampler_holds_bytes_per_logit_by_version(version: str, bytes_per_lo
 
 
 def test_the_compiler_benchmarks_kernels_with_a_copy_of_the_embedding() -> None:
-    """A first start of Qwen3-8B in 0.24 on an RTX 4090 had 0.95 GiB less for the cache than a later one."""
+    """A first start of Qwen3-8B in 0.24 on an RTX 4090 had 0.95 GiB less for the cache than a later
+    one.
+    """
 
     def activations(version: str, model: str = "qwen3-8b", **options: Any) -> RuntimePart:
         return parts(on("rtx-4090", model, version=version, context=1024, **options))["activations"]
@@ -106,7 +129,9 @@ def test_the_compiler_benchmarks_kernels_with_a_copy_of_the_embedding() -> None:
     # each device has a part of the embedding
     assert activations("0.24.0", tp=2, gpus=2).expected == (151_936 // 2 + 2048) * 4096 * 2
     # a model with towers looks tokens up outside the graph
-    assert activations("0.24.0", "gemma3-27b", tp=4, gpus=4).label.startswith(("sampler", "forward"))
+    assert activations("0.24.0", "gemma3-27b", tp=4, gpus=4).label.startswith(
+        ("sampler", "forward")
+    )
 
 
 def test_the_logits_are_not_divided_by_tensor_parallelism() -> None:
@@ -115,7 +140,10 @@ def test_the_logits_are_not_divided_by_tensor_parallelism() -> None:
 
 
 def test_fewer_sequences_than_the_default_take_less() -> None:
-    assumed, same = parts(on("h100-80gb"))["activations"], parts(on("h100-80gb", max_num_seqs=1024))["activations"]
+    assumed, same = (
+        parts(on("h100-80gb"))["activations"],
+        parts(on("h100-80gb", max_num_seqs=1024))["activations"],
+    )
     assert assumed == same
     few = parts(on("h100-80gb", max_num_seqs=16))["activations"]
     assert few.expected < same.expected
@@ -135,7 +163,8 @@ def test_a_note_names_the_limits_that_are_assumed() -> None:
 
 def test_cuda_graphs_are_subtracted_from_0_20_on() -> None:
     assert "cuda_graphs" not in parts(on("h100-80gb", version="0.19.0"))
-    # 32 heads x 128 x 512 rows x 32 splits x 4 B = 256 MiB and 4, then 50 sizes of 2 + 0.34 x 36 MiB
+    # 32 heads x 128 x 512 rows x 32 splits x 4 B = 256 MiB and 4, then 50 sizes of 2 + 0.34 x 36
+    # MiB
     graphs = parts(on("h100-80gb", version="0.20.0"))["cuda_graphs"]
     assert abs(graphs.expected - (256 + 4) * MIB - 50 * (2 * MIB + 36 * MIB * 34 // 100)) < MIB
     assert "cuda_graphs" not in parts(on("h100-80gb", version="0.20.0", enforce_eager=True))
@@ -148,7 +177,8 @@ def test_cuda_graphs_are_subtracted_from_0_20_on() -> None:
 @pytest.mark.parametrize(
     ("gpu_name", "layers", "sequences", "logged"),
     [
-        # "Profiling CUDA graph memory: PIECEWISE=51 (largest=512), FULL=35 (largest=256)", Qwen3.5-4B: 0.64 GiB
+        # "Profiling CUDA graph memory: PIECEWISE=51 (largest=512), FULL=35 (largest=256)",
+        # Qwen3.5-4B: 0.64 GiB
         ("a100-80gb", 32, 256, 0.64),
         # "PIECEWISE=35 (largest=256), FULL=19 (largest=128)", Qwen2.5-7B in vLLM 0.22.0: 0.37 GiB
         ("l40s", 28, 128, 0.37),
@@ -156,7 +186,9 @@ def test_cuda_graphs_are_subtracted_from_0_20_on() -> None:
         ("rtx-pro-6000", 94, 32, 0.32),
     ],
 )
-def test_graphs_off_hopper_are_near_public_logs(gpu_name: str, layers: int, sequences: int, logged: float) -> None:
+def test_graphs_off_hopper_are_near_public_logs(
+    gpu_name: str, layers: int, sequences: int, logged: float
+) -> None:
     model = load("qwen3-8b")
     (group,) = model.main.layers
     stack = dataclasses.replace(model.main, layers=(dataclasses.replace(group, count=layers),))
@@ -172,12 +204,16 @@ def test_graphs_off_hopper_are_near_public_logs(gpu_name: str, layers: int, sequ
 
 
 def test_flashinfers_workspace_is_in_the_first_graph() -> None:
-    """It runs the attention of compute capability 10, and on other GPUs but Hopper of a cache in fp8."""
+    """It runs the attention of compute capability 10, and on other GPUs but Hopper of a cache in
+    fp8.
+    """
 
     def first(name: str, kv_dtype: str | None = None, model: str = "qwen3-8b") -> float:
         workload = Workload.decode(1, 4096, kv_dtype=kv_dtype)
         args = {"engine_version": "0.20.0", "max_num_seqs": 1, "max_num_batched_tokens": 2048}
-        found = parts(fit(FitRequest(load(model), workload, gpu=gpu(name), engine_args=args)))["cuda_graphs"]
+        found = parts(fit(FitRequest(load(model), workload, gpu=gpu(name), engine_args=args)))[
+            "cuda_graphs"
+        ]
         # two sizes, 1 and 2, of which the second is captured for prefills only
         layers = load(model).main.n_layers
         return (int(found.expected) - 2 * (2 * MIB + layers * (MIB * 34 // 100)) // 3) / MIB
@@ -187,7 +223,8 @@ def test_flashinfers_workspace_is_in_the_first_graph() -> None:
     assert abs(first("rtx-5090") - 50) < 1
     assert abs(first("l40s", "fp8") - 394) < 1
     assert abs(first("a100-40gb") - 50) < 1
-    assert abs(first("h100-80gb", "fp8") - 130) < 1  # FlashAttention 3, whose splits of one row take 0.5 MiB
+    # FlashAttention 3, whose splits of one row take 0.5 MiB
+    assert abs(first("h100-80gb", "fp8") - 130) < 1
 
 
 def test_hip_graphs_take_more_than_cuda_graphs() -> None:
@@ -195,7 +232,9 @@ def test_hip_graphs_take_more_than_cuda_graphs() -> None:
         return parts(on(name, version="0.20.0", max_num_seqs=256))["cuda_graphs"]
 
     first = 50 * MIB
-    assert abs((graphs("mi300x").expected - first) / (graphs("b200").expected - 394 * MIB) - 5) < 0.01
+    assert (
+        abs((graphs("mi300x").expected - first) / (graphs("b200").expected - 394 * MIB) - 5) < 0.01
+    )
     assert graphs("mi300x").high == 2 * int(graphs("mi300x").expected)
 
 
@@ -227,7 +266,9 @@ def test_blackwell_captures_steps_of_1024_from_0_28_on(
     assert facts is not None
     assert capture_sizes(facts)[-3:] == last
     # from 0.31 on a step of all sequences has a graph of its own, on a stride of 16 or not
-    assert (sequences in capture_sizes(facts)) == (sequences % 16 == 0 and sequences <= last[-1]) or version >= "0.31"
+    assert (sequences in capture_sizes(facts)) == (
+        sequences % 16 == 0 and sequences <= last[-1]
+    ) or version >= "0.31"
 
 
 @each(
@@ -237,7 +278,9 @@ def test_blackwell_captures_steps_of_1024_from_0_28_on(
 def test_flashattention_3_has_splits_for_the_largest_decode_step(
     sequences: int, largest: int | None, rows: int
 ) -> None:
-    """64 heads of 128 and 32 splits in fp32: 1 MiB per row, and 4 MiB; a first capture takes 130 MiB at least."""
+    """64 heads of 128 and 32 splits in fp32: 1 MiB per row, and 4 MiB; a first capture takes 130
+    MiB at least.
+    """
     given: dict[str, Any] = {
         "max_num_seqs": sequences,
         "max_cudagraph_capture_size": largest,
@@ -272,23 +315,40 @@ def test_data_parallel_ranks_gather_their_tokens_for_the_experts() -> None:
         return parts(on("h100-80gb", "qwen3-30b-a3b", version=version, **divided))
 
     alone, ranks = found("0.27.0", 1)["experts"], found("0.27.0", 8)["experts"]
-    assert (ranks.expected, ranks.low) == (8 * alone.expected, alone.low)  # other backends need not gather all
-    # 0.7 GiB for each communicator: of the world, the ranks and the experts, and up to 0.10 another to broadcast
-    outside = [int(found(version, 8)["outside_torch"].expected) / GIB for version in ("0.10.1", "0.27.0")]
+    # other backends need not gather all
+    assert (ranks.expected, ranks.low) == (8 * alone.expected, alone.low)
+    # 0.7 GiB for each communicator: of the world, the ranks and the experts, and up to 0.10 another
+    # to broadcast
+    outside = [
+        int(found(version, 8)["outside_torch"].expected) / GIB for version in ("0.10.1", "0.27.0")
+    ]
     assert [round(size, 2) for size in outside] == [2.78, 2.08]
 
 
 def test_starts_that_were_refused_for_their_drafts_and_ranks_are_in_range() -> None:
-    """vllm-project/recipes#831: 939 and 556 blocks of Qwen3.8-27B with 3 drafts; #12: 8 ranks of Qwen3-Coder-480B."""
-    drafts: dict[str, Any] = {"model": "qwen3.6-27b", "speculative_tokens": 3, "speculative_layers": 1}
+    """vllm-project/recipes#831: 939 and 556 blocks of Qwen3.8-27B with 3 drafts; #12: 8 ranks of
+    Qwen3-Coder-480B.
+    """
+    drafts: dict[str, Any] = {
+        "model": "qwen3.6-27b",
+        "speculative_tokens": 3,
+        "speculative_layers": 1,
+    }
     for weights_dtype, share, blocks in (("fp8", "0.92", 939), (None, "0.95", 556)):
         options: dict[str, Any] = {"gpu_memory_utilization": share, "weights_dtype": weights_dtype}
         found = on("rtx-pro-6000", version="0.27.0", **options, **drafts)
         # a block has 800 tokens of 4,096 B in 16 layers and in the drafter's
         assert abs(found.budget.room() / (800 * 4096 * 17) / blocks - 1) < 0.02
     for share, kv_memory in (("0.9", 48.66), ("0.95", 55.65)):
-        options = {"gpu_memory_utilization": share, "weights_dtype": "fp8", "dp": 8, "enable_expert_parallel": True}
-        budget = on("h200", "qwen3-coder-480b", version="0.10.1", context=262144, gpus=8, **options).budget
+        options = {
+            "gpu_memory_utilization": share,
+            "weights_dtype": "fp8",
+            "dp": 8,
+            "enable_expert_parallel": True,
+        }
+        budget = on(
+            "h200", "qwen3-coder-480b", version="0.10.1", context=262144, gpus=8, **options
+        ).budget
         assert budget.kv_memory_low < kv_memory * GIB < budget.kv_memory_high
         assert abs(budget.room() / GIB - kv_memory) < 1.1
 
@@ -372,7 +432,12 @@ def test_the_verdict_follows_from_the_range(memory: int, context: int) -> None:
     budget, needed = result.budget, int(result.needed)
     assert budget.kv_memory_low <= budget.kv_memory <= budget.kv_memory_high
     fits = (budget.room("low") >= needed, budget.room("high") >= needed)
-    assert result.verdict == {(True, True): "fits", (False, True): "may_not_fit", (False, False): "does_not_fit"}[fits]
+    assert (
+        result.verdict
+        == {(True, True): "fits", (False, True): "may_not_fit", (False, False): "does_not_fit"}[
+            fits
+        ]
+    )
     assert result.fits == fits[1]
 
 
@@ -384,7 +449,9 @@ def test_the_verdict_follows_from_the_range(memory: int, context: int) -> None:
         ("40960 --batch 2", "does_not_fit", "DOES NOT FIT: ", 1),
     ],
 )
-def test_each_verdict_has_its_words_and_exit_code(ask: Ask, context: str, verdict: str, words: str, code: int) -> None:
+def test_each_verdict_has_its_words_and_exit_code(
+    ask: Ask, context: str, verdict: str, words: str, code: int
+) -> None:
     command = (
         "fit",
         "qwen3-8b",
@@ -401,7 +468,9 @@ def test_each_verdict_has_its_words_and_exit_code(ask: Ask, context: str, verdic
     document = answer.document
     assert (answer.code, document["verdict"], document["fits"]) == (code, verdict, code == 0)
     assert document["summary"].startswith(words)
-    assert any(note.startswith("warning: ") for note in document["notes"]) is (verdict == "may_not_fit")
+    assert any(note.startswith("warning: ") for note in document["notes"]) is (
+        verdict == "may_not_fit"
+    )
     figures = results(answer)
     assert figures["kv_memory_low"] < figures["kv_memory"] < figures["kv_memory_high"]
     assert {"activations", "outside_torch"} <= {part["name"] for part in document["runtime"]}
@@ -411,20 +480,36 @@ def test_each_verdict_has_its_words_and_exit_code(ask: Ask, context: str, verdic
 
 
 def test_a_reserve_that_is_given_has_no_range(ask: Ask) -> None:
-    answer = ask("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--reserve", "2GiB", "--json")
+    answer = ask(
+        "fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--reserve", "2GiB", "--json"
+    )
     figures = results(answer)
     assert figures["kv_memory_low"] == figures["kv_memory"] == figures["kv_memory_high"]
     assert answer.document["runtime"] == []
 
 
 def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
-    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--engine-version", "0.11.0")
+    command = (
+        "fit",
+        "qwen3-8b",
+        "--gpu",
+        "rtx-4090",
+        "--engine",
+        "vllm",
+        "--engine-version",
+        "0.11.0",
+    )
     context = ("--context", "37000")
     changes = ask(*command, *context, "--json").document["suggestions"]
     flags = [change["flag"].split() for change in changes]
     assert ["--max-num-seqs", "32", "--max-num-batched-tokens", "2048"] in flags
     for flag in flags:
-        assert ask(*command, *(() if "--context" in flag else context), *flag, "--json").document["verdict"] == "fits"
+        assert (
+            ask(*command, *(() if "--context" in flag else context), *flag, "--json").document[
+                "verdict"
+            ]
+            == "fits"
+        )
 
 
 # What vLLM refuses, and the longest context
@@ -460,7 +545,9 @@ def test_sglang_refuses_a_context_beyond_the_models_maximum(ask: Ask) -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_tp_that_cuts_fp8_blocks_is_refused(ask: Ask, tmp_path: Path, engine: str) -> None:
     # 1,536 / 8 = 192 is no multiple of 128 (vllm-project/vllm issue 17569); 1,536 / 4 = 384 is
-    config = json.loads((Path(__file__).parent / "data/engine-logs/models/qwen3-235b-a22b.json").read_text())
+    config = json.loads(
+        (Path(__file__).parent / "data/engine-logs/models/qwen3-235b-a22b.json").read_text()
+    )
     config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
@@ -471,14 +558,29 @@ def test_tp_that_cuts_fp8_blocks_is_refused(ask: Ask, tmp_path: Path, engine: st
     assert "Use --tp 4, or --enable-expert-parallel." in answer.out
     assert ask(*command, "--tp", "8", "--enable-expert-parallel").code == 0
     assert ask("fit", str(path), "--engine", engine, "--gpu", "4xh200", "--tp", "4").code == 0
-    # the release by its name, without its config; FP8 that vLLM makes of the weights in 16 bits has no blocks
-    fp8 = ("fit", "qwen3-235b-a22b", "--weights-dtype", "fp8", "--engine", engine, "--gpu", "8xh100", "--tp", "8")
-    assert ask(*fp8, "--served-model", "Qwen/Qwen3-235B-A22B-FP8").out.startswith("DOES NOT START: --tp 8 leaves 192")
+    # the release by its name, without its config; FP8 that vLLM makes of the weights in 16 bits has
+    # no blocks
+    fp8 = (
+        "fit",
+        "qwen3-235b-a22b",
+        "--weights-dtype",
+        "fp8",
+        "--engine",
+        engine,
+        "--gpu",
+        "8xh100",
+        "--tp",
+        "8",
+    )
+    assert ask(*fp8, "--served-model", "Qwen/Qwen3-235B-A22B-FP8").out.startswith(
+        "DOES NOT START: --tp 8 leaves 192"
+    )
     assert ask(*fp8).code == 0
 
 
 def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:
-    # 151,936 is 2,374 times 64, and not a multiple of 5: "151936 is not divisible by 5" in the log of Qwen3-14B
+    # 151,936 is 2,374 times 64, and not a multiple of 5: "151936 is not divisible by 5" in the log
+    # of Qwen3-14B
     qwen = dataclasses.replace(load("qwen3-8b"), stacks=load("gpt3").stacks)  # 96 heads
     args = resolve(FitRequest(qwen, Workload.decode(1, 100), kv_memory=GIB)).args
     assert isinstance(args, VllmArgs)
@@ -500,9 +602,13 @@ def test_an_automatic_context_is_the_longest_that_fits(ask: Ask, text: str) -> N
     assert enough["workload"]["context"] == 40_960  # the model's maximum
 
 
-@pytest.mark.parametrize(("version", "whole"), [("0.13.0", 1), ("0.15.0", 2), ("0.16.0", 2), ("0.17.0", 1)])
+@pytest.mark.parametrize(
+    ("version", "whole"), [("0.13.0", 1), ("0.15.0", 2), ("0.16.0", 2), ("0.17.0", 1)]
+)
 def test_some_versions_check_all_layers_against_one_stage(version: str, whole: int) -> None:
-    """vllm-project/vllm issue 34076: 24.0 GiB are needed of a stage that has half of the layers, 12.0 GiB."""
+    """vllm-project/vllm issue 34076: 24.0 GiB are needed of a stage that has half of the layers,
+    12.0 GiB.
+    """
     request = FitRequest(
         load("llama3-70b"),
         Workload.decode(1, 8192),
@@ -512,7 +618,8 @@ def test_some_versions_check_all_layers_against_one_stage(version: str, whole: i
         pp=2,
         engine_args={"engine_version": version},
     )
-    # 40 of 80 layers with 4 of 8 KV heads: 8,192 tokens and a block of 16, each 40 x 2 x 4 x 128 x 2 B
+    # 40 of 80 layers with 4 of 8 KV heads: 8,192 tokens and a block of 16, each 40 x 2 x 4 x 128 x
+    # 2 B
     assert fit(request).needed == whole * (8192 + 16) * 40 * 2048
     little = dataclasses.replace(request, gpu=None, gpus=None, kv_memory=GIB)
     assert fit(little).fits  # a memory that was given is one device's
@@ -534,7 +641,9 @@ def test_sparse_mla_gathers_five_contexts() -> None:
 
     def with_indexer(group: Layers) -> Layers:
         assert isinstance(group.attention, Latent)
-        sparse = dataclasses.replace(group.attention, index_topk=2048, index_n_heads=64, index_head_dim=128)
+        sparse = dataclasses.replace(
+            group.attention, index_topk=2048, index_n_heads=64, index_head_dim=128
+        )
         return dataclasses.replace(group, attention=sparse)
 
     stack = dataclasses.replace(v32.main, layers=tuple(map(with_indexer, v32.main.layers)))

@@ -1,4 +1,6 @@
-"""The weights in a folder of safetensors files: to the byte, from the headers, or an error that names the file."""
+"""The weights in a folder of safetensors files: to the byte, from the headers, or an error that
+names the file.
+"""
 
 import csv
 import io
@@ -21,8 +23,8 @@ from attncalc.checkpoint import BITS, CheckpointWeights, StoredDtype
 from attncalc.config.folder import LocalFolder
 from attncalc.config.safetensors import INDEX, stored_weights
 
+# {name: (dtype, shape)}.
 Tensors = dict[str, tuple[str, list[int]]]
-"""{name: (dtype, shape)}."""
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 2000000\n"
 
 
@@ -95,7 +97,10 @@ def test_a_missing_shard_is_an_error_that_names_it(tmp_path: Path, with_index: b
     write(tmp_path, model_00002_of_00002=BOTH["model_00002_of_00002"])
     if with_index:
         write_index(tmp_path, SHARDS, {"total_size": 32})
-    with pytest.raises(AttncalcError, match=r"1 of the 2 files .* missing, such as model-00001-of-00002\.safetensors"):
+    with pytest.raises(
+        AttncalcError,
+        match=r"1 of the 2 files .* missing, such as model-00001-of-00002\.safetensors",
+    ):
         stored_weights(LocalFolder(tmp_path))
 
 
@@ -124,7 +129,14 @@ def test_files_that_are_not_fetched_count_as_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "beside", ["consolidated", "consolidated_00001_of_00002", "adapter_model", "model.fp16", "model_00001_of_00003"]
+    "beside",
+    [
+        "consolidated",
+        "consolidated_00001_of_00002",
+        "adapter_model",
+        "model.fp16",
+        "model_00001_of_00003",
+    ],
 )
 def test_the_same_weights_in_other_files_are_not_counted_twice(tmp_path: Path, beside: str) -> None:
     write(tmp_path, model=TWO, **{beside: TWO})
@@ -138,7 +150,9 @@ def test_the_files_of_an_index_are_preferred_to_others(tmp_path: Path) -> None:
 
 
 def test_files_of_other_names_are_read_if_none_is_called_model(tmp_path: Path) -> None:
-    write(tmp_path, consolidated_1={"a": TWO["a"]}, consolidated_2={"b": TWO["b"]}, adapter_model=TWO)
+    write(
+        tmp_path, consolidated_1={"a": TWO["a"]}, consolidated_2={"b": TWO["b"]}, adapter_model=TWO
+    )
     assert stored_weights(LocalFolder(tmp_path)) == EXPECTED._replace(files=2)
 
 
@@ -149,14 +163,18 @@ def test_an_adapter_alone_gives_no_weights(tmp_path: Path) -> None:
 
 def test_a_tensor_in_two_files_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, one=TWO, two=TWO)
-    with pytest.raises(AttncalcError, match=r"two\.safetensors: tensor 'a' is in one\.safetensors too"):
+    with pytest.raises(
+        AttncalcError, match=r"two\.safetensors: tensor 'a' is in one\.safetensors too"
+    ):
         stored_weights(LocalFolder(tmp_path))
 
 
 def test_an_index_and_files_of_two_releases_are_an_error(tmp_path: Path) -> None:
     write(tmp_path, **BOTH)
     write_index(tmp_path, {**SHARDS, "c": SHARDS["a"]})
-    with pytest.raises(AttncalcError, match=r"tensor 'c' is not in model-00001-of-00002\.safetensors"):
+    with pytest.raises(
+        AttncalcError, match=r"tensor 'c' is not in model-00001-of-00002\.safetensors"
+    ):
         stored_weights(LocalFolder(tmp_path))
 
 
@@ -177,16 +195,27 @@ def test_any_file_gives_its_elements_and_bytes(content: Tensors) -> None:
     assert (checkpoint.files, checkpoint.tensors) == (1, len(content))
     assert checkpoint.size == sum(size_of(*tensor) for tensor in content.values())
     for name, elements, size in checkpoint.by_dtype:
-        assert elements == sum(math.prod(shape) for dtype, shape in content.values() if dtype == name)
+        assert elements == sum(
+            math.prod(shape) for dtype, shape in content.values() if dtype == name
+        )
         assert size == sum(size_of(*tensor) for tensor in content.values() if tensor[0] == name)
-    assert {stored.name for stored in checkpoint.by_dtype} == {dtype for dtype, _ in content.values()}
+    assert {stored.name for stored in checkpoint.by_dtype} == {
+        dtype for dtype, _ in content.values()
+    }
 
 
 def test_a_file_that_the_safetensors_library_wrote(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
-    dtypes = [torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.uint8, torch.bool, torch.int64]
+    dtypes = [
+        torch.bfloat16,
+        torch.float32,
+        torch.float8_e4m3fn,
+        torch.uint8,
+        torch.bool,
+        torch.int64,
+    ]
     state = {str(dtype): torch.zeros(7, 3).to(dtype) for dtype in dtypes}
     save_file(state, tmp_path / "model.safetensors")
     checkpoint = stored_weights(LocalFolder(tmp_path))
@@ -204,10 +233,18 @@ def entry(**changes: object) -> dict[str, object]:
 BROKEN_HEADERS: dict[str, tuple[object, int, str]] = {
     "a dtype that is not known": (entry(dtype="Q4"), 12, "has the dtype 'Q4', which is not known"),
     "no dtype": (entry(dtype=None), 12, "no valid dtype, shape and data_offsets"),
-    "a shape with a fraction": (entry(shape=[2.0, 3]), 12, "no valid dtype, shape and data_offsets"),
+    "a shape with a fraction": (
+        entry(shape=[2.0, 3]),
+        12,
+        "no valid dtype, shape and data_offsets",
+    ),
     "a shape of booleans": (entry(shape=[True, 6]), 12, "no valid dtype, shape and data_offsets"),
     "offsets in the wrong order": (entry(data_offsets=[12, 0]), 12, "does not fill"),
-    "a gap before the first": (entry(data_offsets=[2, 14]), 14, "does not start where the one before it ends"),
+    "a gap before the first": (
+        entry(data_offsets=[2, 14]),
+        14,
+        "does not start where the one before it ends",
+    ),
     "half a byte": (entry(dtype="F4", shape=[3], data_offsets=[0, 1]), 1, "does not fill"),
     "a tensor that is a number": ({"w": 5}, 0, "no valid dtype, shape and data_offsets"),
     "a list": ([], 0, "not a JSON object"),
@@ -228,7 +265,10 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "no JSON": (struct.pack("<Q", 4) + b"{x:1", "not JSON"),
     "no UTF-8": (struct.pack("<Q", 4) + b'"\xff\xff"', "not a text file"),
     "JSON too deep": (struct.pack("<Q", 10**5) + b"[" * 10**5, "JSON that cannot be read"),
-    "a number of 5000 digits": (struct.pack("<Q", 5006) + b'{"a":' + b"9" * 5000 + b"}", "'a' has no valid dtype"),
+    "a number of 5000 digits": (
+        struct.pack("<Q", 5006) + b'{"a":' + b"9" * 5000 + b"}",
+        "'a' has no valid dtype",
+    ),
     "a name twice": (struct.pack("<Q", 15) + b'{"a":{},"a":{}}', "a: given twice"),
 }
 
@@ -268,8 +308,8 @@ def test_a_folder_where_a_file_should_be_is_an_error(tmp_path: Path, name: str) 
         stored_weights(LocalFolder(tmp_path))
 
 
+# Parameters of GPT-2.
 TOTAL = 124_439_808
-"""Parameters of GPT-2."""
 
 
 @pytest.fixture
@@ -290,7 +330,9 @@ def test_params_shows_stored_weights_by_dtype(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("F16", [TOTAL - 10]), "b": ("F32", [10])})
     answer = ask("params", str(gpt2))
     assert (answer.code, answer.err) == (0, "")
-    assert "weights as stored elements F16 124,439,798 237.35 MiB 248,879,596 B" in unwrapped(answer.out)
+    assert "weights as stored elements F16 124,439,798 237.35 MiB 248,879,596 B" in unwrapped(
+        answer.out
+    )
     assert "F32 10 40 B 40 B total 237.35 MiB 248,879,636 B" in unwrapped(answer.out)
     assert "elements," not in answer.out
     figures = results(ask("params", str(gpt2), "--json"))
@@ -310,7 +352,9 @@ def test_kv_and_fit_have_the_stored_weights(ask: Ask, gpt2: Path) -> None:
     assert "weights in bf16, for comparison 237.35 MiB" in other
     # the counted bytes are on one device, the files hold those of all
     shared = results(ask("kv", str(gpt2), "--tp", "2", "--json"))
-    split = results(ask("fit", str(gpt2), "--gpu", "l4", "--tp", "2", "--engine", "ideal", "--json"))
+    split = results(
+        ask("fit", str(gpt2), "--gpu", "l4", "--tp", "2", "--engine", "ideal", "--json")
+    )
     assert shared["weights"] == split["weights"] < shared["weights_stored"] == 2 * TOTAL
 
 
@@ -323,7 +367,9 @@ def test_without_files_the_stored_weights_are_null(ask: Ask, gpt2: Path, command
 
 
 @pytest.mark.parametrize("command", ["kv", "params"])
-@pytest.mark.parametrize(("elements", "difference"), [(TOTAL + 12, "12 more"), (TOTAL - 7, "7 fewer")])
+@pytest.mark.parametrize(
+    ("elements", "difference"), [(TOTAL + 12, "12 more"), (TOTAL - 7, "7 fewer")]
+)
 def test_files_with_more_or_fewer_parameters_are_noted(
     ask: Ask, gpt2: Path, command: str, elements: int, difference: str
 ) -> None:
@@ -342,7 +388,10 @@ def test_an_index_without_its_files_is_noted(ask: Ask, gpt2: Path) -> None:
     write_index(gpt2, SHARDS, {"total_size": 3 * 2**30})
     for command in ("kv", "params"):
         answer = ask(command, str(gpt2))
-        assert "the index's total: the headers of its 2 safetensors files were not read" in unwrapped(answer.out)
+        assert (
+            "the index's total: the headers of its 2 safetensors files were not read"
+            in unwrapped(answer.out)
+        )
         assert "3.00" in answer.out
         assert results(ask(command, str(gpt2), "--json"))["weights_stored"] == 3 * 2**30
 
@@ -367,7 +416,15 @@ def test_a_model_file_without_its_folder_reads_no_weights(ask: Ask, gpt2: Path) 
 
 
 def test_formulas_of_stored_weights_give_their_values_in_every_format(ask: Ask, gpt2: Path) -> None:
-    write(gpt2, model={"a": ("F4", [16]), "b": ("F6_E2M3", [4]), "c": ("F8_E8M0", [3]), "d": ("BF16", [TOTAL])})
+    write(
+        gpt2,
+        model={
+            "a": ("F4", [16]),
+            "b": ("F6_E2M3", [4]),
+            "c": ("F8_E8M0", [3]),
+            "d": ("BF16", [TOTAL]),
+        },
+    )
     document = ask("params", str(gpt2), "--json").document
     stored = {r["name"]: r for r in document["results"] if r["name"].startswith("weights_stored")}
     assert {name: r["value"] for name, r in stored.items()} == {
@@ -378,10 +435,16 @@ def test_formulas_of_stored_weights_give_their_values_in_every_format(ask: Ask, 
         "weights_stored_f8_e8m0": 3,
     }
     for result in stored.values():
-        assert evaluate(result["formula"], result["symbols"]) == result["value"] == evaluate(result["substituted"])
+        assert (
+            evaluate(result["formula"], result["symbols"])
+            == result["value"]
+            == evaluate(result["substituted"])
+        )
     rows = list(csv.DictReader(io.StringIO(ask("params", str(gpt2), "--format", "csv").out)))
     assert {row["name"] for row in rows} >= stored.keys()
-    assert "| weights as stored | elements |" in ask("params", str(gpt2), "--format", "markdown").out
+    assert (
+        "| weights as stored | elements |" in ask("params", str(gpt2), "--format", "markdown").out
+    )
     for command in ("kv", "params"):
         screen = ask(command, str(gpt2), "--explain").out
         assert "weights as stored" in screen

@@ -1,4 +1,6 @@
-"""One model has one answer: as a preset, its model file, its config.json, with options or with the keys of a file."""
+"""One model has one answer: as a preset, its model file, its config.json, with options or with the
+keys of a file.
+"""
 
 import dataclasses
 import json
@@ -34,8 +36,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "window": (512,),
     "layers": (2, 150),
 }
-NOT_APPLICABLE = ("has no such heads", "this model has no ", "can have a window", "has further matrices of its width")
-"""Errors of options that this model does not have; a model file has no such key, or it is without effect."""
+# Errors of options that this model does not have; a model file has no such key, or it is without
+# effect.
+NOT_APPLICABLE = (
+    "has no such heads",
+    "this model has no ",
+    "can have a window",
+    "has further matrices of its width",
+)
 
 
 def compared(model: ModelSpec) -> ModelSpec:
@@ -43,9 +51,18 @@ def compared(model: ModelSpec) -> ModelSpec:
     stacks = []
     for stack in model.stacks:
         layers = tuple(dataclasses.replace(group, name="") for group in stack.layers)
-        stacks.append(dataclasses.replace(stack, layers=dataclasses.replace(stack, layers=layers).distinct()))
+        stacks.append(
+            dataclasses.replace(stack, layers=dataclasses.replace(stack, layers=layers).distinct())
+        )
     return dataclasses.replace(
-        model, stacks=tuple(stacks), name="", title="", sources=(), notes=(), assumed="", stored=None
+        model,
+        stacks=tuple(stacks),
+        name="",
+        title="",
+        sources=(),
+        notes=(),
+        assumed="",
+        stored=None,
     )
 
 
@@ -58,13 +75,24 @@ def read(make: Callable[[], ModelSpec]) -> ModelSpec | str:
 
 
 def test_a_preset_is_the_file_that_presets_show_prints() -> None:
-    different = [name for name in NAMES if compared(load(written_out(name))) != compared(load(name))]
+    different = [
+        name for name in NAMES if compared(load(written_out(name))) != compared(load(name))
+    ]
     assert different == []
 
 
 @each("command", ["kv", "params", "flops", "memory"])
-def test_a_file_of_presets_show_has_the_answer_of_its_name(command: str, ask: Ask, tmp_path: Path) -> None:
-    for name in ("gpt2", "gemma3-27b", "deepseek-v3.2", "qwen3-next-80b-a3b", "whisper-large-v3", "pythia-1.4b"):
+def test_a_file_of_presets_show_has_the_answer_of_its_name(
+    command: str, ask: Ask, tmp_path: Path
+) -> None:
+    for name in (
+        "gpt2",
+        "gemma3-27b",
+        "deepseek-v3.2",
+        "qwen3-next-80b-a3b",
+        "whisper-large-v3",
+        "pythia-1.4b",
+    ):
         file = tmp_path / f"{name}.yaml"
         file.write_text(ask("presets", "show", name).out, encoding="utf-8")
         options = [] if command == "params" else ["-c", "128"]
@@ -82,7 +110,11 @@ def test_options_are_the_model_file_with_these_keys(option: str) -> None:
 
 def is_the_file_with_the_key(option: str, name: str, value: Any) -> bool:
     data = written_out(name)
-    if option == "layers" and "layer_kinds" in str(data) and (value < 150 or not repeats_its_order(data)):
+    if (
+        option == "layers"
+        and "layer_kinds" in str(data)
+        and (value < 150 or not repeats_its_order(data))
+    ):
         return True  # a pattern may not be longer than n_layers
     options, changed = {option: value}, with_option(data, option, value)
     if option == "d_model":  # an MLP has as many times its width, and a file the same d_ff
@@ -95,16 +127,20 @@ def is_the_file_with_the_key(option: str, name: str, value: Any) -> bool:
 
 def configs() -> dict[str, dict[str, Any]]:
     """Return config.json files of models that are presets."""
-    return {name: config for name, config in released_configs().items() if preset_of(name) in preset_names()}
+    return {
+        name: config
+        for name, config in released_configs().items()
+        if preset_of(name) in preset_names()
+    }
 
 
+# {name of a config.json: what it is instead of the preset's own}.
 NOT_ITS_OWN = {
     "command-r7b": "its max_position_embeddings, where the preset has the model's own context",
     "transformer-base-2017": "a Marian model of these sizes",
     "qwen3.8-flash-next": "a part of its config.json",
     "llama-2-70b": "in bf16, where the release is in fp16",
 }
-"""{name of a config.json: what it is instead of the preset's own}."""
 
 
 @each("name", [name for name in configs() if name not in NOT_ITS_OWN])
@@ -115,7 +151,9 @@ def test_a_preset_is_its_config_json(name: str) -> None:
     text = json.dumps(config)
     fields = {"weights_dtype", "experts_dtype", "quantization", "kv_dtype", "extra"}
     if "quantization_config" not in text:
-        preset = dataclasses.replace(preset, **{one: getattr(released, one) for one in fields - {"extra"}})
+        preset = dataclasses.replace(
+            preset, **{one: getattr(released, one) for one in fields - {"extra"}}
+        )
     if "dtype" not in text:
         preset = dataclasses.replace(preset, dtype=released.dtype)
     assert sum(int(m.params) for m in preset.extra) == sum(int(m.params) for m in released.extra)

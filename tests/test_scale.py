@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from attncalc.plot.picture.style import spread
 from attncalc.plot.scale import Axis, Scale, exact_count, is_geometric, scale
-from attncalc.units import BYTES, FLOP, NO_UNIT, PARAMS, PER_SECOND, SECONDS, TOKENS, common_unit, parse_count, short
+from attncalc.units import (
+    BYTES,
+    FLOP,
+    NO_UNIT,
+    PARAMS,
+    PER_SECOND,
+    SECONDS,
+    TOKENS,
+    common_unit,
+    parse_count,
+    short,
+)
 
 GIB = 2**30
 CACHE = Axis("KV cache", BYTES)
@@ -46,9 +57,20 @@ def test_a_logarithmic_axis_of_bytes_has_powers_of_2_with_units() -> None:
 
 def test_a_logarithmic_axis_of_other_units_has_powers_of_10() -> None:
     assert labels(scale(Axis("", FLOP), [10**9, 10**13], most=6)) == [
-        *("1 GFLOP", "10 GFLOP", "100 GFLOP", "1 TFLOP", "10 TFLOP")
+        "1 GFLOP",
+        "10 GFLOP",
+        "100 GFLOP",
+        "1 TFLOP",
+        "10 TFLOP",
     ]
-    assert labels(scale(Axis("", NO_UNIT), [3, 200], most=7)) == ["5", "10", "20", "50", "100", "200"]
+    assert labels(scale(Axis("", NO_UNIT), [3, 200], most=7)) == [
+        "5",
+        "10",
+        "20",
+        "50",
+        "100",
+        "200",
+    ]
 
 
 def test_zero_has_a_place_below_the_smallest_value_of_a_logarithmic_axis() -> None:
@@ -166,5 +188,7 @@ def test_a_short_figure_has_at_most_three_digits(value: float, unit: str, text: 
         (1000, PARAMS, ("thousand", 1000)),
     ],
 )
-def test_figures_of_an_axis_share_the_unit_of_the_largest(largest: float, unit: str, shown: tuple[str, float]) -> None:
+def test_figures_of_an_axis_share_the_unit_of_the_largest(
+    largest: float, unit: str, shown: tuple[str, float]
+) -> None:
     assert common_unit(largest, unit) == shown

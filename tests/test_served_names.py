@@ -1,4 +1,6 @@
-"""A printed launch command loads the model that was asked for: every name of every built-in model, read back."""
+"""A printed launch command loads the model that was asked for: every name of every built-in model,
+read back.
+"""
 
 import shlex
 
@@ -80,9 +82,20 @@ def test_a_name_is_served_as_the_repository_of_that_release(name: str, repositor
 
 def test_a_model_without_a_repository_has_a_folder_that_is_read_back(ask: Ask) -> None:
     answer = ask("fit", "gpt3", "--gpu", "8xh100")
-    line = "  path/to/gpt3 stands for the folder of your weights:\n  vllm serve path/to/gpt3 --max-model-len 2048"
+    line = (
+        "  path/to/gpt3 stands for the folder of your weights:\n  vllm serve path/to/gpt3 "
+        "--max-model-len 2048"
+    )
     assert line in answer.out
-    command = ["vllm", "serve", "path/to/gpt3", "--max-model-len", "2048", "--tensor-parallel-size", "8"]
+    command = [
+        "vllm",
+        "serve",
+        "path/to/gpt3",
+        "--max-model-len",
+        "2048",
+        "--tensor-parallel-size",
+        "8",
+    ]
     assert ask("fit", "--gpu", "8xh100", "--", *command).out == answer.out
 
 
@@ -90,39 +103,62 @@ def test_every_known_checkpoint_is_its_model_in_that_dtype() -> None:
     for preset in presets():
         for dtype, repository in checkpoints(preset.name).items():
             model = load(repository)
-            assert (of_checkpoint(repository), served(repository)) == ((preset.name, dtype), repository)
-            assert (model.name, model.weights_dtype, model.quantization) == (preset.name, dtype, None)
+            assert (of_checkpoint(repository), served(repository)) == (
+                (preset.name, dtype),
+                repository,
+            )
+            assert (model.name, model.weights_dtype, model.quantization) == (
+                preset.name,
+                dtype,
+                None,
+            )
 
 
 @each("engine", ["vllm", "sglang"])
 def test_a_known_checkpoint_is_the_same_answer_as_its_dtype(ask: Ask, engine: str) -> None:
-    words = ["qwen3-32b", "--weights-dtype", "int4", "--engine", engine]  # to which neither engine converts
+    # to which neither engine converts
+    words = ["qwen3-32b", "--weights-dtype", "int4", "--engine", engine]
     typed = ask("fit", "--gpu", "h100", "--json", *words).document
     assert "Qwen/Qwen3-32B-AWQ" in typed["launch_command"]
-    back = ask("fit", "--gpu", "h100", "--json", "--", *shlex.split(typed["launch_command"])).document
+    back = ask(
+        "fit", "--gpu", "h100", "--json", "--", *shlex.split(typed["launch_command"])
+    ).document
     assert (back["results"], back["launch_command"]) == (typed["results"], typed["launch_command"])
 
 
 @each("repository", ["RedHatAI/Qwen3-8B-FP8-dynamic", "nvidia/Qwen3-8B-FP8", "Qwen/Qwen3-8B-FP8"])
 def test_a_quantized_checkpoint_is_not_quantized_again(repository: str) -> None:
-    request = read_fit_request("qwen3-8b", {"gpu": "h100", "weights_dtype": "fp8", "served_model": repository})
+    request = read_fit_request(
+        "qwen3-8b", {"gpu": "h100", "weights_dtype": "fp8", "served_model": repository}
+    )
     assert launch_command(resolve(request)) == f"vllm serve {repository} --max-model-len 40960"
 
 
 def test_an_unquantized_folder_is_quantized_while_it_is_loaded() -> None:
-    request = read_fit_request("qwen3-8b", {"gpu": "h100", "weights_dtype": "fp8", "served_model": "/models/qwen3-8b"})
-    assert str(launch_command(resolve(request))).startswith("vllm serve /models/qwen3-8b --quantization fp8")
+    request = read_fit_request(
+        "qwen3-8b", {"gpu": "h100", "weights_dtype": "fp8", "served_model": "/models/qwen3-8b"}
+    )
+    assert str(launch_command(resolve(request))).startswith(
+        "vllm serve /models/qwen3-8b --quantization fp8"
+    )
 
 
 @each("options", [("qwen2.5-7b", "--engine", "ollama"), ("qwen2.5:7b",)])
 def test_ollama_runs_the_instruct_release_of_a_preset(ask: Ask, options: tuple[str, ...]) -> None:
-    """Qwen2.5 7B has 131,072 positions, and its Instruct release, which the tag means, states 32,768."""
+    """Qwen2.5 7B has 131,072 positions, and its Instruct release, which the tag means, states
+    32,768.
+    """
     answer = ask("fit", *options, "--gpu", "h200", "--json").document
     assert answer["model"]["max_context"] == 32_768
-    assert answer["launch_command"] == "OLLAMA_CONTEXT_LENGTH=32768 ollama serve & ollama run qwen2.5:7b"
+    assert (
+        answer["launch_command"]
+        == "OLLAMA_CONTEXT_LENGTH=32768 ollama serve & ollama run qwen2.5:7b"
+    )
 
 
 @each("dtype", ["int8", "int4", "fp8"])
 def test_llamacpp_has_no_command_for_weights_that_no_gguf_file_has(dtype: str) -> None:
-    request = read_fit_request("qwen3-8b", {"gpu": "h100", "engine": "llamacpp", "weights_dtype": dtype})
+    request = read_fit_request(
+        "qwen3-8b", {"gpu": "h100", "engine": "llamacpp", "weights_dtype": dtype}
+    )
     assert launch_command(resolve(request)) is None

@@ -1,4 +1,6 @@
-"""The pieces of `fit`: tensor-parallel sizes, pipeline stages, a device's experts, shares, and what surely fits."""
+"""The pieces of `fit`: tensor-parallel sizes, pipeline stages, a device's experts, shares, and what
+surely fits.
+"""
 
 import dataclasses
 from typing import Any
@@ -6,14 +8,30 @@ from typing import Any
 import pytest
 from asking import refusal
 
-from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Sliding, Stack, Workload, load
+from attncalc import (
+    AttncalcError,
+    Grouped,
+    Head,
+    Layers,
+    Mlp,
+    ModelSpec,
+    Sliding,
+    Stack,
+    Workload,
+    load,
+)
 from attncalc.attention import Matrix
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.attention.mamba import Mamba
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
-from attncalc.engines.expert_parallel import WholeExperts, divide_experts, divide_for_attention, without_routed
+from attncalc.engines.expert_parallel import (
+    WholeExperts,
+    divide_experts,
+    divide_for_attention,
+    without_routed,
+)
 from attncalc.engines.pipeline import parts_of, split_into_stages
 from attncalc.engines.runtime import RuntimeMemory
 from attncalc.engines.transformers.engine import ENGINE as TRANSFORMERS
@@ -58,7 +76,9 @@ def dense(heads: int, kv: int, *, d_ff: int = 9600, count: int = 2, name: str = 
         ((Layers("mamba", 2, attention=Mamba(24, 8, 4, 5)),), [1, 2, 4, 8]),
     ],
 )
-def test_tensor_parallel_sizes_divide_all_layers(layers: tuple[Layers, ...], sizes: list[int]) -> None:
+def test_tensor_parallel_sizes_divide_all_layers(
+    layers: tuple[Layers, ...], sizes: list[int]
+) -> None:
     assert list(tensor_parallel_sizes(model(*layers))) == sizes
 
 
@@ -79,11 +99,10 @@ EMBEDDED = model(
 def test_the_first_stage_has_the_tables_and_the_last_the_head() -> None:
     first, middle, last = split_into_stages(EMBEDDED, 3, lambda layers, pp: [2, 2, 1])
     assert [part.main.n_layers for part in (first, middle, last)] == [2, 2, 1]
-    assert [(part.main.learned_positions, part.main.relative_position_buckets) for part in (first, middle, last)] == [
-        (50, 32),
-        (None, None),
-        (None, None),
-    ]
+    assert [
+        (part.main.learned_positions, part.main.relative_position_buckets)
+        for part in (first, middle, last)
+    ] == [(50, 32), (None, None), (None, None)]
     assert [part.main.embedding_norm for part in (first, middle, last)] == [True, False, False]
     assert [part.main.final_norm for part in (first, middle, last)] == [False, False, True]
     assert [part.token_types for part in (first, middle, last)] == [2, None, None]
@@ -119,7 +138,9 @@ def test_one_stage_is_the_model_and_an_encoder_decoder_has_no_others() -> None:
     files = dataclasses.replace(EMBEDDED, stored=CheckpointWeights(1, 1, (), 5))
     assert split_into_stages(files, 1) == [files]
     assert split_into_stages(load("t5-base"), 1) == [load("t5-base")]
-    with pytest.raises(AttncalcError, match="--pp 2: an encoder-decoder cannot be split into pipeline stages"):
+    with pytest.raises(
+        AttncalcError, match="--pp 2: an encoder-decoder cannot be split into pipeline stages"
+    ):
         split_into_stages(load("t5-base"), 2)
 
 
@@ -143,7 +164,12 @@ def mlps(divided: ModelSpec) -> tuple[Mlp, Mlp]:
 
 def test_a_device_without_routed_experts_has_router_and_shared_ones() -> None:
     found = without_routed(MIXTURE)
-    assert (found.n_experts, found.n_routed, found.n_shared_experts, found.d_ff_shared) == (0, 10, None, 128)
+    assert (found.n_experts, found.n_routed, found.n_shared_experts, found.d_ff_shared) == (
+        0,
+        10,
+        None,
+        128,
+    )
     assert found.shared_copies == 1
     assert [matrix.cols for matrix in found.router(96)] == [10]
     given = without_routed(dataclasses.replace(MIXTURE, n_shared_experts=None, d_ff_shared=100))
@@ -153,16 +179,30 @@ def test_a_device_without_routed_experts_has_router_and_shared_ones() -> None:
 
 @pytest.mark.parametrize(
     ("tp", "dp", "n_experts", "replicates"),
-    [(1, 1, 10, False), (2, 1, 5, False), (1, 3, 4, False), (2, 2, 3, True), (10, 1, 1, False), (5, 2, 1, True)],
+    [
+        (1, 1, 10, False),
+        (2, 1, 5, False),
+        (1, 3, 4, False),
+        (2, 2, 3, True),
+        (10, 1, 1, False),
+        (5, 2, 1, True),
+    ],
 )
 def test_vllms_whole_experts_are_those_of_the_fullest_device(
     tp: int, dp: int, n_experts: int, replicates: bool
 ) -> None:
-    """10 experts on 3 devices are 4 on the first. Several devices of several ranks have all shared experts each."""
+    """10 experts on 3 devices are 4 on the first. Several devices of several ranks have all shared
+    experts each.
+    """
     first, found = mlps(divide_experts(mixture(), tp, dp, expert_parallel=True))
     assert first == Mlp(320, gated=True)
     assert isinstance(found, WholeExperts)
-    assert (found.n_experts, found.n_routed, found.d_ff, found.d_ff_shared) == (n_experts, 10, 64, 128)
+    assert (found.n_experts, found.n_routed, found.d_ff, found.d_ff_shared) == (
+        n_experts,
+        10,
+        64,
+        128,
+    )
     assert found.shared_copies == (tp if replicates else 1)
     assert found.shard(2).d_ff_shared == (128 if replicates else 64)
     assert found.shard(2).d_ff == 64
@@ -170,7 +210,12 @@ def test_vllms_whole_experts_are_those_of_the_fullest_device(
 
 def test_vllms_ranks_divide_the_width_of_the_experts() -> None:
     _, found = mlps(divide_experts(mixture(), 2, 4, expert_parallel=False))
-    assert (found.d_ff, found.n_experts, found.d_ff_shared, found.n_shared_experts) == (16, 10, 128, None)
+    assert (found.d_ff, found.n_experts, found.d_ff_shared, found.n_shared_experts) == (
+        16,
+        10,
+        128,
+        None,
+    )
     plain = model(dense(4, 4))
     assert divide_experts(plain, 2, 4, expert_parallel=True) is plain
     assert (plain.has_experts, mixture().has_experts) == (False, True)
@@ -187,7 +232,8 @@ def test_sglangs_ranks_divide_all_mlps_and_the_head() -> None:
     plain = model(dense(4, 4))
     assert divide_for_attention(plain, 4, 1, expert_parallel=True) == plain
     heads = [
-        divide_for_attention(mixture(head=Head("lm", tied=tied)), 4, 2, expert_parallel=False) for tied in (True, False)
+        divide_for_attention(mixture(head=Head("lm", tied=tied)), 4, 2, expert_parallel=False)
+        for tied in (True, False)
     ]
     assert [divided.head and divided.head.ranks for divided in heads] == [1, 2]
 
@@ -229,7 +275,9 @@ def test_sglangs_ranks_divide_all_mlps_and_the_head() -> None:
         ),
     ],
 )
-def test_sglangs_devices_divide_evenly(mlp: Mlp, tp: int, ranks: int, whole: bool, message: str, tip: str) -> None:
+def test_sglangs_devices_divide_evenly(
+    mlp: Mlp, tp: int, ranks: int, whole: bool, message: str, tip: str
+) -> None:
     error = refusal(divide_for_attention, mixture(mlp), tp, ranks, expert_parallel=whole)
     assert (error.message, error.tip) == (message, tip)
 
@@ -242,7 +290,8 @@ def test_sglangs_devices_divide_evenly(mlp: Mlp, tp: int, ranks: int, whole: boo
             2,
             False,
             "--tp 3 times --dp 2 does not divide the width of an expert, 64",
-            "give --tp 1, 2, 4, 8, 16 or 32, or add --enable-expert-parallel: it divides whole experts",
+            "give --tp 1, 2, 4, 8, 16 or 32, or add --enable-expert-parallel: it divides whole "
+            "experts",
         ),
         (
             11,
@@ -253,7 +302,9 @@ def test_sglangs_devices_divide_evenly(mlp: Mlp, tp: int, ranks: int, whole: boo
         ),
     ],
 )
-def test_vllms_devices_have_a_part_of_each_expert_or_one(tp: int, dp: int, whole: bool, message: str, tip: str) -> None:
+def test_vllms_devices_have_a_part_of_each_expert_or_one(
+    tp: int, dp: int, whole: bool, message: str, tip: str
+) -> None:
     error = refusal(divide_experts, mixture(), tp, dp, expert_parallel=whole)
     assert (error.message, error.tip) == (message, tip)
 
@@ -262,7 +313,9 @@ def test_vllms_devices_have_a_part_of_each_expert_or_one(tp: int, dp: int, whole
 def test_files_are_divided_as_the_parameters_of_a_rank(size: int) -> None:
     """Rounded up, and exact for any size."""
     whole = mixture(stored=CheckpointWeights(1, 1, (), size))
-    request = FitRequest(whole, Workload.decode(1, 10), kv_memory=1, dp=2, enable_expert_parallel=True)
+    request = FitRequest(
+        whole, Workload.decode(1, 10), kv_memory=1, dp=2, enable_expert_parallel=True
+    )
     divided = resolve(request).model
     assert divided.stored is not None
     here, everywhere = int(params(divided).total), int(params(whole).total)
@@ -272,7 +325,9 @@ def test_files_are_divided_as_the_parameters_of_a_rank(size: int) -> None:
 
 def test_shared_experts_that_tp_does_not_divide_are_an_error() -> None:
     found = WholeExperts(64, n_experts=2, n_experts_per_token=4, n_routed=10, d_ff_shared=100)
-    with pytest.raises(AttncalcError, match="--tp 8 does not divide the width of the shared experts, 100"):
+    with pytest.raises(
+        AttncalcError, match="--tp 8 does not divide the width of the shared experts, 100"
+    ):
         found.shard(8)
 
 
@@ -280,7 +335,8 @@ def test_shared_experts_that_tp_does_not_divide_are_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "numerator", "denominator"), [("0.92", 92, 100), ("1", 1, 1), (" 0.5 ", 5, 10), ("0.001", 1, 1000)]
+    ("text", "numerator", "denominator"),
+    [("0.92", 92, 100), ("1", 1, 1), (" 0.5 ", 5, 10), ("0.001", 1, 1000)],
 )
 def test_a_share_is_exact(text: str, numerator: int, denominator: int) -> None:
     share = parse_share(text, "--share")
@@ -306,12 +362,14 @@ def test_a_logged_excess_moves_the_range_or_replaces_it() -> None:
 # What surely fits
 
 
-def on_memory(name: str, memory: int, *, batch: int = 1, context: int = 4096, engine: str = "ideal") -> FitRequest:
+def on_memory(
+    name: str, memory: int, *, batch: int = 1, context: int = 4096, engine: str = "ideal"
+) -> FitRequest:
     return FitRequest(load(name), Workload.decode(batch, context), engine, kv_memory=memory)
 
 
+# Bytes of a token of Qwen3-8B: 36 layers, 8 heads of 128, in 2 bytes.
 PER_TOKEN = 36 * 2 * 8 * 128 * 2
-"""Bytes of a token of Qwen3-8B: 36 layers, 8 heads of 128, in 2 bytes."""
 
 
 def test_sure_limits_are_those_of_the_memory_and_the_model() -> None:
@@ -341,11 +399,22 @@ def test_states_of_a_fixed_size_have_no_longest_context() -> None:
 def test_most_sequences_of_each_context_share_a_prefix_once() -> None:
     resolved = resolve(on_memory("qwen3-8b", 10_000 * PER_TOKEN))
     alone = most_sequences(Deployment(resolved), (1000, 3000, 20_000))
-    assert [(one.sequences, one.needed) for one in alone] == [(10, 10_000 * PER_TOKEN), (3, 9000 * PER_TOKEN), (0, 0)]
-    vllm = resolve(dataclasses.replace(on_memory("qwen3-8b", 10_000 * PER_TOKEN, engine="vllm"), gpu=gpu("h100-80gb")))
-    with_prefix = resolve(dataclasses.replace(vllm.request, traffic=Traffic(1000, 600, shared_prefix=800)))
+    assert [(one.sequences, one.needed) for one in alone] == [
+        (10, 10_000 * PER_TOKEN),
+        (3, 9000 * PER_TOKEN),
+        (0, 0),
+    ]
+    vllm = resolve(
+        dataclasses.replace(
+            on_memory("qwen3-8b", 10_000 * PER_TOKEN, engine="vllm"), gpu=gpu("h100-80gb")
+        )
+    )
+    with_prefix = resolve(
+        dataclasses.replace(vllm.request, traffic=Traffic(1000, 600, shared_prefix=800))
+    )
     without, shared = (most_sequences(Deployment(one), (1600,)) for one in (vllm, with_prefix))
-    # 625 blocks of 16 tokens, one of which stays free: 624 // 100; (624 - 50) // 50 with a prefix of 50 blocks
+    # 625 blocks of 16 tokens, one of which stays free: 624 // 100; (624 - 50) // 50 with a prefix
+    # of 50 blocks
     assert (without[0].sequences, shared[0].sequences) == (6, 11)
     assert [Deployment(one).shares_prefix for one in (vllm, with_prefix)] == [False, True]
 

@@ -1,4 +1,6 @@
-"""SGLang's defaults by the GPU's memory: the prefill chunk, captured graphs, and its share of the memory."""
+"""SGLang's defaults by the GPU's memory: the prefill chunk, captured graphs, and its share of the
+memory.
+"""
 
 from fractions import Fraction
 from math import floor
@@ -9,12 +11,17 @@ from tables import each
 
 from attncalc.engines.sglang.engine import ENGINE
 from attncalc.engines.sglang.options import SglangArgs
-from attncalc.engines.sglang.share import chunked_prefill_size, decode_graphs, largest_graph, prefill_graphs_mib
+from attncalc.engines.sglang.share import (
+    chunked_prefill_size,
+    decode_graphs,
+    largest_graph,
+    prefill_graphs_mib,
+)
 from attncalc.units import dtype
 
 GIB = 2**30
+# A version without graphs of prefills, and the first with larger steps for GPUs below 35 GiB.
 OLD, NEW = "0.5.9", "0.5.20"
-"""A version without graphs of prefills, and the first with larger steps for GPUs below 35 GiB."""
 
 
 def args_of(**given: Any) -> SglangArgs:
@@ -29,9 +36,13 @@ def below(gib: int) -> int:
 
 
 def test_a_given_chunk_decides_the_share_and_the_step() -> None:
-    """On 24 GiB, 24,576 + 500 MiB: 512 + 2,048 x 1.5 + 128 + 48 x 2 MiB are left, the same for smaller chunks."""
+    """On 24 GiB, 24,576 + 500 MiB: 512 + 2,048 x 1.5 + 128 + 48 x 2 MiB are left, the same for
+    smaller chunks.
+    """
     for chunk, counted in ((8192, 8192), (2048, 2048), (1024, 2048)):
-        args = args_of(engine_version=OLD, device_memory=24 * GIB, device="NVIDIA", chunked_prefill_size=chunk)
+        args = args_of(
+            engine_version=OLD, device_memory=24 * GIB, device="NVIDIA", chunked_prefill_size=chunk
+        )
         assert ENGINE.limits(args).tokens == chunk
         left = 512 + counted * 3 // 2 + 128 + 2 * largest_graph(args)
         assert abs(float(ENGINE.share(args, 1)) - (1 - left / (24 * 1024 + 500))) <= 0.0005
@@ -40,10 +51,27 @@ def test_a_given_chunk_decides_the_share_and_the_step() -> None:
 @pytest.mark.parametrize(
     ("version", "sizes"),
     [
-        (NEW, {below(20): 2048, 20 * GIB: 4096, below(60): 4096, 60 * GIB: 8192, below(160): 8192, 160 * GIB: 16384}),
+        (
+            NEW,
+            {
+                below(20): 2048,
+                20 * GIB: 4096,
+                below(60): 4096,
+                60 * GIB: 8192,
+                below(160): 8192,
+                160 * GIB: 16384,
+            },
+        ),
         (
             "0.5.19",
-            {below(35): 2048, 35 * GIB: 4096, below(60): 4096, 60 * GIB: 8192, below(160): 8192, 160 * GIB: 16384},
+            {
+                below(35): 2048,
+                35 * GIB: 4096,
+                below(60): 4096,
+                60 * GIB: 8192,
+                below(160): 8192,
+                160 * GIB: 16384,
+            },
         ),
     ],
 )
@@ -59,17 +87,28 @@ def test_tokens_of_a_prefill_chunk(version: str, sizes: dict[int, int]) -> None:
     ("version", "tp", "sizes"),
     [
         (NEW, 3, {below(20): 8, below(35): 48, below(60): 32, below(160): 256, 160 * GIB: 512}),
-        ("0.5.19", 3, {below(20): 8, below(35): 24, below(60): 32, below(160): 256, 160 * GIB: 512}),
+        (
+            "0.5.19",
+            3,
+            {below(20): 8, below(35): 24, below(60): 32, below(160): 256, 160 * GIB: 512},
+        ),
         (NEW, 4, {below(20): 8, below(60): 160, 60 * GIB: 512}),
         ("0.5.19", 4, {below(20): 8, below(35): 80, below(60): 160, 60 * GIB: 512}),
     ],
 )
-def test_most_sequences_of_a_captured_decode_step(version: str, tp: int, sizes: dict[int, int]) -> None:
+def test_most_sequences_of_a_captured_decode_step(
+    version: str, tp: int, sizes: dict[int, int]
+) -> None:
     """Each is that of memory just below a limit, and the next one begins at the limit."""
     for memory, sequences in sizes.items():
-        assert largest_graph(args_of(device_memory=memory, tp=tp, engine_version=version)) == sequences
+        assert (
+            largest_graph(args_of(device_memory=memory, tp=tp, engine_version=version)) == sequences
+        )
     for limit, sequences in zip(sizes, list(sizes.values())[1:], strict=False):
-        assert largest_graph(args_of(device_memory=limit + 1, tp=tp, engine_version=version)) == sequences
+        assert (
+            largest_graph(args_of(device_memory=limit + 1, tp=tp, engine_version=version))
+            == sequences
+        )
 
 
 def test_concurrent_requests_limit_the_captured_steps() -> None:
@@ -111,7 +150,9 @@ def test_concurrent_requests_limit_the_captured_steps() -> None:
     ],
 )
 def test_captured_batch_sizes(largest: int, sizes: int) -> None:
-    """generate_decode_cuda_graph_batch_sizes: 1, 2, 4, 8, 12, then by 8, 16 and 32; the largest is one of them."""
+    """generate_decode_cuda_graph_batch_sizes: 1, 2, 4, 8, 12, then by 8, 16 and 32; the largest is
+    one of them.
+    """
     assert decode_graphs(largest) == sizes
 
 
@@ -147,7 +188,9 @@ def test_captured_batch_sizes(largest: int, sizes: int) -> None:
     ],
 )
 def test_each_captured_prefill_size_has_8_mib(chunk: int, sizes: int) -> None:
-    """4 to 32 by 4, to 256 by 16, to 512 by 32, to 1,024 by 64, to 4,096 by 256, and then by 512."""
+    """4 to 32 by 4, to 256 by 16, to 512 by 32, to 1,024 by 64, to 4,096 by 256, and then by
+    512.
+    """
     assert prefill_graphs_mib(args_of(), chunk) == 8 * sizes
     assert prefill_graphs_mib(args_of(pp=2), chunk) == 0
     assert prefill_graphs_mib(args_of(attentions=frozenset({"KDA", "MLA"})), chunk) == 0
@@ -160,7 +203,9 @@ LATENTS: dict[str, Any] = {"attentions": frozenset({"MLA"})}
 
 
 def reserving(**given: Any) -> list[str]:
-    return [name for name in VERSIONS if prefill_graphs_mib(args_of(engine_version=name, **given), 2048)]
+    return [
+        name for name in VERSIONS if prefill_graphs_mib(args_of(engine_version=name, **given), 2048)
+    ]
 
 
 @each(
@@ -181,8 +226,12 @@ def reserving(**given: Any) -> list[str]:
         ({**LATENTS, "vision_params": 1, "model_type": "kimi_k25"}, "0.5.16"),
     ],
 )
-def test_which_versions_reserve_for_graphs_of_prefills(given: dict[str, Any], first: str | None) -> None:
-    """A drafter, HiCache and some models had none while prefills were compiled, and other options until 0.5.16."""
+def test_which_versions_reserve_for_graphs_of_prefills(
+    given: dict[str, Any], first: str | None
+) -> None:
+    """A drafter, HiCache and some models had none while prefills were compiled, and other options
+    until 0.5.16.
+    """
     assert reserving(**given) == (VERSIONS[VERSIONS.index(first) :] if first else [])
 
 
@@ -193,7 +242,9 @@ def test_which_versions_reserve_for_graphs_of_prefills(given: dict[str, Any], fi
         ("deepseek_v32", ["0.5.9", "0.5.10", "0.5.11", "0.5.12", "0.5.15", "0.5.16"]),
     ],
 )
-def test_latents_have_no_graphs_of_prefills_in_some_versions(model_type: str, without: list[str]) -> None:
+def test_latents_have_no_graphs_of_prefills_in_some_versions(
+    model_type: str, without: list[str]
+) -> None:
     reserved = reserving(**LATENTS, model_type=model_type)
     assert [name for name in VERSIONS if name not in reserved] == without
 
@@ -215,23 +266,69 @@ def share(memory_mib: int, left_mib: int) -> str:
         (24, 4, {"tp": 4}, 512 + 4096 * 3 // 2 + 4 * 128 + 160 * 2 + 8 * 50),
         (24, 4, {"pp": 4}, 512 + 4096 * 3 // 2 + 4 * 128 + 48 * 2),
         # up to 0.5.9 a drafter has 2 GiB
-        (24, 1, {"engine_version": OLD, "speculative_tokens": 1}, 512 + 2048 * 3 // 2 + 128 + 24 * 2 + 2048),
-        (24, 1, {"engine_version": OLD, "speculative_layers": 1}, 512 + 2048 * 3 // 2 + 128 + 24 * 2 + 2048),
+        (
+            24,
+            1,
+            {"engine_version": OLD, "speculative_tokens": 1},
+            512 + 2048 * 3 // 2 + 128 + 24 * 2 + 2048,
+        ),
+        (
+            24,
+            1,
+            {"engine_version": OLD, "speculative_layers": 1},
+            512 + 2048 * 3 // 2 + 128 + 24 * 2 + 2048,
+        ),
         (24, 1, {"speculative_layers": 1}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
         # up to 0.5.19 GPUs with less than 35 GiB have chunks of 2,048 tokens and 24 sequences
         (24, 1, {"engine_version": "0.5.19"}, 512 + 2048 * 3 // 2 + 128 + 24 * 2 + 8 * 42),
         # the share counts --max-running-requests from 0.5.22 on, and a limit of the graphs always
-        (24, 1, {"engine_version": "0.5.21", "max_running_requests": 2}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
+        (
+            24,
+            1,
+            {"engine_version": "0.5.21", "max_running_requests": 2},
+            512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50,
+        ),
         (24, 1, {"max_running_requests": 2}, 512 + 4096 * 3 // 2 + 128 + 2 * 2 + 8 * 50),
-        (24, 1, {"engine_version": "0.5.21", "cuda_graph_max_bs": 2}, 512 + 4096 * 3 // 2 + 128 + 2 * 2 + 8 * 50),
+        (
+            24,
+            1,
+            {"engine_version": "0.5.21", "cuda_graph_max_bs": 2},
+            512 + 4096 * 3 // 2 + 128 + 2 * 2 + 8 * 50,
+        ),
         # DeepEP: 2 GiB, and 1 GiB with graphs of prefills
         (24, 1, {"moe_a2a_backend": "deepep"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50 + 3072),
-        (24, 4, {"moe_a2a_backend": "deepep", "pp": 4}, 512 + 4096 * 3 // 2 + 4 * 128 + 48 * 2 + 2048),
-        (24, 1, {"engine_version": "0.5.14", "moe_a2a_backend": "deepep"}, 512 + 2048 * 3 // 2 + 128 + 48),
-        (24, 1, {"engine_version": "0.5.15", "moe_a2a_backend": "deepep"}, 512 + 2048 * 3 // 2 + 128 + 48 + 2048),
-        # DP attention: 3 MiB for each of 48 sequences per rank, and 4.5 if more than 300 are captured
-        (24, 2, {"tp": 2, "attn_dp": 2}, 512 + 4096 * 3 // 2 + 2 * 128 + 48 * 2 + 8 * 50 + 3 * 48 * 2),
-        (170, 2, {"tp": 2, "attn_dp": 2}, 512 + 16384 * 3 // 2 + 2 * 128 + 512 * 2 + 8 * 74 + 9 * 512),
+        (
+            24,
+            4,
+            {"moe_a2a_backend": "deepep", "pp": 4},
+            512 + 4096 * 3 // 2 + 4 * 128 + 48 * 2 + 2048,
+        ),
+        (
+            24,
+            1,
+            {"engine_version": "0.5.14", "moe_a2a_backend": "deepep"},
+            512 + 2048 * 3 // 2 + 128 + 48,
+        ),
+        (
+            24,
+            1,
+            {"engine_version": "0.5.15", "moe_a2a_backend": "deepep"},
+            512 + 2048 * 3 // 2 + 128 + 48 + 2048,
+        ),
+        # DP attention: 3 MiB for each of 48 sequences per rank, and 4.5 if more than 300 are
+        # captured
+        (
+            24,
+            2,
+            {"tp": 2, "attn_dp": 2},
+            512 + 4096 * 3 // 2 + 2 * 128 + 48 * 2 + 8 * 50 + 3 * 48 * 2,
+        ),
+        (
+            170,
+            2,
+            {"tp": 2, "attn_dp": 2},
+            512 + 16384 * 3 // 2 + 2 * 128 + 512 * 2 + 8 * 74 + 9 * 512,
+        ),
         (
             170,
             2,
@@ -247,12 +344,17 @@ def share(memory_mib: int, left_mib: int) -> str:
         # nvidia-smi shows 500 MiB more than PyTorch sees
         (24, 1, {"device": "NVIDIA Toy"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
         (24, 1, {"device": "AMD Toy"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2),
-        # above 60 GiB at least 10 GiB are left: with a chunk of 8,192 tokens that is more than enough
+        # above 60 GiB at least 10 GiB are left: with a chunk of 8,192 tokens that is more than
+        # enough
         (64, 1, {"engine_version": OLD}, 512 + 8192 * 3 // 2 + 128 + 256 * 2),
     ],
 )
-def test_the_share_leaves_a_chunk_devices_and_graphs(gib: int, devices: int, given: dict[str, Any], left: int) -> None:
-    """As many sizes of memory as the third decimal needs to change: then one MiB more or less shows."""
+def test_the_share_leaves_a_chunk_devices_and_graphs(
+    gib: int, devices: int, given: dict[str, Any], left: int
+) -> None:
+    """As many sizes of memory as the third decimal needs to change: then one MiB more or less
+    shows.
+    """
     shown = 500 if given.get("device") == "NVIDIA Toy" else 0
     first = gib * 1024
     for mib in range(first, first + first * first // (1000 * left) + 8, max(1, gib // 24)):
@@ -261,7 +363,9 @@ def test_the_share_leaves_a_chunk_devices_and_graphs(gib: int, devices: int, giv
 
 
 def test_more_than_60_gib_leave_10_gib() -> None:
-    """nvidia-smi shows 500 MiB more than the 4,096-token chunk depends on: 61,440 MiB and one more."""
+    """nvidia-smi shows 500 MiB more than the 4,096-token chunk depends on: 61,440 MiB and one
+    more.
+    """
     given: dict[str, Any] = {"device": "NVIDIA Toy", "engine_version": OLD, "cuda_graph_max_bs": 1}
     left = 512 + 4096 * 3 // 2 + 128 + 2
     at = 60 * 1024 - 500
@@ -277,17 +381,24 @@ def test_a_vision_tower_and_old_versions_have_their_own_rules() -> None:
     args = (args_of(device_memory=24 * GIB, engine_version=OLD, vision_params=n) for n in (0, vit))
     text, vision = (ENGINE.share(given, 1) for given in args)
     assert float(vision) == pytest.approx(0.95 * float(text), abs=1e-4)
-    # 0.4.9: 24 - 2.9 GiB of 24, less 4 GiB for DP attention, less 2 GiB for a drafter; 0.9 with a tower
+    # 0.4.9: 24 - 2.9 GiB of 24, less 4 GiB for DP attention, less 2 GiB for a drafter; 0.9 with a
+    # tower
     old: dict[str, Any] = {"device_memory": 24 * GIB, "engine_version": "0.4.9"}
     assert ENGINE.share(args_of(**old), 1) == "0.879"
     assert ENGINE.share(args_of(attn_dp=2, **old), 1) == "0.713"
     assert ENGINE.share(args_of(speculative_tokens=1, **old), 1) == "0.796"
-    assert float(ENGINE.share(args_of(vision_params=vit, **old), 1)) == pytest.approx(0.9 * 0.879, abs=1e-4)
+    assert float(ENGINE.share(args_of(vision_params=vit, **old), 1)) == pytest.approx(
+        0.9 * 0.879, abs=1e-4
+    )
     # 2.8 + 0.8 GiB with 8 devices
     assert ENGINE.share(args_of(**old), 8) == "0.850"
     assert ENGINE.share(args_of(), 1) == "0.001"
 
 
 def test_a_drafter_has_layers_or_tokens() -> None:
-    found = [args_of(speculative_layers=a, speculative_tokens=b).has_drafter for a in (0, 1) for b in (0, 1)]
+    found = [
+        args_of(speculative_layers=a, speculative_tokens=b).has_drafter
+        for a in (0, 1)
+        for b in (0, 1)
+    ]
     assert found == [False, True, True, True]

@@ -1,4 +1,5 @@
-"""SGLang's layout at its limits: least memories, slots of states, pages, formulas, details and log lines.
+"""SGLang's layout at its limits: least memories, slots of states, pages, formulas, details and log
+lines.
 
 Whole models and errors are in test_sglang.py.
 """
@@ -20,11 +21,11 @@ from attncalc.engines.sglang.slots import SglangLayout, StatePool
 from attncalc.quantity import symbol, symbolic
 
 GIB = 2**30
+# Bytes of a token in one layer of MHA: 8 heads of K and V, 128 elements in bf16.
 ROW = 8 * 2 * 128 * 2
-"""Bytes of a token in one layer of MHA: 8 heads of K and V, 128 elements in bf16."""
 ONE = Fraction(1)
+# Slots of 1,000 B in half of the memory.
 HALF = StatePool(1000, ONE, 3, 0, None, None)
-"""Slots of 1,000 B in half of the memory."""
 DRAFTING = StatePool(1000, ONE, 3, 2, 48, None)
 
 
@@ -55,7 +56,8 @@ def details(pool: Pool) -> dict[str, int]:
         # without any slot the pool's share less the one of no sequence is below 0
         (DRAFTING, 0, 0, 0),
         (DRAFTING, 6000, 0, 0),
-        # 1 slot with a third of 2 copies needs 5,000 / 3 B of the half, beside 3,000 B of no sequence
+        # 1 slot with a third of 2 copies needs 5,000 / 3 B of the half, beside 3,000 B of no
+        # sequence
         (DRAFTING, 9332, 0, 0),
         (DRAFTING, 9334, 1, 9334 - 2 * 1000 - 2 * 1000),
         # 3 / 4 of the memory
@@ -75,11 +77,15 @@ def test_slots_of_a_memory_and_what_they_leave_for_tokens(
 
 def test_slots_and_the_memory_for_tokens_have_formulas() -> None:
     memory = symbol("kv_memory", 10**6, "bytes")
-    half, drafting = (states._replace(slot=symbol("slot", 1000, "bytes")) for states in (HALF, DRAFTING))
+    half, drafting = (
+        states._replace(slot=symbol("slot", 1000, "bytes")) for states in (HALF, DRAFTING)
+    )
     assert text_of(half.slots(memory)) == "kv_memory // (2 * state_bytes_per_slot) - 1"
     # of the half 3 slots are for no sequence, and a third of 2 copies comes with each other slot
     slots = drafting.slots(memory)
-    assert text_of(slots) == ("(kv_memory - 2 * state_bytes_per_slot * 3) * 3 // (2 * state_bytes_per_slot * 5)")
+    assert text_of(slots) == (
+        "(kv_memory - 2 * state_bytes_per_slot * 3) * 3 // (2 * state_bytes_per_slot * 5)"
+    )
     left = drafting.token_memory(memory, 7)
     assert text_of(left) == "kv_memory - 8 * state_bytes_per_slot - 6 * state_bytes_per_slot"
 
@@ -87,14 +93,16 @@ def test_slots_and_the_memory_for_tokens_have_formulas() -> None:
 @pytest.mark.parametrize(
     ("states", "token_bytes", "slots"),
     [
-        # 10 B and half of the memory: n slots are in 20 (n + 1) B, of which 10 (n + 1) B are for tokens
+        # 10 B and half of the memory: n slots are in 20 (n + 1) B, of which 10 (n + 1) B are for
+        # tokens
         (StatePool(10, ONE, 1, 0, None, None), 100, 9),
         (StatePool(10, ONE, 1, 0, None, None), 101, 10),
         (StatePool(10, ONE, 1, 0, 3, None), 100, 9),
         # four copies of each: 50 (n + 1) B for tokens
         (StatePool(10, ONE, 1, 4, 10**6, None), 500, 9),
         (StatePool(10, ONE, 1, 4, 10**6, None), 501, 10),
-        # at most 10 sequences have copies, and there is one set more: 100 (n + 1) - 10 (n + 1 + 44) B
+        # at most 10 sequences have copies, and there is one set more: 100 (n + 1) - 10 (n + 1 + 44)
+        # B
         (StatePool(10, ONE, 1, 4, 10, None), 2100 - 650, 20),
         (StatePool(10, ONE, 1, 4, 10, None), 2100 - 650 + 1, 21),
         # 3 / 4 of the memory: 40 / 3 * 5 (n + 1) - 10 (n + 1 + 44) B
@@ -104,7 +112,9 @@ def test_slots_and_the_memory_for_tokens_have_formulas() -> None:
 def test_the_search_starts_at_the_slots_that_always_leave_enough(
     states: StatePool, token_bytes: int, slots: int
 ) -> None:
-    """If every slot has its own copies, the first number of slots with enough room for tokens is exact."""
+    """If every slot has its own copies, the first number of slots with enough room for tokens is
+    exact.
+    """
     assert states._enough_slots(token_bytes, 1) == slots
     assert states._enough_slots(token_bytes, slots + 5) == slots + 5
 
@@ -139,7 +149,8 @@ def test_the_least_memory_for_tokens_and_states(
 @pytest.mark.parametrize(
     ("page", "window", "tokens"),
     [
-        # more than one window and one page: with 15 tokens before the query, in pages of 16, 32 are not enough
+        # more than one window and one page: with 15 tokens before the query, in pages of 16, 32 are
+        # not enough
         (16, Sliding(16), 32),
         (16, Sliding(17), 48),
         (16, Sliding(32), 48),
@@ -149,7 +160,9 @@ def test_the_least_memory_for_tokens_and_states(
         (2, Sliding(17), 20),
     ],
 )
-def test_the_window_pool_has_more_than_a_window_and_a_page(page: int, window: Sliding, tokens: int) -> None:
+def test_the_window_pool_has_more_than_a_window_and_a_page(
+    page: int, window: Sliding, tokens: int
+) -> None:
     """With --swa-full-tokens-ratio 1 both pools have as many tokens."""
     sglang_layout = hybrid_layout(1, 2, window, 2, swa_full_tokens_ratio="1", block_size=page)
     assert sglang_layout.needed(1, 1) == tokens * 2 * ROW
@@ -166,7 +179,9 @@ def test_pages_of_two_tokens_round_up_contexts_and_round_down_pools() -> None:
 
 
 def test_a_shared_prefix_is_counted_once_in_whole_pages() -> None:
-    """Of 100 tokens of which 70 are shared, pages of 16 share 64: 112 tokens, and 48 of each further sequence."""
+    """Of 100 tokens of which 70 are shared, pages of 16 share 64: 112 tokens, and 48 of each
+    further sequence.
+    """
     paged = layout_of((1, MHA), block_size=16).with_shared_prefix(70)
     assert paged
     assert paged.needed(5, 100) == (112 + 4 * 48) * ROW
@@ -203,9 +218,13 @@ def test_formulas_of_two_pools_have_the_ratio_unless_it_is_one() -> None:
     eight, equal = in_symbols(*layers), in_symbols(*layers, swa_full_tokens_ratio="1")
     # the windows' pool has more than 8 tokens and one page: 10 of its own
     windows = "max(B * min(T, window_slots), 10)"
-    assert text_of(eight.needed(batch, context)) == f"ceil(max(B * T, ceil({windows} * 5 / 4)) * {cost} / 5)"
     assert (
-        text_of(equal.needed(batch, context)) == f"max(B * T, {windows}) * (full_bytes_per_token + swa_bytes_per_token)"
+        text_of(eight.needed(batch, context))
+        == f"ceil(max(B * T, ceil({windows} * 5 / 4)) * {cost} / 5)"
+    )
+    assert (
+        text_of(equal.needed(batch, context))
+        == f"max(B * T, {windows}) * (full_bytes_per_token + swa_bytes_per_token)"
     )
     pool = eight.pool(10**9, 100)
     assert text_of(pool.tokens) == f"kv_memory * 5 // {cost}"
@@ -217,18 +236,23 @@ def test_formulas_of_two_pools_have_the_ratio_unless_it_is_one() -> None:
 
 def test_slots_of_states_limit_concurrency_with_a_formula() -> None:
     pool = in_symbols((1, MHA), (2, GDN)).pool(10**9, 1)
-    # 9 / 19 of 10^9 B hold 110 slots of 2 * (32 * 128 * 128 * 4 + 8192 * 3 * 2) B; one is not given, and 5 per sequence
+    # 9 / 19 of 10^9 B hold 110 slots of 2 * (32 * 128 * 128 * 4 + 8192 * 3 * 2) B; one is not
+    # given, and 5 per sequence
     assert details(pool)["state_slots"] == 109
     assert pool.concurrency[:2] == (21, 1)
     assert text_of(pool.concurrency) == "state_slots // slots_per_sequence / 1"
-    assert text_of(pool.tokens).startswith("(kv_memory - (kv_memory * 9 // (19 * state_bytes_per_slot) - 1 + 1)")
+    assert text_of(pool.tokens).startswith(
+        "(kv_memory - (kv_memory * 9 // (19 * state_bytes_per_slot) - 1 + 1)"
+    )
 
 
 # Details and log lines.
 
 
 def test_a_stage_without_windows_has_no_bytes_of_windows() -> None:
-    """Stages of 3 full layers, and of 1 full and 2 windowed: 3 * 4,096 B and (1 + 2 * 0.8) * 4,096 B per token."""
+    """Stages of 3 full layers, and of 1 full and 2 windowed: 3 * 4,096 B and (1 + 2 * 0.8) * 4,096
+    B per token.
+    """
     windows = MHA.with_span(Sliding(8))
     pool = layout_of((4, MHA), (2, windows), pp=2).pool(3 * ROW * 1000, 10)
     assert pool.tokens == 1000
@@ -239,13 +263,16 @@ def test_a_stage_without_windows_has_no_bytes_of_windows() -> None:
         "kv_block_size": 1,
     }
     # a stage of 3 windowed layers has as many tokens in its one pool
-    pool = layout_of((1, MHA), (5, windows), pp=2, swa_full_tokens_ratio="0.1").pool(3 * ROW * 1000, 10)
+    pool = layout_of((1, MHA), (5, windows), pp=2, swa_full_tokens_ratio="0.1").pool(
+        3 * ROW * 1000, 10
+    )
     assert details(pool)["full_bytes_per_token"] == 0
     assert details(pool)["swa_bytes_per_token"] == 3 * ROW
 
 
 def test_every_pool_has_a_page_more_than_its_tokens() -> None:
-    """1,024 full and 1,024 windowed layers of 4 MiB per token in all, 2 MiB of K, and as many tokens in both pools.
+    """1,024 full and 1,024 windowed layers of 4 MiB per token in all, 2 MiB of K, and as many
+    tokens in both pools.
 
     1,024 tokens and a page of 64 are 1,088 * 4 MiB = 4.25 GiB in each pool.
     """
@@ -253,8 +280,10 @@ def test_every_pool_has_a_page_more_than_its_tokens() -> None:
     pool = layout_of(*layers, block_size=64, swa_full_tokens_ratio="1").pool(1024 * 8 * 2**20, 64)
     assert pool.log_lines == (
         "Use sliding window memory pool. full_layer_tokens=1024, swa_layer_tokens=1024",
-        "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1024, K size: 2.12 GB, V size: 2.12 GB",
-        "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1024, K size: 2.12 GB, V size: 2.12 GB",
+        "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1024, K size: 2.12 GB, V "
+        "size: 2.12 GB",
+        "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1024, K size: 2.12 GB, V "
+        "size: 2.12 GB",
         "SWAKVPool mem usage: 8.50 GB, swa size: 1024, full size: 1024",
         "max_total_num_tokens=1024, ...",
     )
@@ -267,9 +296,14 @@ def test_states_of_a_drafter_are_named_in_the_log() -> None:
     """The sizes have a slot more: 3 * 1,024 layers of 4 heads * 8 * 8 * 4 B are 3 MiB per slot."""
     plain = layout_of((1, MHA), (3072, Lightning(4, 8))).pool(19 * GIB, 1)
     # 9 GiB of 19 are 3,072 slots
-    line = "Mamba Cache is allocated. max_mamba_cache_size: 3071, conv_state size: 0.00GB, ssm_state size: 9.00GB"
+    line = (
+        "Mamba Cache is allocated. max_mamba_cache_size: 3071, conv_state size: 0.00GB, ssm_state "
+        "size: 9.00GB"
+    )
     assert plain.log_lines[0] == line
-    drafting = layout_of((1, MHA), (3072, Lightning(4, 8)), speculative_tokens=1, prefix_caching=False)
+    drafting = layout_of(
+        (1, MHA), (3072, Lightning(4, 8)), speculative_tokens=1, prefix_caching=False
+    )
     assert drafting.pool(19 * GIB, 1).log_lines[0].endswith("GB ...")
     assert "Mamba" not in layout_of((1, MHA)).pool(GIB, 1).log_lines[0]
 

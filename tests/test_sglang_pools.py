@@ -1,4 +1,6 @@
-"""SGLang's rows of tokens, and how its arguments are resolved: attncalc/engines/sglang/pools.py and __init__.py."""
+"""SGLang's rows of tokens, and how its arguments are resolved: attncalc/engines/sglang/pools.py and
+__init__.py.
+"""
 
 import dataclasses
 from typing import Any
@@ -68,7 +70,9 @@ def test_latents_with_a_window_have_no_scales() -> None:
         (Lightning(4, 8), 0, 4 * 8 * 8 * 4),
     ],
 )
-def test_a_stage_has_a_slot_of_convolutions_and_one_of_states(kind: Any, convolution: int, state: int) -> None:
+def test_a_stage_has_a_slot_of_convolutions_and_one_of_states(
+    kind: Any, convolution: int, state: int
+) -> None:
     (stage,) = layout_of((1, MHA), (3, kind)).pools.stages
     assert stage == (1, 0, 0, 3 * convolution, 3 * state)
     assert all(type(size) is int for size in stage)
@@ -81,8 +85,12 @@ def test_a_stage_has_a_slot_of_convolutions_and_one_of_states(kind: Any, convolu
         ([(2, WINDOWS)], "without full attention"),
     ],
 )
-def test_the_error_names_the_unsupported_combination(layers: list[tuple[int, Any]], combination: str) -> None:
-    with pytest.raises(AttncalcError, match=f"a sliding-window pool {combination} is not supported"):
+def test_the_error_names_the_unsupported_combination(
+    layers: list[tuple[int, Any]], combination: str
+) -> None:
+    with pytest.raises(
+        AttncalcError, match=f"a sliding-window pool {combination} is not supported"
+    ):
         layout_of(*layers, model_type="gpt_oss")
 
 
@@ -101,9 +109,13 @@ def test_averages_of_keys_take_a_share_of_a_token() -> None:
 
 def test_only_latents_can_be_selected_by_an_indexer() -> None:
     spans = ((MLA, Selected(16)), (MHA, Blocks(4, 4)))
-    latent, keys = ([LayerCacheSpec(1, (kind.cache()[0]._replace(span=span),))] for kind, span in spans)
+    latent, keys = (
+        [LayerCacheSpec(1, (kind.cache()[0]._replace(span=span),))] for kind, span in spans
+    )
     assert find_engine("sglang").layout(latent, engine_args()).needed(1, 10) == 10 * 1152
-    with pytest.raises(AttncalcError, match="does not know how SGLang stores this cache: K and V of"):
+    with pytest.raises(
+        AttncalcError, match="does not know how SGLang stores this cache: K and V of"
+    ):
         find_engine("sglang").layout(keys, engine_args())
 
 
@@ -115,7 +127,9 @@ def test_indexer_keys_have_128_elements(width: int) -> None:
 
 def test_an_fp8_latent_beside_an_indexer_has_whole_groups_of_128() -> None:
     def latent(rank: int, indexer: bool) -> Latent:
-        keys: dict[str, Any] = {"index_n_heads": 2, "index_head_dim": 128, "index_topk": 64} if indexer else {}
+        keys: dict[str, Any] = (
+            {"index_n_heads": 2, "index_head_dim": 128, "index_topk": 64} if indexer else {}
+        )
         return Latent(4, rank, 64, 32, 64, q_lora_rank=64, **keys)
 
     with pytest.raises(AttncalcError, match="an fp8 latent must be a multiple of 128 elements"):
@@ -130,8 +144,15 @@ def test_an_fp8_latent_beside_an_indexer_has_whole_groups_of_128() -> None:
 
 def test_fp4_has_rows_of_whole_groups_of_16_in_one_pool() -> None:
     assert layout_of((1, Grouped(4, 2, 48)), kv="fp4").pools.full.total == 4 * (24 + 3)
-    for layers in ([(1, Grouped(4, 2, 40))], [(1, MHA), (1, WINDOWS)], [(1, Grouped(8, 4, 192, 128))]):
-        with pytest.raises(AttncalcError, match="fp4 needs K and V of one width, a multiple of 16, in a single pool"):
+    for layers in (
+        [(1, Grouped(4, 2, 40))],
+        [(1, MHA), (1, WINDOWS)],
+        [(1, Grouped(8, 4, 192, 128))],
+    ):
+        with pytest.raises(
+            AttncalcError,
+            match="fp4 needs K and V of one width, a multiple of 16, in a single pool",
+        ):
             layout_of(*layers, kv="fp4")
 
 
@@ -147,11 +168,15 @@ def test_fp4_has_rows_of_whole_groups_of_16_in_one_pool() -> None:
         ("q8_0", "q8_0", None),
     ],
 )
-def test_the_cache_is_in_the_models_dtype_or_in_one_of_three(kv: str, model: str, width: int | None) -> None:
+def test_the_cache_is_in_the_models_dtype_or_in_one_of_three(
+    kv: str, model: str, width: int | None
+) -> None:
     if width:
         assert layout_of((1, MHA), kv=kv, model=model).pools.full.total == 2 * 8 * 128 * width
     else:
-        with pytest.raises(AttncalcError, match=f"SGLang has no cache in {kv} for a model in {model}"):
+        with pytest.raises(
+            AttncalcError, match=f"SGLang has no cache in {kv} for a model in {model}"
+        ):
             layout_of((1, MHA), kv=kv, model=model)
 
 
@@ -189,7 +214,8 @@ def test_concurrent_sequences_of_one_rank(more: dict[str, Any], limit: int | Non
         ([(1, DSA)], {"block_size": 64}, 64),
         ([(1, DSA)], {"block_size": 63}, None),
         ([(1, DSA)], {"block_size": 65}, None),
-        # the radix cache copies states while a request runs, which it cannot if all of them are convolutions
+        # the radix cache copies states while a request runs, which it cannot if all of them are
+        # convolutions
         ([(1, MHA), (1, GDN)], {"block_size": 16}, 16),
         ([(1, MHA), (1, ShortConvolution(40, 3))], {"block_size": 1}, 1),
         ([(1, MHA), (1, ShortConvolution(40, 3))], {"block_size": 2}, None),
@@ -197,7 +223,9 @@ def test_concurrent_sequences_of_one_rank(more: dict[str, Any], limit: int | Non
         ([(1, MHA), (1, ShortConvolution(40, 3))], {"block_size": 2, "prefix_caching": False}, 2),
     ],
 )
-def test_tokens_of_a_page(layers: list[tuple[int, Any]], more: dict[str, Any], page: int | None) -> None:
+def test_tokens_of_a_page(
+    layers: list[tuple[int, Any]], more: dict[str, Any], page: int | None
+) -> None:
     if page is None:
         with pytest.raises(AttncalcError, match="SGLang uses pages of"):
             layout_of(*layers, **more)
@@ -244,16 +272,36 @@ NOTES: list[tuple[str, list[tuple[int, Any]], dict[str, Any], bool]] = [
     ("This assumes that the drafter's layers", [(1, MHA)], {"speculative_layers": 1}, True),
     ("This assumes that the drafter's layers", [(1, MHA)], {"speculative_tokens": 1}, False),
     ("A sequence takes up to 5 slots of states", [(1, MHA), (1, GDN)], {}, True),
-    ("A sequence takes up to 3 slots of states", [(1, MHA), (1, ShortConvolution(40, 3))], {}, True),
+    (
+        "A sequence takes up to 3 slots of states",
+        [(1, MHA), (1, ShortConvolution(40, 3))],
+        {},
+        True,
+    ),
     ("A sequence takes up to", [(1, MHA), (1, GDN)], {"prefix_caching": False}, False),
     ("A sequence takes up to", [(1, MHA)], {}, False),
     ("Without --max-running-requests", [(1, MHA)], {}, True),
     ("Without --max-running-requests", [(1, MHA)], {"max_running_requests": 9}, False),
     ("SGLang has a sliding-window pool only for", [(1, MHA), (1, WINDOWS)], {}, True),
-    ("SGLang has a sliding-window pool only for", [(1, MHA), (1, WINDOWS)], {"model_type": "gpt_oss"}, False),
-    ("A prompt's chunk takes more of the", [(1, MHA), (1, WINDOWS)], {"model_type": "gpt_oss"}, True),
+    (
+        "SGLang has a sliding-window pool only for",
+        [(1, MHA), (1, WINDOWS)],
+        {"model_type": "gpt_oss"},
+        False,
+    ),
+    (
+        "A prompt's chunk takes more of the",
+        [(1, MHA), (1, WINDOWS)],
+        {"model_type": "gpt_oss"},
+        True,
+    ),
     ("A prompt's chunk takes more of the", [(1, MHA)], {}, False),
-    ("Windows and chunks are stored", [(1, MHA), (1, WINDOWS)], {"disable_hybrid_swa_memory": True}, True),
+    (
+        "Windows and chunks are stored",
+        [(1, MHA), (1, WINDOWS)],
+        {"disable_hybrid_swa_memory": True},
+        True,
+    ),
     (
         "Windows and chunks are stored",
         [(1, MHA), (1, WINDOWS)],
@@ -261,8 +309,18 @@ NOTES: list[tuple[str, list[tuple[int, Any]], dict[str, Any], bool]] = [
         True,
     ),
     ("Windows and chunks are stored", [(1, MHA), (1, WINDOWS)], {"model_type": "mistral"}, False),
-    ("SGLang has no sliding-window pool for model_type", [(1, MHA), (1, WINDOWS)], {"model_type": "mistral"}, True),
-    ("SGLang has no sliding-window pool for model_type", [(1, MHA)], {"model_type": "mistral"}, False),
+    (
+        "SGLang has no sliding-window pool for model_type",
+        [(1, MHA), (1, WINDOWS)],
+        {"model_type": "mistral"},
+        True,
+    ),
+    (
+        "SGLang has no sliding-window pool for model_type",
+        [(1, MHA)],
+        {"model_type": "mistral"},
+        False,
+    ),
 ]
 
 

@@ -1,4 +1,6 @@
-"""torch's kernels on a fake CUDA device: which calls they support, what they return and which tensors they make."""
+"""torch's kernels on a fake CUDA device: which calls they support, what they return and which
+tensors they make.
+"""
 
 import math
 import weakref
@@ -26,8 +28,16 @@ T4, A100, A10, L4, H100, B200, RTX5090 = (7, 5), (8, 0), (8, 6), (8, 9), (9, 0),
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def refused(kernel: str, capability: tuple[int, int] = H100, dtype: str = "bf16", **changed: Any) -> bool:
-    call: dict[str, Any] = {"n_heads": 8, "n_kv_heads": 2, "d_qk": 128, "d_v": 128, "mask": "causal"} | changed
+def refused(
+    kernel: str, capability: tuple[int, int] = H100, dtype: str = "bf16", **changed: Any
+) -> bool:
+    call: dict[str, Any] = {
+        "n_heads": 8,
+        "n_kv_heads": 2,
+        "d_qk": 128,
+        "d_v": 128,
+        "mask": "causal",
+    } | changed
     return supports(kernel, AttentionCall(dtype=dtype, capability=capability, **call)) is not None
 
 
@@ -48,7 +58,10 @@ def test_kernels_need_a_compute_capability(
 
 
 def test_only_math_and_efficient_run_in_fp32() -> None:
-    assert [k for k in ("math", "flash", "efficient", "cudnn") if not refused(k, dtype="fp32")] == ["math", "efficient"]
+    assert [k for k in ("math", "flash", "efficient", "cudnn") if not refused(k, dtype="fp32")] == [
+        "math",
+        "efficient",
+    ]
 
 
 def test_efficient_runs_on_turing_in_fp16_and_fp32_only() -> None:
@@ -56,7 +69,9 @@ def test_efficient_runs_on_turing_in_fp16_and_fp32_only() -> None:
 
 
 def test_only_flash_has_no_mask_matrix() -> None:
-    assert [k for k in ("math", "flash", "efficient", "cudnn") if refused(k, mask="matrix")] == ["flash"]
+    assert [k for k in ("math", "flash", "efficient", "cudnn") if refused(k, mask="matrix")] == [
+        "flash"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +93,10 @@ def test_kernels_on_an_h100_have_head_widths(widths: tuple[int, int], kernels: s
 
 def test_cudnn_runs_wider_heads_on_fewer_gpus() -> None:
     gpus = {"A100": A100, "L4": L4, "H100": H100, "B200": B200, "RTX 5090": RTX5090}
-    assert [g for g, c in gpus.items() if not refused("cudnn", c, d_qk=192, d_v=128)] == ["H100", "B200"]
+    assert [g for g, c in gpus.items() if not refused("cudnn", c, d_qk=192, d_v=128)] == [
+        "H100",
+        "B200",
+    ]
     assert [g for g, c in gpus.items() if not refused("cudnn", c, d_qk=256, d_v=256)] == ["H100"]
 
 
@@ -97,7 +115,9 @@ def test_query_heads_are_a_multiple_of_kv_heads() -> None:
 
 
 class Allocations(TorchDispatchMode):
-    """Records the storages that operations make, and the largest sum of those that live at a time."""
+    """Records the storages that operations make, and the largest sum of those that live at a
+    time.
+    """
 
     def __init__(self, *inputs: Tensor | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -138,9 +158,15 @@ def allocated(
     with FakeTensorMode(), torch.no_grad():
 
         def made(tokens: int, n: int, width: int) -> Tensor:
-            return torch.empty(B, tokens, n, width, dtype=DTYPES[dtype], device="cuda").transpose(1, 2)
+            return torch.empty(B, tokens, n, width, dtype=DTYPES[dtype], device="cuda").transpose(
+                1, 2
+            )
 
-        q, k, v = made(S, n_heads, widths[0]), made(T, n_kv_heads, widths[0]), made(T, n_kv_heads, widths[1])
+        q, k, v = (
+            made(S, n_heads, widths[0]),
+            made(T, n_kv_heads, widths[0]),
+            made(T, n_kv_heads, widths[1]),
+        )
         matrix = torch.ones(S, T, dtype=torch.bool, device="cuda") if mask == "matrix" else None
         allocations = Allocations(q, k, v, matrix)
         with allocations:
@@ -152,14 +178,16 @@ def allocated(
     return allocations
 
 
+# Bytes of the random numbers' seed and offset, which predictions leave out.
 SEEDS = {"math": 0, "flash": 16 + 8, "efficient": 8 + 8, "cudnn": 8 + 8}
-"""Bytes of the random numbers' seed and offset, which predictions leave out."""
 
 
 @each("kernel", ["math", "flash", "efficient", "cudnn"])
 @each("dtype", ["fp32", "bf16"])
 @each("widths", [(64, 64), (84, 84), (192, 128), (576, 512)])
-def test_a_kernels_tensors_have_the_predicted_size(kernel: str, dtype: str, widths: tuple[int, int]) -> None:
+def test_a_kernels_tensors_have_the_predicted_size(
+    kernel: str, dtype: str, widths: tuple[int, int]
+) -> None:
     """`attncalc memory` and torch agree to the byte on what torch's dispatcher sees of a kernel."""
     masks, heads = ("none", "causal", "matrix"), ((8, 8), (8, 2), (1, 1))
     shapes = ((1, 40, 40), (3, 37, 37), (1, 37, 40), (3, 1, 40), (1, 1, 37))
@@ -168,7 +196,9 @@ def test_a_kernels_tensors_have_the_predicted_size(kernel: str, dtype: str, widt
         if refused(kernel, H100, dtype, **call) or (mask == "causal" and S != T):
             continue
         n_run = n if kernel == "efficient" else n_kv  # verify repeats shared heads for it
-        run = allocated(kernel, heads=(n, n_run), widths=widths, dtype=dtype, mask=mask, shape=(B, S, T))
+        run = allocated(
+            kernel, heads=(n, n_run), widths=widths, dtype=dtype, mask=mask, shape=(B, S, T)
+        )
         size = DTYPES[dtype].itemsize
         shape = Shape(B, S, T, T, 0, n, n_kv, *widths, 0, False, 0, size, mask, 1)
         moment = peak(m.without_buffers for m in moments(shape, Machine())[kernel])
@@ -180,7 +210,8 @@ def test_a_kernels_tensors_have_the_predicted_size(kernel: str, dtype: str, widt
 
 
 def test_flash_makes_its_output_the_logsumexp_and_the_seeds() -> None:
-    # 2 sequences of 33 tokens, 8 heads of 64: fp16 output, fp32 logsumexp, a seed of 2 and an offset of 8 bytes each
+    # 2 sequences of 33 tokens, 8 heads of 64: fp16 output, fp32 logsumexp, a seed of 2 and an
+    # offset of 8 bytes each
     made = allocated("flash", heads=(8, 2), shape=(2, 33, 33)).made
     assert [size for _, size in made if size] == [2 * 33 * 8 * 64 * 2, 2 * 8 * 33 * 4, 16, 8]
 
@@ -189,7 +220,8 @@ def test_flash_pads_narrow_heads_to_a_multiple_of_8() -> None:
     made = allocated("flash", widths=(84, 84)).made
     tokens = 2 * 32 * 8
     assert [size for name, size in made if name == "constant_pad_nd"] == [tokens * 88 * 2] * 3
-    assert ("_scaled_dot_product_flash_attention", tokens * 88 * 2) in made  # the output is a view of its first 84
+    # the output is a view of its first 84
+    assert ("_scaled_dot_product_flash_attention", tokens * 88 * 2) in made
 
 
 def test_efficient_keeps_no_logsumexp_without_gradients() -> None:
@@ -210,7 +242,8 @@ def test_cudnn_keeps_no_logsumexp_without_gradients() -> None:
 
 
 def test_math_holds_scores_and_softmax_in_fp32() -> None:
-    # (4 + 4 + 1) bytes of each pair; q scaled, and q, k and v in fp32; the mask of one head; 1 byte per row, a scalar
+    # (4 + 4 + 1) bytes of each pair; q scaled, and q, k and v in fp32; the mask of one head; 1 byte
+    # per row, a scalar
     pairs, rows = 2 * 8 * 320 * 320, 2 * 320 * 8 * 64
     expected = 9 * pairs + 4 * 4 * rows + 4 * 320 * 320 + 2 * 8 * 320 + 4
     assert allocated("math", shape=(2, 320, 320)).peak == expected
@@ -230,5 +263,7 @@ def test_the_transcribed_math_kernel_computes_what_torch_does(dtype: str, mask: 
         )
     assert torch.equal(out, expected)
     if mask != "matrix":  # a row of the random matrix may hide every key
-        by_definition = reference(q.float(), k.float(), v.float(), KernelMask(mask == "causal"), 0.2)
+        by_definition = reference(
+            q.float(), k.float(), v.float(), KernelMask(mask == "causal"), 0.2
+        )
         assert math.isclose(float((out.float() - by_definition).abs().max()), 0, abs_tol=2e-2)

@@ -1,4 +1,6 @@
-"""A list of contexts or batches in `kv`, `flops` and `memory` is that command's figures, a row for each."""
+"""A list of contexts or batches in `kv`, `flops` and `memory` is that command's figures, a row for
+each.
+"""
 
 import pytest
 from asking import Ask
@@ -9,9 +11,16 @@ COMMANDS = ["kv", "flops", "memory"]
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_row_has_the_figures_of_its_own_command_line(ask: Ask, command: str) -> None:
     listed = ask(command, "gemma3-27b", "-c", "512,2K", "-b", "1,3", "--json").document
-    assert [(row["batch"], row["context"]) for row in listed["layers"]] == [(1, 512), (1, 2048), (3, 512), (3, 2048)]
+    assert [(row["batch"], row["context"]) for row in listed["layers"]] == [
+        (1, 512),
+        (1, 2048),
+        (3, 512),
+        (3, 2048),
+    ]
     for row in listed["layers"]:
-        alone = ask(command, "gemma3-27b", "-c", str(row["context"]), "-b", str(row["batch"]), "--json").document
+        alone = ask(
+            command, "gemma3-27b", "-c", str(row["context"]), "-b", str(row["batch"]), "--json"
+        ).document
         assert {figure["name"]: figure["value"] for figure in row["results"]} == alone["values"]
 
 
@@ -26,7 +35,8 @@ def test_csv_and_get_have_a_line_per_row(ask: Ask, command: str) -> None:
 
 
 def test_the_screen_shows_each_context_and_the_shared_dtype(ask: Ask) -> None:
-    # 36 layers * 2 * 8 heads * 128 * 2 B = 144 KiB per token: 1,024 tokens are 144 MiB, and four times as much with MHA
+    # 36 layers * 2 * 8 heads * 128 * 2 B = 144 KiB per token: 1,024 tokens are 144 MiB, and four
+    # times as much with MHA
     lines = ask("kv", "qwen3-8b", "-c", "1K,2K").out.splitlines()
     assert lines[1] == "cache in bf16 (2 B)"
     assert [line.split() for line in lines if line.startswith("    ")][-2:] == [
@@ -54,7 +64,10 @@ def test_a_condition_is_tested_on_every_row(ask: Ask) -> None:
 
 def test_a_comma_never_groups_digits(ask: Ask) -> None:
     for command in ("kv", "flops", "memory"):
-        assert "tip: write 4096: a comma separates the items of a list" in ask(command, "gpt2", "-c", "4,096").error
+        assert (
+            "tip: write 4096: a comma separates the items of a list"
+            in ask(command, "gpt2", "-c", "4,096").error
+        )
     rows = ask("memory", "gpt2", "-c", "64,128,256", "--get", "score_matrix").out.split()
     # 12 heads * T * T * 4 B
     assert [int(row) for row in rows] == [12 * 64**2 * 4, 12 * 128**2 * 4, 12 * 256**2 * 4]

@@ -31,10 +31,20 @@ AXES: dict[str, Any] = {
     "context": "1K,8K",
     "gpu": "h100-80gb",
 }
-COMMAND = ("sweep", "llama2-70b", "mistral-7b-v0.1", "--tp", "1,3", "-c", "1K,8K", "--gpu", "h100-80gb")
+COMMAND = (
+    "sweep",
+    "llama2-70b",
+    "mistral-7b-v0.1",
+    "--tp",
+    "1,3",
+    "-c",
+    "1K,8K",
+    "--gpu",
+    "h100-80gb",
+)
 ROWS = list(sweep(**AXES))
+# The rows in CSV, where an error that begins with '--tp' must not look like a formula.
 QUOTED = [{**row, "error": row["error"] and f"'{row['error']}"} for row in ROWS]
-"""The rows in CSV, where an error that begins with '--tp' must not look like a formula."""
 
 
 def numbers(row: dict[str, str]) -> dict[str, Any]:
@@ -45,7 +55,9 @@ def numbers(row: dict[str, str]) -> dict[str, Any]:
             return text == "True"
         if re.fullmatch(r"-?\d+", text):
             return int(text)
-        return float(text) if re.fullmatch(r"-?\d+\.\d*(e[-+]\d+)?|\d+e-\d+", text) else text or None
+        return (
+            float(text) if re.fullmatch(r"-?\d+\.\d*(e[-+]\d+)?|\d+e-\d+", text) else text or None
+        )
 
     return {name: value(text) for name, text in row.items()}
 
@@ -70,7 +82,10 @@ def test_a_context_beyond_the_maximum_is_a_warning_that_names_the_model(ask: Ask
 
 def test_a_warning_about_the_context_names_three_models(ask: Ask) -> None:
     models = ("gpt2", "llama2-7b", "llama2-70b", "bert-base", "t5-base", "qwen3-8b")
-    assert "gpt2 (1,024), llama2-7b (4,096), llama2-70b (4,096) and 1 others" in ask("sweep", *models, "-c", "8K").err
+    assert (
+        "gpt2 (1,024), llama2-7b (4,096), llama2-70b (4,096) and 1 others"
+        in ask("sweep", *models, "-c", "8K").err
+    )
 
 
 def test_a_grid_is_sentences_with_units_for_a_screen_reader_also_in_a_pipe(ask: Ask) -> None:
@@ -81,7 +96,9 @@ def test_a_grid_is_sentences_with_units_for_a_screen_reader_also_in_a_pipe(ask: 
 
 def test_tsv_has_every_row(ask: Ask) -> None:
     text = ask(*COMMAND, "--format", "tsv").out
-    assert [numbers(row) for row in csv.DictReader(io.StringIO(text), dialect="excel-tab")] == QUOTED
+    assert [
+        numbers(row) for row in csv.DictReader(io.StringIO(text), dialect="excel-tab")
+    ] == QUOTED
 
 
 def test_json_lines_have_every_row(ask: Ask) -> None:
@@ -101,7 +118,12 @@ def test_json_is_a_document_with_every_row(ask: Ask) -> None:
     }
     units = {column["name"]: column["unit"] for column in document["columns"]}
     assert list(units) == list(ROWS[0])
-    assert (units["model"], units["kv_cache"], units["concurrency"], units["error"]) == (None, "B", "", None)
+    assert (units["model"], units["kv_cache"], units["concurrency"], units["error"]) == (
+        None,
+        "B",
+        "",
+        None,
+    )
 
 
 def test_markdown_has_every_row(ask: Ask) -> None:
@@ -114,7 +136,18 @@ def test_markdown_has_every_row(ask: Ask) -> None:
 
 
 def test_latex_has_each_column_in_one_unit(ask: Ask) -> None:
-    text = ask("sweep", "llama2-70b", "--tp", "1,3", "-c", "8K", "--columns", "kv_cache", "--format", "latex").out
+    text = ask(
+        "sweep",
+        "llama2-70b",
+        "--tp",
+        "1,3",
+        "-c",
+        "8K",
+        "--columns",
+        "kv_cache",
+        "--format",
+        "latex",
+    ).out
     # 80 layers * 8,192 tokens * 2 * 8 heads * 128 * 2 B = 2.5 GiB; 64 heads cannot be divided by 3
     assert text.splitlines()[3:7] == [
         r"TP & KV cache, GiB & Error \\",
@@ -125,7 +158,9 @@ def test_latex_has_each_column_in_one_unit(ask: Ask) -> None:
 
 
 def test_latex_leaves_out_a_column_without_cells(ask: Ask) -> None:
-    text = ask("sweep", "llama2-70b", "gpt2", "-c", "1K,4K", "--columns", "kv_cache", "--format", "latex").out
+    text = ask(
+        "sweep", "llama2-70b", "gpt2", "-c", "1K,4K", "--columns", "kv_cache", "--format", "latex"
+    ).out
     # 80 layers * 4,096 tokens * 2 * 8 heads * 128 * 2 B = 1,280 MiB
     assert text.splitlines()[3] == r"Model & Context & KV cache, MiB \\"
     assert r"LLaMA-2 70B & 4,096 & 1,280 \\" in text.splitlines()
@@ -163,12 +198,15 @@ def test_parquet_has_every_row(ask: Ask, tmp_path: Path) -> None:
     table = parquet.read_table(file)
     assert table.to_pylist() == ROWS
     assert [
-        str(table.schema.field(name).type) for name in ("model", "verdict", "kv_cache", "concurrency", "error")
+        str(table.schema.field(name).type)
+        for name in ("model", "verdict", "kv_cache", "concurrency", "error")
     ] == ["string", "string", "int64", "double", "string"]
     assert parquet.ParquetFile(file).metadata.num_rows == len(ROWS)
 
 
-def test_parquet_without_pyarrow_names_the_command(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow_names_the_command(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     answer = ask(*COMMAND, "-o", str(tmp_path / "plan.parquet"))
     assert (answer.code, "pip install pyarrow" in answer.err) == (3, True)
@@ -177,17 +215,31 @@ def test_parquet_without_pyarrow_names_the_command(ask: Ask, tmp_path: Path, mon
 
 def test_parquet_refuses_a_number_of_more_than_64_bits(ask: Ask, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    answer = ask("sweep", "llama2-70b", "-c", "1T,2T", "-b", "1000", "-o", str(tmp_path / "plan.parquet"))
+    answer = ask(
+        "sweep", "llama2-70b", "-c", "1T,2T", "-b", "1000", "-o", str(tmp_path / "plan.parquet")
+    )
     assert (answer.code, "64 bits" in answer.err, list(tmp_path.iterdir())) == (2, True, [])
 
 
-@pytest.mark.parametrize("form", [name for name, known in ROW_FORMATS.items() if not known.is_binary])
+@pytest.mark.parametrize(
+    "form", [name for name, known in ROW_FORMATS.items() if not known.is_binary]
+)
 def test_a_model_file_with_marks_in_its_name_is_escaped(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "=a|b&<i>_\u202e.yaml").write_text(preset_text("gpt2"))
-    answer = ask("sweep", "=a|b&<i>_\u202e.yaml", "gpt2", "-c", "1K", "--columns", "kv_cache", "--format", form)
+    answer = ask(
+        "sweep",
+        "=a|b&<i>_\u202e.yaml",
+        "gpt2",
+        "-c",
+        "1K",
+        "--columns",
+        "kv_cache",
+        "--format",
+        form,
+    )
     assert answer.code == 0
     assert "\u202e" not in answer.out
     expected = {
@@ -202,7 +254,9 @@ def test_a_model_file_with_marks_in_its_name_is_escaped(
     assert expected[form] in answer.out
 
 
-def test_a_suffix_selects_the_format_and_a_file_is_not_overwritten(ask: Ask, tmp_path: Path) -> None:
+def test_a_suffix_selects_the_format_and_a_file_is_not_overwritten(
+    ask: Ask, tmp_path: Path
+) -> None:
     for suffix, start in (
         (".csv", "context,"),
         (".md", "| context"),
@@ -224,8 +278,12 @@ def test_a_suffix_selects_the_format_and_a_file_is_not_overwritten(ask: Ask, tmp
 
 
 def test_two_axes_are_a_grid_of_one_figure(ask: Ask) -> None:
-    """80 layers x 2 x 8 KV heads x 128 x 2 B are 320 KiB per token: 320 MiB at 1,024 tokens; MHA has 64 heads."""
-    answer = ask("sweep", "llama2-70b", "--attention", "mha,gqa:8,mqa", "-c", "1K:4K:x2", "--format", "table")
+    """80 layers x 2 x 8 KV heads x 128 x 2 B are 320 KiB per token: 320 MiB at 1,024 tokens; MHA
+    has 64 heads.
+    """
+    answer = ask(
+        "sweep", "llama2-70b", "--attention", "mha,gqa:8,mqa", "-c", "1K:4K:x2", "--format", "table"
+    )
     assert answer.out == (
         "kv_cache in MiB by context\n"
         "model llama2-70b\n\n"
@@ -237,9 +295,20 @@ def test_two_axes_are_a_grid_of_one_figure(ask: Ask) -> None:
 
 
 def test_a_grid_shows_the_figure_that_is_asked_for(ask: Ask) -> None:
-    arguments = ("llama3-70b", "--gpu", "h100-80gb", "--gpus", "2,4", "-c", "8K,16K", "--format", "table")
+    arguments = (
+        "llama3-70b",
+        "--gpu",
+        "h100-80gb",
+        "--gpus",
+        "2,4",
+        "-c",
+        "8K,16K",
+        "--format",
+        "table",
+    )
     default, shown, verdicts = (
-        ask("sweep", *arguments, *more) for more in ((), ("--show", "max_batch"), ("--show", "verdict"))
+        ask("sweep", *arguments, *more)
+        for more in ((), ("--show", "max_batch"), ("--show", "verdict"))
     )
     assert default.out.startswith("concurrency by context\n")
     assert shown.out.startswith("max_batch by context\n")
@@ -270,8 +339,14 @@ def test_a_sweep_without_a_context_names_that_of_each_row(ask: Ask) -> None:
     models = ("gpt2", "llama3-8b")
     assert [row["context"] for row in sweep(models)] == [1024, 8192]
     assert "\n  gpt2         1,024" in ask("sweep", *models, "--format", "table").out
-    assert "context 8,192\n" in ask("sweep", "llama3-8b", "--kv-dtype", "fp8,bf16", "--format", "table").out
-    assert "context: each model's own\n" in ask("sweep", *models, "--gpu", "h100,l4", "--format", "table").out
+    assert (
+        "context 8,192\n"
+        in ask("sweep", "llama3-8b", "--kv-dtype", "fp8,bf16", "--format", "table").out
+    )
+    assert (
+        "context: each model's own\n"
+        in ask("sweep", *models, "--gpu", "h100,l4", "--format", "table").out
+    )
 
 
 def test_one_axis_is_a_table_of_the_main_figures(ask: Ask) -> None:
@@ -307,7 +382,10 @@ def test_no_possible_cell_is_an_error_after_its_rows(ask: Ask) -> None:
 
 def test_what_does_not_fit_is_an_answer(ask: Ask) -> None:
     answer = ask("sweep", "llama2-70b", "--gpu", "t4", "-c", "1K,2K", "--columns", "verdict")
-    assert (answer.code, answer.out) == (0, "context,verdict,error\n1024,does_not_fit,\n2048,does_not_fit,\n")
+    assert (answer.code, answer.out) == (
+        0,
+        "context,verdict,error\n1024,does_not_fit,\n2048,does_not_fit,\n",
+    )
 
 
 def interrupted_by(number: int) -> Callable[..., Iterator[tuple[Any, ...]]]:
@@ -324,7 +402,9 @@ def interrupted_by(number: int) -> Callable[..., Iterator[tuple[Any, ...]]]:
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-@pytest.mark.parametrize("form", [name for name, known in ROW_FORMATS.items() if not known.is_binary])
+@pytest.mark.parametrize(
+    "form", [name for name, known in ROW_FORMATS.items() if not known.is_binary]
+)
 def test_interrupted_rows_on_standard_output_end_with_an_error(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, form: str, name: str, code: int
 ) -> None:
@@ -340,9 +420,12 @@ def test_interrupted_rows_on_standard_output_end_with_an_error(
         "json": lambda out: [list(row.values()) for row in json.loads(out)["rows"]],
         "jsonl": lambda out: [list(json.loads(line).values()) for line in out.splitlines()],
         "markdown": lambda out: [line.strip("|").split("|") for line in out.splitlines()[2:]],
-        "html": lambda out: [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall("<tr><td.*", out)],
+        "html": lambda out: [
+            re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall("<tr><td.*", out)
+        ],
         "latex": lambda out: [
-            line.removesuffix(r"\\").split("&") for line in re.split(r"\\(?:mid|bottom)rule\n", out)[1].splitlines()
+            line.removesuffix(r"\\").split("&")
+            for line in re.split(r"\\(?:mid|bottom)rule\n", out)[1].splitlines()
         ],
     }
     *whole, last = [[str(cell or "").strip() for cell in row] for row in rows[form](answer.out)]
@@ -356,7 +439,16 @@ def test_an_interrupted_file_is_not_written(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setattr(Sweep, "tuples", interrupted_by(signal.SIGINT))
-    answer = ask("sweep", "gpt2", "-c", "1K,2K", "--columns", "kv_cache", "-o", str(tmp_path / f"plan{suffix}"))
+    answer = ask(
+        "sweep",
+        "gpt2",
+        "-c",
+        "1K,2K",
+        "--columns",
+        "kv_cache",
+        "-o",
+        str(tmp_path / f"plan{suffix}"),
+    )
     assert (answer.code, answer.out) == (130, "")
     assert list(tmp_path.iterdir()) == []
 
@@ -368,7 +460,10 @@ def test_interrupted_parquet_ends_with_an_error() -> None:
     file = io.BytesIO()
     with watch.between_rows():
         ROW_FORMATS["parquet"].write(
-            Rows(("context", "kv_cache", "error"), ("tokens", "bytes", None), watch.watched(rows), {}), file
+            Rows(
+                ("context", "kv_cache", "error"), ("tokens", "bytes", None), watch.watched(rows), {}
+            ),
+            file,
         )
     assert parquet.read_table(file).to_pylist()[-2:] == [
         {"context": 2, "kv_cache": 1, "error": None},
@@ -376,13 +471,27 @@ def test_interrupted_parquet_ends_with_an_error() -> None:
     ]
 
 
-def test_an_error_in_the_middle_leaves_no_file(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_middle_leaves_no_file(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(self: Sweep, *arguments: Any) -> Iterator[tuple[Any, ...]]:
         yield (1, 1, None)
         raise AttncalcError("the disk is on fire", "run")
 
     monkeypatch.setattr(Sweep, "tuples", broken)
-    assert ask("sweep", "gpt2", "-c", "1K,2K", "--columns", "kv_cache", "-o", str(tmp_path / "plan.csv")).code == 2
+    assert (
+        ask(
+            "sweep",
+            "gpt2",
+            "-c",
+            "1K,2K",
+            "--columns",
+            "kv_cache",
+            "-o",
+            str(tmp_path / "plan.csv"),
+        ).code
+        == 2
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -422,24 +531,30 @@ def test_an_error_in_a_process_is_that_of_the_command(monkeypatch: pytest.Monkey
     with pytest.raises(TypeError):
         list(rows_in_parallel(rows, 2, escape=operator.neg))  # type: ignore[arg-type]
     monkeypatch.setattr("attncalc.sweeps.parallel._WORKER", "")
-    with pytest.raises(AttncalcError, match="--jobs 2: a process cannot be started, or ended early"):
+    with pytest.raises(
+        AttncalcError, match="--jobs 2: a process cannot be started, or ended early"
+    ):
         list(rows_in_parallel(rows, 2))
 
 
+# A sweep that takes minutes, of which three processes compute the rows.
 ENDLESS = ["sweep", "gpt2", "-b", "1:1000:1", "-c", "1:1000:1", "-j", "2"]
-"""A sweep that takes minutes, of which three processes compute the rows."""
 
 
 def children(process: int) -> list[int]:
     """Return the processes that a process has started."""
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return [
+        int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGKILL", -9)])
 @pytest.mark.parametrize("has_rows", [True, False])
 def test_processes_end_with_the_command(name: str, code: int, has_rows: bool) -> None:
-    """While they compute rows, and while they start. Who waits for standard error would wait as long as they live."""
+    """While they compute rows, and while they start. Who waits for standard error would wait as
+    long as they live.
+    """
     with started("-m", "attncalc", *ENDLESS) as running:
         assert running.stdout is not None
         if has_rows:
@@ -448,7 +563,8 @@ def test_processes_end_with_the_command(name: str, code: int, has_rows: bool) ->
             time.sleep(0.01)
         ends = [os.pidfd_open(child) for child in children(running.pid)]
         running.send_signal(signal.Signals[name])
-        if name == "SIGTERM":  # the row that is computed is written, into a pipe that someone has to read
+        # the row that is computed is written, into a pipe that someone has to read
+        if name == "SIGTERM":
             while running.stdout.read(1 << 16):
                 pass
         _, err = running.communicate(timeout=60)

@@ -24,7 +24,12 @@ def test_points_are_the_rows_of_the_sweep() -> None:
     rows = sweep("llama2-70b", attention="mha,gqa:8", context="1K:8K:x2", columns="kv_cache")
     chart = drawn(rows)
     assert isinstance(chart, Lines)
-    assert (chart.name, chart.x.name, chart.x.unit, chart.y.unit) == ("kv_cache", "context", "tokens", "B")
+    assert (chart.name, chart.x.name, chart.x.unit, chart.y.unit) == (
+        "kv_cache",
+        "context",
+        "tokens",
+        "B",
+    )
     assert [series.label for series in chart.series] == ["MHA", "GQA-8"]
     points = {("mha", "gqa:8")[i]: dict(series.points) for i, series in enumerate(chart.series)}
     for row in rows:
@@ -34,15 +39,26 @@ def test_points_are_the_rows_of_the_sweep() -> None:
 def test_the_numeric_axis_with_most_values_is_across() -> None:
     by_batch = drawn(sweep("gpt2", context="256,512", batch="1,2,4,8", columns="kv_cache"))
     assert isinstance(by_batch, Lines)
-    assert (by_batch.x.name, [series.label for series in by_batch.series]) == ("batch", ["context 256", "context 512"])
+    assert (by_batch.x.name, [series.label for series in by_batch.series]) == (
+        "batch",
+        ["context 256", "context 512"],
+    )
     by_context = drawn(sweep("gpt2", context="256,512", batch="1,2", columns="kv_cache"))
     assert isinstance(by_context, Lines)
     assert (by_context.x.name, by_context.series[0].label) == ("context", "batch 1")
 
 
 def test_an_axis_on_which_a_figure_does_not_depend_is_left_out() -> None:
-    """Parameters depend on neither the context nor the batch, the cache on both, and one model has no lines to name."""
-    rows = sweep("gpt2", attention="mha,mqa", context="256,512", batch="1,2", columns="params_total,kv_cache_per_token")
+    """Parameters depend on neither the context nor the batch, the cache on both, and one model has
+    no lines to name.
+    """
+    rows = sweep(
+        "gpt2",
+        attention="mha,mqa",
+        context="256,512",
+        batch="1,2",
+        columns="params_total,kv_cache_per_token",
+    )
     params, per_token = sweep_picture(rows).charts
     assert isinstance(params, Bars)
     assert [bar.label for bar in params.bars] == ["MHA", "MQA"]
@@ -53,10 +69,15 @@ def test_an_axis_on_which_a_figure_does_not_depend_is_left_out() -> None:
 
 
 def test_axes_without_numbers_make_bars() -> None:
-    chart = drawn(sweep(["gpt2", "llama2-7b"], kv_dtype="fp16,fp8", context=512, columns="kv_cache"))
+    chart = drawn(
+        sweep(["gpt2", "llama2-7b"], kv_dtype="fp16,fp8", context=512, columns="kv_cache")
+    )
     assert isinstance(chart, Bars)
     assert [bar.label for bar in chart.bars] == [
-        *("gpt2, fp16 cache", "gpt2, fp8 cache", "llama2-7b, fp16 cache", "llama2-7b, fp8 cache")
+        "gpt2, fp16 cache",
+        "gpt2, fp8 cache",
+        "llama2-7b, fp16 cache",
+        "llama2-7b, fp8 cache",
     ]
 
 
@@ -70,13 +91,22 @@ def test_a_cell_that_is_not_possible_is_a_gap() -> None:
 
 
 def test_the_caption_has_what_does_not_vary_and_the_defaults() -> None:
-    picture = sweep_picture(sweep("llama2-7b", context="1K,2K", gpu="h100-80gb", gpus=2, columns="concurrency"))
+    picture = sweep_picture(
+        sweep("llama2-7b", context="1K,2K", gpu="h100-80gb", gpus=2, columns="concurrency")
+    )
     assert picture.title == "LLaMA-2 7B"
     assert picture.caption == (
         "h100-80gb; 2 GPUs; engine: vLLM; weights as released; cache in the engine's default dtype",
     )
     given = sweep_picture(
-        sweep("gpt2", context="1K,2K", engine="ideal", dtype="bf16", kv_dtype="fp8", columns="kv_cache")
+        sweep(
+            "gpt2",
+            context="1K,2K",
+            engine="ideal",
+            dtype="bf16",
+            kv_dtype="fp8",
+            columns="kv_cache",
+        )
     )
     assert given.caption == ("ideal; bf16 model; fp8 cache",)
 
@@ -98,14 +128,22 @@ def test_one_cell_is_one_bar() -> None:
 
 def test_without_a_figure_the_cache_is_drawn_and_with_a_gpu_concurrency() -> None:
     assert for_picture(sweep("gpt2", context="1,2"), chosen=False).columns == ("kv_cache",)
-    assert for_picture(sweep("gpt2", context="1,2", gpu="t4"), chosen=False).columns == ("concurrency",)
+    assert for_picture(sweep("gpt2", context="1,2", gpu="t4"), chosen=False).columns == (
+        "concurrency",
+    )
 
 
 @pytest.mark.parametrize(
     ("rows", "error"),
     [
-        (sweep("gpt2", context="1,2", gpu="t4", columns="verdict"), "cannot draw verdict, which is text"),
-        (sweep("gpt2", context="1:1000:1", batch="1:101:1"), "a picture shows at most 100,000 cells"),
+        (
+            sweep("gpt2", context="1,2", gpu="t4", columns="verdict"),
+            "cannot draw verdict, which is text",
+        ),
+        (
+            sweep("gpt2", context="1:1000:1", batch="1:101:1"),
+            "a picture shows at most 100,000 cells",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_an_error(rows: Sweep, error: str) -> None:
@@ -123,7 +161,9 @@ def test_the_command_draws_and_writes_rows(ask: Ask, tmp_path: Path) -> None:
     answer = ask(*command, "--plot", str(picture), "-o", str(table))
     assert (answer.code, answer.out) == (0, "")
     assert len(list(csv.DictReader(table.read_text().splitlines()))) == 6
-    shown = ["".join(tag.itertext()) for tag in ET.parse(picture).iter() if tag.tag.endswith("}text")]
+    shown = [
+        "".join(tag.itertext()) for tag in ET.parse(picture).iter() if tag.tag.endswith("}text")
+    ]
     assert {"gpt2", "llama2-7b", "KV cache", "context (tokens)", "256", "512", "1K"} <= set(shown)
     assert "already exists" in ask(*command, "--plot", str(picture)).err
     again = ask(*command, "--plot", str(picture), "--force")
@@ -136,14 +176,20 @@ def test_characters_replace_the_rows(ask: Ask, tmp_path: Path) -> None:
     assert answer.code == 0
     assert "context (tokens)" in answer.out
     assert "kv_cache" not in answer.out
-    assert "cannot be combined with --json" in ask("sweep", "gpt2", "-c", "1K", "--json", "--plot").err
+    assert (
+        "cannot be combined with --json" in ask("sweep", "gpt2", "-c", "1K", "--json", "--plot").err
+    )
     both = ask("sweep", "gpt2", "-c", "256,512", "-o", str(tmp_path / "x.csv"), "--plot")
     assert "context (tokens)" in both.out
     assert (tmp_path / "x.csv").exists()
 
 
-def test_rows_that_cannot_be_written_leave_no_picture_on_the_screen(ask: Ask, tmp_path: Path) -> None:
+def test_rows_that_cannot_be_written_leave_no_picture_on_the_screen(
+    ask: Ask, tmp_path: Path
+) -> None:
     answer = ask("sweep", "gpt2", "-c", "1K,2K", "--plot", "-o", tmp_path / "missing" / "a.csv")
     assert (answer.code, answer.out) == (2, "")
-    assert ask("sweep", "gpt2", "-c", "1K,2K", "--plot", "-o", tmp_path / "a.csv").out.startswith("GPT-2")
+    assert ask("sweep", "gpt2", "-c", "1K,2K", "--plot", "-o", tmp_path / "a.csv").out.startswith(
+        "GPT-2"
+    )
     assert (tmp_path / "a.csv").read_text().count("\n") == 3

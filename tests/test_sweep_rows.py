@@ -23,7 +23,9 @@ LOAD: dict[str, Any] = {"prompt": "3K", "output": 500}
     st.integers(1, 20) | st.none(),
 )
 @settings(max_examples=30, deadline=None)
-def test_rows_are_kept_sorted_and_cut(operator: str, batch: int, sort: str | None, top: int | None) -> None:
+def test_rows_are_kept_sorted_and_cut(
+    operator: str, batch: int, sort: str | None, top: int | None
+) -> None:
     def holds(row: int) -> bool:
         return bool({">": row > batch, ">=": row >= batch, "<": row < batch, "<=": row <= batch,
                      "==": row == batch, "!=": row != batch}[operator])  # fmt: skip
@@ -48,11 +50,14 @@ def test_conditions_read_texts_and_sizes(where: list[str], expected: set[str]) -
 
 
 def test_rows_of_which_a_condition_is_true_fail(ask: Ask) -> None:
-    """32 layers * 2 * 8 KV heads * 128 * 2 B = 128 KiB per token: 32K tokens are 4 GiB, and 3 ranks are impossible."""
+    """32 layers * 2 * 8 KV heads * 128 * 2 B = 128 KiB per token: 32K tokens are 4 GiB, and 3 ranks
+    are impossible.
+    """
     words = ("sweep", "llama3.1-8b", "-c", "8K,32K")
     answer = ask(*words, "--fail-if", "kv_cache > 2GiB")
     assert (answer.code, answer.err) == (1, f"failed: context 32768: kv_cache is {4 * 2**30}\n")
-    assert ask(*words, "--gpu", "l4", "--fail-if", "verdict == DOES NOT FIT").code == 0  # 32K may fit
+    # 32K may fit
+    assert ask(*words, "--gpu", "l4", "--fail-if", "verdict == DOES NOT FIT").code == 0
     assert "tp 3, context 8192: " in ask(*words, "--tp", "1,3", "--fail-if", "kv_cache > 9GiB").err
     assert sweep("llama3.1-8b", gpu="l4", context="32K", fail_if="verdict != fits").failures == [
         "the row: verdict is may_not_fit"
@@ -63,9 +68,14 @@ def test_the_gpus_and_the_price_of_users_are_those_of_plan() -> None:
     """500 users on 1 replica of 834 need 8 H200, on replicas of 352 two of 4."""
     prices = {"h200": 3.79}
     found = {
-        row["tp"]: row for row in sweep(models="llama3.1-70b", gpu="h200", tp="4,8", users=500, price=prices, **LOAD)
+        row["tp"]: row
+        for row in sweep(
+            models="llama3.1-70b", gpu="h200", tp="4,8", users=500, price=prices, **LOAD
+        )
     }
-    rows = plan("llama3.1-70b", users=500, gpu="h200", tp="4,8", price=prices, all=True, **LOAD).rows
+    rows = plan(
+        "llama3.1-70b", users=500, gpu="h200", tp="4,8", price=prices, all=True, **LOAD
+    ).rows
     for row in rows:
         of_sweep = found[row["tp"]]
         assert of_sweep["gpus_needed"] == row["gpus"]
@@ -75,29 +85,62 @@ def test_the_gpus_and_the_price_of_users_are_those_of_plan() -> None:
 
 
 def test_rows_have_the_fewest_gpus_and_their_figures() -> None:
-    # DeepSeek-V3 has 628.8 GiB of weights: 8 H200 have 8 * 139.8 * 0.92 = 1,029 GiB, and 8 H100 8 * 79.1 * 0.92 = 582
-    rows = list(sweep("deepseek-v3", gpu="h200,4xh200,h100", fewest_gpus=True, price="h200=3,h100=2"))
-    assert [(row["gpus"], row["price_per_hour"]) for row in rows] == [(8, 8 * 3), (4, 4 * 3), (16, 16 * 2)]
+    # DeepSeek-V3 has 628.8 GiB of weights: 8 H200 have 8 * 139.8 * 0.92 = 1,029 GiB, and 8 H100 8 *
+    # 79.1 * 0.92 = 582
+    rows = list(
+        sweep("deepseek-v3", gpu="h200,4xh200,h100", fewest_gpus=True, price="h200=3,h100=2")
+    )
+    assert [(row["gpus"], row["price_per_hour"]) for row in rows] == [
+        (8, 8 * 3),
+        (4, 4 * 3),
+        (16, 16 * 2),
+    ]
     given = sweep("deepseek-v3", gpu="h100", gpus=16, tp=8, pp=2, columns="decode_time_bound")
     assert [row["decode_time_bound"] for row in given] == [rows[2]["decode_time_bound"]]
 
 
 def test_all_gpus_are_an_axis() -> None:
-    assert {row["gpu"] for row in sweep(models="gpt2", gpu="all", columns="weights")} == set(gpu_names())
+    assert {row["gpu"] for row in sweep(models="gpt2", gpu="all", columns="weights")} == set(
+        gpu_names()
+    )
 
 
 def test_requests_of_users_add_their_columns(ask: Ask) -> None:
     words = ("sweep", "llama3.1-70b", "--gpu", "h200", "--tp", "4,8")
     of_users = {"concurrent_average", "concurrent_worst", "users_all_replicas"}
-    assert of_users <= set(ask(*words, "--prompt", "3K", "--output-len", "500").out.splitlines()[0].split(","))
+    assert of_users <= set(
+        ask(*words, "--prompt", "3K", "--output-len", "500").out.splitlines()[0].split(",")
+    )
     assert not of_users & set(ask(*words).out.splitlines()[0].split(","))
 
 
 def test_a_selection_is_a_table_of_80_columns(ask: Ask) -> None:
     lines = ask(
-        *("sweep", "llama3.1-70b", "qwen3-32b", "--gpu", "h200,h100", "--gpus", "1:8", "--prompt", "3K"),
-        *("--output-len", "500", "--users", "500", "--price", "h100=2.49,h200=3.79", "--format", "table"),
-        *("--where", "verdict == fits", "--where", "gpus_needed <= 16", "--sort", "price_per_hour", "--top", "3"),
+        "sweep",
+        "llama3.1-70b",
+        "qwen3-32b",
+        "--gpu",
+        "h200,h100",
+        "--gpus",
+        "1:8",
+        "--prompt",
+        "3K",
+        "--output-len",
+        "500",
+        "--users",
+        "500",
+        "--price",
+        "h100=2.49,h200=3.79",
+        "--format",
+        "table",
+        "--where",
+        "verdict == fits",
+        "--where",
+        "gpus_needed <= 16",
+        "--sort",
+        "price_per_hour",
+        "--top",
+        "3",
     ).out.splitlines()
     assert lines[0] == "3 of 32 rows"
     assert sum(line.startswith("  qwen3-32b ") for line in lines) == 3
@@ -110,7 +153,9 @@ def test_the_verdict_of_a_row_is_that_of_fit(ask: Ask) -> None:
     (row,) = ask("sweep", *words).document["rows"]
     answer = ask("fit", *words).document
     assert (
-        (row["verdict"], row["max_batch"]) == (answer["verdict"], answer["values"]["max_batch"]) == ("may_not_fit", 0)
+        (row["verdict"], row["max_batch"])
+        == (answer["verdict"], answer["values"]["max_batch"])
+        == ("may_not_fit", 0)
     )
     assert "fits" not in row
     assert "tip: did you mean 'verdict'?" in ask("sweep", *words, "--where", "fits == yes").err
@@ -119,7 +164,9 @@ def test_the_verdict_of_a_row_is_that_of_fit(ask: Ask) -> None:
 def test_the_flops_of_a_prefill_are_those_of_its_time(ask: Ask) -> None:
     """At 989.4 TFLOP/s; a server computes the logits of the last token of each sequence."""
     words = ("sweep", "llama3.1-8b", "--gpu", "h100", "-c", "8K", "-b", "4", "--json")
-    (row,) = ask(*words, "--columns", "flops_prefill,prefill_time_bound,flops_total").document["rows"]
+    (row,) = ask(*words, "--columns", "flops_prefill,prefill_time_bound,flops_total").document[
+        "rows"
+    ]
     assert row["prefill_time_bound"] == pytest.approx(row["flops_prefill"] / 989.4e12, rel=1e-3)
     # the logits of 8,191 tokens more: 2 * d_model 4,096 * vocabulary 128,256
     assert row["flops_total"] - row["flops_prefill"] == 4 * 8191 * 2 * 4096 * 128_256

@@ -44,7 +44,11 @@ def test_an_empty_table_fails() -> None:
 @each("column", "ab")
 @each("row", (1, 2))
 def test_rows_have_their_own_folder_and_patches(
-    column: str, row: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    column: str,
+    row: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()

@@ -12,7 +12,17 @@ from tables import each
 from attncalc import AttncalcError, Workload, load, preset_names, tracing
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import prefill_and_decode
-from attncalc.quantity import ceil_div, exact_div, maximum, minimum, named, quantity, ratio, symbol, total
+from attncalc.quantity import (
+    ceil_div,
+    exact_div,
+    maximum,
+    minimum,
+    named,
+    quantity,
+    ratio,
+    symbol,
+    total,
+)
 from attncalc.tracing import Compiled, LateQuestionError, Remembered, UnaskedNumberError
 
 NUMBERS = st.integers(1, 10**6)
@@ -24,8 +34,19 @@ def arithmetic(b: int, t: int) -> list[int]:
     window = minimum(t, symbol("W", 4096, "window"))
     pairs = exact_div(window * (window + 1), 2) + (t - window) * 4096
     blocks = ceil_div(t, 16) * b - b + 1
-    parts = total([named(layers * b * pairs, "scores", "FLOP"), quantity(0), 7 * t % 13, (t + 3) // b])
-    return [parts, maximum(blocks, 100), 2 * (3 * b) * t, t - t, 0 - b, 1 // t, b // 1, (4 * t + 8) // 4]
+    parts = total(
+        [named(layers * b * pairs, "scores", "FLOP"), quantity(0), 7 * t % 13, (t + 3) // b]
+    )
+    return [
+        parts,
+        maximum(blocks, 100),
+        2 * (3 * b) * t,
+        t - t,
+        0 - b,
+        1 // t,
+        b // 1,
+        (4 * t + 8) // 4,
+    ]
 
 
 def branches(b: int, t: int) -> list[int | str | None]:
@@ -37,6 +58,7 @@ def branches(b: int, t: int) -> list[int | str | None]:
     return [f"batch {b}" if b < 3 else None, int(b) + t]
 
 
+# Comparisons whose answer changes from 1 to 2, or where the numbers are equal.
 COMPARISONS: list[Callable[[int, int], bool]] = [
     lambda b, t: b > 1,
     lambda b, t: b >= 2,
@@ -50,7 +72,6 @@ COMPARISONS: list[Callable[[int, int], bool]] = [
     lambda b, t: b // 2 >= 1,
     lambda b, t: minimum(b - 1, t) > 0,
 ]
-"""Comparisons whose answer changes from 1 to 2, or where the numbers are equal."""
 CORNERS = st.one_of(NUMBERS, st.integers(1, 4))
 
 
@@ -65,7 +86,9 @@ def test_a_comparison_is_answered_for_each_number(cells: list[tuple[int, int]]) 
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
-def test_a_compiled_function_returns_what_the_function_returns(cells: list[tuple[int, int]]) -> None:
+def test_a_compiled_function_returns_what_the_function_returns(
+    cells: list[tuple[int, int]],
+) -> None:
     for function in (arithmetic, branches):
         compiled = Compiled(function, ("B", "T"))
         for b, t in cells:
@@ -80,8 +103,12 @@ def test_arithmetic_without_decisions_runs_once() -> None:
     assert compiled.runs == 1
 
 
-@pytest.mark.parametrize("is_same", [lambda b, t: b * t >= 1, lambda b, t: not 3 * b * t + 1, lambda b, t: t - t > 0])
-def test_a_comparison_with_one_possible_answer_leads_one_way(is_same: Callable[[int, int], bool]) -> None:
+@pytest.mark.parametrize(
+    "is_same", [lambda b, t: b * t >= 1, lambda b, t: not 3 * b * t + 1, lambda b, t: t - t > 0]
+)
+def test_a_comparison_with_one_possible_answer_leads_one_way(
+    is_same: Callable[[int, int], bool],
+) -> None:
     compiled = Compiled(lambda b, t: [is_same(b, t), b + t], ("B", "T"))
     assert [compiled(b, t)[1] for b in (1, 2, 50) for t in (1, 16)] == [2, 17, 3, 18, 51, 66]
     assert compiled.runs == 1
@@ -117,7 +144,9 @@ def test_an_error_is_raised_for_the_numbers_that_cause_it() -> None:
 
 
 def test_an_object_is_kept_while_it_depends_on_no_number() -> None:
-    remembered: Remembered[dict[str, int]] = Remembered(lambda b, t: {"batch": b, "is_long": t > 10}, ("B", "T"))
+    remembered: Remembered[dict[str, int]] = Remembered(
+        lambda b, t: {"batch": b, "is_long": t > 10}, ("B", "T")
+    )
     first = remembered(3, 5)
     assert remembered(4, 9) is first
     assert remembered(4, 11) is not first
@@ -131,7 +160,9 @@ def test_an_object_that_uses_a_number_too_late_is_an_error() -> None:
         kept + 1
 
 
-def test_numbers_that_lead_to_more_ways_than_are_kept_are_answered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_lead_to_more_ways_than_are_kept_are_answered_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tracing, "_MAX_KEPT", 10)
     compiled = Compiled(lambda b, t: [str(b), ratio(b, t)], ("B", "T"))
     assert [compiled(n, 1) for n in range(1, 100)] == [(str(n), n) for n in range(1, 100)]
@@ -180,10 +211,28 @@ def test_costs_of_a_preset_are_compiled(name: str) -> None:
     cells = [
         (b, t)
         for b in (1, 2, 7, 60)
-        for t in (1, 2, 3, 100, 511, 512, 513, 4096, 4097, 8192, 9000, 10**5, 10**6, 3 * 10**6, 10**7)
+        for t in (
+            1,
+            2,
+            3,
+            100,
+            511,
+            512,
+            513,
+            4096,
+            4097,
+            8192,
+            9000,
+            10**5,
+            10**6,
+            3 * 10**6,
+            10**7,
+        )
     ]
     for b, t in cells:
         compiled(b, t)
     assert compiled.runs <= 10
     for b, t in cells[::13]:
-        assert compiled(b, t) == tuple(None if figure is None else int(figure) for figure in costs(b, t))
+        assert compiled(b, t) == tuple(
+            None if figure is None else int(figure) for figure in costs(b, t)
+        )

@@ -10,7 +10,19 @@ from asking import Ask, refusal
 from tables import each
 from training_runs import options_of
 
-from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load, preset_names, train
+from attncalc import (
+    AttncalcError,
+    Grouped,
+    Head,
+    Layers,
+    Mlp,
+    ModelSpec,
+    Stack,
+    Workload,
+    load,
+    preset_names,
+    train,
+)
 from attncalc.api.train_options import TrainOptions
 from attncalc.api.train_request import read_train_request
 from attncalc.attention.mamba import Mamba, Mamba2
@@ -18,7 +30,14 @@ from attncalc.attention.saved import Forward, SavedTensor
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.cost.training.classes import class_math
-from attncalc.cost.training.fits import changes, largest_batch, longest_context, overhead, reserved, train_result
+from attncalc.cost.training.fits import (
+    changes,
+    largest_batch,
+    longest_context,
+    overhead,
+    reserved,
+    train_result,
+)
 from attncalc.cost.training.mlp import mlp_tensors
 from attncalc.cost.training.optimizers import OPTIMIZERS, state_bytes
 from attncalc.cost.training.param_tensor import ParamTensor
@@ -30,16 +49,29 @@ from attncalc.cost.training.work import work
 
 GPT = Stack(
     "decoder",
-    (Layers("layers", 96, attention=Grouped(96, 96, 128, bias=tuple("qkvo")), mlp=Mlp(4 * 12288, bias=True)),),
+    (
+        Layers(
+            "layers",
+            96,
+            attention=Grouped(96, 96, 128, bias=tuple("qkvo")),
+            mlp=Mlp(4 * 12288, bias=True),
+        ),
+    ),
     12288,
     norm="layernorm",
 )
-GPT3 = ModelSpec("gpt3", "GPT-3", (GPT,), vocab_size=51200, head=Head("lm", tied=True), dtype="fp16")
-"""The 175B model of Korthikanti et al., Table 3: a = 96 heads, h = 12,288, L = 96, s = 2,048."""
+# The 175B model of Korthikanti et al., Table 3: a = 96 heads, h = 12,288, L = 96, s = 2,048.
+GPT3 = ModelSpec(
+    "gpt3", "GPT-3", (GPT,), vocab_size=51200, head=Head("lm", tied=True), dtype="fp16"
+)
 
 
 def run_of(
-    model: ModelSpec | str, batch: int = 1, context: int = 2048, recompute: str = "none", **fields: Any
+    model: ModelSpec | str,
+    batch: int = 1,
+    context: int = 2048,
+    recompute: str = "none",
+    **fields: Any,
 ) -> Training:
     spec = load(model) if isinstance(model, str) else model
     options: dict[str, Any] = {"dtype": fields.pop("dtype", None), "recompute": recompute}
@@ -87,7 +119,8 @@ def test_activations_of_a_layer_are_those_of_korthikanti(
 
 @each(
     ("zero", "expected"),
-    # ZeRO, arXiv:1910.02054, Figure 1: N = 7.5 billion parameters on 64 GPUs: 120, 31.4, 16.6 and 1.9 GB
+    # ZeRO, arXiv:1910.02054, Figure 1: N = 7.5 billion parameters on 64 GPUs: 120, 31.4, 16.6 and
+    # 1.9 GB
     [(0, 16.0), (1, 4 + 12 / 64), (2, 2 + 14 / 64), (3, 16 / 64)],
 )
 def test_states_are_those_of_zero(zero: int, expected: float) -> None:
@@ -108,7 +141,9 @@ def test_tensors_have_all_parameters(model: ModelSpec | str) -> None:
 
 def test_a_pipeline_has_all_parameters_and_layers_once() -> None:
     run = run_of("llama3-70b", gpus=4, pp=4, gradient_accumulation=8)
-    total = sum(t.total for stage in run.stages for t in stage_tensors(run, stage, stage.model.plain()))
+    total = sum(
+        t.total for stage in run.stages for t in stage_tensors(run, stage, stage.model.plain())
+    )
     assert total == int(params(run.model).total)
     assert [stage.in_flight[0] for stage in run.stages] == [4, 3, 2, 1]
     assert [stage.is_first for stage in run.stages] == [True, False, False, False]
@@ -121,7 +156,9 @@ def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
     assert above / below == 4 * (1 + 3 / (4 * 5))
 
 
-def test_two_virtual_stages_keep_11_of_8_times_the_layers_that_4_stages_keep_of_one_micro_batch() -> None:
+def test_two_virtual_stages_keep_11_of_8_times_the_layers_that_4_stages_keep_of_one_micro_batch() -> (
+    None
+):
     split: dict[str, Any] = {"gpus": 4, "pp": 4}
     plain = run_of("llama3-70b", **split)
     interleaved = run_of("llama3-70b", **split, virtual_stages=2, gradient_accumulation=4)
@@ -139,21 +176,40 @@ def test_stages_hold_the_hidden_states_that_they_receive_and_send() -> None:
 
 
 def test_the_plain_and_the_symbolic_budget_are_equal() -> None:
-    for options in ({}, {"gpus": 8, "tp": 4, "sequence_parallel": True, "zero": 1}, {"lora": Lora(8, ("W_q", "W_up"))}):
+    for options in (
+        {},
+        {"gpus": 8, "tp": 4, "sequence_parallel": True, "zero": 1},
+        {"lora": Lora(8, ("W_q", "W_up"))},
+    ):
         for name in ("llama3-8b", "gpt2", "mixtral-8x7b"):
             run = run_of(name, 2, 1024, param_dtype="fp32", master_weights=False, **options)
-            plain, symbolic = stage_budget(run, run.stages[0], plain=True), stage_budget(run, run.stages[0])
+            plain, symbolic = (
+                stage_budget(run, run.stages[0], plain=True),
+                stage_budget(run, run.stages[0]),
+            )
             assert plain.allocated == symbolic.allocated
             assert plain.activations == symbolic.activations
 
 
 def test_frozen_weights_save_less_than_trained_ones() -> None:
     full = most_loaded(run_of("llama3-8b", dtype="bf16"))
-    lora = most_loaded(run_of("llama3-8b", dtype="bf16", lora=Lora(8, ("W_q", "W_v")), param_dtype="bf16"))
+    lora = most_loaded(
+        run_of("llama3-8b", dtype="bf16", lora=Lora(8, ("W_q", "W_v")), param_dtype="bf16")
+    )
     assert lora.allocated < full.allocated
-    # q and v share the layer's input; both adapters keep r values per token; W_o and the MLP keep no input
+    # q and v share the layer's input; both adapters keep r values per token; W_o and the MLP keep
+    # no input
     kept = {tensor.name for tensor in lora.saved.layers[0].kept if tensor.part == "attention"}
-    assert kept == {"input", "q", "k", "v", "output", "log-sum-exp", "output of W_q A", "output of W_v A"}
+    assert kept == {
+        "input",
+        "q",
+        "k",
+        "v",
+        "output",
+        "log-sum-exp",
+        "output of W_q A",
+        "output of W_v A",
+    }
     assert "product" not in {tensor.name for tensor in lora.saved.layers[0].kept}
 
 
@@ -165,14 +221,18 @@ NF4 = {"weights_dtype": "nf4", "no_kbit_upcast": True}
     [
         (NF4, 0),
         ({**NF4, "bitsandbytes": "0.43.2"}, 0),
-        # the inputs of gate and up, and of W_down; that of q is kept for its adapter, and that of W_o by the kernel
+        # the inputs of gate and up, and of W_down; that of q is kept for its adapter, and that of
+        # W_o by the kernel
         ({**NF4, "bitsandbytes": "0.43.1"}, 2 * (4096 + 14336)),
         ({**NF4, "weights_dtype": "int8"}, 2 * (4096 + 14336)),
-        # without dropout the adapters share one input; with it each has its own in 2 bytes, and a mask in 1
+        # without dropout the adapters share one input; with it each has its own in 2 bytes, and a
+        # mask in 1
         ({"lora": "r=8,targets=q+v,dropout=0.05"}, 2 * (2 + 1) * 4096 - 2 * 4096),
     ],
 )
-def test_a_layer_with_adapters_keeps_more_with_some_options(options: dict[str, Any], bytes_per_token: int) -> None:
+def test_a_layer_with_adapters_keeps_more_with_some_options(
+    options: dict[str, Any], bytes_per_token: int
+) -> None:
     base: Any = {
         "context": 2048,
         "dtype": "bf16",
@@ -181,7 +241,9 @@ def test_a_layer_with_adapters_keeps_more_with_some_options(options: dict[str, A
         "recompute": "none",
     }
     with_options: Any = {**base, **options}
-    more, less = (layer_bytes(read_train_request("llama3-8b", found).run) for found in (with_options, base))
+    more, less = (
+        layer_bytes(read_train_request("llama3-8b", found).run) for found in (with_options, base)
+    )
     assert more - less == 2048 * bytes_per_token
 
 
@@ -202,46 +264,83 @@ def test_recomputation_of_ops_keeps_every_second_matmul(compiled: bool, elements
 
 def test_a_compiled_loss_holds_logits_and_one_gradient_in_16_bits() -> None:
     full, compiled = (
-        most_loaded(run_of("llama3-8b", 4, 8192, "full", dtype="bf16", loss=loss, master_weights=False), plain=True)
+        most_loaded(
+            run_of("llama3-8b", 4, 8192, "full", dtype="bf16", loss=loss, master_weights=False),
+            plain=True,
+        )
         for loss in ("full", "compiled")
     )
     assert full.allocated - compiled.allocated == 4 * 8192 * 128256 * (3 * 4 - 2 * 2)
 
 
 def test_fsdp_keeps_the_gathered_input_of_tensor_parallel_matrices() -> None:
-    fields: dict[str, Any] = {"dtype": "bf16", "gpus": 4, "tp": 2, "sequence_parallel": True, "zero": 3}
+    fields: dict[str, Any] = {
+        "dtype": "bf16",
+        "gpus": 4,
+        "tp": 2,
+        "sequence_parallel": True,
+        "zero": 3,
+    }
     torch, megatron = (
-        layer_bytes(run_of("llama3-8b", 1, 1024, master_weights=master, **fields)) for master in (False, True)
+        layer_bytes(run_of("llama3-8b", 1, 1024, master_weights=master, **fields))
+        for master in (False, True)
     )
-    assert torch - megatron == 1024 * 2 * (4096 + 4096) // 2  # half of the inputs of attention and MLP
+    # half of the inputs of attention and MLP
+    assert torch - megatron == 1024 * 2 * (4096 + 4096) // 2
 
 
 @each(("sequence_parallel", "gradients"), [(True, 3), (False, 2)])
 def test_loss_parallel_holds_the_probabilities_too(sequence_parallel: bool, gradients: int) -> None:
-    fields: dict[str, Any] = {"gpus": 4, "tp": 2, "zero": 3, "master_weights": False, "dtype": "bf16"}
+    fields: dict[str, Any] = {
+        "gpus": 4,
+        "tp": 2,
+        "zero": 3,
+        "master_weights": False,
+        "dtype": "bf16",
+    }
     run = run_of("llama3-8b", 1, 1024, sequence_parallel=sequence_parallel, **fields)
-    loss = next(moment for moment in most_loaded(run).moments if moment.name == "backward pass of the loss")
+    loss = next(
+        moment for moment in most_loaded(run).moments if moment.name == "backward pass of the loss"
+    )
     (temporary,) = (int(held.size) for held in loss.held if held.name == "temporary")
     assert temporary == 1024 * 128256 // 2 * 4 * gradients
 
 
 def test_megatrons_loss_is_computed_in_place() -> None:
     run = run_of("llama3-8b", 1, 1024, dtype="bf16", gpus=2, tp=2)
-    loss = next(moment for moment in most_loaded(run).moments if moment.name == "backward pass of the loss")
+    loss = next(
+        moment for moment in most_loaded(run).moments if moment.name == "backward pass of the loss"
+    )
     held = sum(int(held.size) for held in loss.held if held.name in ("logits", "temporary"))
     assert held == 1024 * 128256 // 2 * (4 + 2)
 
 
 def test_fsdp_and_freed_logits_take_memory_that_is_not_allocated_at_the_peak() -> None:
-    run = run_of("llama3-8b", 1, 8192, "full", dtype="bf16", gpus=8, zero=3, master_weights=False, grad_dtype="fp32")
+    run = run_of(
+        "llama3-8b",
+        1,
+        8192,
+        "full",
+        dtype="bf16",
+        gpus=8,
+        zero=3,
+        master_weights=False,
+        grad_dtype="fp32",
+    )
     budget = most_loaded(run, plain=True)
     assert budget.peak.name == "backward pass of the loss"
     assert budget.cached.logits == 8192 * 128256 * 2
     # gathered embedding, head and a layer, and the shards of all gradients
     gathered = 2 * 128256 * 4096 + (int(params(load("llama3-8b")).total) - 2 * 128256 * 4096) // 32
-    assert budget.cached.streams == pytest.approx(2 * gathered + int(budget.states.gradients), rel=1e-4)
+    assert budget.cached.streams == pytest.approx(
+        2 * gathered + int(budget.states.gradients), rel=1e-4
+    )
     low, expected, high = reserved(run, 10**9, 1, budget.cached)
-    assert (low, expected, high) == (10**9, 1.03e9 + sum(budget.cached), 1.11e9 + budget.cached.streams)
+    assert (low, expected, high) == (
+        10**9,
+        1.03e9 + sum(budget.cached),
+        1.11e9 + budget.cached.streams,
+    )
 
 
 def test_varied_lengths_are_a_warning_if_they_may_not_fit(ask: Ask) -> None:
@@ -255,7 +354,10 @@ def test_varied_lengths_are_a_warning_if_they_may_not_fit(ask: Ask) -> None:
 def test_selective_recomputation_without_scores_is_a_warning(ask: Ask) -> None:
     warning = "warning: flash attention keeps no scores that --recompute selective would drop"
     assert warning in " ".join(ask("train", "gpt2", "--recompute", "selective").out.split())
-    assert "would drop" not in ask("train", "gpt2", "--recompute", "selective", "--kernel", "eager").out
+    assert (
+        "would drop"
+        not in ask("train", "gpt2", "--recompute", "selective", "--kernel", "eager").out
+    )
 
 
 def test_fsdp_gathers_packed_weights_and_leaves_their_scales_whole() -> None:
@@ -266,7 +368,8 @@ def test_fsdp_gathers_packed_weights_and_leaves_their_scales_whole() -> None:
         "weights_dtype": "nf4",
     }
     one, two = (
-        most_loaded(run_of("llama3-8b", gpus=gpus, zero=3 if gpus > 1 else 0, **fields), plain=True) for gpus in (1, 2)
+        most_loaded(run_of("llama3-8b", gpus=gpus, zero=3 if gpus > 1 else 0, **fields), plain=True)
+        for gpus in (1, 2)
     )
     layers = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)  # elements of the matrices
     others = 2 * 128256 * 4096 + 65 * 4096
@@ -279,7 +382,8 @@ def test_fsdp_gathers_packed_weights_and_leaves_their_scales_whole() -> None:
 
 
 def test_experts_that_bitsandbytes_leaves_in_16_bits_are_a_warning(ask: Ask) -> None:
-    # 48 layers of 128 experts with 3 matrices of 2,048 x 768: 2 bytes per element instead of a half and 4 / 64
+    # 48 layers of 128 experts with 3 matrices of 2,048 x 768: 2 bytes per element instead of a half
+    # and 4 / 64
     n = 48 * 128 * 3 * 2048 * 768
     command = ["train", "qwen3-30b-a3b", "--lora", "r=16", "--weights-dtype", "nf4"]
     gib = (2 * n - n / 2 - n / 16) / 2**30
@@ -294,7 +398,10 @@ def test_the_copies_of_an_optimizers_step_are_named(ask: Ask) -> None:
 
 
 def test_int8_weights_have_an_fp32_scale_per_row() -> None:
-    assert quantized_bytes(ParamTensor("W", "mlp", 100, 64, 1), "int8", double_quant=False) == 100 * 64 + 4 * 100
+    assert (
+        quantized_bytes(ParamTensor("W", "mlp", 100, 64, 1), "int8", double_quant=False)
+        == 100 * 64 + 4 * 100
+    )
 
 
 def test_auto_is_the_most_that_fits() -> None:
@@ -309,11 +416,15 @@ def test_auto_is_the_most_that_fits() -> None:
 
 
 def test_each_change_makes_it_fit() -> None:
-    found = changes(read_train_request("llama3-8b", {"gpu": "h100", "gpus": 4, "context": "8K"}).asked)
+    found = changes(
+        read_train_request("llama3-8b", {"gpu": "h100", "gpus": 4, "context": "8K"}).asked
+    )
     assert found
     assert all(train_result(change.run).verdict == "fits" for change in found)
     for change in found:  # the options are those of the run
-        again = read_train_request("llama3-8b", options_of(f"--gpu h100 --gpus 4 -c 8K {change.flag}")).run
+        again = read_train_request(
+            "llama3-8b", options_of(f"--gpu h100 --gpus 4 -c 8K {change.flag}")
+        ).run
         assert train_result(again).low == train_result(change.run).low, change.flag
 
 
@@ -330,11 +441,20 @@ def test_each_change_makes_it_fit() -> None:
         ({"lora": "r=8,targets="}, "lora has no targets"),
         ({"lora": "r=8,dropout=1"}, "lora: dropout cannot be '1'"),
         ({"lora": "r=8", "bitsandbytes": "0.41"}, "bitsandbytes needs weights_dtype='nf4'"),
-        ({"lora": "r=8", "weights_dtype": "nf4", "bitsandbytes": "new"}, "bitsandbytes cannot be 'new'"),
+        (
+            {"lora": "r=8", "weights_dtype": "nf4", "bitsandbytes": "new"},
+            "bitsandbytes cannot be 'new'",
+        ),
         ({"weights_dtype": "nf4"}, "weights_dtype needs lora"),
         ({"autocast": True}, "autocast needs lora"),
-        ({"lora": "r=8", "param_dtype": "bf16", "autocast": True}, "adapters have the dtype of the activations"),
-        ({"lora": "r=8", "weights_dtype": "nf4", "autocast": True}, "weights_dtype is counted with it"),
+        (
+            {"lora": "r=8", "param_dtype": "bf16", "autocast": True},
+            "adapters have the dtype of the activations",
+        ),
+        (
+            {"lora": "r=8", "weights_dtype": "nf4", "autocast": True},
+            "weights_dtype is counted with it",
+        ),
         ({"optimizer": "adamx"}, "optimizer cannot be 'adamx'"),
         ({"zero": 4}, "zero cannot be 4"),
         ({"context": "auto"}, "context='auto' needs gpu"),
@@ -349,11 +469,23 @@ def test_each_change_makes_it_fit() -> None:
         ({"ep": 2, "gpus": 2}, "ep=2 has no effect"),
         ({"cp": 3, "context": 4096}, "cp=3 does not divide 4096 tokens"),
         ({"virtual_stages": 2}, "virtual_stages needs pp"),
-        ({"virtual_stages": 2, "pp": 2, "gradient_accumulation": 3}, "3 micro-batches are not a multiple of pp=2"),
+        (
+            {"virtual_stages": 2, "pp": 2, "gradient_accumulation": 3},
+            "3 micro-batches are not a multiple of pp=2",
+        ),
         ({"fsdp": True, "zero": 1}, "fsdp cannot be combined with zero=1"),
-        ({"global_batch": 12, "gpus": 8}, "global_batch=12 is no multiple of batch=1 on 8 data-parallel GPUs"),
-        ({"global_batch": 8, "gradient_accumulation": 2}, "global_batch cannot be combined with gradient"),
-        ({"global_batch": 8, "batch": "auto", "gpu": "h100"}, "global_batch cannot be combined with batch='auto'"),
+        (
+            {"global_batch": 12, "gpus": 8},
+            "global_batch=12 is no multiple of batch=1 on 8 data-parallel GPUs",
+        ),
+        (
+            {"global_batch": 8, "gradient_accumulation": 2},
+            "global_batch cannot be combined with gradient",
+        ),
+        (
+            {"global_batch": 8, "batch": "auto", "gpu": "h100"},
+            "global_batch cannot be combined with batch='auto'",
+        ),
         ({"offload": "weights"}, "offload cannot be 'weights'"),
         ({"dtype": "fp8"}, "activations cannot be in fp8"),
         ({"grad_dtype": "fp8"}, "grad_dtype cannot be fp8"),
@@ -368,7 +500,9 @@ def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], mes
 
 def test_a_global_batch_is_divided_over_the_data_parallel_gpus_and_their_micro_batches() -> None:
     # 64 / (8 * 4) = 2 data-parallel GPUs, each with 2 sequences
-    request = read_train_request("llama3-70b", {"gpus": 64, "tp": 8, "pp": 4, "batch": 2, "global_batch": 1024})
+    request = read_train_request(
+        "llama3-70b", {"gpus": 64, "tp": 8, "pp": 4, "batch": 2, "global_batch": 1024}
+    )
     assert request.run.gradient_accumulation == 1024 // (2 * 2)
 
 
@@ -381,9 +515,16 @@ def test_a_pair_is_two_sequences_of_batches_and_samples(ask: Ask) -> None:
     most = found.run
     single = read_train_request("qwen2.5-0.5b", {**options, "batch": "auto", "pairs": False}).run
     assert most.workload.batch == single.workload.batch // 2 * 2
-    smaller = next(change for change in changes(found.asked.changed(batch=512)) if change.flag.startswith("-b "))
+    smaller = next(
+        change
+        for change in changes(found.asked.changed(batch=512))
+        if change.flag.startswith("-b ")
+    )
     assert smaller.run.workload.batch == 2 * int(smaller.flag.split()[1])
-    rows = [ask("sweep", "gpt2", "--train", "--format", "csv", *more.split()).out for more in ("-b 2 --pairs", "-b 4")]
+    rows = [
+        ask("sweep", "gpt2", "--train", "--format", "csv", *more.split()).out
+        for more in ("-b 2 --pairs", "-b 4")
+    ]
     assert rows[0].replace("\n2,", "\n4,") == rows[1]
 
 
@@ -394,7 +535,9 @@ def test_a_pair_is_two_sequences_of_batches_and_samples(ask: Ask) -> None:
         ("llama3.2-11b-vision", "cross-attention to images"),
     ],
 )
-def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it(name: str, kind: str) -> None:
+def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it(
+    name: str, kind: str
+) -> None:
     with pytest.raises(AttncalcError, match=f"needs of {kind} are not known"):
         train(name)
 
@@ -405,7 +548,11 @@ def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it(name: 
         ("llama3-8b", {"gpus": 8, "tp": 3}, "give gpus=6 or 9"),
         ("llama3-8b", {"gpus": 2, "tp": 4}, "give gpus=4"),
         ("llama3-8b", {"cp": 3, "context": 4096}, "give -c 4098"),
-        ("llama3-8b", {"tp": 8, "cp": 2, "sequence_parallel": True, "context": 4100}, "give -c 4112"),
+        (
+            "llama3-8b",
+            {"tp": 8, "cp": 2, "sequence_parallel": True, "context": 4100},
+            "give -c 4112",
+        ),
         ("llama3-8b", {"pp": 3}, "give pp=1, 2, 4, 8, 16 or 32"),
         ("llama3-8b", {"pp": 3, "virtual_stages": 8, "gradient_accumulation": 3}, "give pp=2 or 4"),
         ("mixtral-8x7b", {"gpus": 6, "ep": 4}, "give ep=1 or 2"),
@@ -432,20 +579,36 @@ def test_more_memory_than_is_counted_is_a_warning(ask: Ask, arguments: str, warn
     ("options", "warning"),
     [
         (["--fsdp"], "--fsdp shards nothing: there is one GPU"),
-        (["--zero", "1", "--gpus", "4", "--tp", "2", "--pp", "2"], "--zero 1 shards nothing: tp and pp use all GPUs"),
+        (
+            ["--zero", "1", "--gpus", "4", "--tp", "2", "--pp", "2"],
+            "--zero 1 shards nothing: tp and pp use all GPUs",
+        ),
     ],
 )
-def test_a_warning_says_that_one_rank_shards_nothing(ask: Ask, options: list[str], warning: str) -> None:
+def test_a_warning_says_that_one_rank_shards_nothing(
+    ask: Ask, options: list[str], warning: str
+) -> None:
     assert f"warning: {warning}" in " ".join(ask("train", "llama3-8b", *options).out.split())
 
 
 @each(
     ("optimizer", "zero", "copies"),
-    # bitsandbytes and transformers' Adafactor update weights of 16 bits in place; DeepSpeed gives them fp32 copies
-    [("adamw", 0, 4), ("adam8bit", 0, 0), ("adafactor", 0, 0), ("lion", 0, 4), ("adam8bit", 2, 4 / 8)],
+    # bitsandbytes and transformers' Adafactor update weights of 16 bits in place; DeepSpeed gives
+    # them fp32 copies
+    [
+        ("adamw", 0, 4),
+        ("adam8bit", 0, 0),
+        ("adafactor", 0, 0),
+        ("lion", 0, 4),
+        ("adam8bit", 2, 4 / 8),
+    ],
 )
-def test_only_some_optimizers_keep_fp32_copies_of_the_weights(optimizer: str, zero: int, copies: float) -> None:
-    run = read_train_request("llama3-8b", {"optimizer": optimizer, "zero": zero, "gpus": 8 if zero else 1}).run
+def test_only_some_optimizers_keep_fp32_copies_of_the_weights(
+    optimizer: str, zero: int, copies: float
+) -> None:
+    run = read_train_request(
+        "llama3-8b", {"optimizer": optimizer, "zero": zero, "gpus": 8 if zero else 1}
+    ).run
     n = int(params(load("llama3-8b")).total)
     assert int(most_loaded(run, plain=True).states.master) == pytest.approx(copies * n, rel=1e-6)
 
@@ -479,8 +642,8 @@ def test_experts_that_fsdp_cannot_divide_by_their_number_are_a_warning(ask: Ask)
 
 
 def test_mamba_2_saves_the_tensors_of_its_fused_function() -> None:
-    # MambaSplitConv1dScanCombinedFn: zxbcdt (two of d_inner, B and C of each group, dt of each head) and its output;
-    # and -exp(A_log) of each head, of which exp saves its own result
+    # MambaSplitConv1dScanCombinedFn: zxbcdt (two of d_inner, B and C of each group, dt of each
+    # head) and its output; and -exp(A_log) of each head, of which exp saves its own result
     layer = Mamba2(n_heads=8, d_head=64, d_state=128, d_conv=4, n_groups=2, inner_norm=True)
     saved = layer.saved_tensors(Forward(3, 500, 500, 256, 2))
     per_token = 2 * (256 + (2 * 512 + 2 * 2 * 128 + 8) + 512) + 4 * 2  # and 1 / RMS of each group
@@ -488,18 +651,33 @@ def test_mamba_2_saves_the_tensors_of_its_fused_function() -> None:
 
 
 def test_mamba_saves_the_tensors_of_its_fused_function() -> None:
-    # MambaInnerFn with checkpoint_lvl 1: xz, x_dbl, B, C, out, and a product and a state per channel and 2,048 tokens;
-    # A twice as above, D and the bias of dt in fp32
+    # MambaInnerFn with checkpoint_lvl 1: xz, x_dbl, B, C, out, and a product and a state per
+    # channel and 2,048 tokens; A twice as above, D and the bias of dt in fp32
     layer = Mamba(d_inner=512, d_state=16, d_conv=4, dt_rank=8)
     saved = layer.saved_tensors(Forward(3, 2049, 2049, 256, 2))
     per_token = 2 * (256 + 2 * 512 + (8 + 2 * 16) + 2 * 16 + 512)
     vectors = 4 * 512 * (2 * 16 + 2)
-    assert sum(int(tensor.size) for tensor in saved) == 3 * (2049 * per_token + 4 * 512 * 2 * 2 * 16) + vectors
+    assert (
+        sum(int(tensor.size) for tensor in saved)
+        == 3 * (2049 * per_token + 4 * 512 * 2 * 2 * 16) + vectors
+    )
 
 
 def test_the_picture_has_the_parts_over_the_context_and_the_stages(ask: Ask) -> None:
     answer = ask(
-        "train", *["llama3-8b", "--gpus", "2", "--pp", "2", "--gradient-accumulation", "4", "-c", "4K", "--plot"]
+        "train",
+        *[
+            "llama3-8b",
+            "--gpus",
+            "2",
+            "--pp",
+            "2",
+            "--gradient-accumulation",
+            "4",
+            "-c",
+            "4K",
+            "--plot",
+        ],
     )
     for text in ("activations", "weights and states", "allocated", "8K", "stage 0", "stage 1"):
         assert text in answer.out
@@ -507,8 +685,10 @@ def test_the_picture_has_the_parts_over_the_context_and_the_stages(ask: Ask) -> 
 
 def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:
     for command in (
-        "llama2-7b --gpu a100-80gb --gpus 8 --zero 3 -b 4 -c 4096 --recompute full --optimizer adamw",
-        "llama3-70b --gpu h100-80gb --gpus 64 --tp 8 --pp 2 --sequence-parallel -b 1 --gradient-accumulation 16",
+        "llama2-7b --gpu a100-80gb --gpus 8 --zero 3 -b 4 -c 4096 --recompute full --optimizer "
+        "adamw",
+        "llama3-70b --gpu h100-80gb --gpus 64 --tp 8 --pp 2 --sequence-parallel -b 1 "
+        "--gradient-accumulation 16",
         "qwen3-8b --gpu rtx-4090 --lora r=16 --weights-dtype nf4 -c 2048",
         "llama3-8b --gpu all --lora r=16 --weights-dtype nf4 --context auto",
         "llama3-8b -c 8192",
@@ -529,7 +709,9 @@ def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:
     ],
 )
 def test_the_rows_above_a_total_add_up_to_it(ask: Ask, command: str) -> None:
-    rows = re.findall(r"(?m)^  ( *)(\w.*?)  +[\d,.]+ [KMG]iB +([\d,]+) B$", ask(*command.split()).out)
+    rows = re.findall(
+        r"(?m)^  ( *)(\w.*?)  +[\d,.]+ [KMG]iB +([\d,]+) B$", ask(*command.split()).out
+    )
     sizes = [(label, int(size.replace(",", ""))) for indent, label, size in rows if not indent]
     place = next(i for i, (label, _) in enumerate(sizes) if label == "allocated at the peak")
     assert sum(size for _, size in sizes[:place]) == sizes[place][1]
@@ -538,7 +720,11 @@ def test_the_rows_above_a_total_add_up_to_it(ask: Ask, command: str) -> None:
 
 
 def test_huge_numbers_are_answered_at_once(ask: Ask) -> None:
-    for options in ("-b 1000000000000000000", "--gpus 1000000000000000000 --fsdp", "-c 100T --recompute full"):
+    for options in (
+        "-b 1000000000000000000",
+        "--gpus 1000000000000000000 --fsdp",
+        "-c 100T --recompute full",
+    ):
         answer = ask("train", "llama3-8b", "--gpu", "h100", *options.split())
         assert answer.code in (0, 1)
 
@@ -549,7 +735,10 @@ def test_the_exit_code_guards_a_run(ask: Ask) -> None:
 
 
 def test_days_follow_from_flops_and_mfu(ask: Ask) -> None:
-    command = "llama3-8b --gpu h100-80gb --gpus 8 --zero 3 --recompute full --tokens 1B --mfu 0.5 --price 2 --json"
+    command = (
+        "llama3-8b --gpu h100-80gb --gpus 8 --zero 3 --recompute full --tokens 1B --mfu 0.5 "
+        "--price 2 --json"
+    )
     document = ask("train", *command.split()).document
     values = {figure["name"]: figure["value"] for figure in document["results"]}
     seconds = 10**9 * values["flops_per_step"] / values["step_tokens"] / (8 * 0.5 * 989.4e12)
@@ -575,16 +764,32 @@ def test_days_ask_for_the_fewest_gpus(ask: Ask, gpus: str, enough: int, first: s
 @each(("text", "days"), [("2 weeks", 14), ("a month", 30.42), ("1-day", 1)])
 def test_days_may_have_a_unit(ask: Ask, text: str, days: float) -> None:
     """A month has 730 hours."""
-    assert f"enough for {days:.3g} day" in ask("train", "gpt2", "--tokens", "1B", "--gpu", "h100", "--days", text).out
+    assert (
+        f"enough for {days:.3g} day"
+        in ask("train", "gpt2", "--tokens", "1B", "--gpu", "h100", "--days", text).out
+    )
 
 
-def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_have_two_digits(ask: Ask) -> None:
-    # 10,000,000 tokens of 32,166,641,664 FLOP at 0.4 x 165.2 TFLOP/s: 4,868 s = 1.352 hours, at 0.4 an hour 0.54
-    command = ["train", "llama3.1-8b", "--lora", "r=16", "--weights-dtype", "nf4", "--gpu", "rtx-4090"]
+def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_have_two_digits(
+    ask: Ask,
+) -> None:
+    # 10,000,000 tokens of 32,166,641,664 FLOP at 0.4 x 165.2 TFLOP/s: 4,868 s = 1.352 hours, at 0.4
+    # an hour 0.54
+    command = [
+        "train",
+        "llama3.1-8b",
+        "--lora",
+        "r=16",
+        "--weights-dtype",
+        "nf4",
+        "--gpu",
+        "rtx-4090",
+    ]
     command += ["--tokens", "10M", "--price", "0.4"]
     first = " ".join(ask(*command).out.split("\n\n")[0].split())
     assert (
-        "10 million tokens, 321.67 PFLOP, take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU of 165.20 TFLOP/s "
+        "10 million tokens, 321.67 PFLOP, take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % "
+        "MFU of 165.20 TFLOP/s "
         "(assumed; --mfu sets it)." in first
     )
     document = ask(*command, "--json").document
@@ -592,14 +797,27 @@ def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_ha
 
 
 def test_samples_and_epochs_are_tokens_and_paged_states_are_named(ask: Ask) -> None:
-    command = ["train", "gpt2", "--gpu", "a100", "-c", "512", "--optimizer", "paged_adamw_8bit", "--samples", "2K"]
-    assert "3,072,000 tokens " in " ".join(ask(*command, "--epochs", "3").out.split())  # 2,000 x 512 x 3
+    command = [
+        "train",
+        "gpt2",
+        "--gpu",
+        "a100",
+        "-c",
+        "512",
+        "--optimizer",
+        "paged_adamw_8bit",
+        "--samples",
+        "2K",
+    ]
+    # 2,000 x 512 x 3
+    assert "3,072,000 tokens " in " ".join(ask(*command, "--epochs", "3").out.split())
     # 124,439,808 parameters with 2 + 8 / 256 bytes, but 121,344 of vectors with 8: 253,492,000 B
     assert "Paged: CUDA moves the optimizer's 241.75 MiB to the host" in ask(*command).out
 
 
 def test_a_gpu_without_bf16_trains_in_fp16_and_without_sdpas_flash_kernel(ask: Ask) -> None:
-    answer = ask("train", "qwen2.5-0.5b", "--gpu", "t4", "--tokens", "1B").out  # a T4 has 65 TFLOP/s in fp16
+    # a T4 has 65 TFLOP/s in fp16
+    answer = ask("train", "qwen2.5-0.5b", "--gpu", "t4", "--tokens", "1B").out
     assert "at 40 % MFU of 65.00 TFLOP/s" in " ".join(answer.split())
     assert "AdamW, fp16, efficient attention" in " ".join(answer.split())
     assert "warning: NVIDIA T4 has no bf16" in answer
@@ -609,10 +827,14 @@ def test_a_gpu_without_bf16_trains_in_fp16_and_without_sdpas_flash_kernel(ask: A
 def test_a_time_in_fp32_names_the_faster_dtype(ask: Ask) -> None:
     # an A100 has 19.5 TFLOP/s in fp32 and 312 in bf16
     answer = ask("train", "gpt2", "--gpu", "8xa100", "--tokens", "10B").out
-    assert "warning: Autocast (--dtype bf16 --param-dtype fp32) has 16 x the FLOP/s of fp32." in " ".join(
-        answer.split()
+    assert (
+        "warning: Autocast (--dtype bf16 --param-dtype fp32) has 16 x the FLOP/s of fp32."
+        in " ".join(answer.split())
     )
-    assert "Autocast" not in ask("train", "gpt2", "--gpu", "8xa100", "--tokens", "10B", "--dtype", "bf16").out
+    assert (
+        "Autocast"
+        not in ask("train", "gpt2", "--gpu", "8xa100", "--tokens", "10B", "--dtype", "bf16").out
+    )
 
 
 def test_a_gpu_alone_lists_the_largest_models_of_each_way_to_tune(ask: Ask) -> None:
@@ -621,42 +843,68 @@ def test_a_gpu_alone_lists_the_largest_models_of_each_way_to_tune(ask: Ask) -> N
     rows = [line.split() for line in answer.out.split("\n\n")[1].splitlines()[1:]]
     assert [row[1] for row in rows] == 5 * ["QLoRA"] + 5 * ["LoRA"] + 5 * ["full"]
     model, _, low, _, high = rows[6]
-    flags = ["--lora", "r=16", "--recompute", "full", "--loss", "fused", "--expandable-segments", "-c", "2K"]
-    assert f"needs {low} to {high} of 23.5 GiB" in ask("train", model, "--gpu", "rtx-4090", *flags).out
+    flags = [
+        "--lora",
+        "r=16",
+        "--recompute",
+        "full",
+        "--loss",
+        "fused",
+        "--expandable-segments",
+        "-c",
+        "2K",
+    ]
+    assert (
+        f"needs {low} to {high} of 23.5 GiB" in ask("train", model, "--gpu", "rtx-4090", *flags).out
+    )
     document = ask("train", "--gpu", "rtx-4090", "-c", "2K", "--json").document
     assert {row["tuned"] for row in document["layers"]} == {"full", "LoRA", "QLoRA"}
-    assert ask("train", "--gpu", "rtx-4090", "-c", "auto").err.startswith("error: a model is required")
-    assert ask("train", "--gpu", "rtx-4090", "--zero", "7").err.startswith("error: --zero cannot be 7")
+    assert ask("train", "--gpu", "rtx-4090", "-c", "auto").err.startswith(
+        "error: a model is required"
+    )
+    assert ask("train", "--gpu", "rtx-4090", "--zero", "7").err.startswith(
+        "error: --zero cannot be 7"
+    )
     assert ask("train", "--gpu", "0.3GiB").err.startswith("error: no built-in model is sure to fit")
 
 
 def test_an_out_of_memory_error_is_explained_and_has_the_gpu(ask: Ask) -> None:
     log = (
-        "step 1\nCUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.21 "
-        "GiB is free. Process 7 has 22.42 GiB memory in use. Of the allocated memory 19.99 GiB is allocated by "
+        "step 1\nCUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of "
+        "23.64 GiB of which 1.21 "
+        "GiB is free. Process 7 has 22.42 GiB memory in use. Of the allocated memory 19.99 GiB "
+        "is allocated by "
         "PyTorch, and 1.04 GiB is reserved by PyTorch but unallocated."
     )
     answer = ask("train", "llama3-8b", "--lora", "r=16", "--log", "-", stdin=log)
     assert answer.out.startswith("DOES NOT FIT: needs 57.6 to 64.5 of 23.6 GiB.")
     assert answer.err == (  # 23.64 - 1.21 - 19.99 - 1.04 = 1.40; 1.21 + 1.04 > 1.96
-        "note: 1.96 GiB asked for, of 23.64 GiB 1.21 GiB free; tensors held 19.99 GiB, PyTorch 1.04 GiB besides, "
+        "note: 1.96 GiB asked for, of 23.64 GiB 1.21 GiB free; tensors held 19.99 GiB, PyTorch "
+        "1.04 GiB besides, "
         "others 1.40 GiB; --expandable-segments is enough\n"
     )
     others = ask("train", "llama3-8b", "--log", "-", stdin=log.replace("1.04 GiB", "0 bytes")).err
     assert others.endswith("PyTorch 0 B besides, others 2.44 GiB; nvidia-smi lists the others\n")
     older = (
-        "Tried to allocate 1.96 GiB (GPU 0; 23.64 GiB total capacity; 19.99 GiB already allocated; 1.21 GiB free; "
+        "Tried to allocate 1.96 GiB (GPU 0; 23.64 GiB total capacity; 19.99 GiB already "
+        "allocated; 1.21 GiB free; "
         "21.03 GiB reserved in total by PyTorch)"  # 19.99 + 1.04
     )
     assert ask("train", "llama3-8b", "--lora", "r=16", "--log", "-", stdin=older).err == answer.err
-    assert ask("train", "llama3-8b", "--log", "-", stdin="step 1").err.startswith("error: - has no out-of-memory error")
+    assert ask("train", "llama3-8b", "--log", "-", stdin="step 1").err.startswith(
+        "error: - has no out-of-memory error"
+    )
 
 
 def test_lora_without_a_value_has_rank_16(ask: Ask) -> None:
     assert "LoRA r=16" in ask("train", "gpt2", "--lora", "--gpu", "24GB").out
-    # 28 layers of 64 * (in + out): q and o of 3,072 + 3,072, k and v of 3,072 + 1,024, 3 of the MLP of 3,072 + 8,192
+    # 28 layers of 64 * (in + out): q and o of 3,072 + 3,072, k and v of 3,072 + 1,024, 3 of the MLP
+    # of 3,072 + 8,192
     lora = ask("train", "llama3.2-3b", "--lora", "r=64").out.split()
-    assert lora[lora.index("trained") + 2 :][:2] == [f"{28 * 64 * (2 * 6144 + 2 * 4096 + 3 * 11_264):,}", "2.94"]
+    assert lora[lora.index("trained") + 2 :][:2] == [
+        f"{28 * 64 * (2 * 6144 + 2 * 4096 + 3 * 11_264):,}",
+        "2.94",
+    ]
 
 
 def test_dataclasses_of_a_run_are_replaced_with_checks() -> None:
@@ -666,10 +914,11 @@ def test_dataclasses_of_a_run_are_replaced_with_checks() -> None:
 
 
 def test_what_no_change_alone_makes_fit_is_offered_with_adapters_the_host_or_more_gpus() -> None:
-    """16 B of each of 70.55 billion parameters are 131 GiB on each of 8 GPUs of 79.1, and 65.7 on each of 16.
+    """16 B of each of 70.55 billion parameters are 131 GiB on each of 8 GPUs of 79.1, and 65.7 on
+    each of 16.
 
-    72.3 with AdamW's temporaries and buffers are not sure to fit on 16, since the allocator reserves up to 11 % more.
-    On 24, the next number of whole machines, they are 43.8.
+    72.3 with AdamW's temporaries and buffers are not sure to fit on 16, since the allocator
+    reserves up to 11 % more. On 24, the next number of whole machines, they are 43.8.
     """
     found = changes(read_train_request("llama3-70b", {"gpu": "h100", "gpus": 8, "zero": 3}).asked)
     flags = [change.flag for change in found]
@@ -684,13 +933,18 @@ def test_what_no_change_alone_makes_fit_is_offered_with_adapters_the_host_or_mor
 def test_without_a_gpu_the_fewest_are_those_that_fit_where_half_as_many_do_not(ask: Ask) -> None:
     document = ask("train", "llama3-8b", "--json").document
     full = {row["gpu"]: row["gpus"] for row in document["fewest_gpus"] if row["tuned"] == "full"}
-    flags = ["--recompute", "full", "--loss", "fused", "--expandable-segments"]  # as the screen says
+    # as the screen says
+    flags = ["--recompute", "full", "--loss", "fused", "--expandable-segments"]
     for name, number in full.items():
         several = ["--gpus", str(number), "--zero", "3"]
         assert ask("train", "llama3-8b", "--gpu", name, *several, *flags).out.startswith("FITS")
         half = ["--gpus", str(number // 2), *(["--zero", "3"] if number > 2 else [])]
         assert not ask("train", "llama3-8b", "--gpu", name, *half, *flags).out.startswith("FITS")
-    (last,) = (line for line in ask("train", "deepseek-v3").out.splitlines() if line.startswith("  rtx-4090"))
+    (last,) = (
+        line
+        for line in ask("train", "deepseek-v3").out.splitlines()
+        if line.startswith("  rtx-4090")
+    )
     assert last.split()[-3:] == ["-", "-", "-"]
 
 
@@ -701,17 +955,30 @@ def test_how_many_gpus_are_enough_stays_on_a_screen_without_room_for_all_changes
 
 
 def test_a_smaller_micro_batch_has_as_many_sequences_in_a_step() -> None:
-    options: Any = {"gpu": "h100", "lora": "r=16", "context": 2048, "batch": 4, "gradient_accumulation": 8}
+    options: Any = {
+        "gpu": "h100",
+        "lora": "r=16",
+        "context": 2048,
+        "batch": 4,
+        "gradient_accumulation": 8,
+    }
     found = changes(read_train_request("qwen3-8b", options).asked)
     assert "-b 2 --gradient-accumulation 16" in [change.flag for change in found]
 
 
 def test_qlora_of_70b_fits_two_gpus_of_24_gb_with_changes_together() -> None:
-    """FSDP with QLoRA trains 70B on two GPUs of 24 GB if the weights are on the host (answer.ai, 2024-03-06)."""
+    """FSDP with QLoRA trains 70B on two GPUs of 24 GB if the weights are on the host (answer.ai,
+    2024-03-06).
+    """
     found = changes(
-        read_train_request("llama3.1-70b", options_of("--gpu 2xrtx-4090 --lora r=16 --weights-dtype nf4")).asked
+        read_train_request(
+            "llama3.1-70b", options_of("--gpu 2xrtx-4090 --lora r=16 --weights-dtype nf4")
+        ).asked
     )
-    assert found[0].flag == "--loss fused --no-kbit-upcast --autocast --double-quant --fsdp --offload params"
+    assert (
+        found[0].flag
+        == "--loss fused --no-kbit-upcast --autocast --double-quant --fsdp --offload params"
+    )
     assert found[0].result.verdict == "fits"
 
 
@@ -725,13 +992,18 @@ def test_scales_of_nf4_stay_on_the_gpu_when_parameters_are_offloaded() -> None:
 
 def test_if_no_change_is_enough_the_screen_has_what_all_of_them_need(ask: Ask) -> None:
     out = " ".join(ask("train", "llama3.1-405b", "--gpu", "8GB").out.split())
-    assert "No change is sure to make it fit. All together, it needs 17.6 to 31.1 GiB: --gpus 1024" in out
+    assert (
+        "No change is sure to make it fit. All together, it needs 17.6 to 31.1 GiB: --gpus 1024"
+        in out
+    )
 
 
 @each(("options", "recompute"), [("", "full"), ("--recompute none", "none")])
 def test_quantized_weights_imply_gradient_checkpointing(options: str, recompute: str) -> None:
     # peft: prepare_model_for_kbit_training(model, use_gradient_checkpointing=True)
-    run = read_train_request("llama3.1-8b", options_of(f"--lora r=16 --weights-dtype nf4 {options}")).run
+    run = read_train_request(
+        "llama3.1-8b", options_of(f"--lora r=16 --weights-dtype nf4 {options}")
+    ).run
     assert run.workload.recompute == recompute
 
 
@@ -743,19 +1015,26 @@ def test_quantized_weights_imply_gradient_checkpointing(options: str, recompute:
             "llama3.1-70b --gpu h100",
             "DOES NOT FIT on one GPU. 24 are enough: --recompute full --gpus 24 --zero 3 needs",
         ),
-        ("llama3.1-8b --gpu rtx-4090 --lora r=16", " With --loss fused --recompute full it needs 17.9 to 20.5."),
+        (
+            "llama3.1-8b --gpu rtx-4090 --lora r=16",
+            " With --loss fused --recompute full it needs 17.9 to 20.5.",
+        ),
         # 8.03 billion parameters take 16 B on each GPU and less than 3 with shards on 8
         ("llama3.1-8b --gpu 8xh100", "Nothing is sharded: with --zero 3 it needs 46.7 to 54.4."),
         ("llama3.1-8b --gpu 8xh100 --lora r=64 -c 16K", "Nothing is sharded: with --fsdp it needs"),
     ],
 )
-def test_the_first_lines_have_the_number_of_gpus_or_what_shards_need(ask: Ask, command: str, answer: str) -> None:
+def test_the_first_lines_have_the_number_of_gpus_or_what_shards_need(
+    ask: Ask, command: str, answer: str
+) -> None:
     assert answer in " ".join(ask("train", *command.split()).out.split()[:40])
 
 
 def test_changes_that_keep_the_result_are_combined_before_sequences_get_shorter() -> None:
     # none of them suffices alone; -b 2 is not needed besides
-    options = options_of("--gpu rtx-4090 --lora r=16 --weights-dtype nf4 --recompute none -c 4096 -b 4")
+    options = options_of(
+        "--gpu rtx-4090 --lora r=16 --weights-dtype nf4 --recompute none -c 4096 -b 4"
+    )
     found = changes(read_train_request("llama3-8b", options).asked)
     assert found[0].flag == "--loss fused --no-kbit-upcast --autocast --recompute full"
     assert found[1].flag.startswith("-c ")
@@ -781,12 +1060,16 @@ def test_a_fused_loss_has_the_logits_of_one_chunk() -> None:
     held = held_at(run_of("llama3-8b", context=4096, loss="fused"), "backward pass of the loss")
     assert ("logits", 4096 * 4096 * 2) in held
     assert ("temporary", 128 * 128256 * (2 + 4)) in held
-    chunked = held_at(run_of("llama3-8b", context=4096, loss="chunked"), "backward pass of the loss")
-    assert ("temporary", 4096 * 128256 * 4 * 3 // 8) in chunked  # log-probabilities and two gradients of an eighth
+    chunked = held_at(
+        run_of("llama3-8b", context=4096, loss="chunked"), "backward pass of the loss"
+    )
+    # log-probabilities and two gradients of an eighth
+    assert ("temporary", 4096 * 128256 * 4 * 3 // 8) in chunked
 
 
 def test_the_loss_of_bert_is_in_the_dtype_of_its_logits() -> None:
-    # BertForMaskedLM: loss_fct(prediction_scores.view(-1, vocab_size), labels); log-probabilities and two gradients
+    # BertForMaskedLM: loss_fct(prediction_scores.view(-1, vocab_size), labels); log-probabilities
+    # and two gradients
     bert, gpt2 = (
         held_at(
             run_of(dataclasses.replace(load("gpt2"), model_type=name), context=1024, dtype="bf16"),
@@ -815,7 +1098,9 @@ def test_a_loop_over_tensors_has_two_of_the_largest() -> None:
         ({"fp8": "weights"}, 4 + 2),  # and weights in 16 bits before they become fp8
     ],
 )
-def test_a_step_with_fp32_weights_copies_gradients(options: dict[str, Any], bytes_per_parameter: float) -> None:
+def test_a_step_with_fp32_weights_copies_gradients(
+    options: dict[str, Any], bytes_per_parameter: float
+) -> None:
     held = dict(held_at(run_of("llama3-8b", dtype="bf16", **options), "optimizer step"))
     assert held.get("temporary", 0) == pytest.approx(bytes_per_parameter * 8_030_261_248, rel=1e-3)
 
@@ -823,7 +1108,10 @@ def test_a_step_with_fp32_weights_copies_gradients(options: dict[str, Any], byte
 def test_megatron_reduces_gradients_in_place() -> None:
     def buffers(**options: Any) -> int:
         budget = most_loaded(run_of("llama3-8b", gpus=8, dtype="bf16", **options), plain=True)
-        return max(sum(int(h.size) for h in moment.held if h.name == "communication") for moment in budget.moments)
+        return max(
+            sum(int(h.size) for h in moment.held if h.name == "communication")
+            for moment in budget.moments
+        )
 
     assert buffers() == 2 * 8_030_261_248
     assert buffers(zero=1) == 2 * 500_000_000
@@ -832,12 +1120,16 @@ def test_megatron_reduces_gradients_in_place() -> None:
 
 @each(
     ("recompute", "elements", "bytes_of_inputs"),
-    # the inputs of q, k and v, of gate and up, of W_o and of W_down; W_o's is the output of attention in bf16 too
+    # the inputs of q, k and v, of gate and up, of W_o and of W_down; W_o's is the output of
+    # attention in bf16 too
     [("none", 4096, 3 * 4096 + 14336), ("selective", 0, 3 * 4096 + 14336)],
 )
-def test_transformer_engine_keeps_inputs_in_fp8(recompute: str, elements: int, bytes_of_inputs: int) -> None:
+def test_transformer_engine_keeps_inputs_in_fp8(
+    recompute: str, elements: int, bytes_of_inputs: int
+) -> None:
     wide, narrow = (
-        layer_bytes(run_of("llama3-8b", 1, 1024, recompute, dtype="bf16", fp8=fp8)) for fp8 in ("none", "inputs")
+        layer_bytes(run_of("llama3-8b", 1, 1024, recompute, dtype="bf16", fp8=fp8))
+        for fp8 in ("none", "inputs")
     )
     assert narrow == wide - 1024 * 2 * (3 * 4096 + 14336) + 1024 * (2 * elements + bytes_of_inputs)
 
@@ -863,7 +1155,8 @@ def test_fp8_needs_16_bit_weights_with_an_fp32_copy(ask: Ask, option: str) -> No
 
 
 def test_zero_2_keeps_a_share_of_the_last_layers_gradients() -> None:
-    # the product of the MLP is differentiated: W_down and its norms have gradients, in bf16, on 8 ranks
+    # the product of the MLP is differentiated: W_down and its norms have gradients, in bf16, on 8
+    # ranks
     run = run_of("llama3-8b", gpus=8, zero=2)
     held = held_at(run, "backward pass of the MLP's product in the last layer")
     assert ("gradients", (14336 * 4096 + 2 * 4096) // 8 * 2) in held
@@ -873,15 +1166,20 @@ def test_zero_2_keeps_a_share_of_the_last_layers_gradients() -> None:
 
 
 def test_fsdp_gathers_two_layers_and_has_shards_of_later_gradients() -> None:
-    # a layer has 4 x 4096 x (4096 + 1024) / 2 + 3 x 4096 x 14336 + 2 x 4096 parameters, two tables 128256 x 4096 each
+    # a layer has 4 x 4096 x (4096 + 1024) / 2 + 3 x 4096 x 14336 + 2 x 4096 parameters, two tables
+    # 128256 x 4096 each
     layer, tables = 41_943_040 + 176_160_768 + 8_192, 2 * 128256 * 4096
-    run = run_of("llama3-8b", gpus=8, zero=3, param_dtype="fp32", grad_dtype="fp32", master_weights=False)
+    run = run_of(
+        "llama3-8b", gpus=8, zero=3, param_dtype="fp32", grad_dtype="fp32", master_weights=False
+    )
     mlp = "backward pass of the MLP's product in the"
     moments = ("backward pass of the loss", f"{mlp} last layer", f"{mlp} last layer but one")
     loss, last, before = (dict(held_at(run, moment))["communication"] for moment in moments)
     assert last - loss == pytest.approx(2 * layer, rel=1e-5)  # of the next layer, in bf16
     assert before - last == pytest.approx(4 * layer, rel=1e-5)  # gradients that are reduced in fp32
-    assert ("gradients", (8_030_261_248 - tables - layer) // 8 * 4) in held_at(run, f"{mlp} first layer")
+    assert ("gradients", (8_030_261_248 - tables - layer) // 8 * 4) in held_at(
+        run, f"{mlp} first layer"
+    )
 
 
 @each(
@@ -894,22 +1192,39 @@ def test_fsdp_gathers_two_layers_and_has_shards_of_later_gradients() -> None:
     ],
 )
 def test_moments_of_a_tensor(optimizer: str, rows: int, columns: int, expected: int) -> None:
-    assert state_bytes([ParamTensor("W", "mlp", rows, columns, 1)], OPTIMIZERS[optimizer], 4) == expected
+    assert (
+        state_bytes([ParamTensor("W", "mlp", rows, columns, 1)], OPTIMIZERS[optimizer], 4)
+        == expected
+    )
 
 
 def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
     experts = 32 * 8 * 3 * 4096 * 14336
-    run = run_of("mixtral-8x7b", gpus=16, ep=8, zero=1)  # an expert per layer on a GPU, the same on 2 GPUs
+    # an expert per layer on a GPU, the same on 2 GPUs
+    run = run_of("mixtral-8x7b", gpus=16, ep=8, zero=1)
     others = int(params(run.model).total) - experts
     assert states(run, run.stages[0]).moments == 8 * (others // 16 + experts // 8 // 2)
-    fields: dict[str, Any] = {"lora": Lora(8, ("W_q",)), "weights_dtype": "nf4", "param_dtype": "fp32", "zero": 3}
+    fields: dict[str, Any] = {
+        "lora": Lora(8, ("W_q",)),
+        "weights_dtype": "nf4",
+        "param_dtype": "fp32",
+        "zero": 3,
+    }
     runs = (run_of("mixtral-8x7b", gpus=gpus, master_weights=False, **fields) for gpus in (1, 8))
     one, eight = (states(run, run.stages[0]).experts_left for run in runs)
     assert 0 < eight < one // 8  # scales, which are whole on each GPU, are subtracted
 
 
 def test_fsdp_on_two_gpus_has_whole_gradients_until_they_are_reduced() -> None:
-    run = run_of("llama3-8b", gpus=2, zero=3, dtype="bf16", param_dtype="fp32", grad_dtype="fp32", master_weights=False)
+    run = run_of(
+        "llama3-8b",
+        gpus=2,
+        zero=3,
+        dtype="bf16",
+        param_dtype="fp32",
+        grad_dtype="fp32",
+        master_weights=False,
+    )
     head = ("gradients", 2 * 128256 * 4096)
     assert head in held_at(run, "backward pass of the MLP's product in the last layer")
 
@@ -928,13 +1243,21 @@ def test_a_cuda_context_and_nccl_are_outside_of_the_allocator() -> None:
     assert most_loaded(run_of("gpt2")).workspaces == 2 * (4096 * 2 + 16 * 8) * 1024
     one, two = (overhead(run_of("gpt2", gpus=gpus)) for gpus in (1, 2))
     assert [round(size / 2**30, 2) for size in one] == [0.14, 0.45, 0.75]
-    assert [round((size - alone) / 2**30, 2) for size, alone in zip(two, one, strict=True)] == [0.1, 1, 2.1]
+    assert [round((size - alone) / 2**30, 2) for size, alone in zip(two, one, strict=True)] == [
+        0.1,
+        1,
+        2.1,
+    ]
 
 
 def test_nf4_scales_are_quantized_too_by_blocks_of_256() -> None:
-    # half a byte per element, a byte per 64, fp32 per 64 x 256 of these, a table of 256, an offset, a table of 16
+    # half a byte per element, a byte per 64, fp32 per 64 x 256 of these, a table of 256, an offset,
+    # a table of 16
     expected = 4096 * 4096 // 2 + 262_144 + 4 * 1024 + 4 * 256 + 4 + 4 * 16
-    assert quantized_bytes(ParamTensor("W", "mlp", 4096, 4096, 1), "nf4", double_quant=True) == expected
+    assert (
+        quantized_bytes(ParamTensor("W", "mlp", 4096, 4096, 1), "nf4", double_quant=True)
+        == expected
+    )
 
 
 def test_copies_and_shards_of_the_states_are_whole_models_and_shares() -> None:
@@ -943,9 +1266,12 @@ def test_copies_and_shards_of_the_states_are_whole_models_and_shares() -> None:
         return states(run, run.stages[0])
 
     assert held(references=2).references == 2 * 8_030_261_248 * 2  # in bf16
-    assert held(references=1, lora=Lora(16, ("W_q",))).references == 0  # the model with its adapters switched off
+    # the model with its adapters switched off
+    assert held(references=1, lora=Lora(16, ("W_q",))).references == 0
     assert held().trained == 8_030_261_248
-    assert held(gpus=8, zero=3, references=1).references == pytest.approx(held(references=1).references / 8, rel=1e-6)
+    assert held(gpus=8, zero=3, references=1).references == pytest.approx(
+        held(references=1).references / 8, rel=1e-6
+    )
     one, shard = (int(held(gpus=8, zero=zero, optimizer="adafactor").moments) for zero in (0, 1))
     assert shard == -(-one // 8)
 
@@ -967,21 +1293,28 @@ def sizes_of(tensors: Iterable[SavedTensor]) -> dict[str, int]:
 def test_a_mixture_saves_its_routing_and_the_order_of_its_tokens() -> None:
     """Batch 3 of 5 tokens, 11 experts of which a token uses 2, in 16 bits."""
     saved = sizes_of(
-        mlp_tensors(Mlp(d_ff=24, gated=True, n_experts=11, n_experts_per_token=2), Forward(3, 5, 5, 32, 2))
+        mlp_tensors(
+            Mlp(d_ff=24, gated=True, n_experts=11, n_experts_per_token=2), Forward(3, 5, 5, 32, 2)
+        )
     )
-    # per token: 2 indices of 8 B, 11 scores of the softmax in fp32, 2 weights of 2 B, and in fp32 the 2 chosen scores
-    # and their sum
+    # per token: 2 indices of 8 B, 11 scores of the softmax in fp32, 2 weights of 2 B, and in fp32
+    # the 2 chosen scores and their sum
     assert saved["routing"] == 3 * 5 * (2 * 8 + 11 * 4 + 2 * 2 + (2 + 1) * 4)
     # 3 indices of 8 B per chosen expert of a token, and an offset of 4 B per expert
     assert saved["order of the tokens"] == 3 * 8 * (3 * 5 * 2) + 4 * 11
     biased = Mlp(d_ff=24, gated=True, bias=True, n_experts=11, n_experts_per_token=2)
     # and the index of each one's bias
-    assert sizes_of(mlp_tensors(biased, Forward(3, 5, 5, 32, 2)))["order of the tokens"] == 4 * 8 * (3 * 5 * 2) + 4 * 11
+    assert (
+        sizes_of(mlp_tensors(biased, Forward(3, 5, 5, 32, 2)))["order of the tokens"]
+        == 4 * 8 * (3 * 5 * 2) + 4 * 11
+    )
 
 
 @each(("d_v", "values"), [(None, 16), (24, 24)])
 def test_a_fused_projection_saves_its_whole_output(d_v: int | None, values: int) -> None:
-    """Of 8 query and 2 KV heads of 16, of which a value may have another width, batch 3 of 5 tokens in 16 bits."""
+    """Of 8 query and 2 KV heads of 16, of which a value may have another width, batch 3 of 5 tokens
+    in 16 bits.
+    """
     layer = Grouped(8, 2, 16, d_v, fused=True)
     saved = sizes_of(layer.saved_tensors(Forward(3, 5, 5, 32, 2, rotary=False)))
     assert saved["output of W_qkv"] == 2 * 3 * 5 * (8 * 16 + 2 * (16 + values))

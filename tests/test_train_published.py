@@ -29,8 +29,9 @@ _LORA: Any = {"recompute": "none", "batch": 4, "context": 2048, "lora": "r=16"}
 
 
 def test_measured_lora_runs_are_within_1_percent_and_on_average_within_0_2() -> None:
-    # nothing is fitted. The allocator's blocks, of which it splits off nothing below 1 MiB, are 0 to 23 MiB larger than
-    # the weights in them: fitcheck measured both. With them, 40 of 43 runs are within 1 %
+    # nothing is fitted. The allocator's blocks, of which it splits off nothing below 1 MiB, are 0
+    # to 23 MiB larger than the weights in them: fitcheck measured both. With them, 40 of 43 runs
+    # are within 1 %
     runs = list(fitcheck_runs())
     errors = [abs(run.error_of_tensors) for run in runs]
     assert len(errors) == 43
@@ -53,8 +54,13 @@ def test_a_run_that_is_off_has_its_reason() -> None:
 
 
 def test_peft_before_quantized_training_keeps_norms_in_fp32_under_autocast() -> None:
-    # prepare_model_for_kbit_training and the Trainer's bf16=True; before, two of these runs were 3.4 and 4.7 % too low
-    rows = [run for row, run in zip(ON_A_GPU["runs"], runs_on_a_gpu(), strict=True) if "kbit" in row.get("mode", "")]
+    # prepare_model_for_kbit_training and the Trainer's bf16=True; before, two of these runs were
+    # 3.4 and 4.7 % too low
+    rows = [
+        run
+        for row, run in zip(ON_A_GPU["runs"], runs_on_a_gpu(), strict=True)
+        if "kbit" in row.get("mode", "")
+    ]
     assert len(rows) == 8
     assert max(abs(run.error) for run in rows) < 0.001
 
@@ -64,14 +70,20 @@ def test_peft_before_quantized_training_keeps_norms_in_fp32_under_autocast() -> 
     [
         # inputs of A have 2 bytes less: of q, k, v, o, gate and up 896 elements each, of down 4,864
         ({}, 2 * (6 * 896 + 4864)),
-        # beside quantized matrices they are what is passed on: one input of q, k and v, one of gate and up, the output
-        # of attention (saved by it), the product
-        ({"weights_dtype": "nf4", "no_kbit_upcast": True}, 4 * (6 * 896 + 4864) - 2 * (896 + 896 + 4864)),
+        # beside quantized matrices they are what is passed on: one input of q, k and v, one of gate
+        # and up, the output of attention (saved by it), the product
+        (
+            {"weights_dtype": "nf4", "no_kbit_upcast": True},
+            4 * (6 * 896 + 4864) - 2 * (896 + 896 + 4864),
+        ),
     ],
 )
-def test_autocast_keeps_16_bit_inputs_of_adapters_in_fp32(options: dict[str, Any], less: int) -> None:
-    # qwen2.5-0.5b: 24 layers, d = 896, k and v 128, f = 4,864; 8,192 tokens. Outputs of A, 7 x 16, have 2 bytes less.
-    # Adapters, 16 x (in + out) elements each, are cast: q and o 1,792, k and v 1,024, gate, up and down 5,760
+def test_autocast_keeps_16_bit_inputs_of_adapters_in_fp32(
+    options: dict[str, Any], less: int
+) -> None:
+    # qwen2.5-0.5b: 24 layers, d = 896, k and v 128, f = 4,864; 8,192 tokens. Outputs of A, 7 x 16,
+    # have 2 bytes less. Adapters, 16 x (in + out) elements each, are cast: q and o 1,792, k and v
+    # 1,024, gate, up and down 5,760
     cast = 24 * 2 * 16 * (2 * 1792 + 2 * 1024 + 3 * 5760)
     plain, cheaper = (
         most_loaded(read_train_request(load("qwen2.5-0.5b"), given).run, plain=True).allocated
@@ -81,8 +93,13 @@ def test_autocast_keeps_16_bit_inputs_of_adapters_in_fp32(options: dict[str, Any
 
 
 def test_measured_lora_runs_under_autocast_are_predicted_with_the_option() -> None:
-    # the last asked for 28,151,375,756 bytes, and keeps all activations: without --autocast it was 14.5 % too high
-    rows = [run for row, run in zip(ON_A_GPU["runs"], runs_on_a_gpu(), strict=True) if "--autocast" in row["options"]]
+    # the last asked for 28,151,375,756 bytes, and keeps all activations: without --autocast it was
+    # 14.5 % too high
+    rows = [
+        run
+        for row, run in zip(ON_A_GPU["runs"], runs_on_a_gpu(), strict=True)
+        if "--autocast" in row["options"]
+    ]
     assert [round(100 * run.error, 2) for run in rows] == [-0.01, -0.01, 0.10]
 
 
@@ -98,7 +115,8 @@ def test_what_is_reserved_is_nearer_with_the_logits_that_are_freed() -> None:
 
 
 def test_the_least_memory_of_a_run_is_in_the_range_of_the_allocator() -> None:
-    # set_per_process_memory_fraction limits what is reserved; the batches of three runs have varied lengths
+    # set_per_process_memory_fraction limits what is reserved; the batches of three runs have varied
+    # lengths
     found = list(least_memory())
     assert len(found) == 20
     assert [name for name, least, (low, _, high) in found if not low <= least <= high] == []
@@ -108,14 +126,19 @@ def test_a_large_tensor_or_expandable_segments_change_the_range() -> None:
     run = Training(load("llama2-7b"), Workload.train(1, 128))
     assert reserved(run, 1000, 10, Cached()) == (1000, 1030, 1110)
     assert reserved(run, 1000, 200, Cached()) == (1000, 1030, 1050 + 240)
-    assert reserved(dataclasses.replace(run, expandable_segments=True), 1000, 200, Cached()) == (1000, 1020, 1090)
+    assert reserved(dataclasses.replace(run, expandable_segments=True), 1000, 200, Cached()) == (
+        1000,
+        1020,
+        1090,
+    )
 
 
 def test_88_of_131_held_out_runs_on_an_h200_were_within_0_1_percent() -> None:
-    # Of the first 35, seven were not: gradients that do not exist yet were counted of a mixture's experts (3), of eager
-    # attention's first layer, of a recomputed layer and with --optimizer-in-backward; and OLMo's norm saves more. Of 16
-    # others, three: SDPA's efficient kernel keeps the mask of windows. Adafactor's step had no temporaries (2 runs),
-    # and four runs in nf4 did not cast the embedding to fp32. Of 74 more, 47 were:
+    # Of the first 35, seven were not: gradients that do not exist yet were counted of a mixture's
+    # experts (3), of eager attention's first layer, of a recomputed layer and with
+    # --optimizer-in-backward; and OLMo's norm saves more. Of 16 others, three: SDPA's efficient
+    # kernel keeps the mask of windows. Adafactor's step had no temporaries (2 runs), and four runs
+    # in nf4 did not cast the embedding to fp32. Of 74 more, 47 were:
     # docs/accuracy/training.md has the others' causes.
     errors = [run.first / run.measured - 1 for run in runs_on_a_gpu() if run.first]
     assert len(errors) == 131
@@ -136,7 +159,9 @@ def test_litgpts_runs_fit_and_its_failures_do_not() -> None:
 
 def test_falcon_40b_in_nf4_failed_since_an_older_bitsandbytes_keeps_inputs() -> None:
     rows = [
-        row for row in PUBLISHED["litgpt"]["rows"] if row["model"] == "falcon-40b" and "bitsandbytes" in row["options"]
+        row
+        for row in PUBLISHED["litgpt"]["rows"]
+        if row["model"] == "falcon-40b" and "bitsandbytes" in row["options"]
     ]
     assert len(rows) == 2
     for row in rows:
@@ -145,7 +170,11 @@ def test_falcon_40b_in_nf4_failed_since_an_older_bitsandbytes_keeps_inputs() -> 
 
 
 def test_litgpts_steps_on_one_gpu_allocate_3_to_9_percent_more_than_predicted() -> None:
-    errors = [run.allocated / run.measured - 1 for run in litgpt_runs() if run.measured and "GPUs" not in run.name]
+    errors = [
+        run.allocated / run.measured - 1
+        for run in litgpt_runs()
+        if run.measured and "GPUs" not in run.name
+    ]
     assert len(errors) == 6
     assert all(-0.092 < error < -0.03 for error in errors)
 
@@ -172,15 +201,28 @@ def test_states_are_those_of_megatrons_report(dp: int, zero: int, expected: floa
 
 @each(
     ("d_ff", "tp", "pp", "interleaved", "micro_batches"),
-    [(2 * 1024, 1, 1, 1, 1), (4 * 1024, 4, 1, 1, 1), (3 * 1024, 2, 4, 1, 8), (4096, 2, 4, 1, 2), (4096, 8, 4, 2, 8)],
+    [
+        (2 * 1024, 1, 1, 1, 1),
+        (4 * 1024, 4, 1, 1, 1),
+        (3 * 1024, 2, 4, 1, 8),
+        (4096, 2, 4, 1, 2),
+        (4096, 8, 4, 2, 8),
+    ],
 )
 def test_activations_are_those_of_megatrons_report(
     d_ff: int, tp: int, pp: int, interleaved: int, micro_batches: int
 ) -> None:
     h, n_layers, s, b = 1024, 8, 2048, 2
-    layers = Layers("layers", n_layers, attention=Grouped(8, 8, 128, bias=tuple("qkvo")), mlp=Mlp(d_ff, bias=True))
+    layers = Layers(
+        "layers",
+        n_layers,
+        attention=Grouped(8, 8, 128, bias=tuple("qkvo")),
+        mlp=Mlp(d_ff, bias=True),
+    )
     stack = Stack("decoder", (layers,), h, norm="layernorm")
-    model = ModelSpec("m", "m", (stack,), vocab_size=51200, head=Head("lm", tied=True), dtype="fp16")
+    model = ModelSpec(
+        "m", "m", (stack,), vocab_size=51200, head=Head("lm", tied=True), dtype="fp16"
+    )
     run = run_of(
         model,
         b,
@@ -202,14 +244,20 @@ def test_activations_are_those_of_megatrons_report(
     budget = stage_budget(run, run.stages[0], plain=True)
     above, below = run.stages[0].in_flight
     of_layers = sum(
-        int(layer.layers.count) * int(t.size) for layer in budget.saved.layers for t in layer.kept if not t.is_statistic
+        int(layer.layers.count) * int(t.size)
+        for layer in budget.saved.layers
+        for t in layer.kept
+        if not t.is_statistic
     )
     assert above * of_layers / below == pytest.approx(expected, rel=1e-12)
 
 
-def test_deepspeeds_step_has_a_shard_of_gradients_three_times_and_its_backward_pass_a_bucket() -> None:
-    # N = 6.7 billion on 2 GPUs: 2 N of weights, 12 N / 2 of states, and of the gradients a shard of 2 N / 2, its copy
-    # in one tensor and that in fp32 (stage_1_and_2.py, step); with more GPUs the peak is in the backward pass
+def test_deepspeeds_step_has_a_shard_of_gradients_three_times_and_its_backward_pass_a_bucket() -> (
+    None
+):
+    # N = 6.7 billion on 2 GPUs: 2 N of weights, 12 N / 2 of states, and of the gradients a shard of
+    # 2 N / 2, its copy in one tensor and that in fp32 (stage_1_and_2.py, step); with more GPUs the
+    # peak is in the backward pass
     model = load("llama2-7b")
     n = int(params(model).total)
     at_step, in_backward = (
@@ -223,8 +271,10 @@ def test_deepspeeds_step_has_a_shard_of_gradients_three_times_and_its_backward_p
 
 
 def test_deepspeeds_estimates_are_our_states_and_its_fp32_gradients() -> None:
-    # deepspeed/runtime/zero/stage_1_and_2.py, estimate_zero2_model_states_mem_needs: 4 N + 16 N / GPUs. Its docs:
-    # 2851M parameters on 8 GPUs need 15.93 GiB per GPU. It counts whole 16-bit gradients, and fp32 ones for the step.
+    # deepspeed/runtime/zero/stage_1_and_2.py, estimate_zero2_model_states_mem_needs: 4 N + 16 N /
+    # GPUs. Its docs:
+    # 2851M parameters on 8 GPUs need 15.93 GiB per GPU. It counts whole 16-bit gradients, and fp32
+    # ones for the step.
     model, gpus = load("llama2-7b"), 8
     n = int(params(model).total)
     run = run_of(model, gpus=gpus, zero=2)
@@ -232,5 +282,7 @@ def test_deepspeeds_estimates_are_our_states_and_its_fp32_gradients() -> None:
     assert ours + 2 * n + (4 - 2) * n / gpus == pytest.approx(4 * n + 16 * n / gpus, rel=1e-9)
     assert (4 + 16 / gpus) * 2851e6 / 2**30 == pytest.approx(15.93, abs=0.005)
     # stage3.py: 4 largest_layer + 18 N / GPUs; 2783M parameters, the largest layer of 65M: 6.08 GiB
-    assert held(run_of(model, gpus=gpus, zero=3)) + 2 * n / gpus == pytest.approx(18 * n / gpus, rel=1e-8)
+    assert held(run_of(model, gpus=gpus, zero=3)) + 2 * n / gpus == pytest.approx(
+        18 * n / gpus, rel=1e-8
+    )
     assert (4 * 65e6 + 18 * 2783e6 / gpus) / 2**30 == pytest.approx(6.08, abs=0.01)

@@ -1,4 +1,6 @@
-"""What `train` promises is what it answers when the promise is typed: changes, rows of GPUs, and ways to tune."""
+"""What `train` promises is what it answers when the promise is typed: changes, rows of GPUs, and
+ways to tune.
+"""
 
 import shlex
 from collections.abc import Iterator
@@ -31,18 +33,28 @@ def words_of(command: str) -> list[list[str]]:
 
 def with_options(command: str, more: str) -> list[str]:
     """Return a command's options with others, which replace those of the same name."""
-    options = {words[0].replace("--no-", "--"): words for words in words_of(command) + words_of(more)}
+    options = {
+        words[0].replace("--no-", "--"): words for words in words_of(command) + words_of(more)
+    }
     return [word for words in options.values() for word in words]
 
 
 def promises(ask: Ask, model: str, command: str) -> list[dict[str, Any]]:
-    """Return the suggestions of a command, each of which is checked: typed, it fits with the promised figures."""
-    found: list[dict[str, Any]] = ask("train", model, *shlex.split(command), "--json").document["suggestions"]
+    """Return the suggestions of a command, each of which is checked: typed, it fits with the
+    promised figures.
+    """
+    found: list[dict[str, Any]] = ask("train", model, *shlex.split(command), "--json").document[
+        "suggestions"
+    ]
     for one in found:
         typed = ask("train", model, *with_options(command, one["flag"]), "--json")
         assert typed.code == 0, (model, command, one, typed.err)
         values = typed.document["values"]
-        assert [values[name] for name in FIGURES] == [one[name] for name in FIGURES], (model, command, one)
+        assert [values[name] for name in FIGURES] == [one[name] for name in FIGURES], (
+            model,
+            command,
+            one,
+        )
         assert typed.document["verdict"] == "fits"
     return found
 
@@ -86,8 +98,12 @@ def test_a_suggestion_names_no_option_that_the_command_has_no_place_for(ask: Ask
 
     assert not any("lora" in flag for flag in flags("mamba2-2.7b", "-c 65536 --gpu rtx-4090"))
     assert "-b 1" in flags("gemma-2b", "--gpu h100 -b 8 --global-batch 16")
-    assert any("--gpu 24xh100-80gb" in flag for flag in flags("llama3-70b", "--gpu 8xh100 --zero 3"))
-    assert not any("--fsdp" in flag for flag in flags("llama3-70b", "--gpu h100 --gpus 8 --zero 1 --lora r=16"))
+    assert any(
+        "--gpu 24xh100-80gb" in flag for flag in flags("llama3-70b", "--gpu 8xh100 --zero 3")
+    )
+    assert not any(
+        "--fsdp" in flag for flag in flags("llama3-70b", "--gpu h100 --gpus 8 --zero 1 --lora r=16")
+    )
 
 
 def random_options(random: Random) -> Iterator[str]:
@@ -98,16 +114,39 @@ def random_options(random: Random) -> Iterator[str]:
             yield random.choice(texts)
 
     yield f"-c {random.choice((128, 1000, 1024, 4096, 8192))}"
-    yield f"--gpu {random.choice(('h100', 'a100', 'rtx-4090', '24GB', 't4', 'mi300x', 'h200', '2xb200', '8xl40s'))}"
+    yield (
+        "--gpu "
+        f"{random.choice(('h100', 'a100', 'rtx-4090', '24GB', 't4', 'mi300x', 'h200', '2xb200', '8xl40s'))}"
+    )
     yield from some(0.5, "-b 2", "-b 4", "-b 8")
-    yield from some(0.3, "--gpus 2", "--gpus 2 --zero 1", "--gpus 2 --zero 2", "--gpus 2 --fsdp", "--gpus 2 --tp 2")
-    yield from some(0.3, "--optimizer adam8bit", "--optimizer adafactor", "--optimizer lion", "--optimizer muon")
+    yield from some(
+        0.3,
+        "--gpus 2",
+        "--gpus 2 --zero 1",
+        "--gpus 2 --zero 2",
+        "--gpus 2 --fsdp",
+        "--gpus 2 --tp 2",
+    )
+    yield from some(
+        0.3, "--optimizer adam8bit", "--optimizer adafactor", "--optimizer lion", "--optimizer muon"
+    )
     yield from some(0.3, "--lora r=8", "--lora r=8,targets=q+v", "--lora r=8 --weights-dtype nf4")
     yield from some(0.2, "--gradient-accumulation 2", "--global-batch 16", "--global-batch 7")
-    yield from some(0.2, "--param-dtype bf16", "--param-dtype fp32", "--grad-dtype bf16", "--no-master-weights")
+    yield from some(
+        0.2, "--param-dtype bf16", "--param-dtype fp32", "--grad-dtype bf16", "--no-master-weights"
+    )
     yield from some(0.2, "--recompute none", "--recompute full", "--recompute op")
-    yield from some(0.2, "--kernel math", "--kernel eager", "--loss fused", "--loss compiled", "--dtype fp16")
-    yield from some(0.2, "--reference-model", "--pairs", "--offload optimizer", "--compile", "--optimizer-in-backward")
+    yield from some(
+        0.2, "--kernel math", "--kernel eager", "--loss fused", "--loss compiled", "--dtype fp16"
+    )
+    yield from some(
+        0.2,
+        "--reference-model",
+        "--pairs",
+        "--offload optimizer",
+        "--compile",
+        "--optimizer-in-backward",
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -116,7 +155,8 @@ def test_every_suggestion_of_a_random_run_holds(ask: Ask, seed: int) -> None:
     for _ in range(4):
         model = random.choice((*random.sample(names, 3), "llama3-8b", "qwen3-32b", "mixtral-8x7b"))
         command = " ".join(random_options(random))
-        if ask("train", model, *command.split()).code in (0, 1):  # not every combination is possible
+        # not every combination is possible
+        if ask("train", model, *command.split()).code in (0, 1):
             promises(ask, model, command)
 
 
@@ -133,7 +173,9 @@ def test_a_row_of_all_gpus_is_the_answer_for_that_gpu(ask: Ask, options: dict[st
     words = [options["model"]]
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", str(value)] if name != "model" else []
-    rows = {row["gpu"]: row for row in ask("train", *words, "--gpu", "all", "--json").document["layers"]}
+    rows = {
+        row["gpu"]: row for row in ask("train", *words, "--gpu", "all", "--json").document["layers"]
+    }
     assert rows.keys() == {*gpu_names()}
     for name in ("quadro-rtx-6000", *Random(1).sample(sorted(rows), 4)):
         typed = ask("train", *words, "--gpu", name, "--json").document
@@ -143,10 +185,19 @@ def test_a_row_of_all_gpus_is_the_answer_for_that_gpu(ask: Ask, options: dict[st
 
 
 @each("model", ["llama3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "mamba2-2.7b"])
-@each("options", [{}, {"param_dtype": "bf16"}, {"recompute": "none"}, {"optimizer": "adafactor", "batch": 4}])
-def test_without_a_gpu_the_ways_to_tune_are_those_of_their_options(model: str, options: Any) -> None:
+@each(
+    "options",
+    [{}, {"param_dtype": "bf16"}, {"recompute": "none"}, {"optimizer": "adafactor", "batch": 4}],
+)
+def test_without_a_gpu_the_ways_to_tune_are_those_of_their_options(
+    model: str, options: Any
+) -> None:
     found = request_answer(read_train_request(model, options)).by_way
-    ways: dict[str, Any] = {"full": {}, "LoRA": {"lora": "r=16"}, "QLoRA": {"lora": "r=16", "weights_dtype": "nf4"}}
+    ways: dict[str, Any] = {
+        "full": {},
+        "LoRA": {"lora": "r=16"},
+        "QLoRA": {"lora": "r=16", "weights_dtype": "nf4"},
+    }
     if model == "mamba2-2.7b":  # has none of the matrices that adapters are for by default
         assert found.keys() == {"full"}
     for way, one in found.items():
@@ -172,20 +223,33 @@ def test_the_command_below_the_models_of_a_gpu_gives_their_first_row(ask: Ask) -
     command = " ".join(first.split()).partition("other options: attncalc ")[2]
     assert f"needs {' '.join(row.split()[-3:])} of" in ask(*command.split(), "-c", "2048").out
     for option in ("--kernel flash", "--recompute full", "--loss fused"):
-        assert option in " ".join(first.split()).partition("Counted with ")[2].partition(", where")[0]
+        assert (
+            option in " ".join(first.split()).partition("Counted with ")[2].partition(", where")[0]
+        )
 
 
 def test_an_automatic_context_says_its_steps(ask: Ask) -> None:
     command = "gemma3-4b -b 8 --lora r=8 --weights-dtype nf4 -c auto --gpu rtx-4090"
-    assert ask("train", *command.split()).out.startswith("FITS up to context 384, in steps of 128: needs")
+    assert ask("train", *command.split()).out.startswith(
+        "FITS up to context 384, in steps of 128: needs"
+    )
 
 
-@each("options", ["-b 1,2,4 --gpus 2 --global-batch 16", "-c 1K,2K --samples 52K", "-b 1,2 --epochs 2 --samples 1K"])
+@each(
+    "options",
+    [
+        "-b 1,2,4 --gpus 2 --global-batch 16",
+        "-c 1K,2K --samples 52K",
+        "-b 1,2 --epochs 2 --samples 1K",
+    ],
+)
 def test_a_row_of_a_sweep_is_the_answer_for_its_batch_and_context(ask: Ask, options: str) -> None:
     first, *others = words_of(options)
     command = ["qwen3-0.6b", "--gpu", "h100", *(word for words in others for word in words)]
     names = ["step_tokens", "training_seconds", "needed_high"]
-    swept = ask("sweep", *command, "--train", *first, "--columns", ",".join(names), "--json").document["rows"]
+    swept = ask(
+        "sweep", *command, "--train", *first, "--columns", ",".join(names), "--json"
+    ).document["rows"]
     for size, row in zip(first[1].split(","), swept, strict=True):
         values = ask("train", *command, first[0], size, "--json").document["values"]
         assert [row[name] for name in names] == [values[name] for name in names], size

@@ -1,4 +1,6 @@
-"""The shards of torch's own FSDP2 and tensor parallelism have the bytes that `train` predicts for a rank."""
+"""The shards of torch's own FSDP2 and tensor parallelism have the bytes that `train` predicts for a
+rank.
+"""
 
 import dataclasses
 import subprocess
@@ -50,7 +52,9 @@ def tool() -> ModuleType:
 
 
 def shards(tool: ModuleType, name: str, folder: Path, gpus: int, tp: int) -> tuple[Any, Any]:
-    """Return what rank 0 holds and what is predicted, with a vocabulary that no number of GPUs divides."""
+    """Return what rank 0 holds and what is predicted, with a vocabulary that no number of GPUs
+    divides.
+    """
     model = load(saved(MODELS[name].replace("vocab_size: 10\n", "vocab_size: 1001\n"), folder))
     run = tool.run_of(tool.every_layer(model), gpus, tp)
     return tool.without_others(run), tool.predicted(run)
@@ -76,9 +80,12 @@ def test_a_tensor_parallel_rank_holds_its_part_alone_and_with_fsdp(
 
 @each(
     ("gpus", "tp", "tokens"),
-    [(64, 8, 4096), (64, 1, 16)],  # the peak is in the backward pass of the loss, and of the embedding
+    # the peak is in the backward pass of the loss, and of the embedding
+    [(64, 8, 4096), (64, 1, 16)],
 )
-def test_the_peak_is_that_of_all_tensors_of_a_rank(tool: ModuleType, gpus: int, tp: int, tokens: int) -> None:
+def test_the_peak_is_that_of_all_tensors_of_a_rank(
+    tool: ModuleType, gpus: int, tp: int, tokens: int
+) -> None:
     model = tool.every_layer(what_if(load("llama3-8b"), layers=2))
     peak, of_train = tool.peaks(tool.run_of(model, gpus, tp, tokens))
     assert of_train == pytest.approx(peak, rel=0.0005)
@@ -95,9 +102,14 @@ def test_fsdp_divides_adapters_and_frozen_weights_by_rows(tool: ModuleType, tmp_
     try:
         mesh = init_device_mesh("cpu", (8,))
         found = []
-        for tensors, dtype in ((held.trained_tensors, torch.float32), (held.tensors, torch.bfloat16)):
+        for tensors, dtype in (
+            (held.trained_tensors, torch.float32),
+            (held.tensors, torch.bfloat16),
+        ):
             shapes = [
-                (t.rows, t.columns) if t.columns > 1 else (t.rows,) for t in tensors for _ in range(int(t.copies))
+                (t.rows, t.columns) if t.columns > 1 else (t.rows,)
+                for t in tensors
+                for _ in range(int(t.copies))
             ]
             module = nn.ParameterList([torch.empty(shape, dtype=dtype) for shape in shapes])
             fully_shard(module, mesh=mesh)
@@ -111,7 +123,18 @@ def test_fsdp_divides_adapters_and_frozen_weights_by_rows(tool: ModuleType, tmp_
 def test_real_processes_hold_what_is_predicted(tmp_path: Path) -> None:
     """Two tensor-parallel ranks, then four of which two are data-parallel, train for a step."""
     path = saved(GROUPED.replace("vocab_size: 10\n", "vocab_size: 1001\n"), tmp_path)
-    command = [sys.executable, "tools/training_shards.py", path, "--gpus", "2,4", "--tp", "2", "--real"]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False)
+    command = [
+        sys.executable,
+        "tools/training_shards.py",
+        path,
+        "--gpus",
+        "2,4",
+        "--tp",
+        "2",
+        "--real",
+    ]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.count("+0 than predicted") == 6

@@ -5,25 +5,38 @@ from asking import Ask
 
 def test_a_cache_doubles_with_the_context(ask: Ask) -> None:
     # 2 tensors x 32 layers x 8 heads x 128 x 2 B x 16,384 tokens = 2 GiB
-    assert "twice the context 2.00 GiB 2.0 x as much" in " ".join(ask("kv", "llama3-8b", "-c", "8192").out.split())
+    assert "twice the context 2.00 GiB 2.0 x as much" in " ".join(
+        ask("kv", "llama3-8b", "-c", "8192").out.split()
+    )
 
 
 def test_kv_names_the_context_at_which_the_cache_is_as_large_as_the_weights(ask: Ask) -> None:
-    # 124,439,808 parameters x 4 B / (2 tensors x 12 layers x 768 x 4 B) = 6,751.3 tokens; in 8 sequences 843.9
+    # 124,439,808 parameters x 4 B / (2 tensors x 12 layers x 768 x 4 B) = 6,751.3 tokens; in 8
+    # sequences 843.9
     for batch, context in ((1, "6,752"), (8, "844")):
-        assert f" a cache of that size {context} tokens " in " ".join(ask("kv", "gpt2", "-b", batch).out.split()) + " "
+        assert (
+            f" a cache of that size {context} tokens "
+            in " ".join(ask("kv", "gpt2", "-b", batch).out.split()) + " "
+        )
     assert "of that size" not in ask("kv", "mistral-7b-v0.1").out  # every layer has a window
 
 
 def test_windows_that_are_full_do_not_grow(ask: Ask) -> None:
     # a window of 4,096 tokens in all layers: 2 x 32 x 8 x 128 x 2 B x 4,096 tokens
-    line = next(line for line in ask("kv", "mistral-7b-v0.1", "-c", "8192").out.splitlines() if "twice" in line)
+    line = next(
+        line
+        for line in ask("kv", "mistral-7b-v0.1", "-c", "8192").out.splitlines()
+        if "twice" in line
+    )
     assert line.split() == ["twice", "the", "context", "512", "MiB", "1.0", "x", "as", "much"]
 
 
 def test_a_score_matrix_quadruples_with_the_context(ask: Ask) -> None:
     # 32 heads x 16,384 x 16,384 scores in 2 B = 16 GiB
-    assert "  at twice the context  16.00 GiB    4.0 x as much\n" in ask("memory", "llama3-8b", "-c", "8192").out
+    assert (
+        "  at twice the context  16.00 GiB    4.0 x as much\n"
+        in ask("memory", "llama3-8b", "-c", "8192").out
+    )
 
 
 def test_an_encoder_without_a_cache_has_no_such_line(ask: Ask) -> None:

@@ -60,7 +60,13 @@ def test_a_figure_is_rounded_for_people(number: int, unit: str, text: str) -> No
 
 @pytest.mark.parametrize(
     ("unit", "text"),
-    [(BYTES, "1,000 B"), (FLOP, "1,000 FLOP"), (PARAMS, "1,000"), (TOKENS, "1,000"), (NO_UNIT, "1,000")],
+    [
+        (BYTES, "1,000 B"),
+        (FLOP, "1,000 FLOP"),
+        (PARAMS, "1,000"),
+        (TOKENS, "1,000"),
+        (NO_UNIT, "1,000"),
+    ],
 )
 def test_an_exact_figure_has_its_base_unit(unit: str, text: str) -> None:
     assert exact(1000, unit) == text
@@ -70,12 +76,14 @@ def test_an_exact_figure_has_its_base_unit(unit: str, text: str) -> None:
     ("numbers", "unit", "shown"),
     [
         ([1, 999_999], PARAMS, ("", ["1", "999,999"])),
-        ([1, 10**6], PARAMS, ("thousand", ["0.0", "1,000.0"])),  # a million is too long: a larger unit for all
+        # a million is too long: a larger unit for all
+        ([1, 10**6], PARAMS, ("thousand", ["0.0", "1,000.0"])),
         ([1000, 2000], PARAMS, ("thousand", ["1", "2"])),
         ([1000, 2500], PARAMS, ("thousand", ["1.00", "2.50"])),
         ([1000, 999_500], PARAMS, ("thousand", ["1.00", "999.50"])),
         ([1500, 999_999], PARAMS, ("thousand", ["1.50", "1,000.00"])),
-        ([1500, 10**6], PARAMS, ("thousand", ["1.5", "1,000.0"])),  # one decimal from 1,000 of the unit
+        # one decimal from 1,000 of the unit
+        ([1500, 10**6], PARAMS, ("thousand", ["1.5", "1,000.0"])),
         ([0, 1024], BYTES, ("KiB", ["0", "1"])),
         ([GIB, 2 * GIB], BYTES, ("GiB", ["1.00", "2.00"])),  # whole, but from 1 GiB with decimals
         ([1024**2, 3 * 1024**2], BYTES, ("MiB", ["1", "3"])),
@@ -123,8 +131,13 @@ def test_bytes_of_a_row_with_its_scales(name: str, width: int, size: int) -> Non
 
 def test_a_row_has_a_scale_for_each_whole_or_begun_group() -> None:
     """One more element than a group has begins another: 33 elements in q8_0 have 2 scales."""
-    groups = dict.fromkeys(("mxfp4", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"), 32) | {"fp4": 16}
-    sizes = {name: tuple(dtype(name).row_bytes(n + more) for more in (0, 1)) for name, n in groups.items()}
+    groups = dict.fromkeys(("mxfp4", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"), 32) | {
+        "fp4": 16
+    }
+    sizes = {
+        name: tuple(dtype(name).row_bytes(n + more) for more in (0, 1))
+        for name, n in groups.items()
+    }
     assert sizes == {
         "fp4": (8 + 1, 9 + 2),
         "mxfp4": (16 + 1, 17 + 2),
@@ -197,7 +210,10 @@ def test_a_count_may_have_a_suffix(text: str, number: int) -> None:
     assert parse_count(text, "--context") == number
 
 
-@each("text", ["0", "", "k", "-1", "_1", "1__0", "1.5k", "1kk", "0x10", str(MAX_COUNT + 1), "9" * 30 + "T"])
+@each(
+    "text",
+    ["0", "", "k", "-1", "_1", "1__0", "1.5k", "1kk", "0x10", str(MAX_COUNT + 1), "9" * 30 + "T"],
+)
 def test_other_counts_are_errors_that_name_the_option(text: str) -> None:
     with pytest.raises(AttncalcError, match=r"^--context: "):
         parse_count(text, "--context")
@@ -223,7 +239,9 @@ def test_a_list_for_one_number_is_an_error_that_names_sweep(text: str) -> None:
         ("$1,817.70", "$1817.70"),
     ],
 )
-def test_a_comma_never_groups_digits_and_the_tip_is_the_number_without(text: str, without: str) -> None:
+def test_a_comma_never_groups_digits_and_the_tip_is_the_number_without(
+    text: str, without: str
+) -> None:
     for parse in (parse_count, parse_bytes, parse_amount, parse_price):
         with pytest.raises(AttncalcError) as caught:
             parse(text, "--x")
@@ -248,7 +266,9 @@ def test_a_decimal_is_exact(text: str, parts: tuple[int, int]) -> None:
     assert parse_decimal(text, "--share", upper=1) == parts
 
 
-@pytest.mark.parametrize("text", ["0", "0.0", "", ".", "1.01", "2", "-1", "1e-3", "0." + "1" * 21, "%", "101%"])
+@pytest.mark.parametrize(
+    "text", ["0", "0.0", "", ".", "1.01", "2", "-1", "1e-3", "0." + "1" * 21, "%", "101%"]
+)
 def test_other_decimals_are_errors_that_name_the_option(text: str) -> None:
     with pytest.raises(AttncalcError, match=r"^--share: .* and at most 1"):
         parse_decimal(text, "--share", upper=1)
@@ -256,7 +276,8 @@ def test_other_decimals_are_errors_that_name_the_option(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"), [("a" * 40, "a" * 40), ("a" * 41, "a" * 37 + "..."), ("a\tb\n c", "a?b? c"), ("a  b", "a b")]
+    ("text", "shown"),
+    [("a" * 40, "a" * 40), ("a" * 41, "a" * 37 + "..."), ("a\tb\n c", "a?b? c"), ("a  b", "a b")],
 )
 def test_a_text_in_an_error_is_one_short_line(text: str, shown: str) -> None:
     assert truncate(text) == shown
@@ -282,7 +303,24 @@ TOO_LARGE = (str(MAX_COUNT + 1), "1e31", f"{MAX_COUNT}.5", "1e999")
 
 @pytest.mark.parametrize(
     "text",
-    [*TOO_LARGE, "", "x", "1x", "1 2", "e5", ".", "1.", "10e29.", "-1", "--1", "1__0", "1,00", "∞", "१", "5 parsecs"],
+    [
+        *TOO_LARGE,
+        "",
+        "x",
+        "1x",
+        "1 2",
+        "e5",
+        ".",
+        "1.",
+        "10e29.",
+        "-1",
+        "--1",
+        "1__0",
+        "1,00",
+        "∞",
+        "१",
+        "5 parsecs",
+    ],
 )
 def test_other_amounts_are_errors_that_name_the_option(text: str) -> None:
     with pytest.raises(AttncalcError, match=r"^--fail-if: "):

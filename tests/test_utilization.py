@@ -46,21 +46,40 @@ def test_a_drivers_name_finds_the_datasheet() -> None:
 
 
 def test_shares_are_those_of_the_datasheet_in_the_dtype_of_the_run() -> None:
-    """An H100 has 989.4 TFLOP/s in bf16, 67 in fp32 and 3.35 TB/s; the pass has a tenth of one second's work."""
+    """An H100 has 989.4 TFLOP/s in bf16, 67 in fp32 and 3.35 TB/s; the pass has a tenth of one
+    second's work.
+    """
     device = with_datasheet(H100)
-    timing = Timing("decoder", "prefill", "flash", 1000.0, 98_940 * 10**9, 335 * 10**9, 0.0, 1000.0, 1000.0)
+    timing = Timing(
+        "decoder", "prefill", "flash", 1000.0, 98_940 * 10**9, 335 * 10**9, 0.0, 1000.0, 1000.0
+    )
     facts = time_facts(timing, device, "bf16")
-    assert (facts["flop_share_datasheet"], facts["bytes_share_datasheet"]) == pytest.approx((0.1, 0.1))
+    assert (facts["flop_share_datasheet"], facts["bytes_share_datasheet"]) == pytest.approx(
+        (0.1, 0.1)
+    )
     assert time_facts(timing, device, "fp32")["flop_share_datasheet"] == pytest.approx(98.94 / 67)
-    for unknown in (with_datasheet({**H100, "memory": GIB}), with_datasheet({"name": "cpu (2 threads)"})):
+    for unknown in (
+        with_datasheet({**H100, "memory": GIB}),
+        with_datasheet({"name": "cpu (2 threads)"}),
+    ):
         assert time_facts(timing, unknown, "bf16")["flop_share_datasheet"] is None
 
 
 def test_the_page_of_a_gpu_has_its_clocks_and_shares_of_its_datasheet() -> None:
-    record = json.loads((REPOSITORY / "docs/measured/cpu-2-threads.json").read_text(encoding="utf-8"))
+    record = json.loads(
+        (REPOSITORY / "docs/measured/cpu-2-threads.json").read_text(encoding="utf-8")
+    )
     assert "datasheet" not in record_page(record)
-    clocks = {"sm_mhz": 1980.0, "sm_max_mhz": 1980.0, "memory_max_mhz": None, "power_limit_w": 700.0}
-    record["device"] |= {"clocks": clocks, **{key: with_datasheet(H100)[key] for key in ("datasheet",)}}
+    clocks = {
+        "sm_mhz": 1980.0,
+        "sm_max_mhz": 1980.0,
+        "memory_max_mhz": None,
+        "power_limit_w": 700.0,
+    }
+    record["device"] |= {
+        "clocks": clocks,
+        **{key: with_datasheet(H100)[key] for key in ("datasheet",)},
+    }
     page = record_page(record)
     assert "| power limit | 700 W |" in page
     assert "highest memory clock" not in page
@@ -71,11 +90,15 @@ def test_the_page_of_a_gpu_has_its_clocks_and_shares_of_its_datasheet() -> None:
 
 def test_clocks_are_null_where_nothing_tells_them(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu: Any = SimpleNamespace(type="cuda", torch=torch.device("cuda", 0))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc"))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc")
+    )
 
     def answer(text: str) -> None:
         done = subprocess.CompletedProcess([], 0, stdout=text)
-        monkeypatch.setattr(subprocess, "run", lambda command, **_: done if "--id=GPU-abc" in command else None)
+        monkeypatch.setattr(
+            subprocess, "run", lambda command, **_: done if "--id=GPU-abc" in command else None
+        )
 
     answer("1980, 1980, [N/A], 700.00\n")
     assert machine._clocks(gpu) == {

@@ -1,4 +1,6 @@
-"""A peak that disagrees names the largest block that its prediction does not have, from a snapshot of the allocator."""
+"""A peak that disagrees names the largest block that its prediction does not have, from a snapshot
+of the allocator.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +20,15 @@ from attncalc.verify.layers.grouped import GroupedLayer  # noqa: E402
 OnBox = Callable[[Box], Gpus]
 FRAMES = [
     {"filename": "/site-packages/torch/nn/functional.py", "line": 5, "name": "linear"},
-    {"filename": "/home/a/site-packages/attncalc/verify/layers/grouped.py", "line": 88, "name": "attend"},
+    {
+        "filename": "/home/a/site-packages/attncalc/verify/layers/grouped.py",
+        "line": 88,
+        "name": "attend",
+    },
     {"filename": "/home/a/site-packages/attncalc/cli/verify.py", "line": 9, "name": "verify"},
 ]
+# Bytes of q, k, v, out or y of gpt2 in fp16 at 64 tokens.
 TOKENS = 64 * 768 * 2
-"""Bytes of q, k, v, out or y of gpt2 in fp16 at 64 tokens."""
 
 
 def event(action: str, address: int, size: int, frames: Any = ()) -> dict[str, Any]:
@@ -51,7 +57,8 @@ def test_a_peak_that_disagrees_names_the_largest_unpredicted_block(
         return out
 
     monkeypatch.setattr(GroupedLayer, "attend_and_project", wrong)
-    # before the peak a block that is freed; at the peak q, k, v, out and y, a small one, and one that nobody expects
+    # before the peak a block that is freed; at the peak q, k, v, out and y, a small one, and one
+    # that nobody expects
     trace = [
         event("alloc", 1, 9 * TOKENS, FRAMES),
         event("free_requested", 1, 9 * TOKENS),
@@ -62,14 +69,20 @@ def test_a_peak_that_disagrees_names_the_largest_unpredicted_block(
         event("free_completed", 10, TOKENS),
     ]
     recorded: list[object] = []
-    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda enabled, **_: recorded.append(enabled))
+    monkeypatch.setattr(
+        torch.cuda.memory, "_record_memory_history", lambda enabled, **_: recorded.append(enabled)
+    )
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda device: {"device_traces": [trace]})
     # 8 * 64 * 768 * 2 B = 768 KiB
     assert failures(ask) == [
         "a tensor is held that the formula does not count, or one that it counts is not held; "
-        "the largest block that is not predicted has 768 KiB, made in attend (verify/layers/grouped.py:88)"
+        "the largest block that is not predicted has 768 KiB, made in attend "
+        "(verify/layers/grouped.py:88)"
     ]
     assert recorded[:2] == ["all", None]
 
-    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda device: {})  # the format of another version
-    assert failures(ask) == ["a tensor is held that the formula does not count, or one that it counts is not held"]
+    # the format of another version
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda device: {})
+    assert failures(ask) == [
+        "a tensor is held that the formula does not count, or one that it counts is not held"
+    ]

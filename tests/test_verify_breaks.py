@@ -1,4 +1,6 @@
-"""Each check of `attncalc verify` can fail: a formula, a layer or a cache that is wrong on purpose fails its checks."""
+"""Each check of `attncalc verify` can fail: a formula, a layer or a cache that is wrong on purpose
+fails its checks.
+"""
 
 import dataclasses
 import re
@@ -8,7 +10,16 @@ from typing import Any
 
 import pytest
 from asking import Ask
-from breaks import Break, Patch, matrices_with, replaced, scores, wider, with_a_parameter_more, wrapped
+from breaks import (
+    Break,
+    Patch,
+    matrices_with,
+    replaced,
+    scores,
+    wider,
+    with_a_parameter_more,
+    wrapped,
+)
 from layers import ENCODER, FUSED, GROUPED, LATENT, MHA, OPTIONS, WINDOW, saved
 from tables import each
 
@@ -46,7 +57,9 @@ def forgetting(true: Any, self: Cache, *new: Tensor) -> Any:
     return rows
 
 
-def projecting_twice(true: Any, self: GroupedLayer, projected: Tensor, norm_name: str, width: int) -> Any:
+def projecting_twice(
+    true: Any, self: GroupedLayer, projected: Tensor, norm_name: str, width: int
+) -> Any:
     if norm_name == "q_norm":
         self.W_o(projected)
     return true(self, projected, norm_name, width)
@@ -89,28 +102,63 @@ def less_cache(true: Any, *given: Any) -> Any:
 
 
 CACHE = {"cache_prefill", "cache_decode"}
-FLOPS = {f"flops_{phase}_{kernel}" for phase in ("prefill", "decode") for kernel in ("math", "flash")}
+FLOPS = {
+    f"flops_{phase}_{kernel}" for phase in ("prefill", "decode") for kernel in ("math", "flash")
+}
 DEFINITION = {"equals_definition"}
+# {what is wrong: the model, how it is made wrong, the checks that must fail}.
 BREAKS: dict[str, tuple[str, Break, set[str]]] = {
     "formula of a matrix": (GROUPED, wider(Grouped, "W_v"), {"params_W_v", "params_layer"}),
-    "layer with an extra parameter": (GROUPED, with_a_parameter_more(GroupedLayer), {"params_more", "params_layer"}),
-    "formula without the rotary key": (LATENT, matrices_with(Latent, d_rope=0), {"params_W_kv_a", "params_layer"}),
-    "ring with an extra row": (WINDOW, replaced(cache, "ring_size", lambda span: span.window + 1), CACHE),
-    "formula of a window": (WINDOW, replaced(Sliding, "cached_tokens", lambda self, n: min(n, self.window - 1)), CACHE),
-    "formula of the cache": (GROUPED, wrapped(ideal, "row_bytes", lambda true, *given: true(*given) // 2), CACHE),
+    "layer with an extra parameter": (
+        GROUPED,
+        with_a_parameter_more(GroupedLayer),
+        {"params_more", "params_layer"},
+    ),
+    "formula without the rotary key": (
+        LATENT,
+        matrices_with(Latent, d_rope=0),
+        {"params_W_kv_a", "params_layer"},
+    ),
+    "ring with an extra row": (
+        WINDOW,
+        replaced(cache, "ring_size", lambda span: span.window + 1),
+        CACHE,
+    ),
+    "formula of a window": (
+        WINDOW,
+        replaced(Sliding, "cached_tokens", lambda self, n: min(n, self.window - 1)),
+        CACHE,
+    ),
+    "formula of the cache": (
+        GROUPED,
+        wrapped(ideal, "row_bytes", lambda true, *given: true(*given) // 2),
+        CACHE,
+    ),
     "cache that forgets": (
         GROUPED,
         wrapped(Cache, "extend", forgetting),
         {"cache_holds_every_token", "decode_equals_prefill", "token_by_token"},
     ),
-    "ring that is too short": (WINDOW, replaced(cache, "ring_size", lambda span: span.window - 1), {"token_by_token"}),
+    "ring that is too short": (
+        WINDOW,
+        replaced(cache, "ring_size", lambda span: span.window - 1),
+        {"token_by_token"},
+    ),
     "formula of the scores": (
         GROUPED,
         scores(Grouped, lambda flops: flops // 2),
         {"flops_prefill_math", "flops_decode_math"},
     ),
-    "layer that projects twice": (GROUPED, wrapped(GroupedLayer, "_heads", projecting_twice), FLOPS),
-    "formula of the triangle": (GROUPED, replaced(Full, "causal_pairs", lambda self, n: n * n // 2), {"pairs"}),
+    "layer that projects twice": (
+        GROUPED,
+        wrapped(GroupedLayer, "_heads", projecting_twice),
+        FLOPS,
+    ),
+    "formula of the triangle": (
+        GROUPED,
+        replaced(Full, "causal_pairs", lambda self, n: n * n // 2),
+        {"pairs"},
+    ),
     "layer that holds a copy": (
         GROUPED,
         wrapped(GroupedLayer, "attend_and_project", holding_a_copy),
@@ -123,17 +171,31 @@ BREAKS: dict[str, tuple[str, Break, set[str]]] = {
     ),
     "kernel with another scale": (
         GROUPED,
-        wrapped(numerics, "sdpa", lambda true, *given, **more: true(*given[:5], 1.1 * given[5], *given[6:], **more)),
-        {"math_equals_reference_fp32", "flash_equals_reference_fp16", "flash_equals_reference_bf16"},
+        wrapped(
+            numerics,
+            "sdpa",
+            lambda true, *given, **more: true(*given[:5], 1.1 * given[5], *given[6:], **more),
+        ),
+        {
+            "math_equals_reference_fp32",
+            "flash_equals_reference_fp16",
+            "flash_equals_reference_bf16",
+        },
     ),
     "kernel without its mask": (
         GROUPED,
-        wrapped(real_layer, "sdpa", lambda true, *given, **more: true(*given[:4], NO_MASK, *given[5:], **more)),
+        wrapped(
+            real_layer,
+            "sdpa",
+            lambda true, *given, **more: true(*given[:4], NO_MASK, *given[5:], **more),
+        ),
         {"math_masks", "flash_masks"},
     ),
     "padding that is visible": (
         GROUPED,
-        replaced(numerics, "padded", lambda matrix, lengths: matrix.expand(len(lengths), 1, -1, -1)),
+        replaced(
+            numerics, "padded", lambda matrix, lengths: matrix.expand(len(lengths), 1, -1, -1)
+        ),
         {"reference_masks"},
     ),
     "weights that sum to more": (
@@ -151,20 +213,36 @@ BREAKS: dict[str, tuple[str, Break, set[str]]] = {
         replaced(grouped, "math", SimpleNamespace(sqrt=lambda _: 1.0)),
         {"spread_scaled"},
     ),
-    "latent layer without its scale": (LATENT, replaced(LatentLayer, "_scale", 1.0), {"spread_scaled"}),
+    "latent layer without its scale": (
+        LATENT,
+        replaced(LatentLayer, "_scale", 1.0),
+        {"spread_scaled"},
+    ),
     "scores that are scaled twice": (
         GROUPED,
         wrapped(behaviour, "scores", lambda true, q, k, scale: true(q, k, 0.5 * scale)),
         {"spread_unscaled"},
     ),
-    "layer that swaps queries and keys": (MHA, with_another_order("kqv", False), {"equals_torch_mha", *DEFINITION}),
+    "layer that swaps queries and keys": (
+        MHA,
+        with_another_order("kqv", False),
+        {"equals_torch_mha", *DEFINITION},
+    ),
     "fused layer that splits in another order": (
         FUSED,
         with_another_order("vqk", True),
         {"equals_torch_mha", *DEFINITION},
     ),
-    "norm that only scales": (OPTIONS, replaced(base.RMSNorm, "forward", lambda self, x: x * self.weight), DEFINITION),
-    "gate of another shape": (OPTIONS, replaced(torch.Tensor, "sigmoid_", torch.Tensor.tanh_), DEFINITION),
+    "norm that only scales": (
+        OPTIONS,
+        replaced(base.RMSNorm, "forward", lambda self, x: x * self.weight),
+        DEFINITION,
+    ),
+    "gate of another shape": (
+        OPTIONS,
+        replaced(torch.Tensor, "sigmoid_", torch.Tensor.tanh_),
+        DEFINITION,
+    ),
     "sinks that are left out": (
         OPTIONS,
         wrapped(kernels, "weights", lambda true, *given: true(*given[:4])),
@@ -180,7 +258,9 @@ BREAKS: dict[str, tuple[str, Break, set[str]]] = {
         wrapped(
             GroupedLayer,
             "heads",
-            lambda true, self, x, source: true(self, x + torch.arange(x.shape[1])[None, :, None], source),
+            lambda true, self, x, source: true(
+                self, x + torch.arange(x.shape[1])[None, :, None], source
+            ),
         ),
         {"shuffled"},
     ),
@@ -191,12 +271,15 @@ BREAKS: dict[str, tuple[str, Break, set[str]]] = {
     ),
     "sum of the parameters": (
         GROUPED,
-        wrapped(layers, "params", lambda true, of: (f := true(of))._replace(attention=quantity(f.attention + 1))),
+        wrapped(
+            layers,
+            "params",
+            lambda true, of: (f := true(of))._replace(attention=quantity(f.attention + 1)),
+        ),
         {"params_attention"},
     ),
     "sum of the cache": (GROUPED, wrapped(layers, "kv_cache", less_cache), {"kv_cache"}),
 }
-"""{what is wrong: the model, how it is made wrong, the checks that must fail}."""
 
 
 def failing(ask: Ask, *arguments: str) -> set[str]:
@@ -208,7 +291,9 @@ def failing(ask: Ask, *arguments: str) -> set[str]:
 
 
 @each("name", BREAKS)
-def test_a_mutation_fails_its_checks(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
+def test_a_mutation_fails_its_checks(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str
+) -> None:
     model, make_wrong, names = BREAKS[name]
     make_wrong(monkeypatch)
     assert failing(ask, saved(model, tmp_path), "-c", "24") >= names
@@ -220,12 +305,18 @@ def test_without_a_mutation_every_check_agrees(ask: Ask, tmp_path: Path) -> None
 
 
 def test_a_lost_token_fails_in_half_precision(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    """One token of 60 changes an output by less than bf16's rounding, so its row in the cache is compared too."""
+    """One token of 60 changes an output by less than bf16's rounding, so its row in the cache is
+    compared too.
+    """
     wrapped(Cache, "extend", forgetting)(monkeypatch)
-    assert "cache_holds_every_token" in failing(ask, saved(GROUPED, tmp_path), "-c", "60", "--dtype", "bf16")
+    assert "cache_holds_every_token" in failing(
+        ask, saved(GROUPED, tmp_path), "-c", "60", "--dtype", "bf16"
+    )
 
 
-def test_masks_of_a_kernel_without_fp32_are_checked_in_fp16(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_masks_of_a_kernel_without_fp32_are_checked_in_fp16(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
     """Flash and cudnn on a GPU have no fp32."""
     true = kernels.sdpa
 
@@ -235,7 +326,9 @@ def test_masks_of_a_kernel_without_fp32_are_checked_in_fp16(ask: Ask, tmp_path: 
         return true(kernel, q, k, v, NO_MASK if kernel == "flash" else given[0], *given[1:])
 
     monkeypatch.setattr(real_layer, "sdpa", wrong)
-    failed = failing(ask, saved(ENCODER, tmp_path), "-c", "24", "--kernel", "flash", "--dtype", "fp16")
+    failed = failing(
+        ask, saved(ENCODER, tmp_path), "-c", "24", "--kernel", "flash", "--dtype", "fp16"
+    )
     assert failed == {"flash_masks"}
 
 
@@ -248,23 +341,37 @@ def test_every_check_of_a_model_can_fail(ask: Ask, tmp_path: Path) -> None:
         all_names |= {c["name"] for c in answer.document["checks"]}
     one_per_item = ("params_", "peak_", "math_", "flash_", "reference_")
     assert {name for name in all_names - can_fail if not name.startswith(one_per_item)} == set()
-    for ending in ("equals_reference_fp32", "equals_reference_fp16", "equals_reference_bf16", "masks", "sum_to_1"):
+    for ending in (
+        "equals_reference_fp32",
+        "equals_reference_fp16",
+        "equals_reference_bf16",
+        "masks",
+        "sum_to_1",
+    ):
         assert any(name.endswith(ending) for name in can_fail)
 
 
 def test_a_wrong_peak_fails_in_scaling(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
     _, make_wrong, _ = BREAKS["formula of the queries' memory"]
     make_wrong(monkeypatch)
-    assert "peak_prefill_24_flash" in failing(ask, saved(GROUPED, tmp_path), "-c", "24", "--scaling")
+    assert "peak_prefill_24_flash" in failing(
+        ask, saved(GROUPED, tmp_path), "-c", "24", "--scaling"
+    )
 
 
 def failing_per_rank(tmp_path: Path, error: float = 0.0) -> set[str]:
-    """Return the checks that disagree if each of 4 ranks holds one query head of 8, and one of two KV heads."""
+    """Return the checks that disagree if each of 4 ranks holds one query head of 8, and one of two
+    KV heads.
+    """
     symbolic = cases(load(saved(GROUPED, tmp_path)).symbolic())[0]
     params = dict.fromkeys(("W_q", "W_k", "W_v", "W_o"), 32 * 8)
-    ranks = [{"params": params, "cache": 12 * 2 * 8 * 4, "error": e} for e in (0.0, 0.0, error, 0.0)]
+    ranks = [
+        {"params": params, "cache": 12 * 2 * 8 * 4, "error": e} for e in (0.0, 0.0, error, 0.0)
+    ]
     request = VerifyRequest(1, 12, None, "fp32", ("math",), tp=4)
-    return {check.name for check in tensor_parallel._checks(symbolic, request, ranks) if not check.ok}
+    return {
+        check.name for check in tensor_parallel._checks(symbolic, request, ranks) if not check.ok
+    }
 
 
 def test_a_wrong_split_fails_per_rank(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -299,8 +406,9 @@ def test_the_screen_shows_whole_what_disagrees(
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
     assert "visible pairs 288 300 12 0 NO" in lines
     assert any(re.match(r"\d+ of \d+ checks DISAGREES? on cpu", line) for line in lines)
-    assert "warning: FLOPs (decoder, visible pairs) disagrees. Meaning: the closed form does not count" in " ".join(
-        lines
+    assert (
+        "warning: FLOPs (decoder, visible pairs) disagrees. Meaning: the closed form does not count"
+        in " ".join(lines)
     )
 
 

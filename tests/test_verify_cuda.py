@@ -1,4 +1,6 @@
-"""`attncalc verify` on a GPU: every preset, every kernel, half precision, long contexts. Skipped without one."""
+"""`attncalc verify` on a GPU: every preset, every kernel, half precision, long contexts. Skipped
+without one.
+"""
 
 import pytest
 from asking import Ask
@@ -17,7 +19,9 @@ def disagreeing(ask: Ask, arguments: str) -> list[str]:
     assert answer.code in (0, 1), answer.err
     checks = answer.document["checks"]
     assert checks
-    return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]]
+    return [
+        f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])

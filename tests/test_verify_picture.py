@@ -12,12 +12,25 @@ need_torch()
 
 def test_scaling_draws_measured_points_on_predicted_lines(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "v.svg"
-    arguments = ("verify", "gpt2", "--device", "cpu", "--scaling", "--context", "256", "--plot", str(file))
+    arguments = (
+        "verify",
+        "gpt2",
+        "--device",
+        "cpu",
+        "--scaling",
+        "--context",
+        "256",
+        "--plot",
+        str(file),
+    )
     assert ask(*arguments).code == 0
     shown = ["".join(tag.itertext()) for tag in ET.parse(file).iter() if tag.tag.endswith("}text")]
     assert {"GPT-2 (124M)", "math", "context (tokens)", "128", "256"} <= set(shown)
     assert {"Peak memory", "Time (ms)", "Time (s)"} & set(shown) >= {"Peak memory"}
-    assert shown[-1].startswith("points are measured, lines predicted") or "points are measured" in shown[-2]
+    assert (
+        shown[-1].startswith("points are measured, lines predicted")
+        or "points are measured" in shown[-2]
+    )
     assert "computed in fp32" in shown[-1]
 
 

@@ -1,4 +1,6 @@
-"""`verify --tp` over processes of torchrun: who prints, and how a rank that fails or is lost ends all of them."""
+"""`verify --tp` over processes of torchrun: who prints, and how a rank that fails or is lost ends
+all of them.
+"""
 
 import json
 import os
@@ -14,6 +16,9 @@ from layers import GROUPED, MAMBA, ZOO, saved
 from attncalc.verify import need_torch
 
 need_torch()
+# Runs its command line on two ranks, of which rank 1 is lost in each of several ways, and once not.
+# It forks the ranks and hosts torchrun's store itself: torchrun, and torch in each rank, take
+# seconds to start.
 LOSSES = """
 import json, os, signal, sys, time
 import torch
@@ -71,8 +76,6 @@ for loss in ("no loss", "it fails", "it is killed", "torchrun ends all", "it nev
         os.kill(ranks[1], signal.SIGKILL)
 print(json.dumps(codes))
 """
-"""Runs its command line on two ranks, of which rank 1 is lost in each of several ways, and once not. It forks the ranks
-and hosts torchrun's store itself: torchrun, and torch in each rank, take seconds to start."""
 ERRORS = {
     "it fails": "rank 1: there is no room",
     "it is killed": "no sign of rank 1 for 2 s",
@@ -88,7 +91,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("forks")
     folder = tmp_path_factory.mktemp("ranks")
     text = ZOO.replace("n_layers: 8", "n_layers: 10").replace("[window,", "[plain, mamba, window,")
-    (folder / "all.yaml").write_text(f"{text}  plain: {{ n_kv_heads: 2 }}\n  mamba: {{ {MAMBA} }}\n")
+    (folder / "all.yaml").write_text(
+        f"{text}  plain: {{ n_kv_heads: 2 }}\n  mamba: {{ {MAMBA} }}\n"
+    )
     options = ("-c", "12", "--tp", "2", "--device", "cpu", "--json")
     ran = _python(folder, "-c", LOSSES, "verify", saved(GROUPED, folder), *options)
     (folder / "codes").write_text(ran.stdout or ran.stderr)
@@ -116,7 +121,9 @@ def test_each_rank_holds_its_part_and_only_rank_0_prints(folder: Path) -> None:
 
 def test_torchrun_with_another_number_of_processes_is_one_error(tmp_path: Path) -> None:
     started = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "attncalc", "verify")
-    ran = _python(tmp_path, *started, saved(GROUPED, tmp_path), "-c", "12", "--device", "cpu", "--tp", "4")
+    ran = _python(
+        tmp_path, *started, saved(GROUPED, tmp_path), "-c", "12", "--device", "cpu", "--tp", "4"
+    )
     assert re.findall(r"error:.*\n.*\n", ran.stderr) == [
         "error: torchrun started 2 processes, and --tp is 4\n  tip: give --tp 2\n"
     ]
@@ -126,5 +133,11 @@ def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=folder, timeout=300, check=False
+        command,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
+        timeout=300,
+        check=False,
     )

@@ -1,4 +1,6 @@
-"""The report of `attncalc verify`: the verdict, a row per section, and what disagrees. No layer runs here."""
+"""The report of `attncalc verify`: the verdict, a row per section, and what disagrees. No layer
+runs here.
+"""
 
 import json
 from typing import Any
@@ -35,12 +37,30 @@ def peak(phase: str, kernel: str, measured: int, of: str = "decoder") -> Check:
 
 def elements(name: str, measured: int) -> Check:
     return Check(
-        "parameters", f"params_{name}", name, 768, measured, unit=PARAMS, note="elements", failure="wrong", of="decoder"
+        "parameters",
+        f"params_{name}",
+        name,
+        768,
+        measured,
+        unit=PARAMS,
+        note="elements",
+        failure="wrong",
+        of="decoder",
     )
 
 
 def error(label: str, measured: float, of: str = "decoder") -> Check:
-    return Check("kernels vs reference", label, label, 0, measured, 1e-3, note="relative error", failure="bad", of=of)
+    return Check(
+        "kernels vs reference",
+        label,
+        label,
+        0,
+        measured,
+        1e-3,
+        note="relative error",
+        failure="bad",
+        of=of,
+    )
 
 
 CHECKS = (
@@ -54,10 +74,15 @@ CHECKS = (
 TIMES = (Timing("decoder", "prefill", "math", 2.0, 10**9, 10**6, 1.0, 1.9, 2.2),)
 
 
-def report(*checks: Check, device: Any = H200, tp: int = 1, full: bool = False, **result: Any) -> Report:
+def report(
+    *checks: Check, device: Any = H200, tp: int = 1, full: bool = False, **result: Any
+) -> Report:
     """Return the report of GPT-2 with these checks."""
     verified = VerifiedModel(
-        load("gpt2"), Workload.prefill(1, 64, dtype="bf16"), ("math",), VerifyResult(checks, context=64, **result)
+        load("gpt2"),
+        Workload.prefill(1, 64, dtype="bf16"),
+        ("math",),
+        VerifyResult(checks, context=64, **result),
     )
     return verify_report(verified, device, tp, full=full)
 
@@ -94,7 +119,9 @@ def test_the_verdict_names_the_device_the_dtype_and_the_largest_difference() -> 
     ],
 )
 def test_the_largest_difference_of_one_peak(measured: int, words: str) -> None:
-    shown = screen(elements("W_q", 768), peak("prefill", "math", measured), error("math, fp16", 4e-4))
+    shown = screen(
+        elements("W_q", 768), peak("prefill", "math", measured), error("math, fp16", 4e-4)
+    )
     assert words in sentences(shown)
 
 
@@ -115,12 +142,16 @@ def test_each_section_is_one_row_with_the_check_closest_to_its_tolerance() -> No
 
 
 def test_the_row_of_a_section_names_the_layer_group_if_there_are_several() -> None:
-    lines = rows(screen(error("math, fp16", 2e-4, of="local"), error("math, fp16", 3e-4, of="global")))
+    lines = rows(
+        screen(error("math, fp16", 2e-4, of="local"), error("math, fp16", 3e-4, of="global"))
+    )
     assert "kernels vs reference 2 3.00e-04 0.001 ok global, math, fp16" in lines
 
 
 def test_peak_and_time_of_a_pass_share_a_row() -> None:
-    """1,000,000, 1,003,000 and 1,000,500 B are 976.56, 979.49 and 977.05 KiB; the bound of 1 ms is half of 2 ms."""
+    """1,000,000, 1,003,000 and 1,000,500 B are 976.56, 979.49 and 977.05 KiB; the bound of 1 ms is
+    half of 2 ms.
+    """
     lines = rows(screen(*CHECKS, times=TIMES))
     assert "prefill, math 976.56 979.49 0.30 % 2.000 50 %" in lines
     assert "decode, math 976.56 977.05 0.05 % - -" in lines
@@ -154,27 +185,39 @@ def test_a_check_that_disagrees_is_shown_whole() -> None:
     assert "peak memory 0 of 1 5.30 % 1 % NO prefill, math" in lines
     assert not any(line.startswith("W_q") for line in lines)
     words = sentences(shown)
-    assert "1 of 4 checks DISAGREES on cuda:0 (NVIDIA H200) in bf16. Largest difference: 5.30 %" in words
     assert (
-        "warning: peak memory (decoder, prefill, math) disagrees. Meaning: a tensor is held that the formula does not "
+        "1 of 4 checks DISAGREES on cuda:0 (NVIDIA H200) in bf16. Largest difference: 5.30 %"
+        in words
+    )
+    assert (
+        "warning: peak memory (decoder, prefill, math) disagrees. Meaning: a tensor is held that "
+        "the formula does not "
         "count. Predicted peak, during softmax: q, k, v."
     ) in words
     assert "To report it, send the command, this screen and its JSON (--json)." in words
 
 
 def test_checks_that_compare_the_same_share_a_meaning() -> None:
-    notes = report(elements("W_q", 769), elements("W_k", 769), error("math, fp16", float("nan"))).notes
+    notes = report(
+        elements("W_q", 769), elements("W_k", 769), error("math, fp16", float("nan"))
+    ).notes
     warnings = [note for note in notes if note.startswith("warning: ")]
     assert warnings == [
-        "warning: parameters (decoder, W_q; decoder, W_k) disagree. Meaning: wrong. Compared: elements.",
-        "warning: kernels vs reference (decoder, math, fp16) disagrees. Meaning: bad. Compared: relative error.",
+        "warning: parameters (decoder, W_q; decoder, W_k) disagree. Meaning: wrong. Compared: "
+        "elements.",
+        "warning: kernels vs reference (decoder, math, fp16) disagrees. Meaning: bad. Compared: "
+        "relative error.",
     ]
-    assert "kernels vs reference 0 of 1 nan 0.001 NO math, fp16" in rows(screen(error("math, fp16", float("nan"))))
+    assert "kernels vs reference 0 of 1 nan 0.001 NO math, fp16" in rows(
+        screen(error("math, fp16", float("nan")))
+    )
 
 
 def test_a_reported_figure_is_shown_and_never_counts() -> None:
     """It differs from its prediction by a factor of 2."""
-    workspace = Reported("workspaces", "cudnn", "cudnn workspace", 2**25, BYTES, "what cudnn allocates", "", 2**24)
+    workspace = Reported(
+        "workspaces", "cudnn", "cudnn workspace", 2**25, BYTES, "what cudnn allocates", "", 2**24
+    )
     driver = Reported("device", "reserved", "reserved by torch", 2**30, BYTES)
     made = report(*CHECKS, reported=(workspace, driver))
     lines = rows(text.render(made))
@@ -201,7 +244,8 @@ def test_a_simulation_says_that_nothing_ran_on_a_gpu() -> None:
     device = {"type": "cuda", "name": "NVIDIA H100 80GB", "torch": "2.13.0"}
     answer = report(*CHECKS[:2], device=device, simulated=True).answer
     assert answer == (
-        "All 2 checks agree with a simulation of NVIDIA H100 80GB in bf16 (torch's fake tensors; --device cuda runs on "
+        "All 2 checks agree with a simulation of NVIDIA H100 80GB in bf16 (torch's fake tensors; "
+        "--device cuda runs on "
         "a GPU). All bytes and counts are exact."
     )
 
@@ -234,12 +278,20 @@ def test_scaling_shows_its_table_without_the_checks_that_agree() -> None:
     [
         ({"tp": 2}, "All 2 checks agree on cuda:0 (NVIDIA H200) in bf16."),
         (
-            {"device": {"type": "meta", "name": "transformers 5.23.0, GPT2LMHeadModel", "torch": "2.13.0"}},
+            {
+                "device": {
+                    "type": "meta",
+                    "name": "transformers 5.23.0, GPT2LMHeadModel",
+                    "torch": "2.13.0",
+                }
+            },
             "All 2 checks agree with transformers 5.23.0, GPT2LMHeadModel in bf16.",
         ),
     ],
 )
-def test_tp_and_against_list_every_check_after_the_verdict(options: dict[str, Any], words: str) -> None:
+def test_tp_and_against_list_every_check_after_the_verdict(
+    options: dict[str, Any], words: str
+) -> None:
     shown = screen(*CHECKS[:2], **options)
     assert words in sentences(shown)
     assert "W_q 768 768 0 0 ok" in rows(shown)
@@ -247,7 +299,10 @@ def test_tp_and_against_list_every_check_after_the_verdict(options: dict[str, An
 
 
 def test_json_and_csv_have_every_check_with_and_without_full() -> None:
-    default, full = (report(*CHECKS, times=TIMES, skipped=("a.", "b.", "c."), full=full) for full in (False, True))
+    default, full = (
+        report(*CHECKS, times=TIMES, skipped=("a.", "b.", "c."), full=full)
+        for full in (False, True)
+    )
     assert as_json.render(default) == as_json.render(full)
     assert csv.render(default) == csv.render(full)
     document = json.loads(as_json.render(default))
@@ -271,7 +326,9 @@ def test_json_and_csv_have_every_check_with_and_without_full() -> None:
 def test_json_names_each_check_that_disagrees_with_its_numbers() -> None:
     document = json.loads(as_json.render(report(elements("W_q", 769))))
     assert document["notes"][0].startswith("warning: 1 of 1 check DISAGREES")
-    assert document["notes"][1].startswith("warning: decoder, parameters, W_q: predicted 768, measured 769 (elements)")
+    assert document["notes"][1].startswith(
+        "warning: decoder, parameters, W_q: predicted 768, measured 769 (elements)"
+    )
     assert (document["summary"]["ok"], document["summary"]["failed"]) == (False, 1)
 
 
@@ -283,14 +340,18 @@ def test_markdown_has_the_verdict_and_the_sections() -> None:
 
 
 def test_the_catalogue_says_what_could_not_be_verified() -> None:
-    """The verdict counts the checks of all models; a model without checks is not one that agrees."""
+    """The verdict counts the checks of all models; a model without checks is not one that
+    agrees.
+    """
     workload = Workload.prefill(1, 64, dtype="bf16")
     results = {
         "gpt2": VerifyResult(CHECKS, skipped=("cudnn is missing.",), context=64),
         "gemma-2b": VerifyResult(CHECKS[:2], context=64),
         "gpt3": VerifyResult((), skipped=("gpt3 does not fit.",), context=64),
     }
-    verified = [VerifiedModel(load(name), workload, ("math",), result) for name, result in results.items()]
+    verified = [
+        VerifiedModel(load(name), workload, ("math",), result) for name, result in results.items()
+    ]
     shown = text.render(catalogue_report(verified, H200))
     words = sentences(shown)
     assert "All 8 checks agree on cuda:0 (NVIDIA H200)." in words
@@ -304,7 +365,12 @@ def test_the_catalogue_says_what_could_not_be_verified() -> None:
 
 def test_a_model_with_sinks_names_what_is_checked_without_them() -> None:
     result = VerifyResult(CHECKS, context=64)
-    verified = VerifiedModel(load("gpt-oss-20b"), Workload.prefill(1, 64, dtype="bf16"), ("math",), result)
-    note = "Torch's attention has no sinks: numerics are checked with them, FLOPs, peaks and times without."
+    verified = VerifiedModel(
+        load("gpt-oss-20b"), Workload.prefill(1, 64, dtype="bf16"), ("math",), result
+    )
+    note = (
+        "Torch's attention has no sinks: numerics are checked with them, FLOPs, peaks and times "
+        "without."
+    )
     assert note in sentences(text.render(verify_report(verified, H200)))
     assert note in json.loads(as_json.render(verify_report(verified, H200)))["notes"]

@@ -1,4 +1,6 @@
-"""`attncalc verify` plans its time and keeps to memory: limits of containers, busy GPUs, memory that runs out."""
+"""`attncalc verify` plans its time and keeps to memory: limits of containers, busy GPUs, memory
+that runs out.
+"""
 
 import contextlib
 import io
@@ -48,8 +50,8 @@ from attncalc.verify.torch_versions import MEASURED, version_notes  # noqa: E402
 GIB = 2**30
 Patch = pytest.MonkeyPatch
 OnBox = Callable[[Box], Gpus]
+# A device with 10 GFLOP/s and 1 GB/s.
 SLOW = Ceiling(1e10, 1e9)
-"""A device with 10 GFLOP/s and 1 GB/s."""
 
 
 # Host memory
@@ -122,9 +124,20 @@ V1 = "sys/fs/cgroup/memory"
             8 * GIB,
         ),
         # more used than the limit, which was lowered meanwhile
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "10", "sys/fs/cgroup/memory.current": "20"}, 0),
         (
-            {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max", "sys/fs/cgroup/memory.current": "1"},
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/memory.max": "10",
+                "sys/fs/cgroup/memory.current": "20",
+            },
+            0,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/memory.max": "max",
+                "sys/fs/cgroup/memory.current": "1",
+            },
             8 * GIB,
         ),
         ({"proc/self/cgroup": "nonsense\n\n0:\n::\n"}, 8 * GIB),
@@ -138,7 +151,9 @@ def test_free_memory_is_the_least_that_any_limit_leaves(
     assert cpu.free_on_host() == free
 
 
-def test_without_any_file_half_of_the_memory_counts_as_free(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_without_any_file_half_of_the_memory_counts_as_free(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setattr(cpu, "ROOT", tmp_path)
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert cpu.free_on_host() == physical // 2
@@ -147,9 +162,21 @@ def test_without_any_file_half_of_the_memory_counts_as_free(tmp_path: Path, monk
 # Time
 
 
-def test_a_context_that_takes_too_long_is_shortened_with_a_note(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_context_that_takes_too_long_is_shortened_with_a_note(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: Ceiling(1e8, 1e7))
-    answer = ask("verify", saved(MHA, tmp_path), "-c", "100000", "--minutes", "1", "--device", "cpu", "--json")
+    answer = ask(
+        "verify",
+        saved(MHA, tmp_path),
+        "-c",
+        "100000",
+        "--minutes",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+    )
     assert answer.code == 0
     document = answer.document
     note = next(note for note in document["notes"] if "would take about" in note)
@@ -157,7 +184,9 @@ def test_a_context_that_takes_too_long_is_shortened_with_a_note(ask: Ask, tmp_pa
     assert ": shortened to " in note
 
 
-def test_a_batch_that_takes_too_long_at_any_context_is_an_error(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_batch_that_takes_too_long_at_any_context_is_an_error(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: Ceiling(1e6, 1e6))
     answer = ask("verify", "gpt2", "--minutes", "1", "--device", "cpu")
     assert (answer.code, answer.out) == (3, "")
@@ -167,10 +196,14 @@ def test_a_batch_that_takes_too_long_at_any_context_is_an_error(ask: Ask, tmp_pa
 
 
 @pytest.mark.parametrize("context", [99_999_999_999, 10**18])
-def test_a_context_beyond_any_memory_is_planned_without_running_it(context: int, monkeypatch: Patch) -> None:
+def test_a_context_beyond_any_memory_is_planned_without_running_it(
+    context: int, monkeypatch: Patch
+) -> None:
     monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: SLOW)
     device, model = find_device("cpu"), load("gpt2")
-    plan, steps = plan_within_limit(model, resolve(model, VerifyOptions(context=context), device), device)
+    plan, steps = plan_within_limit(
+        model, resolve(model, VerifyOptions(context=context), device), device
+    )
     assert 4 <= plan.request.context < 100_000
     assert sum(steps) <= 60
 
@@ -180,8 +213,14 @@ def test_invalid_minutes_are_an_error(ask: Ask, text: str) -> None:
     assert "--minutes" in ask("verify", "gpt2", "--minutes", text).error
 
 
-@given(st.integers(4, 10**7), st.integers(1, 64), st.sampled_from(["gpt2", "deepseek-v3", "t5-base", "gemma3-27b"]))
-def test_a_longer_context_is_never_predicted_to_be_quicker(context: int, batch: int, name: str) -> None:
+@given(
+    st.integers(4, 10**7),
+    st.integers(1, 64),
+    st.sampled_from(["gpt2", "deepseek-v3", "t5-base", "gemma3-27b"]),
+)
+def test_a_longer_context_is_never_predicted_to_be_quicker(
+    context: int, batch: int, name: str
+) -> None:
     device, model = find_device("cpu"), load(name)
 
     def seconds(tokens: int, rates: Ceiling = SLOW) -> float:
@@ -196,7 +235,12 @@ def test_attention_over_long_contexts_is_predicted_to_take_quadratic_time() -> N
     """From 2^20 to 2^21 tokens the scores dominate: 4 times the time."""
     device, model = find_device("cpu"), load("gpt2")
     times = [
-        sum(predicted_steps(model, resolve(model, VerifyOptions(context=2**n), device), device, SLOW)) for n in (20, 21)
+        sum(
+            predicted_steps(
+                model, resolve(model, VerifyOptions(context=2**n), device), device, SLOW
+            )
+        )
+        for n in (20, 21)
     ]
     assert 3.8 < times[1] / times[0] < 4.0
 
@@ -252,7 +296,9 @@ def test_progress_counts_the_models_if_there_are_several() -> None:
 
 
 def test_the_time_left_of_several_models_is_at_most_that_of_the_limit() -> None:
-    """The rest would take 15 min, and the limit ends in 5: the models that do not fit are not run."""
+    """The rest would take 15 min, and the limit ends in 5: the models that do not fit are not
+    run.
+    """
     shown: list[str] = []
     on_progress = Progress(shown.append, Clock())
     on_progress.models = Models(3, 27, 840.0, deadline=300.0)
@@ -314,14 +360,28 @@ def test_durations_are_rounded_for_people(seconds: float, text: str) -> None:
 # Memory that runs out
 
 
-def test_memory_taken_after_the_plan_shortens_the_context(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    """The plan sees 8 GiB; then another process takes most of it, and the plan is made anew with what is left."""
+def test_memory_taken_after_the_plan_shortens_the_context(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """The plan sees 8 GiB; then another process takes most of it, and the plan is made anew with
+    what is left.
+    """
     answers = iter([8 * GIB] * 4)  # for the measurement of rates and for the first plan
     monkeypatch.setattr(Cpu, "free", lambda _: next(answers, 350 * 2**20))
     monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: Ceiling(1e14, 1e14))
     next(answers), next(answers), next(answers)
     answer = ask(
-        "verify", saved(MHA, tmp_path), "-b", "2", "-c", "32768", "--kernel", "flash", "--device", "cpu", "--json"
+        "verify",
+        saved(MHA, tmp_path),
+        "-b",
+        "2",
+        "-c",
+        "32768",
+        "--kernel",
+        "flash",
+        "--device",
+        "cpu",
+        "--json",
     )
     assert answer.code == 0, answer.err
     notes = answer.document["notes"]
@@ -336,7 +396,11 @@ def test_a_pass_that_runs_out_of_memory_is_retried_once(
     original, attempts = memory.peak, iter(range(100))
 
     def runs_out(layer_pass: Any, *arguments: Any) -> Any:
-        if layer_pass.kernel == "flash" and layer_pass.phase == "prefill" and next(attempts) < failures:
+        if (
+            layer_pass.kernel == "flash"
+            and layer_pass.phase == "prefill"
+            and next(attempts) < failures
+        ):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return original(layer_pass, *arguments)
 
@@ -348,7 +412,9 @@ def test_a_pass_that_runs_out_of_memory_is_retried_once(
     assert ("peak_prefill_flash" in {check.name for check in result.checks}) != left_out
 
 
-def test_memory_that_keeps_running_out_is_one_error_line(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_memory_that_keeps_running_out_is_one_error_line(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
     def runs_out(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
@@ -372,7 +438,10 @@ def test_the_gpu_with_the_most_free_memory_is_chosen(on_box: OnBox, name: str) -
     on_box(box(2 * GIB, 0, 70 * GIB, 60 * GIB))
     device = find_device(name)
     assert device.name == f"cuda:2 ({H100.name})"
-    assert any(note.startswith("cuda:2 has the most free memory of 4 GPUs, 70.00 GiB") for note in device.notes)
+    assert any(
+        note.startswith("cuda:2 has the most free memory of 4 GPUs, 70.00 GiB")
+        for note in device.notes
+    )
 
 
 def test_a_gpu_that_is_named_is_used(on_box: OnBox) -> None:
@@ -385,14 +454,27 @@ def test_a_gpu_that_is_named_is_used(on_box: OnBox) -> None:
 @pytest.mark.parametrize(
     ("error", "tip"),
     [
-        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "--device cpu runs everywhere"),
-        ("CUDA error: no kernel image is available for execution on the device", "install a wheel of torch"),
+        (
+            "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+            "--device cpu runs everywhere",
+        ),
+        (
+            "CUDA error: no kernel image is available for execution on the device",
+            "install a wheel of torch",
+        ),
         ("CUDA error: out of memory", "--device cpu runs everywhere"),
     ],
 )
-def test_a_gpu_on_which_no_kernel_runs_is_one_error_line(on_box: OnBox, name: str, error: str, tip: str) -> None:
+def test_a_gpu_on_which_no_kernel_runs_is_one_error_line(
+    on_box: OnBox, name: str, error: str, tip: str
+) -> None:
     """The first launch shows it; torch's message goes on about how to debug it."""
-    on_box(Box(error=f"{error}\nCUDA kernel errors might be asynchronously reported at some other API call"))
+    on_box(
+        Box(
+            error=f"{error}\nCUDA kernel errors might be asynchronously reported at some other API "
+            "call"
+        )
+    )
     with pytest.raises(CannotCheckError) as caught:
         find_device(name)
     assert caught.value.message == f"cuda:0 cannot be used: {error}"
@@ -406,7 +488,11 @@ def test_efficient_is_left_out_beyond_2_to_the_31_elements_of_q(on_box: OnBox) -
     request = resolve(model, VerifyOptions(context=2**31 // (128 * 192)), find_device("cuda"))
     allowed, refused = (
         refused_because(
-            "efficient", case, "prefill", request._replace(context=request.context + more), find_device("cuda")
+            "efficient",
+            case,
+            "prefill",
+            request._replace(context=request.context + more),
+            find_device("cuda"),
         )
         for more in (0, 1)
     )
@@ -421,14 +507,18 @@ def test_rocm_is_named_and_has_no_cudnn(on_box: OnBox) -> None:
     assert device.kernels == ("math", "flash", "efficient")
 
 
-@pytest.mark.parametrize(("version", "noted"), [("2.13.0+cu130", False), ("2.14.0", True), ("2.1.3", True)])
+@pytest.mark.parametrize(
+    ("version", "noted"), [("2.13.0+cu130", False), ("2.14.0", True), ("2.1.3", True)]
+)
 def test_a_version_of_torch_that_was_not_measured_is_noted(version: str, noted: bool) -> None:
     notes = version_notes(version)
     assert bool(notes) == noted
     assert all(version in note and ".".join(map(str, MEASURED[-1])) in note for note in notes)
 
 
-def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_box: OnBox, monkeypatch: Patch) -> None:
+def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(
+    on_box: OnBox, monkeypatch: Patch
+) -> None:
     """An L2 cache of 50 MiB is evicted by writing twice as much."""
     log: list[str] = []
 
@@ -510,7 +600,9 @@ if __name__ == "__main__":
     path = tmp_path / "parent.py"
     path.write_text(script)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    parent = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=environment)
+    parent = subprocess.Popen(
+        [sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
     assert parent.stdout is not None
     rank = int(parent.stdout.readline())
     parent.send_signal(signal.SIGTERM)

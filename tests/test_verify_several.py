@@ -1,4 +1,6 @@
-"""`attncalc verify` without a model: the cheapest presets first, within the time, and nothing measured is lost."""
+"""`attncalc verify` without a model: the cheapest presets first, within the time, and nothing
+measured is lost.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +28,8 @@ from attncalc.verify.request import MIN_CONTEXT, VerifyRequest, resolve  # noqa:
 
 Patch = pytest.MonkeyPatch
 AGREES = Check("parameters", "params_W_q", "W_q", 10, 10, unit="parameters")
+# Seconds that each model is expected to take.
 COSTS = {"gpt2": 30.0, "llama2-7b": 10.0, "bert-base": 20.0}
-"""Seconds that each model is expected to take."""
 
 
 class Clock:
@@ -40,12 +42,17 @@ class Clock:
 
 
 def run_several(
-    monkeypatch: Patch, minutes: float, slowness: float, *errors: BaseException | None, estimating: float = 0
+    monkeypatch: Patch,
+    minutes: float,
+    slowness: float,
+    *errors: BaseException | None,
+    estimating: float = 0,
 ) -> dict[str, Any]:
-    """Return the results by model, in the order in which they came, of a machine that is so many times as slow.
+    """Return the results by model, in the order in which they came, of a machine that is so many
+    times as slow.
 
-    A model at its shortest context is expected to take 2 s. The n-th model raises the n-th of `errors`. Each of the six
-    estimates takes `estimating` seconds.
+    A model at its shortest context is expected to take 2 s. The n-th model raises the n-th of
+    `errors`. Each of the six estimates takes `estimating` seconds.
     """
     names, clock, device, left = list(COSTS), Clock(), find_device("cpu"), list(errors)
     on_progress = Progress(clock=clock)
@@ -85,7 +92,8 @@ def test_the_cheapest_model_runs_first(monkeypatch: Patch) -> None:
 
 
 def test_a_busy_machine_checks_what_the_time_allows(monkeypatch: Patch) -> None:
-    """Of 30 s the shortest contexts need 3 * 2, and the 24 that are left are 24/54 of what 60 s need beyond them.
+    """Of 30 s the shortest contexts need 3 * 2, and the 24 that are left are 24/54 of what 60 s
+    need beyond them.
 
     So the first gets 2 + 8 * 24/54 = 5.6 s. It takes ten times as long, and nothing else starts.
     """
@@ -95,10 +103,11 @@ def test_a_busy_machine_checks_what_the_time_allows(monkeypatch: Patch) -> None:
 
 
 def test_what_models_took_corrects_the_shares_of_later_ones(monkeypatch: Patch) -> None:
-    """Three times as slow: of 120 s the first takes 30, and 90 are left, in which 30 of the expected 50 s fit.
+    """Three times as slow: of 120 s the first takes 30, and 90 are left, in which 30 of the
+    expected 50 s fit.
 
-    The shortest contexts need 4 of them, and the other 26 are 26/46 of 46. The second gets 2 + 18 * 26/46, and the
-    third what is left of the 30.
+    The shortest contexts need 4 of them, and the other 26 are 26/46 of 46. The second gets 2 + 18 *
+    26/46, and the third what is left of the 30.
     """
     results = run_several(monkeypatch, 2, 3)
     assert list(results) == ["llama2-7b", "bert-base", "gpt2", "seconds"]
@@ -112,13 +121,19 @@ def test_a_time_in_which_no_model_can_be_checked_is_an_error(monkeypatch: Patch)
     assert "no model can be checked in 15 s: the quickest needs about 20 s" in str(results["error"])
 
 
-@pytest.mark.parametrize("names", [("deepseek-v4.1-flash", "bert-base"), ("bert-base", "deepseek-v4.1-flash")])
-def test_a_model_without_a_torch_layer_does_not_end_the_others(ask: Ask, names: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "names", [("deepseek-v4.1-flash", "bert-base"), ("bert-base", "deepseek-v4.1-flash")]
+)
+def test_a_model_without_a_torch_layer_does_not_end_the_others(
+    ask: Ask, names: tuple[str, str]
+) -> None:
     """The time of its layers cannot be estimated either: their matrices multiply no tokens."""
     answer = ask("verify", *names, "-c", "16")
     assert answer.code == 3
     assert "1 model\n  could not be verified" in answer.out
-    assert "model: bert-base; attention: MHA; context: 16; dtype: fp32; checks: 28 of 28" in answer.out
+    assert (
+        "model: bert-base; attention: MHA; context: 16; dtype: fp32; checks: 28 of 28" in answer.out
+    )
 
 
 def test_models_that_cannot_be_checked_are_an_answer_without_checks(ask: Ask) -> None:
@@ -146,7 +161,9 @@ def test_an_early_end_keeps_what_was_measured(monkeypatch: Patch, error: BaseExc
 # The command
 
 
-def ending(*results: tuple[int, VerifyResult], error: BaseException | None = None) -> Callable[..., Any]:
+def ending(
+    *results: tuple[int, VerifyResult], error: BaseException | None = None
+) -> Callable[..., Any]:
     """Return a stand-in for `verify_several` that yields these and raises the error."""
 
     def verify_several(*_: Any) -> Any:
@@ -174,7 +191,9 @@ def test_several_models_have_a_row_each(ask: Ask) -> None:
     assert rows == ["gpt2", "bert-base"]
 
 
-@pytest.mark.parametrize("options", [["--scaling"], ["--tp", "2"], ["--against", "transformers"], ["--smoke"]])
+@pytest.mark.parametrize(
+    "options", [["--scaling"], ["--tp", "2"], ["--against", "transformers"], ["--smoke"]]
+)
 def test_what_takes_one_model_refuses_several(ask: Ask, options: list[str]) -> None:
     answer = ask("verify", "gpt2", "bert-base", *options)
     assert (answer.code, answer.out) == (2, "")
@@ -182,7 +201,9 @@ def test_what_takes_one_model_refuses_several(ask: Ask, options: list[str]) -> N
 
 def test_an_interrupt_prints_the_table_of_what_was_measured(ask: Ask, monkeypatch: Patch) -> None:
     monkeypatch.setattr(
-        several, "verify_several", ending((9, VerifyResult((AGREES,), context=8)), error=KeyboardInterrupt())
+        several,
+        "verify_several",
+        ending((9, VerifyResult((AGREES,), context=8)), error=KeyboardInterrupt()),
     )
     answer = ask("verify", "--device", "cpu", "--minutes", "600", "--json")
     assert answer.code == 130
@@ -199,7 +220,10 @@ def test_a_failure_of_the_gpu_keeps_the_results_so_far(
     ask: Ask, on_box: Callable[[Box], Gpus], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """An illegal access in the second of three models: every later operation fails too."""
-    names = [saved(GROUPED.replace("Small", name), _folder(tmp_path / name)) for name in ("one", "two", "three")]
+    names = [
+        saved(GROUPED.replace("Small", name), _folder(tmp_path / name))
+        for name in ("one", "two", "three")
+    ]
     gpus = on_box(Box())
     monkeypatch.setattr(verify_command, "CATALOGUE", names)
     keep, kept = Progress.keep, list[VerifyResult]()
@@ -207,14 +231,17 @@ def test_a_failure_of_the_gpu_keeps_the_results_so_far(
     def keep_and_fail(self: Progress, result: VerifyResult) -> None:
         keep(self, result)
         kept.append(result)
-        if len(kept) == 5:  # the first model has four results: its structure, two passes, its numerics
+        # the first model has four results: its structure, two passes, its numerics
+        if len(kept) == 5:
             error = "CUDA error: an illegal memory access was encountered"
             gpus.box = Box(error=error, error_at=gpus.operations + 5)
 
     monkeypatch.setattr(Progress, "keep", keep_and_fail)
     answer = ask("verify", "--device", "cuda", "--kernel", "efficient", "--context", "16")
     assert answer.code == 3
-    assert answer.err.startswith(f"error: cuda:0 ({gpus.box.gpus[0].name}) failed: CUDA error: an illegal memory")
+    assert answer.err.startswith(
+        f"error: cuda:0 ({gpus.box.gpus[0].name}) failed: CUDA error: an illegal memory"
+    )
     shown = " ".join(answer.out.split())
     assert "checks agree on cuda:0" in shown
     assert "1 model was not reached." in shown

@@ -1,4 +1,6 @@
-"""`attncalc verify --simulate`: layers on a GPU that is not there, and the checks of a GPU's memory."""
+"""`attncalc verify --simulate`: layers on a GPU that is not there, and the checks of a GPU's
+memory.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,15 +45,21 @@ def disagreeing(ask: Ask, *arguments: str) -> list[str]:
     """Return the checks that disagree, with both figures."""
     checks = document(ask("verify", *arguments, "--json"))["checks"]
     assert checks
-    return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]]
+    return [
+        f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]
+    ]
 
 
+# The presets of the catalogue whose recurrences are simulated token by token.
 RECURRENT = ("granite4-h-tiny", "jamba-1.5-mini", "minimax-m1", "qwen3-next-80b-a3b")
-"""The presets of the catalogue whose recurrences are simulated token by token."""
 
 
-def test_the_context_of_a_recurrence_is_shortened_to_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 10 ms per token of a prefill, all checks take 30: 65,536 tokens half an hour, and 1,024 tokens 31 s."""
+def test_the_context_of_a_recurrence_is_shortened_to_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At 10 ms per token of a prefill, all checks take 30: 65,536 tokens half an hour, and 1,024
+    tokens 31 s.
+    """
     monkeypatch.setattr(time_plan, "_simulated_token", lambda *_: 0.01)
     device, model = simulated_device(None), load("qwen3-next-80b-a3b")
     request = resolve(model, VerifyOptions(context=65_536, minutes=1), device)
@@ -83,7 +91,12 @@ def test_the_time_of_a_recurrence_is_measured_on_a_few_tokens() -> None:
     ],
 )
 def test_the_catalogue_agrees(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch, gpu: str, dtype: str, options: str, presets: tuple[str, ...]
+    ask: Ask,
+    monkeypatch: pytest.MonkeyPatch,
+    gpu: str,
+    dtype: str,
+    options: str,
+    presets: tuple[str, ...],
 ) -> None:
     """By default one preset per kind of layer. Recurrences have no kernel of their own on a GPU."""
     names = tuple(name for name in presets or one_per_kind() if name not in RECURRENT)
@@ -105,7 +118,9 @@ dtype: bf16
 """
 
 
-def test_flops_of_flash_with_head_widths_that_8_does_not_divide_agree(ask: Ask, tmp_path: Path) -> None:
+def test_flops_of_flash_with_head_widths_that_8_does_not_divide_agree(
+    ask: Ask, tmp_path: Path
+) -> None:
     file = tmp_path / "odd.yaml"
     file.write_text(ODD_HEADS)
     for context in ("64", "37"):
@@ -118,7 +133,9 @@ def test_recurrent_layers_agree_at_the_context_that_the_minutes_allow(
 ) -> None:
     """At 2 s per token, 3 prefills of 4,096 tokens take 24,576 s; 60 s are 10 tokens, so 8."""
     monkeypatch.setattr("attncalc.verify.time_plan._simulated_token", lambda *_: 2.0)
-    answer = document(ask("verify", model, "--simulate", "cuda", "-c", "4096", "--minutes", "1", "--json"))
+    answer = document(
+        ask("verify", model, "--simulate", "cuda", "-c", "4096", "--minutes", "1", "--json")
+    )
     assert "Context 4,096 would take about 7 hours: shortened to 8." in answer["notes"]
     assert [check for check in answer["checks"] if not check["ok"]] == []
 
@@ -151,7 +168,9 @@ def test_a_large_context_is_shortened_to_the_gpus_memory(ask: Ask) -> None:
 
 def test_a_gpu_without_flash_runs_the_other_kernels(ask: Ask) -> None:
     """FlashAttention 2 needs compute capability 8.0, and a T4 has 7.5."""
-    checks = document(ask("verify", "llama2-7b", "--simulate", "t4", "-c", "256", "--json"))["checks"]
+    checks = document(ask("verify", "llama2-7b", "--simulate", "t4", "-c", "256", "--json"))[
+        "checks"
+    ]
     names = {check["name"] for check in checks}
     assert "peak_prefill_efficient" in names
     assert "peak_prefill_flash" not in names
@@ -165,7 +184,10 @@ def test_a_gpu_without_flash_runs_the_other_kernels(ask: Ask) -> None:
         ("gpt2 --simulate cuda --device cpu", "--simulate cannot be combined with --device"),
         ("gpt2 --simulate cuda --tp 2", "--simulate cannot be combined with --tp"),
         ("gpt2 --simulate cuda --seed 3", "--simulate cannot be combined with --seed"),
-        ("gpt2 --simulate cuda --against transformers", "--against cannot be combined with --simulate"),
+        (
+            "gpt2 --simulate cuda --against transformers",
+            "--against cannot be combined with --simulate",
+        ),
     ],
 )
 def test_options_that_need_a_device_are_an_error(ask: Ask, arguments: str, error: str) -> None:
@@ -179,7 +201,11 @@ def one_byte_more(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
         true = getattr(attncalc.cost.kernels, name)
-        patch.setattr(attncalc.cost.kernels, name, lambda s: (t := true(s))._replace(size=quantity(t.size + 2 * SEEDS)))
+        patch.setattr(
+            attncalc.cost.kernels,
+            name,
+            lambda s: (t := true(s))._replace(size=quantity(t.size + 2 * SEEDS)),
+        )
 
     return mutate
 
@@ -191,7 +217,9 @@ def one_byte_more(name: str) -> Callable[[pytest.MonkeyPatch], None]:
         ("_output", {"peak_prefill_flash", "peak_prefill_efficient", "peak_prefill_cudnn"}),
     ],
 )
-def test_a_wrong_formula_disagrees(ask: Ask, monkeypatch: pytest.MonkeyPatch, formula: str, checks: set[str]) -> None:
+def test_a_wrong_formula_disagrees(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, formula: str, checks: set[str]
+) -> None:
     one_byte_more(formula)(monkeypatch)
     answer = ask("verify", "llama2-7b", "--simulate", "cuda", "-c", "64", "--json")
     assert answer.code == 1
@@ -244,21 +272,31 @@ def test_what_an_operator_keeps_to_itself_is_counted_by_its_name() -> None:
 # Checks of a real GPU's memory, from figures as a GPU would report them
 
 
-def checks_of(kernel: str, phase: str = "prefill", extra: int = 0, **measured: Any) -> tuple[PeakChecks, Any]:
-    """Return the checks of one layer of LLaMA-3 8B on an H100 that requests `extra` bytes more than predicted.
+def checks_of(
+    kernel: str, phase: str = "prefill", extra: int = 0, **measured: Any
+) -> tuple[PeakChecks, Any]:
+    """Return the checks of one layer of LLaMA-3 8B on an H100 that requests `extra` bytes more than
+    predicted.
 
     The second value is the layer's prediction.
     """
     workload = Workload.prefill(1, 4096) if phase == "prefill" else Workload.decode(1, 4096)
     (layer,) = activations(load("llama3-8b"), workload, Machine(multiprocessors=132))
-    memory = PeakMemory(layer.peaks[kernel].size + extra, **{"allocated": 0, "inside": (), **measured})
+    memory = PeakMemory(
+        layer.peaks[kernel].size + extra, **{"allocated": 0, "inside": (), **measured}
+    )
     return peak_checks(phase, f"{phase}, {kernel}", kernel, layer, memory), layer
 
 
 def test_a_peak_may_differ_by_one_percent() -> None:
     _, layer = checks_of("math")
     percent = layer.peaks["math"].size // 100
-    for extra, agrees in ((percent - 1, True), (percent + 100, False), (1 - percent, True), (-percent - 100, False)):
+    for extra, agrees in (
+        (percent - 1, True),
+        (percent + 100, False),
+        (1 - percent, True),
+        (-percent - 100, False),
+    ):
         found, _ = checks_of("math", extra=extra)
         assert found.checks[0].ok is agrees
 
@@ -266,17 +304,23 @@ def test_a_peak_may_differ_by_one_percent() -> None:
 def test_partial_outputs_inside_flash_are_checked() -> None:
     _, layer = checks_of("flash", "decode")
     partial = layer.buffers["flash"]
-    # 8 KV heads, each with one block of 64 rows: 8 tiles for 264 slots; 4,096 keys are 32 blocks of 128: 32 parts
+    # 8 KV heads, each with one block of 64 rows: 8 tiles for 264 slots; 4,096 keys are 32 blocks of
+    # 128: 32 parts
     assert partial == 32 * 32 * (128 + 1) * 4
     operator = "_scaled_dot_product_flash_attention.default"
     right, _ = checks_of("flash", "decode", inside=((operator, partial),))
     wrong, _ = checks_of("flash", "decode", partial, inside=((operator, 2 * partial),))
     assert [check.ok for check in right.checks] == [True, True]
-    assert [check.name for check in wrong.checks if not check.ok] == ["peak_decode_flash", "buffers_decode_flash"]
+    assert [check.name for check in wrong.checks if not check.ok] == [
+        "peak_decode_flash",
+        "buffers_decode_flash",
+    ]
 
 
 def test_a_workspace_of_cudnn_is_reported_and_never_agrees() -> None:
-    """The peak of cudnn's prefill is the output projection: a small workspace in the kernel does not raise it."""
+    """The peak of cudnn's prefill is the output projection: a small workspace in the kernel does
+    not raise it.
+    """
     operator = "_scaled_dot_product_cudnn_attention.default"
     _, layer = checks_of("cudnn")
     kernel = next(moment.size for moment in layer.moments["cudnn"] if moment.name == "the kernel")
@@ -295,9 +339,11 @@ def test_memory_that_no_workspace_explains_disagrees() -> None:
 
 
 def test_a_workspace_of_a_matmul_is_no_disagreement() -> None:
-    found, _ = checks_of("math", extra=0, inside=(("addmm.default", 32 * MIB),))  # the peak is the softmax
+    # the peak is the softmax
+    found, _ = checks_of("math", extra=0, inside=(("addmm.default", 32 * MIB),))
     assert all(check.ok for check in found.checks)
-    found, _ = checks_of("flash", extra=32 * MIB, inside=(("addmm.default", 32 * MIB),))  # the output projection
+    # the output projection
+    found, _ = checks_of("flash", extra=32 * MIB, inside=(("addmm.default", 32 * MIB),))
     assert all(check.ok for check in found.checks)
     figures = [(figure.section, figure.measured) for figure in found.reported]
     assert ("inside matmuls", 32 * MIB) in figures
@@ -313,8 +359,12 @@ def test_the_figures_of_allocator_and_driver_are_reported() -> None:
     }
 
 
-def test_a_gpu_reports_the_allocators_increase(on_box: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stubs of torch.cuda: 1,000 bytes exist before the run, which requests 300 more in blocks of 512."""
+def test_a_gpu_reports_the_allocators_increase(
+    on_box: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stubs of torch.cuda: 1,000 bytes exist before the run, which requests 300 more in blocks of
+    512.
+    """
     stats = {
         "requested_bytes.all.current": 1000,
         "requested_bytes.all.peak": 1300,
@@ -343,6 +393,8 @@ def test_a_simulated_gpu_has_the_facts_of_the_named_one() -> None:
 
 
 def test_buffers_that_were_not_observed_are_not_checked() -> None:
-    """If observing a decode step took too much memory, nothing is known of what flash allocated inside."""
+    """If observing a decode step took too much memory, nothing is known of what flash allocated
+    inside.
+    """
     found, _ = checks_of("flash", "decode", inside=None)
     assert [(check.name, check.ok) for check in found.checks] == [("peak_decode_flash", True)]

@@ -1,4 +1,6 @@
-"""`verify --train`: what real layers save for the backward pass, gradients, optimizer states, and the step's peak."""
+"""`verify --train`: what real layers save for the backward pass, gradients, optimizer states, and
+the step's peak.
+"""
 
 import json
 from pathlib import Path
@@ -25,7 +27,8 @@ from attncalc.verify.training import model as trained  # noqa: E402
 from attncalc.verify.training.saved import SavedTensors  # noqa: E402
 
 GROUPED, MHA, OPTIONS, WINDOW, LATENT = (
-    text.replace("vocab_size: 10\n", "vocab_size: 2000\n") for text in (GROUPED, MHA, OPTIONS, WINDOW, LATENT)
+    text.replace("vocab_size: 10\n", "vocab_size: 2000\n")
+    for text in (GROUPED, MHA, OPTIONS, WINDOW, LATENT)
 )
 GATED = OPTIONS.replace("sinks: true\n", "")
 FUSED = MHA + "fused: true\n"
@@ -70,7 +73,19 @@ MODELS = {
 
 def train(ask: Ask, text: str, folder: Path, *options: str) -> dict[str, dict[str, Any]]:
     """Return the checks by name and group."""
-    answer = ask("verify", saved(text, folder), "--train", "--device", "cpu", "-b", "2", "-c", "24", "--json", *options)
+    answer = ask(
+        "verify",
+        saved(text, folder),
+        "--train",
+        "--device",
+        "cpu",
+        "-b",
+        "2",
+        "-c",
+        "24",
+        "--json",
+        *options,
+    )
     found = {c["name"] + (f" {c['of']}" if c["of"] else ""): c for c in answer.document["checks"]}
     assert answer.code == (0 if all(c["ok"] for c in found.values()) else 1)
     return found
@@ -82,7 +97,9 @@ def failing(ask: Ask, text: str, folder: Path, *options: str) -> dict[str, tuple
 
 
 @each("name", MODELS)
-def test_what_real_layers_save_equals_the_formula_to_the_byte(ask: Ask, tmp_path: Path, name: str) -> None:
+def test_what_real_layers_save_equals_the_formula_to_the_byte(
+    ask: Ask, tmp_path: Path, name: str
+) -> None:
     assert failing(ask, MODELS[name], tmp_path) == {}
 
 
@@ -102,7 +119,9 @@ def test_recomputation_keeps_the_input_of_each_layer_only(ask: Ask, tmp_path: Pa
     assert found["saved_recompute decoder"]["measured"] == 2 * 24 * 32 * 4
 
 
-def recorded(ask: Ask, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+def recorded(
+    ask: Ask, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[Any, Any]]:
     """Return what `saved_checks` received: a run, and what was measured."""
     given: list[tuple[Any, Any]] = []
     true = checks.saved_checks
@@ -120,7 +139,9 @@ def recorded(ask: Ask, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_each_tensor_that_a_formula_leaves_out_is_noticed(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Leave out each predicted tensor in turn: a check of its layer, or of the rest, disagrees each time."""
+    """Leave out each predicted tensor in turn: a check of its layer, or of the rest, disagrees each
+    time.
+    """
     true = activations.stage_saved
     left_out = 0
     for run, measured in recorded(ask, MODELS[name], tmp_path, monkeypatch):
@@ -169,7 +190,9 @@ BREAKS: dict[str, tuple[Break, set[str]]] = {
         {"train_parameters", "train_gradients", "train_optimizer_states"},
     ),
     "gradients": (
-        wrapped(checks, "states", lambda true, *given: true(*given)._replace(gradients=quantity(0))),
+        wrapped(
+            checks, "states", lambda true, *given: true(*given)._replace(gradients=quantity(0))
+        ),
         {"train_gradients"},
     ),
     "peak of the loss": (
@@ -184,8 +207,14 @@ BREAKS: dict[str, tuple[Break, set[str]]] = {
         replaced(trained.TrainedModel, "set_recompute", lambda self, recompute: None),
         {"saved_recompute decoder"},
     ),
-    "a frozen head": (wrapped(training, "_build", frozen), {"train_gradients", "train_optimizer_states"}),
-    "a held copy": (wrapped(training, "_step", holding_a_copy), {"peak_train_flash", "peak_train_math"}),
+    "a frozen head": (
+        wrapped(training, "_build", frozen),
+        {"train_gradients", "train_optimizer_states"},
+    ),
+    "a held copy": (
+        wrapped(training, "_step", holding_a_copy),
+        {"peak_train_flash", "peak_train_math"},
+    ),
 }
 
 
@@ -210,7 +239,9 @@ def test_a_wrong_formula_or_step_fails_its_checks(
         (("gpt2", "--train", "--kernel", "flex", "--device", "cpu"), "--kernel flex needs a GPU"),
     ],
 )
-def test_what_cannot_be_trained_is_one_error(ask: Ask, arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_trained_is_one_error(
+    ask: Ask, arguments: tuple[str, ...], words: str
+) -> None:
     answer = ask("verify", *arguments)
     assert words in answer.err
     assert answer.code in (2, 3)
@@ -223,15 +254,30 @@ def test_each_storage_counts_once_and_parameters_do_not() -> None:
     with saved_tensors.recording():
         y = layer(x)
         (y * y.view(4, 3).view(3, 4)).sum()
-    assert [(t.path, t.shape, t.bytes) for t in saved_tensors.tensors] == [("", (3, 4), 48), ("", (3, 4), 48)]
+    assert [(t.path, t.shape, t.bytes) for t in saved_tensors.tensors] == [
+        ("", (3, 4), 48),
+        ("", (3, 4), 48),
+    ]
 
 
 def test_a_class_of_transformers_saves_what_the_formula_says(ask: Ask, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4}
-    config = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 500, "head_dim": 16}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    }
+    config = {
+        "model_type": "qwen3",
+        "architectures": ["Qwen3ForCausalLM"],
+        "vocab_size": 500,
+        "head_dim": 16,
+    }
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**config, **sizes, "num_key_value_heads": 2, "torch_dtype": "bfloat16"}))
+    path.write_text(
+        json.dumps({**config, **sizes, "num_key_value_heads": 2, "torch_dtype": "bfloat16"})
+    )
     answer = ask("verify", str(path), "--against", "transformers", "--train", "--json", "-c", "64")
     report = answer.document
     found = {check["name"]: check for check in report["checks"]}
@@ -242,14 +288,35 @@ def test_a_class_of_transformers_saves_what_the_formula_says(ask: Ask, tmp_path:
 
 
 SMALL = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2}
-HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96}
+HEADS = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+}
 ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+DELTA = {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
 RECURRENT: dict[str, dict[str, Any]] = {
     "mamba": {"state_size": 8, "time_step_rank": 4},
     "mamba2": {"num_heads": 8, "head_dim": 16, "state_size": 8, "n_groups": 2},
-    "jamba": {**HEADS, **ROUTED, "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8},
-    "qwen3_next": {**HEADS, **ROUTED, **DELTA, "layer_types": ["linear_attention", "full_attention"]},
+    "jamba": {
+        **HEADS,
+        **ROUTED,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "mamba_d_state": 8,
+    },
+    "qwen3_next": {
+        **HEADS,
+        **ROUTED,
+        **DELTA,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
 }
 
 
@@ -265,5 +332,7 @@ def test_a_class_saves_with_stand_ins_of_its_kernels_what_the_formula_says(
     with monkeypatch.context() as patch:
         if name != "mamba2":  # a peak takes most of the time
             patch.setattr(of_classes, "_peak", lambda *_: 0)
-        compared = compare_training(load(config), config, Workload.train(2, 32, dtype="bf16"), lambda _: None)
+        compared = compare_training(
+            load(config), config, Workload.train(2, 32, dtype="bf16"), lambda _: None
+        )
     assert [check.name for check in compared.result.checks if not check.ok] == []

@@ -1,4 +1,6 @@
-"""Intel GPUs, with stubs of torch.xpu: what is measured, and what is said where torch lacks something."""
+"""Intel GPUs, with stubs of torch.xpu: what is measured, and what is said where torch lacks
+something.
+"""
 
 from types import SimpleNamespace
 
@@ -27,7 +29,9 @@ STATISTICS = {
 
 @pytest.fixture
 def intel(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Let torch see one Intel GPU of 80 MiB, of which torch has reserved 20, and a driver that calls all of it free."""
+    """Let torch see one Intel GPU of 80 MiB, of which torch has reserved 20, and a driver that
+    calls all of it free.
+    """
     stubs = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -44,16 +48,22 @@ def intel(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     zeros = torch.zeros
     monkeypatch.setattr(
-        torch, "zeros", lambda *sizes, **options: zeros(*sizes, **{k: v for k, v in options.items() if v != "xpu"})
+        torch,
+        "zeros",
+        lambda *sizes, **options: zeros(*sizes, **{k: v for k, v in options.items() if v != "xpu"}),
     )
     return monkeypatch
 
 
-def test_auto_takes_an_intel_gpu_and_reports_its_allocators_increase(intel: pytest.MonkeyPatch) -> None:
+def test_auto_takes_an_intel_gpu_and_reports_its_allocators_increase(
+    intel: pytest.MonkeyPatch,
+) -> None:
     """1,000 bytes exist before the run, which requests 300 more in blocks of 512."""
     device = find_device("auto")
     assert isinstance(device, Xpu)
-    assert device.peak(lambda: torch.empty(75)) == PeakMemory(300, allocated=512, reserved=2 * MIB, inside=())
+    assert device.peak(lambda: torch.empty(75)) == PeakMemory(
+        300, allocated=512, reserved=2 * MIB, inside=()
+    )
     assert device.free() == 60 * MIB
     assert device.facts()["memory"] == 80 * MIB
 
@@ -77,7 +87,9 @@ def test_what_torch_lacks_is_named_and_auto_notes_it(intel: pytest.MonkeyPatch, 
     assert "The Intel GPU of this machine is not used: torch" in answer.out
 
 
-def test_an_allocator_without_requested_bytes_and_a_second_gpu_are_named(intel: pytest.MonkeyPatch) -> None:
+def test_an_allocator_without_requested_bytes_and_a_second_gpu_are_named(
+    intel: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(CannotCheckError, match="xpu:1 is not available: torch sees 1 of them"):
         find_device("xpu:1")
     intel.setattr(torch.xpu, "memory_stats", dict)

@@ -17,19 +17,26 @@ from attncalc.engines.switches import Switch, Version
 from attncalc.engines.vllm.versions import OLDEST, VllmVersion, vllm_version
 from attncalc.units import dtype
 
-FACTS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "version-facts.json").read_text())
-"""One published fact per row: the value of a switch in a version, the URL of a file at that tag or of a pull request,
-and a quote of it, without its line breaks, or what the file does not contain ("absent")."""
-READERS: dict[str, Any] = {"vllm": vllm_version, "sglang": sglang_version, "llamacpp": llamacpp_version}
+# One published fact per row: the value of a switch in a version, the URL of a file at that tag or
+# of a pull request, and a quote of it, without its line breaks, or what the file does not contain
+# ("absent").
+FACTS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "version-facts.json").read_text()
+)
+READERS: dict[str, Any] = {
+    "vllm": vllm_version,
+    "sglang": sglang_version,
+    "llamacpp": llamacpp_version,
+}
+# {the versions of an engine: (the oldest, the newest)}
 LIMITS: dict[type[Version], tuple[tuple[int, ...], Version]] = {
     VllmVersion: (OLDEST, vllm_version(None)),
     SglangVersion: ((0, 3, 6), sglang_version(None)),
     LlamaCppVersion: ((1,), llamacpp_version("b99999")),
 }
-"""{the versions of an engine: (the oldest, the newest)}"""
 
+# Switches that tell what is known of a version, and not what the engine does.
 KNOWN = ("source_was_read", "between_graphs")
-"""Switches that tell what is known of a version, and not what the engine does."""
 
 
 def _switches(versions: type[Version]) -> dict[str, Switch[Any]]:
@@ -43,7 +50,9 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
-@pytest.mark.parametrize(("versions", "oldest", "newest"), [(key, *ends) for key, ends in LIMITS.items()])
+@pytest.mark.parametrize(
+    ("versions", "oldest", "newest"), [(key, *ends) for key, ends in LIMITS.items()]
+)
 def test_switches_step_from_value_to_value_within_the_supported_versions(
     versions: type[Version], oldest: tuple[int, ...], newest: Version
 ) -> None:
@@ -52,7 +61,9 @@ def test_switches_step_from_value_to_value_within_the_supported_versions(
         assert first == (), name
         assert [oldest, *later] == sorted({oldest, *later}), name
         assert newest.number >= (later or [oldest])[-1], name
-        assert all(before != after for before, after in itertools.pairwise(switch.steps.values())), name
+        assert all(
+            before != after for before, after in itertools.pairwise(switch.steps.values())
+        ), name
         assert switch.source, name
 
 
@@ -61,7 +72,10 @@ def test_versions_do_what_their_releases_say() -> None:
     for fact in FACTS:
         value = _plain(getattr(READERS[fact["engine"]](fact["version"]), fact["switch"]))
         if value != fact["value"]:
-            wrong.append(f"{fact['engine']} {fact['version']} {fact['switch']}: {value}, but {fact['source']}")
+            wrong.append(
+                f"{fact['engine']} {fact['version']} {fact['switch']}: {value}, but "
+                f"{fact['source']}"
+            )
     assert wrong == []
 
 
@@ -69,7 +83,9 @@ def test_every_step_that_is_not_measured_rests_on_a_published_fact() -> None:
     """A step has a fact on each side, so that it cannot move by a release that was looked at."""
     numbers: dict[str, set[tuple[int, ...]]] = {}
     for fact in FACTS:
-        numbers.setdefault(fact["switch"], set()).add(READERS[fact["engine"]](fact["version"]).number)
+        numbers.setdefault(fact["switch"], set()).add(
+            READERS[fact["engine"]](fact["version"]).number
+        )
     bare = []
     for versions in LIMITS:
         for name, switch in _switches(versions).items():
@@ -84,7 +100,11 @@ def test_every_step_that_is_not_measured_rests_on_a_published_fact() -> None:
 
 def test_a_switch_has_its_first_value_before_its_first_step_and_in_the_old_engine() -> None:
     for name, switch in _switches(VllmVersion).items():
-        assert getattr(vllm_version("v0"), name) == getattr(vllm_version("0.5"), name) == switch.steps[()], name
+        assert (
+            getattr(vllm_version("v0"), name)
+            == getattr(vllm_version("0.5"), name)
+            == switch.steps[()]
+        ), name
     assert vllm_version("0.20").utilization == vllm_version("0.20.0").utilization == "0.92"
     assert vllm_version("0.19.99").utilization == "0.9"
 
@@ -106,12 +126,20 @@ def test_a_switch_has_its_first_value_before_its_first_step_and_in_the_old_engin
 def test_vllm_runs_models_on_the_second_runner_by_version(
     model_type: str | None, dense: bool, hybrid: bool, first: str
 ) -> None:
-    """Listed architectures, from 0.25 dense models without recurrent layers too, from 0.29 all (config/vllm.py)."""
+    """Listed architectures, from 0.25 dense models without recurrent layers too, from 0.29 all
+    (config/vllm.py).
+    """
 
     def runs(version: str) -> bool:
-        return vllm_version(version).uses_v2_runner(model_type, dense=dense, hybrid=hybrid, quantized=False)
+        return vllm_version(version).uses_v2_runner(
+            model_type, dense=dense, hybrid=hybrid, quantized=False
+        )
 
-    assert [runs(version) for version in (f"0.{int(first[2:]) - 1}.99", first, "0.33.0")] == [False, True, True]
+    assert [runs(version) for version in (f"0.{int(first[2:]) - 1}.99", first, "0.33.0")] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_vllm_ran_quantized_models_on_the_first_runner_until_0_24() -> None:
@@ -123,25 +151,42 @@ def test_vllm_ran_quantized_models_on_the_first_runner_until_0_24() -> None:
 
 
 def test_variables_of_vllm_replace_what_the_version_does_by_default() -> None:
-    """0.18 can subtract CUDA graphs, 0.20 does; 0.12 has a second runner, and 0.29 uses it for all."""
+    """0.18 can subtract CUDA graphs, 0.20 does; 0.12 has a second runner, and 0.29 uses it for
+    all.
+    """
     graphs = [
-        vllm_version(text).subtracts_graphs(False, on) for text in ("0.17", "0.18", "0.20") for on in (True, False)
+        vllm_version(text).subtracts_graphs(False, on)
+        for text in ("0.17", "0.18", "0.20")
+        for on in (True, False)
     ]
     assert graphs == [False, False, True, False, True, False]
     assert not vllm_version("0.28").subtracts_graphs(True, True)
 
     def runs(version: str, given: bool) -> bool:
-        return vllm_version(version).uses_v2_runner("mixtral", given, dense=False, hybrid=False, quantized=False)
+        return vllm_version(version).uses_v2_runner(
+            "mixtral", given, dense=False, hybrid=False, quantized=False
+        )
 
     assert [runs("0.11.0", True), runs("0.12", True), runs("0.29", False)] == [False, True, False]
 
 
 def test_methods_choose_between_the_switches_of_two_cases() -> None:
-    assert [vllm_version("0.20").stores_state_per_chunk(drafting) for drafting in (False, True)] == [True, False]
-    assert [vllm_version("0.25").sampler_scratch(v2_runner, False) for v2_runner in (False, True)] == [12, 4]
-    assert [vllm_version("0.11.0").sampler_scratch(False, flashinfer) for flashinfer in (False, True)] == [36, 12]
-    assert [vllm_version("0.28").subtracts_graphs(v2_runner) for v2_runner in (False, True)] == [True, False]
-    assert [vllm_version("0.27").counts_sampler_states(v2_runner) for v2_runner in (False, True)] == [False, True]
+    assert [
+        vllm_version("0.20").stores_state_per_chunk(drafting) for drafting in (False, True)
+    ] == [True, False]
+    assert [
+        vllm_version("0.25").sampler_scratch(v2_runner, False) for v2_runner in (False, True)
+    ] == [12, 4]
+    assert [
+        vllm_version("0.11.0").sampler_scratch(False, flashinfer) for flashinfer in (False, True)
+    ] == [36, 12]
+    assert [vllm_version("0.28").subtracts_graphs(v2_runner) for v2_runner in (False, True)] == [
+        True,
+        False,
+    ]
+    assert [
+        vllm_version("0.27").counts_sampler_states(v2_runner) for v2_runner in (False, True)
+    ] == [False, True]
     windows = [vllm_version(text).window_block(17) for text in ("0.24.0", "0.25", "0.29.0", "0.30")]
     assert (windows, vllm_version("0.25").window_block(8)) == ([17, 16, 16, 17], 8)
 
@@ -206,11 +251,14 @@ def test_versions_are_read_as_the_wheels_write_them() -> None:
             "llamacpp",
             ["b0", "b012", "b100000", "11258", "", "0.3.35", "xb1"],
             "--engine-version {}: llama.cpp has no such version",
-            "known: builds as b11258, releases as v0.5.0, 0.3.36 (of llama-cpp-python), ik (ik_llama.cpp)",
+            "known: builds as b11258, releases as v0.5.0, 0.3.36 (of llama-cpp-python), ik "
+            "(ik_llama.cpp)",
         ),
     ],
 )
-def test_versions_that_are_not_supported_are_errors(engine: str, texts: list[str], message: str, tip: str) -> None:
+def test_versions_that_are_not_supported_are_errors(
+    engine: str, texts: list[str], message: str, tip: str
+) -> None:
     for text in texts:
         assert str(refusal(READERS[engine], text)) == f"{message.format(text)}\n  tip: {tip}"
 
@@ -226,7 +274,16 @@ def sglang_share(version: str, memory_mib: int, devices: int, **more: Any) -> st
 def test_default_share_of_old_sglang_versions() -> None:
     """server_args.py (__post_init__) of these versions."""
     by_devices = {
-        "0.3.6.post3": {1: "0.88", 2: "0.87", 3: "0.87", 4: "0.85", 7: "0.85", 8: "0.82", 15: "0.82", 16: "0.79"},
+        "0.3.6.post3": {
+            1: "0.88",
+            2: "0.87",
+            3: "0.87",
+            4: "0.85",
+            7: "0.85",
+            8: "0.82",
+            15: "0.82",
+            16: "0.79",
+        },
         "0.4.0": {1: "0.88", 3: "0.87", 7: "0.85", 8: "0.81", 16: "0.79"},
         "0.4.6.post2": {1: "0.88", 8: "0.81"},
     }
@@ -241,7 +298,8 @@ def test_default_share_of_old_sglang_versions_by_the_gpus_memory() -> None:
         ("0.4.6", 81_920): "0.88",
         ("0.4.6", 81_921): "0.838",
         ("0.4.5.post3", 141 * 1024): "0.908",  # (141 - 13) / 141
-        # then 18 GiB if they have more than 96 GiB; beyond 198 GiB, 0.12 of what they have above 48 GiB is more
+        # then 18 GiB if they have more than 96 GiB; beyond 198 GiB, 0.12 of what they have above 48
+        # GiB is more
         ("0.4.6.post2", 96 * 1024): "0.88",
         ("0.4.6.post2", 141 * 1024): "0.872",  # (141 - 18) / 141
         ("0.4.7", 248 * 1024): "0.903",  # 24 of 248
@@ -250,7 +308,8 @@ def test_default_share_of_old_sglang_versions_by_the_gpus_memory() -> None:
         ("0.4.9", 24 * 1024): "0.879",  # 24 - (2.8 + 0.1) = 21.1
         ("0.5.2", 90 * 1024): "0.861",  # 90 - (12 + 0.5) = 77.5
         ("0.5.2", 160 * 1024): "0.800",  # 160 - 32 = 128
-        # shares just below or above a half of the last place, which show a single MiB of what is left
+        # shares just below or above a half of the last place, which show a single MiB of what is
+        # left
         ("0.4.6", 82_422): "0.838",  # 0.83849
         ("0.4.9", 36_120): "0.717",  # 10,240 left: 0.71650
         ("0.4.9", 36_117): "0.716",  # 0.71648
@@ -295,11 +354,16 @@ def test_dp_attention_leaves_4_gib_and_a_drafter_2_from_0_4_7_post1() -> None:
     }
     for (mib, attn_dp, drafts), expected in shares.items():
         more = {"attn_dp": attn_dp, "speculative_tokens": int(drafts)}
-        assert [sglang_share(version, mib, 1, **more) for version in ("0.4.7.post1", "0.4.7")] == [expected, "0.88"]
+        assert [sglang_share(version, mib, 1, **more) for version in ("0.4.7.post1", "0.4.7")] == [
+            expected,
+            "0.88",
+        ]
 
 
 def test_share_shrinks_with_the_vision_tower() -> None:
-    """adjust_mem_fraction_for_vlm: a layer has 12 width^2 parameters, and the unit is ViT-L's 24 * 1024^2."""
+    """adjust_mem_fraction_for_vlm: a layer has 12 width^2 parameters, and the unit is ViT-L's 24 *
+    1024^2.
+    """
     shares = {
         ("0.5.23", 0, 0): "0.8",  # no tower
         ("0.4.4.post3", 24, 1024): "0.7600",  # 0.8 * 0.95
@@ -312,7 +376,8 @@ def test_share_shrinks_with_the_vision_tower() -> None:
         ("0.5.3", 18, 1024): "0.7790",  # 0.8 * 0.95 * 1.025
         ("0.5.3", 12, 1024): "0.7980",  # 0.8 * 0.95 * 1.05
         ("0.5.3", 6, 1024): "0.7980",  # at most 1.05
-        ("0.5.23", 27, 1152): "0.7278",  # MoonViT: 0.8 * 0.95 * (1 - 0.1 * (27 * 1152^2 / (24 * 1024^2) - 1))
+        # MoonViT: 0.8 * 0.95 * (1 - 0.1 * (27 * 1152^2 / (24 * 1024^2) - 1))
+        ("0.5.23", 27, 1152): "0.7278",
     }
     for (version, layers, width), expected in shares.items():
         args = sglang_args(version, vision_params=layers * 12 * width**2)
@@ -328,6 +393,8 @@ def test_releases_of_llama_cpp_python_are_as_the_newest_build() -> None:
 def test_the_fork_is_an_old_build_with_flash_attention() -> None:
     fork = llamacpp_version("ik")
     switches = [name for name, value in vars(LlamaCppVersion).items() if isinstance(value, Switch)]
-    assert [getattr(fork, name) for name in switches] == [getattr(llamacpp_version("b1"), name) for name in switches]
+    assert [getattr(fork, name) for name in switches] == [
+        getattr(llamacpp_version("b1"), name) for name in switches
+    ]
     assert (fork.fork, fork.flash_attention) == (True, True)
     assert (llamacpp_version("b1").fork, llamacpp_version("b1").flash_attention) == (False, False)

@@ -1,4 +1,6 @@
-"""vLLM's defaults and what it refuses: tokens and sequences of a step, quantized checkpoints, long contexts."""
+"""vLLM's defaults and what it refuses: tokens and sequences of a step, quantized checkpoints, long
+contexts.
+"""
 
 import dataclasses
 from typing import Any
@@ -22,7 +24,9 @@ def arguments(**given: Any) -> VllmArgs:
 def model(attention: Any = None, **fields: Any) -> ModelSpec:
     layers = (Layers("layers", 2, attention=attention or Grouped(8, 8, 16), mlp=Mlp(64)),)
     max_context = fields.pop("max_context", None)
-    return ModelSpec("toy", "toy", (Stack("decoder", layers, 128, max_context=max_context),), **fields)
+    return ModelSpec(
+        "toy", "toy", (Stack("decoder", layers, 128, max_context=max_context),), **fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,9 +43,13 @@ def model(attention: Any = None, **fields: Any) -> ModelSpec:
         (100_000, ("GQA",), 2048),
     ],
 )
-def test_v0_takes_whole_prompts_of_up_to_32k(context: int | None, attentions: tuple[str, ...], tokens: int) -> None:
+def test_v0_takes_whole_prompts_of_up_to_32k(
+    context: int | None, attentions: tuple[str, ...], tokens: int
+) -> None:
     kinds = frozenset(attentions)
-    args = arguments(max_model_len=context, attentions=kinds, device_memory=160 * GIB, engine_version="v0")
+    args = arguments(
+        max_model_len=context, attentions=kinds, device_memory=160 * GIB, engine_version="v0"
+    )
     assert args.step_tokens == tokens
     assert dataclasses.replace(args, max_num_batched_tokens=7).step_tokens == 7
 
@@ -69,8 +77,12 @@ def test_v0_takes_whole_prompts_of_up_to_32k(context: int | None, attentions: tu
         (80, "NVIDIA H100", "v0", 2048, 256),
     ],
 )
-def test_limits_of_a_step_by_gpu(gib: float | None, device: str, version: str, tokens: int, sequences: int) -> None:
-    args = arguments(device=device, device_memory=None if gib is None else int(gib * GIB), engine_version=version)
+def test_limits_of_a_step_by_gpu(
+    gib: float | None, device: str, version: str, tokens: int, sequences: int
+) -> None:
+    args = arguments(
+        device=device, device_memory=None if gib is None else int(gib * GIB), engine_version=version
+    )
     assert ENGINE.limits(args) == (tokens, sequences)
     assert dataclasses.replace(args, max_num_seqs=3).step_sequences == 3
 
@@ -168,17 +180,22 @@ def test_devices_divide_the_padded_vocabulary(vocab: int | None, tp: int, tip: s
     found = ENGINE.refusal(model(vocab_size=vocab), arguments(tp=tp))
     assert (found and found.tip) == tip
     if found:
-        assert found.reason == f"--tp {tp} does not divide the padded vocabulary of {-(-(vocab or 0) // 64) * 64}"
+        assert (
+            found.reason
+            == f"--tp {tp} does not divide the padded vocabulary of {-(-(vocab or 0) // 64) * 64}"
+        )
 
 
+# GLM-5.2: 21 of 78 layers have an indexer with keys of 132 B. MiniMax-M3: 57 of 60, with keys of
+# 128 elements.
 DSA, M3 = 21 * 132, 57
-"""GLM-5.2: 21 of 78 layers have an indexer with keys of 132 B. MiniMax-M3: 57 of 60, with keys of 128 elements."""
 
 
 @each(
     ("name", "engine", "version", "gpu", "kv_dtype", "token"),
     [
-        # a latent has 512 elements in fp8, 4 scales of 4 B and 64 elements in 16 bits; or 576 elements in fp8 or bf16
+        # a latent has 512 elements in fp8, 4 scales of 4 B and 64 elements in 16 bits; or 576
+        # elements in fp8 or bf16
         ("glm-5.2", "vllm", "0.24.0", "rtx-pro-6000", None, 78 * 656 + DSA),
         ("glm-5.2", "vllm", "0.24.0", "gb10", None, 78 * 656 + DSA),
         ("glm-5.2", "sglang", "0.5.16", "rtx-pro-6000", None, 78 * 576 + DSA),
@@ -198,10 +215,17 @@ DSA, M3 = 21 * 132, 57
 def test_the_bytes_of_a_token_beside_an_indexer(
     name: str, engine: str, version: str, gpu: str, kv_dtype: str | None, token: int
 ) -> None:
-    options: dict[str, Any] = {"engine": engine, "engine_version": version, "kv_dtype": kv_dtype, "context": 1024}
+    options: dict[str, Any] = {
+        "engine": engine,
+        "engine_version": version,
+        "kv_dtype": kv_dtype,
+        "context": 1024,
+    }
     answer = fit(name, gpu=gpu, tp=8, weights_dtype="fp4", **options)
     figures = {detail.name: int(detail.quantity) for detail in answer.pool.details}
-    assert figures.get("kv_bytes_per_token", figures.get("kv_bytes_per_sequence", 0) // 1024) == token
+    assert (
+        figures.get("kv_bytes_per_token", figures.get("kv_bytes_per_sequence", 0) // 1024) == token
+    )
 
 
 @each(
@@ -215,12 +239,26 @@ def test_the_bytes_of_a_token_beside_an_indexer(
         ("minimax-m3", {"dcp": 2}, "does not split keys of which an indexer picks blocks"),
         ("minimax-m3", {"kv_dtype": "fp8_ds_mla"}, "has neither"),
         ("minimax-m3", {"engine": "sglang", "engine_version": "0.5.15"}, "has no MiniMax-M3"),
-        ("minimax-m3", {"engine": "sglang", "block_size": 64}, "pages of 128 tokens here, not of 64"),
-        ("minimax-m3", {"engine": "llamacpp", "gpu": "8xh200", "tp": None}, "does not know how llama.cpp stores"),
-        ("glm-5.3-flash", {"engine": "sglang", "kv_dtype": "fp8"}, "in fp8 is only supported on Blackwell GPUs"),
+        (
+            "minimax-m3",
+            {"engine": "sglang", "block_size": 64},
+            "pages of 128 tokens here, not of 64",
+        ),
+        (
+            "minimax-m3",
+            {"engine": "llamacpp", "gpu": "8xh200", "tp": None},
+            "does not know how llama.cpp stores",
+        ),
+        (
+            "glm-5.3-flash",
+            {"engine": "sglang", "kv_dtype": "fp8"},
+            "in fp8 is only supported on Blackwell GPUs",
+        ),
     ],
 )
-def test_what_engines_do_not_store_beside_an_indexer(name: str, options: dict[str, Any], message: str) -> None:
+def test_what_engines_do_not_store_beside_an_indexer(
+    name: str, options: dict[str, Any], message: str
+) -> None:
     def ask() -> None:
         refused = fit(name, **{"gpu": "h200", "tp": 8, "weights_dtype": "fp4", **options}).refusal
         raise AttncalcError(refused.reason if refused else "")
@@ -230,5 +268,8 @@ def test_what_engines_do_not_store_beside_an_indexer(name: str, options: dict[st
 
 
 def test_glm_5_3_flash_is_in_fp8_by_default_on_data_center_blackwell_from_0_33() -> None:
-    found = [ENGINE.checkpoint_cache_dtype(load("glm-5.3-flash"), v, "NVIDIA B200") for v in ("0.32.0", "0.33.0")]
+    found = [
+        ENGINE.checkpoint_cache_dtype(load("glm-5.3-flash"), v, "NVIDIA B200")
+        for v in ("0.32.0", "0.33.0")
+    ]
     assert found == [None, "fp8"]

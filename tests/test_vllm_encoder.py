@@ -18,14 +18,14 @@ from attncalc.units import GIB, dtype
 
 D, WIDTH = 128, 2
 IMAGE = TowerItem(tokens=100, positions=400, values=588, d_model=1000, d_inside=6000, d_output=D)
+# A video may be as large as 8 images.
 VIDEO = IMAGE._replace(repeats=8)
-"""A video may be as large as 8 images."""
 TOWER = Tower("vision", 10**6, 10**5, IMAGE)
+# The language model's own pass: 1.1, 2.2 and 3.3 MB.
 PASSES = (
     RuntimePart("activations", "", 1_000_000, Quantity(2_000_000), 3_000_000, ""),
     RuntimePart("experts", "", 100_000, Quantity(200_000), 300_000, ""),
 )
-"""The language model's own pass: 1.1, 2.2 and 3.3 MB."""
 
 
 def facts(
@@ -40,10 +40,14 @@ def facts(
 ) -> RuntimeFacts[Any]:
     stack = Stack("decoder", (Layers("layers", 2, attention=Grouped(8, 8, 16), mlp=Mlp(64)),), D)
     model = ModelSpec("toy", "toy", (stack,), vocab_size=100, head=Head("lm"), towers=towers)
-    args = VllmArgs(dtype("bf16"), dtype("bf16"), tp=tp, max_num_batched_tokens=batched, engine_version=version)
+    args = VllmArgs(
+        dtype("bf16"), dtype("bf16"), tp=tp, max_num_batched_tokens=batched, engine_version=version
+    )
     gpu = Gpu("toy", "Toy", "NVIDIA", 80, 80 * GIB, 10**12, (("bf16", 10**14),))
     limits = Limits(tokens, sequences)
-    return RuntimeFacts(model, model, args, limits, gpu, (9, 10), 1, context, 10**9, "bf16", first=first)
+    return RuntimeFacts(
+        model, model, args, limits, gpu, (9, 10), 1, context, 10**9, "bf16", first=first
+    )
 
 
 def items(*towers: Tower, version: str = "0.33.0", **given: Any) -> float | None:
@@ -62,7 +66,8 @@ def test_only_the_first_stage_of_a_model_with_towers_encodes() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        # a step's 250 tokens have 2 images of 100; at least one is encoded, even if a step has too few tokens
+        # a step's 250 tokens have 2 images of 100; at least one is encoded, even if a step has too
+        # few tokens
         ({}, 2),
         ({"tokens": 299}, 2),
         ({"tokens": 300}, 3),
@@ -75,7 +80,9 @@ def test_only_the_first_stage_of_a_model_with_towers_encodes() -> None:
         ({"tokens": 5000, "sequences": 8}, 50),
     ],
 )
-def test_a_step_encodes_as_many_images_as_its_tokens_and_sequences_allow(given: dict[str, Any], expected: int) -> None:
+def test_a_step_encodes_as_many_images_as_its_tokens_and_sequences_allow(
+    given: dict[str, Any], expected: int
+) -> None:
     assert items(TOWER, **given) == expected
 
 
@@ -117,12 +124,17 @@ def test_a_video_is_as_long_as_the_context_allows(given: dict[str, Any], expecte
         (VIDEO._replace(repeats=2), 450, 4),
     ],
 )
-def test_v0_encodes_whole_items_of_a_step(item: TowerItem, tokens: int, expected: int | None) -> None:
+def test_v0_encodes_whole_items_of_a_step(
+    item: TowerItem, tokens: int, expected: int | None
+) -> None:
     assert items(TOWER._replace(item=item), tokens=tokens, version="0.7.3") == expected
 
 
 def test_the_item_with_the_most_tokens_is_encoded() -> None:
-    unknown, small = TOWER._replace(item=None), TOWER._replace(item=IMAGE._replace(tokens=99, positions=10**6))
+    unknown, small = (
+        TOWER._replace(item=None),
+        TOWER._replace(item=IMAGE._replace(tokens=99, positions=10**6)),
+    )
     for towers in ((unknown, small, TOWER), (TOWER, small, unknown)):
         assert items(*towers) == 2
 
@@ -142,7 +154,10 @@ def test_the_encoders_peak_counts_beyond_the_language_models_pass() -> None:
     found, held, peak = memory()
     assert (held, peak) == (992_000, 16_940_800)
     part = found[0]
-    assert (part.label, int(part.expected)) == ("encoder, beyond the language model", peak - 2_200_000)
+    assert (part.label, int(part.expected)) == (
+        "encoder, beyond the language model",
+        peak - 2_200_000,
+    )
     assert (part.low, part.high) == (peak * 3 // 4 - 2_200_000, peak * 13 // 10 - 2_200_000)
     assert part.low < part.expected < part.high
     assert found[1] == (("encoder_bytes", "tensors of the encoder", peak),)
@@ -153,9 +168,16 @@ def test_the_encoders_peak_counts_beyond_the_language_models_pass() -> None:
 
 
 def test_0_11_rotates_the_images_of_qwen_in_fp32() -> None:
-    """15 widths of 1,000 inside a layer, and not 6,000. The profile of Qwen2.5-VL-32B took 3.3 GiB, and not 2.2."""
+    """15 widths of 1,000 inside a layer, and not 6,000. The profile of Qwen2.5-VL-32B took 3.3 GiB,
+    and not 2.2.
+    """
     inside = {}
-    for version, kind in (("0.10.2", "qwen2_5_vl"), ("0.11.0", "qwen2_5_vl"), ("0.12.0", "qwen2_5_vl"), ("0.11.0", "")):
+    for version, kind in (
+        ("0.10.2", "qwen2_5_vl"),
+        ("0.11.0", "qwen2_5_vl"),
+        ("0.12.0", "qwen2_5_vl"),
+        ("0.11.0", ""),
+    ):
         given = facts(TOWER, version=version)
         whole = dataclasses.replace(given.whole, model_type=kind)
         found = encoder(dataclasses.replace(given, whole=whole), ())
@@ -165,7 +187,9 @@ def test_0_11_rotates_the_images_of_qwen_in_fp32() -> None:
 
 
 def test_input_and_output_are_held_even_if_the_language_model_needs_more() -> None:
-    found, held, peak = memory(passes=(PASSES[0]._replace(low=10**8, expected=Quantity(2 * 10**8), high=3 * 10**8),))
+    found, held, peak = memory(
+        passes=(PASSES[0]._replace(low=10**8, expected=Quantity(2 * 10**8), high=3 * 10**8),)
+    )
     part = found[0]
     assert (part.label, int(part.expected)) == ("images and their encoder's output", held)
     assert (part.low, part.high) == (held // 4, 2 * held)
@@ -230,7 +254,8 @@ def test_heads_that_tensor_parallelism_does_not_divide_are_a_warning(
 
 
 def test_the_inside_of_a_layer_with_whole_attention_is_not_divided() -> None:
-    # InternViT's attention is larger than its divided MLP, so the widest tensors are nearly those of one device
+    # InternViT's attention is larger than its divided MLP, so the widest tensors are nearly those
+    # of one device
     for tp, inside in ((5, 6000 // 5), (4, 6000)):
         tower = TOWER._replace(attention=TowerAttention(25, 1000))
         found = encoder(facts(tower, tp=tp), PASSES)
@@ -240,7 +265,9 @@ def test_the_inside_of_a_layer_with_whole_attention_is_not_divided() -> None:
 
 def test_whole_attention_of_a_tower_is_a_note() -> None:
     tower = TOWER._replace(attention=TowerAttention(25, 1000))
-    note = "--tp 4 does not divide the 25 heads of the vision tower: each GPU has its attention whole."
+    note = (
+        "--tp 4 does not divide the 25 heads of the vision tower: each GPU has its attention whole."
+    )
     assert note in runtime(facts(tower, tp=4)).notes
     assert note not in runtime(facts(tower, tp=5)).notes
     assert not any("tower" in each for each in runtime(facts(tower, tp=1)).notes)
@@ -254,7 +281,9 @@ def test_an_inside_that_tensor_parallelism_does_not_divide_is_rounded_up() -> No
 
 
 def test_an_unknown_item_is_a_step_of_images_of_28_by_28_pixels_per_token() -> None:
-    """250 tokens, as wide as the model and as 28 x 28 x 3 pixels. No log has an encoder of more than 4 GiB."""
+    """250 tokens, as wide as the model and as 28 x 28 x 3 pixels. No log has an encoder of more
+    than 4 GiB.
+    """
     found = encoder(facts(TOWER._replace(item=None)), PASSES)
     assert found is not None
     size = 250 * (D + 28 * 28 * 3) * WIDTH
@@ -270,7 +299,8 @@ def test_an_unknown_item_is_a_step_of_images_of_28_by_28_pixels_per_token() -> N
 @pytest.mark.parametrize(
     ("item", "tokens", "batched", "sequences", "expected"),
     [
-        # at least 5,120 tokens unless they are given: 51 images of 100 tokens, or as many sequences as there are
+        # at least 5,120 tokens unless they are given: 51 images of 100 tokens, or as many sequences
+        # as there are
         (IMAGE, 2048, None, 8, (5120, 8)),
         (IMAGE, 2048, None, 100, (5120, 51)),
         (IMAGE, 8192, None, 100, (8192, 81)),
@@ -284,7 +314,11 @@ def test_an_unknown_item_is_a_step_of_images_of_28_by_28_pixels_per_token() -> N
     ],
 )
 def test_v0_profiles_as_many_sequences_as_have_an_item(
-    item: TowerItem | None, tokens: int, batched: int | None, sequences: int, expected: tuple[int, int]
+    item: TowerItem | None,
+    tokens: int,
+    batched: int | None,
+    sequences: int,
+    expected: tuple[int, int],
 ) -> None:
     limits: dict[str, Any] = {"tokens": tokens, "batched": batched, "sequences": sequences}
     given = facts(TOWER._replace(item=item), **limits, version="v0")

@@ -1,4 +1,6 @@
-"""How vLLM groups layers: which share block numbers, how many a group has, and how pages become equal."""
+"""How vLLM groups layers: which share block numbers, how many a group has, and how pages become
+equal.
+"""
 
 from typing import Any
 
@@ -15,8 +17,8 @@ from attncalc.engines.vllm.versions import vllm_version
 from attncalc.quantity import quantity, symbol
 from attncalc.units import dtype
 
+# Pages of 4 KiB.
 FULL = LayerSpec("full", 16, 256, ((2, 64),))
-"""Pages of 4 KiB."""
 WIDE = LayerSpec("full", 16, 512, ((2, 128),))
 WINDOW = LayerSpec("sliding", 16, 256, ((2, 64),), 1024)
 CHUNKS = LayerSpec("chunked", 16, 256, ((2, 64),), 2048)
@@ -30,7 +32,9 @@ def args_of(version: str, promote: bool = False) -> VllmArgs:
     return VllmArgs(bf16, bf16, engine_version=version, disable_hybrid_kv_cache_manager=promote)
 
 
-def grouped(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -> list[tuple[int, ...]]:
+def grouped(
+    *specs: LayerSpec, version: str = "0.33.0", promote: bool = False
+) -> list[tuple[int, ...]]:
     return [group.layers for group in group_layers(specs, args_of(version, promote))]
 
 
@@ -50,7 +54,8 @@ def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
 @each(
     ("full", "windows", "version", "size"),
     [
-        # groups of the rarest kind, or of the most common one if that has less than 3/2 as many layers
+        # groups of the rarest kind, or of the most common one if that has less than 3/2 as many
+        # layers
         (10, 14, "0.18.0", 14),
         (10, 15, "0.18.0", 10),
         (14, 10, "0.18.0", 14),
@@ -64,13 +69,17 @@ def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
         (10, 52, "0.33.0", 10),
     ],
 )
-def test_groups_have_as_many_layers_as_the_rarest_kind(full: int, windows: int, version: str, size: int) -> None:
+def test_groups_have_as_many_layers_as_the_rarest_kind(
+    full: int, windows: int, version: str, size: int
+) -> None:
     args = args_of(version)
     groups = group_layers([FULL] * full + [WINDOW] * windows, args)
     assert max(len(group.layers) for group in groups) == size
     assert len(groups) == -(-full // size) + -(-windows // size)
     added = [(-full % size, full), (-windows % size, windows)]
-    assert list(VllmLayout(args, groups, (groups,), None, None, ()).padding()) == [pair for pair in added if pair[0]]
+    assert list(VllmLayout(args, groups, (groups,), None, None, ()).padding()) == [
+        pair for pair in added if pair[0]
+    ]
     assert sorted(n for group in groups for n in group.layers) == list(range(full + windows))
 
 
@@ -135,14 +144,18 @@ def test_promoted_windows_have_the_blocks_of_full_attention() -> None:
 
 
 def pages(*specs: LayerSpec, version: str = "0.33.0") -> list[tuple[int, int]]:
-    """Return the tokens per block and the bytes of a page of each layer, in the order of its groups."""
+    """Return the tokens per block and the bytes of a page of each layer, in the order of its
+    groups.
+    """
     groups = group_layers(specs, args_of(version))
     assert all(type(spec.block_size) is int for group in groups for spec in group.specs)
     return [(spec.block_size, spec.page_bytes) for group in groups for spec in group.specs]
 
 
 def test_pages_become_as_large_as_the_largest() -> None:
-    """4 KiB: a window of 2 KiB gets twice as many tokens; one of 3 KiB is padded, and so are states."""
+    """4 KiB: a window of 2 KiB gets twice as many tokens; one of 3 KiB is padded, and so are
+    states.
+    """
     half, three_quarters = WINDOW._replace(token_bytes=128), WINDOW._replace(token_bytes=192)
     assert pages(FULL, half) == [(16, 4096), (32, 4096)]
     assert pages(half, FULL, version="0.12.0") == [(32, 4096), (16, 4096)]
@@ -164,12 +177,19 @@ def test_pages_that_cannot_be_equal_are_errors(other: LayerSpec, version: str) -
     large = WINDOW._replace(window=99) if other.kind == "mla" else FULL
     message = refused(large, other, version=version)
     name = vllm_version(version).name
-    assert message == f"vLLM {name} cannot bring together pages of different sizes, which this model has"
+    assert (
+        message
+        == f"vLLM {name} cannot bring together pages of different sizes, which this model has"
+    )
 
 
 @pytest.mark.parametrize(
     ("specs", "version", "promote"),
-    [((FULL, STATE), "0.33.0", True), ((WINDOW, CHUNKS), "0.9.0", False), ((FULL, ACROSS), "0.33.0", True)],
+    [
+        ((FULL, STATE), "0.33.0", True),
+        ((WINDOW, CHUNKS), "0.9.0", False),
+        ((FULL, ACROSS), "0.33.0", True),
+    ],
 )
 def test_several_kinds_without_the_hybrid_manager_are_errors(
     specs: tuple[LayerSpec, ...], version: str, promote: bool
@@ -189,7 +209,9 @@ CONVOLUTION = CacheSpec("convolution", 100, 4, per="sequence", role="convolution
 MATRIX = CacheSpec("state", 20, 30, per="sequence", dtype="fp32", role="state")
 
 
-def of_layer(*cached: CacheSpec, kv: str = "bf16", version: str = "0.33.0", block: int = 64, **given: Any) -> Any:
+def of_layer(
+    *cached: CacheSpec, kv: str = "bf16", version: str = "0.33.0", block: int = 64, **given: Any
+) -> Any:
     args = VllmArgs(dtype(kv), dtype("bf16"), engine_version=version, **given)
     return list(layer_specs(cached, args, block))
 
@@ -211,7 +233,9 @@ def of_layer(*cached: CacheSpec, kv: str = "bf16", version: str = "0.33.0", bloc
         ((LATENTS._replace(width=512),), "bf16", "0.7.3", 1024),
     ],
 )
-def test_bytes_of_a_token(cached: tuple[CacheSpec, ...], kv: str, version: str, expected: int) -> None:
+def test_bytes_of_a_token(
+    cached: tuple[CacheSpec, ...], kv: str, version: str, expected: int
+) -> None:
     (spec,) = of_layer(*cached, kv=kv, version=version)
     assert (spec.token_bytes, spec.block_size, spec.page_bytes) == (expected, 64, 64 * expected)
     assert spec.shape == tuple((c.rows, c.width) for c in cached)
@@ -223,7 +247,10 @@ def test_fp8_latents_beside_an_indexer_have_scales_and_a_wide_rotary_key() -> No
     """512 + 4 scales of 4 B + 64 x 2 B; the indexer's key has 128 B and a scale, in any dtype."""
     for kv, latent in (("fp8", 512 + 16 + 128), ("bf16", 1152)):
         found = of_layer(LATENTS, INDEX, kv=kv)
-        assert [(spec.kind, spec.token_bytes) for spec in found] == [("mla", latent), ("mla", 128 + 4)]
+        assert [(spec.kind, spec.token_bytes) for spec in found] == [
+            ("mla", latent),
+            ("mla", 128 + 4),
+        ]
     # another rotary part, and a key of more than one scale
     split = LATENTS._replace(rotary=100)
     assert of_layer(split, INDEX._replace(width=129), kv="fp8")[0].token_bytes == 476 + 16 + 200
@@ -241,8 +268,13 @@ def test_fp8_latents_beside_an_indexer_have_scales_and_a_wide_rotary_key() -> No
         (0, "bf16", "fp32", 100 * 3 * 2, 600 * 2),
     ],
 )
-def test_bytes_of_states(drafted: int, given: str | None, model: str | None, conv: int, state: int) -> None:
-    options: dict[str, Any] = {"speculative_tokens": drafted, "mamba_ssm_cache_dtype": given and dtype(given)}
+def test_bytes_of_states(
+    drafted: int, given: str | None, model: str | None, conv: int, state: int
+) -> None:
+    options: dict[str, Any] = {
+        "speculative_tokens": drafted,
+        "mamba_ssm_cache_dtype": given and dtype(given),
+    }
     (spec,) = of_layer(CONVOLUTION, MATRIX._replace(requested_dtype=model), **options)
     assert (spec.kind, spec.token_bytes, spec.page_bytes) == ("mamba", conv + state, conv + state)
     assert not spec.is_full
@@ -271,7 +303,13 @@ def test_kinds_windows_and_labels() -> None:
     (chunked,) = of_layer(KV._replace(span=Chunked(8192)))
     assert (chunked.kind, chunked.window, chunked.label) == ("chunked", 8192, "chunked 8,192")
     assert of_layer(KV)[0].label == "full"
-    assert [spec.is_full for spec in (FULL, LATENT, WINDOW, CHUNKS, ACROSS)] == [True, True, False, False, False]
+    assert [spec.is_full for spec in (FULL, LATENT, WINDOW, CHUNKS, ACROSS)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_windows_have_blocks_of_16_tokens_from_0_25_to_0_29() -> None:
@@ -303,8 +341,18 @@ def test_padding_makes_a_page_larger() -> None:
             "vLLM has no cache in q8_0",
             f"known: fp32, fp16, bf16, fp8, int8, int4, fp4, {', '.join(TURBOQUANT)}",
         ),
-        ((LATENTS,), "int8", "vLLM has no cache of latents in int8", "known: fp32, fp16, bf16, fp8"),
-        ((LATENTS, INDEX), "fp4", "vLLM has no cache of latents in fp4", "known: fp32, fp16, bf16, fp8"),
+        (
+            (LATENTS,),
+            "int8",
+            "vLLM has no cache of latents in int8",
+            "known: fp32, fp16, bf16, fp8",
+        ),
+        (
+            (LATENTS, INDEX),
+            "fp4",
+            "vLLM has no cache of latents in fp4",
+            "known: fp32, fp16, bf16, fp8",
+        ),
         (
             (LATENTS._replace(width=575), INDEX),
             "fp8",

@@ -1,4 +1,6 @@
-"""vLLM's layout of toy models: its blocks and log lines by version, what it notes, and what it refuses."""
+"""vLLM's layout of toy models: its blocks and log lines by version, what it notes, and what it
+refuses.
+"""
 
 import dataclasses
 from typing import Any
@@ -7,7 +9,19 @@ import pytest
 from asking import refusal
 from tables import each
 
-from attncalc import AttncalcError, Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack, load
+from attncalc import (
+    AttncalcError,
+    Chunked,
+    Grouped,
+    Head,
+    Latent,
+    Layers,
+    Mlp,
+    ModelSpec,
+    Sliding,
+    Stack,
+    load,
+)
 from attncalc.attention import CacheSpec
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.config.gpus import gpu
@@ -26,20 +40,33 @@ FULL, LATENT = Grouped(8, 4, 16), Latent(8, 50, 12, 6, 9)
 WINDOW, DELTA = Grouped(8, 4, 16, span=Sliding(32)), GatedDeltaNet(4, 8, 8, 4)
 DEVICE = "This is vLLM's layout on NVIDIA and AMD GPUs; its backend for "
 FLASHMLA = "Blocks of 64 tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
-OLD = "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
+OLD = (
+    "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
+)
 PREFIX = "Prefix caching is "
 BATCHED = "Batched tokens are the API server's default on an H100 or better"
 DRAFTER = "The drafter's own layers are not counted"
-STEPS = "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
+STEPS = (
+    "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
+)
 
 
 def model(*kinds: Any, count: int = 2) -> ModelSpec:
-    layers = tuple(Layers(f"kind{i}", count, attention=kind, mlp=Mlp(64)) for i, kind in enumerate(kinds))
-    return ModelSpec("toy", "toy", (Stack("decoder", layers, 128),), vocab_size=100, head=Head("lm"))
+    layers = tuple(
+        Layers(f"kind{i}", count, attention=kind, mlp=Mlp(64)) for i, kind in enumerate(kinds)
+    )
+    return ModelSpec(
+        "toy", "toy", (Stack("decoder", layers, 128),), vocab_size=100, head=Head("lm")
+    )
 
 
 def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> CacheLayout:
-    given = {"engine_version": "0.20.0", "device": "NVIDIA H100", "device_memory": 80 * 2**30, "max_model_len": 512}
+    given = {
+        "engine_version": "0.20.0",
+        "device": "NVIDIA H100",
+        "device_memory": 80 * 2**30,
+        "max_model_len": 512,
+    }
     args = VllmArgs(kv_dtype=dtype(kv), dtype=dtype("bf16"), **{**given, **options})
     return find_engine("vllm").layout(layer_cache_specs(model(*kinds, count=count).plain()), args)
 
@@ -82,10 +109,14 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
         ((FULL,), {"pp": 2, "engine_version": "0.26.0"}, []),
     ],
 )
-def test_notes_name_what_the_layout_assumes(kinds: Any, options: dict[str, Any], expected: list[str]) -> None:
+def test_notes_name_what_the_layout_assumes(
+    kinds: Any, options: dict[str, Any], expected: list[str]
+) -> None:
     notes = in_vllm(*kinds, **options).notes
     found = [
-        note for note in notes if note.startswith((DEVICE, "Blocks of 64", OLD, PREFIX, BATCHED, DRAFTER, STEPS[:30]))
+        note
+        for note in notes
+        if note.startswith((DEVICE, "Blocks of 64", OLD, PREFIX, BATCHED, DRAFTER, STEPS[:30]))
     ]
     found += [note for note in notes if note.startswith("With FlashMLA")]
     assert len(found) == len(expected), notes
@@ -108,9 +139,24 @@ def test_notes_name_what_the_layout_assumes(kinds: Any, options: dict[str, Any],
             "leave --dcp",
         ),
         ((FULL,), {"dcp": 3, "tp": 8}, "--dcp 3 does not divide --tp 8", "use a divisor of --tp"),
-        ((FULL,), {"dcp": 4, "tp": 8, "n_kv_heads": 4}, "each of 4 KV heads is on 2 devices", "use at most --dcp 2"),
-        ((FULL,), {"dcp": 2, "tp": 4, "n_kv_heads": 4}, "each of 4 KV heads is on 1 device", "use at most --dcp 1"),
-        ((FULL,), {"dcp": 2, "tp": 2, "n_kv_heads": 4}, "each of 4 KV heads is on 1 device", "use at most --dcp 1"),
+        (
+            (FULL,),
+            {"dcp": 4, "tp": 8, "n_kv_heads": 4},
+            "each of 4 KV heads is on 2 devices",
+            "use at most --dcp 2",
+        ),
+        (
+            (FULL,),
+            {"dcp": 2, "tp": 4, "n_kv_heads": 4},
+            "each of 4 KV heads is on 1 device",
+            "use at most --dcp 1",
+        ),
+        (
+            (FULL,),
+            {"dcp": 2, "tp": 2, "n_kv_heads": 4},
+            "each of 4 KV heads is on 1 device",
+            "use at most --dcp 1",
+        ),
         ((FULL,), {"pp": 3}, "--pp 3 is more than the number of layers (2)", ""),
     ],
 )
@@ -136,7 +182,10 @@ def test_dcp_splits_tokens_over_the_copies_of_a_head(kinds: Any, options: dict[s
 
 def test_a_stage_without_a_cache_is_refused_and_so_is_a_model_without_one() -> None:
     shared = Grouped(8, 4, 16, shares_kv=True)
-    with pytest.raises(AttncalcError, match="--pp 2: vLLM does not start, because a stage would have no layer with a"):
+    with pytest.raises(
+        AttncalcError,
+        match="--pp 2: vLLM does not start, because a stage would have no layer with a",
+    ):
         in_vllm(FULL, shared, pp=2)
     assert in_vllm(FULL, shared)
     with pytest.raises(AttncalcError, match="this model has no cache"):
@@ -144,12 +193,16 @@ def test_a_stage_without_a_cache_is_refused_and_so_is_a_model_without_one() -> N
 
 
 def test_a_drafters_layers_cache_as_much_as_the_last_attention_layer() -> None:
-    """A token of a layer is 2 x 4 heads x 16 x 2 B; of DeepSeek-V3.2 a latent of 576 x 2 B and an indexer's key."""
+    """A token of a layer is 2 x 4 heads x 16 x 2 B; of DeepSeek-V3.2 a latent of 576 x 2 B and an
+    indexer's key.
+    """
     indexed = Latent(8, 512, 128, 64, 128, index_topk=16, index_n_heads=8, index_head_dim=128)
     assert in_vllm(indexed, speculative_layers=1).needed(1, 64) == 2 * 3 * 64 * (1152 + 132)
     for layers, expected in ((0, 2), (1, 3), (2, 4)):
         pool = in_vllm(FULL, speculative_layers=layers).pool(2**20, 512)
-        block = next(detail.quantity for detail in pool.details if detail.name == "kv_bytes_per_block")
+        block = next(
+            detail.quantity for detail in pool.details if detail.name == "kv_bytes_per_block"
+        )
         assert block == expected * 16 * 2 * 4 * 16 * 2
 
 
@@ -163,9 +216,13 @@ def test_a_drafters_layers_cache_as_much_as_the_last_attention_layer() -> None:
         ((FULL,), "0.20.0", 32, 32),
     ],
 )
-def test_a_block_has_16_tokens_or_64_latents(kinds: Any, version: str, given: int | None, tokens: int) -> None:
+def test_a_block_has_16_tokens_or_64_latents(
+    kinds: Any, version: str, given: int | None, tokens: int
+) -> None:
     pool = in_vllm(*kinds, engine_version=version, block_size=given).pool(2**20, 512)
-    assert next(detail.quantity for detail in pool.details if detail.name == "kv_block_size") == tokens
+    assert (
+        next(detail.quantity for detail in pool.details if detail.name == "kv_block_size") == tokens
+    )
 
 
 def other_gpus(engine: str, **fields: Any) -> list[tuple[int | None, int | None]]:
@@ -189,8 +246,8 @@ def test_other_numbers_of_gpus_hold_the_model_once() -> None:
     assert other_gpus("llamacpp", gpu=h100, kv_memory=2**30) == []
 
 
+# Bytes of a block in one layer: 16 tokens, K and V, 4 heads of 16, 2 bytes.
 PAGE = 16 * 2 * 4 * 16 * 2
-"""Bytes of a block in one layer: 16 tokens, K and V, 4 heads of 16, 2 bytes."""
 CHUNKS = Grouped(8, 4, 16, span=Chunked(32))
 STEP: dict[str, Any] = {"max_num_batched_tokens": 48}
 
@@ -204,7 +261,8 @@ STEP: dict[str, Any] = {"max_num_batched_tokens": 48}
         ((FULL,), {"block_size": 32}, 500, 16),
         ((FULL,), {"dcp": 2, "tp": 8, "n_kv_heads": 4}, 500, 16),  # 250 tokens on each
         ((FULL,), {"dcp": 2, "tp": 8, "n_kv_heads": 4}, 513, 17),  # 257
-        # a window of 32 and a step: 31 + 48 tokens, and one block more since it may start in the middle of a block
+        # a window of 32 and a step: 31 + 48 tokens, and one block more since it may start in the
+        # middle of a block
         ((FULL, WINDOW), STEP, 500, 32 + 5 + 1),
         ((FULL, WINDOW), STEP, 20, 2 + 2 + 1),
         ((FULL, WINDOW), {**STEP, "max_num_batched_tokens": 49}, 500, 32 + 5 + 1),
@@ -218,7 +276,9 @@ STEP: dict[str, Any] = {"max_num_batched_tokens": 48}
         ((FULL, CHUNKS), STEP, 20, 2 + 2),
     ],
 )
-def test_blocks_of_a_request(kinds: Any, options: dict[str, Any], context: int, blocks: int) -> None:
+def test_blocks_of_a_request(
+    kinds: Any, options: dict[str, Any], context: int, blocks: int
+) -> None:
     found = in_vllm(*kinds, **options)
     size = options.get("block_size", 16) * PAGE // 16
     # a block has two layers, and the null block is never used
@@ -271,7 +331,9 @@ def test_tokens_and_concurrency_are_logged_by_the_versions_definition(
 
 def test_the_log_has_one_line_from_0_28() -> None:
     pool = in_vllm(FULL, engine_version="0.28.0").pool(100 * 2 * PAGE, 500)
-    assert pool.log_lines == ("GPU KV cache size: 1,562 tokens, Maximum concurrency for 500 tokens per request: 3.12x",)
+    assert pool.log_lines == (
+        "GPU KV cache size: 1,562 tokens, Maximum concurrency for 500 tokens per request: 3.12x",
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +350,9 @@ def test_the_log_has_one_line_from_0_28() -> None:
         ((FULL, CHUNKS), 490, 480, 30),  # at 480
     ],
 )
-def test_requests_share_the_blocks_of_their_prefix(kinds: Any, context: int, prefix: int, shared: int) -> None:
+def test_requests_share_the_blocks_of_their_prefix(
+    kinds: Any, context: int, prefix: int, shared: int
+) -> None:
     alone = in_vllm(*kinds, **STEP)
     sharing = alone.with_shared_prefix(prefix)
     assert sharing is not None
@@ -307,18 +371,26 @@ def test_requests_share_the_blocks_of_their_prefix(kinds: Any, context: int, pre
         ((FULL, DELTA), {"engine_version": "0.28.0"}, True),
     ],
 )
-def test_prefixes_are_shared_if_they_are_cached(kinds: Any, options: dict[str, Any], shares: bool) -> None:
+def test_prefixes_are_shared_if_they_are_cached(
+    kinds: Any, options: dict[str, Any], shares: bool
+) -> None:
     assert (in_vllm(*kinds, **options).with_shared_prefix(64) is not None) == shares
 
 
 def test_facts_and_source_name_version_block_size_and_step() -> None:
     assert in_vllm(FULL).facts == ("version 0.20.0", "block size 16")
-    assert in_vllm(FULL, WINDOW, **STEP).facts == ("version 0.20.0", "block size 16", "48 batched tokens")
+    assert in_vllm(FULL, WINDOW, **STEP).facts == (
+        "version 0.20.0",
+        "block size 16",
+        "48 batched tokens",
+    )
     assert in_vllm(FULL, engine_version="0.32.0").source.endswith(
         "vLLM 0.32.0, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py"
     )
     assert in_vllm(FULL, engine_version="0.33.0").source.endswith("v1/core/kv_cache_planning.py")
-    assert in_vllm(FULL, engine_version="v0").source.startswith("vLLM 0.8.5, worker/cache_engine.py")
+    assert in_vllm(FULL, engine_version="v0").source.startswith(
+        "vLLM 0.8.5, worker/cache_engine.py"
+    )
 
 
 def test_the_stage_with_the_most_layers_decides_the_bytes_of_a_block() -> None:
@@ -349,7 +421,9 @@ def test_groups_have_equal_numbers_of_layers(
         Layers("full", full, attention=FULL, mlp=Mlp(64)),
         Layers("windows", windows, attention=WINDOW, mlp=Mlp(64)),
     )
-    hybrid = ModelSpec("toy", "toy", (Stack("decoder", layers, 128),), vocab_size=100, head=Head("lm"))
+    hybrid = ModelSpec(
+        "toy", "toy", (Stack("decoder", layers, 128),), vocab_size=100, head=Head("lm")
+    )
     args = VllmArgs(dtype("bf16"), dtype("bf16"), engine_version=version, max_model_len=512, **STEP)
     pool = find_engine("vllm").layout(layer_cache_specs(hybrid.plain()), args).pool(2**24, 512)
     assert next(detail.quantity for detail in pool.details if detail.name == "kv_groups") == groups
@@ -365,8 +439,12 @@ def test_groups_have_equal_numbers_of_layers(
         ("0.20.0", 32, 500),
     ],
 )
-def test_blocks_of_states_alone_are_counted_as_the_version_does(version: str, given: int | None, tokens: int) -> None:
-    pool = in_vllm(DELTA, engine_version=version, block_size=given, prefix_caching=False).pool(2**24, 500)
+def test_blocks_of_states_alone_are_counted_as_the_version_does(
+    version: str, given: int | None, tokens: int
+) -> None:
+    pool = in_vllm(DELTA, engine_version=version, block_size=given, prefix_caching=False).pool(
+        2**24, 500
+    )
     assert pool.blocks
     assert pool.tokens == pool.blocks * tokens
 
@@ -377,12 +455,21 @@ LONGER, NARROW = Grouped(8, 4, 16, span=Sliding(64)), Grouped(8, 2, 16)
 @pytest.mark.parametrize(
     ("kinds", "block", "request_blocks"),
     [
-        ((FULL,), "L * block_size * 2 * n_kv_heads * d_head * bytes", "ceil(max_model_len / block_size)"),
-        ((LATENT,), "L * block_size * (kv_lora_rank + d_rope) * bytes", "ceil(max_model_len / block_size)"),
+        (
+            (FULL,),
+            "L * block_size * 2 * n_kv_heads * d_head * bytes",
+            "ceil(max_model_len / block_size)",
+        ),
+        (
+            (LATENT,),
+            "L * block_size * (kv_lora_rank + d_rope) * bytes",
+            "ceil(max_model_len / block_size)",
+        ),
         (
             (FULL, WINDOW),
             "L_group * block_size * 2 * n_kv_heads * d_head * bytes",
-            "ceil(max_model_len / block_size) + ceil(min(W - 1 + in_flight, max_model_len) / block_size) + 1",
+            "ceil(max_model_len / block_size) + ceil(min(W - 1 + in_flight, max_model_len) / "
+            "block_size) + 1",
         ),
         # one symbol for windows or heads of several sizes would be ambiguous
         (
@@ -394,29 +481,45 @@ LONGER, NARROW = Grouped(8, 4, 16, span=Sliding(64)), Grouped(8, 2, 16)
     ],
 )
 def test_formulas_of_a_block_and_of_a_request(kinds: Any, block: str, request_blocks: str) -> None:
-    given: dict[str, Any] = {"device": "NVIDIA H100", "device_memory": 80 * 2**30, "max_model_len": 512}
+    given: dict[str, Any] = {
+        "device": "NVIDIA H100",
+        "device_memory": 80 * 2**30,
+        "max_model_len": 512,
+    }
     args = VllmArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **given)
-    found = find_engine("vllm").layout(layer_cache_specs(model(*kinds).symbolic(gathered=False)), args).pool(2**30, 500)
+    found = (
+        find_engine("vllm")
+        .layout(layer_cache_specs(model(*kinds).symbolic(gathered=False)), args)
+        .pool(2**30, 500)
+    )
     details = {detail.name: detail.quantity.formula.text for detail in found.details}
-    assert (details["kv_bytes_per_block"], details["kv_blocks_per_request"]) == (block, request_blocks)
+    assert (details["kv_bytes_per_block"], details["kv_blocks_per_request"]) == (
+        block,
+        request_blocks,
+    )
     assert found.blocks is not None
     assert found.blocks.formula.text == "kv_memory // bytes_per_block"
 
 
 @pytest.mark.parametrize(
-    ("version", "prefix_caching", "tokens"), [("0.10.2", False, 10), ("0.19.0", False, 10), ("0.19.0", True, 16)]
+    ("version", "prefix_caching", "tokens"),
+    [("0.10.2", False, 10), ("0.19.0", False, 10), ("0.19.0", True, 16)],
 )
 def test_a_states_block_counts_as_a_whole_request_unless_prefixes_are_cached(
     version: str, prefix_caching: bool, tokens: int
 ) -> None:
     """Two groups, and requests of 10 tokens: the smallest block counts."""
-    found = in_vllm(FULL, DELTA, engine_version=version, prefix_caching=prefix_caching).pool(2**24, 10)
+    found = in_vllm(FULL, DELTA, engine_version=version, prefix_caching=prefix_caching).pool(
+        2**24, 10
+    )
     assert found.blocks is not None
     assert found.tokens == found.blocks // 2 * tokens
 
 
 def test_a_hit_is_a_multiple_of_the_blocks_of_all_groups() -> None:
-    """Full attention has blocks of 16 tokens, and windows of half the heads blocks of 32: 48 tokens are a hit of 32."""
+    """Full attention has blocks of 16 tokens, and windows of half the heads blocks of 32: 48 tokens
+    are a hit of 32.
+    """
     narrow = Grouped(8, 2, 16, span=Sliding(1024))
     for prefix, shared in ((31, 0), (32, 2 + 1), (48, 2 + 1), (63, 2 + 1), (64, 4 + 2)):
         alone = in_vllm(FULL, narrow, **STEP)
@@ -429,13 +532,21 @@ def test_the_blocks_of_the_first_group_are_shown() -> None:
     narrow = Grouped(8, 2, 16, span=Sliding(1024))
     for kinds, tokens in (((FULL, narrow), 16), ((narrow, FULL), 32)):
         details = in_vllm(*kinds, **STEP).pool(2**24, 500).details
-        assert next(detail.quantity for detail in details if detail.name == "kv_block_size") == tokens
+        assert (
+            next(detail.quantity for detail in details if detail.name == "kv_block_size") == tokens
+        )
 
 
 def test_a_stage_that_lacks_a_group_has_the_bytes_of_the_others() -> None:
     """Groups of two layers; the first stage has full attention, and the second the windows."""
-    assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2).parts] == [2 * PAGE, 2 * PAGE]
-    assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2, count=1).parts] == [PAGE, PAGE]
+    assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2).parts] == [
+        2 * PAGE,
+        2 * PAGE,
+    ]
+    assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2, count=1).parts] == [
+        PAGE,
+        PAGE,
+    ]
 
 
 def test_a_layout_does_not_change() -> None:
@@ -470,7 +581,9 @@ def test_a_request_has_bytes_whatever_its_length_and_bytes_per_token(
     of = in_vllm(*kinds, **options)
     details = {detail.name: detail.quantity for detail in of.pool(2**24, 512).details}
     assert details.get("kv_fixed_bytes_per_sequence") == fixed
-    assert (float(details["kv_bytes_per_token"]) if "kv_bytes_per_token" in details else None) == token
+    assert (
+        float(details["kv_bytes_per_token"]) if "kv_bytes_per_token" in details else None
+    ) == token
     assert details["kv_bytes_per_sequence"] == (fixed or 0) + 512 * (token or 0)
 
 
@@ -506,7 +619,9 @@ def test_a_source_of_unknown_length_has_one_token() -> None:
 
 
 @each(("block_size", "is_refused"), [(None, False), (128, False), (64, True), (256, True)])
-def test_keys_of_which_an_indexer_picks_blocks_are_in_blocks_of_128(block_size: int | None, is_refused: bool) -> None:
+def test_keys_of_which_an_indexer_picks_blocks_are_in_blocks_of_128(
+    block_size: int | None, is_refused: bool
+) -> None:
     specs = layer_cache_specs(load("minimax-m3").plain())
     options: dict[str, Any] = {
         "engine_version": "0.33.0",
@@ -525,5 +640,7 @@ def test_keys_of_which_an_indexer_picks_blocks_are_in_blocks_of_128(block_size: 
 def test_latents_that_not_every_token_sees_are_refused(span: Any, label: str) -> None:
     """No released model has them, and counted as full attention they would be too many bytes."""
     error = refusal(in_vllm, LATENT.with_span(span))
-    assert error.message.endswith(f"does not know how vLLM stores this cache: latent and rotary key, {label}")
+    assert error.message.endswith(
+        f"does not know how vLLM stores this cache: latent and rotary key, {label}"
+    )
     assert in_vllm(LATENT)

@@ -1,4 +1,6 @@
-"""What is read from single lines of a start-up log of vLLM: settings, figures, and why it did not start."""
+"""What is read from single lines of a start-up log of vLLM: settings, figures, and why it did not
+start.
+"""
 
 import pytest
 from tables import each
@@ -28,9 +30,15 @@ def read(*lines: str) -> StartupLog:
         (("Initializing a V1 LLM engine (v0.20.1.dev0+g101584af0.d20260424) with",), "0.20.1.dev0"),
         (("Initializing a V0 LLM engine (v0.8.5) with config:",), "v0"),
         # the engine's own line goes first, and the server's before any other
-        (("vLLM API server version 0.8.4", "Initializing a V1 LLM engine (v0.11.0) with"), "0.11.0"),
+        (
+            ("vLLM API server version 0.8.4", "Initializing a V1 LLM engine (v0.11.0) with"),
+            "0.11.0",
+        ),
         (("torch version 2.6.0", "vLLM API server version 0.8.4"), "0.8.4"),
-        (("Initializing a V1 LLM engine (v0.7.3) with", "# cuda blocks: 100, # CPU blocks: 20"), "v0"),
+        (
+            ("Initializing a V1 LLM engine (v0.7.3) with", "# cuda blocks: 100, # CPU blocks: 20"),
+            "v0",
+        ),
     ],
 )
 def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None) -> None:
@@ -40,25 +48,43 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
 @each(
     ("line", "settings"),
     [
-        ("args: Namespace(tensor_parallel_size=2, pipeline_parallel_size=3)", {"tp": "2", "pp": "3"}),
-        ("args: {'decode_context_parallel_size': 4, 'max_model_len': 4096}", {"dcp": "4", "context": "4096"}),
+        (
+            "args: Namespace(tensor_parallel_size=2, pipeline_parallel_size=3)",
+            {"tp": "2", "pp": "3"},
+        ),
+        (
+            "args: {'decode_context_parallel_size': 4, 'max_model_len': 4096}",
+            {"dcp": "4", "context": "4096"},
+        ),
         ("config: max_seq_len=512, dtype=torch.bfloat16", {"context": "512", "dtype": "bfloat16"}),
         ("Using max model len 8192", {"context": "8192"}),
         ("The model's max seq len (40960) is larger", {"context": "40960"}),
         ("config: kv_cache_dtype=auto, dtype=auto", {}),
-        ("$ vllm serve qwen3-8b --dtype=float --max-model-len 512", {"dtype": "float", "context": "512"}),
+        (
+            "$ vllm serve qwen3-8b --dtype=float --max-model-len 512",
+            {"dtype": "float", "context": "512"},
+        ),
         ("$ vllm serve qwen3-8b --dtype half", {"dtype": "half"}),
         ("config: kv_cache_dtype=fp8_e4m3", {"kv_dtype": "fp8_e4m3"}),
         ("config: kv_cache_dtype=fp8_ds_mla", {"kv_dtype": "fp8"}),
-        ("Using fp8_e4m3 data type to store kv cache. It reduces the GPU memory footprint", {"kv_dtype": "fp8"}),
+        (
+            "Using fp8_e4m3 data type to store kv cache. It reduces the GPU memory footprint",
+            {"kv_dtype": "fp8"},
+        ),
         ("Using DeepSeek's fp8_ds_mla KV cache format.", {"kv_dtype": "fp8"}),
-        ("Using fp8_ds_mla KV cache format for FLASHINFER_MLA_SPARSE_SM120 backend.", {"kv_dtype": "fp8"}),
+        (
+            "Using fp8_ds_mla KV cache format for FLASHINFER_MLA_SPARSE_SM120 backend.",
+            {"kv_dtype": "fp8"},
+        ),
         ("config: enable_prefix_caching=True", {"prefix_caching": "True"}),
         (
             "model without support for prefix caching: disabling, enable_prefix_caching=True",
             {"prefix_caching": "False"},
         ),
-        ("args: {'max_num_batched_tokens': 2048, 'max_num_seqs': 16}", {"max_num_batched_tokens": "2048"}),
+        (
+            "args: {'max_num_batched_tokens': 2048, 'max_num_seqs': 16}",
+            {"max_num_batched_tokens": "2048"},
+        ),
         ("args: {'gpu_memory_utilization': 0.85}", {"gpu_memory_utilization": "0.85"}),
         ("GPU memory utilization (0.95, 75 GiB)", {"gpu_memory_utilization": "0.95"}),
         ("block_size=32, swap_space=4.0", {"block_size": "32", "swap_space": "4.0"}),
@@ -70,25 +96,50 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
             {"limit_mm_per_prompt": "{'image': 0, 'video': {'count': 1}}"},
         ),
         ("args: {'limit_mm_per_prompt': {}}", {}),
-        ("non-default args: {'max_cudagraph_capture_size': 64}", {"max_cudagraph_capture_size": "64"}),
+        (
+            "non-default args: {'max_cudagraph_capture_size': 64}",
+            {"max_cudagraph_capture_size": "64"},
+        ),
         # the engine's config has the default too
-        ("Initializing a V1 LLM engine (v0.20.0) with config: 'max_cudagraph_capture_size': 512", {}),
+        (
+            "Initializing a V1 LLM engine (v0.20.0) with config: 'max_cudagraph_capture_size': 512",
+            {},
+        ),
         ("mamba_ssm_cache_dtype='float32'", {"mamba_ssm_cache_dtype": "float32"}),
-        ("[topk_topp_sampler.py:55] Using FlashInfer for top-p & top-k sampling.", {"flashinfer_sampler": "True"}),
-        ("FlashInfer is not available. Falling back to top-p & top-k sampling", {"flashinfer_sampler": "False"}),
-        ("FlashInfer is available, but it is not enabled. Falling back, sampling", {"flashinfer_sampler": "False"}),
+        (
+            "[topk_topp_sampler.py:55] Using FlashInfer for top-p & top-k sampling.",
+            {"flashinfer_sampler": "True"},
+        ),
+        (
+            "FlashInfer is not available. Falling back to top-p & top-k sampling",
+            {"flashinfer_sampler": "False"},
+        ),
+        (
+            "FlashInfer is available, but it is not enabled. Falling back, sampling",
+            {"flashinfer_sampler": "False"},
+        ),
         (
             "FlashInfer top-p/top-k sampling disabled via VLLM_USE_FLASHINFER_SAMPLER=0.",
             {"flashinfer_sampler": "False"},
         ),
-        ("FlashInfer top-p/top-k sampling unavailable: capability 7.5", {"flashinfer_sampler": "False"}),
+        (
+            "FlashInfer top-p/top-k sampling unavailable: capability 7.5",
+            {"flashinfer_sampler": "False"},
+        ),
         (
             "CUDA graph memory profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0).",
             {"estimate_cudagraphs": "False"},
         ),
         ("CUDA graph memory profiling is enabled (default since v0.21.0).", {}),
-        ("CUDA graph memory profiling will be enabled by default (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1)", {}),
-        ("[backends.py:165] Directly load the compiled graph(s) for dynamic shape", {"warm_start": "True"}),
+        (
+            "CUDA graph memory profiling will be enabled by default "
+            "(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1)",
+            {},
+        ),
+        (
+            "[backends.py:165] Directly load the compiled graph(s) for dynamic shape",
+            {"warm_start": "True"},
+        ),
         ("Directly load AOT compilation from path /cache/vllm", {"warm_start": "True"}),
         ("Compiling a graph for compile range (1, 2048) takes 8.43 s", {"warm_start": "False"}),
         # the first mention is the model's, a later one its drafter's
@@ -105,7 +156,9 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
         ("args: quantization=compressed-tensors", {}),
     ],
 )
-def test_settings_are_read_from_arguments_and_from_the_config(line: str, settings: dict[str, str]) -> None:
+def test_settings_are_read_from_arguments_and_from_the_config(
+    line: str, settings: dict[str, str]
+) -> None:
     found = read(line).settings
     if "max_num_seqs" in line:
         assert found.pop("max_num_seqs") == "16"
@@ -113,12 +166,20 @@ def test_settings_are_read_from_arguments_and_from_the_config(line: str, setting
 
 
 @pytest.mark.parametrize(
-    ("method", "layers"), [("deepseek_mtp", "1"), ("eagle", "1"), ("eagle3", "1"), ("ngram", "0"), ("draft_model", "0")]
+    ("method", "layers"),
+    [("deepseek_mtp", "1"), ("eagle", "1"), ("eagle3", "1"), ("ngram", "0"), ("draft_model", "0")],
 )
 def test_drafters_with_a_layer_of_their_own(method: str, layers: str) -> None:
-    found = read(f"model='a/b', speculative_config=SpeculativeConfig(method='{method}', num_spec_tokens=3)").settings
+    found = read(
+        f"model='a/b', speculative_config=SpeculativeConfig(method='{method}', num_spec_tokens=3)"
+    ).settings
     assert (found["speculative_layers"], found["speculative_tokens"]) == (layers, "3")
-    assert read(f"args: {{'speculative_config': {{'method': '{method}'}}}}").settings["speculative_layers"] == layers
+    assert (
+        read(f"args: {{'speculative_config': {{'method': '{method}'}}}}").settings[
+            "speculative_layers"
+        ]
+        == layers
+    )
 
 
 def test_flags_and_the_model_are_read() -> None:
@@ -150,7 +211,11 @@ def test_ranks_print_different_figures_of_which_the_least_applies() -> None:
 
 
 def test_of_weights_and_activations_the_most_applies() -> None:
-    log = read("Model loading took 15.0 GiB memory", "Model loading took 15.5 GiB memory", "SIZE for peak activation")
+    log = read(
+        "Model loading took 15.0 GiB memory",
+        "Model loading took 15.5 GiB memory",
+        "SIZE for peak activation",
+    )
     assert log.budget == {"weights": Printed("15.5", "Model loading took 15.5 GiB", GIB)}
     log = read("0.50 GiB for peak activation and 0.25 GiB for peak activation")
     assert log.budget["activations"].text == "0.50"
@@ -191,14 +256,20 @@ def test_figures_of_the_cache(line: str, name: str, text: str) -> None:
 def test_the_memory_in_use_counts_if_no_line_has_the_available_memory() -> None:
     used = "Current kv cache memory in use is 3.5 GiB."
     assert [figure.text for figure in read(used).available] == ["3.5"]
-    assert [figure.text for figure in read(used, "Available KV cache memory: 4.5 GiB").available] == ["4.5"]
+    assert [
+        figure.text for figure in read(used, "Available KV cache memory: 4.5 GiB").available
+    ] == ["4.5"]
 
 
 NEEDED = (
-    "To serve at least one request (4.50 GiB KV cache is needed, larger than the available KV cache memory (3.2 GiB)"
+    "To serve at least one request (4.50 GiB KV cache is needed, larger than the available KV "
+    "cache memory (3.2 GiB)"
 )
 FAILED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
-OCCUPIED = "Free memory on device (5.0/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB)"
+OCCUPIED = (
+    "Free memory on device (5.0/79.1 GiB) on startup is less than desired GPU memory utilization "
+    "(0.9, 71.2 GiB)"
+)
 NONE_LEFT = "ValueError: No available memory for the cache blocks."
 
 
@@ -209,15 +280,30 @@ NONE_LEFT = "ValueError: No available memory for the cache blocks."
         ((NEEDED, FAILED), "too_small", "4.50 GiB KV cache is needed", ""),
         ((FAILED,), "out_of_memory", "torch.OutOfMemoryError", ""),
         ((TOKENS, FAILED), "out_of_memory", "torch.OutOfMemoryError", "sampler"),
-        (("# GPU blocks: 22982, # CPU blocks: 6241", FAILED), "out_of_memory", "torch.OutOfMemoryError", "rest"),
-        (("Capturing the model for CUDA graphs.", FAILED), "out_of_memory", "torch.OutOfMemoryError", "graphs"),
+        (
+            ("# GPU blocks: 22982, # CPU blocks: 6241", FAILED),
+            "out_of_memory",
+            "torch.OutOfMemoryError",
+            "rest",
+        ),
+        (
+            ("Capturing the model for CUDA graphs.", FAILED),
+            "out_of_memory",
+            "torch.OutOfMemoryError",
+            "graphs",
+        ),
         (
             ('File "vit_attn.py", line 178, in vit_sdpa_wrapper', FAILED),
             "out_of_memory",
             "torch.OutOfMemoryError",
             "encoder",
         ),
-        ((f"{FAILED} try setting VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",), "out_of_memory", FAILED[:22], "graphs"),
+        (
+            (f"{FAILED} try setting VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",),
+            "out_of_memory",
+            FAILED[:22],
+            "graphs",
+        ),
         ((OCCUPIED,), "occupied", "is less than desired GPU memory utilization", ""),
         ((NONE_LEFT,), "no_memory", "No available memory for the cache blocks", ""),
         (("Available KV cache memory: -1.50 GiB", NONE_LEFT), "no_memory", NONE_LEFT[12:-1], ""),
@@ -250,7 +336,9 @@ def test_a_log_with_the_size_of_its_cache_is_of_a_start() -> None:
         log = read_log([NEEDED, figure])
         assert log is not None
         assert log.refusal is None
-    log = read_log(["Available KV cache memory: 0.01 GiB", "after num_gpu_blocks is: 7", "# cuda blocks: 7"])
+    log = read_log(
+        ["Available KV cache memory: 0.01 GiB", "after num_gpu_blocks is: 7", "# cuda blocks: 7"]
+    )
     assert log is not None
     assert log.refusal is None
 
@@ -262,7 +350,9 @@ def test_a_log_without_figures_and_refusals_is_none() -> None:
 
 def test_the_last_start_is_read_and_starts_are_counted() -> None:
     start = "vLLM API server version 0.8.4"
-    log = read_log([start, "GPU KV cache size: 100 tokens", start, "model='a/b'", TOKENS, "unrelated"])
+    log = read_log(
+        [start, "GPU KV cache size: 100 tokens", start, "model='a/b'", TOKENS, "unrelated"]
+    )
     assert log is not None
     assert (log.starts, log.logged["kv_tokens"].text, log.model) == (2, "7280", "a/b")
 
@@ -270,5 +360,9 @@ def test_the_last_start_is_read_and_starts_are_counted() -> None:
 def test_an_allocation_that_fails_beside_a_cache_is_the_samplers() -> None:
     log = read(FAILED)
     assert log.refusal == LogRefusal(
-        "out_of_memory", "torch.OutOfMemoryError", Printed("2.00", "Tried to allocate 2.00 GiB", GIB), None, "sampler"
+        "out_of_memory",
+        "torch.OutOfMemoryError",
+        Printed("2.00", "Tried to allocate 2.00 GiB", GIB),
+        None,
+        "sampler",
     )

@@ -17,7 +17,9 @@ MIB = 2**20
 
 
 def on(name: str, model: str = "llama3-8b", tp: int = 1, **args: Any) -> FitResult:
-    request = FitRequest(load(model), Workload.decode(1, 4096), gpu=gpu(name), gpus=tp, tp=tp, engine_args=args)
+    request = FitRequest(
+        load(model), Workload.decode(1, 4096), gpu=gpu(name), gpus=tp, tp=tp, engine_args=args
+    )
     return fit(request)
 
 
@@ -36,7 +38,8 @@ def test_weights_on_the_host_leave_each_gpu() -> None:
 
 
 def test_only_layers_are_moved_to_the_host() -> None:
-    """Llama 3 8B: 32 layers of 4,096 x (4,096 + 2 x 1,024 + 4,096 + 3 x 14,336) in bf16; embedding and head stay.
+    """Llama 3 8B: 32 layers of 4,096 x (4,096 + 2 x 1,024 + 4,096 + 3 x 14,336) in bf16; embedding
+    and head stay.
 
     32 x 4,096 x 53,248 x 2 = 13,958,643,712 B are 13 GiB of 14.96.
     """
@@ -45,13 +48,17 @@ def test_only_layers_are_moved_to_the_host() -> None:
 
 
 def test_experts_in_mxfp4_are_moved_too() -> None:
-    """24 layers of 32 experts with 3 x 2,880 x 2,880 weights of 17 / 32 bytes: 9.5 GiB can leave the GPU."""
+    """24 layers of 32 experts with 3 x 2,880 x 2,880 weights of 17 / 32 bytes: 9.5 GiB can leave
+    the GPU.
+    """
     without = weights("a10g", model="gpt-oss-20b")
     assert without - weights("a10g", model="gpt-oss-20b", cpu_offload_gb=9 * GIB) == 9 * GIB
 
 
 def test_the_screen_has_weights_on_the_host(ask: Ask) -> None:
-    screen = ask("fit", "llama3-8b", "--gpu", "l4", "--cpu-offload-gb", "4", "-c", "4096", "--full").out
+    screen = ask(
+        "fit", "llama3-8b", "--gpu", "l4", "--cpu-offload-gb", "4", "-c", "4096", "--full"
+    ).out
     assert "moved to the host" in screen
     assert "-4.00 GiB" in screen
     assert "over PCIe" in " ".join(screen.split())
@@ -63,8 +70,10 @@ def test_the_screen_has_weights_on_the_host(ask: Ask) -> None:
 def test_a_log_with_weights_on_the_host_is_compared_without_them(ask: Ask) -> None:
     """14.96 GiB of weights, of which 10 are on the host, are logged as 4.96."""
     log = (
-        "non-default args: {'model': 'meta-llama/Meta-Llama-3-8B', 'max_model_len': 4096, 'cpu_offload_gb': 10.0}\n"
-        "INFO Initializing a V1 LLM engine (v0.20.0) with config: model='meta-llama/Meta-Llama-3-8B'\n"
+        "non-default args: {'model': 'meta-llama/Meta-Llama-3-8B', 'max_model_len': 4096, "
+        "'cpu_offload_gb': 10.0}\n"
+        "INFO Initializing a V1 LLM engine (v0.20.0) with config: "
+        "model='meta-llama/Meta-Llama-3-8B'\n"
         "INFO Model loading took 4.96 GiB memory and 9.1 seconds\n"
         "INFO Available KV cache memory: 12.00 GiB\n"
         "INFO GPU KV cache size: 98,304 tokens\n"
@@ -80,7 +89,8 @@ def test_a_log_with_weights_on_the_host_is_compared_without_them(ask: Ask) -> No
 def test_the_largest_graph_limits_the_batches_that_are_captured() -> None:
     """Up to 32 there are 1, 2, 4, 8, 16, 24 and 32; 44 fewer of both kinds than up to 512.
 
-    Each of 2 x 44 + 44 further graphs of 32 layers takes (2 MiB + 32 x 0.34 MiB) / 3. The first one takes 50 MiB.
+    Each of 2 x 44 + 44 further graphs of 32 layers takes (2 MiB + 32 x 0.34 MiB) / 3. The first one
+    takes 50 MiB.
     """
     few, many = (
         on("a100-80gb", engine_version="0.20.0", max_num_seqs=1024, max_cudagraph_capture_size=32),
@@ -105,10 +115,12 @@ def graphs(result: FitResult) -> int:
 
 
 def test_adapters_have_a_pair_for_each_matrix() -> None:
-    """Qwen3 8B: d_model 4,096, q and o 4,096, k and v 1,024, MLP 12,288, 36 layers, vocabulary 151,936.
+    """Qwen3 8B: d_model 4,096, q and o 4,096, k and v 1,024, MLP 12,288, 36 layers, vocabulary
+    151,936.
 
-    A layer has 2 x (4,096 + 4,096) + 2 x (4,096 + 1,024) + 3 x (4,096 + 12,288) inputs and outputs, 75,776. Embedding
-    and head have 2 x (151,936 + 4,096). All have rank 16 in bf16, 97 MB per adapter.
+    A layer has 2 x (4,096 + 4,096) + 2 x (4,096 + 1,024) + 3 x (4,096 + 12,288) inputs and outputs,
+    75,776. Embedding and head have 2 x (151,936 + 4,096). All have rank 16 in bf16, 97 MB per
+    adapter.
     """
     layers, tables = 36 * 75776, 2 * (151936 + 4096)
     without = weights("h100-80gb", model="qwen3-8b")
@@ -120,7 +132,9 @@ def test_adapters_have_a_pair_for_each_matrix() -> None:
 
 
 def test_tensor_parallelism_divides_one_side_of_each_pair() -> None:
-    """On 2 devices the outputs of q, k, v, gate and up are halved, and the inputs of o and down; tables are whole."""
+    """On 2 devices the outputs of q, k, v, gate and up are halved, and the inputs of o and down;
+    tables are whole.
+    """
     halves = 2 * (4096 + 2048) + 2 * (4096 + 512) + 3 * (4096 + 6144)
     added = weights("h100-80gb", model="qwen3-8b", tp=2, enable_lora=True) - weights(
         "h100-80gb", model="qwen3-8b", tp=2
@@ -129,9 +143,13 @@ def test_tensor_parallelism_divides_one_side_of_each_pair() -> None:
 
 
 def test_each_expert_has_its_pairs() -> None:
-    """Mixtral 8x7B: 32 layers with 8 experts of 3 x (4,096 + 14,336), a router of 4,096 + 8, attention as Llama's."""
+    """Mixtral 8x7B: 32 layers with 8 experts of 3 x (4,096 + 14,336), a router of 4,096 + 8,
+    attention as Llama's.
+    """
     layer = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 8 * 3 * (4096 + 14336) + 4096 + 8
-    added = weights("h200", model="mixtral-8x7b", enable_lora=True) - weights("h200", model="mixtral-8x7b")
+    added = weights("h200", model="mixtral-8x7b", enable_lora=True) - weights(
+        "h200", model="mixtral-8x7b"
+    )
     assert added == 16 * (32 * layer + 2 * (32000 + 4096)) * 2
 
 
@@ -139,7 +157,9 @@ def test_graphs_are_captured_with_adapters_and_without() -> None:
     """51 and 51 sizes are twice as many: 2 x 51 + 51 more graphs of (2 MiB + 32 x 0.34 MiB) / 3."""
     with_adapters = on("h100-80gb", engine_version="0.20.0", enable_lora=True)
     graph = (2 * MIB + 32 * (MIB * 34 // 100)) // 3
-    assert graphs(with_adapters) - graphs(on("h100-80gb", engine_version="0.20.0")) == 3 * 51 * graph
+    assert (
+        graphs(with_adapters) - graphs(on("h100-80gb", engine_version="0.20.0")) == 3 * 51 * graph
+    )
 
 
 # The class LLM
@@ -178,7 +198,8 @@ def test_the_class_llm_has_no_command_and_a_narrower_range() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", ["image", "[1]", '{"image": -1}', '{"image": true}', '{"image": {"width": 9}}', '{"a": 1e9}']
+    "limits",
+    ["image", "[1]", '{"image": -1}', '{"image": true}', '{"image": {"width": 9}}', '{"a": 1e9}'],
 )
 def test_limits_are_counts(ask: Ask, limits: str) -> None:
     error = ask("fit", "llama3-8b", "--gpu", "l4", "--limit-mm-per-prompt", limits).error
@@ -189,7 +210,9 @@ def test_limits_are_counts(ask: Ask, limits: str) -> None:
 def test_python_takes_a_dictionary_of_limits() -> None:
     from attncalc import fit as answer
 
-    assert "--limit-mm-per-prompt" in str(answer("qwen3-vl-8b", gpu="h100", limit_mm_per_prompt={"image": 0}).report)
+    assert "--limit-mm-per-prompt" in str(
+        answer("qwen3-vl-8b", gpu="h100", limit_mm_per_prompt={"image": 0}).report
+    )
     with pytest.raises(AttncalcError, match="is not a JSON object"):
         answer("qwen3-vl-8b", gpu="h100", limit_mm_per_prompt="image=1")
 
@@ -200,8 +223,12 @@ def test_a_key_of_the_drafter_that_changes_figures_is_an_option_of_its_own(ask: 
     for key in ("num_speculative_tokens", "model"):
         with pytest.raises(AttncalcError, match=f"{key} has an option of its own"):
             answer("qwen3-8b", gpu="h100", speculative_config={key: 4})
-    written = ask("fit", "qwen3-8b", "--gpu", "h100", "--speculative-config", '{"num_speculative_tokens": 4}')
-    same = ask("fit", "qwen3-8b", "--gpu", "h100", "--speculative-tokens", "4", "--speculative-layers", "1")
+    written = ask(
+        "fit", "qwen3-8b", "--gpu", "h100", "--speculative-config", '{"num_speculative_tokens": 4}'
+    )
+    same = ask(
+        "fit", "qwen3-8b", "--gpu", "h100", "--speculative-tokens", "4", "--speculative-layers", "1"
+    )
     assert written.out == same.out
 
 
@@ -210,7 +237,9 @@ def test_engram_config_leaves_the_tables_of_n_grams_in_host_memory() -> None:
     from attncalc import fit as answer
 
     def on_gpu(**options: Any) -> int:
-        return int(str(answer("deepseek-v4.1-flash", gpu="b200", tp=4, **options).to_dict()["weights"]))
+        return int(
+            str(answer("deepseek-v4.1-flash", gpu="b200", tp=4, **options).to_dict()["weights"])
+        )
 
     tables = (384_006_168 // 4 + -(-384_016_682 // 4)) * (256 + 8)
     on_host = on_gpu(engram_config={"cpu_offload": True})

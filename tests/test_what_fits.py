@@ -1,4 +1,6 @@
-"""`attncalc fit` about many: the built-in models on a GPU. One model on each GPU is in test_vram.py."""
+"""`attncalc fit` about many: the built-in models on a GPU. One model on each GPU is in
+test_vram.py.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ def test_models_that_fit_are_listed_the_largest_first(found: Any) -> None:
     assert {need.verdict for need in found.needs} == {"fits"}
 
 
-@each(("model", "dtype", "wider"), [("qwen2.5-7b", "q4_k_m", "q5_k_m"), ("qwen3-4b", "q6_k", "q8_0")])
-def test_a_models_weights_are_the_widest_that_fit(ask: Ask, found: Any, model: str, dtype: str, wider: str) -> None:
+@each(
+    ("model", "dtype", "wider"), [("qwen2.5-7b", "q4_k_m", "q5_k_m"), ("qwen3-4b", "q6_k", "q8_0")]
+)
+def test_a_models_weights_are_the_widest_that_fit(
+    ask: Ask, found: Any, model: str, dtype: str, wider: str
+) -> None:
     need = next(need for need in found.needs if need.resolved.request.model.name == model)
     assert need.resolved.request.weights_dtype == dtype
     asked = ("fit", model, "--engine", "llamacpp", "--gpu", GPU, "-c", "8192", "--json")
@@ -38,8 +44,21 @@ def test_a_models_weights_are_the_widest_that_fit(ask: Ask, found: Any, model: s
 
 
 def test_contexts_and_requests_are_the_most_that_surely_fit(ask: Ask, found: Any) -> None:
-    rows = {facts["model"]: {figure.name: figure.value for figure in row} for facts, row in found.report.layers}
-    asked = ("fit", "qwen2.5-7b", "--engine", "llamacpp", "--gpu", GPU, "--weights-dtype", "q4_k_m", "--json")
+    rows = {
+        facts["model"]: {figure.name: figure.value for figure in row}
+        for facts, row in found.report.layers
+    }
+    asked = (
+        "fit",
+        "qwen2.5-7b",
+        "--engine",
+        "llamacpp",
+        "--gpu",
+        GPU,
+        "--weights-dtype",
+        "q4_k_m",
+        "--json",
+    )
     context, requests = rows["qwen2.5-7b"]["max_context"], rows["qwen2.5-7b"]["max_batch"]
     for *others, most in (("-c", context), ("-c", 8192, "-b", requests)):
         for more in (0, 256 if most == context else 1):  # cells come in 256
@@ -70,10 +89,16 @@ def test_the_answer_comes_first_and_fits_a_terminal_of_24_rows(ask: Ask, gpu: st
 def test_the_engine_follows_from_the_gpu_and_the_options(
     options: tuple[str, ...], engine: str, dtypes: set[str]
 ) -> None:
-    named = {name[2:].replace("-", "_"): value for name, value in zip(options[::2], options[1::2], strict=True)}
+    named = {
+        name[2:].replace("-", "_"): value
+        for name, value in zip(options[::2], options[1::2], strict=True)
+    }
     needs = find(named).needs
     assert {need.resolved.engine.name for need in needs} == {engine}
-    assert {need.resolved.request.weights_dtype or "bf16" for need in needs} <= dtypes | {"bf16", "mxfp4"}
+    assert {need.resolved.request.weights_dtype or "bf16" for need in needs} <= dtypes | {
+        "bf16",
+        "mxfp4",
+    }
 
 
 def find(options: Any) -> Any:

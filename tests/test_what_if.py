@@ -23,8 +23,14 @@ from attncalc.what_if import parse_pattern, what_if
         ({"heads": 16}, 32 * 2 * 8 * 128 * 2 * 8192),  # query heads are not cached
         ({"window": 1024}, 32 * 2 * 8 * 128 * 2 * 1024),
         # of each 4 layers 3 keep 1,024 tokens
-        ({"window": 1024, "pattern": "3 local, 1 global"}, 2 * 8 * 128 * 2 * (24 * 1024 + 8 * 8192)),
-        ({"window": "1K", "pattern": "local, global", "layers": 3}, 2 * 8 * 128 * 2 * (2 * 1024 + 8192)),
+        (
+            {"window": 1024, "pattern": "3 local, 1 global"},
+            2 * 8 * 128 * 2 * (24 * 1024 + 8 * 8192),
+        ),
+        (
+            {"window": "1K", "pattern": "local, global", "layers": 3},
+            2 * 8 * 128 * 2 * (2 * 1024 + 8192),
+        ),
         ({"attention": "mqa", "layers": 2}, 2 * 2 * 1 * 128 * 2 * 8192),
     ],
 )
@@ -51,7 +57,8 @@ def test_sizes_alone_have_the_parameters_of_mixtral(ask: Ask) -> None:
 
 
 def test_other_widths_change_a_model() -> None:
-    # d_model 768 to 1024 and d_ff to 4096, 12 layers: 4 d^2 + 4 d and 2 d d_ff + d_ff + d each, and 2 norms of 2 d
+    # d_model 768 to 1024 and d_ff to 4096, 12 layers: 4 d^2 + 4 d and 2 d d_ff + d_ff + d each, and
+    # 2 norms of 2 d
     d, d_ff, vocabulary, positions = 1024, 4096, 1000, 1024
     layer = (4 * d * d + 4 * d) + (2 * d * d_ff + d_ff + d) + 2 * 2 * d
     total = 12 * layer + 2 * d + (vocabulary + positions) * d  # a last norm, and both tables
@@ -79,7 +86,9 @@ def test_other_experts_change_a_mixture() -> None:
 
 
 def test_a_scaled_d_ff_is_said(ask: Ask) -> None:
-    assert "ASSUMED: d_ff 6,400, as many times d_model" in ask("kv", "gpt2", "--d-model", "1600").out
+    assert (
+        "ASSUMED: d_ff 6,400, as many times d_model" in ask("kv", "gpt2", "--d-model", "1600").out
+    )
 
 
 @each(
@@ -92,7 +101,10 @@ def test_a_scaled_d_ff_is_said(ask: Ask) -> None:
         ("kv bert-base --vocab-size 100 --d-ff 0", "--d-ff"),
         ("params gpt2 --experts 4", "--experts: this model has no experts"),
         ("params mixtral-8x7b --experts-per-token 9", "9 is more than the 8 experts"),
-        ("params gemma3-4b --d-model 100", "--d-model: this model has further matrices of its width"),
+        (
+            "params gemma3-4b --d-model 100",
+            "--d-model: this model has further matrices of its width",
+        ),
     ],
 )
 def test_sizes_that_describe_no_model_are_an_error(words: str, says: str, ask: Ask) -> None:
@@ -126,7 +138,9 @@ def test_further_layers_continue_the_order() -> None:
     assert [i for i, span in enumerate(spans) if span == "full"] == list(range(5, 72, 6))
     # DeepSeek-V3: 3 dense layers, then mixtures of experts
     mixtures = [
-        group for group in what_if(load("deepseek-v3"), layers=70).main.layers if group.mlp and group.mlp.n_experts
+        group
+        for group in what_if(load("deepseek-v3"), layers=70).main.layers
+        if group.mlp and group.mlp.n_experts
     ]
     assert sum(group.count for group in mixtures) == 70 - 3
 
@@ -138,10 +152,22 @@ def test_the_parameters_of_equal_layers_are_linear_in_their_number(layers: int) 
 
 
 def test_a_sweep_and_the_command_agree(ask: Ask) -> None:
-    rows = sweep("llama3.1-8b", layers="8,16", window=[512, 1024], context=4096, pattern="1 local, 1 global")
+    rows = sweep(
+        "llama3.1-8b", layers="8,16", window=[512, 1024], context=4096, pattern="1 local, 1 global"
+    )
     for row in rows:
-        words = ["--layers", str(row["layers"]), "--window", str(row["window"]), "--pattern", "1 local, 1 global"]
-        assert row["kv_cache"] == results(ask("kv", "llama3.1-8b", "-c", "4096", *words, "--json"))["kv_cache"]
+        words = [
+            "--layers",
+            str(row["layers"]),
+            "--window",
+            str(row["window"]),
+            "--pattern",
+            "1 local, 1 global",
+        ]
+        assert (
+            row["kv_cache"]
+            == results(ask("kv", "llama3.1-8b", "-c", "4096", *words, "--json"))["kv_cache"]
+        )
 
 
 @each(
@@ -193,7 +219,9 @@ def test_a_window_replaces_those_of_the_local_layers_only() -> None:
 
 
 def test_a_comparison_has_a_model_with_and_without_other_sizes() -> None:
-    """2 of 8 KV heads: a quarter of the cache, and 6 heads fewer in W_k and W_v of 4,096 x 128 in 32 layers."""
+    """2 of 8 KV heads: a quarter of the cache, and 6 heads fewer in W_k and W_v of 4,096 x 128 in
+    32 layers.
+    """
     released, changed = compare("llama3.1-8b", kv_heads=2, context=4096).rows
     assert (released["name"], changed["name"]) == ("llama3.1-8b", "--kv-heads 2")
     assert released["kv_cache"] == 4 * changed["kv_cache"]
@@ -214,7 +242,11 @@ def test_a_pattern_may_give_layers_another_attention() -> None:
     # of 32 layers 8 keep their cache: 8 * 2 * 8 heads * 128 * 2 B per token; 24 have states
     hybrid = kv_cache("llama3.1-8b", pattern="3 linear, 1 global", context=4096)
     assert hybrid.per_token == 8 * 2 * 8 * 128 * 2
-    for same in ("linear:3,full:1", "3x linear_attention, full_attention", "linear:1,linear:2,swa:0,full"):
+    for same in (
+        "linear:3,full:1",
+        "3x linear_attention, full_attention",
+        "linear:1,linear:2,swa:0,full",
+    ):
         assert kv_cache("llama3.1-8b", pattern=same, context=4096).total == hybrid.total
     # 24 layers with a latent of 512 and a rotary key of half a head's 128
     latent = kv_cache("llama3.1-8b", pattern="3 mla:512, 1 gqa:4", context=1)
@@ -225,18 +257,33 @@ def test_a_pattern_may_give_layers_another_attention() -> None:
     "command",
     [
         "fit --layers 32 --heads 32 --head-dim 128 --gpu h100 -c 4K",
-        "plan --layers 32 --heads 32 --head-dim 128 --gpu h100 --users 9 --prompt 1K --output-len 100",
+        "plan --layers 32 --heads 32 --head-dim 128 --gpu h100 --users 9 --prompt 1K "
+        "--output-len 100",
         "fit llama3.1-8b --layers 3 --gpu h100 -c 4K",
         "plan llama3.1-8b --layers 3 --gpu h100 --users 9 --prompt 1K --output-len 100",
     ],
 )
-def test_a_model_that_no_engine_could_load_has_no_name_in_the_command(ask: Ask, command: str) -> None:
+def test_a_model_that_no_engine_could_load_has_no_name_in_the_command(
+    ask: Ask, command: str
+) -> None:
     out = ask(*command.split()).out
     assert "vllm serve MODEL --max-model-len" in out
-    assert ("Llama 3.1 8B with --layers 3" if "llama3.1-8b" in command else "A model of these sizes") in out
+    assert (
+        "Llama 3.1 8B with --layers 3" if "llama3.1-8b" in command else "A model of these sizes"
+    ) in out
 
 
-@each("model", ["transformer-base", "t5-small", "whisper-tiny", "bart-base", "llama2-70b", "qwen3-next-80b-a3b"])
+@each(
+    "model",
+    [
+        "transformer-base",
+        "t5-small",
+        "whisper-tiny",
+        "bart-base",
+        "llama2-70b",
+        "qwen3-next-80b-a3b",
+    ],
+)
 @each(("kv_heads", "attention"), [(1, "mqa"), (2, "gqa:2")])
 def test_kv_heads_are_those_of_another_attention(model: str, kv_heads: int, attention: str) -> None:
     """In an encoder-decoder: of the encoder, of the decoder, and of cross-attention."""
@@ -249,7 +296,8 @@ def test_kv_heads_are_those_of_another_attention(model: str, kv_heads: int, atte
 
 def test_heads_layers_and_widths_change_encoder_and_decoder() -> None:
     # d_model 512, heads of 64: W_q and W_o have 2 * 512 * 16 * 64, W_k and W_v as many.
-    # 12 layers of the encoder have one attention, 12 of the decoder two. Matrices of an MLP have 512 * 100.
+    # 12 layers of the encoder have one attention, 12 of the decoder two. Matrices of an MLP have
+    # 512 * 100.
     changed = params("transformer-base", heads=16, layers=12, d_ff=100)
     attention, mlp = 4 * 512 * 16 * 64, 2 * 512 * 100 + 512 + 100
     assert int(changed.attention) == (12 + 12 * 2) * attention
@@ -264,7 +312,9 @@ def test_a_window_changes_encoder_and_decoder() -> None:
 def test_a_window_beside_pools_is_that_of_tokens() -> None:
     """All layers of DeepSeek-V4 have a window, and most of them pools beside it."""
     model = what_if(load("deepseek-v4-flash"), window=512)
-    windows = {spec.span.reach for _, group in model.groups() for spec in group.attention.cache()[:1]}
+    windows = {
+        spec.span.reach for _, group in model.groups() for spec in group.attention.cache()[:1]
+    }
     assert windows == {512}
 
 
@@ -276,5 +326,9 @@ def test_an_indexer_picks_keys_of_the_whole_context(model: str) -> None:
     with pytest.raises(AttncalcError, match="--window: this model has an indexer"):
         what_if(released, window=512, pattern=parse_pattern("1 local, 1 global", "--pattern"))
     mixed = what_if(released, pattern=parse_pattern("1 linear, 1 global", "--pattern"))
-    kept = {group.attention.span for _, group in mixed.groups()} & {g.attention.span for _, g in released.groups()}
-    assert any(span.reach is None and span.label.startswith(("top", "blocks", "block")) for span in kept)
+    kept = {group.attention.span for _, group in mixed.groups()} & {
+        g.attention.span for _, g in released.groups()
+    }
+    assert any(
+        span.reach is None and span.label.startswith(("top", "blocks", "block")) for span in kept
+    )

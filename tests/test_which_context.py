@@ -1,4 +1,6 @@
-"""A GGUF file without `-c`: the answer is the longest context that fits, with the command that has it."""
+"""A GGUF file without `-c`: the answer is the longest context that fits, with the command that has
+it.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,10 @@ def test_the_longest_context_that_is_sure_to_fit_is_in_the_command(ask: Ask, mis
     assert answer(ask, mistral, "--gpu", "8GB", "-c", str(context))["verdict"] == "fits"
     assert answer(ask, mistral, "--gpu", "8GB", "-c", str(context + 256))["verdict"] != "fits"
     screen = " ".join(ask("fit", str(mistral), "--gpu", "8GB").out.split())
-    assert f"--context {context:,} is the longest that is sure to fit; the model's own is 32,768." in screen
+    assert (
+        f"--context {context:,} is the longest that is sure to fit; the model's own is 32,768."
+        in screen
+    )
 
 
 def test_the_context_is_at_most_the_models_own(ask: Ask, mistral: Path) -> None:
@@ -42,7 +47,10 @@ def test_if_no_context_fits_changes_are_for_a_useful_one(ask: Ask, mistral: Path
     found = answer(ask, mistral, "--gpu", "t4:4GiB")  # at a desk layers would be on the host
     assert (found["verdict"], found["workload"]["context"]) == ("does_not_fit", 8192)
     assert any("--n-gpu-layers" in change["flag"] for change in found["suggestions"])
-    assert "--context 8,192 is assumed: no context fits." in ask("fit", str(mistral), "--gpu", "t4:4GiB").out
+    assert (
+        "--context 8,192 is assumed: no context fits."
+        in ask("fit", str(mistral), "--gpu", "t4:4GiB").out
+    )
 
 
 def test_slots_share_the_longest_context(ask: Ask, mistral: Path) -> None:
@@ -52,6 +60,9 @@ def test_slots_share_the_longest_context(ask: Ask, mistral: Path) -> None:
     assert f" -c {2 * found['workload']['context']} -np 2 " in found["launch_command"]
 
 
-@each("options", [["--gpu", "8GB", "-c", "32768"], ["--kv-memory", "1GiB"], ["--gpu", "8GB", "--engine", "all"]])
+@each(
+    "options",
+    [["--gpu", "8GB", "-c", "32768"], ["--kv-memory", "1GiB"], ["--gpu", "8GB", "--engine", "all"]],
+)
 def test_another_question_keeps_its_context(ask: Ask, mistral: Path, options: list[str]) -> None:
     assert answer(ask, mistral, *options)["workload"]["context"] == OWN

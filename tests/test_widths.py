@@ -1,4 +1,6 @@
-"""The width of screens: no line is wider than a pipe's 80 columns, or than a terminal, if it has several words."""
+"""The width of screens: no line is wider than a pipe's 80 columns, or than a terminal, if it has
+several words.
+"""
 
 import contextlib
 import io
@@ -15,9 +17,11 @@ from attncalc.report.lists import list_lines, screen_width, wrapped
 from attncalc.report.report import LABEL, Column, Table
 
 LOGS = Path(__file__).parent / "data" / "engine-logs"
+# What prints data or a picture, or needs torch.
 WIDE = ("--json", "--format", "-o", "schema", "presets show", "presets add", "verify", "--plot")
-"""What prints data or a picture, or needs torch."""
-COMMANDS = sorted({screen.command for screen in screens() if not any(word in screen.command for word in WIDE)})
+COMMANDS = sorted(
+    {screen.command for screen in screens() if not any(word in screen.command for word in WIDE)}
+)
 
 
 class Terminal(io.StringIO):
@@ -26,7 +30,9 @@ class Terminal(io.StringIO):
 
 
 def too_wide(text: str, width: int) -> list[str]:
-    """Return the lines of several words that are wider; in a pipe an error and its tip are one line each."""
+    """Return the lines of several words that are wider; in a pipe an error and its tip are one line
+    each.
+    """
     errors = ("error: ", "  tip: ", "failed: ")
     return [
         line
@@ -37,7 +43,9 @@ def too_wide(text: str, width: int) -> list[str]:
 
 def logs() -> Iterator[tuple[str, ...]]:
     """Yield the command line of every failed start of the test data, and of every tenth log."""
-    entries = [entry for entry in json.loads((LOGS / "logs.json").read_text()) if "excerpt" in entry]
+    entries = [
+        entry for entry in json.loads((LOGS / "logs.json").read_text()) if "excerpt" in entry
+    ]
     for entry in entries[::10]:
         model = entry["model"]
         model = str(LOGS / model) if model.startswith("models/") else model
@@ -48,7 +56,11 @@ def logs() -> Iterator[tuple[str, ...]]:
 
 def test_a_pipe_has_80_columns() -> None:
     """As the docs show it, which their own test compares with what the program prints."""
-    wide = {screen.command: too_wide(screen.text, 80) for screen in screens() if screen.command in COMMANDS}
+    wide = {
+        screen.command: too_wide(screen.text, 80)
+        for screen in screens()
+        if screen.command in COMMANDS
+    }
     assert {command: lines for command, lines in wide.items() if lines} == {}
 
 
@@ -59,7 +71,9 @@ def test_what_is_said_about_a_log_has_80_columns(command: tuple[str, ...], ask: 
 
 @each("command", COMMANDS)
 def test_a_narrow_terminal_has_lines_of_its_width_and_plain_ones_are_ascii(command: str) -> None:
-    """Every third width from 40 on; a word that is wider has a line of its own. Every second command is plain."""
+    """Every third width from 40 on; a word that is wider has a line of its own. Every second
+    command is plain.
+    """
     width = 40 + 3 * COMMANDS.index(command) % 40
     plain = " --plain" * (COMMANDS.index(command) % 2 and not command.endswith('"'))
     output = Terminal()
@@ -69,7 +83,11 @@ def test_a_narrow_terminal_has_lines_of_its_width_and_plain_ones_are_ascii(comma
         patch.setattr("test_docs.io.StringIO", lambda: output)
         printed(command + plain)
     assert output.getvalue().isascii() or not plain
-    wide = [line for line in output.getvalue().splitlines() if len(line) > width and len(line.split()) > 1]
+    wide = [
+        line
+        for line in output.getvalue().splitlines()
+        if len(line) > width and len(line.split()) > 1
+    ]
     assert wide == []
 
 
@@ -77,13 +95,16 @@ def test_a_narrow_terminal_has_lines_of_its_width_and_plain_ones_are_ascii(comma
     ("columns", "expected"),
     [("60", 60), ("132", 132), ("39", 40), ("0", 80), ("x", 80), ("²", 80), ("9" * 5000, 999999)],
 )
-def test_columns_set_the_width(columns: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_set_the_width(
+    columns: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     assert [screen_width(Terminal()), screen_width(io.StringIO())] == [expected] * 2
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("kv", "gpt22"), ("fit", "gpt2", "--gpu", "h1000"), ("kv", "gpt2", "--seed", "1")]
+    "arguments",
+    [(), ("kv", "gpt22"), ("fit", "gpt2", "--gpu", "h1000"), ("kv", "gpt2", "--seed", "1")],
 )
 def test_messages_have_the_width_of_columns_and_are_one_line_in_a_pipe_without(
     arguments: tuple[str, ...], ask: Ask, monkeypatch: pytest.MonkeyPatch
@@ -100,7 +121,10 @@ def test_messages_have_the_width_of_columns_and_are_one_line_in_a_pipe_without(
     ("table", "lines"),
     [
         (
-            Table((LABEL, Column(), Column()), (("KV cache", "1.25 GiB", "1,342 B"), ("  per token", "320 KiB", ""))),
+            Table(
+                (LABEL, Column(), Column()),
+                (("KV cache", "1.25 GiB", "1,342 B"), ("  per token", "320 KiB", "")),
+            ),
             ["  KV cache: 1.25 GiB (1,342 B)", "    per token: 320 KiB"],
         ),
         (
@@ -119,18 +143,32 @@ def test_messages_have_the_width_of_columns_and_are_one_line_in_a_pipe_without(
         ),
         (
             Table(
-                (Column("gpu", "left"), Column("repli-\ncas"), Column("TTFT\n>="), Column("tokens\n/s <=")),
+                (
+                    Column("gpu", "left"),
+                    Column("repli-\ncas"),
+                    Column("TTFT\n>="),
+                    Column("tokens\n/s <="),
+                ),
                 (("h200", "1", "54.7 ms", "7"),),
             ),
             ["  gpu: h200; replicas: 1;", "    TTFT >= 54.7 ms; tokens/s <= 7"],
         ),
         (
-            Table((Column("change", "left"), Column("requests")), (("--tp 2", "3"), ("  --pp 2", ""), ("-c 8", "4"))),
+            Table(
+                (Column("change", "left"), Column("requests")),
+                (("--tp 2", "3"), ("  --pp 2", ""), ("-c 8", "4")),
+            ),
             ["  change: --tp 2 --pp 2; requests: 3", "  change: -c 8; requests: 4"],
         ),
-        (Table((LABEL, LABEL), (("qwen", "a b"), ("", "c"), ("phi", "d"))), ["  qwen: a b c", "  phi: d"]),
+        (
+            Table((LABEL, LABEL), (("qwen", "a b"), ("", "c"), ("phi", "d"))),
+            ["  qwen: a b c", "  phi: d"],
+        ),
         (  # a unit of a row; 7.6 GiB and 8 GB are no units of these cells
-            Table((LABEL, Column("8 GB"), Column("at 9 GiB")), (("a, GiB", "1.5", "9"), ("rtx, 7.6 GiB", "-", "2"))),
+            Table(
+                (LABEL, Column("8 GB"), Column("at 9 GiB")),
+                (("a, GiB", "1.5", "9"), ("rtx, 7.6 GiB", "-", "2")),
+            ),
             ["  a: 8 GB: 1.5 GiB; at 9 GiB: 9 GiB", "  rtx, 7.6 GiB: 8 GB: none; at 9 GiB: 2"],
         ),
         (
@@ -138,11 +176,19 @@ def test_messages_have_the_width_of_columns_and_are_one_line_in_a_pipe_without(
             ["  from 18.69 GiB: tokens; logged: 136"],
         ),
         (  # the unit of the whole table
-            Table((Column("cache, GiB", "left"), Column("4K")), (("gpt2", "18.0"),), above="context"),
+            Table(
+                (Column("cache, GiB", "left"), Column("4K")), (("gpt2", "18.0"),), above="context"
+            ),
             ["  cache: gpt2; context 4K: 18.0 GiB"],
         ),
-        (Table((LABEL, Column("fp8\nTFLOP/s")), (("h100", "1,978.9"),)), ["  h100: fp8: 1,978.9 TFLOP/s"]),
-        (Table((LABEL, Column("tokens\nper GiB")), (("gpt2", "9"),)), ["  gpt2: tokens per GiB: 9"]),
+        (
+            Table((LABEL, Column("fp8\nTFLOP/s")), (("h100", "1,978.9"),)),
+            ["  h100: fp8: 1,978.9 TFLOP/s"],
+        ),
+        (
+            Table((LABEL, Column("tokens\nper GiB")), (("gpt2", "9"),)),
+            ["  gpt2: tokens per GiB: 9"],
+        ),
         (
             Table((LABEL, LABEL), (("all", "8"), ("- weights", "5"), ("= cache", "3"))),
             ["  all: 8", "  minus weights: 5", "  equals cache: 3"],
@@ -154,11 +200,16 @@ def test_a_list_has_the_labels_of_a_table_in_each_line(table: Table, lines: list
 
 
 def test_a_number_and_its_unit_are_on_one_line() -> None:
-    assert wrapped("weights take 12.5 GiB, or 3 %", width=19) == ["weights take", "  12.5 GiB, or 3 %"]
+    assert wrapped("weights take 12.5 GiB, or 3 %", width=19) == [
+        "weights take",
+        "  12.5 GiB, or 3 %",
+    ]
 
 
 def test_a_list_says_what_a_missing_cell_means() -> None:
-    table = Table((LABEL, Column("4K"), Column("share")), (("rtx", "-", ""),), missing="does not fit")
+    table = Table(
+        (LABEL, Column("4K"), Column("share")), (("rtx", "-", ""),), missing="does not fit"
+    )
     assert list_lines(table, 40) == ["  rtx: 4K: does not fit"]
 
 
@@ -169,11 +220,15 @@ def test_a_command_that_is_too_wide_is_folded_with_backslashes() -> None:
         code=True,
     )
     assert list_lines(table, 40) == [
-        *("  with --tp 2:", "  vllm serve some/model \\", "      --max-model-len 32768 --x 1")
+        "  with --tp 2:",
+        "  vllm serve some/model \\",
+        "      --max-model-len 32768 --x 1",
     ]
 
 
-@pytest.mark.parametrize("command", ["kv gpt2 -o x.json", "compare gpt2 --plot x.svg", "sweep gpt2 -c 512,1K -o x.csv"])
+@pytest.mark.parametrize(
+    "command", ["kv gpt2 -o x.json", "compare gpt2 --plot x.svg", "sweep gpt2 -c 512,1K -o x.csv"]
+)
 def test_a_terminal_says_which_file_was_written(
     command: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

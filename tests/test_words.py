@@ -4,11 +4,21 @@ import re
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
-PLACES = ("*.md", "docs/**/*.md", "attncalc/**/*.py", "attncalc/**/*.yaml", "presets/**/*", "tests/*.py", "tools/*.py")
+PLACES = (
+    "*.md",
+    "docs/**/*.md",
+    "attncalc/**/*.py",
+    "attncalc/**/*.yaml",
+    "presets/**/*",
+    "tests/*.py",
+    "tools/*.py",
+)
+# {phrase in lower case: what to write instead}.
 PLAIN: dict[str, str] = {
     r"where nobody has said|where nobody says": "by default",
     r"\bat the (least|most)\b": "at least, at most; lower bound, upper bound",
-    r"\ba (row|line|file|column) a (figure|row|line|group|command|format|dtype|model|kind|field)\b": "one ... per ...",
+    r"\ba (row|line|file|column) a "
+    r"(figure|row|line|group|command|format|dtype|model|kind|field)\b": "one ... per ...",
     r"\bthat there (is|are) not\b": "that does not apply; no such ...",
     r"\b(is|are) refused by name\b": "is an error",
     r"\bfor scale\b": "for comparison",
@@ -26,7 +36,6 @@ PLAIN: dict[str, str] = {
     r"\b(hold|held) (it|them) to\b": "compare with, check against",
     r"\bin (the engine's words|an engine's own words)\b": "as the engine logs it",
 }
-"""{phrase in lower case: what to write instead}."""
 
 
 def files() -> list[Path]:
@@ -39,13 +48,21 @@ def phrases(text: str) -> list[str]:
     joined = re.sub(r'" *\n *f?"', "", text)  # a string that goes on in the next line
     folded = " ".join(re.sub(r"(?m)^\s*#:? ?", " ", joined).split()).lower()
     # without a \b in front, a search is for letters first, which takes a tenth of the time
-    likely = ((pattern, plain) for pattern, plain in PLAIN.items() if re.search(pattern.removeprefix(r"\b"), folded))
+    likely = (
+        (pattern, plain)
+        for pattern, plain in PLAIN.items()
+        if re.search(pattern.removeprefix(r"\b"), folded)
+    )
     matches = ((re.search(pattern, folded), plain) for pattern, plain in likely)
     return [f"'{match[0].strip()}': write '{plain}'" for match, plain in matches if match]
 
 
 def test_every_file_is_in_plain_words() -> None:
-    found = [f"{path}: {phrase}" for path in files() for phrase in phrases(path.read_text(encoding="utf-8"))]
+    found = [
+        f"{path}: {phrase}"
+        for path in files()
+        for phrase in phrases(path.read_text(encoding="utf-8"))
+    ]
     assert not found, "\n".join(found)
 
 

@@ -35,7 +35,9 @@ def test_the_runs_of_a_padded_batch_are_numbered_in_formulas() -> None:
         (Workload.decode(2, 1), ("S", "T")),
     ],
 )
-def test_new_tokens_have_a_symbol_of_their_own_unless_all_are_new(workload: Workload, names: tuple[str, str]) -> None:
+def test_new_tokens_have_a_symbol_of_their_own_unless_all_are_new(
+    workload: Workload, names: tuple[str, str]
+) -> None:
     symbols = workload.symbolic()
     assert (quantity(symbols.new).formula.text, quantity(symbols.context).formula.text) == names
 
@@ -57,23 +59,45 @@ def test_a_prefix_is_a_symbol_and_no_prefix_is_none() -> None:
         (Workload.prefill, {"context": 5, "source": 1}, ""),
         (Workload.prefill, {"context": 5, "source": 0}, "source is 0, and must be at least 1"),
         (Workload.prefill, {"context": 5, "past": 4}, ""),
-        (Workload.prefill, {"context": 5, "past": 5}, "5 tokens in the past leave no new token in a context of 5"),
+        (
+            Workload.prefill,
+            {"context": 5, "past": 5},
+            "5 tokens in the past leave no new token in a context of 5",
+        ),
         (Workload.prefill, {"context": 5, "past": -1}, "past is -1, and must not be negative"),
         (Workload.prefill, {"lengths": (5, 1)}, ""),
         (Workload.prefill, {"lengths": (5, 0)}, "every length must be at least 1"),
         (Workload.prefill, {"lengths": ()}, "every length must be at least 1"),
         (Workload.prefill, {"lengths": (5, 3), "past": 1}, "past cannot be combined with lengths"),
         (Workload.prefill, {"context": 5, "mask": Mask("prefix", 5)}, ""),
-        (Workload.prefill, {"context": 5, "mask": Mask("prefix", 6)}, "a prefix of 6 does not fit a context of 5"),
+        (
+            Workload.prefill,
+            {"context": 5, "mask": Mask("prefix", 6)},
+            "a prefix of 6 does not fit a context of 5",
+        ),
         # the tokens of a prefix see each other: all are new, or all in the past
         (Workload.prefill, {"context": 5, "past": 3, "mask": Mask("prefix", 3)}, ""),
-        (Workload.prefill, {"context": 5, "past": 2, "mask": Mask("prefix", 3)}, "all of them must be new or all in"),
-        (Workload.prefill, {"context": 5, "past": 1, "mask": Mask("prefix", 3)}, "all of them must be new or all in"),
+        (
+            Workload.prefill,
+            {"context": 5, "past": 2, "mask": Mask("prefix", 3)},
+            "all of them must be new or all in",
+        ),
+        (
+            Workload.prefill,
+            {"context": 5, "past": 1, "mask": Mask("prefix", 3)},
+            "all of them must be new or all in",
+        ),
         (Workload.decode, {"context": 4, "mask": Mask("prefix", 3)}, ""),
-        (Workload.decode, {"context": 4, "mask": Mask("prefix", 4)}, "all of them must be new or all in"),
+        (
+            Workload.decode,
+            {"context": 4, "mask": Mask("prefix", 4)},
+            "all of them must be new or all in",
+        ),
     ],
 )
-def test_numbers_that_do_not_fit_together_are_errors(make: Any, keys: dict[str, Any], error: str) -> None:
+def test_numbers_that_do_not_fit_together_are_errors(
+    make: Any, keys: dict[str, Any], error: str
+) -> None:
     if error:
         with pytest.raises(AttncalcError, match=error):
             make(**keys)
@@ -99,7 +123,9 @@ def test_new_tokens_are_a_part_of_the_context() -> None:
         (Workload.decode(1, 9, mask=Mask("prefix", 5)), 1, 1, 1),
     ],
 )
-def test_a_workload_at_another_context_keeps_its_past(workload: Workload, context: int, new: int, prefix: int) -> None:
+def test_a_workload_at_another_context_keeps_its_past(
+    workload: Workload, context: int, new: int, prefix: int
+) -> None:
     moved = workload.at(context)
     assert (moved.new, moved.context, moved.lengths) == (new, context, None)
     assert (moved.mask or CAUSAL).prefix == prefix

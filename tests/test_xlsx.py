@@ -15,15 +15,31 @@ from attncalc.report.xlsx import write
 
 pytest.importorskip("xlsxwriter")
 _NAMESPACE = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-PLAN = ("plan", "qwen3-8b", "llama3-8b", "--users", "50", "--prompt", "3K", "--output-len", "500", "--gpu", "l4,h100")
+PLAN = (
+    "plan",
+    "qwen3-8b",
+    "llama3-8b",
+    "--users",
+    "50",
+    "--prompt",
+    "3K",
+    "--output-len",
+    "500",
+    "--gpu",
+    "l4,h100",
+)
 
 
 def sheets(file: Path | io.BytesIO) -> dict[str, list[list[Any]]]:
-    """Return {sheet: its rows}: numbers as floats, texts as str, and None for a cell that is empty."""
+    """Return {sheet: its rows}: numbers as floats, texts as str, and None for a cell that is
+    empty.
+    """
     with zipfile.ZipFile(file) as parts:
         book = ElementTree.fromstring(parts.read("xl/workbook.xml"))
         shared = ElementTree.fromstring(parts.read("xl/sharedStrings.xml"))
-        texts = ["".join(node.text or "" for node in item.iter(f"{_NAMESPACE}t")) for item in shared]
+        texts = [
+            "".join(node.text or "" for node in item.iter(f"{_NAMESPACE}t")) for item in shared
+        ]
         found = {}
         for i, sheet in enumerate(book.iter(f"{_NAMESPACE}sheet"), start=1):
             content = ElementTree.fromstring(parts.read(f"xl/worksheets/sheet{i}.xml"))
@@ -48,15 +64,31 @@ def test_a_plan_has_a_sheet_per_model_with_units(ask: Ask, tmp_path: Path) -> No
     ask(*PLAN, "-o", str(tmp_path / "plan.csv"))
     found = sheets(tmp_path / "plan.xlsx")
     assert set(found) == {"qwen3-8b", "llama3-8b"}
-    assert sum(len(rows) - 1 for rows in found.values()) == len((tmp_path / "plan.csv").read_text().splitlines()) - 1
+    assert (
+        sum(len(rows) - 1 for rows in found.values())
+        == len((tmp_path / "plan.csv").read_text().splitlines()) - 1
+    )
     header = found["qwen3-8b"][0]
     assert {"gpus", "tpot_bound (s)", "tokens_per_second_bound (tokens/s)", "watts"} <= set(header)
 
 
 def test_a_sweep_and_a_report_can_be_spreadsheets(ask: Ask, tmp_path: Path) -> None:
-    command = ("sweep", "gpt2", "llama2-7b", "-c", "1K,2K", "--columns", "kv_cache", "-o", str(tmp_path / "s.xlsx"))
+    command = (
+        "sweep",
+        "gpt2",
+        "llama2-7b",
+        "-c",
+        "1K,2K",
+        "--columns",
+        "kv_cache",
+        "-o",
+        str(tmp_path / "s.xlsx"),
+    )
     assert ask(*command).code == 0
-    assert sheets(tmp_path / "s.xlsx")["llama2-7b"][1:] == [["llama2-7b", 1024, 2**29], ["llama2-7b", 2048, 2**30]]
+    assert sheets(tmp_path / "s.xlsx")["llama2-7b"][1:] == [
+        ["llama2-7b", 1024, 2**29],
+        ["llama2-7b", 2048, 2**30],
+    ]
     assert ask("kv", "gpt2", "-c", "1024", "-o", str(tmp_path / "kv.xlsx")).code == 0
     kv = sheets(tmp_path / "kv.xlsx")["kv"]
     assert ["", "kv_cache", 2 * 12 * 768 * 4 * 1024, "B"] in [row[:4] for row in kv]
@@ -65,10 +97,21 @@ def test_a_sweep_and_a_report_can_be_spreadsheets(ask: Ask, tmp_path: Path) -> N
 def test_texts_stay_texts_and_numbers_stay_exact() -> None:
     file = io.BytesIO()
     names = ["=1+1", "a/b[" + "x" * 40, "A/B[" + "x" * 40]
-    write(Rows(["model", "size", "fits"], [None, "B", None], [(name, 2**60, True) for name in names], {}), file)
+    write(
+        Rows(
+            ["model", "size", "fits"],
+            [None, "B", None],
+            [(name, 2**60, True) for name in names],
+            {},
+        ),
+        file,
+    )
     found = sheets(file)
     assert [len(name) <= 31 for name in found] == [True] * 3
-    assert next(iter(found.values())) == [["model", "size (B)", "fits"], ["=1+1", "1152921504606846976", 1]]
+    assert next(iter(found.values())) == [
+        ["model", "size (B)", "fits"],
+        ["=1+1", "1152921504606846976", 1],
+    ]
 
 
 def test_without_xlsxwriter_an_error_names_the_command_before_anything_is_computed(

@@ -1,4 +1,6 @@
-"""An engine of one file, as CONTRIBUTING.md tells to add one: pages of 100 tokens, and an option of its own."""
+"""An engine of one file, as CONTRIBUTING.md tells to add one: pages of 100 tokens, and an option of
+its own.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,6 @@
-"""What transformers' classes save for the backward pass, measured, beside the formulas; for tests and accuracy.py."""
+"""What transformers' classes save for the backward pass, measured, beside the formulas; for tests
+and accuracy.py.
+"""
 
 import json
 import sys
@@ -15,10 +17,17 @@ from training_oracle import FILE, config_of, spec_of
 
 ROWS: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))["rows"]
 WAYS = ("saved", "saved_eager", "saved_recompute")
+# Classes that save something else than the formulas count, by the cause.
 OTHERS = {
     "the class cannot be cut to a few layers": ("default-hrm_text", "llava-1.5-7b", "zamba2-7b"),
     "the first decoder layer saves the encoder's output for all, and on a CPU each layer a mask": (
-        *("bart-base", "mbart", "pegasus", "mvp", "blenderbot", "blenderbot-small", "default-t5gemma"),
+        "bart-base",
+        "mbart",
+        "pegasus",
+        "mvp",
+        "blenderbot",
+        "blenderbot-small",
+        "default-t5gemma",
     ),
     "the mask of all positions, a buffer of each layer": ("gpt_neo",),
     "cosines and sines of each layer, of a part of each head": ("gptj", "codegen"),
@@ -29,7 +38,9 @@ OTHERS = {
     "a sum of chosen weights less, or a gate in fp32": ("kolibri1", "laguna"),
     "logits are scaled, and norms of other widths": ("cohere2_moe",),
 }
-"""Classes that save something else than the formulas count, by the cause."""
+# Bytes that the first layer saves besides, which are counted outside of layers: position ids of a
+# recomputed layer, the mask, or the inputs of all layers. Fewer if its own input is counted there,
+# or is in 16 bits and that of others in fp32.
 FIRST_LAYER = {
     "recurrent_gemma": (512,),
     "recurrent_gemma, 1 x 16": (128,),
@@ -39,9 +50,6 @@ FIRST_LAYER = {
     "falcon-mamba-7b": (-2 * 2 * 64 * 4096,),
     "mamba-codestral-7b": (-2 * 2 * 64 * 4096,),
 }
-"""Bytes that the first layer saves besides, which are counted outside of layers: position ids of a recomputed layer,
-the mask, or the inputs of all layers. Fewer if its own input is counted there, or is in 16 bits and that of others in
-fp32."""
 
 
 class ClassRow(NamedTuple):
@@ -57,11 +65,15 @@ class ClassRow(NamedTuple):
     def is_exact(self) -> bool:
         """Whether all layers are equal, the first one but for FIRST_LAYER."""
         first, *others = self.measured
-        return self.predicted in [[first - more, *others] for more in (0, *FIRST_LAYER.get(self.name, ()))]
+        return self.predicted in [
+            [first - more, *others] for more in (0, *FIRST_LAYER.get(self.name, ()))
+        ]
 
 
 def class_rows(name: str) -> Iterator[ClassRow]:
-    """Yield the measured ways of a class beside the formulas. Raises NotSupportedError if a kind is not known."""
+    """Yield the measured ways of a class beside the formulas. Raises NotSupportedError if a kind is
+    not known.
+    """
     from attncalc.verify.training.checks import size_on, training_run
     from attncalc.verify.transformers.training_check import layer_groups, layers_of_one, leading
 

@@ -1,4 +1,6 @@
-"""Published and measured memory of training runs, each with its prediction; for tests and tools/accuracy.py."""
+"""Published and measured memory of training runs, each with its prediction; for tests and
+tools/accuracy.py.
+"""
 
 import json
 import sys
@@ -23,8 +25,13 @@ FITCHECK: dict[str, Any] = json.loads((DATA / "fitcheck.json").read_text(encodin
 ON_A_GPU: dict[str, Any] = json.loads((DATA / "h200.json").read_text(encoding="utf-8"))
 PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text(encoding="utf-8"))
 FLAGS = (
-    *("--hold-logits", "--optimizer-in-backward", "--no-kbit-upcast", "--double-quant"),
-    *("--compile", "--expandable-segments", "--autocast"),
+    "--hold-logits",
+    "--optimizer-in-backward",
+    "--no-kbit-upcast",
+    "--double-quant",
+    "--compile",
+    "--expandable-segments",
+    "--autocast",
 )
 UNITS = {"GiB": 2**30, "GB": 10**9, "MiB": 2**20}
 
@@ -37,7 +44,8 @@ class Measured(NamedTuple):
     measured: float  # measured bytes
     within: float | None = None  # the error that is allowed; None if the row is not comparable
     why: str = ""  # why it is not
-    # Allocated bytes that were predicted before a held-out run was measured; None if it was not held out
+    # Allocated bytes that were predicted before a held-out run was measured; None if it was not
+    # held out
     first: int | None = None
     reserved: int = 0  # bytes that the allocator is expected to reserve
     blocks: float = 0  # measured bytes of blocks beyond the weights in them, when they are loaded
@@ -71,11 +79,15 @@ def published_run(row: dict[str, Any]) -> Training:
 
 
 def lora_on_a_t4(row: dict[str, Any]) -> Training:
-    """Return a run of fitcheck-llm: its loop holds the model's output, and peft upcasts what nf4 leaves out."""
+    """Return a run of fitcheck-llm: its loop holds the model's output, and peft upcasts what nf4
+    leaves out.
+    """
     is_nf4 = row["weights"] == "nf4"
     return Training(
         model_of(row["model"]),
-        Workload.train(row["batch"], row["tokens"], dtype="fp32" if is_nf4 else "fp16", recompute="full"),
+        Workload.train(
+            row["batch"], row["tokens"], dtype="fp32" if is_nf4 else "fp16", recompute="full"
+        ),
         kernel=row["kernel"],
         param_dtype="fp32",
         grad_dtype="fp32",
@@ -90,7 +102,10 @@ def fitcheck_runs() -> Iterator[Measured]:
     """Yield the measured LoRA and QLoRA runs."""
     for row in FITCHECK["rows"]:
         size = f"{row['batch']} x {row['tokens']:,}"
-        name = f"{row['model']}, {size}, {row['kernel']}, {'nf4' if row['weights'] == 'nf4' else 'fp16'}"
+        name = (
+            f"{row['model']}, {size}, {row['kernel']}, "
+            f"{'nf4' if row['weights'] == 'nf4' else 'fp16'}"
+        )
         allocated = most_loaded(lora_on_a_t4(row), plain=True).allocated
         blocks = row["blocks_mib"] * UNITS["MiB"]
         yield Measured(name, allocated, row["allocated_mib"] * UNITS["MiB"], blocks=blocks)
@@ -101,11 +116,17 @@ def published_runs() -> Iterator[Measured]:
     for row in PUBLISHED["runs"]:
         run = published_run(row)
         is_last = row.get("statistic") == "last stage"  # the rank that logs
-        budget = stage_budget(run, run.stages[-1], plain=True) if is_last else most_loaded(run, plain=True)
+        budget = (
+            stage_budget(run, run.stages[-1], plain=True)
+            if is_last
+            else most_loaded(run, plain=True)
+        )
         predicted = budget.allocated
         if row.get("statistic") == "reserved":
             _, predicted, _ = reserved(run, budget.allocated, budget.largest, budget.cached)
-        yield Measured(row["run"], predicted, row["measured"] * UNITS[row["unit"]], row["within"], row["why"])
+        yield Measured(
+            row["run"], predicted, row["measured"] * UNITS[row["unit"]], row["within"], row["why"]
+        )
 
 
 class Answered(NamedTuple):
@@ -120,8 +141,9 @@ class Answered(NamedTuple):
 def litgpt_runs() -> Iterator[Answered]:
     """Yield litgpt's runs.
 
-    Before the first step, FSDP gathers all weights on each GPU beside its shard: lightning's load_raw calls
-    `_get_full_state_dict_context(module, rank0_only=False)` (lightning/fabric/strategies/fsdp.py).
+    Before the first step, FSDP gathers all weights on each GPU beside its shard: lightning's
+    load_raw calls `_get_full_state_dict_context(module, rank0_only=False)`
+    (lightning/fabric/strategies/fsdp.py).
     """
     for row in PUBLISHED["litgpt"]["rows"]:
         run = published_run(row)
@@ -131,28 +153,41 @@ def litgpt_runs() -> Iterator[Answered]:
         if run.gpus > 1 and run.gpu and loaded > allocated:
             allocated, verdict = loaded, "fits" if loaded < run.gpu.memory else "does_not_fit"
         options = row["options"]
-        words = [f"{options['batch']} x {options['context']:,}", options.get("weights_dtype", "bf16")]
+        words = [
+            f"{options['batch']} x {options['context']:,}",
+            options.get("weights_dtype", "bf16"),
+        ]
         words += ["double quantisation"] if "double_quant" in options else []
         words += [f"{run.gpus} GPUs"] if run.gpus > 1 else []
         gb = row["measured_gb"]
-        yield Answered(", ".join([row["model"], *words]), gb and gb * UNITS["GB"], allocated, verdict)
+        yield Answered(
+            ", ".join([row["model"], *words]), gb and gb * UNITS["GB"], allocated, verdict
+        )
 
 
 def runs_on_a_gpu() -> Iterator[Measured]:
     """Yield the runs of tools/measure_training.py, with the reason if it is off."""
     for row in ON_A_GPU["runs"]:
-        run = read_train_request(_model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")).run
+        run = read_train_request(
+            _model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")
+        ).run
         budget = most_loaded(run, plain=True)
         _, expected, _ = reserved(run, budget.allocated, budget.largest, budget.cached)
         name = f"{row['model']}: `{row['options']}`"
         first, why = row.get("predicted_first"), row.get("why", "")
-        yield Measured(name, budget.allocated, row["requested"], why=why, first=first, reserved=expected)
+        yield Measured(
+            name, budget.allocated, row["requested"], why=why, first=first, reserved=expected
+        )
 
 
 def least_memory() -> Iterator[tuple[str, int, tuple[int, int, int]]]:
-    """Yield runs with the least bytes that the allocator needed under a limit, and the range that is predicted."""
+    """Yield runs with the least bytes that the allocator needed under a limit, and the range that
+    is predicted.
+    """
     for row in ON_A_GPU["least"]:
-        run = read_train_request(_model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")).run
+        run = read_train_request(
+            _model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")
+        ).run
         budget = most_loaded(run, plain=True)
         found = reserved(run, budget.allocated, budget.largest, budget.cached)
         if "mode" in row and not run.expandable_segments:

@@ -1,7 +1,7 @@
 """Write the tables of predicted and measured figures into the pages of docs/accuracy.
 
-    python tools/accuracy.py          (writes what stands between "<!-- tools/accuracy.py writes NAME -->" and "end")
-    python tools/accuracy.py --check  (fails if a table is not up to date)
+    python tools/accuracy.py          (writes what stands between "<!-- tools/accuracy.py writes
+    NAME -->" and "end") python tools/accuracy.py --check  (fails if a table is not up to date)
 
 It predicts every row of tests/data/startups, of any engine, from model, GPU and options.
 """
@@ -19,7 +19,14 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from startups import Prediction, logged_size, predict, startups  # noqa: E402
 from training_classes import ROWS, cause_of, class_rows  # noqa: E402
-from training_runs import ON_A_GPU, Measured, fitcheck_runs, litgpt_runs, published_runs, runs_on_a_gpu  # noqa: E402
+from training_runs import (  # noqa: E402
+    ON_A_GPU,
+    Measured,
+    fitcheck_runs,
+    litgpt_runs,
+    published_runs,
+    runs_on_a_gpu,
+)
 
 sys.path.insert(0, str(ROOT / "tools"))
 import serving_classes  # noqa: E402
@@ -30,11 +37,11 @@ from attncalc.report.fit import VERDICTS  # noqa: E402
 
 PAGES = ROOT / "docs" / "accuracy"
 END = "<!-- end -->"
+# The groups of start-ups that were held out, in the order of their collection.
 FRESH = ("fresh", *(f"fresh-{number}" for number in range(2, 13)))
-"""The groups of start-ups that were held out, in the order of their collection."""
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
+# GiB: a log prints two decimals.
 ROUNDING = 0.006
-"""GiB: a log prints two decimals."""
 
 
 class Row:
@@ -67,7 +74,11 @@ class Row:
     def with_logged_weights(self) -> float | None:
         """Return the error with the log's weights; None if the log has none."""
         weights = self.facts["logged"].get("weights")
-        return None if weights is None else self.prediction.with_weights(weights).kv_memory - self.logged
+        return (
+            None
+            if weights is None
+            else self.prediction.with_weights(weights).kv_memory - self.logged
+        )
 
 
 def known() -> list[str]:
@@ -82,14 +93,24 @@ def unseen() -> Iterator[str]:
     rows = [Row(row) for row in startups() if row["group"] in FRESH and "held_out" in row]
     for row in rows:
         low, expected, high = row.facts["held_out"]
-        row.now, row.prediction = row.error, row.prediction._replace(low=low, kv_memory=expected, high=high)
-    sets = [(str(n), [row for row in rows if row.facts["group"] == group]) for n, group in enumerate(FRESH, 1)]
+        row.now, row.prediction = (
+            row.error,
+            row.prediction._replace(low=low, kv_memory=expected, high=high),
+        )
+    sets = [
+        (str(n), [row for row in rows if row.facts["group"] == group])
+        for n, group in enumerate(FRESH, 1)
+    ]
     yield from fresh_distribution("set", [*sets, ("all", rows)])
     yield ""
     kinds = [
         (
             f"{title}, {memory}",
-            [r for r in rows if r.facts["engine"] == engine and gpu(r.facts["gpu"]).unified is is_unified],
+            [
+                r
+                for r in rows
+                if r.facts["engine"] == engine and gpu(r.facts["gpu"]).unified is is_unified
+            ],
         )
         for engine, title in TITLES.items()
         for is_unified, memory in ((False, "own memory"), (True, "unified memory"))
@@ -98,15 +119,23 @@ def unseen() -> Iterator[str]:
 
 
 def fresh_distribution(title: str, groups: list[tuple[str, list[Row]]]) -> Iterator[str]:
-    """Yield one line per group and whether all facts of its start-ups are known; `now` is the median error today."""
-    yield f"| {title} | facts | starts | mean | median | 90th percentile | largest over | inside | width | now |"
+    """Yield one line per group and whether all facts of its start-ups are known; `now` is the
+    median error today.
+    """
+    yield (
+        f"| {title} | facts | starts | mean | median | 90th percentile | largest over | inside | "
+        "width | now |"
+    )
     yield "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
     for name, group in groups:
         for is_doubtful, words in ((False, "all"), (True, "some missing")):
             members = [row for row in group if bool(row.facts.get("doubtful")) is is_doubtful]
             if members:
                 now = median(abs(row.now) for row in members)
-                yield f"{line(f'{name} | {words}', members, [row.error for row in members])} {now:.2f} |"
+                yield (
+                    f"{line(f'{name} | {words}', members, [row.error for row in members])} "
+                    f"{now:.2f} |"
+                )
 
 
 def where(facts: dict[str, Any]) -> str:
@@ -117,18 +146,24 @@ def where(facts: dict[str, Any]) -> str:
 
 def distribution(rows: list[Row]) -> Iterator[str]:
     """Yield one line per engine and group."""
-    yield "| engine | logs | mean error | median | 90th percentile | largest over | inside the range | its width |"
+    yield (
+        "| engine | logs | mean error | median | 90th percentile | largest over | inside the "
+        "range | its width |"
+    )
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for engine, title in TITLES.items():
         for group in ("controlled", "public"):
             members = [
                 row
                 for row in rows
-                if (row.facts["engine"], row.facts["group"]) == (engine, group) and not row.facts.get("doubtful")
+                if (row.facts["engine"], row.facts["group"]) == (engine, group)
+                and not row.facts.get("doubtful")
             ]
             if members:
                 yield line(f"{title}, {group}", members, [row.error for row in members])
-                errors = [error for row in members if (error := row.with_logged_weights()) is not None]
+                errors = [
+                    error for row in members if (error := row.with_logged_weights()) is not None
+                ]
                 if errors:
                     yield line(f"{title}, {group}, with the log's weights", members, errors)
 
@@ -136,7 +171,10 @@ def distribution(rows: list[Row]) -> Iterator[str]:
 def line(title: str, rows: list[Row], errors: list[float]) -> str:
     """Return the line of one group: errors in GiB, and how often the log is inside the range."""
     sizes = sorted(map(abs, errors))
-    inside, width = sum(row.inside for row in rows), median(row.prediction.high - row.prediction.low for row in rows)
+    inside, width = (
+        sum(row.inside for row in rows),
+        median(row.prediction.high - row.prediction.low for row in rows),
+    )
     own = len(errors) == len(rows) and errors == [row.error for row in rows]
     last = f"{inside} of {len(rows)} | {width:.2f}" if own else " | "
     return (
@@ -147,52 +185,75 @@ def line(title: str, rows: list[Row], errors: list[float]) -> str:
 
 def every_row(rows: list[Row]) -> Iterator[str]:
     """Yield one line per start-up, by engine and version."""
-    yield "| start-up | engine | GPU | logged | predicted | range | error | with the log's weights |"
+    yield (
+        "| start-up | engine | GPU | logged | predicted | range | error | with the log's weights |"
+    )
     yield "|---|---|---|---:|---:|---:|---:|---:|"
-    for row in sorted(rows, key=lambda row: (row.facts["engine"], numbers(row.facts["version"]), row.facts["id"])):
+    for row in sorted(
+        rows, key=lambda row: (row.facts["engine"], numbers(row.facts["version"]), row.facts["id"])
+    ):
         facts, prediction, error = row.facts, row.prediction, row.with_logged_weights()
         doubtful = " (doubtful)" if facts.get("doubtful") else ""
         yield (
-            f"| {facts['id']}{doubtful} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
-            f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | "
+            f"| {facts['id']}{doubtful} | {TITLES[facts['engine']]} {facts['version']} | "
+            f"{where(facts)} | "
+            f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to "
+            f"{prediction.high:.2f} | "
             f"{row.error:+.2f} | {'' if error is None else f'{error:+.2f}'} |"
         )
 
 
 def served() -> Iterator[str]:
     """Yield one line per class of published runs, then how many runs lie in the range of others."""
-    yield "| class | runs | pages | of the upper bound: median | highest | of the planning figure: median | range |"
+    yield (
+        "| class | runs | pages | of the upper bound: median | highest | of the planning figure: "
+        "median | range |"
+    )
     yield "|---|---:|---:|---:|---:|---:|---:|"
     rows = json.loads(serving_classes.text())["classes"]
-    table: dict[tuple[str, ...], Any] = {(row["model"], row["load"], row["gpus"]): row for row in rows}
+    table: dict[tuple[str, ...], Any] = {
+        (row["model"], row["load"], row["gpus"]): row for row in rows
+    }
     for of, members in sorted(serving_classes.by_class(measurements()).items()):
         row = table.get(tuple(of))
         bounds = [run.of_bound for run in members]
         reached = f"{row['low']:.2f} to {row['high']:.2f}" if row else "too few runs"
         yield (
-            f"| {of} | {len(members)} | {pages(members)} | {median(bounds):.2f} | {max(bounds):.2f} | "
+            f"| {of} | {len(members)} | {pages(members)} | {median(bounds):.2f} | "
+            f"{max(bounds):.2f} | "
             f"{median(run.of_planning for run in members):.2f} | {reached} |"
         )
     yield ""
     yield "| runs that were not used to derive the classes | runs | inside the range |"
     yield "|---|---:|---:|"
-    yield "| a third of the pages, drawn by a hash of their names | {} | {} |".format(*serving_classes.held_out())
-    yield "| each publisher, with the classes of all others | {} | {} |".format(*serving_classes.of_new_publishers())
+    yield "| a third of the pages, drawn by a hash of their names | {} | {} |".format(
+        *serving_classes.held_out()
+    )
+    yield "| each publisher, with the classes of all others | {} | {} |".format(
+        *serving_classes.of_new_publishers()
+    )
 
 
 def planned() -> Iterator[str]:
-    """Yield one line per example of aiconfigurator: its estimate, and the bound and the planning figure here."""
-    yield "| example | TTFT | bound | TPOT | bound | planning | tokens/s | bound | planning | of the planning figure |"
+    """Yield one line per example of aiconfigurator: its estimate, and the bound and the planning
+    figure here.
+    """
+    yield (
+        "| example | TTFT | bound | TPOT | bound | planning | tokens/s | bound | planning | of "
+        "the planning figure |"
+    )
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for row, bounds in examples():
         dtype = row["weights_dtype"] or "bf16"
         what = f"{dtype}, tp {row['tp']}, {row['requests']} x ({row['input']:,} + {row['output']})"
         planning = float(bounds.planning_tokens_per_second or 0)
         yield (
-            f"| {row['page']}: {what} | {row['ttft_ms']:.0f} ms | {float(bounds.ttft) * 1000:.0f} | "
+            f"| {row['page']}: {what} | {row['ttft_ms']:.0f} ms | "
+            f"{float(bounds.ttft) * 1000:.0f} | "
             f"{row['tpot_ms']:.1f} ms | {float(bounds.tpot or 0) * 1000:.1f} | "
             f"{float(bounds.planning_tpot or 0) * 1000:.1f} | {row['tokens_per_s']:,.0f} | "
-            f"{float(bounds.tokens_per_second or 0):,.0f} | {planning:,.0f} | {row['tokens_per_s'] / planning:.2f} |"
+            f"{float(bounds.tokens_per_second or 0):,.0f} | {planning:,.0f} | "
+            f"{row['tokens_per_s'] / planning:.2f} |"
         )
 
 
@@ -216,15 +277,18 @@ def training() -> list[str]:
     held_out = [run.first / run.measured - 1 for run in on_a_gpu if run.first]
     nearest_first = sum(abs(error) < 0.001 for error in held_out)
     return [
-        f"{len(on_a_gpu)} runs on an {ON_A_GPU['gpu']}: {nearest} are within 0.2 %. {len(held_out)} were held out, of "
+        f"{len(on_a_gpu)} runs on an {ON_A_GPU['gpu']}: {nearest} are within 0.2 %. "
+        f"{len(held_out)} were held out, of "
         f"which {nearest_first} were within 0.1 % at first.",
         "",
         "| `attncalc train` | measured, GiB | predicted | error | held out: at first |",
         "|---|---:|---:|---:|---:|",
         *(run_line(run, 2).removesuffix("|  |") + f"| {_first_error(run)} |" for run in on_a_gpu),
         "",
-        f"{len(errors)} runs of LoRA on a T4: {mean(errors):.2%} off on average, {max(errors):.1%} at most. With the "
-        f"blocks that the allocator did not split when the weights were loaded, {within} are within 1 %.",
+        f"{len(errors)} runs of LoRA on a T4: {mean(errors):.2%} off on average, "
+        f"{max(errors):.1%} at most. With the "
+        f"blocks that the allocator did not split when the weights were loaded, {within} are "
+        "within 1 %.",
         "",
         "| run | measured, GiB | predicted | error | why it is off |",
         "|---|---:|---:|---:|---|",
@@ -241,14 +305,17 @@ def training() -> list[str]:
         "| LoRA on a T4 | measured, GiB | predicted | error | larger blocks, MiB | error without |",
         "|---|---:|---:|---:|---:|---:|",
         *(
-            run_line(run).removesuffix("|  |") + f"| {run.blocks / 2**20:.1f} | {run.error_of_tensors:+.1%} |"
+            run_line(run).removesuffix("|  |")
+            + f"| {run.blocks / 2**20:.1f} | {run.error_of_tensors:+.1%} |"
             for run in measured
         ),
     ]
 
 
 def classes() -> list[str]:
-    """Return what transformers' classes save: which save exactly what the formulas say, and why others do not."""
+    """Return what transformers' classes save: which save exactly what the formulas say, and why
+    others do not.
+    """
     exact: list[str] = []
     others: dict[str, list[str]] = {}
     whole = {name: row for name, row in ROWS.items() if "," not in name}
@@ -276,11 +343,14 @@ def short_name(name: str) -> str:
 
 
 def worst_error(name: str) -> str:
-    """Return the largest relative error of a layer of a class, if the class has as many layers as the formulas."""
+    """Return the largest relative error of a layer of a class, if the class has as many layers as
+    the formulas.
+    """
     row = next(class_rows(name))
     if len(row.measured) != len(row.predicted):
         return ""
-    return f" {max((p / m - 1 for m, p in zip(row.measured, row.predicted, strict=True)), key=abs):+.0%}"
+    errors = [p / m - 1 for m, p in zip(row.measured, row.predicted, strict=True)]
+    return f" {max(errors, key=abs):+.0%}"
 
 
 def _first_error(run: Measured) -> str:
@@ -291,10 +361,12 @@ def run_line(run: Measured, digits: int = 1) -> str:
     """Return the row of a training run."""
     gib = 2**30
     return (
-        f"| {run.name} | {run.measured / gib:.2f} | {run.predicted / gib:.2f} | {run.error:+.{digits}%} | {run.why} |"
+        f"| {run.name} | {run.measured / gib:.2f} | {run.predicted / gib:.2f} | "
+        f"{run.error:+.{digits}%} | {run.why} |"
     )
 
 
+# The lines of a table by the name in its marker.
 SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "startups": known,
     "unseen": unseen,
@@ -303,7 +375,6 @@ SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "served": served,
     "planned": planned,
 }
-"""The lines of a table by the name in its marker."""
 
 
 def main() -> None:

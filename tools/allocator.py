@@ -1,10 +1,12 @@
-"""Simulate torch's caching allocator over steps of torchtitan, with and without expandable segments.
+"""Simulate torch's caching allocator over steps of torchtitan, with and without expandable
+segments.
 
     python tools/allocator.py llama3-8b --gpus 32,64
 
-A step allocates what `train` predicts (FSDP, `--recompute op`, compiled): gathered weights, what layers keep and
-compute again, logits and their gradient. AdamW's moments follow the first step. Left out is what FSDP allocates in
-streams of its own. Printed are the most allocated and reserved bytes.
+A step allocates what `train` predicts (FSDP, `--recompute op`, compiled): gathered weights, what
+layers keep and compute again, logits and their gradient. AdamW's moments follow the first step.
+Left out is what FSDP allocates in streams of its own. Printed are the most allocated and reserved
+bytes.
 """
 
 import argparse
@@ -30,7 +32,9 @@ class Block(NamedTuple):
 
 
 class Allocator:
-    """One stream's blocks, as c10/cuda/CUDACachingAllocator.cpp keeps them: best fit, split, merged when freed."""
+    """One stream's blocks, as c10/cuda/CUDACachingAllocator.cpp keeps them: best fit, split, merged
+    when freed.
+    """
 
     def __init__(self, *, expandable: bool) -> None:
         self.expandable = expandable
@@ -42,11 +46,16 @@ class Allocator:
     def allocate(self, size: int) -> Block:
         size = -(-size // 512) * 512
         is_small = size <= MIB
-        found = min((block for block in self.free if block.size >= size and block.is_small == is_small), default=None)
+        found = min(
+            (block for block in self.free if block.size >= size and block.is_small == is_small),
+            default=None,
+        )
         if found:
             self.free.remove(found)
         else:
-            found = self._grown(size, is_small) if self.expandable else self._segment(size, is_small)
+            found = (
+                self._grown(size, is_small) if self.expandable else self._segment(size, is_small)
+            )
         rest = found.size - size
         if rest >= 512 if is_small else rest > MIB:
             self.free.append(found._replace(size=rest, start=found.start + size))
@@ -56,7 +65,13 @@ class Allocator:
         return found
 
     def _segment(self, size: int, is_small: bool) -> Block:
-        whole = 2 * MIB if is_small else 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
+        whole = (
+            2 * MIB
+            if is_small
+            else 20 * MIB
+            if size < 10 * MIB
+            else -(-size // (2 * MIB)) * 2 * MIB
+        )
         self.segments += 1
         self.reserved += whole
         return Block(whole, self.segments, 0, is_small)
@@ -64,7 +79,9 @@ class Allocator:
     def _grown(self, size: int, is_small: bool) -> Block:
         segment, page = (0, 2 * MIB) if is_small else (1, 20 * MIB)
         end = self.ends[segment]
-        last = next((b for b in self.free if b.segment == segment and b.start + b.size == end), None)
+        last = next(
+            (b for b in self.free if b.segment == segment and b.start + b.size == end), None
+        )
         if last:
             self.free.remove(last)
         start = last.start if last else end
@@ -78,9 +95,14 @@ class Allocator:
             self.held -= block.size
             merged = block
             for other in [one for one in self.free if one.segment == block.segment]:
-                if other.start + other.size == merged.start or merged.start + merged.size == other.start:
+                if (
+                    other.start + other.size == merged.start
+                    or merged.start + merged.size == other.start
+                ):
                     self.free.remove(other)
-                    merged = merged._replace(size=merged.size + other.size, start=min(merged.start, other.start))
+                    merged = merged._replace(
+                        size=merged.size + other.size, start=min(merged.start, other.start)
+                    )
             self.free.append(merged)
 
 
@@ -119,7 +141,9 @@ def step(memory: Allocator, budget: StageBudget, outside: list[int], logits: int
 
 def main() -> None:
     """Print the allocated and reserved bytes of three steps for each number of GPUs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--gpus", default="32,64")
     given = parser.parse_args()
@@ -140,7 +164,9 @@ def main() -> None:
         budget = train_result(run, plain=True).budget
         trained = budget.states.trained_tensors
         outside = [2 * tensor.total for tensor in trained if tensor.part in ("embedding", "head")]
-        shards = [-(-4 * tensor.elements // gpus) for tensor in trained for _ in range(tensor.copies)]
+        shards = [
+            -(-4 * tensor.elements // gpus) for tensor in trained for _ in range(tensor.copies)
+        ]
         for expandable in (False, True):
             memory = Allocator(expandable=expandable)
             for shard in shards:
@@ -149,7 +175,9 @@ def main() -> None:
                 step(memory, budget, outside, 2 * BATCH * TOKENS * int(run.model.vocab_size or 0))
                 for shard in [*shards, *shards] if number == 0 else ():
                     memory.allocate(shard)
-            line = f"{memory.most_held / GIB:.2f} GiB allocated, {memory.reserved / GIB:.2f} reserved"
+            line = (
+                f"{memory.most_held / GIB:.2f} GiB allocated, {memory.reserved / GIB:.2f} reserved"
+            )
             sys.stdout.write(f"{gpus} GPUs, {'expandable' if expandable else 'segments'}: {line}\n")
 
 

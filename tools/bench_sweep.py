@@ -1,11 +1,12 @@
-"""How long a sweep takes, as a multiple of what csv.writer alone takes for the same rows, and how much memory.
+"""How long a sweep takes, as a multiple of what csv.writer alone takes for the same rows, and how
+much memory.
 
     python tools/bench_sweep.py --rounds 3
 
-Issue 16 asks for at most 10 times for 120,000 rows of `kv`, at most 100 times for 20,000 rows of `fit`, and a peak
-memory that does not grow with the rows.
-Each round times both one after the other; the ratio of the fastest rounds is printed, since other programs on the
-machine only add time.
+Issue 16 asks for at most 10 times for 120,000 rows of `kv`, at most 100 times for 20,000 rows of
+`fit`, and a peak memory that does not grow with the rows.
+Each round times both one after the other; the ratio of the fastest rounds is printed, since other
+programs on the machine only add time.
 """
 
 import argparse
@@ -27,7 +28,8 @@ KV: dict[str, Any] = {  # 6 models x 2 dtypes x 100 batches x 100 contexts
     "batch": "1:100:1",
     "context": "1K:100K:1K",
 }
-FIT: dict[str, Any] = {  # 5 models x 2 dtypes x 4 kinds of GPU x 5 numbers of GPUs x 10 batches x 10 contexts
+# 5 models x 2 dtypes x 4 kinds of GPU x 5 numbers of GPUs x 10 batches x 10 contexts
+FIT: dict[str, Any] = {
     "models": MODELS[:5],
     "kv_dtype": "bf16,fp8",
     "gpu": "a100-80gb,h100-80gb,h200,b200",
@@ -44,7 +46,9 @@ def write(options: dict[str, Any], file: Any) -> None:
 
 
 def fastest(run: Callable[[], None], rounds: int) -> float:
-    """Return the CPU seconds of the fastest round: they depend less on what else runs than the time on a clock does."""
+    """Return the CPU seconds of the fastest round: they depend less on what else runs than the time
+    on a clock does.
+    """
     times = []
     for _ in range(rounds):
         start = time.process_time()
@@ -75,7 +79,9 @@ def ratio(name: str, options: dict[str, Any], rounds: int) -> None:
 
 
 def peak_memory(contexts: int) -> int:
-    """Return the peak memory of a process that writes 1,200 rows per context to /dev/null, in bytes."""
+    """Return the peak memory of a process that writes 1,200 rows per context to /dev/null, in
+    bytes.
+    """
     script = f"""
 import resource, sys
 sys.path.insert(0, "tools")
@@ -84,7 +90,11 @@ with open("/dev/null", "w") as file:
     bench_sweep.write({{**bench_sweep.KV, "context": "1K:{contexts}K:1K"}}, file)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
-    return int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+    return int(
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def main() -> None:

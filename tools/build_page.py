@@ -1,7 +1,9 @@
-"""Put the page together: `python tools/build_page.py -o FOLDER`, a static folder that any file server can serve.
+"""Put the page together: `python tools/build_page.py -o FOLDER`, a static folder that any file
+server can serve.
 
-It needs node and npm: Pyodide is installed from docs/page/package.json, and compiles the modules. The form is drawn
-from the options of the commands, which declare them once. With --wheel, that wheel is used instead of a new one.
+It needs node and npm: Pyodide is installed from docs/page/package.json, and compiles the modules.
+The form is drawn from the options of the commands, which declare them once. With --wheel, that
+wheel is used instead of a new one.
 """
 
 import argparse
@@ -31,28 +33,44 @@ from attncalc.config.presets import preset_names  # noqa: E402
 from attncalc.options import Option  # noqa: E402
 
 PAGE = ROOT / "docs" / "page"
+# Where npm installs, outside of the pages that tests read.
 NPM = ROOT / "build" / "page"
-"""Where npm installs, outside of the pages that tests read."""
 OWN = ("index.html", "style.css", "page.js", "worker.js", "unpack.js", "sw.js", "icon.svg")
+# The commands of the page, those that attncalc has.
 QUESTIONS = ("fit", "kv", "compare", "plan", "train")
-"""The commands of the page, those that attncalc has."""
-FIRST = ("gpu", "gpus", "context", "batch", "users", "prompt", "output-len", "kv-dtype", "weights-dtype")
-"""The options that are asked first. The common ones follow, up to MOST_FIRST in all, and the rest unfolds."""
+# The options that are asked first. The common ones follow, up to MOST_FIRST in all, and the rest
+# unfolds.
+FIRST = (
+    "gpu",
+    "gpus",
+    "context",
+    "batch",
+    "users",
+    "prompt",
+    "output-len",
+    "kv-dtype",
+    "weights-dtype",
+)
 MOST_FIRST = 8
+# Characters of a default that a field has room for.
 LONGEST_DEFAULT = 22
-"""Characters of a default that a field has room for."""
 PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
+# The command line needs typer, verify torch and pictures matplotlib.
 NOT_IN_PAGE = r"attncalc/(cli|verify|plot/picture)/|attncalc-"
-"""The command line needs typer, verify torch and pictures matplotlib."""
+# Modules of Python that a page has no use for, and character sets beside Unicode: a third of the
+# bytes.
 NOT_IN_STDLIB = (
-    r"(_pydatetime|_pydecimal|_pyio|_pyrepl|argparse|bdb|calendar|cmd|code|codeop|compileall|configparser|ctypes|doctest"
-    r"|email|filecmp|fileinput|ftplib|gettext|gzip|html|http|idlelib|imaplib|mailbox|mimetypes|modulefinder"
-    r"|multiprocessing|netrc|optparse|pdb|pickletools|plistlib|poplib|profile|pstats|pyclbr|pydoc|runpy|smtplib"
-    r"|socketserver|statistics|symtable|tabnanny|tarfile|timeit|tomllib|trace|tracemalloc|turtle|unittest|uuid|wave"
+    r"(_pydatetime|_pydecimal|_pyio|_pyrepl|argparse|bdb|calendar|cmd|code|codeop|compileall"
+    r"|configparser|ctypes|doctest"
+    r"|email|filecmp|fileinput|ftplib|gettext|gzip|html|http|idlelib|imaplib|mailbox|mimetypes"
+    r"|modulefinder"
+    r"|multiprocessing|netrc|optparse|pdb|pickletools|plistlib|poplib|profile|pstats|pyclbr|pydoc"
+    r"|runpy|smtplib"
+    r"|socketserver|statistics|symtable|tabnanny|tarfile|timeit|tomllib|trace|tracemalloc|turtle"
+    r"|unittest|uuid|wave"
     r"|wsgiref|xml|xmlrpc|zoneinfo)(/|\.py)"
     r"|encodings/(?!__init__|aliases|ascii|cp437|idna|latin_1|utf_)"
 )
-"""Modules of Python that a page has no use for, and character sets beside Unicode: a third of the bytes."""
 
 
 def form() -> dict[str, Any]:
@@ -62,8 +80,13 @@ def form() -> dict[str, Any]:
         "commands": [_command(name) for name in QUESTIONS if name in COMMANDS],
         "choices": {
             "MODEL": [[name, _title("models", name)] for name in preset_names()],
-            "GPU": [[name, ", ".join((gpu(name).title, *gpu(name).aliases))] for name in gpu_names()],
-            **{metavar: [[name, ""] for name in VALUES[metavar]()] for metavar in ("DTYPE", "ENGINE")},
+            "GPU": [
+                [name, ", ".join((gpu(name).title, *gpu(name).aliases))] for name in gpu_names()
+            ],
+            **{
+                metavar: [[name, ""] for name in VALUES[metavar]()]
+                for metavar in ("DTYPE", "ENGINE")
+            },
         },
     }
 
@@ -96,7 +119,9 @@ def _command(name: str) -> dict[str, Any]:
 
 
 def _option(option: Option) -> dict[str, Any]:
-    """Return an option as a field of the form, which shows a short default inside. Help ends with it."""
+    """Return an option as a field of the form, which shows a short default inside. Help ends with
+    it.
+    """
     text, _, default = option.help.partition(" Default: ")
     if len(default) > LONGEST_DEFAULT:
         text, default = option.help, ""
@@ -113,7 +138,9 @@ def _option(option: Option) -> dict[str, Any]:
 
 
 def build(target: Path, wheel: Path | None = None) -> None:
-    """Write the page into a folder, which it creates. Raises CalledProcessError if npm or node fails."""
+    """Write the page into a folder, which it creates. Raises CalledProcessError if npm or node
+    fails.
+    """
     runtime = target / "pyodide"
     runtime.mkdir(parents=True, exist_ok=True)
     pyodide = installed() / "pyodide"
@@ -127,21 +154,33 @@ def build(target: Path, wheel: Path | None = None) -> None:
         subprocess.run(["node", PAGE / "compile.mjs", pyodide, *zips], check=True)
         (target / "attncalc.pack").write_bytes(_packed(compiled))
     lock = json.loads((pyodide / "pyodide-lock.json").read_text(encoding="utf-8"))
-    (runtime / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": {}}), encoding="utf-8")
+    (runtime / "pyodide-lock.json").write_text(
+        json.dumps({**lock, "packages": {}}), encoding="utf-8"
+    )
     for name in OWN:
         shutil.copy(PAGE / name, target)
     (target / "form.json").write_text(json.dumps(form(), separators=(",", ":")), encoding="utf-8")
-    files = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
-    digest = hashlib.sha256(b"".join((target / name).read_bytes() for name in files)).hexdigest()[:16]
+    files = sorted(
+        path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()
+    )
+    digest = hashlib.sha256(b"".join((target / name).read_bytes() for name in files)).hexdigest()[
+        :16
+    ]
     worker = target / "sw.js"
     text = worker.read_text(encoding="utf-8").replace('"VERSION"', json.dumps(digest))
-    worker.write_text(text.replace('["FILES"]', json.dumps(["./", *(name for name in files if name != "sw.js")])))
+    worker.write_text(
+        text.replace('["FILES"]', json.dumps(["./", *(name for name in files if name != "sw.js")]))
+    )
 
 
 def installed() -> Path:
     """Return the folder with the packages of docs/page/package.json, which npm installs once."""
     NPM.mkdir(parents=True, exist_ok=True)
-    stale = [name for name in ("package.json", "package-lock.json") if not _is_same(PAGE / name, NPM / name)]
+    stale = [
+        name
+        for name in ("package.json", "package-lock.json")
+        if not _is_same(PAGE / name, NPM / name)
+    ]
     if stale or not (NPM / "node_modules").is_dir():
         for name in stale:
             shutil.copy(PAGE / name, NPM)
@@ -154,7 +193,17 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _built_wheel(folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(folder),
+    ]
     subprocess.run([*command, str(ROOT)], check=True)
     return next(folder.glob("*.whl"))
 
@@ -162,7 +211,8 @@ def _built_wheel(folder: Path) -> Path:
 def _gather(wheel: Path, target: Path) -> None:
     """Write the wheel's files, the page's own modules, and PyYAML for the reader's model files.
 
-    A YAML file whose JSON copy is there only keeps its name, except a model: its text has the names of repositories.
+    A YAML file whose JSON copy is there only keeps its name, except a model: its text has the names
+    of repositories.
     """
     with zipfile.ZipFile(wheel) as given, zipfile.ZipFile(target, "w") as packed:
         names = set(given.namelist())
@@ -177,7 +227,9 @@ def _gather(wheel: Path, target: Path) -> None:
 
 
 def _packed(source: Path) -> bytes:
-    """Return the files of a zip in one gzip, for unpack.js. Files of a kind are neighbours, which makes it smaller."""
+    """Return the files of a zip in one gzip, for unpack.js. Files of a kind are neighbours, which
+    makes it smaller.
+    """
     with zipfile.ZipFile(source) as given:
         names = sorted(given.namelist(), key=lambda name: (Path(name).suffix, name))
         files = {name: given.read(name) for name in names}
@@ -190,13 +242,17 @@ def wire_bytes(target: Path) -> dict[str, int]:
     sizes = {}
     for path in sorted(path for path in target.rglob("*") if path.is_file()):
         content = path.read_bytes()
-        sizes[path.relative_to(target).as_posix()] = min(len(content), len(gzip.compress(content, 6)))
+        sizes[path.relative_to(target).as_posix()] = min(
+            len(content), len(gzip.compress(content, 6))
+        )
     return sizes
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, required=True, help="The folder, which is created.")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="The folder, which is created."
+    )
     parser.add_argument("--wheel", type=Path, help="A wheel of attncalc; by default one is built.")
     options = parser.parse_args()
     build(options.output, options.wheel)

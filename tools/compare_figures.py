@@ -7,8 +7,9 @@ A change that must not change a figure is checked like this:
     python tools/compare_figures.py record after.jsonl CONFIGS...
     python tools/compare_figures.py compare before.jsonl after.jsonl
 
-CONFIGS are config.json files, or folders that contain them; the presets are always recorded. `compare` looks at
-exit codes and at every number of the JSON. Words, formulas and sources may differ.
+CONFIGS are config.json files, or folders that contain them; the presets are always recorded.
+`compare` looks at exit codes and at every number of the JSON. Words, formulas and sources may
+differ.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+# Commands that are run for every model.
 COMMANDS = [
     "kv",
     "kv -b 8 -c 4096",
@@ -54,21 +56,25 @@ COMMANDS = [
     "fit --kv-memory 7.5GiB -c 4096 -b 3 --engine transformers",
     "fit --kv-memory 40GiB --engine all",
 ]
-"""Commands that are run for every model."""
 
 WITHOUT_MODEL = ["gpus", "gpus h100", "presets", "presets families"]
 
+# Names in JSON that changed on purpose: {before: after}.
 RENAMED: dict[str, str] = {"fixes": "suggestions", "words": "log_lines"}
-"""Names in JSON that changed on purpose: {before: after}."""
 
-RENAMED_IN: dict[str, dict[str, str]] = {"presets": {"kv_cache_per_token": "kv_cache_per_token_max"}}
-"""Names that changed on purpose in the JSON of one command only."""
+# Names that changed on purpose in the JSON of one command only.
+RENAMED_IN: dict[str, dict[str, str]] = {
+    "presets": {"kv_cache_per_token": "kv_cache_per_token_max"}
+}
 
+# Names of figures that only the later version has.
 ADDED = frozenset({"kv_cache_per_token_max"})
-"""Names of figures that only the later version has."""
 
-IGNORED = frozenset({"notes", "formula", "substituted", "symbols", "source", "attncalc", "title", "label", "kind"})
-"""Keys of JSON that hold words; the numbers of `symbols` belong to a formula, whose spelling may change."""
+# Keys of JSON that hold words; the numbers of `symbols` belong to a formula, whose spelling may
+# change.
+IGNORED = frozenset(
+    {"notes", "formula", "substituted", "symbols", "source", "attncalc", "title", "label", "kind"}
+)
 
 
 def main() -> None:
@@ -86,7 +92,11 @@ def record(output: Path, configs: list[Path]) -> None:
     """Write one line of JSON per command to `output`."""
     from attncalc import preset_names
 
-    files = [file for path in configs for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    files = [
+        file
+        for path in configs
+        for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])
+    ]
     models = [*preset_names(), *map(str, files)]
     lines = [*WITHOUT_MODEL, *(f"{model} {command}" for model in models for command in COMMANDS)]
     with ProcessPoolExecutor() as pool, output.open("w", encoding="utf-8") as file:
@@ -111,7 +121,12 @@ def run(line: str) -> dict[str, Any]:
         except SystemExit as error:
             code = int(error.code or 0)
     text = out.getvalue() or out.buffer.getvalue().decode()  # type: ignore[attr-defined]
-    return {"command": line, "code": code, "error": err.getvalue(), "json": json.loads(text) if text else None}
+    return {
+        "command": line,
+        "code": code,
+        "error": err.getvalue(),
+        "json": json.loads(text) if text else None,
+    }
 
 
 def compare(before: Path, after: Path) -> int:
@@ -123,7 +138,9 @@ def compare(before: Path, after: Path) -> int:
         a, b = old[command], new[command]
         errors += a["code"] > 1
         if a["code"] != b["code"]:
-            differences.append(f"{command}: exit code {a['code']} is now {b['code']}: {b['error'].strip()}")
+            differences.append(
+                f"{command}: exit code {a['code']} is now {b['code']}: {b['error'].strip()}"
+            )
             continue
         renamed = {**RENAMED, **RENAMED_IN.get(command, {})}
         values_before, values_after = numbers(a["json"], renamed), numbers(b["json"], renamed)
@@ -151,14 +168,17 @@ def numbers(data: object, renamed: dict[str, str]) -> dict[str, object]:
 
 
 def walk(data: object, path: str, renamed: dict[str, str]) -> Iterator[tuple[str, object]]:
-    """Yield (path, number) pairs; the path of an item in a list has the item's `name`, or else its index."""
+    """Yield (path, number) pairs; the path of an item in a list has the item's `name`, or else its
+    index.
+    """
     if isinstance(data, dict):
         for key, value in data.items():
             if key not in IGNORED:
                 yield from walk(value, f"{path}/{renamed.get(key, key)}", renamed)
     elif isinstance(data, list):
         for i, value in enumerate(data):
-            by_name = isinstance(value, dict) and not path.endswith("/layers")  # groups of layers may be renamed
+            # groups of layers may be renamed
+            by_name = isinstance(value, dict) and not path.endswith("/layers")
             name = value.get("name", i) if by_name else i
             yield from walk(value, f"{path}/{renamed.get(str(name), str(name))}", renamed)
     elif data is None or isinstance(data, (bool, int, float)):

@@ -2,8 +2,8 @@
 
     python tools/config_classes.py        (with the newest transformers installed)
 
-The file has one line per model_type with a language model: a list whose items are the fields of `ConfigClass` in
-attncalc/config/huggingface/fields.py.
+The file has one line per model_type with a language model: a list whose items are the fields of
+`ConfigClass` in attncalc/config/huggingface/fields.py.
 """
 
 import dataclasses
@@ -22,12 +22,24 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_M
 from attncalc.config.huggingface.unused_fields import is_ignored, matters_to_a_family
 
 FILE = Path(__file__).parent.parent / "attncalc" / "config" / "huggingface" / "classes.json"
-TASKS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SPEECH_SEQ_2_SEQ", "MASKED_LM", "MULTIMODAL_LM")
-COMMON_FIELDS = {f.name for f in dataclasses.fields(transformers.PretrainedConfig)} - {"dtype", "is_encoder_decoder"}
+TASKS = (
+    "CAUSAL_LM",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "IMAGE_TEXT_TO_TEXT",
+    "SPEECH_SEQ_2_SEQ",
+    "MASKED_LM",
+    "MULTIMODAL_LM",
+)
+COMMON_FIELDS = {f.name for f in dataclasses.fields(transformers.PretrainedConfig)} - {
+    "dtype",
+    "is_encoder_decoder",
+}
 
 
 def language_models() -> set[str]:
-    """Return the model_types of the auto classes for language tasks, and some that people ask for, such as ViT."""
+    """Return the model_types of the auto classes for language tasks, and some that people ask for,
+    such as ViT.
+    """
     tables = (getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {}) for task in TASKS)
     return {name for table in tables for name in table} | {"vit", "albert", "electra", "distilbert"}
 
@@ -38,7 +50,8 @@ def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
     fields = [f for f in dataclasses.fields(config_class) if f.name not in COMMON_FIELDS]
     classes = getattr(config_class, "sub_configs", {}) or {}
     sub_configs = {key: getattr(sub_class, "model_type", "") for key, sub_class in classes.items()}
-    fixed_sub_configs = sorted(key for key, model_type in sub_configs.items() if model_type)  # not AutoConfig
+    # not AutoConfig
+    fixed_sub_configs = sorted(key for key, model_type in sub_configs.items() if model_type)
     if sub_configs.get("text_config") == "":
         try:
             sub_configs["text_config"] = config_class().text_config.model_type
@@ -53,7 +66,15 @@ def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
             field_types.setdefault(" ".join(names), []).append(f.name)
     check = inspect.getsource(config_class.validate_architecture)
     divides = "self.hidden_size % self.num_attention_heads" in check
-    return defaults, attribute_map, sub_configs, is_language_model, fixed_sub_configs, field_types, divides
+    return (
+        defaults,
+        attribute_map,
+        sub_configs,
+        is_language_model,
+        fixed_sub_configs,
+        field_types,
+        divides,
+    )
 
 
 def type_names(hint: Any) -> list[str]:
@@ -67,18 +88,25 @@ def type_names(hint: Any) -> list[str]:
 
 
 def type_name(python: type) -> str:
-    """Return JSON's type that becomes a type of Python: 'list' for a tuple, 'dict' for a config inside a config."""
+    """Return JSON's type that becomes a type of Python: 'list' for a tuple, 'dict' for a config
+    inside a config.
+    """
     if python is types.NoneType:
         return "null"
     known = (bool, int, float, str, list)
-    return next((name.__name__ for name in known if issubclass(python, name)), "list" if python is tuple else "dict")
+    return next(
+        (name.__name__ for name in known if issubclass(python, name)),
+        "list" if python is tuple else "dict",
+    )
 
 
 def default(field: Any) -> Any:
     """Return a field's default, or None if it has none or JSON cannot represent it."""
     value = field.default
     if value is dataclasses.MISSING:
-        value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+        value = (
+            field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+        )
     try:
         json.dumps(value)
     except TypeError:
@@ -100,10 +128,14 @@ def main() -> None:
         _, _, sub_configs, *_ = classes[name]
         remaining += [inner for inner in sub_configs.values() if inner]
     lines = [
-        f"{json.dumps(name)}:{json.dumps(content, separators=(',', ':'))}" for name, content in sorted(classes.items())
+        f"{json.dumps(name)}:{json.dumps(content, separators=(',', ':'))}"
+        for name, content in sorted(classes.items())
     ]
     version = json.dumps(transformers.__version__)
-    FILE.write_text(f'{{"transformers":{version},"classes":{{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
+    FILE.write_text(
+        f'{{"transformers":{version},"classes":{{\n' + ",\n".join(lines) + "\n}}\n",
+        encoding="utf-8",
+    )
 
 
 if __name__ == "__main__":

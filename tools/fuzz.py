@@ -3,13 +3,14 @@
     python tools/fuzz.py --seconds 600                  all kinds of input
     python tools/fuzz.py --seconds 600 --kind configs   one kind
     python tools/fuzz.py --seconds 600 --kind configs --coverage
-    python tools/fuzz.py --every-field                  each field of each config with each odd value, for 20 minutes
-    python tools/fuzz.py --printed --count 100000       printed launch commands, and rows of plan and sweep, as `fit`
+    python tools/fuzz.py --every-field                  each field of each config with each odd
+    value, for 20 minutes python tools/fuzz.py --printed --count 100000       printed launch
+    commands, and rows of plan and sweep, as `fit`
 
-A run writes what it has done to standard output once a minute, and a report when it ends or is interrupted. Input
-number N of seed S is always the same: `--seed S --first N --count 1` repeats it. Many small files are written: with
-TMPDIR=/dev/shm, a folder in memory, a run is much quicker. --coverage guides the inputs by the code that they reach; it
-needs atheris.
+A run writes what it has done to standard output once a minute, and a report when it ends or is
+interrupted. Input number N of seed S is always the same: `--seed S --first N --count 1` repeats it.
+Many small files are written: with TMPDIR=/dev/shm, a folder in memory, a run is much quicker.
+--coverage guides the inputs by the code that they reach; it needs atheris.
 """
 
 import argparse
@@ -34,13 +35,14 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
+# Seconds of the processor: other work on the machine does not count.
 SECONDS_PER_CASE = 20
-"""Seconds of the processor: other work on the machine does not count."""
+# Bytes of address space, beyond which a case fails.
 MEMORY = 2 << 30
-"""Bytes of address space, beyond which a case fails."""
+# Bytes by which one case may raise the memory of the process.
 GROWTH = 256 << 20
-"""Bytes by which one case may raise the memory of the process."""
 SLOWEST = 20
+# How often a kind is drawn: those that take longer less often. The default is DEFAULT_WEIGHT.
 WEIGHTS = {
     "arguments": 3,
     "comparisons": 1,
@@ -56,7 +58,6 @@ WEIGHTS = {
     "quantized": 4,
     "cached": 4,
 }
-"""How often a kind is drawn: those that take longer less often. The default is DEFAULT_WEIGHT."""
 DEFAULT_WEIGHT = 10
 
 
@@ -65,7 +66,9 @@ def main() -> int:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from fuzz.inputs import KINDS
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     parser.add_argument("--seed", type=int, default=Random().randrange(10**9))
@@ -92,7 +95,8 @@ def _random(options: argparse.Namespace) -> int:
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     interrupts: list[int] = []
-    for name in (signal.SIGINT, signal.SIGTERM):  # an exception would be an answer of the case that runs
+    # an exception would be an answer of the case that runs
+    for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda number, _: interrupts.append(number))
     inputs = _every_field if options.every_field else _at_random
     for number, (kind, case) in inputs(options):
@@ -106,7 +110,11 @@ def _at_random(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, An
     """Yield each input's number, kind and case; a number always gives the same one."""
     from fuzz.inputs import KINDS
 
-    kinds = [(kind, WEIGHTS.get(kind, DEFAULT_WEIGHT)) for kind in KINDS if kind in (options.kind or KINDS)]
+    kinds = [
+        (kind, WEIGHTS.get(kind, DEFAULT_WEIGHT))
+        for kind in KINDS
+        if kind in (options.kind or KINDS)
+    ]
     drawn = [kind for kind, weight in kinds for _ in range(weight)]
     for number in range(options.first, options.first + options.count):
         random = Random(f"{options.seed}/{number}")
@@ -118,12 +126,16 @@ def _every_field(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, 
     """Yield the number, kind and case of each changed field."""
     from fuzz.every_field import every_case
 
-    for number, case in enumerate(islice(every_case(), options.first, options.first + options.count), options.first):
+    for number, case in enumerate(
+        islice(every_case(), options.first, options.first + options.count), options.first
+    ):
         yield number, ("every_field", case)
 
 
 def _printed(options: argparse.Namespace) -> int:
-    """Check questions of `fit`, `plan` and `sweep` by number, and print those that have two answers."""
+    """Check questions of `fit`, `plan` and `sweep` by number, and print those that have two
+    answers.
+    """
     from fuzz.printed_commands import check_number
 
     end = math.inf if options.count < 10**12 else time.monotonic() + options.seconds
@@ -136,13 +148,22 @@ def _printed(options: argparse.Namespace) -> int:
                 answered += check_number(str(options.seed), number)
         except Exception as error:
             failed += 1
-            _say(f"FAILED --printed --seed {options.seed} --first {number} --count 1: {error!r}"[:3000])
-    _say(f"{number - options.first + 1:,} questions, {answered:,} answered, {failed} with two answers")
+            _say(
+                f"FAILED --printed --seed {options.seed} --first {number} --count 1: {error!r}"[
+                    :3000
+                ]
+            )
+    _say(
+        f"{number - options.first + 1:,} questions, {answered:,} answered, {failed} with two "
+        "answers"
+    )
     return 1 if failed else 0
 
 
 def _guided(options: argparse.Namespace) -> int:
-    """Let atheris choose the bytes from which Hypothesis draws inputs; it ends at the first that fails."""
+    """Let atheris choose the bytes from which Hypothesis draws inputs; it ends at the first that
+    fails.
+    """
     import atheris
 
     with atheris.instrument_imports(include=["attncalc"]):
@@ -196,7 +217,10 @@ class _Watch:
             heapq.heapreplace(self.slowest, entry)
         if time.monotonic() - self.said > 60:
             self.said = time.monotonic()
-            _say(f"{time.strftime('%H:%M:%S')} {self.counts.total():,} inputs, {len(self.failed)} causes of failure")
+            _say(
+                f"{time.strftime('%H:%M:%S')} {self.counts.total():,} inputs, {len(self.failed)} "
+                "causes of failure"
+            )
 
     def _keep(self, kind: str, number: int, case: Any, error: Exception) -> None:
         """Write the case to the corpus, made smaller, if it is the first of its cause."""
@@ -212,24 +236,37 @@ class _Watch:
         name = f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
         CORPUS.mkdir(exist_ok=True)
         (CORPUS / name).write_text(text, encoding="utf-8")
-        _say(f"FAILED {name}, input {number}: attncalc {' '.join(case.arguments)[:300]!r}\n{reason[:3000]}")
+        _say(
+            f"FAILED {name}, input {number}: attncalc {' '.join(case.arguments)[:300]!r}\n"
+            f"{reason[:3000]}"
+        )
 
     def report(self) -> int:
-        """Print the counts, the causes of failure and the slowest cases. Return 0 if none failed, else 1."""
+        """Print the counts, the causes of failure and the slowest cases. Return 0 if none failed,
+        else 1.
+        """
         for kind, number in self.counts.items():
             milliseconds = self.seconds[kind] / number * 1000
-            _say(f"{kind:12} {number:9,} inputs, {self.answers[kind]:9,} answered, {milliseconds:7.2f} ms each")
+            _say(
+                f"{kind:12} {number:9,} inputs, {self.answers[kind]:9,} answered, "
+                f"{milliseconds:7.2f} ms each"
+            )
         _say("the slowest:")
         for seconds, number, arguments in sorted(self.slowest, reverse=True):
             _say(f"  {seconds:6.2f} s  input {number}: {arguments[:160]!r}")
         for cause, number in self.failed.items():
             _say(f"failed {number} times: {cause}")
-        _say(f"{self.counts.total():,} inputs, {len(self.failed)} causes of failure, seed {self.seed}")
+        _say(
+            f"{self.counts.total():,} inputs, {len(self.failed)} causes of failure, seed "
+            f"{self.seed}"
+        )
         return 1 if self.failed else 0
 
 
 def _checked(case: Any) -> int:
-    """Return the exit code of the case. Raises what it fails with; TimeoutError after SECONDS_PER_CASE."""
+    """Return the exit code of the case. Raises what it fails with; TimeoutError after
+    SECONDS_PER_CASE.
+    """
     from fuzz.checked import check
 
     signal.setitimer(signal.ITIMER_PROF, SECONDS_PER_CASE)
@@ -251,7 +288,9 @@ def _cause(error: Exception) -> str:
     """Return the kind of the error, and the line of attncalc or of an oracle that raised it."""
     if isinstance(error, (TimeoutError, MemoryError)):
         return type(error).__name__
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if str(ROOT) in frame.filename]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if str(ROOT) in frame.filename
+    ]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__} {place}"
 

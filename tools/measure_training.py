@@ -1,10 +1,11 @@
-"""Measure whole training steps of transformers' classes on a GPU, next to what `attncalc train` predicts.
+"""Measure whole training steps of transformers' classes on a GPU, next to what `attncalc train`
+predicts.
 
     python tools/measure_training.py -o docs/measured/h100-training.json
 
-Each run builds the class of a config of tests/data/huggingface.json with random weights, at its full number of layers
-unless a run has fewer, and trains it for three steps in a process of its own. It needs transformers, peft for LoRA,
-and bitsandbytes for nf4 and its optimizers.
+Each run builds the class of a config of tests/data/huggingface.json with random weights, at its
+full number of layers unless a run has fewer, and trains it for three steps in a process of its own.
+It needs transformers, peft for LoRA, and bitsandbytes for nf4 and its optimizers.
 """
 
 import argparse
@@ -27,18 +28,17 @@ from attncalc.verify.transformers.training_check import shortened
 
 ROOT = Path(__file__).parent.parent
 STEPS = 3
+# Decides cuBLAS's workspaces, which all Hopper GPUs have in common.
 GPU = "h100-80gb"
-"""Decides cuBLAS's workspaces, which all Hopper GPUs have in common."""
+# Rows from which a matrix of these models is an embedding.
 VOCABULARY = 60_000
-"""Rows from which a matrix of these models is an embedding."""
+# Seconds for a run.
 LIMIT = 150
-"""Seconds for a run."""
+# The runs: a config, with fewer layers where it is large, and the options of `attncalc train`.
+#
+# Words of `mode`: kbit (peft's prepare_model_for_kbit_training), autocast, compile model or layers,
+# all kernels (SDPA chooses), varied (lengths).
 KNOWN = ROOT / "tests" / "data" / "training" / "h200.json"
-"""The runs: a config, with fewer layers where it is large, and the options of `attncalc train`.
-
-Words of `mode`: kbit (peft's prepare_model_for_kbit_training), autocast, compile model or layers, all kernels (SDPA
-chooses), varied (lengths).
-"""
 # The sizes of https://huggingface.co/meta-llama/Llama-3.2-1B/blob/main/config.json.
 EXTRA = {
     "llama-3.2-1b": {
@@ -57,15 +57,15 @@ EXTRA = {
         "torch_dtype": "bfloat16",
     }
 }
+# peft's names of the matrices that a run names; a run that names none has all linear layers.
 TARGETS = {"W_q": "q_proj", "W_v": "v_proj"}
-"""peft's names of the matrices that a run names; a run that names none has all linear layers."""
 
 
 def config_of(name: str) -> dict[str, Any]:
     """Return the config of a run.
 
-    'olmo2-7b --layers 4' has 4 layers, 'laguna --layers 2 --num_experts 16' other fields too; a name without a
-    released config is a model_type, whose class has defaults.
+    'olmo2-7b --layers 4' has 4 layers, 'laguna --layers 2 --num_experts 16' other fields too; a
+    name without a released config is a model_type, whose class has defaults.
     """
     name, *changes = name.split(" --")
     config = dict(EXTRA.get(name) or training_oracle.config_of(name))
@@ -82,7 +82,17 @@ def predicted(config: dict[str, Any], options: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "attncalc", "train", str(path), *options.split(), "--gpu", GPU, "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "attncalc",
+            "train",
+            str(path),
+            *options.split(),
+            "--gpu",
+            GPU,
+            "--json",
+        ]
         answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     if not answer.stdout:
         raise RuntimeError(answer.stderr.strip())
@@ -117,7 +127,9 @@ def measure(
         optimizers = []
         for parameter in trained:
             own = _optimizers([parameter], run)[0]
-            parameter.register_post_accumulate_grad_hook(lambda _, own=own: (own.step(), own.zero_grad()))
+            parameter.register_post_accumulate_grad_hook(
+                lambda _, own=own: (own.step(), own.zero_grad())
+            )
     else:
         optimizers = _optimizers(trained, run)
     batch, tokens = workload["batch"], workload["context"]
@@ -164,7 +176,9 @@ def measure(
 
 
 def _allow(kernels: list[str]) -> None:
-    """Let SDPA choose among kernels: not in a context, since recomputed layers and the compiler must see it too."""
+    """Let SDPA choose among kernels: not in a context, since recomputed layers and the compiler
+    must see it too.
+    """
     import torch
 
     torch.backends.cuda.enable_flash_sdp("flash" in kernels or "eager" in kernels)
@@ -178,13 +192,17 @@ def _compiled(model: Any, mode: list[str]) -> Any:
     import torch
 
     if "layers" in mode:
-        for layer in next(module for name, module in model.named_modules() if name.endswith(("layers", ".h"))):
+        for layer in next(
+            module for name, module in model.named_modules() if name.endswith(("layers", ".h"))
+        ):
             layer.compile(dynamic=False)
     return torch.compile(model, dynamic=False) if "model" in mode else model
 
 
 def _lengths(tokens: int, mode: list[str]) -> list[int]:
-    """Return the tokens of each step: random ones up to the longest, which come twice, if they vary."""
+    """Return the tokens of each step: random ones up to the longest, which come twice, if they
+    vary.
+    """
     if "varied" not in mode:
         return [tokens] * STEPS
     draw = random.Random(0)
@@ -198,18 +216,26 @@ def _optimizers(trained: list[Any], run: dict[str, Any]) -> list[Any]:
     import torch
 
     # Not keywords of one call: torch takes fused or foreach, and neither for its loop.
-    how = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}[run["optimizer_step"]]
+    how = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}[
+        run["optimizer_step"]
+    ]
     name = run["optimizer"]
     if name in ("adam8bit", "lion"):
         import bitsandbytes
 
         return [
-            (bitsandbytes.optim.AdamW8bit if name == "adam8bit" else bitsandbytes.optim.Lion32bit)(trained, lr=1e-6)
+            (bitsandbytes.optim.AdamW8bit if name == "adam8bit" else bitsandbytes.optim.Lion32bit)(
+                trained, lr=1e-6
+            )
         ]
     if name == "adafactor":
         from transformers.optimization import Adafactor
 
-        return [Adafactor(trained, lr=1e-6, relative_step=False, scale_parameter=False, warmup_init=False)]
+        return [
+            Adafactor(
+                trained, lr=1e-6, relative_step=False, scale_parameter=False, warmup_init=False
+            )
+        ]
     if name == "muon":
         hidden = [p for p in trained if p.ndim == 2 and max(p.shape) < VOCABULARY]
         rest = [p for p in trained if not any(p is other for other in hidden)]
@@ -220,20 +246,26 @@ def _optimizers(trained: list[Any], run: dict[str, Any]) -> list[Any]:
 
 
 def _built(config: dict[str, Any], run: dict[str, Any], dtype: Any) -> Any:
-    """Return the class of a config on the GPU, with random weights, without dropout, with the adapters of the run."""
+    """Return the class of a config on the GPU, with random weights, without dropout, with the
+    adapters of the run.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
     model_type = config["model_type"]
-    hf_config = AutoConfig.for_model(model_type, **{k: v for k, v in config.items() if k != "model_type"})
+    hf_config = AutoConfig.for_model(
+        model_type, **{k: v for k, v in config.items() if k != "model_type"}
+    )
     for field in [name for name in vars(hf_config) if "dropout" in name or "pdrop" in name]:
         if isinstance(getattr(hf_config, field), float):
             setattr(hf_config, field, 0.0)
     attention = "eager" if run["kernel"] == "eager" else "sdpa"
     is_nf4 = "nf4" in run["options"]
     with torch.device("meta" if is_nf4 else "cuda"), no_init_weights():
-        model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype, attn_implementation=attention).train()
+        model = AutoModelForCausalLM.from_config(
+            hf_config, dtype=dtype, attn_implementation=attention
+        ).train()
     if is_nf4:
         _quantize(model, hf_config, dtype, double_quant="--double-quant" in run["options"])
     with torch.no_grad():
@@ -269,7 +301,9 @@ def _with_adapters(model: Any, run: dict[str, Any]) -> Any:
 
 
 def _quantize(model: Any, hf_config: Any, dtype: Any, *, double_quant: bool) -> None:
-    """Give a model without memory matrices in nf4, and other weights, on the GPU; no weight is trained."""
+    """Give a model without memory matrices in nf4, and other weights, on the GPU; no weight is
+    trained.
+    """
     import torch
     from bitsandbytes.nn import Linear4bit, Params4bit
 
@@ -277,11 +311,16 @@ def _quantize(model: Any, hf_config: Any, dtype: Any, *, double_quant: bool) -> 
         parent, _, leaf = name.rpartition(".")
         setattr(model.get_submodule(parent), leaf, value)
 
-    head, how = model.get_output_embeddings(), {"compress_statistics": double_quant, "quant_type": "nf4"}
+    head, how = (
+        model.get_output_embeddings(),
+        {"compress_statistics": double_quant, "quant_type": "nf4"},
+    )
     for name, module in list(model.named_modules()):
         if isinstance(module, torch.nn.Linear) and module is not head:
             size = (module.in_features, module.out_features)
-            new = Linear4bit(*size, module.bias is not None, compute_dtype=dtype, device="meta", **how)
+            new = Linear4bit(
+                *size, module.bias is not None, compute_dtype=dtype, device="meta", **how
+            )
             weight = torch.randn(size[::-1], dtype=dtype, device="cuda")
             new.weight = Params4bit(weight, requires_grad=False, module=new, **how).to("cuda")
             replace(name, new)
@@ -307,15 +346,30 @@ def least(name: str, options: str, answer: dict[str, Any]) -> dict[str, Any]:
     return {**row, "least": enough}
 
 
-def run_in_a_process(name: str, options: str, answer: dict[str, Any], limit: int | None = None) -> dict[str, Any]:
+def run_in_a_process(
+    name: str, options: str, answer: dict[str, Any], limit: int | None = None
+) -> dict[str, Any]:
     """Return one run, predicted and measured, or the error that it ended in.
 
-    The process is forked before this one has used the GPU, so that it need not import transformers again.
+    The process is forked before this one has used the GPU, so that it need not import transformers
+    again.
     """
     step = options.partition("--optimizer-step ")[2].split()
-    facts = {"optimizer_step": step[0] if step else "fused", "options": options.split(), "mode": answer["mode"]}
+    facts = {
+        "optimizer_step": step[0] if step else "fused",
+        "options": options.split(),
+        "mode": answer["mode"],
+    }
     run = {**answer["run"], **facts}
-    named = ("allocated", "weights", "optimizer_states", "activations", "logits", "temporary", "flops_per_step")
+    named = (
+        "allocated",
+        "weights",
+        "optimizer_states",
+        "activations",
+        "logits",
+        "temporary",
+        "flops_per_step",
+    )
     row: dict[str, Any] = {"model": name, "options": options}
     row["predicted"] = {key: answer[key] for key in (*named, "peak")}
     processes = multiprocessing.get_context("fork")
@@ -333,21 +387,34 @@ def run_in_a_process(name: str, options: str, answer: dict[str, Any], limit: int
     if process.is_alive():
         process.kill()
         return {**row, "error": f"more than {LIMIT} s"}
-    return {**row, **(queue.get() if not queue.empty() else {"error": f"exit code {process.exitcode}"})}
+    return {
+        **row,
+        **(queue.get() if not queue.empty() else {"error": f"exit code {process.exitcode}"}),
+    }
 
 
 def main() -> None:
     """Measure every run, each in a process of its own, and write them after each one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--output", type=Path, help="the JSON to write")
     parser.add_argument("--only", default="", help="runs whose words contain this")
-    parser.add_argument("--least", action="store_true", help="the least memory in which the runs of 'least' end")
+    parser.add_argument(
+        "--least", action="store_true", help="the least memory in which the runs of 'least' end"
+    )
     arguments = parser.parse_args()
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
     known = json.loads(KNOWN.read_text())["least" if arguments.least else "runs"]
-    rows = [row for row in known if arguments.only in f"{row['model']} {row['options']} {row.get('mode', '')}"]
+    rows = [
+        row
+        for row in known
+        if arguments.only in f"{row['model']} {row['options']} {row.get('mode', '')}"
+    ]
     with ThreadPoolExecutor() as pool:
-        answers = list(pool.map(lambda row: predicted(config_of(row["model"]), row["options"]), rows))
+        answers = list(
+            pool.map(lambda row: predicted(config_of(row["model"]), row["options"]), rows)
+        )
     import transformers  # noqa: F401 - once, before the processes are forked; peft would start CUDA
 
     facts = {name: metadata.version(name) for name in ("torch", "transformers", "peft")}
@@ -360,7 +427,10 @@ def main() -> None:
         text = row.get("error", "")
         if not text:
             wanted, seen = row["predicted"]["allocated"], row["measured"]["requested"]
-            text = f"{wanted / 2**30:7.2f} GiB predicted, {seen / 2**30:7.2f} measured, {wanted / seen - 1:+.2%}"
+            text = (
+                f"{wanted / 2**30:7.2f} GiB predicted, {seen / 2**30:7.2f} measured, "
+                f"{wanted / seen - 1:+.2%}"
+            )
         sys.stdout.write(f"{name:23} {options:66} {text}\n")
         sys.stdout.flush()
         if arguments.output:

@@ -3,9 +3,10 @@
     python tools/serving_classes.py          (writes it)
     python tools/serving_classes.py --check  (fails if it is not up to date)
 
-A class has a range of measured / planned tokens/s: from 10 to 90 %, widened by one factor for all classes, since runs
-of another publisher differ more than those of one do. Each run is compared with the range of its class from all other
-publishers, and the factor is that which INSIDE of the runs need. Loads with few runs have the class of all loads.
+A class has a range of measured / planned tokens/s: from 10 to 90 %, widened by one factor for all
+classes, since runs of another publisher differ more than those of one do. Each run is compared with
+the range of its class from all other publishers, and the factor is that which INSIDE of the runs
+need. Loads with few runs have the class of all loads.
 """
 
 import json
@@ -23,10 +24,10 @@ from measurements import Measurement, measurements  # noqa: E402
 from attncalc.serving.published import ANY_LOAD, ServingClass, class_of  # noqa: E402
 
 TABLE = ROOT / "attncalc" / "serving" / "published.json"
+# Runs without which a class has no range, and without which it has the median of all loads.
 FEWEST, FEWEST_FOR_MEDIAN = 5, 15
-"""Runs without which a class has no range, and without which it has the median of all loads."""
+# The share of the runs that lie in the range of the other publishers.
 INSIDE = 0.85
-"""The share of the runs that lie in the range of the other publishers."""
 Classes = dict[ServingClass, list[Measurement]]
 
 
@@ -38,7 +39,9 @@ def is_held_out(run: Measurement) -> bool:
 def source(run: Measurement) -> str:
     """Return the repository or page of a run, without the file."""
     name = str(run.row["source"])
-    return name.split("/")[2] if name.startswith("http") else name.partition(" ")[0].partition("@")[0]
+    return (
+        name.split("/")[2] if name.startswith("http") else name.partition(" ")[0].partition("@")[0]
+    )
 
 
 def quantile(values: Iterable[float], share: float) -> float:
@@ -57,7 +60,9 @@ def by_class(runs: Iterable[Measurement]) -> Classes:
 
 
 def widening(classes: Classes) -> float:
-    """Return the factor by which the 10 to 90 % of other publishers have to be widened for INSIDE of the runs."""
+    """Return the factor by which the 10 to 90 % of other publishers have to be widened for INSIDE
+    of the runs.
+    """
     factors = []
     for members in classes.values():
         for run in members:
@@ -108,10 +113,17 @@ def text() -> str:
 
 
 def inside(runs: Iterable[Measurement], others: Sequence[Measurement]) -> tuple[int, int]:
-    """Return how many runs have a class that is derived from others, and how many of them lie in its range."""
+    """Return how many runs have a class that is derived from others, and how many of them lie in
+    its range.
+    """
     table = derived(others)["classes"]
-    ranges = {ServingClass(each["model"], each["load"], each["gpus"]): (each["low"], each["high"]) for each in table}
-    found = [(ranges[of], run) for run in runs if (of := class_of(run.resolved, run.load)) in ranges]
+    ranges = {
+        ServingClass(each["model"], each["load"], each["gpus"]): (each["low"], each["high"])
+        for each in table
+    }
+    found = [
+        (ranges[of], run) for run in runs if (of := class_of(run.resolved, run.load)) in ranges
+    ]
     return len(found), sum(low <= run.of_planning <= high for (low, high), run in found)
 
 
@@ -122,11 +134,16 @@ def held_out() -> tuple[int, int]:
 
 
 def of_new_publishers() -> tuple[int, int]:
-    """Return the sum of `inside` for the runs of each publisher, with classes from all other publishers."""
+    """Return the sum of `inside` for the runs of each publisher, with classes from all other
+    publishers.
+    """
     runs = measurements()
     publishers = sorted({source(run) for run in runs})
     found = [
-        inside([run for run in runs if source(run) == name], [run for run in runs if source(run) != name])
+        inside(
+            [run for run in runs if source(run) == name],
+            [run for run in runs if source(run) != name],
+        )
         for name in publishers
     ]
     return sum(n for n, _ in found), sum(n for _, n in found)

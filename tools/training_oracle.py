@@ -1,13 +1,13 @@
 """Write tests/data/training/saved.json: what transformers' own classes save for the backward pass.
 
-    python tools/training_oracle.py                   (one config per model_type, ten minutes of processor time)
-    python tools/training_oracle.py mixtral           (prints what its layers save and the formulas do not count)
-    python tools/training_oracle.py mixtral --eager   (with eager attention)
-    python tools/training_oracle.py --only mixtral    (measures its row again)
+    python tools/training_oracle.py                   (one config per model_type, ten minutes of
+    processor time) python tools/training_oracle.py mixtral           (prints what its layers save
+    and the formulas do not count) python tools/training_oracle.py mixtral --eager   (with eager
+    attention) python tools/training_oracle.py --only mixtral    (measures its row again)
 
-Each class is trained for a step under torch's FakeTensorMode, at its true widths: with as few layers as have all its
-kinds of layers. Its config is the first of its model_type in tests/data/huggingface.json and real-configs.json, or
-the class's own defaults.
+Each class is trained for a step under torch's FakeTensorMode, at its true widths: with as few
+layers as have all its kinds of layers. Its config is the first of its model_type in
+tests/data/huggingface.json and real-configs.json, or the class's own defaults.
 """
 
 import argparse
@@ -31,14 +31,27 @@ RELEASED: dict[str, Any] = {
     **{row["name"]: row for row in json.loads((DATA / "real-configs.json").read_text())},
 }
 BATCH, TOKENS = 2, 64
+# Rows of one sequence, whose heads are not copied, of several blocks of lightning attention, and of
+# other layers.
 OF_OTHER_SIZES = (
-    *(f"{name}, 1 x 64" for name in ("gpt2", "phi-3-mini-4k", "santacoder", "pythia-6.9b", "minicpm3-4b", "falcon-7b")),
-    *("recurrent_gemma, 1 x 16", "minimax-text-01, 1 x 300", "minimax-text-01, 2 x 600"),
+    *(
+        f"{name}, 1 x 64"
+        for name in (
+            "gpt2",
+            "phi-3-mini-4k",
+            "santacoder",
+            "pythia-6.9b",
+            "minicpm3-4b",
+            "falcon-7b",
+        )
+    ),
+    "recurrent_gemma, 1 x 16",
+    "minimax-text-01, 1 x 300",
+    "minimax-text-01, 2 x 600",
     "kaito__nemotron-3-nano-30b-a3b-config",
 )
-"""Rows of one sequence, whose heads are not copied, of several blocks of lightning attention, and of other layers."""
+# Seconds of processor time for a class; recurrences that run token by token take longer.
 LIMIT = 60
-"""Seconds of processor time for a class; recurrences that run token by token take longer."""
 
 
 def spec_of(config: dict[str, Any]) -> ModelSpec:
@@ -50,7 +63,9 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
 
 
 def config_of(name: str) -> dict[str, Any]:
-    """Return the config of a row: one of a release, or the defaults of the class of a model_type."""
+    """Return the config of a row: one of a release, or the defaults of the class of a
+    model_type.
+    """
     name = name.partition(",")[0]
     released = RELEASED.get(name)
     if released:
@@ -60,27 +75,41 @@ def config_of(name: str) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """Return the names of one row per model_type: released configs, then other causal models of transformers."""
+    """Return the names of one row per model_type: released configs, then other causal models of
+    transformers.
+    """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     found: dict[str, str] = {}
     for name, row in RELEASED.items():
         found.setdefault(str(row["config"].get("model_type")), name)
-    return [*found.values(), *(name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in found)]
+    return [
+        *found.values(),
+        *(name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in found),
+    ]
 
 
 def print_tensors(config: dict[str, Any], *, eager: bool) -> None:
-    """Print the tensors that each kind of layer saves and the formulas do not count (+), or the reverse (-)."""
+    """Print the tensors that each kind of layer saves and the formulas do not count (+), or the
+    reverse (-).
+    """
     import torch
 
     from attncalc.cost.training.activations import stage_saved
     from attncalc.verify.training.checks import size_on, training_run
     from attncalc.verify.transformers.training import layer_path, training_step
-    from attncalc.verify.transformers.training_check import few_layers, layer_groups, leading, shortened
+    from attncalc.verify.transformers.training_check import (
+        few_layers,
+        layer_groups,
+        leading,
+        shortened,
+    )
 
     spec = spec_of(config)
     layers = few_layers(spec)
-    step = training_step(shortened(config, layers), torch.bfloat16, spec.head, BATCH, TOKENS, peak=False, eager=eager)
+    step = training_step(
+        shortened(config, layers), torch.bfloat16, spec.head, BATCH, TOKENS, peak=False, eager=eager
+    )
     kernel: Any = "flash" if step.flash else "math" if step.attention == "sdpa" else "eager"
     short = leading(spec, layers)
     run = training_run(short, BATCH, TOKENS, "bf16", kernel)
@@ -107,7 +136,9 @@ def print_tensors(config: dict[str, Any], *, eager: bool) -> None:
 
 
 def measure(config: dict[str, Any], size: str = "") -> dict[str, Any]:
-    """Return what each layer of a class saves, '' outside of layers. Raises any error of attncalc or of the class."""
+    """Return what each layer of a class saves, '' outside of layers. Raises any error of attncalc
+    or of the class.
+    """
     import torch
 
     from attncalc.verify.transformers.training import training_step
@@ -136,7 +167,9 @@ def measure(config: dict[str, Any], size: str = "") -> dict[str, Any]:
 
 
 def measured_elsewhere(name: str) -> dict[str, Any] | str:
-    """Return what a fork of this process measures, or why it does not: a class may take hours, or end its process."""
+    """Return what a fork of this process measures, or why it does not: a class may take hours, or
+    end its process.
+    """
     import resource
 
     with tempfile.TemporaryFile("w+") as answer:
@@ -153,18 +186,28 @@ def measured_elsewhere(name: str) -> dict[str, Any] | str:
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         if code:
-            return f"more than {LIMIT} s" if -code in (signal.SIGXCPU, signal.SIGKILL) else f"exit code {code}"
+            return (
+                f"more than {LIMIT} s"
+                if -code in (signal.SIGXCPU, signal.SIGKILL)
+                else f"exit code {code}"
+            )
         answer.seek(0)
         row: dict[str, Any] | str = json.load(answer)
         return row
 
 
 def main() -> None:
-    """Compare one class with the formulas and print it, or measure all of them and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Compare one class with the formulas and print it, or measure all of them and write the
+    file.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", nargs="?", help="a model_type, or the name of a config")
     parser.add_argument("--eager", action="store_true")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="the rows of the file to measure again")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="the rows of the file to measure again"
+    )
     arguments = parser.parse_args()
     need_transformers()
     if arguments.name:
@@ -174,12 +217,24 @@ def main() -> None:
 
     before = json.loads(FILE.read_text()) if arguments.only else {"rows": {}, "refused": {}}
     found = {**before["refused"], **before["rows"]}
-    found |= {name: measured_elsewhere(name) for name in arguments.only or (*names(), *OF_OTHER_SIZES)}
-    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in found.items() if isinstance(row, dict))
+    found |= {
+        name: measured_elsewhere(name) for name in arguments.only or (*names(), *OF_OTHER_SIZES)
+    }
+    rows = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(row)}"
+        for name, row in found.items()
+        if isinstance(row, dict)
+    )
     refused = {name: reason for name, reason in found.items() if isinstance(reason, str)}
-    about = "python tools/training_oracle.py: bytes saved by layer, '' outside of layers with RoPE's tables"
+    about = (
+        "python tools/training_oracle.py: bytes saved by layer, '' outside of layers with RoPE's "
+        "tables"
+    )
     FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(f'{{"about": {json.dumps(about)},\n"refused": {json.dumps(refused)},\n"rows": {{\n{rows}\n}}}}\n')
+    FILE.write_text(
+        f'{{"about": {json.dumps(about)},\n"refused": {json.dumps(refused)},\n"rows": {{\n'
+        f"{rows}\n}}}}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Compare the shards and the peak of torch's own FSDP2 and tensor parallelism with the formulas of `train`.
+"""Compare the shards and the peak of torch's own FSDP2 and tensor parallelism with the formulas of
+`train`.
 
     python tools/training_shards.py llama3-8b --gpus 8,64,512
     python tools/training_shards.py llama3-8b --gpus 64 --tp 8
     python tools/training_shards.py llama3-8b --gpus 8,64 --peak 4096
     python tools/training_shards.py small.yaml --gpus 2,4 --real
 
-Rank 0 trains for a step in a process group of which the other ranks do not exist, with tensors that have no memory;
-with --real all ranks exist as processes. --peak counts all tensors of a second step with so many tokens.
+Rank 0 trains for a step in a process group of which the other ranks do not exist, with tensors that
+have no memory; with --real all ranks exist as processes. --peak counts all tensors of a second step
+with so many tokens.
 """
 
 import argparse
@@ -30,7 +32,12 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from attncalc import load
@@ -61,8 +68,12 @@ class Shards(NamedTuple):
     states: int
 
 
-def run_of(model: ModelSpec, gpus: int, tp: int = 1, tokens: int = TOKENS, recompute: str = "none") -> Training:
-    """Return the run of `attncalc train --gpus N --tp N --fsdp`, or without --fsdp if --tp uses all GPUs."""
+def run_of(
+    model: ModelSpec, gpus: int, tp: int = 1, tokens: int = TOKENS, recompute: str = "none"
+) -> Training:
+    """Return the run of `attncalc train --gpus N --tp N --fsdp`, or without --fsdp if --tp uses all
+    GPUs.
+    """
     fields: dict[str, Any] = {"param_dtype": "fp32", "grad_dtype": "fp32", "master_weights": False}
     workload = Workload.train(1, tokens, dtype="bf16" if gpus > tp else "fp32", recompute=recompute)
     return Training(model, workload, gpus=gpus, tp=tp, zero=3 if gpus > tp else 0, **fields)
@@ -73,18 +84,24 @@ def predicted(run: Training) -> Shards:
     held = states(run, run.stages[0])
     gradients = int(held.gradients)
     if run.tp > 1 and run.ranks == 1 and not (run.model.head and run.model.head.tied):
-        # torch leaves the gradient of an embedding that is divided by rows whole on each rank, and Megatron does not
+        # torch leaves the gradient of an embedding that is divided by rows whole on each rank, and
+        # Megatron does not
         table = next(tensor for tensor in held.tensors if tensor.name == "embedding")
         gradients += ((run.model.vocab_size or 0) - table.rows) * table.columns * 4
     return Shards(int(held.weights), gradients, int(held.moments))
 
 
 def every_layer(model: ModelSpec) -> ModelSpec:
-    """Return the model with each layer in a group of its own, and without what `verify --train` leaves out."""
+    """Return the model with each layer in a group of its own, and without what `verify --train`
+    leaves out.
+    """
     count = [[group.count for group in stack.distinct()] for stack in model.stacks]
     small = one_of_each(model)
     stacks = (
-        dataclasses.replace(stack, layers=tuple(g for g, n in zip(stack.layers, counts, strict=True) for _ in range(n)))
+        dataclasses.replace(
+            stack,
+            layers=tuple(g for g, n in zip(stack.layers, counts, strict=True) for _ in range(n)),
+        )
         for stack, counts in zip(small.stacks, count, strict=True)
     )
     return dataclasses.replace(small, stacks=tuple(stacks))
@@ -122,14 +139,20 @@ def measured(run: Training, *, is_fake: bool = False) -> Shards:
 
 
 def _divide(model: TrainedModel, mesh: Any) -> None:
-    """Divide the matrices over the ranks of a mesh, as Megatron does: the first ones by rows, the last by columns."""
+    """Divide the matrices over the ranks of a mesh, as Megatron does: the first ones by rows, the
+    last by columns.
+    """
     styles: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate()),
         "head": ColwiseParallel(),  # each rank computes a loss of its logits
     }
     for path, module in model.named_modules():
         if isinstance(module, AttentionLayer):
-            styles |= {f"{path}.{name}": ColwiseParallel() for name in module.column_parallel if hasattr(module, name)}
+            styles |= {
+                f"{path}.{name}": ColwiseParallel()
+                for name in module.column_parallel
+                if hasattr(module, name)
+            }
             styles[f"{path}.W_o"] = RowwiseParallel()
         elif path.endswith(("W_up", "W_gate")) and isinstance(module, nn.Linear):
             styles[path] = ColwiseParallel()
@@ -149,7 +172,9 @@ def without_others(run: Training, *, is_fake: bool = False) -> Shards:
 
 
 def peaks(run: Training) -> tuple[int, int]:
-    """Return the most bytes that all tensors of rank 0 hold in a step, and what is predicted without workspaces."""
+    """Return the most bytes that all tensors of rank 0 hold in a step, and what is predicted
+    without workspaces.
+    """
     dist.init_process_group("fake", rank=0, world_size=run.gpus, store=FakeStore())
     try:
         mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -176,7 +201,9 @@ def peaks(run: Training) -> tuple[int, int]:
 
 
 def in_processes(run: Training) -> Shards:
-    """Return the most that one of real processes holds. They are forks: this process must not have run autograd."""
+    """Return the most that one of real processes holds. They are forks: this process must not have
+    run autograd.
+    """
     with tempfile.TemporaryDirectory() as folder:
         processes = [os.fork() or _rank(run, rank, Path(folder)) for rank in range(run.gpus)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
@@ -191,7 +218,9 @@ def _rank(run: Training, rank: int, folder: Path) -> NoReturn:
     try:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         store = dist.FileStore(str(folder / "store"), run.gpus)
-        dist.init_process_group("gloo", rank=rank, world_size=run.gpus, store=store, timeout=timedelta(seconds=60))
+        dist.init_process_group(
+            "gloo", rank=rank, world_size=run.gpus, store=store, timeout=timedelta(seconds=60)
+        )
         (folder / str(rank)).write_text(json.dumps(measured(run)))
         dist.barrier()
         os._exit(0)
@@ -202,7 +231,9 @@ def _rank(run: Training, rank: int, folder: Path) -> NoReturn:
 
 def main() -> None:
     """Print what a rank holds of a model beside the prediction. Exit with 1 if they differ."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--gpus", default="8,64,512")
     parser.add_argument("--tp", default="1")
@@ -212,18 +243,30 @@ def main() -> None:
     given = parser.parse_args()
     model = every_layer(load(given.model))
     differ = False
-    for gpus, tp in ((gpus, tp) for gpus in map(int, given.gpus.split(",")) for tp in map(int, given.tp.split(","))):
+    for gpus, tp in (
+        (gpus, tp)
+        for gpus in map(int, given.gpus.split(","))
+        for tp in map(int, given.tp.split(","))
+    ):
         run = run_of(model, gpus, tp, given.peak or TOKENS, given.recompute)
         if given.peak:
             peak, of_train = peaks(run)
-            line = f"{gpus} GPUs, tp {tp}, {given.peak} tokens: peak {peak:,} B, predicted {of_train / peak - 1:+.2%}"
+            line = (
+                f"{gpus} GPUs, tp {tp}, {given.peak} tokens: peak {peak:,} B, predicted "
+                f"{of_train / peak - 1:+.2%}"
+            )
             sys.stdout.write(f"{line}\n")
             continue
-        found, expected = in_processes(run) if given.real else without_others(run, is_fake=True), predicted(run)
+        found, expected = (
+            in_processes(run) if given.real else without_others(run, is_fake=True),
+            predicted(run),
+        )
         for name, value in found._asdict().items():
             error = value - getattr(expected, name)
             differ |= error != 0
-            sys.stdout.write(f"{gpus} GPUs, tp {tp}: {name} {value:,} B, {error:+,} than predicted\n")
+            sys.stdout.write(
+                f"{gpus} GPUs, tp {tp}: {name} {value:,} B, {error:+,} than predicted\n"
+            )
     sys.exit(differ)
 
 

@@ -23,21 +23,26 @@ class UnknownArgumentError(AttncalcError, TypeError):
 def takes(kind: Any) -> Callable[[F], F]:
     """Return a decorator of a function with `**options`, which are those of the TypedDict `kind`.
 
-    Its signature lists them, so that help and completion in a notebook do. The function raises AttncalcError for
-    another name.
+    Its signature lists them, so that help and completion in a notebook do. The function raises
+    AttncalcError for another name.
     """
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def call(*values: Any, **options: Any) -> Any:
-            options = {name if name in known else other_names.get(name, name): value for name, value in options.items()}
+            options = {
+                name if name in known else other_names.get(name, name): value
+                for name, value in options.items()
+            }
             if several and (given := options.pop("models", options.pop("model", None))) is not None:
                 values = (*values, *(given if isinstance(given, list | tuple) else (given,)))
             with errors_in_python():
                 if len(values) > most:
                     raise UnknownArgumentError(
-                        f"{function.__name__} takes {plural(most, 'value')} without a name: {', '.join(names)}",
-                        f"name the others, as context=4096; help(attncalc.{function.__name__}) lists them all",
+                        f"{function.__name__} takes {plural(most, 'value')} without a name: "
+                        f"{', '.join(names)}",
+                        f"name the others, as context=4096; help(attncalc.{function.__name__}) "
+                        "lists them all",
                     )
                 for name, value in options.items():
                     if name not in known:
@@ -62,17 +67,24 @@ def takes(kind: Any) -> Callable[[F], F]:
             if name not in names
         ]
         several = any(one.kind == inspect.Parameter.VAR_POSITIONAL for one in own)
-        most = sys.maxsize if several else sum(one.kind != inspect.Parameter.KEYWORD_ONLY for one in own)
+        most = (
+            sys.maxsize
+            if several
+            else sum(one.kind != inspect.Parameter.KEYWORD_ONLY for one in own)
+        )
         known = [*names, *(parameter.name for parameter in keywords)]
         other_names = _other_names(kind)
-        call.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        called = signature.replace(parameters=[*own, *keywords])
+        call.__signature__ = called  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
     return decorate
 
 
 def _other_names(kind: Any) -> dict[str, str]:
-    """Return {name on the command line, or of another tool: argument}: 'tensor_parallel_size' is tp."""
+    """Return {name on the command line, or of another tool: argument}: 'tensor_parallel_size' is
+    tp.
+    """
     return {
         _as_argument(part): field
         for field, option in options_of(kind).items()
@@ -81,10 +93,17 @@ def _other_names(kind: Any) -> dict[str, str]:
     }
 
 
-_FUNCTIONS = {"kv": "kv_cache", "memory": "activations", "presets": "preset_names", "gpus": "gpu_names"}
-"""{command: its function, if that has another name}."""
+# {command: its function, if that has another name}.
+_FUNCTIONS = {
+    "kv": "kv_cache",
+    "memory": "activations",
+    "presets": "preset_names",
+    "gpus": "gpu_names",
+}
 _CALLS = {
-    **dict.fromkeys(("kv_cache_bytes", "kv_bytes", "kv_cache_size", "kv_size"), "int(kv_cache(...).total)"),
+    **dict.fromkeys(
+        ("kv_cache_bytes", "kv_bytes", "kv_cache_size", "kv_size"), "int(kv_cache(...).total)"
+    ),
     **dict.fromkeys(("models", "list_models"), "preset_names"),
     **dict.fromkeys(("from_config", "Model", "model"), "load"),
     "load_gpu": "gpu",
@@ -114,7 +133,9 @@ def errors_in_python() -> Iterator[None]:
 
 
 def in_python(text: str) -> str:
-    """Return a text with the arguments of a call instead of options; a command in it stays as it is."""
+    """Return a text with the arguments of a call instead of options; a command in it stays as it
+    is.
+    """
 
     def argument(match: re.Match[str]) -> str:
         command, name, value = match.groups()
@@ -125,7 +146,8 @@ def in_python(text: str) -> str:
             value = value.replace(",", "")
         return f"{argument}={value if value.isdecimal() else repr(value)}" if value else argument
 
-    # a value has a digit, or is a word before a verb or the end: '--prompt 3K', '--phase train cannot be combined with'
+    # a value has a digit, or is a word before a verb or the end: '--prompt 3K', '--phase train
+    # cannot be combined with'
     value = r"(?=[^ ]*\d)[\w./:,-]*\w|[a-z_]+(?=$|[:;,.]| (?:cannot|does|is|has|needs) )"
     command = r"'attncalc [a-z][^']*'|(?:(?<=: )|^)attncalc [a-z].*"
     named = re.sub(rf"({command})|--([a-z][a-z-]*[a-z])(?:[ =]({value}))?", argument, text)
@@ -133,21 +155,33 @@ def in_python(text: str) -> str:
 
 
 def without_metadata(hint: Any) -> Any:
-    """Return the type of an annotation: `int | str` for `Annotated[int | str, parse_count]` and for itself.
+    """Return the type of an annotation: `int | str` for `Annotated[int | str, parse_count]` and for
+    itself.
 
-    Only Annotated is unwrapped: since Python 3.14 a union has an `__origin__` too, which is typing.Union.
+    Only Annotated is unwrapped: since Python 3.14 a union has an `__origin__` too, which is
+    typing.Union.
     """
     return hint.__origin__ if get_origin(hint) is Annotated else hint
 
 
 def _check_type(name: str, value: object, kind: Any) -> None:
-    """Raise AttncalcError for a value of another type than the option's. A number is read from its text later."""
+    """Raise AttncalcError for a value of another type than the option's. A number is read from its
+    text later.
+    """
     kinds = get_args(kind) or (kind,)
     if value is None or int in kinds or float in kinds:
         return
     allowed = tuple(get_origin(one) or one for one in kinds)
     is_dtype = str in kinds and str(value).startswith("torch.")
     if isinstance(value, bytes) or not (isinstance(value, allowed) or is_dtype):
-        wanted, tip = ("True or False", "give one of them") if bool in kinds else ("a text", "put it in quotes")
-        tip = f"sweep(..., {name}=[...]) has a row of each" if isinstance(value, list | tuple) else tip
+        wanted, tip = (
+            ("True or False", "give one of them")
+            if bool in kinds
+            else ("a text", "put it in quotes")
+        )
+        tip = (
+            f"sweep(..., {name}=[...]) has a row of each"
+            if isinstance(value, list | tuple)
+            else tip
+        )
         raise AttncalcError(f"{name}: '{truncate(value)}' is not {wanted}", tip)

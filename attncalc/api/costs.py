@@ -1,7 +1,8 @@
 """What a model costs, in one call: `kv_cache("llama2-70b", context=4096)`.
 
-Each function takes a model as `load` does, and the options of its command, under the same names and with the same
-defaults. Instead of those that describe a workload it takes a `Workload`. The results are those of `attncalc/cost/`.
+Each function takes a model as `load` does, and the options of its command, under the same names and
+with the same defaults. Instead of those that describe a workload it takes a `Workload`. The results
+are those of `attncalc/cost/`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from ..units import BYTES, FLOP, GIB, PARAMS, human
 from ..workload import Workload
 from .arguments import takes
 from .inputs import phase_of_flops, read_call, read_model
-from .options import ActivationsOptions, FlopsOptions, IntensityOptions, KVCacheOptions, ShardedModelOptions
+from .options import (
+    ActivationsOptions,
+    FlopsOptions,
+    IntensityOptions,
+    KVCacheOptions,
+    ShardedModelOptions,
+)
 from .results import Result, TotalResult, model_subject, workload_subject
 
 if TYPE_CHECKING:
@@ -44,7 +51,8 @@ class KVCache(TotalResult, of_cache.KVCache):
         """The total in GiB."""
         return int(self) / GIB
 
-    def __reduce__(self) -> tuple[Any, ...]:  # it has the module of its engine, which cannot be pickled
+    # it has the module of its engine, which cannot be pickled
+    def __reduce__(self) -> tuple[Any, ...]:
         return _kv_cache, self._make_report.args
 
     def _answer(self) -> str:
@@ -72,7 +80,10 @@ class Activations(Result, tuple[of_activations.LayerActivations, ...]):
         if not self:
             return "no attention kernel"
         layer = max(self, key=lambda layer: int(layer.score_matrix))
-        return f"score matrix {human(layer.score_matrix, BYTES)}, with flash {human(layer.peaks['flash'].size, BYTES)}"
+        return (
+            f"score matrix {human(layer.score_matrix, BYTES)}, with flash "
+            f"{human(layer.peaks['flash'].size, BYTES)}"
+        )
 
 
 class Growth(Result, of_growth.Growth):
@@ -81,7 +92,10 @@ class Growth(Result, of_growth.Growth):
     FIGURES: ClassVar[tuple[str, ...]] = ("growth_total", "growth_attention_scores")
 
     def _answer(self) -> str:
-        return f"{times(self.total, 2)} in total and {times(self.scores, 2)} of scores for twice the context"
+        return (
+            f"{times(self.total, 2)} in total and {times(self.scores, 2)} of scores for twice the "
+            "context"
+        )
 
 
 class Intensity(Result, of_intensity.Intensity):
@@ -95,7 +109,9 @@ class Intensity(Result, of_intensity.Intensity):
 
 @takes(KVCacheOptions)
 def kv_cache(
-    model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[KVCacheOptions]
+    model: ModelLike | None = None,
+    workload: Workload | None = None,
+    **options: Unpack[KVCacheOptions],
 ) -> KVCache:
     """Return the KV cache of a model, in bytes on one device.
 
@@ -129,7 +145,9 @@ def params(model: ModelLike | None = None, **options: Unpack[ShardedModelOptions
     Raises AttncalcError if the model or an option is not valid.
     """
     spec = read_model(model, options)
-    return Params(*of_params.params(spec)).knowing(model_subject(spec), partial(params_report, spec))
+    return Params(*of_params.params(spec)).knowing(
+        model_subject(spec), partial(params_report, spec)
+    )
 
 
 def _pass_subject(model: ModelSpec, workload: Workload) -> str:
@@ -137,17 +155,24 @@ def _pass_subject(model: ModelSpec, workload: Workload) -> str:
 
 
 @takes(FlopsOptions)
-def flops(model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[FlopsOptions]) -> Flops:
-    """Return the FLOPs of a prefill, a decode step or a training step on one device; by default of a prefill, and with
-    recompute of a training step.
+def flops(
+    model: ModelLike | None = None,
+    workload: Workload | None = None,
+    **options: Unpack[FlopsOptions],
+) -> Flops:
+    """Return the FLOPs of a prefill, a decode step or a training step on one device; by default of
+    a prefill, and with recompute of a training step.
 
     >>> flops("llama2-70b", phase="decode", batch=8, context=4096)
     Flops(llama2-70b, decode, batch 8, context 4,096: 1.19 TFLOP)
 
-    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
+    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not
+    valid.
     """
     spec, size = read_call(model, workload, options, phase=phase_of_flops(options))
-    return Flops(*of_flops.flops(spec, size)).knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
+    return Flops(*of_flops.flops(spec, size)).knowing(
+        _pass_subject(spec, size), partial(flops_report, spec, size)
+    )
 
 
 @takes(ActivationsOptions)
@@ -157,13 +182,15 @@ def activations(
     machine: Machine | None = None,
     **options: Unpack[ActivationsOptions],
 ) -> Activations:
-    """Return the activation memory of one attention layer of each kind, on one device; by default in a prefill.
+    """Return the activation memory of one attention layer of each kind, on one device; by default
+    in a prefill.
 
     >>> activations("llama2-70b", context=8192)
-    Activations(llama2-70b, prefill, batch 1, context 8,192: score matrix 8.00 GiB, with flash 416 MiB)
+    Activations(llama2-70b, prefill, batch 1, context 8,192: score matrix 8.00 GiB, with flash 416
+    MiB)
 
-    It takes the options of `attncalc memory`, or a Workload. With a machine, the buffers of its kernels are
-    counted too. Raises AttncalcError if one is not valid.
+    It takes the options of `attncalc memory`, or a Workload. With a machine, the buffers of its
+    kernels are counted too. Raises AttncalcError if one is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     layers = Activations(of_activations.activations(spec, size, machine))
@@ -171,25 +198,37 @@ def activations(
 
 
 @takes(FlopsOptions)
-def growth(model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[FlopsOptions]) -> Growth:
-    """Return how much all FLOPs and the exact scores grow when the context doubles; by default of a prefill.
+def growth(
+    model: ModelLike | None = None,
+    workload: Workload | None = None,
+    **options: Unpack[FlopsOptions],
+) -> Growth:
+    """Return how much all FLOPs and the exact scores grow when the context doubles; by default of a
+    prefill.
 
-    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
+    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not
+    valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
-    return Growth(*of_growth.growth(spec, size)).knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
+    return Growth(*of_growth.growth(spec, size)).knowing(
+        _pass_subject(spec, size), partial(flops_report, spec, size)
+    )
 
 
 @takes(FlopsOptions)
 def crossover(
-    model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[FlopsOptions]
+    model: ModelLike | None = None,
+    workload: Workload | None = None,
+    **options: Unpack[FlopsOptions],
 ) -> Quantity | None:
-    """Return the shortest context at which exact scores cost more than attention's projections; None if they never do.
+    """Return the shortest context at which exact scores cost more than attention's projections;
+    None if they never do.
 
     >>> crossover("llama2-70b")
     18432
 
-    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
+    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not
+    valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     return of_growth.crossover(spec, size)
@@ -197,16 +236,21 @@ def crossover(
 
 @takes(IntensityOptions)
 def decode_intensity(
-    model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[IntensityOptions]
+    model: ModelLike | None = None,
+    workload: Workload | None = None,
+    **options: Unpack[IntensityOptions],
 ) -> Intensity:
     """Return the FLOP per byte of a decode step, which reads weights and cache once.
 
     >>> decode_intensity("llama2-70b", batch=8, context=4096)
     Intensity(llama2-70b, batch 8, context 4,096: 8 FLOP per byte)
 
-    It takes the options of `attncalc compare` of a decode step, or a Workload. Raises AttncalcError if one is not
-    valid.
+    It takes the options of `attncalc compare` of a decode step, or a Workload. Raises AttncalcError
+    if one is not valid.
     """
     spec, size = read_call(model, workload, options)
-    found, subject = of_intensity.decode_intensity(spec, size), f"{model_subject(spec)}, {workload_subject(size)}"
+    found, subject = (
+        of_intensity.decode_intensity(spec, size),
+        f"{model_subject(spec)}, {workload_subject(size)}",
+    )
     return Intensity(*found).knowing(subject, partial(compare_models, (spec,), (size,)))

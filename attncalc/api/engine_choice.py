@@ -1,4 +1,6 @@
-"""Which engine is meant if --engine is not given: by the other options, or by a name in Ollama's library."""
+"""Which engine is meant if --engine is not given: by the other options, or by a name in Ollama's
+library.
+"""
 
 import os
 import re
@@ -24,16 +26,16 @@ from ..units import is_auto, long_option
 from ..workload import Workload
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
+# Options with which a name of Ollama's library is only another spelling: Ollama has none of them.
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
-"""Options with which a name of Ollama's library is only another spelling: Ollama has none of them."""
+# The engine that loads GGUF files.
 _FILES = RUNNERS["ollama"]
-"""The engine that loads GGUF files."""
+# The type of GGUF files that most people use.
 _USUAL_TYPE = "q4_k_m"
-"""The type of GGUF files that most people use."""
+# Options of the deployment that llama.cpp lacks.
 _NOT_FILES = (NOT_OLLAMA - {"engine"}) | {"enable_expert_parallel", "enable_dp_attention"}
-"""Options of the deployment that llama.cpp lacks."""
+# Options of the deployment that only engines with ranks of attention have.
 _RANKS = ("attn_dp", "enable_dp_attention")
-"""Options of the deployment that only engines with ranks of attention have."""
 
 
 class Choice(NamedTuple):
@@ -44,7 +46,8 @@ class Choice(NamedTuple):
 
 
 def engine_of_options(options: Mapping[str, Any]) -> Choice | None:
-    """Return the engine that alone has all of the options given, and the first of them that others lack.
+    """Return the engine that alone has all of the options given, and the first of them that others
+    lack.
 
     None if several engines have all of them, or none has.
     """
@@ -56,7 +59,9 @@ def engine_of_options(options: Mapping[str, Any]) -> Choice | None:
     engines = [name for name in ENGINES if all(_has(name, field) for field in own)]
     if len(engines) != 1:
         return None
-    deciding = next((field for field in own if sum(_has(name, field) for name in ENGINES) == 1), own[0])
+    deciding = next(
+        (field for field in own if sum(_has(name, field) for name in ENGINES) == 1), own[0]
+    )
     return Choice(engines[0], declared[deciding].name)
 
 
@@ -68,11 +73,13 @@ def _has(engine: str, field: str) -> bool:
 
 
 def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the options that a name in Ollama's library implies, and a note about them; {} and '' for another name.
+    """Return the options that a name in Ollama's library implies, and a note about them; {} and ''
+    for another name.
 
-    `gemma2:9b` is run by llama.cpp with weights in q4_k_m, and with a context by the memory of the GPUs; so is any
-    model with --engine ollama. Options that are given decide instead, then Ollama's environment variables. An engine or
-    a dtype that Ollama lacks means that only the model is named so.
+    `gemma2:9b` is run by llama.cpp with weights in q4_k_m, and with a context by the memory of the
+    GPUs; so is any model with --engine ollama. Options that are given decide instead, then Ollama's
+    environment variables. An engine or a dtype that Ollama lacks means that only the model is named
+    so.
     """
     name, file_type = with_file_type(model)
     weights, runner = options.get("weights_dtype"), is_runner(options.get("engine"))
@@ -82,13 +89,21 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     if not (is_tag or runner) or of_others or (weights and str(weights).lower() not in FILE_TYPES):
         return {}, ""
     engine, words = next(
-        (engine, words) for engine in ENGINES for words in find_engine(engine).commands if words.context
+        (engine, words)
+        for engine in ENGINES
+        for words in find_engine(engine).commands
+        if words.context
     )
     choice = engine_of_options(options)
     if choice and choice.engine != engine:
         return {}, ""
     found: dict[str, Any] = {"engine": engine, **_of_variables(words, options)}
-    if not weights and not file_type and is_known and (implied := words.of_model(model.rpartition("/")[2])):
+    if (
+        not weights
+        and not file_type
+        and is_known
+        and (implied := words.of_model(model.rpartition("/")[2]))
+    ):
         found["weights_dtype"] = implied[1]
     of_context = {"context", "kv_memory", *UserOptions.__annotations__}
     names = options_of(FitOptions)
@@ -97,16 +112,25 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
         device = (not _is_lm_studio(options) and options.get("gpu")) or "1GiB"
         named = None if _is_lm_studio(options) else name_for_ollama(model, options)
         found["context"] = default_context(words, device, options.get("gpus"), named or model)
-    if options.get("gpu") is not None and not is_auto(options.get("context")):  # auto: the longest on the GPU alone
+    # auto: the longest on the GPU alone
+    if options.get("gpu") is not None and not is_auto(options.get("context")):
         option, value = words.placed
-        found |= {field: value for field, known in names.items() if known.name == option and field not in options}
+        found |= {
+            field: value
+            for field, known in names.items()
+            if known.name == option and field not in options
+        }
     shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
     title = "LM Studio" if _is_lm_studio(options) else "Ollama"
-    return found, f"{shown}: as {title} runs {model}; --engine {DEFAULT_ENGINE} runs it as released."
+    return (
+        found,
+        f"{shown}: as {title} runs {model}; --engine {DEFAULT_ENGINE} runs it as released.",
+    )
 
 
 def name_for_ollama(model: str, options: Mapping[str, Any]) -> str | None:
-    """Return a model's name in Ollama's library: 'qwen3:8b' of qwen3-8b; None for a file. LM_STUDIO if that runs it.
+    """Return a model's name in Ollama's library: 'qwen3:8b' of qwen3-8b; None for a file. LM_STUDIO
+    if that runs it.
 
     None with a number of layers too: Ollama has no environment variable for it.
     """
@@ -133,11 +157,12 @@ class Default(NamedTuple):
 def default_deployment(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> Default:
     """Return the engine and the dtype of weights by default. What an option gives stays as it is.
 
-    They depend on the kind of GPU, and neither on its memory or number nor on the size of the model:
+    They depend on the kind of GPU, and neither on its memory or number nor on the size of the
+    model:
 
     - a server's GPU, or none: vLLM, and the weights as released.
-    - a card in a desktop or laptop, a Mac or a CPU: llama.cpp, and q4_k_m of weights that were released in 16 bits or
-      more. MXFP4 stays MXFP4, which GGUF files have too.
+    - a card in a desktop or laptop, a Mac or a CPU: llama.cpp, and q4_k_m of weights that were
+      released in 16 bits or more. MXFP4 stays MXFP4, which GGUF files have too.
 
     Options, a cache or weights that only another engine has choose that engine.
 
@@ -164,7 +189,9 @@ def default_deployment(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | 
     return Default(engine, weights_dtype, note or _note_on_defaults(named, weights_dtype, gpu))
 
 
-def _default_engine(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> tuple[str, str]:
+def _default_engine(
+    model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None
+) -> tuple[str, str]:
     """Return the engine if none is given, and why, if it is not the usual one of the GPU."""
     is_gguf = model.stored is not None and model.stored.kind == "GGUF"
     of_kind = _FILES if gpu is not None and gpu.runs_files else DEFAULT_ENGINE
@@ -172,7 +199,10 @@ def _default_engine(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | Non
         if choice.engine == of_kind:
             return choice.engine, ""
         title = find_engine(choice.engine).title
-        return choice.engine, f"--engine {choice.engine} is chosen: only {title} has {choice.option}."
+        return (
+            choice.engine,
+            f"--engine {choice.engine} is chosen: only {title} has {choice.option}.",
+        )
     if options.get("weights_dtype") in FILE_TYPES or is_gguf or (gpu and _is_only_host(gpu)):
         return _FILES, ""
     if options.get("kv_memory") is not None or of_kind == DEFAULT_ENGINE:
@@ -188,7 +218,8 @@ def _is_only_host(gpu: Gpu) -> bool:
 
 
 def usual_type(model: ModelSpec) -> str | None:
-    """Return the type in which a model's GGUF file is mostly used; None for a GGUF file, and for other weights.
+    """Return the type in which a model's GGUF file is mostly used; None for a GGUF file, and for
+    other weights.
 
     That is q4_k_m of 16 bits or more, and MXFP4 as it was released.
     """
@@ -218,7 +249,9 @@ def _note_on_defaults(engine: str | None, weights_dtype: str | None, gpu: Gpu | 
 
 
 def _lacking(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> str:
-    """Return what llama.cpp lacks of a model and options, as a sentence without its end; '' if nothing."""
+    """Return what llama.cpp lacks of a model and options, as a sentence without its end; '' if
+    nothing.
+    """
     names = options_of(DeploymentOptions) | options_of(EngineOptions)
     title = find_engine(_FILES).title
     for field, option in names.items():
@@ -237,7 +270,9 @@ def _lacking(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> s
     return _problem(model, weights_dtype or usual_type(model), options.get("kv_dtype"), gpu)
 
 
-def _problem(model: ModelSpec, weights_dtype: str | None, kv_dtype: str | None, gpu: Gpu | None) -> str:
+def _problem(
+    model: ModelSpec, weights_dtype: str | None, kv_dtype: str | None, gpu: Gpu | None
+) -> str:
     """Return why llama.cpp does not load a model, or has no such cache; '' if it does.
 
     All GPUs have the same answer.
@@ -257,7 +292,9 @@ def _problem(model: ModelSpec, weights_dtype: str | None, kv_dtype: str | None, 
 
 
 def _of_variables(words: LaunchWords, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that the engine's environment variables stand for, without those that are given."""
+    """Return the options that the engine's environment variables stand for, without those that are
+    given.
+    """
     fields = {option.name: field for field, option in options_of(FitOptions).items()}
     found = {
         fields[name]: os.environ[variable]
@@ -270,7 +307,8 @@ def _of_variables(words: LaunchWords, options: Mapping[str, Any]) -> dict[str, s
 def default_context(words: LaunchWords, device: Any, gpus: Any, model: str | None) -> str:
     """Return the tokens of context that an engine takes by the memory of the GPUs.
 
-    Ollama never takes more than the model was trained for (https://github.com/ollama/ollama/pull/1971).
+    Ollama never takes more than the model was trained for
+    (https://github.com/ollama/ollama/pull/1971).
 
     Raises AttncalcError if there is no such GPU.
     """

@@ -11,7 +11,19 @@ from ..engines.sglang.options import SglangOptions
 from ..engines.transformers.options import TransformersOptions
 from ..engines.vllm.options import VllmOptions
 from ..hardware import Gpu
-from ..options import BYTES, BYTES_OR_ZERO, COUNT, COUNT_OR_ZERO, TEXT, WEIGHTS_DTYPE, Count, Option, Parser, Size, With
+from ..options import (
+    BYTES,
+    BYTES_OR_ZERO,
+    COUNT,
+    COUNT_OR_ZERO,
+    TEXT,
+    WEIGHTS_DTYPE,
+    Count,
+    Option,
+    Parser,
+    Size,
+    With,
+)
 from .options import LENGTHS, CacheDtypeOptions, ModelOptions, SizeOptions
 
 
@@ -19,9 +31,11 @@ def _engine(text: str, name: str) -> str:
     return text if text == ALL else find_engine(text).name
 
 
-DEFAULT_OF_ENGINE = "Default: vllm; llamacpp on desktops' and laptops' GPUs, Macs and CPUs, and for GGUF files."
+DEFAULT_OF_ENGINE = (
+    "Default: vllm; llamacpp on desktops' and laptops' GPUs, Macs and CPUs, and for GGUF files."
+)
+# Every known GPU, or every engine.
 ALL = "all"
-"""Every known GPU, or every engine."""
 USERS = Option(
     "--users",
     also=("--concurrency", "--num-users"),
@@ -29,6 +43,7 @@ USERS = Option(
     common=True,
     help="Users whose requests run concurrently.",
 )
+# Options of plan and of sweep.
 PRICE = Option(
     "--price",
     also=("--prices", "--cost"),
@@ -36,7 +51,6 @@ PRICE = Option(
     common=True,
     help="Prices per hour, of a GPU or an instance: h100=2.49,p5.48xlarge=98; or a .yaml file.",
 )
-"""Options of plan and of sweep."""
 
 
 class TrafficOptions(TypedDict, total=False):
@@ -45,7 +59,8 @@ class TrafficOptions(TypedDict, total=False):
     prompt: Annotated[
         Count | None,
         COUNT,
-        "Tokens of a user's prompt. Default with --output-len or --shared-prefix: 4K; with --context, its rest.",
+        "Tokens of a user's prompt. Default with --output-len or --shared-prefix: 4K; with "
+        "--context, its rest.",
         With(
             names="--prompt --input-len",
             also="--isl --prompt-len --prompt-tokens --input-tokens --random-input-len",
@@ -63,7 +78,9 @@ class TrafficOptions(TypedDict, total=False):
         ),
     ]
     shared_prefix: Annotated[
-        Count | None, COUNT_OR_ZERO, "Tokens with which all prompts start, stored once with prefix caching."
+        Count | None,
+        COUNT_OR_ZERO,
+        "Tokens with which all prompts start, stored once with prefix caching.",
     ]
 
 
@@ -79,14 +96,20 @@ class UserOptions(TrafficOptions, total=False):
 
 
 class DeploymentOptions(TypedDict, total=False):
-    """The engine, the GPUs and how the model is split over them; or a memory that an engine reported."""
+    """The engine, the GPUs and how the model is split over them; or a memory that an engine
+    reported.
+    """
 
     engine: Annotated[
-        str | None, Parser(_engine, "ENGINE"), f"{', '.join(ENGINES)}, or all. {DEFAULT_OF_ENGINE}", With(common=True)
+        str | None,
+        Parser(_engine, "ENGINE"),
+        f"{', '.join(ENGINES)}, or all. {DEFAULT_OF_ENGINE}",
+        With(common=True),
     ]
     gpu: Annotated[
         str | os.PathLike[str] | Gpu | None,
-        "GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml file; all for "
+        "GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml "
+        "file; all for "
         "one row each.",
         With(also="--gpu-type --gpu-name --hardware --vram", metavar="GPU", common=True),
     ]
@@ -128,7 +151,9 @@ class DeploymentOptions(TypedDict, total=False):
     ]
     enable_dp_attention: Annotated[bool, "--dp N is --attn-dp N (SGLang's old name of the option)."]
     enable_expert_parallel: Annotated[
-        bool, "Whole experts on each GPU instead of a part of each.", With(also="--ep -ep --expert-parallel")
+        bool,
+        "Whole experts on each GPU instead of a part of each.",
+        With(also="--ep -ep --expert-parallel"),
     ]
     gpu_memory_utilization: Annotated[
         float | str | None,
@@ -139,17 +164,20 @@ class DeploymentOptions(TypedDict, total=False):
     reserve: Annotated[
         Size | None,
         BYTES_OR_ZERO,
-        "Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
+        "Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, "
+        "shown.",
     ]
     other_memory: Annotated[
         Size | None,
         BYTES_OR_ZERO,
-        "Memory of a GPU that other programs hold before the start, as 1.2GiB: a desktop, another server.",
+        "Memory of a GPU that other programs hold before the start, as 1.2GiB: a desktop, "
+        "another server.",
     ]
     weights_dtype: Annotated[
         str | None,
         WEIGHTS_DTYPE,
-        "Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
+        "Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: "
+        "q4_k_m, ... "
         "Default: as released; q4_k_m with llamacpp on such GPUs.",
         With(also="--quantization --quantize --quant --weight-dtype --wdtype", common=True),
     ]
@@ -162,14 +190,19 @@ class DeploymentOptions(TypedDict, total=False):
     kv_memory: Annotated[
         Size | None,
         BYTES,
-        "Memory for the cache that an engine reported, as 5.38GiB; --gpu and --other-memory do not change it.",
+        "Memory for the cache that an engine reported, as 5.38GiB; --gpu and --other-memory do "
+        "not change it.",
         With(names="--kv-memory --kv-cache-memory-bytes"),
     ]
     host_bandwidth: Annotated[
-        Size | None, BYTES, "Bytes/s from host memory to each GPU, as 50GB, for a cache there. Default: 25GB."
+        Size | None,
+        BYTES,
+        "Bytes/s from host memory to each GPU, as 50GB, for a cache there. Default: 25GB.",
     ]
     disk_size: Annotated[Size | None, BYTES, "Disk for the cache, as 1TiB."]
-    disk_bandwidth: Annotated[Size | None, BYTES, "Bytes/s from disk to all GPUs, as 12GB. Default: 5GB."]
+    disk_bandwidth: Annotated[
+        Size | None, BYTES, "Bytes/s from disk to all GPUs, as 12GB. Default: 5GB."
+    ]
 
 
 class EngineOptions(
@@ -187,11 +220,18 @@ class EngineOptions(
 
 
 class FitOptions(
-    ModelOptions, SizeOptions, CacheDtypeOptions, UserOptions, DeploymentOptions, EngineOptions, total=False
+    ModelOptions,
+    SizeOptions,
+    CacheDtypeOptions,
+    UserOptions,
+    DeploymentOptions,
+    EngineOptions,
+    total=False,
 ):
     """All options of `attncalc fit` but those of its screen and its log."""
 
 
+# The headings of `attncalc fit --help`, with the options below each.
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Model": (ModelOptions,),
     "Workload": (SizeOptions, CacheDtypeOptions),
@@ -203,4 +243,3 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "llama.cpp": (LlamacppOptions,),
     "transformers": (TransformersOptions,),
 }
-"""The headings of `attncalc fit --help`, with the options below each."""

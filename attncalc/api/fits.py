@@ -45,7 +45,8 @@ class FitResult(Result, of_fit.FitResult):
         """The command that starts the engine; None if there is none."""
         return launch_command(self.resolved)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the engine's defaults have functions, which cannot be pickled
+    # the engine's defaults have functions, which cannot be pickled
+    def __reduce__(self) -> tuple[Any, ...]:
         return fit, (self.request,)
 
     def __bool__(self) -> bool:
@@ -53,7 +54,9 @@ class FitResult(Result, of_fit.FitResult):
         return self.fits
 
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
-        """Return `fits` and `verdict`, then {name: number} of the figures, as in `results` of `--json`."""
+        """Return `fits` and `verdict`, then {name: number} of the figures, as in `results` of
+        `--json`.
+        """
         return {"fits": self.fits, "verdict": self.verdict, **super().to_dict()}
 
     def _answer(self) -> str:
@@ -81,7 +84,9 @@ class Roofline(Result, of_roofline.Roofline):
 
     def _answer(self) -> str:
         steps = [("prefill", self.prefill), ("decode step", self.decode)]
-        times = [f"{name} {Figure('', '', step.seconds, SECONDS).human}" for name, step in steps if step]
+        times = [
+            f"{name} {Figure('', '', step.seconds, SECONDS).human}" for name, step in steps if step
+        ]
         return f"at least {', '.join(times)}"
 
 
@@ -93,10 +98,12 @@ def fit(model: ModelLike | FitRequest | None = None, **options: Unpack[FitOption
     True
 
     Args:
-        model: As in `load`, or a FitRequest, without options. Without it, the options have its sizes.
+        model: As in `load`, or a FitRequest, without options. Without it, the options have its
+            sizes.
         options: The options of `attncalc fit`.
 
-    Raises AttncalcError if the model or an option is not valid, or the engine does not support the model.
+    Raises AttncalcError if the model or an option is not valid, or the engine does not support the
+    model.
     """
     request = _request(model, options)
     result = FitResult(*of_fit.fit(request))
@@ -115,7 +122,8 @@ def users(model: ModelLike | ResolvedRequest | None = None, **options: Any) -> U
     Users(llama3-8b on one device, vLLM, batch 1, context 5,120, bf16: 35 on average, 31 at worst)
 
     Args:
-        model: As in `load`; or a complete request, without options, for which the answer is None without users.
+        model: As in `load`; or a complete request, without options, for which the answer is None
+            without users.
             Without it, the options have its sizes.
         options: The options of `attncalc fit`: `prompt` with `output`, or `lengths`, are needed.
 
@@ -127,7 +135,8 @@ def users(model: ModelLike | ResolvedRequest | None = None, **options: Any) -> U
         if isinstance(model, ResolvedRequest):
             return None
         raise AttncalcError(
-            "users needs --prompt and --output-len", 'give the tokens of a request: prompt="4K", output="1K"'
+            "users needs --prompt and --output-len",
+            'give the tokens of a request: prompt="4K", output="1K"',
         )
     return Users(*answer).knowing(_subject(resolved), partial(fit_report, resolved.request))
 
@@ -164,24 +173,30 @@ def roofline(
         config: The engine's settings, with a workload.
         options: The options of `attncalc fit`.
 
-    Raises AttncalcError if the model or an option is not valid, or the GPU has no FLOP/s for the dtype.
+    Raises AttncalcError if the model or an option is not valid, or the GPU has no FLOP/s for the
+    dtype.
     """
     if workload is None:
         resolved = resolve(_request(model, {**options, "gpu": gpu}))
         if resolved.gpu is None:
             raise AttncalcError(
-                "roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
+                "roofline needs --gpu",
+                "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times",
             )
         found = lower_bounds(resolved)
         spec, workload, gpu = resolved.model, found.workload, resolved.gpu
     elif model is None:
         raise no_model()
     elif not isinstance(gpu, Gpu):
-        raise AttncalcError("roofline with a Workload needs a Gpu", 'give gpu=attncalc.gpu("h100-80gb")')
+        raise AttncalcError(
+            "roofline with a Workload needs a Gpu", 'give gpu=attncalc.gpu("h100-80gb")'
+        )
     else:
         spec = load(model)
         weights_dtype = options.get("weights_dtype")
-        found = of_roofline.roofline(spec, workload, gpu, weights_dtype=weights_dtype, config=config)
+        found = of_roofline.roofline(
+            spec, workload, gpu, weights_dtype=weights_dtype, config=config
+        )
     bounds = Roofline(*found)
     subject = f"{model_subject(spec)} on {gpu.title}, {workload_subject(workload)}"
     return bounds.knowing(subject, partial(roofline_report, spec, workload, bounds))
@@ -191,7 +206,9 @@ def _request(model: ModelLike | FitRequest | None, options: Mapping[str, Any]) -
     """Return the request. Raises AttncalcError if it is combined with options."""
     given = {name: value for name, value in options.items() if value is not None}
     if given.get("gpu") == ALL:
-        raise AttncalcError("this call is about one GPU", 'attncalc.what_fits(model, gpu="all") has a row of each')
+        raise AttncalcError(
+            "this call is about one GPU", 'attncalc.what_fits(model, gpu="all") has a row of each'
+        )
     if not isinstance(model, FitRequest):
         return read_fit_request(model, given)  # type: ignore[arg-type]
     if given:
@@ -200,7 +217,9 @@ def _request(model: ModelLike | FitRequest | None, options: Mapping[str, Any]) -
 
 
 def _subject(resolved: ResolvedRequest) -> str:
-    """Return a request in a few words: 'qwen3-8b on one NVIDIA L4, vLLM, batch 1, context 8,192, bf16'."""
+    """Return a request in a few words: 'qwen3-8b on one NVIDIA L4, vLLM, batch 1, context 8,192,
+    bf16'.
+    """
     return (
         f"{resolved.request.model.name} on {hardware(resolved)}, {resolved.engine.title}, "
         f"{workload_subject(resolved.whole_workload)}"

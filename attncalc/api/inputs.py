@@ -26,27 +26,37 @@ from .options import (
     WhatIfOptions,
 )
 
+# Tokens of context if neither the call nor the model has a number: positions are sinusoidal or
+# relative.
 DEFAULT_CONTEXT = 512
-"""Tokens of context if neither the call nor the model has a number: positions are sinusoidal or relative."""
 
 
 class _WorkloadOptions(
-    PaddedSizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions, SplitCacheOptions, total=False
+    PaddedSizeOptions,
+    PassOptions,
+    TrainingOptions,
+    CacheDtypeOptions,
+    SplitCacheOptions,
+    total=False,
 ):
     """All options of a workload."""
 
 
-def read_model(model: ModelLike | None, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
+def read_model(
+    model: ModelLike | None, options: Mapping[str, Any], kind: Any = ShardedModelOptions
+) -> ModelSpec:
     """Return the model, with another attention and one device's share of it if the options say so.
 
     Without a model, the options have its sizes.
 
-    `kind` is the TypedDict of the options that are of the model. Raises AttncalcError if there is no such model, its
-    file is not valid, or it cannot have that attention or be split.
+    `kind` is the TypedDict of the options that are of the model. Raises AttncalcError if there is
+    no such model, its file is not valid, or it cannot have that attention or be split.
     """
     values = parsed(options, kind)
     model = model_of_sizes(values) if model is None else model
-    spec = load(with_revision(model, values.get("revision")), assume_grouped="assume_grouped" in values)
+    spec = load(
+        with_revision(model, values.get("revision")), assume_grouped="assume_grouped" in values
+    )
     changes = {name: values[name] for name in WhatIfOptions.__annotations__ if name in values}
     changed = what_if(spec, **changes)
     if changed != spec:
@@ -58,11 +68,17 @@ def read_model(model: ModelLike | None, options: Mapping[str, Any], kind: Any = 
 def _as_typed(name: str, value: object) -> str:
     """Return an option of `WhatIfOptions` with its value, as the command line has it."""
     names = options_of(WhatIfOptions)[name].names[0].split("/")
-    return names[value is False] if isinstance(value, bool) else f"{names[0]} {shlex.quote(str(value))}"
+    return (
+        names[value is False]
+        if isinstance(value, bool)
+        else f"{names[0]} {shlex.quote(str(value))}"
+    )
 
 
 def with_revision(model: ModelLike, revision: str | None) -> ModelLike:
-    """Return the name of the model with its revision. Raises AttncalcError if the model is not org/name on the hub."""
+    """Return the name of the model with its revision. Raises AttncalcError if the model is not
+    org/name on the hub.
+    """
     if revision is None:
         return model
     from ..config.hub import with_revision as named
@@ -73,16 +89,20 @@ def with_revision(model: ModelLike, revision: str | None) -> ModelLike:
 
 
 def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
-    """Return the workload that the options describe; the model's defaults replace those that are left out.
+    """Return the workload that the options describe; the model's defaults replace those that are
+    left out.
 
-    Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
+    Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude
+    each other.
     """
     values = parsed(options, _WorkloadOptions)
     if values.keys() & SplitCacheOptions.__annotations__:
         values["kv_dtype"] = _one_cache_dtype(values)
     for name in ("batch", "context"):
         if "lengths" in values and name in values:
-            raise clash("--lengths", f"--{name}", "the lengths set batch and context: leave the other out")
+            raise clash(
+                "--lengths", f"--{name}", "the lengths set batch and context: leave the other out"
+            )
     if values.get("kv_dtype") == DS_MLA:
         _check_ds_mla(model)
     phase, past = values.get("phase", "decode"), values.get("past", 0)
@@ -95,7 +115,9 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         "recompute": values.get("recompute", "none"),
         "assumed": (
             *_assumptions(
-                model, has_context=bool({"context", "lengths"} & values.keys()), has_source="source_context" in values
+                model,
+                has_context=bool({"context", "lengths"} & values.keys()),
+                has_source="source_context" in values,
             ),
             *_thousands(options.get("context")),
         ),
@@ -104,19 +126,23 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         raise clash("--past", "--lengths")
     if past and phase != "prefill":
         raise clash("--past", f"--phase {truncate(phase)}", "give it with --phase prefill")
-    batch, context = values.get("batch", 1), values.get("context", model.max_context or DEFAULT_CONTEXT)
+    batch, context = (
+        values.get("batch", 1),
+        values.get("context", model.max_context or DEFAULT_CONTEXT),
+    )
     if phase == "prefill":
         return Workload.prefill(batch, context, past=past, **of_workload)
     make = Workload.decode if phase == "decode" else Workload.train
     return make(batch, context, **of_workload)
 
 
+# The most rows of a list of contexts and batches.
 MOST_ROWS = 1000
-"""The most rows of a list of contexts and batches."""
 
 
 def each_size(options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the options for each context and batch of their lists, contexts first; one without lists.
+    """Return the options for each context and batch of their lists, contexts first; one without
+    lists.
 
     Raises AttncalcError for a number that cannot be read, and for more than MOST_ROWS rows.
     """
@@ -129,7 +155,8 @@ def each_size(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = len(batches) * len(contexts)
     if rows > MOST_ROWS:
         raise AttncalcError(
-            f"{count(len(contexts))} contexts and {count(len(batches))} batches are {count(rows)} rows, and "
+            f"{count(len(contexts))} contexts and {count(len(batches))} batches are "
+            f"{count(rows)} rows, and "
             f"{count(MOST_ROWS)} are the most",
             "'attncalc sweep' has up to 10 million",
         )
@@ -137,7 +164,9 @@ def each_size(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     for batch in batches:
         for context in contexts:
             sizes = {"batch": batch, "context": context}
-            found.append({**options, **{name: size for name, size in sizes.items() if size is not None}})
+            found.append(
+                {**options, **{name: size for name, size in sizes.items() if size is not None}}
+            )
     return found
 
 
@@ -156,22 +185,28 @@ def _thousands(context: object) -> list[str]:
 
 
 def _one_cache_dtype(values: Mapping[str, Any]) -> str:
-    """Return the dtype that K and V share, as llama.cpp's options name it. Raises AttncalcError if they differ."""
+    """Return the dtype that K and V share, as llama.cpp's options name it. Raises AttncalcError if
+    they differ.
+    """
     shared = values.get("kv_dtype") or "fp16"  # None is auto
     both = {values.get(name) or shared for name in SplitCacheOptions.__annotations__}
     if len(both) > 1 or ("kv_dtype" in values and shared not in both):
         raise AttncalcError(
             f"K and V are in different dtypes: {' and '.join(sorted(both))}",
-            "give one dtype to both; 'attncalc fit MODEL --gpu rtx-4090 -ctk q8_0 -ctv q4_0' has two dtypes",
+            "give one dtype to both; 'attncalc fit MODEL --gpu rtx-4090 -ctk q8_0 -ctv q4_0' has "
+            "two dtypes",
         )
     return str(both.pop())
 
 
 def _check_ds_mla(model: ModelSpec) -> None:
-    """Raise AttncalcError if vLLM's fp8_ds_mla, a format of sparse attention, is for other models than this one."""
+    """Raise AttncalcError if vLLM's fp8_ds_mla, a format of sparse attention, is for other models
+    than this one.
+    """
     if problem := ds_mla_problem(model):
         raise AttncalcError(
-            f"--kv-dtype {DS_MLA} is for models with an indexer (DeepSeek-V3.2) or compressed attention (DeepSeek-V4), "
+            f"--kv-dtype {DS_MLA} is for models with an indexer (DeepSeek-V3.2) or compressed "
+            "attention (DeepSeek-V4), "
             f"and {model.title} {problem}",
             "use --kv-dtype fp8",
         )
@@ -188,7 +223,8 @@ def _assumptions(model: ModelSpec, *, has_context: bool, has_source: bool) -> tu
 
 
 def read_source(model: ModelSpec, tokens: int | None) -> int | None:
-    """Return the tokens on the encoder's side, the encoder's maximum by default; None without an encoder.
+    """Return the tokens on the encoder's side, the encoder's maximum by default; None without an
+    encoder.
 
     Raises AttncalcError if a number is given and the model has no encoder.
     """
@@ -203,8 +239,8 @@ def read_call(
 ) -> tuple[ModelSpec, Workload]:
     """Return the model and the workload of a call.
 
-    `defaults` are options of the workload that this call has by default. Raises AttncalcError if the model or an option
-    is not valid, or a workload is combined with options that describe one.
+    `defaults` are options of the workload that this call has by default. Raises AttncalcError if
+    the model or an option is not valid, or a workload is combined with options that describe one.
     """
     spec = read_model(model, options)
     given_options = {name: value for name, value in options.items() if value is not None}
@@ -213,7 +249,8 @@ def read_call(
     if not isinstance(workload, Workload):
         raise AttncalcError(
             f"a workload cannot be given as '{truncate(workload)}'",
-            "name the option, as context=4096; compare(a, b) has two models, and from which context one is cheaper",
+            "name the option, as context=4096; compare(a, b) has two models, and from which "
+            "context one is cheaper",
         )
     for name in given_options:
         if name not in ShardedModelOptions.__annotations__:

@@ -1,4 +1,6 @@
-"""The options of a model, of a workload, and of the commands about costs. Those of `fit` are in fit_options.py."""
+"""The options of a model, of a workload, and of the commands about costs. Those of `fit` are in
+fit_options.py.
+"""
 
 import re
 from collections.abc import Sequence
@@ -7,27 +9,49 @@ from typing import Annotated, TypedDict, get_args
 from ..attention import Variant
 from ..config.size_names import NAMES
 from ..engines.options import SplitCacheOptions
-from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, With, choice, dtype_name, options_of
+from ..options import (
+    CACHE_DTYPE,
+    COUNT,
+    COUNT_OR_ZERO,
+    Count,
+    Option,
+    Parser,
+    With,
+    choice,
+    dtype_name,
+    options_of,
+)
 from ..ranges import split_list
 from ..units import dtype, long_option, parse_count
 from ..what_if import parse_pattern
 from ..workload import Mask, Recompute
 
-OTHER_CONTEXTS = "--num-ctx --n-ctx --seqlen --max-seqlen --cutoff-len --model-max-length " + " ".join(
-    f"--{first}{word}{last}"
-    for first in ("", "max-", "model-max-")
-    for word in ("context", "ctx", "seq", "sequence")
-    for last in ("", "-len", "-length", "-size", "-window")
-    if first + word + last != "context"
+# Other tools' names of --context: '--ctx-size', '--max-seq-length'.
+OTHER_CONTEXTS = (
+    "--num-ctx --n-ctx --seqlen --max-seqlen --cutoff-len --model-max-length "
+    + " ".join(
+        f"--{first}{word}{last}"
+        for first in ("", "max-", "model-max-")
+        for word in ("context", "ctx", "seq", "sequence")
+        for last in ("", "-len", "-length", "-size", "-window")
+        if first + word + last != "context"
+    )
 )
-"""Other tools' names of --context: '--ctx-size', '--max-seq-length'."""
 PHASES = ("prefill", "decode", "train")
 
 
 def _named(size: str, *, but: str = "") -> str:
-    """Return the names that a config.json has for a decoder's size, as options; `but` is the option's own name."""
+    """Return the names that a config.json has for a decoder's size, as options; `but` is the
+    option's own name.
+    """
     names = next(names for names in NAMES if size in names)
-    return " ".join(sorted(long_option(name) for name in names if name != but and not re.search("coder|blocks", name)))
+    return " ".join(
+        sorted(
+            long_option(name)
+            for name in names
+            if name != but and not re.search("coder|blocks", name)
+        )
+    )
 
 
 def _attention(text: str, name: str) -> str:
@@ -36,7 +60,8 @@ def _attention(text: str, name: str) -> str:
 
 
 _TP = Option(
-    *("--tp", "--tensor-parallel-size"),
+    "--tp",
+    "--tensor-parallel-size",
     also=("-tp", "--tp-size"),
     parse=COUNT,
     help="Tensor-parallel devices; figures are then per device. Default: 1.",
@@ -65,11 +90,19 @@ class OtherSizeOptions(TypedDict, total=False):
         With(also=_named("num_hidden_layers")),
     ]
     heads: Annotated[
-        Count | None, COUNT, "What if it had N query heads.", With(also=f"{_named('num_attention_heads')} --q-heads")
+        Count | None,
+        COUNT,
+        "What if it had N query heads.",
+        With(also=f"{_named('num_attention_heads')} --q-heads"),
     ]
-    kv_heads: Annotated[Count | None, COUNT, "What if it had N KV heads.", With(also=_named("num_key_value_heads"))]
+    kv_heads: Annotated[
+        Count | None, COUNT, "What if it had N KV heads.", With(also=_named("num_key_value_heads"))
+    ]
     head_dim: Annotated[
-        Count | None, COUNT, "What if heads had N elements.", With(also=_named("head_dim", but="head_dim"))
+        Count | None,
+        COUNT,
+        "What if heads had N elements.",
+        With(also=_named("head_dim", but="head_dim")),
     ]
     d_model: Annotated[
         Count | None,
@@ -84,7 +117,10 @@ class OtherSizeOptions(TypedDict, total=False):
         With(also=_named("intermediate_size", but="d_ff")),
     ]
     experts: Annotated[
-        Count | None, COUNT, "What if each mixture had N routed experts.", With(also=_named("num_experts"))
+        Count | None,
+        COUNT,
+        "What if each mixture had N routed experts.",
+        With(also=_named("num_experts")),
     ]
     experts_per_token: Annotated[
         Count | None,
@@ -112,7 +148,8 @@ class OtherSizeOptions(TypedDict, total=False):
     pattern: Annotated[
         str | None,
         Parser(parse_pattern, "PATTERN"),
-        "Kinds of layers, repeated: '5 local, 1 global' has windows, '3 linear, 1 mla:512' other attention.",
+        "Kinds of layers, repeated: '5 local, 1 global' has windows, '3 linear, 1 mla:512' other "
+        "attention.",
         With(axis=False),
     ]
 
@@ -124,12 +161,16 @@ class WhatIfOptions(AttentionOptions, OtherSizeOptions, total=False):
 class ReadOptions(TypedDict, total=False):
     """How a model is read."""
 
-    assume_grouped: Annotated[bool, "Read a config.json of an unknown model_type as plain grouped attention; a guess."]
+    assume_grouped: Annotated[
+        bool, "Read a config.json of an unknown model_type as plain grouped attention; a guess."
+    ]
 
 
 class ModelOptions(WhatIfOptions, ReadOptions, total=False):
     revision: Annotated[
-        str | None, "Branch, tag or commit of org/name on the hub. Default: main.", With(metavar="REVISION", axis=False)
+        str | None,
+        "Branch, tag or commit of org/name on the hub. Default: main.",
+        With(metavar="REVISION", axis=False),
     ]
 
 
@@ -145,7 +186,9 @@ class ShardedModelOptions(ModelOptions, total=False):
     tp: Annotated[Count | None, _TP]
 
 
-LENGTHS = Parser(lambda text, name: tuple(parse_count(part, name) for part in split_list(text, name)), "N,N,...")
+LENGTHS = Parser(
+    lambda text, name: tuple(parse_count(part, name) for part in split_list(text, name)), "N,N,..."
+)
 
 
 class SizeOptions(TypedDict, total=False):
@@ -160,14 +203,19 @@ class SizeOptions(TypedDict, total=False):
     context: Annotated[
         Count | None,
         COUNT,
-        "Tokens of context, as 4096, 128k (128,000) or 128K (131,072). Default: the model's maximum.",
+        "Tokens of context, as 4096, 128k (128,000) or 128K (131,072). Default: the model's "
+        "maximum.",
         With(names="--context -c --max-model-len", also=OTHER_CONTEXTS, common=True),
     ]
-    source_context: Annotated[Count | None, COUNT, "Tokens on the encoder's side. Default: the encoder's maximum."]
+    source_context: Annotated[
+        Count | None, COUNT, "Tokens on the encoder's side. Default: the encoder's maximum."
+    ]
 
 
 class PaddedSizeOptions(SizeOptions, total=False):
-    """The number of sequences and of tokens, or the lengths in a padded batch. A list of numbers is a row for each."""
+    """The number of sequences and of tokens, or the lengths in a padded batch. A list of numbers is
+    a row for each.
+    """
 
     batch: Annotated[
         Count | None,
@@ -178,7 +226,8 @@ class PaddedSizeOptions(SizeOptions, total=False):
     context: Annotated[
         Count | None,
         options_of(SizeOptions)["context"].but(
-            help="Tokens of context, as 4096, 128k (128,000) or 128K (131,072); a list, as 4K,8K, is a row each. "
+            help="Tokens of context, as 4096, 128k (128,000) or 128K (131,072); a list, as 4K,8K, "
+            "is a row each. "
             "Default: the model's maximum.",
             common=True,
         ),
@@ -200,7 +249,9 @@ class PassOptions(TypedDict, total=False):
         "prefill, decode (one step at the context) or train. Default: prefill.",
         With(common=True),
     ]
-    past: Annotated[Count, COUNT_OR_ZERO, "Tokens of the context that are already in the cache. Default: 0."]
+    past: Annotated[
+        Count, COUNT_OR_ZERO, "Tokens of the context that are already in the cache. Default: 0."
+    ]
     mask: Annotated[
         str | Mask | None,
         Parser(lambda text, name: str(Mask.parse(text)), "MASK"),
@@ -214,9 +265,14 @@ class TrainingOptions(TypedDict, total=False):
     recompute: Annotated[
         str,
         choice(*get_args(Recompute)),
-        "What the backward pass recomputes: none, selective (QK and PV), op (every second matmul, as in "
-        "torchtitan) or full (layers: gradient checkpointing). Default: none; 'train' on quantized weights: full.",
-        With(also="--recompute-granularity --activations-checkpoint-granularity --ac --activation-checkpoint-mode"),
+        "What the backward pass recomputes: none, selective (QK and PV), op (every second "
+        "matmul, as in "
+        "torchtitan) or full (layers: gradient checkpointing). Default: none; 'train' on "
+        "quantized weights: full.",
+        With(
+            also="--recompute-granularity --activations-checkpoint-granularity --ac "
+            "--activation-checkpoint-mode"
+        ),
     ]
 
 
@@ -225,7 +281,12 @@ class DtypeOptions(TypedDict, total=False):
 
     dtype: Annotated[
         str | None,
-        Parser(lambda text, name: None if text == "auto" else dtype(dtype_name(text), compute=True).name, "DTYPE"),
+        Parser(
+            lambda text, name: (
+                None if text == "auto" else dtype(dtype_name(text), compute=True).name
+            ),
+            "DTYPE",
+        ),
         "Dtype of weights and activations. Default: as released.",
         With(also="--precision --torch-dtype"),
     ]
@@ -237,7 +298,8 @@ class CacheDtypeOptions(DtypeOptions, total=False):
     kv_dtype: Annotated[
         str | None,
         CACHE_DTYPE,
-        "Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
+        "Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or "
+        "the engine's.",
         With(
             names="--kv-dtype --kv-cache-dtype",
             also="--cache-dtype --cache-type --kv-cache-type --kv-type",
@@ -246,19 +308,27 @@ class CacheDtypeOptions(DtypeOptions, total=False):
     ]
 
 
-class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, SplitCacheOptions, total=False):
+class KVCacheOptions(
+    ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, SplitCacheOptions, total=False
+):
     """The options of `attncalc kv`."""
 
     engine: Annotated[
-        str, "How the cache is stored: ideal (a lower bound) or transformers. Default: ideal.", With(metavar="ENGINE")
+        str,
+        "How the cache is stored: ideal (a lower bound) or transformers. Default: ideal.",
+        With(metavar="ENGINE"),
     ]
 
 
-class FlopsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, TrainingOptions, total=False):
+class FlopsOptions(
+    ShardedModelOptions, PaddedSizeOptions, PassOptions, TrainingOptions, total=False
+):
     """The options of `attncalc flops`."""
 
 
-class ActivationsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, DtypeOptions, total=False):
+class ActivationsOptions(
+    ShardedModelOptions, PaddedSizeOptions, PassOptions, DtypeOptions, total=False
+):
     """The options of `attncalc memory`."""
 
 
@@ -272,14 +342,17 @@ class CompareOptions(ComparedModelOptions, OtherSizeOptions, CacheDtypeOptions, 
         "For one model: one more row, as mla:512; may be repeated.",
         With(metavar="KIND", common=True, repeated=True),
     ]
-    same_params: Annotated[bool, "For one model: each row with the d_ff that keeps the number of parameters."]
+    same_params: Annotated[
+        bool, "For one model: each row with the d_ff that keeps the number of parameters."
+    ]
     batch: Annotated[Count | None, options_of(SizeOptions)["batch"]]
     context: Annotated[
         Count | Sequence[Count] | None,
         options_of(SizeOptions)["context"].but(
             metavar="N,N,...",
             parse=None,
-            help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the longest of all models.",
+            help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the "
+            "longest of all models.",
         ),
     ]
     source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]

@@ -12,21 +12,43 @@ from ..errors import AttncalcError, clash, did_you_mean
 from ..serving.traffic import USUAL, Traffic, usual_lengths
 from ..units import long_option, parse_count, truncate
 
+# Requests that a CSV may have.
 MOST_REQUESTS = 1_000_000
-"""Requests that a CSV may have."""
 _PROMPTS = (
-    *("prompt", "prompt_tokens", "prompt_len", "input", "input_tokens", "input_len", "input_length", "isl"),
-    *("contexttokens", "context_tokens", "num_prompt_tokens", "request_tokens", "request tokens"),
+    "prompt",
+    "prompt_tokens",
+    "prompt_len",
+    "input",
+    "input_tokens",
+    "input_len",
+    "input_length",
+    "isl",
+    "contexttokens",
+    "context_tokens",
+    "num_prompt_tokens",
+    "request_tokens",
+    "request tokens",
 )
+# Names of columns, in small letters; those of Azure's and BurstGPT's traces are among them.
 _OUTPUTS = (
-    *("output", "output_tokens", "output_len", "output_length", "osl", "completion_tokens", "generatedtokens"),
-    *("generated_tokens", "num_output_tokens", "response_tokens", "response tokens"),
+    "output",
+    "output_tokens",
+    "output_len",
+    "output_length",
+    "osl",
+    "completion_tokens",
+    "generatedtokens",
+    "generated_tokens",
+    "num_output_tokens",
+    "response_tokens",
+    "response tokens",
 )
-"""Names of columns, in small letters; those of Azure's and BurstGPT's traces are among them."""
 
 
 def usual_requests(options: Mapping[str, Any], context: int | None, longest: int) -> dict[str, str]:
-    """Return the usual prompt and output, as `usual_lengths` does, if the options of LoadOptions, parsed, lack them."""
+    """Return the usual prompt and output, as `usual_lengths` does, if the options of LoadOptions,
+    parsed, lack them.
+    """
     if options.get("lengths") is not None:
         return {}
     given = {
@@ -35,7 +57,11 @@ def usual_requests(options: Mapping[str, Any], context: int | None, longest: int
     }
     lengths = usual_lengths(given["prompt"], given["output"], context, longest)
     found = dict(zip(given, lengths, strict=True))
-    return {name: USUAL.get(tokens, str(tokens)) for name, tokens in found.items() if name not in options}
+    return {
+        name: USUAL.get(tokens, str(tokens))
+        for name, tokens in found.items()
+        if name not in options
+    }
 
 
 def read_traffic(options: Mapping[str, Any]) -> Traffic:
@@ -52,7 +78,9 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
     else:
         for name in ("length_columns", "percentile"):
             if options.get(name) is not None:
-                raise AttncalcError(f"{long_option(name)} needs --lengths", "give the CSV of the requests")
+                raise AttncalcError(
+                    f"{long_option(name)} needs --lengths", "give the CSV of the requests"
+                )
         traffic = _between(_range(str(prompt), "--prompt"), _range(str(output), "--output-len"))
     return traffic._replace(shared_prefix=_shared(options, traffic))
 
@@ -72,7 +100,9 @@ def _range(text: str, name: str) -> tuple[int, int]:
     least = parse_count(first, name)
     most = parse_count(last, name) if colon else least
     if most < least:
-        raise AttncalcError(f"{name}: the range '{truncate(text)}' ends below its start", "write 1K:8K")
+        raise AttncalcError(
+            f"{name}: the range '{truncate(text)}' ends below its start", "write 1K:8K"
+        )
     return least, most
 
 
@@ -85,7 +115,9 @@ def _between(prompts: tuple[int, int], outputs: tuple[int, int]) -> Traffic:
     squares = (high * (high + 1) * (2 * high + 1) - (low - 1) * low * (2 * low - 1)) // 6
     # a request with a long output is there longer: its tokens count as often as it has steps
     held = -(-(sum(prompts) * steps + 2 * squares) // (2 * steps))
-    return Traffic(-(-sum(prompts) // 2), -(-sum(outputs) // 2), average=held, longest=prompts[1] + high)
+    return Traffic(
+        -(-sum(prompts) // 2), -(-sum(outputs) // 2), average=held, longest=prompts[1] + high
+    )
 
 
 def _mixture(pairs: Sequence[tuple[int, int]], percentile: float | None) -> Traffic:
@@ -93,7 +125,11 @@ def _mixture(pairs: Sequence[tuple[int, int]], percentile: float | None) -> Traf
     prompts, outputs = (sum(pair[i] for pair in pairs) for i in (0, 1))
     held = sum(output * (2 * prompt + output) for prompt, output in pairs)
     totals = sorted(map(sum, pairs))
-    longest = totals[-1] if percentile is None else totals[max(0, math.ceil(percentile / 100 * len(totals)) - 1)]
+    longest = (
+        totals[-1]
+        if percentile is None
+        else totals[max(0, math.ceil(percentile / 100 * len(totals)) - 1)]
+    )
     return Traffic(
         prompt=-(-prompts // len(pairs)),
         output=-(-outputs // len(pairs)),
@@ -120,14 +156,18 @@ def _read_csv(path: Path, columns: str | None) -> list[tuple[int, int]]:
         reason = (getattr(error, "strerror", None) or "not a CSV").lower()
         raise AttncalcError(f"--lengths: {name}: {reason}", tip) from None
     if not pairs or len(pairs) > MOST_REQUESTS:
-        raise AttncalcError(f"--lengths: {name} has {'no' if not pairs else 'more than a million'} requests", tip)
+        raise AttncalcError(
+            f"--lengths: {name} has {'no' if not pairs else 'more than a million'} requests", tip
+        )
     return pairs
 
 
 def _places(header: Sequence[str], columns: str | None, name: str) -> tuple[int, int]:
     given = columns.split(",") if columns else []
     if columns and len(given) != 2:
-        raise AttncalcError(f"--length-columns: '{truncate(columns)}' are not two names", "write prompt,output")
+        raise AttncalcError(
+            f"--length-columns: '{truncate(columns)}' are not two names", "write prompt,output"
+        )
     known = [title.strip().lower() for title in header]
     found: list[int] = []
     for what, names in (("prompt", _PROMPTS), ("output", _OUTPUTS)):
@@ -145,10 +185,13 @@ def _places(header: Sequence[str], columns: str | None, name: str) -> tuple[int,
 
 
 def _pair(row: Sequence[str], places: tuple[int, int], place: str) -> tuple[int, int]:
-    """Return the tokens of one request; one whose output is empty has one token, as engines compute one."""
+    """Return the tokens of one request; one whose output is empty has one token, as engines compute
+    one.
+    """
     cells = [row[i].strip() if i < len(row) else "" for i in places]
     if not all(cell.isdecimal() and len(cell) < 10 for cell in cells) or not int(cells[0]):
         raise AttncalcError(
-            f"--lengths: {place}: '{truncate(','.join(cells))}' are no tokens", "write whole numbers: 3072,500"
+            f"--lengths: {place}: '{truncate(','.join(cells))}' are no tokens",
+            "write whole numbers: 3072,500",
         )
     return int(cells[0]), max(1, int(cells[1]))

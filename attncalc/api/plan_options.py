@@ -15,18 +15,28 @@ from ..options import COUNT, SHARE, TEXT, Count, Option, Parser, With, choice, o
 from ..quantity import Ratio, ratio
 from ..serving.plan import SORT_KEYS
 from ..units import parse_decimal, parse_per, truncate
-from .fit_options import DEFAULT_OF_ENGINE, PRICE, USERS, DeploymentOptions, EngineOptions, TrafficOptions
+from .fit_options import (
+    DEFAULT_OF_ENGINE,
+    PRICE,
+    USERS,
+    DeploymentOptions,
+    EngineOptions,
+    TrafficOptions,
+)
 from .fit_options import GROUPS as FIT_GROUPS
 from .options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
 
 
 def _time(text: str, name: str) -> float:
-    """Return seconds from '2s' or '50ms', and of '20/s' those of one. Raises AttncalcError for another text.
+    """Return seconds from '2s' or '50ms', and of '20/s' those of one. Raises AttncalcError for
+    another text.
 
     A number alone is an error: other tools mean milliseconds by it, as aiconfigurator does.
     """
     value = text.strip().lower()
-    unit, factor = next(((unit, f) for unit, f in (("ms", 1e-3), ("s", 1.0)) if value.endswith(unit)), ("", 0.0))
+    unit, factor = next(
+        ((unit, f) for unit, f in (("ms", 1e-3), ("s", 1.0)) if value.endswith(unit)), ("", 0.0)
+    )
     if value.endswith("/s"):
         numerator, denominator = parse_decimal(value.removesuffix("/s"), name)
         return denominator / numerator
@@ -36,7 +46,8 @@ def _time(text: str, name: str) -> float:
         raise BadValueError(error.message, "write 2s or 50ms") from None
     if not unit:
         raise BadValueError(
-            f"{name}: '{truncate(text)}' has no unit", f"write {truncate(value)}ms or {truncate(value)}s"
+            f"{name}: '{truncate(text)}' has no unit",
+            f"write {truncate(value)}ms or {truncate(value)}s",
         )
     return numerator / denominator * factor
 
@@ -45,7 +56,8 @@ def _budget(text: str, name: str) -> Ratio:
     """Return money per hour from '10000/month' or '20/h'. Raises AttncalcError for another text."""
     if "/" not in text and " per " not in text:
         raise BadValueError(
-            f"{name}: '{truncate(text)}' has no period", f"write {truncate(text)}/month, or per hour: 20/h"
+            f"{name}: '{truncate(text)}' has no period",
+            f"write {truncate(text)}/month, or per hour: 20/h",
         )
     return ratio(*parse_per(text, name, each="hour", example="10000/month or 20/h"))
 
@@ -55,7 +67,8 @@ def _api_price(text: str, name: str) -> tuple[Ratio, Ratio]:
     parts = [part.strip().lstrip("$€£") for part in text.split(",", 2)]
     if len(parts) > 2:
         raise BadValueError(
-            f"{name}: '{truncate(text)}' has more than two prices", "write 0.60, or input,output: 0.5,1.5"
+            f"{name}: '{truncate(text)}' has more than two prices",
+            "write 0.60, or input,output: 0.5,1.5",
         )
     prices = [ratio(*parse_decimal(part, name)) for part in parts]
     return prices[0], prices[-1]
@@ -63,7 +76,10 @@ def _api_price(text: str, name: str) -> tuple[Ratio, Ratio]:
 
 TIME, BUDGET = Parser(_time, "TIME"), Parser(_budget, "MONEY/TIME")
 RATE = Parser(
-    lambda text, name: ratio(*parse_per(text, name, each="second", example="20/s, 1200/min, 50000/h or 1M/day")), "N/s"
+    lambda text, name: ratio(
+        *parse_per(text, name, each="second", example="20/s, 1200/min, 50000/h or 1M/day")
+    ),
+    "N/s",
 )
 
 
@@ -80,20 +96,23 @@ class LoadOptions(TypedDict, total=False):
     rate: Annotated[
         str | float | None,
         RATE,
-        "Requests per second instead of --users, as 20/s, 1200/min, 1M/day or 10k*20/day: 10k users with 20 each.",
+        "Requests per second instead of --users, as 20/s, 1200/min, 1M/day or 10k*20/day: 10k "
+        "users with 20 each.",
         With(also="--rps --qps --request-rate", metavar="N/s", common=True),
     ]
     load_factor: Annotated[
         str | float | None,
         SHARE,
-        "Average load / peak load, as 0.3 or 1/3. --rate is the average, and the GPUs serve the peak: --rate / 0.3.",
+        "Average load / peak load, as 0.3 or 1/3. --rate is the average, and the GPUs serve the "
+        "peak: --rate / 0.3.",
         With(common=True),
     ]
     prompt: Annotated[
         Count | None,
         options_of(TrafficOptions)["prompt"].but(
             parse=TEXT,
-            help="Tokens of a prompt, or 1K:8K for any number between. Default: 4K; with --context, its rest.",
+            help="Tokens of a prompt, or 1K:8K for any number between. Default: 4K; with "
+            "--context, its rest.",
         ),
     ]
     output: Annotated[
@@ -108,18 +127,30 @@ class LoadOptions(TypedDict, total=False):
         "A CSV with the tokens of each request instead, in columns prompt and output.",
         With(metavar="FILE"),
     ]
-    length_columns: Annotated[str | None, TEXT, "The names of these columns.", With(metavar="PROMPT,OUTPUT")]
+    length_columns: Annotated[
+        str | None, TEXT, "The names of these columns.", With(metavar="PROMPT,OUTPUT")
+    ]
     percentile: Annotated[
         str | float | None,
-        Parser(lambda text, name: float(Fraction(*parse_decimal(text.removeprefix("p"), name, upper=100))), "P"),
+        Parser(
+            lambda text, name: float(
+                Fraction(*parse_decimal(text.removeprefix("p"), name, upper=100))
+            ),
+            "P",
+        ),
         "'worst' is this percentile of the requests' lengths, as 99. Default: the longest.",
     ]
     shared_prefix: Annotated[Count | None, options_of(TrafficOptions)["shared_prefix"]]
     prefix_hit_rate: Annotated[
-        str | float | None, SHARE, "Share of the prompts' tokens that are cached: stored once and not prefilled."
+        str | float | None,
+        SHARE,
+        "Share of the prompts' tokens that are cached: stored once and not prefilled.",
     ]
     ttft: Annotated[
-        str | float | None, TIME, "Time to the first token, at most, as 2s.", With(metavar="TIME", common=True)
+        str | float | None,
+        TIME,
+        "Time to the first token, at most, as 2s.",
+        With(metavar="TIME", common=True),
     ]
     tpot: Annotated[
         str | float | None,
@@ -128,7 +159,9 @@ class LoadOptions(TypedDict, total=False):
         With(also="--itl", metavar="TIME", common=True),
     ]
     efficiency: Annotated[
-        str | float | None, SHARE, "Share of the best case that is reached, as 0.5. Default: that of published runs."
+        str | float | None,
+        SHARE,
+        "Share of the best case that is reached, as 0.5. Default: that of published runs.",
     ]
     growth: Annotated[
         str | Sequence[float] | None,
@@ -144,44 +177,70 @@ class ChoiceOptions(TypedDict, total=False):
     gpu: Annotated[
         str | Sequence[Any] | None,
         options_of(DeploymentOptions)["gpu"].but(
-            metavar="GPU,...", help="GPUs or instances to choose from, as h100,p5.48xlarge or .yaml files; or all."
+            metavar="GPU,...",
+            help="GPUs or instances to choose from, as h100,p5.48xlarge or .yaml files; or all.",
         ),
     ]
     max_gpus: Annotated[
         Count | None,
         COUNT,
         "The most GPUs.",
-        With(names="--max-gpus --gpus", also=" ".join(options_of(DeploymentOptions)["gpus"].also), common=True),
+        With(
+            names="--max-gpus --gpus",
+            also=" ".join(options_of(DeploymentOptions)["gpus"].also),
+            common=True,
+        ),
     ]
     disaggregate: Annotated[bool, "Also give pools of GPUs that only prefill or only decode."]
     spread: Annotated[bool, "The rest serves all users if one node fails."]
     tp: Annotated[
         Count | Sequence[Count] | None,
-        _list_of(DeploymentOptions, "tp", "Tensor-parallel sizes. Default: all that divide the model and a node."),
+        _list_of(
+            DeploymentOptions,
+            "tp",
+            "Tensor-parallel sizes. Default: all that divide the model and a node.",
+        ),
     ]
     pp: Annotated[
         Count | Sequence[Count] | None,
-        _list_of(DeploymentOptions, "pp", "Pipeline stages. Default: within a node, and over nodes if need be."),
+        _list_of(
+            DeploymentOptions,
+            "pp",
+            "Pipeline stages. Default: within a node, and over nodes if need be.",
+        ),
     ]
     dp: Annotated[
         Count | Sequence[Count] | None,
-        _list_of(DeploymentOptions, "dp", "Data-parallel ranks that divide the experts. Default: those of a mixture."),
+        _list_of(
+            DeploymentOptions,
+            "dp",
+            "Data-parallel ranks that divide the experts. Default: those of a mixture.",
+        ),
     ]
     attn_dp: Annotated[
         Count | Sequence[Count] | None,
-        _list_of(DeploymentOptions, "attn_dp", "Data-parallel ranks of attention (SGLang). Default: 1 and --tp."),
+        _list_of(
+            DeploymentOptions,
+            "attn_dp",
+            "Data-parallel ranks of attention (SGLang). Default: 1 and --tp.",
+        ),
     ]
     enable_expert_parallel: Annotated[bool, options_of(DeploymentOptions)["enable_expert_parallel"]]
     kv_dtype: Annotated[
         str | Sequence[str] | None,
-        _list_of(CacheDtypeOptions, "kv_dtype", "Dtypes of the cache, as auto,fp8. Default: auto, the engine's."),
+        _list_of(
+            CacheDtypeOptions,
+            "kv_dtype",
+            "Dtypes of the cache, as auto,fp8. Default: auto, the engine's.",
+        ),
     ]
     weights_dtype: Annotated[
         str | Sequence[str] | None,
         _list_of(
             DeploymentOptions,
             "weights_dtype",
-            "Dtypes of the weights, as auto,fp8; all are known checkpoints'. Default: auto, as in fit.",
+            "Dtypes of the weights, as auto,fp8; all are known checkpoints'. Default: auto, as "
+            "in fit.",
         ),
     ]
 
@@ -199,13 +258,15 @@ class CostOptions(TypedDict, total=False):
     api_price: Annotated[
         str | float | None,
         Parser(_api_price, "PRICE,..."),
-        "An API's price of a million tokens, as 0.60, or of input,output: the rate from which GPUs are cheaper.",
+        "An API's price of a million tokens, as 0.60, or of input,output: the rate from which "
+        "GPUs are cheaper.",
     ]
     watts: Annotated[bool, "Show the power of the GPUs, and kWh per million tokens."]
     sort: Annotated[
         str | None,
         choice(*SORT_KEYS, metavar="KEY"),
-        f"{', '.join(SORT_KEYS)}. Default: price with --price, else gpus; without --users, tokens-per-second.",
+        f"{', '.join(SORT_KEYS)}. Default: price with --price, else gpus; without --users, "
+        "tokens-per-second.",
         With(common=True),
     ]
     all: Annotated[bool, "Also list rows than which another is better."]
@@ -215,10 +276,15 @@ class PlanEngineOptions(EngineOptions, total=False):
     """The engine and its arguments, which hold for all rows."""
 
     engine: Annotated[
-        str | None, options_of(DeploymentOptions)["engine"].but(help=f"{', '.join(ENGINES)}. {DEFAULT_OF_ENGINE}")
+        str | None,
+        options_of(DeploymentOptions)["engine"].but(
+            help=f"{', '.join(ENGINES)}. {DEFAULT_OF_ENGINE}"
+        ),
     ]
     dcp: Annotated[Count | None, options_of(DeploymentOptions)["dcp"]]
-    gpu_memory_utilization: Annotated[float | str | None, options_of(DeploymentOptions)["gpu_memory_utilization"]]
+    gpu_memory_utilization: Annotated[
+        float | str | None, options_of(DeploymentOptions)["gpu_memory_utilization"]
+    ]
     reserve: Annotated[int | str | None, options_of(DeploymentOptions)["reserve"]]
 
 
@@ -228,26 +294,37 @@ class PlanSizeOptions(DtypeOptions, total=False):
     context: Annotated[
         Count | None,
         options_of(SizeOptions)["context"].but(
-            help="Tokens of the longest request that each replica must take. Default: --prompt and --output-len."
+            help="Tokens of the longest request that each replica must take. Default: --prompt "
+            "and --output-len."
         ),
     ]
     source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]
 
 
 class PlanOptions(
-    ModelOptions, LoadOptions, ChoiceOptions, CostOptions, PlanSizeOptions, PlanEngineOptions, total=False
+    ModelOptions,
+    LoadOptions,
+    ChoiceOptions,
+    CostOptions,
+    PlanSizeOptions,
+    PlanEngineOptions,
+    total=False,
 ):
     """All options of `attncalc plan` but those of its screen."""
 
 
+# The options of which each has one value, and which `fit` reads.
 FIT_OPTIONS = (ModelOptions, PlanSizeOptions, PlanEngineOptions)
-"""The options of which each has one value, and which `fit` reads."""
+# The headings of `attncalc plan --help`, with the options below each.
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Model": (ModelOptions,),
     "Users": (LoadOptions,),
     "GPUs": (ChoiceOptions,),
     "Costs": (CostOptions,),
-    **{name: kinds for name, kinds in FIT_GROUPS.items() if name not in ("Model", "Workload", "Users")},
+    **{
+        name: kinds
+        for name, kinds in FIT_GROUPS.items()
+        if name not in ("Model", "Workload", "Users")
+    },
     "GPUs and engine": (PlanSizeOptions, VersionOptions, PlanEngineOptions),
 }
-"""The headings of `attncalc plan --help`, with the options below each."""

@@ -1,4 +1,6 @@
-"""From users to GPUs: `plan("llama3.1-70b", users=500, prompt="3K", output=500, gpu="h100,h200")`."""
+"""From users to GPUs: `plan("llama3.1-70b", users=500, prompt="3K", output=500,
+gpu="h100,h200")`.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,23 @@ from .fit_request import fit_request, options_of_name, served_fields
 from .inputs import read_model
 from .options import ModelOptions
 from .plan_load import read_traffic, usual_requests
-from .plan_options import FIT_OPTIONS, ChoiceOptions, CostOptions, LoadOptions, PlanOptions, PlanSizeOptions
+from .plan_options import (
+    FIT_OPTIONS,
+    ChoiceOptions,
+    CostOptions,
+    LoadOptions,
+    PlanOptions,
+    PlanSizeOptions,
+)
 from .results import ResultRows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+# Every built-in GPU; of weights those as released and in each checkpoint that exists.
 ALL = "all"
-"""Every built-in GPU; of weights those as released and in each checkpoint that exists."""
+# The dtype of the release, or of the engine's default.
 AUTO = "auto"
-"""The dtype of the release, or of the engine's default."""
 
 
 class PlanRequest(NamedTuple):
@@ -58,7 +67,9 @@ class PlanRequest(NamedTuple):
     disaggregates: bool  # whether pools for prefills and for decode steps are searched too
 
     def plan(self, on_step: Callable[[str], None] = lambda _: None) -> Plan:
-        """Return the plan; after Ctrl-C with what was found until then. Raises AttncalcError as `search` does."""
+        """Return the plan; after Ctrl-C with what was found until then. Raises AttncalcError as
+        `search` does.
+        """
         found = search(self.requests, self.space, on_step)
         plan = make_plan(
             found,
@@ -66,13 +77,21 @@ class PlanRequest(NamedTuple):
             growth=self.growth,
             sort=self.sort,
             is_whole=self.is_whole,
-            without_limit=lambda: search(self.requests, self.space._replace(max_gpus=None), on_step),
+            without_limit=lambda: search(
+                self.requests, self.space._replace(max_gpus=None), on_step
+            ),
         )
-        return plan._replace(pools=disaggregated(found.candidates, self.demand)) if self.disaggregates else plan
+        return (
+            plan._replace(pools=disaggregated(found.candidates, self.demand))
+            if self.disaggregates
+            else plan
+        )
 
 
 class PlanResult(ResultRows):
-    """The rows of a plan, as `attncalc plan` prints them, the best first. Iterating yields `rows`."""
+    """The rows of a plan, as `attncalc plan` prints them, the best first. Iterating yields
+    `rows`.
+    """
 
     def __init__(self, plan: Plan) -> None:
         models = dict.fromkeys(request.model.name for request in plan.requests)
@@ -85,14 +104,16 @@ class PlanResult(ResultRows):
 
 @takes(PlanOptions)
 def plan(*models: ModelLike, **options: Unpack[PlanOptions]) -> PlanResult:
-    """Return which GPUs serve so many users, and how the model is split over them, the best row first.
+    """Return which GPUs serve so many users, and how the model is split over them, the best row
+    first.
 
     >>> best = plan("llama3.1-70b", users=500, prompt="3K", output=500, gpu="h200").rows[0]
     >>> best["gpus"], best["replicas"]
     (8, 1)
 
     Args:
-        models: One model or several, each as in `load`. Without any, the options have the sizes of one.
+        models: One model or several, each as in `load`. Without any, the options have the sizes of
+            one.
         options: The options of `attncalc plan`.
 
     Raises AttncalcError if a model or an option is not valid.
@@ -122,7 +143,8 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         lacking = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
         raise AttncalcError(
             f"{lacking} {'is' if len(missing) == 1 else 'are'} required",
-            f"for example {' '.join(missing.values())} (--rate 20/s and --gpu all work too; --max-gpus 8 asks how many "
+            f"for example {' '.join(missing.values())} (--rate 20/s and --gpu all work too; "
+            "--max-gpus 8 asks how many "
             "users these serve)",
         )
     if options.get("disaggregate") and options.get("spread"):
@@ -134,9 +156,19 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     traffic = read_traffic({**load, **usual})
     rate, factor = load.get("rate"), load.get("load_factor")
     prices = read_prices(costs["price"], names) if "price" in costs else {}
-    usual_sort = "tokens-per-second" if load.keys().isdisjoint(("users", "rate")) else "price" if prices else "gpus"
+    usual_sort = (
+        "tokens-per-second"
+        if load.keys().isdisjoint(("users", "rate"))
+        else "price"
+        if prices
+        else "gpus"
+    )
     gpus, sort = _gpus(names, prices), str(costs.get("sort") or usual_sort)
-    of_prices = {"--budget": budget, "--api-price": "api_price" in costs, f"--sort {sort}": sort.startswith("price")}
+    of_prices = {
+        "--budget": budget,
+        "--api-price": "api_price" in costs,
+        f"--sort {sort}": sort.startswith("price"),
+    }
     for name in (name for name, is_given in of_prices.items() if is_given and not prices):
         raise AttncalcError(f"{name} needs --price", "give the prices: --price h100=2.49,h200=3.79")
     space = Space(
@@ -149,11 +181,17 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         expert_parallel=bool(options.get("enable_expert_parallel")),
         max_gpus=max_gpus,
     )
-    dtypes = [(cache, weights) for weights in _texts(options, "weights_dtype") for cache in _texts(options, "kv_dtype")]
+    dtypes = [
+        (cache, weights)
+        for weights in _texts(options, "weights_dtype")
+        for cache in _texts(options, "kv_dtype")
+    ]
     requests = [
         request
         for model, spec in zip(given, specs, strict=True)
-        for request in _requests(model, spec, options, traffic, [(gpu, *each) for gpu in gpus for each in dtypes])
+        for request in _requests(
+            model, spec, options, traffic, [(gpu, *each) for gpu in gpus for each in dtypes]
+        )
     ]
     return PlanRequest(
         requests=tuple(requests),
@@ -190,7 +228,9 @@ def _requests(
     traffic: Traffic,
     choices: Sequence[tuple[Gpu, str, str]],
 ) -> Iterator[FitRequest]:
-    """Yield a model's request for each GPU and dtype of cache and weights, as `fit` reads its options."""
+    """Yield a model's request for each GPU and dtype of cache and weights, as `fit` reads its
+    options.
+    """
     served = served_fields(model, spec, options)
     fields = [name for kind in FIT_OPTIONS for name in options_of(kind)]
     given = {name: options[name] for name in fields if options.get(name) is not None}
@@ -207,7 +247,8 @@ def _requests(
             implied, _ = options_of_name(model, {**of_gpu, **of_dtypes})
             request = fit_request(spec, {**of_gpu, **of_dtypes, **implied}, served)
             traffic.check(request.workload.context)
-            if find_engine(request.engine).splits_by_layer:  # its files are made of the model itself
+            # its files are made of the model itself
+            if find_engine(request.engine).splits_by_layer:
                 if weights_dtype == ALL and of_dtypes:
                     continue
             elif of_dtypes and weights_dtype == ALL:
@@ -216,7 +257,9 @@ def _requests(
 
 
 def _without_number(given: Any) -> tuple[list[Gpu | str], int | None]:
-    """Return the GPUs and names in --gpu, and the most GPUs if it is one kind with a number: '4xh100'."""
+    """Return the GPUs and names in --gpu, and the most GPUs if it is one kind with a number:
+    '4xh100'.
+    """
     if isinstance(given, str):
         names: list[Gpu | str] = [*split_list(given, "--gpu")]
     else:
@@ -229,16 +272,21 @@ def _without_number(given: Any) -> tuple[list[Gpu | str], int | None]:
 
 
 def _numbered(text: str) -> tuple[int | None, Gpu]:
-    """Return the number of GPUs, None if there may be any, and their kind: of 'p5.48xlarge' any number of instances."""
+    """Return the number of GPUs, None if there may be any, and their kind: of 'p5.48xlarge' any
+    number of instances.
+    """
     number, gpu = gpus_of(text)
-    is_any = gpu.is_local or (gpu.instance and number == gpu.per_node and not re.match(r"1 ?x", text))
+    is_any = gpu.is_local or (
+        gpu.instance and number == gpu.per_node and not re.match(r"1 ?x", text)
+    )
     return None if is_any else number, gpu
 
 
 def _gpus(given: Sequence[Gpu | str], prices: Mapping[str, Any]) -> list[Gpu]:
     """Return the GPUs to choose from. With prices, 'all' are those that have one.
 
-    Raises AttncalcError if one is unknown, has a number, or lacks a price; or if a price has no GPU.
+    Raises AttncalcError if one is unknown, has a number, or lacks a price; or if a price has no
+    GPU.
     """
     found: dict[str, Gpu] = {}
     for text in given:
@@ -256,11 +304,15 @@ def _gpus(given: Sequence[Gpu | str], prices: Mapping[str, Any]) -> list[Gpu]:
     for name in prices:
         if name not in found:
             raise AttncalcError(
-                f"--price: {name} is not among the GPUs", f"add it: --gpu {','.join([*found, name])}, or leave it out"
+                f"--price: {name} is not among the GPUs",
+                f"add it: --gpu {','.join([*found, name])}, or leave it out",
             )
     for name in found:
         if prices and name not in prices:
-            raise AttncalcError(f"--price: {name} has no price", f"add it: --price {name}=2.49, or leave out the GPU")
+            raise AttncalcError(
+                f"--price: {name} has no price",
+                f"add it: --price {name}=2.49, or leave out the GPU",
+            )
     return list(found.values())
 
 
@@ -272,22 +324,32 @@ def _texts(options: Mapping[str, Any], field: str) -> list[str]:
     return list(dict.fromkeys(split_list(as_text(given), options_of(PlanOptions)[field].name)))
 
 
+# {period of growth: for how many of them the users are given}.
 _PERIODS = {"month": 12, "year": 3}
-"""{period of growth: for how many of them the users are given}."""
 
 
 def _growth(given: Any) -> dict[float, str]:
-    """Return {factor: when, in words} of --growth. Raises AttncalcError if one is not above 0, or there are many."""
+    """Return {factor: when, in words} of --growth. Raises AttncalcError if one is not above 0, or
+    there are many.
+    """
     parts = [] if given is None else split_list(as_text(given), "--growth")
     if len(parts) > 20:
-        raise AttncalcError(f"--growth has {count(len(parts))} sizes, and may have 20", "give fewer")
+        raise AttncalcError(
+            f"--growth has {count(len(parts))} sizes, and may have 20", "give fewer"
+        )
     found: dict[float, str] = {}
     for part in parts:
         if by_percent := re.fullmatch(r"\+?([\d.]+) ?%(?: ?(?:/|per|a) ?([a-z]+))?", part.lower()):
             more, name = 1 + _number(by_percent[1]) / 100, period(by_percent[2] or "")
             if by_percent[2] and name not in _PERIODS:
-                raise BadValueError(f"--growth: '{truncate(part)}' has no period", "write 20%/month or 50%/year")
-            found |= {more**n: plural(n, name) for n in range(1, _PERIODS[name] + 1)} if name else {more: ""}
+                raise BadValueError(
+                    f"--growth: '{truncate(part)}' has no period", "write 20%/month or 50%/year"
+                )
+            found |= (
+                {more**n: plural(n, name) for n in range(1, _PERIODS[name] + 1)}
+                if name
+                else {more: ""}
+            )
         else:
             found[_number(part.lower().removesuffix("x") or part)] = ""
     return found

@@ -74,10 +74,11 @@ class ShownReport(Written, Report):
 class Result(Written):
     """A result that knows the report of its command.
 
-    Each figure of `to_dict` is an attribute too, `result.kv_cache`, a size also in GiB, `result.kv_cache_gib`. So is
-    what JSON has beside the figures: `result.suggestions`.
+    Each figure of `to_dict` is an attribute too, `result.kv_cache`, a size also in GiB,
+    `result.kv_cache_gib`. So is what JSON has beside the figures: `result.suggestions`.
 
-    It is a mixin: a subclass is the result of a cost function, which `knowing` tells what was asked.
+    It is a mixin: a subclass is the result of a cost function, which `knowing` tells what was
+    asked.
 
     Attributes:
         FIGURES: The names of its figures in the report; () for all of them.
@@ -88,7 +89,9 @@ class Result(Written):
     _make_report: partial[Report]
 
     def knowing(self, subject: str, make_report: partial[Report]) -> Self:
-        """Remember what was asked, in words, and the call that returns the report; return itself."""
+        """Remember what was asked, in words, and the call that returns the report; return
+        itself.
+        """
         self._subject, self._make_report = subject, make_report
         return self
 
@@ -104,7 +107,8 @@ class Result(Written):
         return self.report.to(form)
 
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
-        """Return {name: number} of the figures, as in `results` of `--json`: integers in base units, floats for ratios.
+        """Return {name: number} of the figures, as in `results` of `--json`: integers in base
+        units, floats for ratios.
 
         A figure that does not apply is None. Raises AttncalcError as the command does.
         """
@@ -114,13 +118,16 @@ class Result(Written):
     if not TYPE_CHECKING:  # a type checker would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("_") or "_make_report" not in vars(self):  # what copy, pickle and notebooks look for
+            # what copy, pickle and notebooks look for
+            if name.startswith("_") or "_make_report" not in vars(self):
                 raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
             figures, extra = self.to_dict(), self.report.extra
             if name in figures or name in extra:
                 return figures[name] if name in figures else extra[name]
             whole = name.removesuffix("_gib")
-            if whole != name and any((one.name, one.unit) == (whole, BYTES) for one in self.report.figures):
+            if whole != name and any(
+                (one.name, one.unit) == (whole, BYTES) for one in self.report.figures
+            ):
                 return None if figures[whole] is None else figures[whole] / GIB
             tip = did_you_mean(name, dir(self)) + f"figures: {', '.join(figures)}"
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'; {tip}")
@@ -180,7 +187,9 @@ def model_subject(model: ModelSpec) -> str:
 
 
 def workload_subject(workload: Workload) -> str:
-    """Return a workload in a few words: 'batch 8, context 4,096'; a phase is named unless it is a decode step."""
+    """Return a workload in a few words: 'batch 8, context 4,096'; a phase is named unless it is a
+    decode step.
+    """
     batch = f"batch {count(workload.batch)}, " if workload.lengths is None else ""
     dtypes = dict.fromkeys((workload.dtype, workload.kv_dtype))
     facts = (f"{batch}{context_fact(workload)}", *(name for name in dtypes if name))

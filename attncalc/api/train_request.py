@@ -26,10 +26,10 @@ from .inputs import DEFAULT_CONTEXT, read_model, read_source
 from .options import ModelOptions
 from .train_options import TRAINED, TrainOptions
 
+# The share of the peak FLOP/s by default. Llama 3 had 38 to 43 % (arXiv:2407.21783, table 4).
 USUAL_MFU = 0.4
-"""The share of the peak FLOP/s by default. Llama 3 had 38 to 43 % (arXiv:2407.21783, table 4)."""
+# Tokens of a sequence by default, if the model has as many.
 USUAL_CONTEXT = 4096
-"""Tokens of a sequence by default, if the model has as many."""
 _PROJECTIONS = re.compile(r"^(?:w_)?(.+?)(?:_proj)?$")
 
 
@@ -42,25 +42,34 @@ class TrainRequest(NamedTuple):
     tokens: int | None = None  # tokens to train on; None if not asked
     mfu: float | None = None  # the share of the peak FLOP/s
     price: float | None = None  # the price of a GPU-hour
-    within: tuple[float, int] | None = None  # the seconds that it may take, and how many GPUs are enough; None if open
+    # the seconds that it may take, and how many GPUs are enough; None if open
+    within: tuple[float, int] | None = None
     options: Mapping[str, Any] = {}  # {option: its parsed value}, without --gpu all
 
     @property
     def asked(self) -> Asked:
-        """The run with its options, for which changes are found. What was searched for is one of them."""
+        """The run with its options, for which changes are found. What was searched for is one of
+        them.
+        """
         run, options = self.run, dict(self.options)
         if self.auto and not self.all_gpus:
             options[self.auto] = run.workload.context if self.auto == "context" else run.batch
         return Asked(run, options, partial(_described, run.model), _named_gpus(options))
 
     def searched(self, asked: Asked) -> Asked:
-        """Return a changed run with the longest context or the largest micro-batch, if one was searched for."""
+        """Return a changed run with the longest context or the largest micro-batch, if one was
+        searched for.
+        """
         if not self.auto:
             return asked
-        return asked._replace(run=_described(asked.run.model, {**asked.options, self.auto: "auto"}, self.auto))
+        return asked._replace(
+            run=_described(asked.run.model, {**asked.options, self.auto: "auto"}, self.auto)
+        )
 
     def at(self, batch: int, context: int) -> "TrainRequest":
-        """Return the request with another micro-batch. Raises AttncalcError as `read_train_request` does."""
+        """Return the request with another micro-batch. Raises AttncalcError as `read_train_request`
+        does.
+        """
         options = {**self.options, "batch": batch, "context": context}
         run = _described(self.run.model, options)
         tokens = _tokens(options, run, all_gpus=self.all_gpus)
@@ -81,7 +90,8 @@ def asks_for_models(options: Mapping[str, Any], *, has_model: bool) -> bool:
 def read_train_request(model: ModelLike | None, options: TrainOptions) -> TrainRequest:
     """Return the request that the options of `attncalc train` describe.
 
-    Raises AttncalcError if there is no such model, or an option is not valid or cannot be combined with another.
+    Raises AttncalcError if there is no such model, or an option is not valid or cannot be combined
+    with another.
     """
     values = parsed(options, TrainOptions)
     if values.get("weights_dtype") == "auto":
@@ -97,7 +107,9 @@ def read_train_request(model: ModelLike | None, options: TrainOptions) -> TrainR
         within = within[0], run.gpus
     priced = run.gpu.rented_gpus if run.gpu else 1  # GPUs that the price is of
     price_of_one = price and float(price) / priced
-    return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price_of_one, within, described)
+    return TrainRequest(
+        run, auto, all_gpus, tokens, mfu and float(mfu), price_of_one, within, described
+    )
 
 
 def _described(spec: ModelSpec, values: Mapping[str, Any], auto: str = "") -> Training:
@@ -123,8 +135,12 @@ def _named_gpus(values: Mapping[str, Any]) -> int | None:
     return None if given is None or isinstance(given, Gpu) else gpus_of(str(given))[0]
 
 
-def _within(run: Training, values: Mapping[str, Any], tokens: int | None) -> tuple[float, int] | None:
-    """Return the seconds of --days, and the GPUs that are enough for the tokens; None if not asked."""
+def _within(
+    run: Training, values: Mapping[str, Any], tokens: int | None
+) -> tuple[float, int] | None:
+    """Return the seconds of --days, and the GPUs that are enough for the tokens; None if not
+    asked.
+    """
     if "days" not in values or not tokens or run.gpu is None:
         return None
     peak, copy = run.gpu.peak(run.dtype), run.tp * run.pp * run.cp
@@ -134,13 +150,17 @@ def _within(run: Training, values: Mapping[str, Any], tokens: int | None) -> tup
 
 
 def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | None:
-    """Return the tokens to train on; None if not asked. Raises AttncalcError if another option is missing."""
+    """Return the tokens to train on; None if not asked. Raises AttncalcError if another option is
+    missing.
+    """
     name, *more = [name for name in ("tokens", "samples") if name in values] or [""]
     if more:
         raise clash("--tokens", "--samples", "give one of them")
     for other in () if name else ("mfu", "price", "epochs", "days"):
         if other in values:
-            raise AttncalcError(f"--{other} needs --tokens", "give the tokens to train on, as --tokens 15T")
+            raise AttncalcError(
+                f"--{other} needs --tokens", "give the tokens to train on, as --tokens 15T"
+            )
     if name and all_gpus:
         raise clash(f"--{name}", "--gpu all", "give one GPU: --gpu h100-80gb")
     if name and run.gpu is None:
@@ -150,9 +170,15 @@ def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | N
 
 
 def with_auto(run: Training, auto: str) -> Training:
-    """Return the run with the longest context or the largest micro-batch that fits; unchanged if none does."""
+    """Return the run with the longest context or the largest micro-batch that fits; unchanged if
+    none does.
+    """
     found = longest_context(run) if auto == "context" else largest_batch(run)
-    return run.with_workload(**{auto: found}) if found else run.with_workload(**{auto: 1 if auto == "batch" else 128})
+    return (
+        run.with_workload(**{auto: found})
+        if found
+        else run.with_workload(**{auto: 1 if auto == "batch" else 128})
+    )
 
 
 def usual_context(spec: ModelSpec) -> int:
@@ -191,7 +217,8 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
         context,
         source=read_source(spec, values.get("source_context")),
         dtype=computes if computes != spec.dtype else asked,
-        # as peft's prepare_model_for_kbit_training(use_gradient_checkpointing=True), Unsloth and torchtune have it
+        # as peft's prepare_model_for_kbit_training(use_gradient_checkpointing=True), Unsloth and
+        # torchtune have it
         recompute=values.get("recompute", "full" if "weights_dtype" in values else "none"),
     )
     zero = _zero(values)
@@ -199,7 +226,8 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     _check_quantization(values)
     if computes not in TRAINED:
         raise NotSupportedError(
-            f"activations cannot be in {computes}", "give --dtype bf16, and --fp8 inputs for Transformer Engine"
+            f"activations cannot be in {computes}",
+            "give --dtype bf16, and --fp8 inputs for Transformer Engine",
         )
     wide = "fsdp" in values or lora is not None or computes == "fp32"
     param = values.get("param_dtype", "fp32" if wide else computes)
@@ -207,20 +235,27 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     if master and param == "fp32":
         raise AttncalcError("--master-weights has no effect on weights in fp32", "leave it out")
     if master is None:
-        master = lora is None and (zero > 0 or not OPTIMIZERS[values.get("optimizer", "adamw")].in_place)
+        master = lora is None and (
+            zero > 0 or not OPTIMIZERS[values.get("optimizer", "adamw")].in_place
+        )
     is_megatron = (split["tp"] > 1 or split["pp"] > 1) and zero <= 1
     if (fp8 := values.get("fp8", "none")) != "none" and not (master and param != "fp32"):
         raise NotSupportedError(
             f"--fp8 {fp8} needs 16-bit weights with an fp32 copy, as in Megatron",
             "leave it out: torchao's float8 and LoRA keep inputs in 16 bits",
         )
-    kernel = "flash" if gpu is None or gpu.has_bf16 else "efficient"  # SDPA's flash needs capability 8.0 too
-    as_given = {name: value for name, value in values.items() if name in Training.__dataclass_fields__}
+    # SDPA's flash needs capability 8.0 too
+    kernel = "flash" if gpu is None or gpu.has_bf16 else "efficient"
+    as_given = {
+        name: value for name, value in values.items() if name in Training.__dataclass_fields__
+    }
     read = {
         "gpu": gpu,
         "gpus": gpus,
         "zero": zero,
-        "gradient_accumulation": _accumulation(values, batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])),
+        "gradient_accumulation": _accumulation(
+            values, batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])
+        ),
         "kernel": values.get("kernel", kernel if class_math(spec.model_type).has_sdpa else "eager"),
         "param_dtype": param,
         "grad_dtype": values.get("grad_dtype", "fp32" if is_megatron and master else param),
@@ -234,7 +269,9 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
 
 
 def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
-    """Return the micro-batches of a step. Raises AttncalcError if they do not make --global-batch."""
+    """Return the micro-batches of a step. Raises AttncalcError if they do not make
+    --global-batch.
+    """
     number: int = values.get("gradient_accumulation", 1)
     if "global_batch" not in values:
         return number
@@ -244,7 +281,8 @@ def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
     asked, sequences = values["global_batch"], batch * max(1, dp)
     if asked % sequences:
         problem = (
-            f"--global-batch {count(asked)} is no multiple of --batch {batch} on {plural(dp, 'data-parallel GPU')}"
+            f"--global-batch {count(asked)} is no multiple of --batch {batch} on "
+            f"{plural(dp, 'data-parallel GPU')}"
         )
         raise BadValueError(problem, f"give --global-batch {-(-asked // sequences) * sequences}")
     return int(asked // sequences)
@@ -269,12 +307,19 @@ def _check_quantization(values: Mapping[str, Any]) -> None:
     for name in ("weights_dtype", "double_quant") if "lora" not in values else ():
         if name in values:
             option = long_option(name)
-            raise AttncalcError(f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16")
+            raise AttncalcError(
+                f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16"
+            )
     if "no_kbit_upcast" in values and "weights_dtype" not in values:
-        raise AttncalcError("--no-kbit-upcast needs --weights-dtype: nothing is quantized", "give --weights-dtype nf4")
+        raise AttncalcError(
+            "--no-kbit-upcast needs --weights-dtype: nothing is quantized",
+            "give --weights-dtype nf4",
+        )
     for name in ("double_quant", "bitsandbytes") if values.get("weights_dtype") != "nf4" else ():
         if name in values:
-            raise AttncalcError(f"{long_option(name)} needs --weights-dtype nf4", "give both, or neither")
+            raise AttncalcError(
+                f"{long_option(name)} needs --weights-dtype nf4", "give both, or neither"
+            )
 
 
 def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:
@@ -282,11 +327,17 @@ def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:
     if "autocast" not in values:
         return False
     if "lora" not in values:
-        raise AttncalcError("--autocast needs --lora", "give --param-dtype fp32: without adapters it is autocast")
+        raise AttncalcError(
+            "--autocast needs --lora", "give --param-dtype fp32: without adapters it is autocast"
+        )
     if param != "fp32" or computes == "fp32":
-        raise AttncalcError("--autocast has no effect: adapters have the dtype of the activations", "leave it out")
+        raise AttncalcError(
+            "--autocast has no effect: adapters have the dtype of the activations", "leave it out"
+        )
     if "weights_dtype" in values and "no_kbit_upcast" not in values:
-        raise AttncalcError("--autocast has no effect: --weights-dtype is counted with it", "leave it out")
+        raise AttncalcError(
+            "--autocast has no effect: --weights-dtype is counted with it", "leave it out"
+        )
     return True
 
 
@@ -300,7 +351,9 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
     for part in re.split(r",(?=[a-z]+=)", text.strip()) if "=" in text else [f"r={text}"]:
         key, value = map(str.strip, part.partition("=")[::2])
         if key in keys:
-            raise BadValueError(f"--lora has {key} twice", "join targets with a plus: r=16,targets=q+v")
+            raise BadValueError(
+                f"--lora has {key} twice", "join targets with a plus: r=16,targets=q+v"
+            )
         keys[key] = value
     if unknown := keys.keys() - {"r", "rank", "targets", "dropout", "alpha"}:
         tip = "give r, targets and dropout: r=16,targets=q+v,dropout=0.05"
@@ -310,7 +363,11 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
         raise BadValueError("--lora needs a rank", "give --lora r=16")
     plain = Training(spec, Workload.train(1, 1, source=read_source(spec, None)))
     tensors = stage_tensors(plain, plain.stages[0], spec.plain())
-    names = {t.name for t in tensors if t.part != "experts" and (t.name.startswith("W_") or t.name == "lm_head")}
+    names = {
+        t.name
+        for t in tensors
+        if t.part != "experts" and (t.name.startswith("W_") or t.name == "lm_head")
+    }
     wanted = [part for part in re.split(r"[+,;\s]+", keys.get("targets", "all")) if part]
     found: list[str] = []
     for target in wanted:
@@ -325,9 +382,14 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
             raise BadValueError(f"--lora: {spec.title} has no matrix '{truncate(target)}'", tip)
         found.append(name)
     if not found:
-        raise BadValueError("--lora has no targets", "leave them out for all linear layers, or give targets=q+v")
+        raise BadValueError(
+            "--lora has no targets", "leave them out for all linear layers, or give targets=q+v"
+        )
     dropout = keys.get("dropout", "0")
     active = float(dropout) > 0 if re.fullmatch(r"(?a)0?\.\d{1,9}|0", dropout) else None
     if active is None:
-        raise BadValueError(f"--lora: dropout cannot be '{truncate(dropout)}'", "give a share below 1, as dropout=0.05")
+        raise BadValueError(
+            f"--lora: dropout cannot be '{truncate(dropout)}'",
+            "give a share below 1, as dropout=0.05",
+        )
     return Lora(parse_count(rank, "--lora r"), tuple(dict.fromkeys(found)), active)

@@ -11,7 +11,14 @@ from ..config.gpus import gpu as gpu_of
 from ..config.gpus import gpu_names
 from ..config.presets import preset_names
 from ..cost.params import params
-from ..cost.training.fits import TrainResult, changes, fewest_gpus, train_result, ways_to_tune, widest_tuned
+from ..cost.training.fits import (
+    TrainResult,
+    changes,
+    fewest_gpus,
+    train_result,
+    ways_to_tune,
+    widest_tuned,
+)
 from ..cost.training.work import duration, work
 from ..errors import AttncalcError
 from ..report.fit import VERDICTS
@@ -33,7 +40,8 @@ _USUAL_GPUS = ("rtx-4090", "h100-80gb", "h200")
 class Train(Result, TrainResult):
     """What training costs, as `attncalc train` prints it."""
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a budget has the model's tables, and is computed again
+    # a budget has the model's tables, and is computed again
+    def __reduce__(self) -> tuple[Any, ...]:
         return _train, self._make_report.args
 
     def __bool__(self) -> bool:
@@ -71,8 +79,11 @@ def _train(request: TrainRequest) -> Train:
     return result.knowing(subject, partial(request_report, request))
 
 
-def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: bool = False) -> Answer:
-    """Return the answer of a request of one GPU, with changes that make it fit unless they are not wanted.
+def request_answer(
+    request: TrainRequest, *, with_changes: bool = True, plain: bool = False
+) -> Answer:
+    """Return the answer of a request of one GPU, with changes that make it fit unless they are not
+    wanted.
 
     With `plain` the activations carry no formulas, which is faster.
 
@@ -85,29 +96,44 @@ def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: b
         time = duration(run, of_work, request.tokens, mfu, peak, request.price)
         time = time._replace(assumes_mfu=request.mfu is None, within=request.within)
     needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
-    usual = [*map(gpu_of, _USUAL_GPUS)] if with_changes and run.gpu is None and run.gpus == 1 else []
+    usual = (
+        [*map(gpu_of, _USUAL_GPUS)] if with_changes and run.gpu is None and run.gpus == 1 else []
+    )
     asked = request.asked
     ways = ways_to_tune(asked) if usual else {}
-    fewest = tuple((gpu, {way: fewest_gpus(one.asked, gpu) for way, one in ways.items()}) for gpu in usual)
-    by_way = {way: train_result(one.run, plain=True) for way, one in ways.items() if run.lora is None}
+    fewest = tuple(
+        (gpu, {way: fewest_gpus(one.asked, gpu) for way, one in ways.items()}) for gpu in usual
+    )
+    by_way = {
+        way: train_result(one.run, plain=True) for way, one in ways.items() if run.lora is None
+    }
     found = changes(asked) if needs_changes else ()
     searched = tuple(change._replace(asked=request.searched(change.asked)) for change in found)
     return Answer(result, of_work, time, request.auto, searched, fewest, by_way, asked)
 
 
 def trainable_report(options: TrainOptions, *, full: bool = False) -> Report:
-    """Return the built-in models that can be trained on a GPU, the largest first. Raises AttncalcError if none can."""
+    """Return the built-in models that can be trained on a GPU, the largest first. Raises
+    AttncalcError if none can.
+    """
     found: list[Answer] = []
     for name in preset_names():
-        with suppress(AttncalcError):  # a kind without a training path, or a model that is shorter, for example
+        # a kind without a training path, or a model that is shorter, for example
+        with suppress(AttncalcError):
             request = read_train_request(name, options)
             if change := widest_tuned(request.asked):
-                answer = request_answer(request._replace(run=change.run), with_changes=False, plain=True)
+                answer = request_answer(
+                    request._replace(run=change.run), with_changes=False, plain=True
+                )
                 found.append(answer._replace(changes=(change,)))
     if not found:
         read_train_request(preset_names()[-1], options)  # raises the error of an option
-        raise AttncalcError("no built-in model is sure to fit", "give shorter sequences, as -c 512, or a larger GPU")
-    return models_report(sorted(found, key=lambda of: -int(params(of.result.run.model).total)), full=full)
+        raise AttncalcError(
+            "no built-in model is sure to fit", "give shorter sequences, as -c 512, or a larger GPU"
+        )
+    return models_report(
+        sorted(found, key=lambda of: -int(params(of.result.run.model).total)), full=full
+    )
 
 
 def request_report(request: TrainRequest, *, full: bool = False) -> Report:
@@ -121,7 +147,9 @@ def request_report(request: TrainRequest, *, full: bool = False) -> Report:
 
 
 def _on_gpu(request: TrainRequest, name: str) -> Answer | None:
-    """Return the answer of a request on one GPU, as with --gpu; None if an option cannot be on that GPU."""
+    """Return the answer of a request on one GPU, as with --gpu; None if an option cannot be on that
+    GPU.
+    """
     with suppress(AttncalcError):
         asked = request.asked.changed(gpu=gpu_of(name))
         run = request.searched(asked).run

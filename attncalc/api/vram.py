@@ -30,21 +30,31 @@ from .results import Result, workload_subject
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+# A common GPU of each size of memory, the smallest first.
 USUAL_GPUS = (
-    *("rtx-4060", "rtx-4070", "rtx-4080", "rtx-4090", "rtx-5090", "rtx-6000-ada", "h100-80gb", "rtx-pro-6000"),
-    *("h200", "b200", "mi325x", "b300"),
+    "rtx-4060",
+    "rtx-4070",
+    "rtx-4080",
+    "rtx-4090",
+    "rtx-5090",
+    "rtx-6000-ada",
+    "h100-80gb",
+    "rtx-pro-6000",
+    "h200",
+    "b200",
+    "mi325x",
+    "b300",
 )
-"""A common GPU of each size of memory, the smallest first."""
+# GPUs of a kind that are tried; more of the largest, if no kind has enough.
 MOST_GPUS = 8
-"""GPUs of a kind that are tried; more of the largest, if no kind has enough."""
 _MOST_OF_LARGEST = 512
+# A context that is shown beside the one that is asked for.
 LONG_CONTEXT = 32 * 1024
-"""A context that is shown beside the one that is asked for."""
+# Types of GGUF files that are published of most models, the largest first.
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
-"""Types of GGUF files that are published of most models, the largest first."""
 _DESKTOP_GPUS = USUAL_GPUS[:4]
+# Bits per parameter that the smallest type has at least.
 _LEAST_BITS = 2
-"""Bits per parameter that the smallest type has at least."""
 
 
 class VramRequest(NamedTuple):
@@ -56,7 +66,9 @@ class VramRequest(NamedTuple):
     lists_quants: bool = False  # whether the longest context with each of these types is asked for
 
     def need(self, i: int = 0) -> of_vram.Need:
-        """Return what one of the requests needs on the smallest GPU. Raises AttncalcError as `smallest` does."""
+        """Return what one of the requests needs on the smallest GPU. Raises AttncalcError as
+        `smallest` does.
+        """
         return smallest(self.requests[i], gpu_with("1GiB"))
 
 
@@ -81,26 +93,36 @@ def vram(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> Vram:
         model: As in `load`. Without it, the options have its sizes.
         options: The options of `attncalc fit`, without `gpu`.
 
-    Raises AttncalcError if the model or an option is not valid, the engine does not support the model, or a GPU is
-    given, for which `fit` answers.
+    Raises AttncalcError if the model or an option is not valid, the engine does not support the
+    model, or a GPU is given, for which `fit` answers.
     """
     if options.get("gpu") is not None or options.get("kv_memory") is not None:
         name = "gpu" if options.get("gpu") is not None else "kv_memory"
-        call = 'what_fits(model, gpu="all")' if options.get("gpu") == ALL else f"fit(model, {name}=...)"
+        call = (
+            'what_fits(model, gpu="all")'
+            if options.get("gpu") == ALL
+            else f"fit(model, {name}=...)"
+        )
         raise AttncalcError(f"vram has no {name}", f"ask whether it fits: attncalc.{call}")
     return _vram(read_vram_request(model, options))
 
 
-def read_vram_request(model: ModelLike | None, options: FitOptions, *, lists_quants: bool = False) -> VramRequest:
+def read_vram_request(
+    model: ModelLike | None, options: FitOptions, *, lists_quants: bool = False
+) -> VramRequest:
     """Return the request that the options of `attncalc fit` describe without a GPU.
 
-    `lists_quants` asks for the longest context with each type of GGUF files. Raises AttncalcError as `read_fit_request`
-    does, and if an option needs a GPU.
+    `lists_quants` asks for the longest context with each type of GGUF files. Raises AttncalcError
+    as `read_fit_request` does, and if an option needs a GPU.
     """
     if options.get("engine") == "all":
-        raise AttncalcError("--engine all needs one GPU", "name it, as --gpu h100-80gb; or name one engine")
+        raise AttncalcError(
+            "--engine all needs one GPU", "name it, as --gpu h100-80gb; or name one engine"
+        )
     if is_auto(options.get("context")):
-        raise AttncalcError("--context auto needs --gpu", "give the GPU, as --gpu rtx-4090; or a context, as -c 8K")
+        raise AttncalcError(
+            "--context auto needs --gpu", "give the GPU, as --gpu rtx-4090; or a context, as -c 8K"
+        )
     request = with_useful_context(read_fit_request(model, options), options)
     own = request.model.max_context
     quantized = tuple(_quantized(request, options))
@@ -110,18 +132,22 @@ def read_vram_request(model: ModelLike | None, options: FitOptions, *, lists_qua
             "give the GPU, as --gpu 48GB",
         )
     asked = request.workload.context
-    longer = [tokens for tokens in (LONG_CONTEXT, own) if tokens and asked < tokens <= (own or tokens)]
+    longer = [
+        tokens for tokens in (LONG_CONTEXT, own) if tokens and asked < tokens <= (own or tokens)
+    ]
     contexts = dict.fromkeys((asked, *longer))
     return VramRequest(
         tuple(request.with_workload(context=tokens) for tokens in contexts),
         quantized,
-        assumes_context=request.workload.context == USEFUL_CONTEXT and options.get("context") is None,
+        assumes_context=request.workload.context == USEFUL_CONTEXT
+        and options.get("context") is None,
         lists_quants=lists_quants,
     )
 
 
 def with_useful_context(request: FitRequest, options: FitOptions) -> FitRequest:
-    """Return the request; if neither a context nor a name that implies one is given, with a useful context.
+    """Return the request; if neither a context nor a name that implies one is given, with a useful
+    context.
 
     Users' requests imply one, and so does 'llama3.1:8b', OLLAMA_CONTEXT_LENGTH, if that is set.
     """
@@ -139,7 +165,10 @@ def vram_request_report(request: VramRequest, *, full: bool = False) -> Report:
 def _vram(request: VramRequest) -> Vram:
     found = Vram(*_found(request))
     resolved = found.asked.resolved
-    subject = f"{resolved.request.model.name}, {resolved.engine.title}, {workload_subject(resolved.whole_workload)}"
+    subject = (
+        f"{resolved.request.model.name}, {resolved.engine.title}, "
+        f"{workload_subject(resolved.whole_workload)}"
+    )
     return found.knowing(subject, partial(vram_request_report, request))
 
 
@@ -177,29 +206,51 @@ def _usual_gpu(name: str, request: VramRequest, most: int) -> of_vram.UsualGpu |
 
 
 def _quantized(request: FitRequest, options: FitOptions) -> Iterator[tuple[str, FitRequest]]:
-    """Yield the request with each type of GGUF files, if the options leave the weights and the engine open."""
-    weighs_little = int(params(request.model).total) * _LEAST_BITS // 8 < gpu(_DESKTOP_GPUS[-1]).memory
+    """Yield the request with each type of GGUF files, if the options leave the weights and the
+    engine open.
+    """
+    weighs_little = (
+        int(params(request.model).total) * _LEAST_BITS // 8 < gpu(_DESKTOP_GPUS[-1]).memory
+    )
     is_open = request.weights_dtype is None and request.model.stored is None and weighs_little
     if not is_open:
         return
     context = request.workload.context
     for name in QUANTS:
-        with suppress(AttncalcError):  # the type does not suit the model's widths, or an option is another engine's
-            of_type = fit_request(request.model, {**options, "weights_dtype": name, "context": context})
+        # the type does not suit the model's widths, or an option is another engine's
+        with suppress(AttncalcError):
+            of_type = fit_request(
+                request.model, {**options, "weights_dtype": name, "context": context}
+            )
             if find_engine(of_type.engine).typed_files:
                 yield name, of_type
 
 
-def _largest_quants(quantized: Iterable[tuple[str, FitRequest]]) -> Iterator[tuple[int, str | None]]:
+def _largest_quants(
+    quantized: Iterable[tuple[str, FitRequest]],
+) -> Iterator[tuple[int, str | None]]:
     """Yield (GB of a GPU, the largest type that it holds) of GPUs in desktops and laptops."""
     types = list(quantized)
     for kind in map(gpu, _DESKTOP_GPUS if types else ()):
-        fits = (name for name, one in types if possible_verdict(dataclasses.replace(one, gpu=kind)) == "fits")
+        fits = (
+            name
+            for name, one in types
+            if possible_verdict(dataclasses.replace(one, gpu=kind)) == "fits"
+        )
         yield kind.memory_gb, next(fits, None)
 
 
-def _quant_contexts(quantized: Iterable[tuple[str, FitRequest]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield (type, the longest context that surely fits on each GPU of desktops and laptops); 0 if none does."""
+def _quant_contexts(
+    quantized: Iterable[tuple[str, FitRequest]],
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield (type, the longest context that surely fits on each GPU of desktops and laptops); 0 if
+    none does.
+    """
     kinds = list(map(gpu, _DESKTOP_GPUS))
     for name, request in quantized:
-        yield name, tuple(sure_limits(resolve(dataclasses.replace(request, gpu=kind)))[0] for kind in kinds)
+        yield (
+            name,
+            tuple(
+                sure_limits(resolve(dataclasses.replace(request, gpu=kind)))[0] for kind in kinds
+            ),
+        )

@@ -1,4 +1,6 @@
-"""What fits where: the built-in models on a GPU, or one model on each GPU: `what_fits(gpu="rtx-4090")`."""
+"""What fits where: the built-in models on a GPU, or one model on each GPU:
+`what_fits(gpu="rtx-4090")`.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 TYPES_OF_FILES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
+# Narrower weights that are tried, the widest first: types of GGUF files, and dtypes of other
+# engines' checkpoints.
 TYPES = ("fp8", "int4")
-"""Narrower weights that are tried, the widest first: types of GGUF files, and dtypes of other engines' checkpoints."""
 
 
 class WhatFits(Result, of_vram.WhatFits):
@@ -68,20 +71,27 @@ def what_fits(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> 
     >>> what_fits(gpu="rtx-4090").needs[0].resolved.request.model.name
     'qwen3.6-35b-a3b'
 
-    A model, as in `load`, needs `gpu="all"`. Raises AttncalcError if an option is not valid, or neither a GPU nor a
-    model is named.
+    A model, as in `load`, needs `gpu="all"`. Raises AttncalcError if an option is not valid, or
+    neither a GPU nor a model is named.
     """
     return WhatFits.of(find_what_fits(model, options))
 
 
-def find_what_fits(model: ModelLike | None, options: FitOptions, most: int | None = None) -> of_vram.WhatFits:
-    """Return what fits; arguments and errors as of `what_fits`. The search ends after the `most` largest models."""
+def find_what_fits(
+    model: ModelLike | None, options: FitOptions, most: int | None = None
+) -> of_vram.WhatFits:
+    """Return what fits; arguments and errors as of `what_fits`. The search ends after the `most`
+    largest models.
+    """
     if options.get("engine") == "all":
-        raise AttncalcError("--engine all needs a model and one GPU", "name them, or name one engine")
+        raise AttncalcError(
+            "--engine all needs a model and one GPU", "name them, or name one engine"
+        )
     if model is not None:
         if options.get("gpu") != ALL:
             raise AttncalcError(
-                "what_fits takes a model with gpu='all' only", "leave the model out, or ask fit(model, gpu=GPU)"
+                "what_fits takes a model with gpu='all' only",
+                "leave the model out, or ask fit(model, gpu=GPU)",
             )
         return _on_each_gpu(model, options)
     if options.get("gpu") in (None, ALL):
@@ -89,8 +99,11 @@ def find_what_fits(model: ModelLike | None, options: FitOptions, most: int | Non
     return _of_each_model(options, most)
 
 
-def what_fits_report_of(model: ModelLike | None, options: FitOptions, *, full: bool, is_screen: bool) -> Report:
-    """Return the report of what fits; a screen has the largest models only, unless `full`, and is quicker.
+def what_fits_report_of(
+    model: ModelLike | None, options: FitOptions, *, full: bool, is_screen: bool
+) -> Report:
+    """Return the report of what fits; a screen has the largest models only, unless `full`, and is
+    quicker.
 
     Raises AttncalcError as `what_fits` does.
     """
@@ -103,7 +116,11 @@ def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
     for kind in sorted(map(gpu, gpu_names()), key=lambda one: one.memory):
         try:
             # without Ollama's default, which leaves on the host what is too large
-            of_kind: FitOptions = {**options, "n_gpu_layers": options.get("n_gpu_layers"), "gpu": kind}
+            of_kind: FitOptions = {
+                **options,
+                "n_gpu_layers": options.get("n_gpu_layers"),
+                "gpu": kind,
+            }
             request = read_fit_request(model, of_kind, is_compared=True)
             needs.append(quick_need(with_useful_context(request, options)))
         except AttncalcError as error:  # its engine cannot split the model so, for example
@@ -117,7 +134,12 @@ def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
     options = _without_auto(options)
     models = _models(options)
     smallest = _read(models[-1], options)
-    options = {**options, "gpu": smallest.gpu, "gpus": smallest.gpus, "engine": _engine(smallest, options)}
+    options = {
+        **options,
+        "gpu": smallest.gpu,
+        "gpus": smallest.gpus,
+        "engine": _engine(smallest, options),
+    }
     needs: list[Need] = []
     problems: list[AttncalcError] = []
     tried = 0
@@ -151,7 +173,8 @@ def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> Iterator[Need
 
 
 def _models(options: FitOptions) -> list[ModelSpec]:
-    """Return the built-in models, the largest first: mixtures of experts, if an option places experts on the host.
+    """Return the built-in models, the largest first: mixtures of experts, if an option places
+    experts on the host.
 
     Raises AttncalcError if they cannot be changed as asked.
     """
@@ -162,9 +185,18 @@ def _models(options: FitOptions) -> list[ModelSpec]:
 
 
 def _engine(request: FitRequest, options: FitOptions) -> str:
-    """Return the engine: on a card of a desktop the one that loads GGUF files, if no option excludes it."""
-    weights, of_others = options.get("weights_dtype"), {name for name in NOT_OLLAMA if options.get(name) is not None}
-    is_open = not of_others and engine_of_options(options) is None and (weights is None or weights in FILE_TYPES)
+    """Return the engine: on a card of a desktop the one that loads GGUF files, if no option
+    excludes it.
+    """
+    weights, of_others = (
+        options.get("weights_dtype"),
+        {name for name in NOT_OLLAMA if options.get(name) is not None},
+    )
+    is_open = (
+        not of_others
+        and engine_of_options(options) is None
+        and (weights is None or weights in FILE_TYPES)
+    )
     if request.gpu and request.gpu.runs_files and is_open:
         return next(name for name in ENGINES if find_engine(name).typed_files)
     return request.engine
@@ -201,21 +233,28 @@ def _types(model: ModelSpec, options: FitOptions) -> Iterator[str | None]:
     yield model.dtype if given is None and has_files and released is None else given
     if given is None:
         types = TYPES_OF_FILES if has_files else TYPES
-        yield from (name for name in types if released is None or weight_bits(name) < weight_bits(released))
+        yield from (
+            name for name in types if released is None or weight_bits(name) < weight_bits(released)
+        )
 
 
 def _request(model: ModelSpec, options: FitOptions) -> FitRequest:
-    """Return the request of a model. Raises AttncalcError as `fit` does, and if it is shorter than the context."""
+    """Return the request of a model. Raises AttncalcError as `fit` does, and if it is shorter than
+    the context.
+    """
     request = with_useful_context(_read(model, options), options)
     if request.workload.context > (model.max_context or request.workload.context):
         raise AttncalcError(
-            f"their context is shorter than {count(request.workload.context)} tokens", "give a shorter -c"
+            f"their context is shorter than {count(request.workload.context)} tokens",
+            "give a shorter -c",
         )
     return request
 
 
 def _read(model: ModelSpec, options: FitOptions) -> FitRequest:
-    """Return the request, with a useful context if neither that nor the users' requests are given."""
+    """Return the request, with a useful context if neither that nor the users' requests are
+    given.
+    """
     of_requests = {"context", *options_of(UserOptions)}
     if not of_requests & {name for name, value in options.items() if value is not None}:
         options = {**options, "context": min(USEFUL_CONTEXT, model.max_context or DEFAULT_CONTEXT)}
@@ -223,15 +262,21 @@ def _read(model: ModelSpec, options: FitOptions) -> FitRequest:
 
 
 def _is_too_large(request: FitRequest) -> bool:
-    """Return whether its parameters alone are larger than the memory of all GPUs; False if the host may have some.
+    """Return whether its parameters alone are larger than the memory of all GPUs; False if the host
+    may have some.
 
-    Each takes at least the bits of most weights of its type. This is quicker than the sizes of all tensors.
+    Each takes at least the bits of most weights of its type. This is quicker than the sizes of all
+    tensors.
     """
     gpu, dtype = request.gpu, request.weights_dtype or released_dtype(request.model)
     options = options_of(EngineOptions).items()
     if gpu is None or (
-        any(option.needs_gpu and name in request.engine_args for name, option in options) and not gpu.is_cpu
+        any(option.needs_gpu and name in request.engine_args for name, option in options)
+        and not gpu.is_cpu
     ):
         return False
     gpus = request.gpus or (request.tp or 1) * request.pp * request.dp
-    return int(params(request.model).total) * int(weight_bits(dtype) if dtype else 16) // 8 > gpus * gpu.memory
+    return (
+        int(params(request.model).total) * int(weight_bits(dtype) if dtype else 16) // 8
+        > gpus * gpu.memory
+    )

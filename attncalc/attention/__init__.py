@@ -1,7 +1,8 @@
 """Attention kinds, one file each.
 
-The kinds that few models use are imported when a model names them: each dataclass takes about a millisecond of every
-command's start. Import such a class from its own file: `from attncalc.attention.mamba import Mamba`.
+The kinds that few models use are imported when a model names them: each dataclass takes about a
+millisecond of every command's start. Import such a class from its own file: `from
+attncalc.attention.mamba import Mamba`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING
 
 from .cross import Cross
 from .grouped import Grouped
-from .kind import SHAPES, Attention, CacheSpec, Kind, Matrix, Widths, matrices_from_shapes, required_keys
+from .kind import (
+    SHAPES,
+    Attention,
+    CacheSpec,
+    Kind,
+    Matrix,
+    Widths,
+    matrices_from_shapes,
+    required_keys,
+)
 from .span import FULL, Chunked, Full, Sliding, Span, check_mask, pairs
 from .variant import Variant
 
@@ -21,6 +31,8 @@ if TYPE_CHECKING:
     from .compressed import Compressed
     from .latent import Latent
 
+# The values of the YAML key `attention`, each with its file and class. A new kind is a new file and
+# a line here.
 _CLASSES = {
     "grouped": "grouped.Grouped",
     "latent": "latent.Latent",
@@ -43,11 +55,12 @@ _CLASSES = {
     "mlstm": "xlstm.MLstm",
     "none": "recurrent.NoAttention",
 }
-"""The values of the YAML key `attention`, each with its file and class. A new kind is a new file and a line here."""
 
 
 def as_latent(kind: Attention) -> Latent | None:
-    """Return the attention if it is MLA, else None; without an import, since its module is loaded if a model has it."""
+    """Return the attention if it is MLA, else None; without an import, since its module is loaded
+    if a model has it.
+    """
     module = sys.modules.get(f"{__name__}.latent")
     return kind if module and isinstance(kind, module.Latent) else None
 
@@ -75,6 +88,27 @@ class _Kinds(Mapping[str, type[Kind]]):
 
 KINDS: Mapping[str, type[Kind]] = _Kinds()
 
-__all__ = ["FULL", "KINDS", "SHAPES", "Attention", "CacheSpec", "Chunked", "Cross", "Full", "Grouped", "Kind", "Matrix"]
-__all__ += ["Sliding", "Span", "Variant", "Widths", "as_compressed", "as_latent", "check_mask", "matrices_from_shapes"]
+__all__ = [
+    "FULL",
+    "KINDS",
+    "SHAPES",
+    "Attention",
+    "CacheSpec",
+    "Chunked",
+    "Cross",
+    "Full",
+    "Grouped",
+    "Kind",
+    "Matrix",
+]
+__all__ += [
+    "Sliding",
+    "Span",
+    "Variant",
+    "Widths",
+    "as_compressed",
+    "as_latent",
+    "check_mask",
+    "matrices_from_shapes",
+]
 __all__ += ["pairs", "required_keys"]

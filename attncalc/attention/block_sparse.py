@@ -18,10 +18,11 @@ from .span import FULL, Span, pairs
 class BlockSparse(Grouped):
     """Grouped attention to at most index_topk_blocks blocks of keys, which an indexer picks.
 
-    The indexer's index_n_heads small query heads share one key head and score every key. The query's own block is
-    always picked. The indexer is replicated on every device.
+    The indexer's index_n_heads small query heads share one key head and score every key. The
+    query's own block is always picked. The indexer is replicated on every device.
 
-    Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer), modeling_qwen4_exp.py (index_averages).
+    Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer), modeling_qwen4_exp.py
+    (index_averages).
     """
 
     index_n_heads: int = documented("heads of the layer's own indexer")
@@ -29,22 +30,32 @@ class BlockSparse(Grouped):
     index_block_size: int = documented("tokens of a block")
     index_topk_blocks: int = documented("blocks that the indexer picks for a query")
     index_averages: bool = flag(
-        "whether it scores the average key of whole blocks; the tokens after the last one are always seen"
+        "whether it scores the average key of whole blocks; the tokens after the last one are "
+        "always seen"
     )
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         if span != FULL:
-            raise AttncalcError("index_block_size: cannot be combined with a window or a chunk", "leave one out")
+            raise AttncalcError(
+                "index_block_size: cannot be combined with a window or a chunk", "leave one out"
+            )
         block, topk = keys["index_block_size"], keys["index_topk_blocks"]
-        picked = Selected(block * topk, block) if keys.get("index_averages") else Blocks(block, topk)
+        picked = (
+            Selected(block * topk, block) if keys.get("index_averages") else Blocks(block, topk)
+        )
         return super().from_keys(keys, d_model, picked)
 
-    source = "MiniMax-M3 and Qwen4, transformers' modeling_minimax_m3_vl.py and modeling_qwen4_exp.py"
+    source = (
+        "MiniMax-M3 and Qwen4, transformers' modeling_minimax_m3_vl.py and modeling_qwen4_exp.py"
+    )
 
     @property
     def headline(self) -> str:
-        return f"{super().headline}, {self.index_topk_blocks} blocks of {self.index_block_size} keys picked"
+        return (
+            f"{super().headline}, {self.index_topk_blocks} blocks of {self.index_block_size} keys "
+            "picked"
+        )
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         return (
@@ -59,7 +70,10 @@ class BlockSparse(Grouped):
         scored = pairs(FULL, run, mask)
         if self.index_averages:
             scored = pooled_pairs(self.index_block_size, run, mask)
-        return MULTIPLY_ADD * self.index_n_heads * scored * self.index_head_dim + super().score_flops(run, mask)
+        return (
+            MULTIPLY_ADD * self.index_n_heads * scored * self.index_head_dim
+            + super().score_flops(run, mask)
+        )
 
     def cache(self) -> tuple[CacheSpec, ...]:
         keys = CacheSpec("indexer keys", 1, self.index_head_dim, role="indexer")
@@ -68,7 +82,13 @@ class BlockSparse(Grouped):
         return (*super().cache(), keys)
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        return ("The indexer scores every key and picks blocks. Exact scores include its own; activations do not.",)
+        return (
+            "The indexer scores every key and picks blocks. Exact scores include its own; "
+            "activations do not.",
+        )
 
     def facts(self) -> dict[str, Any]:
-        return {**super().facts(), **{n: v for n, v in plain_fields(self).items() if n.startswith("index_")}}
+        return {
+            **super().facts(),
+            **{n: v for n, v in plain_fields(self).items() if n.startswith("index_")},
+        }

@@ -1,4 +1,6 @@
-"""Compressed attention (DeepSeek-V4): a window of keys, and pools of earlier tokens with one key each."""
+"""Compressed attention (DeepSeek-V4): a window of keys, and pools of earlier tokens with one key
+each.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -55,7 +57,9 @@ class WindowAndPools(Picked):
 
     @property
     def label(self) -> str:
-        """'128 + 512 x 4' for 128 single tokens and 512 pools of 4; '128 + all x 128' without an indexer."""
+        """'128 + 512 x 4' for 128 single tokens and 512 pools of 4; '128 + all x 128' without an
+        indexer.
+        """
         picked = f"{int(self.pools.topk):,}" if self.pools.topk else "all"
         return f"{self.window.label.removeprefix('window ')} + {picked} x {int(self.pools.size):,}"
 
@@ -77,9 +81,10 @@ class WindowAndPools(Picked):
 class Compressed:
     """n_heads query heads of d_head over one head whose keys are also the values.
 
-    A query sees the tokens of its window and, with a compress_rate, the whole pools of compress_rate tokens before it:
-    all of them, or the index_topk that an indexer picks. The indexer has pools of its own. Pools of a layer with an
-    indexer overlap the pool before, so they have two parts. The output is projected in o_groups groups of heads.
+    A query sees the tokens of its window and, with a compress_rate, the whole pools of
+    compress_rate tokens before it: all of them, or the index_topk that an indexer picks. The
+    indexer has pools of its own. Pools of a layer with an indexer overlap the pool before, so they
+    have two parts. The output is projected in o_groups groups of heads.
 
     Raises AttncalcError for an incomplete indexer, or if o_groups does not divide n_heads.
     """
@@ -89,9 +94,15 @@ class Compressed:
     q_lora_rank: int = documented("width of the queries' latent")
     o_groups: int = documented("groups of heads in the output projection")
     o_lora_rank: int = documented("width of the output's latent of each group")
-    compress_rate: int | None = documented("tokens that are pooled into one key", left_out="no pools", default=None)
-    index_topk: int | None = documented("keys that an indexer picks for a query", left_out="all of them", default=None)
-    index_n_heads: int | None = documented("heads of the layer's own indexer", left_out="it has none", default=None)
+    compress_rate: int | None = documented(
+        "tokens that are pooled into one key", left_out="no pools", default=None
+    )
+    index_topk: int | None = documented(
+        "keys that an indexer picks for a query", left_out="all of them", default=None
+    )
+    index_n_heads: int | None = documented(
+        "heads of the layer's own indexer", left_out="it has none", default=None
+    )
     index_head_dim: int | None = documented("width of an indexer's head", default=None)
     span: Span = FULL
 
@@ -107,13 +118,16 @@ class Compressed:
         self._check_indexer()
         if self.n_heads % self.o_groups:
             raise AttncalcError(
-                f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}", "give a divisor of n_heads, as 1"
+                f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}",
+                "give a divisor of n_heads, as 1",
             )
 
     def _check_indexer(self) -> None:
         index = (self.index_topk, self.index_n_heads, self.index_head_dim)
         if any(index) and not (all(index) and self.compress_rate):
-            raise AttncalcError("index_topk: needs index_n_heads, index_head_dim and compress_rate", "give all four")
+            raise AttncalcError(
+                "index_topk: needs index_n_heads, index_head_dim and compress_rate", "give all four"
+            )
 
     @property
     def label(self) -> str:
@@ -136,7 +150,9 @@ class Compressed:
         return 2 if self.index_topk else 1
 
     def _pool_matrices(self, size: int, d_model: int) -> Iterator[Matrix]:
-        """Yield the matrices that compute the keys of pools: those of the layer, and of its indexer."""
+        """Yield the matrices that compute the keys of pools: those of the layer, and of its
+        indexer.
+        """
         yield from self._pooling("pool", size, d_model, self.d_head)
         if self.index_head_dim:
             yield from self._pooling("index", size, d_model, self.index_head_dim)
@@ -172,7 +188,8 @@ class Compressed:
         return (*matrices, Matrix("sinks", self.n_heads))
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # With mask None, `pairs` counts single tokens only; every query then sees all context // compress_rate pools.
+        # With mask None, `pairs` counts single tokens only; every query then sees all context //
+        # compress_rate pools.
         visible_pairs, indexer_flops = pairs(self.span, run, mask), 0
         if self.compress_rate:
             all_pools = run.new * (run.context // self.compress_rate)
@@ -180,28 +197,46 @@ class Compressed:
             if self.index_n_heads and self.index_head_dim:
                 scored = pooled_pairs(self.compress_rate, run, mask)
                 indexer_flops = MULTIPLY_ADD * self.index_n_heads * scored * self.index_head_dim
-        return indexer_flops + MULTIPLY_ADD * self.n_heads * visible_pairs * (QK_AND_PV * self.d_head)
+        return indexer_flops + MULTIPLY_ADD * self.n_heads * visible_pairs * (
+            QK_AND_PV * self.d_head
+        )
 
     @property
     def span_of_tokens(self) -> Span:
         return self.span.window if isinstance(self.span, WindowAndPools) else self.span
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        window = CacheSpec("K and V in one", 1, self.d_head, span=self.span_of_tokens, role="shared")
+        window = CacheSpec(
+            "K and V in one", 1, self.d_head, span=self.span_of_tokens, role="shared"
+        )
         if not self.compress_rate:  # transformers caches the same tensor as K and as V
             return (window._replace(repeated=2),)
         pools = self._pools("pools", self.compress_rate, self.d_head)
         if not self.index_head_dim:
             return (window, *pools)
-        return (window, *pools, *self._pools("indexer's pools", self.compress_rate, self.index_head_dim, "index_pools"))
+        return (
+            window,
+            *pools,
+            *self._pools("indexer's pools", self.compress_rate, self.index_head_dim, "index_pools"),
+        )
 
-    def _pools(self, name: str, size: int, width: int, role: Role = "pools") -> tuple[CacheSpec, ...]:
-        """Return the pooled keys, and the keys and gates of tokens that are still to be pooled, or pooled again."""
+    def _pools(
+        self, name: str, size: int, width: int, role: Role = "pools"
+    ) -> tuple[CacheSpec, ...]:
+        """Return the pooled keys, and the keys and gates of tokens that are still to be pooled, or
+        pooled again.
+        """
         pooled = CacheSpec(name, 1, width, span=Pools(size), role=role)
         unpooled = CacheSpec(
-            f"{name}: unpooled tokens", KEY_AND_GATE * self._parts, width, span=Unpooled(size), role="unpooled"
+            f"{name}: unpooled tokens",
+            KEY_AND_GATE * self._parts,
+            width,
+            span=Unpooled(size),
+            role="unpooled",
         )
-        overlap = CacheSpec(f"{name}: last pool's tokens", 2, width, span=LastPool(size), role="last_pool")
+        overlap = CacheSpec(
+            f"{name}: last pool's tokens", 2, width, span=LastPool(size), role="last_pool"
+        )
         return (pooled, unpooled, overlap) if self.index_topk else (pooled, unpooled)
 
     def widths(self, run: Run | None = None) -> Widths:
@@ -213,7 +248,10 @@ class Compressed:
     def notes(self, past: bool) -> tuple[str, ...]:
         if not self.compress_rate:
             return ()
-        return ("Scores include those of pools and of the indexer. Activations leave out the indexer's.",)
+        return (
+            "Scores include those of pools and of the indexer. Activations leave out the "
+            "indexer's.",
+        )
 
     def with_span(self, span: Span) -> "Compressed":
         if isinstance(self.span, WindowAndPools):
@@ -226,7 +264,9 @@ class Compressed:
                 f"--tp {int(tp)} does not divide {self.n_heads} heads in {self.o_groups} groups",
                 give_one_of(tps(lambda n: self.n_heads % n == 0 and self.o_groups % n == 0)),
             )
-        return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp), o_groups=exact_div(self.o_groups, tp))
+        return dataclasses.replace(
+            self, n_heads=exact_div(self.n_heads, tp), o_groups=exact_div(self.o_groups, tp)
+        )
 
     def facts(self) -> dict[str, Any]:
         return {"kind": self.label, **plain_fields(self), "span": self.span.label}

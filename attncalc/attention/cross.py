@@ -1,7 +1,7 @@
 """Cross-attention: queries from one stack, keys and values from another's output.
 
-The score matrix has S queries by T_source keys and no causal mask. K and V are computed once from the source, so the
-cache grows with the source and not with the generated tokens.
+The score matrix has S queries by T_source keys and no causal mask. K and V are computed once from
+the source, so the cache grows with the source and not with the generated tokens.
 """
 
 import dataclasses
@@ -16,7 +16,9 @@ from .span import FULL, Span
 
 
 class Cross(NamedTuple):
-    """Cross-attention with the heads of `heads`. Its source can have another length and width than the target."""
+    """Cross-attention with the heads of `heads`. Its source can have another length and width than
+    the target.
+    """
 
     heads: Grouped
 
@@ -41,12 +43,14 @@ class Cross(NamedTuple):
         return f"cross-attention, {self.heads.headline}"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        # q, k and v cannot be fused, since they read different tokens; extra vectors belong to the self-attention.
+        # q, k and v cannot be fused, since they read different tokens; extra vectors belong to the
+        # self-attention.
         separate = dataclasses.replace(self.heads, fused=False, extra_vectors=None)
         return separate.matrices(d_model, d_source)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        return self.heads.score_flops(run, None)  # all pairs, whatever the mask and the span of `heads`
+        # all pairs, whatever the mask and the span of `heads`
+        return self.heads.score_flops(run, None)
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return tuple(spec._replace(per="source token", span=FULL) for spec in self.heads.cache())
@@ -61,7 +65,14 @@ class Cross(NamedTuple):
         return tuple(t._replace(input_of=("W_q",)) if t.name == "input" else t for t in tensors)
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        return ("Cross-attention reads the cached K and V of the source: the encoder has already run.",) if past else ()
+        return (
+            (
+                "Cross-attention reads the cached K and V of the source: the encoder has already "
+                "run.",
+            )
+            if past
+            else ()
+        )
 
     def with_span(self, span: Span) -> "Cross":
         return self

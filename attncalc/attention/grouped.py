@@ -65,11 +65,17 @@ class Grouped:
     bias: tuple[str, ...] = documented(
         "projections that have a bias: true for all, or a list of q, k, v, o",
         default=(),
-        schema={"anyOf": [BOOLEAN, {"type": "array", "uniqueItems": True, "items": {"enum": ["q", "k", "v", "o"]}}]},
+        schema={
+            "anyOf": [
+                BOOLEAN,
+                {"type": "array", "uniqueItems": True, "items": {"enum": ["q", "k", "v", "o"]}},
+            ]
+        },
     )
     fused: bool = flag("q, k and v are one matrix")
     qk_norm: Literal["head", "full", "l2"] | None = documented(
-        "norm on q and k: head = one gain of d_head for all heads, full = one gain over the width of all heads, "
+        "norm on q and k: head = one gain of d_head for all heads, full = one gain over the "
+        "width of all heads, "
         "l2 = per head and without a gain (Llama 4 Scout)",
         default=None,
         schema={"enum": ["head", "full", "l2"]},
@@ -77,8 +83,12 @@ class Grouped:
     sinks: bool = flag("a learned logit per query head beside those of the keys (gpt-oss)")
     extra_vectors: int | None = extra_vectors()
     gate: bool | Literal["head"] = gate()
-    shares_kv: bool = flag("reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)")
-    v_from_k: bool = flag("W_k computes the values too, and both are cached: there is no W_v (Gemma 4's full layers)")
+    shares_kv: bool = flag(
+        "reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)"
+    )
+    v_from_k: bool = flag(
+        "W_k computes the values too, and both are cached: there is no W_v (Gemma 4's full layers)"
+    )
     d_input: int | None = documented(
         "width of the input of q, k and v (Zamba concatenates the layer's input and the embedding)",
         left_out="d_model",
@@ -87,7 +97,8 @@ class Grouped:
     repeats_kv: bool = flag("transformers' class caches K and V once per query head (Falcon)")
     extra_projections: tuple[Matrix, ...] = extra_projections()
     extra_states: tuple[Matrix, ...] = documented(
-        "states of a fixed size beside K and V, replicated on every device, by name: [rows, columns] (Zaya)",
+        "states of a fixed size beside K and V, replicated on every device, by name: [rows, "
+        "columns] (Zaya)",
         default=(),
         schema=SHAPES,
     )
@@ -112,11 +123,19 @@ class Grouped:
             bias = "qkvo" if bias else ""
         extra = matrices_from_shapes(keys.pop("extra_projections", {}), "queries")
         states = matrices_from_shapes(keys.pop("extra_states", {}))
-        return cls(**{**defaults, **keys}, bias=tuple(bias), span=span, extra_projections=extra, extra_states=states)
+        return cls(
+            **{**defaults, **keys},
+            bias=tuple(bias),
+            span=span,
+            extra_projections=extra,
+            extra_states=states,
+        )
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
-            allowed = [str(n) for n in range(1, min(self.n_heads, 512) + 1) if self.n_heads % n == 0]
+            allowed = [
+                str(n) for n in range(1, min(self.n_heads, 512) + 1) if self.n_heads % n == 0
+            ]
             listed = ", ".join(allowed[:12]) + (", ..." if len(allowed) > 12 else "")
             raise AttncalcError(
                 f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}",
@@ -168,7 +187,11 @@ class Grouped:
                 Matrix("W_v", d_source, v, self._bias("v", v), "keys"),
             ]
         if self.gate:
-            matrices.append(Matrix("W_gate", d_model, gate_width(self.gate, self.n_heads, self._d_v), 0, "queries"))
+            matrices.append(
+                Matrix(
+                    "W_gate", d_model, gate_width(self.gate, self.n_heads, self._d_v), 0, "queries"
+                )
+            )
         matrices.extend(self.extra_projections)
         matrices.append(Matrix("W_o", o, d_output, self._bias("o", d_output), "queries"))
         if self.qk_norm in ("head", "full"):
@@ -198,12 +221,19 @@ class Grouped:
         if self.d_v is None:
             return (
                 CacheSpec(
-                    "K and V", _K_AND_V * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="kv"
+                    "K and V",
+                    _K_AND_V * self.n_kv_heads,
+                    self.d_head,
+                    span=self.span,
+                    repeated=repeated,
+                    role="kv",
                 ),
                 *states,
             )
         return (
-            CacheSpec("K", self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="k"),
+            CacheSpec(
+                "K", self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="k"
+            ),
             CacheSpec("V", self.n_kv_heads, self.d_v, span=self.span, repeated=repeated, role="v"),
             *states,
         )
@@ -224,10 +254,16 @@ class Grouped:
         f = forward
         tensors = list(self._before_the_kernel(f))
         kv_heads = self.n_heads if self.repeats_kv else self.n_kv_heads
-        own = tuple(kernel_tensors(f, self.n_heads, kv_heads, self.d_head, self._d_v, sinks=self.sinks))
+        own = tuple(
+            kernel_tensors(f, self.n_heads, kv_heads, self.d_head, self._d_v, sinks=self.sinks)
+        )
         views = self._views(f) if self.fused else set()
         if views:
-            whole = f.bytes * f.tokens * (self.n_heads * self.d_head + self.n_kv_heads * (self.d_head + self._d_v))
+            whole = (
+                f.bytes
+                * f.tokens
+                * (self.n_heads * self.d_head + self.n_kv_heads * (self.d_head + self._d_v))
+            )
             tensors.append(SavedTensor("output of W_qkv", "QK and PV", whole))
             own = tuple(tensor for tensor in own if tensor.name not in views)
         tensors += [tensor for tensor in own if not (self.shares_kv and tensor.name[0] in "kv")]
@@ -236,7 +272,11 @@ class Grouped:
             norm = norm_tensors(f, f.tokens, width, "inner norm", "attention", is_replicated=False)
             tensors += norm
             if f.kernel in ("flash", "efficient", "cudnn"):  # which save the output of attention
-                tensors.append(SavedTensor("normed output", "W_o", f.bytes * f.tokens * width, input_of=("W_o",)))
+                tensors.append(
+                    SavedTensor(
+                        "normed output", "W_o", f.bytes * f.tokens * width, input_of=("W_o",)
+                    )
+                )
         if self.gate:
             gates = f.bytes * f.tokens * gate_width(self.gate, self.n_heads, self._d_v)
             tensors.append(SavedTensor("gate", "the sigmoid", gates))
@@ -245,20 +285,28 @@ class Grouped:
         return tuple(tensors)
 
     def _before_the_kernel(self, f: Forward) -> Iterator[SavedTensor]:
-        """Yield the input of the projections, and what norms, rotation and scales of q, k and v save."""
+        """Yield the input of the projections, and what norms, rotation and scales of q, k and v
+        save.
+        """
         names = tuple(m.name for m in self.matrices(1, 1) if m.applied_to and m.name != "W_o")
         yield matrix_input(f, f.d_model if self.d_input is None else self.d_input, names)
         if f.math.own_tables:
             size = {"half": f.bytes, "all": 2 * f.bytes, "in fp32": 2 * FP32}[f.math.own_tables]
             tables = size * f.S * self.d_head
-            yield SavedTensor("cosines and sines", "RoPE", tables, is_replicated=True, is_statistic=True)
+            yield SavedTensor(
+                "cosines and sines", "RoPE", tables, is_replicated=True, is_statistic=True
+            )
         if f.math.indexes_kv and self.n_kv_heads != self.n_heads:
-            yield SavedTensor("indices of K and V", "a list as an index", 2 * INT64, is_statistic=True)
+            yield SavedTensor(
+                "indices of K and V", "a list as an index", 2 * INT64, is_statistic=True
+            )
         yield from scales_of_queries(f, self.span)
         heads = [("q_norm", f.tokens, self.n_heads), ("k_norm", f.source_tokens, self.n_kv_heads)]
         for name, tokens, n_heads in heads[: 1 if self.shares_kv else 2] if self.qk_norm else ():
             is_full = self.qk_norm == "full"
-            rows, width = (tokens, n_heads * self.d_head) if is_full else (tokens * n_heads, self.d_head)
+            rows, width = (
+                (tokens, n_heads * self.d_head) if is_full else (tokens * n_heads, self.d_head)
+            )
             if self.qk_norm == "l2":
                 yield from l2_norm_tensors(f, rows, width, name)
             else:
@@ -267,17 +315,22 @@ class Grouped:
             yield from l2_norm_tensors(f, f.source_tokens * self.n_kv_heads, self._d_v, "v_norm")
 
     def _views(self, f: Forward) -> set[str]:
-        """Return which of q, k and v the kernel reads in the output of W_qkv, which is saved whole then.
+        """Return which of q, k and v the kernel reads in the output of W_qkv, which is saved whole
+        then.
 
-        Rotation makes new tensors of q and k. Math attention copies them, and so does eager attention those of several
-        sequences.
+        Rotation makes new tensors of q and k. Math attention copies them, and so does eager
+        attention those of several sequences.
         """
         if f.kernel == "math" or (f.kernel == "eager" and f.B != 1):
             return set()
         views = {"v"} if f.rotary else {"q", "k", "v"}
         if f.math.indexes_kv and self.n_kv_heads != self.n_heads:  # an index by a list copies
             views -= {"k", "v"}
-        return views - {"k", "v"} if copies_kv(f, self.n_heads, self.n_kv_heads, self.d_head) else views
+        return (
+            views - {"k", "v"}
+            if copies_kv(f, self.n_heads, self.n_kv_heads, self.d_head)
+            else views
+        )
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()
@@ -286,12 +339,15 @@ class Grouped:
         return dataclasses.replace(self, span=span)
 
     def shard(self, tp: int) -> "Grouped":
-        # Query heads are split. KV heads are split too, and replicated if there are fewer than devices: with 8 KV
-        # heads, each of 16 devices holds one, and each head is on 2 devices (vLLM, model_executor/models/llama.py).
+        # Query heads are split. KV heads are split too, and replicated if there are fewer than
+        # devices: with 8 KV heads, each of 16 devices holds one, and each head is on 2 devices
+        # (vLLM, model_executor/models/llama.py).
         heads = tp_share(self.n_heads, tp, f"{self.n_heads} query heads")
         n_kv_heads = int(self.n_kv_heads)
         if n_kv_heads % tp and tp % n_kv_heads:
-            possible = tps(lambda n: self.n_heads % n == 0 and (n_kv_heads % n == 0 or n % n_kv_heads == 0))
+            possible = tps(
+                lambda n: self.n_heads % n == 0 and (n_kv_heads % n == 0 or n % n_kv_heads == 0)
+            )
             problem = f"--tp {int(tp)} does not divide {n_kv_heads} KV heads, nor they --tp"
             raise AttncalcError(problem, give_one_of(possible))
         kv = maximum(1, self.n_kv_heads // tp)
@@ -299,7 +355,12 @@ class Grouped:
 
     def facts(self) -> dict[str, Any]:
         fields = plain_fields(self)
-        fields |= {"kind": self.label, "d_v": int(self._d_v), "span": self.span.label, "bias": list(self.bias)}
+        fields |= {
+            "kind": self.label,
+            "d_v": int(self._d_v),
+            "span": self.span.label,
+            "bias": list(self.bias),
+        }
         sizes = ("kind", "n_heads", "n_kv_heads", "d_head", "d_v", "span", "bias")
         flags = ("fused", "qk_norm", "sinks", "gate", "shares_kv", "v_from_k")
         return {name: fields[name] for name in (*sizes, *flags)}

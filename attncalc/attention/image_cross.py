@@ -8,8 +8,9 @@ from .kind import CacheSpec, Matrix, Widths
 class ImageCross(Grouped):
     """Grouped attention whose keys and values come from an image.
 
-    Without an image the layer does not run, so for text it has parameters but no FLOPs and no cache. Source:
-    transformers' modeling_mllama.py (MllamaTextCrossAttention, and the layers that MllamaTextModel skips).
+    Without an image the layer does not run, so for text it has parameters but no FLOPs and no
+    cache. Source: transformers' modeling_mllama.py (MllamaTextCrossAttention, and the layers that
+    MllamaTextModel skips).
     """
 
     source = "Llama 3.2 Vision, transformers' modeling_mllama.py"
@@ -27,7 +28,9 @@ class ImageCross(Grouped):
         return "cross-attention to images"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        return tuple(matrix._replace(applied_to=None) for matrix in super().matrices(d_model, d_source))
+        return tuple(
+            matrix._replace(applied_to=None) for matrix in super().matrices(d_model, d_source)
+        )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return 0 * run.new

@@ -13,15 +13,18 @@ def pooled_pairs(pool: int, run: Run, mask: Mask | None) -> int:
 
 
 class Indexer(NamedTuple):
-    """An indexer: small query heads that share one key head and score every key. It is replicated on every device.
+    """An indexer: small query heads that share one key head and score every key. It is replicated
+    on every device.
 
-    Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_deepseek_v32.py; vLLM and SGLang.
+    Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_deepseek_v32.py; vLLM and
+    SGLang.
     """
 
     n_heads: int  # query heads
     d_head: int  # width of a head
     pool: int | None = None  # tokens whose keys are pooled into one (GLM-5.3)
-    dtype: str | None = None  # the dtype that its keys always have in the cache; None for the dtype of the cache
+    # the dtype that its keys always have in the cache; None for the dtype of the cache
+    dtype: str | None = None
 
     def matrices(self, d_model: int, d_query: int) -> tuple[Matrix, ...]:
         """Return its parameters. W_q has `d_query` rows, and the norm of the keys has a bias."""
@@ -40,13 +43,24 @@ class Indexer(NamedTuple):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        """Return the FLOPs of its scores: each head's product with every visible key, and their weighted sum."""
+        """Return the FLOPs of its scores: each head's product with every visible key, and their
+        weighted sum.
+        """
         scored = pairs(FULL, run, mask) if self.pool is None else pooled_pairs(self.pool, run, mask)
         return MULTIPLY_ADD * self.n_heads * scored * (self.d_head + 1)
 
     def cache(self) -> CacheSpec:
-        """Return its cached keys, one per token; with pools each token also has a gate and a marker."""
+        """Return its cached keys, one per token; with pools each token also has a gate and a
+        marker.
+        """
         if self.pool is None:
             return CacheSpec("indexer keys", 1, self.d_head, dtype=self.dtype, role="indexer")
         span = Selected(self.pool, self.pool)
-        return CacheSpec("indexer keys", 1, 2 * self.d_head + 1, span=span, dtype=self.dtype, role="gated_averages")
+        return CacheSpec(
+            "indexer keys",
+            1,
+            2 * self.d_head + 1,
+            span=span,
+            dtype=self.dtype,
+            role="gated_averages",
+        )

@@ -1,8 +1,8 @@
 """The interface of an attention kind, and the records that it returns.
 
-A kind describes its matrices, the FLOPs of its scores, its cache and the tensors around its kernel. It knows no engine,
-no model family and no unit. A new kind is a new file beside this one and a line in the table of
-`attention/__init__.py`. Its fields are its YAML keys.
+A kind describes its matrices, the FLOPs of its scores, its cache and the tensors around its kernel.
+It knows no engine, no model family and no unit. A new kind is a new file beside this one and a line
+in the table of `attention/__init__.py`. Its fields are its YAML keys.
 """
 
 import dataclasses
@@ -17,33 +17,40 @@ from ..workload import Mask, Run
 from .saved import Forward, SavedTensor
 from .span import FULL, Span
 
+# JSON Schema of matrices and vectors by name, in a preset.
 SHAPES: Mapping[str, Any] = {
     "type": "object",
     "propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"},
     "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
 }
-"""JSON Schema of matrices and vectors by name, in a preset."""
 
+# JSON Schema of a key that is true or false.
 BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
-"""JSON Schema of a key that is true or false."""
 
 AppliedTo = Literal["queries", "keys", "first", "table"]
 PoolingRole = Literal["shared", "pools", "index_pools", "unpooled", "last_pool"]
 HeldRole = Literal["kv", "k", "v", "latent", "indexer", "averages", "gated_averages"]
 Role = Literal[HeldRole, "convolution", "short_convolution", "state", PoolingRole, "other"]
+# The roles of compressed attention's caches.
 POOLING_ROLES: tuple[PoolingRole, ...] = get_args(PoolingRole)
-"""The roles of compressed attention's caches."""
 
 
 class Table(NamedTuple):
-    """Rows that a matrix projects besides tokens, or instead of them: a table of positions, or summaries of blocks."""
+    """Rows that a matrix projects besides tokens, or instead of them: a table of positions, or
+    summaries of blocks.
+    """
 
-    rows: int = 0  # rows of a table of relative positions, which is projected once per forward pass, whatever the batch
+    # rows of a table of relative positions, which is projected once per forward pass, whatever the
+    # batch
+    rows: int = 0
     grows: bool = False  # whether a sequence of S tokens uses only 2 S of them
-    block: int = 0  # tokens of a summary, of which each sequence has S // block instead; 0 for a table
+    # tokens of a summary, of which each sequence has S // block instead; 0 for a table
+    block: int = 0
 
     def rows_projected(self, batch: int, tokens: int) -> int:
-        """Return the rows that a forward pass over `batch` sequences of `tokens` tokens projects."""
+        """Return the rows that a forward pass over `batch` sequences of `tokens` tokens
+        projects.
+        """
         if self.block:
             return batch * (tokens // self.block)
         return minimum(2 * tokens, self.rows) if self.grows else self.rows
@@ -60,11 +67,12 @@ class Matrix(NamedTuple):
     rows: int  # rows
     cols: int = 1  # columns
     bias: int = 0  # elements of the bias
-    # The tokens that it multiplies: those of the queries, those of the keys (source tokens in cross-attention), the
-    # first token of a sequence, only a table of positions, or None for a parameter that takes part in no matmul (a
-    # norm's gain, sinks)
+    # The tokens that it multiplies: those of the queries, those of the keys (source tokens in
+    # cross-attention), the first token of a sequence, only a table of positions, or None for a
+    # parameter that takes part in no matmul (a norm's gain, sinks)
     applied_to: AppliedTo | None = None
-    times: int = 1  # how often it multiplies each token, for example once per head if all heads share the matrix
+    # how often it multiplies each token, for example once per head if all heads share the matrix
+    times: int = 1
     table: Table | None = None
 
     @property
@@ -86,8 +94,13 @@ class Matrix(NamedTuple):
 def matrices_from_shapes(
     shapes: Mapping[str, Sequence[int]], applied_to: AppliedTo | None = None
 ) -> tuple[Matrix, ...]:
-    """Return tensors from a preset's shapes, by name. Trailing dimensions are flattened into columns."""
-    return tuple(Matrix(name, shape[0], math.prod(shape[1:]), applied_to=applied_to) for name, shape in shapes.items())
+    """Return tensors from a preset's shapes, by name. Trailing dimensions are flattened into
+    columns.
+    """
+    return tuple(
+        Matrix(name, shape[0], math.prod(shape[1:]), applied_to=applied_to)
+        for name, shape in shapes.items()
+    )
 
 
 def flag(meaning: str, left_out: str = "") -> Any:
@@ -98,7 +111,8 @@ def flag(meaning: str, left_out: str = "") -> Any:
 def gate() -> Any:
     """Return the dataclass field of a gate on the output."""
     return documented(
-        "gate on the output: true = as wide as the output (Qwen3-Next), head = one value per head (Step-3.5)",
+        "gate on the output: true = as wide as the output (Qwen3-Next), head = one value per "
+        "head (Step-3.5)",
         default=False,
         schema={"anyOf": [BOOLEAN, {"type": "string", "enum": ["head"]}]},
     )
@@ -115,7 +129,9 @@ def state_dtype() -> Any:
 
 
 def gate_width(gate: bool | str, n_heads: int, d_v: int) -> int:
-    """Return the width of a gate on the output: one value per head, or per element of it; 0 without a gate."""
+    """Return the width of a gate on the output: one value per head, or per element of it; 0 without
+    a gate.
+    """
     if not gate:
         return 0
     return n_heads if gate == "head" else n_heads * d_v
@@ -123,13 +139,16 @@ def gate_width(gate: bool | str, n_heads: int, d_v: int) -> int:
 
 def extra_vectors() -> Any:
     """Return the dataclass field of parameters that take no part in a matmul."""
-    return documented("elements of further vectors: norms with a bias or one per head, lambdas", default=None)
+    return documented(
+        "elements of further vectors: norms with a bias or one per head, lambdas", default=None
+    )
 
 
 def extra_projections() -> Any:
     """Return the dataclass field of matrices that a kind has no name for."""
     return documented(
-        "further matrices that multiply every token, replicated on every device, by name: [rows, columns]",
+        "further matrices that multiply every token, replicated on every device, by name: [rows, "
+        "columns]",
         default=(),
         schema=SHAPES,
     )
@@ -141,24 +160,28 @@ class CacheSpec(NamedTuple):
     name: str  # its name in words: 'K and V'
     rows: int  # how many rows `per` token, source token or sequence
     width: int  # elements of a row
-    # What has that many rows: each 'token' in the span, each 'source token', or each 'sequence' (a state of a fixed
-    # size)
+    # What has that many rows: each 'token' in the span, each 'source token', or each 'sequence' (a
+    # state of a fixed size)
     per: Literal["token", "source token", "sequence"] = "token"
     span: Span = FULL  # the tokens that stay in the cache
-    dtype: str | None = None  # the dtype that the tensor always has; None for the dtype of the cache
-    # How often transformers' class stores each row (Falcon's: once per query head). Other engines store it once.
+    # the dtype that the tensor always has; None for the dtype of the cache
+    dtype: str | None = None
+    # How often transformers' class stores each row (Falcon's: once per query head). Other engines
+    # store it once.
     repeated: int = 1
-    # How engines store the tensor: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths differ),
-    # 'latent' (MLA), 'indexer' (an indexer's keys), 'averages' (of which they store one average per pool of the span;
-    # 'gated_averages', which gates weigh, are for an indexer of latents),
-    # 'convolution' (its last tokens, as many as it is wide), 'short_convolution' (one beside the layer's mixer, with
-    # all its tokens), 'state', or 'other' (a tensor that no serving engine's layout supports). Compressed attention has
-    # 'shared' (a key that is also the value), 'pools' and 'index_pools' (one key per pool, of the layer and of its
-    # indexer), 'unpooled' (tokens that are still to be pooled) and 'last_pool' (tokens of the last pool).
+    # How engines store the tensor: 'kv' (K and V with heads of one width), 'k' or 'v' (if their
+    # widths differ), 'latent' (MLA), 'indexer' (an indexer's keys), 'averages' (of which they store
+    # one average per pool of the span; 'gated_averages', which gates weigh, are for an indexer of
+    # latents), 'convolution' (its last tokens, as many as it is wide), 'short_convolution' (one
+    # beside the layer's mixer, with all its tokens), 'state', or 'other' (a tensor that no serving
+    # engine's layout supports). Compressed attention has 'shared' (a key that is also the value),
+    # 'pools' and 'index_pools' (one key per pool, of the layer and of its indexer), 'unpooled'
+    # (tokens that are still to be pooled) and 'last_pool' (tokens of the last pool).
     role: Role = "other"
     rotary: int = 0  # how many elements of a latent are the rotary key
     requested_dtype: str | None = None  # the dtype that the model's config requests for a state
-    # Elements of each row that transformers' class stores and the next token does not need: a convolution's oldest one
+    # Elements of each row that transformers' class stores and the next token does not need: a
+    # convolution's oldest one
     spare: int = 0
 
     @property
@@ -174,7 +197,8 @@ class Widths(NamedTuple):
     n_kv_heads: int  # key and value heads
     d_qk: int  # width of a query and a key head
     d_v: int  # width of a value head
-    # Further elements per token that are held at the same time (MLA's latent, and the part that K was copied from)
+    # Further elements per token that are held at the same time (MLA's latent, and the part that K
+    # was copied from)
     extra: int = 0
     fused: bool = False  # q, k and v are one tensor, so all are held as long as one of them is
     gate: int = 0  # width of the gate on the output; 0 without one
@@ -204,10 +228,13 @@ class Attention(Protocol):
         """Return it in words: 'grouped-query attention, 64 query and 8 KV heads x 128'."""
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        """Return its parameters. The input of W_k and W_v is `d_source` wide: d_model, except in cross-attention."""
+        """Return its parameters. The input of W_k and W_v is `d_source` wide: d_model, except in
+        cross-attention.
+        """
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        """Return the FLOPs of one sequence of `run` between the projections: QK and PV, or the update of a state.
+        """Return the FLOPs of one sequence of `run` between the projections: QK and PV, or the
+        update of a state.
 
         With mask None, all S x T pairs are counted, as for a kernel that skips no pair.
         """
@@ -216,19 +243,27 @@ class Attention(Protocol):
         """Return the tensors that it caches for later tokens; () for none."""
 
     def widths(self, run: Run | None = None) -> Widths:
-        """Return the widths of the kernel's tensors; in MLA they depend on whether `run` has tokens in the past."""
+        """Return the widths of the kernel's tensors; in MLA they depend on whether `run` has tokens
+        in the past.
+        """
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        """Return what its forward pass saves for the backward pass; NotSupportedError if that is not known."""
+        """Return what its forward pass saves for the backward pass; NotSupportedError if that is
+        not known.
+        """
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        """Return notes on its FLOPs and activations. `past`: the workload has tokens in the past."""
+        """Return notes on its FLOPs and activations. `past`: the workload has tokens in the
+        past.
+        """
 
     def with_span(self, span: Span) -> "Attention":
         """Return the kind with another span."""
 
     def shard(self, tp: int) -> "Attention":
-        """Return the part on one of `tp` tensor-parallel devices. Raises BadValueError if it does not divide."""
+        """Return the part on one of `tp` tensor-parallel devices. Raises BadValueError if it does
+        not divide.
+        """
 
     def facts(self) -> dict[str, Any]:
         """Return its fields as plain data, for JSON."""
@@ -257,7 +292,9 @@ def no_saved_tensors(headline: str, part: str = "") -> NotSupportedError:
 def plain_fields(kind: object) -> dict[str, Any]:
     """Return the fields of a kind as plain data, with symbols as numbers, and without its span."""
     fields = {name: value for name, value in vars(kind).items() if name != "span"}
-    return {name: int(value) if isinstance(value, Quantity) else value for name, value in fields.items()}
+    return {
+        name: int(value) if isinstance(value, Quantity) else value for name, value in fields.items()
+    }
 
 
 def tp_share(number: int, tp: int, text: str) -> int:
@@ -266,7 +303,9 @@ def tp_share(number: int, tp: int, text: str) -> int:
     Raises BadValueError if `tp` does not divide the number, which `text` says in words.
     """
     if number % tp:
-        raise BadValueError(f"--tp {int(tp)} does not divide {text}", give_one_of(tps(lambda n: number % n == 0)))
+        raise BadValueError(
+            f"--tp {int(tp)} does not divide {text}", give_one_of(tps(lambda n: number % n == 0))
+        )
     return exact_div(number, tp)
 
 
@@ -282,6 +321,10 @@ def give_one_of(numbers: Sequence[int], option: str = "--tp") -> str:
 
 
 def required_keys(kind: type) -> list[str]:
-    """Return the keys that a model file must give of a kind: its documented fields without a default."""
+    """Return the keys that a model file must give of a kind: its documented fields without a
+    default.
+    """
     fields = [f for f in dataclasses.fields(kind) if "meaning" in f.metadata]
-    return [f.name for f in fields if f.default is dataclasses.MISSING and not f.metadata["left_out"]]
+    return [
+        f.name for f in fields if f.default is dataclasses.MISSING and not f.metadata["left_out"]
+    ]

@@ -1,4 +1,6 @@
-"""Linear attention: the gated delta rule, its channel-wise form (KDA), lightning attention; short convolutions."""
+"""Linear attention: the gated delta rule, its channel-wise form (KDA), lightning attention; short
+convolutions.
+"""
 
 from ..quantity import Constant, ceil_div, documented, minimum
 from ..records import dataclass
@@ -10,7 +12,9 @@ from .saved import FP32, MASK, Forward, SavedTensor, matrix_input, norm_tensors
 _DT_AND_A = Constant(2, "vectors of a head: dt and A")
 _Q_AND_K = Constant(2, "vectors of one width: query and key")
 _DELTA_RULE = Constant(
-    6, "FLOP per element of the state: one multiply-add for a key that reads it, for the update, for a query"
+    6,
+    "FLOP per element of the state: one multiply-add for a key that reads it, for the update, "
+    "for a query",
 )
 _CHUNK = Constant(64, "tokens of a chunk of the kernel")
 _BLOCK = Constant(256, "tokens of a block of lightning attention")
@@ -18,22 +22,28 @@ _BLOCK = Constant(256, "tokens of a block of lightning attention")
 
 @dataclass(frozen=True)
 class GatedDeltaNet(Recurrent):
-    """n_heads states of d_head x d_v under the gated delta rule, decayed by head or by channel (KDA).
+    """n_heads states of d_head x d_v under the gated delta rule, decayed by head or by channel
+    (KDA).
 
-    The n_heads value heads share n_k_heads heads of queries and keys. The matrices of the channel-wise decay and of the
-    output's gate are full, or have rank gate_rank; with full_gate only the decay's has it. The state is fp32.
+    The n_heads value heads share n_k_heads heads of queries and keys. The matrices of the
+    channel-wise decay and of the output's gate are full, or have rank gate_rank; with full_gate
+    only the decay's has it. The state is fp32.
 
-    Source: Yang et al. 2024, arXiv:2412.06464 (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers'
-    modeling_qwen3_next.py; vLLM's models/kimi_k3/nvidia/kda.py (full_gate).
+    Source: Yang et al. 2024, arXiv:2412.06464 (gated delta net); Kimi Linear, arXiv:2510.26692
+    (KDA); transformers' modeling_qwen3_next.py; vLLM's models/kimi_k3/nvidia/kda.py (full_gate).
     """
 
     n_heads: int = documented("value heads, each with a state")
     d_head: int = documented("width of a query and a key head")
     d_v: int = documented("width of a value head")
     d_conv: int = documented("width of the convolution")
-    n_k_heads: int | None = documented("heads of queries and keys", left_out="n_heads", default=None)
+    n_k_heads: int | None = documented(
+        "heads of queries and keys", left_out="n_heads", default=None
+    )
     channel_decay: bool = flag("one decay per channel of a key (KDA), not per head")
-    gate_rank: int | None = documented("rank of the matrices of the decay and the gate", left_out="full", default=None)
+    gate_rank: int | None = documented(
+        "rank of the matrices of the decay and the gate", left_out="full", default=None
+    )
     full_gate: bool = flag("the matrix of the gate is full, although gate_rank is given (Kimi K3)")
     state_dtype: str | None = state_dtype()
 
@@ -74,9 +84,15 @@ class GatedDeltaNet(Recurrent):
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         if self.channel_decay:
-            decay = (*_gate("W_decay", d_model, self.gate_rank, self.keys), Matrix("dt_A", self.keys + self.n_heads))
+            decay = (
+                *_gate("W_decay", d_model, self.gate_rank, self.keys),
+                Matrix("dt_A", self.keys + self.n_heads),
+            )
         else:
-            decay = (projection("W_decay", d_model, self.n_heads), Matrix("dt_A", _DT_AND_A * self.n_heads))
+            decay = (
+                projection("W_decay", d_model, self.n_heads),
+                Matrix("dt_A", _DT_AND_A * self.n_heads),
+            )
         return (
             projection("W_q", d_model, self.keys),
             projection("W_k", d_model, self.keys),
@@ -93,15 +109,20 @@ class GatedDeltaNet(Recurrent):
         return _DELTA_RULE * run.new * self.n_heads * self.d_head * self.d_v
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        requested = "fp32" if self.channel_decay else self.state_dtype  # KDA's state is fp32 by default
+        # KDA's state is fp32 by default
+        requested = "fp32" if self.channel_decay else self.state_dtype
         channels = _Q_AND_K * self.keys + self.values
-        return convolution_and_state(channels, self.d_conv, self.n_heads * self.d_head, self.d_v, requested)
+        return convolution_and_state(
+            channels, self.d_conv, self.n_heads * self.d_head, self.d_v, requested
+        )
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        """Return what Qwen3NextGatedDeltaNet saves with causal_conv1d and flash-linear-attention's chunked kernel.
+        """Return what Qwen3NextGatedDeltaNet saves with causal_conv1d and flash-linear-attention's
+        chunked kernel.
 
-        The kernel keeps normalized queries and keys, values, the sums of the decays, beta, and a triangular matrix of
-        each chunk; the states are computed again (fla/ops/gated_delta_rule/chunk.py).
+        The kernel keeps normalized queries and keys, values, the sums of the decays, beta, and a
+        triangular matrix of each chunk; the states are computed again
+        (fla/ops/gated_delta_rule/chunk.py).
         """
         if self.channel_decay:
             return self._saved_by_kda(forward)
@@ -111,11 +132,25 @@ class GatedDeltaNet(Recurrent):
         return (
             matrix_input(f, f.d_model, ("W_q", "W_k", "W_v", "W_gate", "W_beta", "W_decay")),
             SavedTensor("q, k and v", "the convolution", f.bytes * f.tokens * channels),
-            SavedTensor("normalized q and k", "the kernel", f.bytes * f.tokens * _Q_AND_K * self.keys),
-            SavedTensor("statistics of q and k", "the kernel", FP32 * f.tokens * 2 * self.key_heads, is_statistic=True),
+            SavedTensor(
+                "normalized q and k", "the kernel", f.bytes * f.tokens * _Q_AND_K * self.keys
+            ),
+            SavedTensor(
+                "statistics of q and k",
+                "the kernel",
+                FP32 * f.tokens * 2 * self.key_heads,
+                is_statistic=True,
+            ),
             SavedTensor("v", "the kernel", f.bytes * values),
-            SavedTensor("decay", "softplus, its product with A, the kernel", 3 * FP32 * per_head, is_statistic=True),
-            SavedTensor("exp of A", "exp and its product", 2 * FP32 * self.n_heads, is_statistic=True),
+            SavedTensor(
+                "decay",
+                "softplus, its product with A, the kernel",
+                3 * FP32 * per_head,
+                is_statistic=True,
+            ),
+            SavedTensor(
+                "exp of A", "exp and its product", 2 * FP32 * self.n_heads, is_statistic=True
+            ),
             SavedTensor(
                 "beta",
                 "sigmoid and the kernel",
@@ -125,47 +160,80 @@ class GatedDeltaNet(Recurrent):
             SavedTensor("matrices of the chunks", "the kernel", f.bytes * per_head * _CHUNK),
             SavedTensor("output in fp32", "the norm", FP32 * values),
             SavedTensor("norm statistics", "the norm", FP32 * per_head, is_statistic=True),
-            SavedTensor("normalized output", "the gradient of the gain", f.bytes * values, input_of=("norm",)),
-            SavedTensor("normalized output times the gain", "the gate", f.bytes * values, is_pointwise=True),
+            SavedTensor(
+                "normalized output",
+                "the gradient of the gain",
+                f.bytes * values,
+                input_of=("norm",),
+            ),
+            SavedTensor(
+                "normalized output times the gain", "the gate", f.bytes * values, is_pointwise=True
+            ),
             SavedTensor("gate in fp32", "SiLU", FP32 * values),
             SavedTensor("SiLU of the gate", "the product", FP32 * values, is_pointwise=True),
             SavedTensor("output", "the gradient of W_o", f.bytes * values, input_of=("W_o",)),
         )
 
     def _saved_by_kda(self, f: Forward) -> tuple[SavedTensor, ...]:
-        """Return what KimiLinearDeltaAttention saves with causal_conv1d and flash-linear-attention's chunk_kda.
+        """Return what KimiLinearDeltaAttention saves with causal_conv1d and
+        flash-linear-attention's chunk_kda.
 
-        The kernel keeps what that of gated delta nets does, and two matrices of each chunk (fla/ops/kda/chunk.py). The
-        decay, in single fp32 operations, is -exp(A) x log(1 + exp(x)), or x where x is large.
+        The kernel keeps what that of gated delta nets does, and two matrices of each chunk
+        (fla/ops/kda/chunk.py). The decay, in single fp32 operations, is -exp(A) x log(1 + exp(x)),
+        or x where x is large.
         """
-        per_head, keys, values = f.tokens * self.n_heads, f.tokens * self.keys, f.tokens * self.values
+        per_head, keys, values = (
+            f.tokens * self.n_heads,
+            f.tokens * self.keys,
+            f.tokens * self.values,
+        )
         low = [("W_decay", self.gate_rank), ("W_gate", self.output_gate_rank)]
         first = [name if rank is None else f"{name}_a" for name, rank in low]
         return (
             matrix_input(f, f.d_model, ("W_q", "W_k", "W_v", "W_beta", *first)),
             SavedTensor("q, k and v", "the convolution", f.bytes * (_Q_AND_K * keys + values)),
             *(
-                SavedTensor(f"input of {n}_b", f"the gradient of {n}_b", f.bytes * f.tokens * r, input_of=(f"{n}_b",))
+                SavedTensor(
+                    f"input of {n}_b",
+                    f"the gradient of {n}_b",
+                    f.bytes * f.tokens * r,
+                    input_of=(f"{n}_b",),
+                )
                 for n, r in low
                 if r is not None
             ),
             SavedTensor("exp of the decay", "exp", FP32 * keys, is_pointwise=True),
             SavedTensor("1 + exp of the decay", "log", FP32 * keys, is_pointwise=True),
-            SavedTensor("softplus of the decay", "its product with A", FP32 * keys, is_pointwise=True),
+            SavedTensor(
+                "softplus of the decay", "its product with A", FP32 * keys, is_pointwise=True
+            ),
             SavedTensor("mask of large decays", "where", MASK * keys, is_pointwise=True),
-            SavedTensor("exp of A", "exp and its product", 2 * FP32 * self.n_heads, is_statistic=True),
+            SavedTensor(
+                "exp of A", "exp and its product", 2 * FP32 * self.n_heads, is_statistic=True
+            ),
             SavedTensor("decay", "the kernel", FP32 * keys),
             SavedTensor("sums of the decay", "the kernel", FP32 * keys),
             SavedTensor("normalized q and k", "the kernel", f.bytes * _Q_AND_K * keys),
-            SavedTensor("statistics of q and k", "the kernel", FP32 * f.tokens * 2 * self.key_heads, is_statistic=True),
+            SavedTensor(
+                "statistics of q and k",
+                "the kernel",
+                FP32 * f.tokens * 2 * self.key_heads,
+                is_statistic=True,
+            ),
             SavedTensor("v", "the kernel", f.bytes * values),
             SavedTensor("beta", "sigmoid and the kernel", f.bytes * per_head, is_statistic=True),
             SavedTensor("matrices of the chunks", "the kernel", 2 * f.bytes * per_head * _CHUNK),
             SavedTensor("output in fp32", "the norm", FP32 * values),
             SavedTensor("norm statistics", "the norm", FP32 * per_head, is_statistic=True),
-            SavedTensor("normalized output", "the gradient of the gain", FP32 * values, input_of=("norm",)),
-            SavedTensor("gain in fp32", "the gradient of the norm", FP32 * self.d_v, is_statistic=True),
-            SavedTensor("normalized output times the gain", "the gate", FP32 * values, is_pointwise=True),
+            SavedTensor(
+                "normalized output", "the gradient of the gain", FP32 * values, input_of=("norm",)
+            ),
+            SavedTensor(
+                "gain in fp32", "the gradient of the norm", FP32 * self.d_v, is_statistic=True
+            ),
+            SavedTensor(
+                "normalized output times the gain", "the gate", FP32 * values, is_pointwise=True
+            ),
             SavedTensor("sigmoid of the gate", "sigmoid and the product", FP32 * values),
             SavedTensor("output", "the gradient of W_o", f.bytes * values, input_of=("W_o",)),
         )
@@ -182,8 +250,8 @@ def _gate(name: str, d_model: int, rank: int | None, width: int) -> tuple[Matrix
 class Lightning(Recurrent):
     """n_heads states of d_head x d_head, decayed by a constant (lightning attention).
 
-    The state has the model's dtype. Source: Qin et al. 2024, arXiv:2401.04658; MiniMax-01, arXiv:2501.08313;
-    transformers' modeling_minimax.py.
+    The state has the model's dtype. Source: Qin et al. 2024, arXiv:2401.04658; MiniMax-01,
+    arXiv:2501.08313; transformers' modeling_minimax.py.
     """
 
     n_heads: int = documented("heads, each with a state")
@@ -210,13 +278,18 @@ class Lightning(Recurrent):
         return UPDATE_AND_READ * run.new * self.n_heads * self.d_head * self.d_head
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (CacheSpec("state", self.n_heads * self.d_head, self.d_head, per="sequence", role="state"),)
+        return (
+            CacheSpec(
+                "state", self.n_heads * self.d_head, self.d_head, per="sequence", role="state"
+            ),
+        )
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        """Return what MiniMaxLightningAttention saves, which runs block by block, and has no fused kernel.
+        """Return what MiniMaxLightningAttention saves, which runs block by block, and has no fused
+        kernel.
 
-        Products of several sequences copy the heads of q, k and v; those of one sequence read the output of SiLU. The
-        first block has no state before it.
+        Products of several sequences copy the heads of q, k and v; those of one sequence read the
+        output of SiLU. The first block has no state before it.
         """
         f, width = forward, self.n_heads * self.d_head
         inside = f.bytes * f.tokens * width
@@ -246,8 +319,8 @@ class Lightning(Recurrent):
 class ShortConvolution(Recurrent):
     """A gated convolution over the last d_conv tokens (LFM2).
 
-    It is computed element-wise, so it has no FLOPs between the projections. Source: transformers' modeling_lfm2.py
-    (Lfm2ShortConv).
+    It is computed element-wise, so it has no FLOPs between the projections. Source: transformers'
+    modeling_lfm2.py (Lfm2ShortConv).
     """
 
     d_inner: int = documented("channels of the convolution")
@@ -270,10 +343,21 @@ class ShortConvolution(Recurrent):
         return 0 * run.new
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (CacheSpec("convolution", self.d_inner, self.d_conv, per="sequence", role="convolution", spare=1),)
+        return (
+            CacheSpec(
+                "convolution",
+                self.d_inner,
+                self.d_conv,
+                per="sequence",
+                role="convolution",
+                spare=1,
+            ),
+        )
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        """Return what Lfm2ShortConv saves: the output of W_in, both operands and the result of its products."""
+        """Return what Lfm2ShortConv saves: the output of W_in, both operands and the result of its
+        products.
+        """
         inside = forward.bytes * forward.tokens * self.d_inner
         return (
             matrix_input(forward, forward.d_model, ("W_in",)),

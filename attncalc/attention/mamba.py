@@ -7,22 +7,30 @@ from ..quantity import Constant, ceil_div, documented
 from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix, flag, state_dtype
-from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
+from .recurrent import (
+    UPDATE_AND_READ,
+    Recurrent,
+    convolution,
+    convolution_and_state,
+    projection,
+    split_evenly,
+)
 from .saved import FP32, Forward, SavedTensor, matrix_input, norm_tensors
 
 B_AND_C = Constant(2, "projections of the state: B and C")
 _DT_A_AND_D = Constant(3, "vectors of a head: dt, A and D")
 _D_AND_BIAS = Constant(2, "vectors of the scan: D and the bias of dt")
 _INPUT_AND_GATE = Constant(2, "parts of W_in: input and gate")
+# Tokens of a chunk of selective_scan_cuda.fwd, after each of which it keeps a product and a state.
 _SCAN_CHUNK, _SCAN_PAIR = 2048, Constant(2, "values of the scan per state")
-"""Tokens of a chunk of selective_scan_cuda.fwd, after each of which it keeps a product and a state."""
 
 
 @dataclass(frozen=True)
 class Mamba(Recurrent):
     """d_inner channels, each with a state of d_state (Mamba).
 
-    The state is fp32. Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py.
+    The state is fp32. Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers'
+    modeling_mamba.py.
     """
 
     d_inner: int = documented("channels of the state-space layer")
@@ -40,7 +48,11 @@ class Mamba(Recurrent):
     splits = (("d_inner", "channels"),)
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        norms = (Matrix("dt_b_c_norms", self.dt_rank + B_AND_C * self.d_state),) if self.dt_norms else ()
+        norms = (
+            (Matrix("dt_b_c_norms", self.dt_rank + B_AND_C * self.d_state),)
+            if self.dt_norms
+            else ()
+        )
         return (
             projection("W_in", d_model, _INPUT_AND_GATE * self.d_inner, self.proj_bias),
             convolution(self.d_inner, self.d_conv, self.conv_bias),
@@ -56,10 +68,14 @@ class Mamba(Recurrent):
         return UPDATE_AND_READ * run.new * self.d_inner * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return convolution_and_state(self.d_inner, self.d_conv, self.d_inner, self.d_state, self.state_dtype)
+        return convolution_and_state(
+            self.d_inner, self.d_conv, self.d_inner, self.d_state, self.state_dtype
+        )
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        """Return what mamba_ssm's MambaInnerFn saves: it computes the convolution and the step size again."""
+        """Return what mamba_ssm's MambaInnerFn saves: it computes the convolution and the step size
+        again.
+        """
         f = forward
         inside = f.bytes * f.tokens * self.d_inner
         b_and_c = f.bytes * f.tokens * B_AND_C * self.d_state
@@ -69,13 +85,19 @@ class Mamba(Recurrent):
         return (
             matrix_input(f, f.d_model, ("W_in",)),
             SavedTensor(
-                "output of W_in", "the convolution and the gate", f.bytes * f.tokens * _INPUT_AND_GATE * self.d_inner
+                "output of W_in",
+                "the convolution and the gate",
+                f.bytes * f.tokens * _INPUT_AND_GATE * self.d_inner,
             ),
             *(self._saved_by_jamba(f) if self.dt_norms else ()),
             *(
                 []
                 if self.dt_norms
-                else [SavedTensor("output of W_x", "W_dt", f.bytes * f.tokens * self.dt_rank + b_and_c)]
+                else [
+                    SavedTensor(
+                        "output of W_x", "W_dt", f.bytes * f.tokens * self.dt_rank + b_and_c
+                    )
+                ]
             ),
             SavedTensor("B and C", "the scan", b_and_c),
             SavedTensor("A", "exp and the scan", FP32 * 2 * self.d_inner * self.d_state),
@@ -85,13 +107,20 @@ class Mamba(Recurrent):
         )
 
     def _saved_by_jamba(self, f: Forward) -> Iterator[SavedTensor]:
-        """Yield what JambaMambaMixer saves besides, which calls causal_conv1d and the scan alone."""
+        """Yield what JambaMambaMixer saves besides, which calls causal_conv1d and the scan
+        alone.
+        """
         inside = f.bytes * f.tokens * self.d_inner
         yield SavedTensor("output of the convolution", "W_x", inside, input_of=("W_x",))
         for name, width in (("dt", self.dt_rank), ("B", self.d_state), ("C", self.d_state)):
-            yield from norm_tensors(f, f.tokens, width, f"{name} norm", "attention", is_replicated=False)
+            yield from norm_tensors(
+                f, f.tokens, width, f"{name} norm", "attention", is_replicated=False
+            )
         yield SavedTensor(
-            "normalized dt", "the gradient of W_dt", f.bytes * f.tokens * self.dt_rank, input_of=("W_dt",)
+            "normalized dt",
+            "the gradient of W_dt",
+            f.bytes * f.tokens * self.dt_rank,
+            input_of=("W_dt",),
         )
         yield SavedTensor("input of the scan", "the scan", inside)
         yield SavedTensor("dt", "the scan", inside)
@@ -103,8 +132,8 @@ class Mamba(Recurrent):
 class Mamba2(Recurrent):
     """n_heads heads of d_head channels, each channel with a state of d_state (Mamba-2).
 
-    Heads of one of n_groups groups share B and C. The state is fp32. Source: Dao and Gu 2024, arXiv:2405.21060;
-    transformers' modeling_mamba2.py.
+    Heads of one of n_groups groups share B and C. The state is fp32. Source: Dao and Gu 2024,
+    arXiv:2405.21060; transformers' modeling_mamba2.py.
     """
 
     n_heads: int = documented("heads of the state-space layer")
@@ -133,7 +162,9 @@ class Mamba2(Recurrent):
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         norm = (Matrix("norm", self.d_inner),) if self.inner_norm else ()
         return (
-            projection("W_in", d_model, self.d_inner + self.channels + self.n_heads, self.proj_bias),
+            projection(
+                "W_in", d_model, self.d_inner + self.channels + self.n_heads, self.proj_bias
+            ),
             convolution(self.channels, self.d_conv, self.conv_bias),
             Matrix("dt_A_D", _DT_A_AND_D * self.n_heads),
             *norm,
@@ -144,17 +175,29 @@ class Mamba2(Recurrent):
         return UPDATE_AND_READ * run.new * self.d_inner * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return convolution_and_state(self.channels, self.d_conv, self.d_inner, self.d_state, self.state_dtype)
+        return convolution_and_state(
+            self.channels, self.d_conv, self.d_inner, self.d_state, self.state_dtype
+        )
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        """Return what mamba_ssm's MambaSplitConv1dScanCombinedFn saves: all but its input and output is recomputed."""
+        """Return what mamba_ssm's MambaSplitConv1dScanCombinedFn saves: all but its input and
+        output is recomputed.
+        """
         f = forward
         projected = self.d_inner + self.channels + self.n_heads
-        norm = SavedTensor("norm statistics", "the norm", FP32 * f.tokens * self.n_groups, is_statistic=True)
-        scales = SavedTensor("scales of the output of W_in", "the product", f.bytes * projected, is_statistic=True)
+        norm = SavedTensor(
+            "norm statistics", "the norm", FP32 * f.tokens * self.n_groups, is_statistic=True
+        )
+        scales = SavedTensor(
+            "scales of the output of W_in", "the product", f.bytes * projected, is_statistic=True
+        )
         return (
             matrix_input(f, f.d_model, ("W_in",)),
-            SavedTensor("output of W_in", "the convolution, the scan and the gate", f.bytes * f.tokens * projected),
+            SavedTensor(
+                "output of W_in",
+                "the convolution, the scan and the gate",
+                f.bytes * f.tokens * projected,
+            ),
             SavedTensor("A", "exp and the scan", FP32 * 2 * self.n_heads, is_statistic=True),
             SavedTensor("output", "the norm and the gate", f.bytes * f.tokens * self.d_inner),
             *([norm] if self.inner_norm else []),
@@ -163,4 +206,6 @@ class Mamba2(Recurrent):
 
     def shard(self, tp: int) -> "Mamba2":
         groups = split_evenly(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups
-        return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_groups=groups)
+        return dataclasses.replace(
+            self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_groups=groups
+        )

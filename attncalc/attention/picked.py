@@ -9,7 +9,9 @@ from .span import HALF, Chunked, Narrow, capped_causal_pairs
 
 
 class Picked(Narrow):
-    """Shared by the spans whose keys an indexer picks: it may pick any token later, so the cache holds all of them."""
+    """Shared by the spans whose keys an indexer picks: it may pick any token later, so the cache
+    holds all of them.
+    """
 
     reach = None
 
@@ -21,14 +23,17 @@ class Picked(Narrow):
 class Selected(Picked):
     """The `topk` keys that an indexer picks for each query, among all earlier ones.
 
-    With `pool`, the indexer picks whole pools of `pool` tokens, and the tokens after the last whole pool are always
-    visible: with pools of 4, the 10th token sees 10 % 4 = 2 of them besides the picked ones.
+    With `pool`, the indexer picks whole pools of `pool` tokens, and the tokens after the last whole
+    pool are always visible: with pools of 4, the 10th token sees 10 % 4 = 2 of them besides the
+    picked ones.
 
     Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_glm5_next.py (pools).
     """
 
     topk: int = documented("keys that the indexer picks for a query", symbol="index_topk")
-    pool: int | None = documented("tokens that the indexer picks together", symbol="index_kpool", default=None)
+    pool: int | None = documented(
+        "tokens that the indexer picks together", symbol="index_kpool", default=None
+    )
 
     @property
     def label(self) -> str:
@@ -45,8 +50,8 @@ class Selected(Picked):
         picked = capped_causal_pairs(self.topk, n)
         if self.pool is None:
             return picked
-        # The tokens after the first `topk` also see those after the last whole pool: with pools of 4, these are
-        # 1, 2, 3, 0, 1, 2, ... tokens.
+        # The tokens after the first `topk` also see those after the last whole pool: with pools of
+        # 4, these are 1, 2, 3, 0, 1, 2, ... tokens.
         later_tokens = n - minimum(n, self.topk)
         rest = later_tokens % self.pool
         in_whole_pools = later_tokens // self.pool * exact_div(self.pool * (self.pool - 1), HALF)
@@ -55,7 +60,8 @@ class Selected(Picked):
 
 @dataclass(frozen=True)
 class Blocks(Picked):
-    """The `topk` blocks of `block` tokens that an indexer picks for each query; its own block is always picked.
+    """The `topk` blocks of `block` tokens that an indexer picks for each query; its own block is
+    always picked.
 
     Source: transformers' modeling_minimax_m3_vl.py (MiniMax-M3).
     """
@@ -75,19 +81,25 @@ class Blocks(Picked):
         return minimum(n, (self.topk - 1) * self.block + (n - 1) % self.block + 1)
 
     def causal_pairs(self, n: int) -> int:
-        # The first topk * block tokens see every earlier token. Later ones see topk - 1 whole blocks, and their own
-        # block up to themselves.
+        # The first topk * block tokens see every earlier token. Later ones see topk - 1 whole
+        # blocks, and their own block up to themselves.
         m = minimum(n, self.topk * self.block)
         in_last_block = Chunked(self.block).causal_pairs(n - m)
-        return exact_div(m * (m + 1), HALF) + (n - m) * ((self.topk - 1) * self.block) + in_last_block
+        return (
+            exact_div(m * (m + 1), HALF) + (n - m) * ((self.topk - 1) * self.block) + in_last_block
+        )
 
 
 @dataclass(frozen=True)
 class Pools(Picked):
-    """The whole pools of `size` tokens before a query: all, or the `topk` picked ones. Each pool is one key."""
+    """The whole pools of `size` tokens before a query: all, or the `topk` picked ones. Each pool is
+    one key.
+    """
 
     size: int = documented("tokens of a pool", symbol="size")
-    topk: int | None = documented("pools that an indexer picks for a query", symbol="index_topk", default=None)
+    topk: int | None = documented(
+        "pools that an indexer picks for a query", symbol="index_topk", default=None
+    )
     label = "pools"
     description = "pools of tokens"
 
@@ -99,8 +111,8 @@ class Pools(Picked):
         return n // self.size if self.topk is None else minimum(n // self.size, self.topk)
 
     def causal_pairs(self, n: int) -> int:
-        # The tokens up to `m` see all whole pools, later ones see `topk`. With pools of 4, tokens 1..3 see none, 4..7
-        # see 1 and 8..10 see 2: 4 * 1 + 3 * 2 = 10 pairs.
+        # The tokens up to `m` see all whole pools, later ones see `topk`. With pools of 4, tokens
+        # 1..3 see none, 4..7 see 1 and 8..10 see 2: 4 * 1 + 3 * 2 = 10 pairs.
         m = n if self.topk is None else minimum(n, self.size * self.topk)
         pools, rest = m // self.size, m % self.size
         uncapped = exact_div(pools * (pools - 1), HALF) * self.size + pools * (rest + 1)

@@ -1,4 +1,6 @@
-"""Grouped attention whose scores have further products with a table of relative positions (DeBERTa, XLNet)."""
+"""Grouped attention whose scores have further products with a table of relative positions (DeBERTa,
+XLNet).
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,30 +12,42 @@ from .grouped import Grouped
 from .kind import MULTIPLY_ADD, Matrix, Table, flag
 from .span import Span
 
-_PRODUCTS: Mapping[str, Any] = {"type": "array", "uniqueItems": True, "items": {"enum": ["c2p", "p2c"]}}
+_PRODUCTS: Mapping[str, Any] = {
+    "type": "array",
+    "uniqueItems": True,
+    "items": {"enum": ["c2p", "p2c"]},
+}
 
 
 @dataclass(frozen=True)
 class PositionScores(Grouped):
-    """Grouped attention that also scores queries against keys of relative positions, and keys against their queries.
+    """Grouped attention that also scores queries against keys of relative positions, and keys
+    against their queries.
 
-    The keys and queries of positions are projections of a table. DeBERTa's table has position_rows rows, is projected
-    once for a whole batch, and both products may exist. XLNet's has one row per distance, which are 2 S for S tokens,
-    and is projected for each sequence. Without position_products it is grouped attention.
+    The keys and queries of positions are projections of a table. DeBERTa's table has position_rows
+    rows, is projected once for a whole batch, and both products may exist. XLNet's has one row per
+    distance, which are 2 S for S tokens, and is projected for each sequence. Without
+    position_products it is grouped attention.
 
-    Source: He et al. 2021, arXiv:2006.03654, 3.1 (DeBERTa); Yang et al. 2019, arXiv:1906.08237, and Dai et al. 2019,
-    arXiv:1901.02860, 3.3 (XLNet); transformers' modeling_deberta.py, modeling_deberta_v2.py and modeling_xlnet.py.
+    Source: He et al. 2021, arXiv:2006.03654, 3.1 (DeBERTa); Yang et al. 2019, arXiv:1906.08237, and
+    Dai et al. 2019, arXiv:1901.02860, 3.3 (XLNet); transformers' modeling_deberta.py,
+    modeling_deberta_v2.py and modeling_xlnet.py.
     """
 
     position_products: tuple[str, ...] = documented(
-        "products with positions: c2p = queries with keys of positions, p2c = keys with queries of positions",
+        "products with positions: c2p = queries with keys of positions, p2c = keys with queries "
+        "of positions",
         default=(),
         schema=_PRODUCTS,
     )
     position_rows: int | None = documented(
-        "rows of the table of relative positions", left_out="one per distance, for each sequence", default=None
+        "rows of the table of relative positions",
+        left_out="one per distance, for each sequence",
+        default=None,
     )
-    position_rows_grow: bool = flag("a sequence uses only two rows per token, and at most position_rows (DeBERTa v1)")
+    position_rows_grow: bool = flag(
+        "a sequence uses only two rows per token, and at most position_rows (DeBERTa v1)"
+    )
     position_bias: tuple[str, ...] = documented(
         "products whose projection of the table has a bias", default=(), schema=_PRODUCTS
     )
@@ -43,15 +57,25 @@ class PositionScores(Grouped):
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
-        lists = {name: tuple(keys[name]) for name in ("position_products", "position_bias") if name in keys}
+        lists = {
+            name: tuple(keys[name])
+            for name in ("position_products", "position_bias")
+            if name in keys
+        }
         return super().from_keys({**keys, **lists}, d_model, span)
 
-    source = "DeBERTa, arXiv:2006.03654, 3.1; XLNet, arXiv:1906.08237; their classes in transformers"
+    source = (
+        "DeBERTa, arXiv:2006.03654, 3.1; XLNet, arXiv:1906.08237; their classes in transformers"
+    )
 
     @property
     def headline(self) -> str:
         products = {1: "a product", 2: "two products"}.get(len(self.position_products))
-        return f"{super().headline}, {products} with relative positions" if products else super().headline
+        return (
+            f"{super().headline}, {products} with relative positions"
+            if products
+            else super().headline
+        )
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         matrices = super().matrices(d_model, d_source)
@@ -59,7 +83,9 @@ class PositionScores(Grouped):
             return matrices
         table = Table(self.position_rows, self.position_rows_grow) if self.position_rows else None
         if self.shares_position_projections:
-            return tuple(m._replace(table=table) if m.name in ("W_q", "W_k") else m for m in matrices)
+            return tuple(
+                m._replace(table=table) if m.name in ("W_q", "W_k") else m for m in matrices
+            )
         width = self.n_heads * self.d_head
         own = []
         for product, name in (("c2p", "W_position_k"), ("p2c", "W_position_q")):
@@ -83,7 +109,11 @@ class PositionScores(Grouped):
         """Return the rows of the table that a sequence is scored against."""
         if self.position_rows is None:
             return run.new + run.context
-        return minimum(2 * run.context, self.position_rows) if self.position_rows_grow else self.position_rows
+        return (
+            minimum(2 * run.context, self.position_rows)
+            if self.position_rows_grow
+            else self.position_rows
+        )
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,6 @@
-"""The base of the recurrent kinds, which have a state of a fixed size and run token by token; no attention at all."""
+"""The base of the recurrent kinds, which have a state of a fixed size and run token by token; no
+attention at all.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,14 +14,16 @@ from .saved import Forward, SavedTensor
 from .span import FULL, Span
 
 R = TypeVar("R", bound="Recurrent")
-UPDATE_AND_READ = Constant(4, "FLOP per element of the state: a multiply-add updates it, and one reads it")
+UPDATE_AND_READ = Constant(
+    4, "FLOP per element of the state: a multiply-add updates it, and one reads it"
+)
 
 
 class Recurrent:
     """A layer with a state of a fixed size, however long the context.
 
-    Its score FLOPs are those of the recurrent form, token by token: updating the state and reading it. A chunked,
-    parallel form does more. Element-wise operations are not counted, as elsewhere.
+    Its score FLOPs are those of the recurrent form, token by token: updating the state and reading
+    it. A chunked, parallel form does more. Element-wise operations are not counted, as elsewhere.
     """
 
     name: ClassVar[str]  # the kind's short name
@@ -52,15 +56,23 @@ class Recurrent:
         raise no_saved_tensors(self.headline)
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        return (f"{self.label}: FLOPs are those of the recurrent form, token by token. A chunked form does more.",)
+        return (
+            f"{self.label}: FLOPs are those of the recurrent form, token by token. A chunked "
+            "form does more.",
+        )
 
     def with_span(self: R, span: Span) -> R:
         return self
 
     def shard(self: R, tp: int) -> R:
         whole = {name: getattr(self, name) for name, _ in self.splits}
-        parts = {name: split_evenly(whole[name], tp, noun) for name, noun in self.splits if whole[name] is not None}
-        return dataclasses.replace(self, **parts)  # type: ignore[type-var]  # each kind is a dataclass
+        parts = {
+            name: split_evenly(whole[name], tp, noun)
+            for name, noun in self.splits
+            if whole[name] is not None
+        }
+        # each kind is a dataclass
+        return dataclasses.replace(self, **parts)  # type: ignore[type-var]
 
     def facts(self) -> dict[str, Any]:
         return {"kind": self.label, **plain_fields(self)}
@@ -82,13 +94,22 @@ def convolution(channels: int, d_conv: int, bias: bool) -> Matrix:
 def convolution_and_state(
     channels: int, d_conv: int, rows: int, width: int, requested_dtype: str | None
 ) -> tuple[CacheSpec, ...]:
-    """Return the cache of a layer with a short convolution: its last tokens, and a state of `rows` x `width` in fp32.
+    """Return the cache of a layer with a short convolution: its last tokens, and a state of `rows`
+    x `width` in fp32.
 
     `requested_dtype` is that of the state, if the model's config requests one of serving engines.
     """
     return (
         CacheSpec("convolution", channels, d_conv, per="sequence", role="convolution", spare=1),
-        CacheSpec("state", rows, width, per="sequence", dtype="fp32", role="state", requested_dtype=requested_dtype),
+        CacheSpec(
+            "state",
+            rows,
+            width,
+            per="sequence",
+            dtype="fp32",
+            role="state",
+            requested_dtype=requested_dtype,
+        ),
     )
 
 

@@ -10,11 +10,13 @@ from .kind import CacheSpec, Matrix
 
 @dataclass(frozen=True, kw_only=True)
 class Relative(Grouped):
-    """Grouped attention whose keys and values pass a short convolution, with a bias that each query computes.
+    """Grouped attention whose keys and values pass a short convolution, with a bias that each query
+    computes.
 
-    Each query head computes d_rel elements and multiplies them by a table of d_rel x rel_extent that all heads share.
-    The result is the bias of a key by its distance. The convolutions cache d_conv columns in fp32. So do the
-    convolutions after the attention and the MLP, with layer_channels channels in all, which are counted here too.
+    Each query head computes d_rel elements and multiplies them by a table of d_rel x rel_extent
+    that all heads share. The result is the bias of a key by its distance. The convolutions cache
+    d_conv columns in fp32. So do the convolutions after the attention and the MLP, with
+    layer_channels channels in all, which are counted here too.
 
     Source: transformers' modeling_inkling.py (InklingAttention, InklingShortConvolution).
     """
@@ -22,7 +24,9 @@ class Relative(Grouped):
     d_rel: int = documented("elements per head from which the bias of a distance is computed")
     rel_extent: int = documented("distances that have a bias")
     d_conv: int = documented("width of the convolution")
-    layer_channels: int = documented("channels of a layer's other convolutions, whose states are cached beside K and V")
+    layer_channels: int = documented(
+        "channels of a layer's other convolutions, whose states are cached beside K and V"
+    )
 
     source = "Inkling, transformers' modeling_inkling.py"
 

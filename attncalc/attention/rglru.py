@@ -10,10 +10,11 @@ from .saved import FP32, MASK, Forward, SavedTensor, matrix_input
 
 @dataclass(frozen=True)
 class RgLru(Recurrent):
-    """d_inner channels with a state of one element each, gated by block-diagonal matrices of n_heads blocks (RG-LRU).
+    """d_inner channels with a state of one element each, gated by block-diagonal matrices of
+    n_heads blocks (RG-LRU).
 
-    The state is fp32. The convolution caches the d_conv - 1 columns that the next token needs. Source: De et al. 2024,
-    arXiv:2402.19427, 2.4; transformers' modeling_recurrent_gemma.py.
+    The state is fp32. The convolution caches the d_conv - 1 columns that the next token needs.
+    Source: De et al. 2024, arXiv:2402.19427, 2.4; transformers' modeling_recurrent_gemma.py.
     """
 
     d_inner: int = documented("channels of the recurrent layer")
@@ -47,7 +48,9 @@ class RgLru(Recurrent):
         )
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        """Return what RecurrentGemmaRecurrentBlock saves, which runs token by token, and has no fused kernel."""
+        """Return what RecurrentGemmaRecurrentBlock saves, which runs token by token, and has no
+        fused kernel.
+        """
         f = forward
         inside = f.bytes * f.tokens * self.d_inner
         operands = {
@@ -68,11 +71,21 @@ class RgLru(Recurrent):
         steps = FP32 * f.B * self.d_inner
         return (
             matrix_input(f, f.d_model, ("W_x", "W_y")),
-            *(SavedTensor(name, meaning, inside, is_pointwise=True) for name, meaning in operands.items()),
-            SavedTensor("output of the convolution, padded", "its product with the input gate", padded),
+            *(
+                SavedTensor(name, meaning, inside, is_pointwise=True)
+                for name, meaning in operands.items()
+            ),
+            SavedTensor(
+                "output of the convolution, padded", "its product with the input gate", padded
+            ),
             # heads of one sequence are a view of the convolution's output
             *([] if f.B == 1 else [SavedTensor("input of the gates", "their gradients", inside)]),
-            SavedTensor("softplus of the decay's parameter", "its product", f.bytes * self.d_inner, is_statistic=True),
+            SavedTensor(
+                "softplus of the decay's parameter",
+                "its product",
+                f.bytes * self.d_inner,
+                is_statistic=True,
+            ),
             SavedTensor("masks of first tokens", "products", 2 * MASK * f.S, is_statistic=True),
             SavedTensor("states of all tokens", "the next state", steps * f.S),
             SavedTensor("decays of all tokens in fp32", "the next state", steps * (f.S - 1)),

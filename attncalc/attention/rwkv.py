@@ -1,4 +1,6 @@
-"""RWKV's time mixing: a weighted mean of past values, or states of heads, with one decay per channel."""
+"""RWKV's time mixing: a weighted mean of past values, or states of heads, with one decay per
+channel.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,8 +19,8 @@ from .span import Span
 class Rwkv(Recurrent):
     """d_inner channels, each with a numerator, a denominator and their largest exponent (RWKV-4).
 
-    These three are fp32. The last token is cached too, once for time mixing and once for the MLP. Source: Peng et al.
-    2023, arXiv:2305.13048, 3.1 and appendix D; transformers' modeling_rwkv.py.
+    These three are fp32. The last token is cached too, once for time mixing and once for the MLP.
+    Source: Peng et al. 2023, arXiv:2305.13048, 3.1 and appendix D; transformers' modeling_rwkv.py.
     """
 
     d_inner: int = documented("channels of the recurrent layer")
@@ -55,10 +57,12 @@ class Rwkv(Recurrent):
 
 @dataclass(frozen=True)
 class Rwkv5(Recurrent):
-    """d_inner channels in heads of d_head, each with a state of d_head x d_head, and a gate on the output (RWKV-5).
+    """d_inner channels in heads of d_head, each with a state of d_head x d_head, and a gate on the
+    output (RWKV-5).
 
-    The state is fp32. The last token is cached too, once for time mixing and once for the MLP. Source: Peng et al.
-    2024, arXiv:2404.05892, 4.1 (Eagle); modeling_rwkv5.py of RWKV/rwkv-5-world-1b5.
+    The state is fp32. The last token is cached too, once for time mixing and once for the MLP.
+    Source: Peng et al. 2024, arXiv:2404.05892, 4.1 (Eagle); modeling_rwkv5.py of
+    RWKV/rwkv-5-world-1b5.
     """
 
     d_inner: int = documented("channels of the recurrent layer")
@@ -73,7 +77,8 @@ class Rwkv5(Recurrent):
         _check_width(keys["d_inner"], d_model)
         if keys["d_inner"] % keys["d_head"]:
             raise AttncalcError(
-                f"d_head: {keys['d_head']} does not divide d_inner {keys['d_inner']}", "heads have equal widths"
+                f"d_head: {keys['d_head']} does not divide d_inner {keys['d_inner']}",
+                "heads have equal widths",
             )
         return cls(**keys)
 
@@ -104,5 +109,6 @@ class Rwkv5(Recurrent):
 def _check_width(d_inner: int, d_model: int) -> None:
     if d_inner != d_model:
         raise AttncalcError(
-            f"d_inner: {d_inner} is not d_model {d_model}", "RWKV's states are d_model wide: give d_model"
+            f"d_inner: {d_inner} is not d_model {d_model}",
+            "RWKV's states are d_model wide: give d_model",
         )

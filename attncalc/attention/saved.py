@@ -1,10 +1,12 @@
 """The tensors that the forward pass of a layer saves for its backward pass.
 
-Each kind of attention lists them once (`Attention.saved_tensors`). What a recomputation drops, what tensor and sequence
-parallelism divide, and what frozen weights make unnecessary follow from that list.
+Each kind of attention lists them once (`Attention.saved_tensors`). What a recomputation drops, what
+tensor and sequence parallelism divide, and what frozen weights make unnecessary follow from that
+list.
 
-torch saves the operands that a derivative reads, once per storage: of `x @ W` it saves x for the gradient of W, and W
-for the gradient of x. So the input of a frozen matrix is not saved (torch/csrc/autograd, derivatives.yaml).
+torch saves the operands that a derivative reads, once per storage: of `x @ W` it saves x for the
+gradient of W, and W for the gradient of x. So the input of a frozen matrix is not saved
+(torch/csrc/autograd, derivatives.yaml).
 """
 
 from collections.abc import Iterator
@@ -29,12 +31,15 @@ class SavedTensor(NamedTuple):
     meaning: str  # which operation saves it
     size: int  # bytes
     part: Part = "attention"  # the part of the layer that it belongs to
-    input_of: tuple[str, ...] = ()  # the matrices whose gradients alone need it; () if frozen weights need it too
-    is_score: bool = False  # an S x T tensor, or one inside the kernel, which selective recomputation drops
-    # The result of element-wise operations, which a compiler fuses and computes again; but it keeps the input of a
-    # matmul (ban_recompute_materialized_backward in torch/_functorch/config.py)
+    # the matrices whose gradients alone need it; () if frozen weights need it too
+    input_of: tuple[str, ...] = ()
+    # an S x T tensor, or one inside the kernel, which selective recomputation drops
+    is_score: bool = False
+    # The result of element-wise operations, which a compiler fuses and computes again; but it keeps
+    # the input of a matmul (ban_recompute_materialized_backward in torch/_functorch/config.py)
     is_pointwise: bool = False
-    is_replicated: bool = False  # every tensor-parallel device has all of it, and sequence parallelism divides it
+    # every tensor-parallel device has all of it, and sequence parallelism divides it
+    is_replicated: bool = False
     is_statistic: bool = False  # a few values per row, such as a mean, which papers leave out
     read_by: tuple[str, ...] = ()  # the matrices that read it, if another operation saves it anyway
 
@@ -42,17 +47,20 @@ class SavedTensor(NamedTuple):
 class Router(NamedTuple):
     """How a router of a mixture of experts computes what it saves."""
 
-    # What it saves per expert: a 'softmax' or a 'sigmoid' in fp32; nothing if the softmax is of the 'chosen' experts
-    # only, in fp32 or 'cast'; or a mask and a softmax for each choice ('sparsemixer', Phi-3.5-MoE)
+    # What it saves per expert: a 'softmax' or a 'sigmoid' in fp32; nothing if the softmax is of the
+    # 'chosen' experts only, in fp32 or 'cast'; or a mask and a softmax for each choice
+    # ('sparsemixer', Phi-3.5-MoE)
     scores: Literal["softmax", "sigmoid", "chosen", "chosen, cast", "sparsemixer"] = "softmax"
     normalizes: bool = True  # the weights of the chosen experts are divided by their sum
     # Its matmul is in fp32: its weights are 'copied' as its input is, or 'stored' in fp32
     in_fp32: Literal["", "copied", "stored"] = ""
     # Groups of experts, and those that are chosen before the experts (DeepSeek-V3); 0 for none
     groups: tuple[int, int] = (0, 0)
-    # Its input passes a norm without a gain and is scaled, and so are the weights of each expert (Gemma 4)
+    # Its input passes a norm without a gain and is scaled, and so are the weights of each expert
+    # (Gemma 4)
     scales: bool = False
-    # Dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or 'fp32'
+    # Dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or
+    # 'fp32'
     weights: Literal["cast", "fp32"] = "cast"
     casts: bool = False  # its scores, too, have the dtype of the activations
     clamps_sum: bool = False  # the sum of the chosen weights has a minimum
@@ -61,32 +69,36 @@ class Router(NamedTuple):
 class ClassMath(NamedTuple):
     """How a class of transformers computes what its layers save."""
 
-    # How a norm multiplies by its gain: 'cast' in the activations' dtype; in 'fp32', or with the gain 'upcast' to it,
-    # or 'shifted' by one; with a 'power' of the mean square instead of rsqrt, and an upcast gain; 'centred': a
-    # LayerNorm in single fp32 operations; 'none': a LayerNorm in fp32 that has no gain; 'bare': such an RMSNorm
+    # How a norm multiplies by its gain: 'cast' in the activations' dtype; in 'fp32', or with the
+    # gain 'upcast' to it, or 'shifted' by one; with a 'power' of the mean square instead of rsqrt,
+    # and an upcast gain; 'centred': a LayerNorm in single fp32 operations; 'none': a LayerNorm in
+    # fp32 that has no gain; 'bare': such an RMSNorm
     gain: Gain = "cast"
-    # The activation function: 'fused', or 'gelu_new' or 'xielu' in single operations, or 'relu', whose derivative needs
-    # its result only
+    # The activation function: 'fused', or 'gelu_new' or 'xielu' in single operations, or 'relu',
+    # whose derivative needs its result only
     activation: Activation = "fused"
-    # The softmax of eager attention: in 'fp32', or 'plain' in the activations' dtype, or 'shifted': there too, of
-    # scores minus their maximum, or 'floored': of their maximum with the least number; 'gated': in fp32, and with
-    # sinks the output is multiplied by a gate of the scores' log-sum-exp
+    # The softmax of eager attention: in 'fp32', or 'plain' in the activations' dtype, or 'shifted':
+    # there too, of scores minus their maximum, or 'floored': of their maximum with the least
+    # number; 'gated': in fp32, and with sinks the output is multiplied by a gate of the scores'
+    # log-sum-exp
     softmax: Softmax = "fp32"
-    clamps: bool = False  # both parts of a gated MLP are clamped, and SiLU is in single operations (gpt-oss)
+    # both parts of a gated MLP are clamped, and SiLU is in single operations (gpt-oss)
+    clamps: bool = False
     is_dense: bool = False  # each expert computes all tokens (Llama 4)
     router: Router = Router()  # the router of a mixture of experts
-    # Q is joined from a rotated and another part, in an order of heads and tokens in which the output of a fused kernel
-    # must be copied for W_o
+    # Q is joined from a rotated and another part, in an order of heads and tokens in which the
+    # output of a fused kernel must be copied for W_o
     joins_heads: bool = False
-    # Each layer has cosines and sines of its own: for one 'half' of each head, for 'all' of it, or for all of it 'in
-    # fp32'
+    # Each layer has cosines and sines of its own: for one 'half' of each head, for 'all' of it, or
+    # for all of it 'in fp32'
     own_tables: Literal["", "half", "all", "in fp32"] = ""
     in_parallel: bool = False  # attention and MLP have norms of their own of the same input
     normalizes_v: bool = False  # values pass a norm without a gain
     indexes_kv: bool = False  # shared heads of K and V are indexed by lists, which copies them
-    broadcasts_kv: bool = False  # SDPA gets K and V with fewer heads than q, which only its math kernel takes
-    # Queries are multiplied by a value of their position: in 'fp32' in layers without a span (Llama 4), or 'cast'
-    # (Ministral 3)
+    # SDPA gets K and V with fewer heads than q, which only its math kernel takes
+    broadcasts_kv: bool = False
+    # Queries are multiplied by a value of their position: in 'fp32' in layers without a span (Llama
+    # 4), or 'cast' (Ministral 3)
     scales_queries: Literal["", "fp32", "cast"] = ""
     caps_scores: bool = False  # eager scores pass a tanh
     scores_in_fp32: bool = False  # eager attention multiplies q and k in fp32
@@ -117,11 +129,13 @@ class Forward(NamedTuple):
     d_model: int  # width of the model
     bytes: int  # bytes of an element of the activations
     kernel: TrainingKernel = "flash"  # the attention kernel
-    upcasts: bool = True  # norms and the eager softmax compute in fp32 and save fp32 tensors, as in transformers
+    # norms and the eager softmax compute in fp32 and save fp32 tensors, as in transformers
+    upcasts: bool = True
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"  # the kind of norm
     rotary: bool = True  # whether q and k are rotated, and are new tensors then
     dropout: bool = False  # whether dropout is active, as in GPT-2 and Megatron's early models
-    math: ClassMath = ClassMath()  # how the class of the model computes norms and activation functions
+    # how the class of the model computes norms and activation functions
+    math: ClassMath = ClassMath()
 
     @property
     def tokens(self) -> int:
@@ -139,12 +153,20 @@ class Forward(NamedTuple):
 
 
 def norm_tensors(
-    f: Forward, rows: int, width: int, name: str, part: Part = "norms", *, is_replicated: bool = True
+    f: Forward,
+    rows: int,
+    width: int,
+    name: str,
+    part: Part = "norms",
+    *,
+    is_replicated: bool = True,
 ) -> Iterator[SavedTensor]:
-    """Yield what one norm saves: its input, its statistics, and the normalized input if that is another tensor.
+    """Yield what one norm saves: its input, its statistics, and the normalized input if that is
+    another tensor.
 
-    transformers computes an RMSNorm in fp32 by single operations (LlamaRMSNorm): it saves an fp32 copy of the input,
-    1 / RMS, and the normalized input for the gradient of the gain, in the dtype in which they are multiplied.
+    transformers computes an RMSNorm in fp32 by single operations (LlamaRMSNorm): it saves an fp32
+    copy of the input, 1 / RMS, and the normalized input for the gradient of the gain, in the dtype
+    in which they are multiplied.
     LayerNorm and fused RMSNorms save their input.
     """
     elements, gain = rows * width, f.math.gain
@@ -155,29 +177,51 @@ def norm_tensors(
         yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, *plain, True)
         return
     if f.upcasts and (f.norm == "rmsnorm" or gain == "centred"):
-        copies = 2 if gain == "centred" else 1  # input - mean is computed twice: for the variance, and to be scaled
+        # input - mean is computed twice: for the variance, and to be scaled
+        copies = 2 if gain == "centred" else 1
         for copy in range(copies):
             what = "input in fp32" if copies == 1 else f"centred input {copy + 1}"
-            yield SavedTensor(f"{name} {what}", "the norm's square and product", FP32 * elements, *plain)
+            yield SavedTensor(
+                f"{name} {what}", "the norm's square and product", FP32 * elements, *plain
+            )
         size = f.bytes if gain == "cast" else FP32
         meaning = "the gradient of the gain"
-        yield SavedTensor(f"{name} normalized", meaning, size * elements, part, (name,), False, True, is_replicated)
+        yield SavedTensor(
+            f"{name} normalized",
+            meaning,
+            size * elements,
+            part,
+            (name,),
+            False,
+            True,
+            is_replicated,
+        )
         if gain == "shifted" or (gain in ("upcast", "power", "centred") and f.is_half):
-            yield SavedTensor(f"{name} gain in fp32", "the gradient of its input", FP32 * width, *plain, True)
+            yield SavedTensor(
+                f"{name} gain in fp32", "the gradient of its input", FP32 * width, *plain, True
+            )
         vectors = 2 if gain == "power" else 1  # the mean square and 1 / RMS
     else:
         yield SavedTensor(f"{name} input", "the norm", f.bytes * elements, *plain)
         if gain == "shifted":
-            yield SavedTensor(f"{name} gain + 1", "the gradient of its input", f.bytes * width, *plain)
+            yield SavedTensor(
+                f"{name} gain + 1", "the gradient of its input", f.bytes * width, *plain
+            )
         vectors = 2 if f.norm == "layernorm" else 1  # mean and 1 / deviation, or 1 / RMS
     yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, *plain, True)
 
 
-def l2_norm_tensors(f: Forward, rows: int, width: int, name: str, part: Part = "attention") -> Iterator[SavedTensor]:
+def l2_norm_tensors(
+    f: Forward, rows: int, width: int, name: str, part: Part = "attention"
+) -> Iterator[SavedTensor]:
     """Yield what a norm without a gain saves: its input in fp32 and 1 / RMS (Llama4TextL2Norm)."""
     vectors = 2 if f.math.gain == "power" else 1
-    yield SavedTensor(f"{name} input in fp32", "the norm's square and product", FP32 * rows * width, part)
-    yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, part, is_statistic=True)
+    yield SavedTensor(
+        f"{name} input in fp32", "the norm's square and product", FP32 * rows * width, part
+    )
+    yield SavedTensor(
+        f"{name} statistics", "the norm", FP32 * vectors * rows, part, is_statistic=True
+    )
 
 
 def scales_of_queries(f: Forward, span: Span) -> Iterator[SavedTensor]:
@@ -190,10 +234,11 @@ def scales_of_queries(f: Forward, span: Span) -> Iterator[SavedTensor]:
 def kernel_tensors(
     f: Forward, n_heads: int, n_kv_heads: int, d_qk: int, d_v: int, *, sinks: bool = False
 ) -> Iterator[SavedTensor]:
-    """Yield what the attention kernel saves: q, k and v, the scores or their log-sum-exp, and the output.
+    """Yield what the attention kernel saves: q, k and v, the scores or their log-sum-exp, and the
+    output.
 
-    FlashAttention saves its output and the log-sum-exp of each row instead of the scores (arXiv:2205.14135, 3.1). The
-    output is also the input of W_o: one tensor.
+    FlashAttention saves its output and the log-sum-exp of each row instead of the scores
+    (arXiv:2205.14135, 3.1). The output is also the input of W_o: one tensor.
     """
     in_fp32 = f.kernel == "math" and f.is_half
     size = FP32 if in_fp32 else f.bytes
@@ -205,11 +250,16 @@ def kernel_tensors(
     yield SavedTensor(f"v{fp32}", "PV", size * f.source_tokens * kv_heads * d_v)
     output = f.bytes * f.tokens * n_heads * d_v
     if f.kernel in ("flash", "efficient", "cudnn"):
-        copies = f.math.joins_heads and f.kernel != "efficient"  # whose output has the order of tokens and heads
-        yield SavedTensor("output", "the kernel and W_o", output, read_by=() if copies else ("W_o",))
+        # whose output has the order of tokens and heads
+        copies = f.math.joins_heads and f.kernel != "efficient"
+        yield SavedTensor(
+            "output", "the kernel and W_o", output, read_by=() if copies else ("W_o",)
+        )
         if copies:
             yield SavedTensor("output, copied", "the gradient of W_o", output, input_of=("W_o",))
-        yield SavedTensor("log-sum-exp", "the kernel", FP32 * f.tokens * n_heads, is_score=True, is_statistic=True)
+        yield SavedTensor(
+            "log-sum-exp", "the kernel", FP32 * f.tokens * n_heads, is_score=True, is_statistic=True
+        )
         return
     if f.kernel == "math":
         pairs = f.B * n_heads * f.S * f.T
@@ -224,16 +274,24 @@ def _eager_tensors(f: Forward, n_heads: int, output: int, *, sinks: bool) -> Ite
     rows = f.B * n_heads * f.S
     pairs = rows * f.T
     if f.math.caps_scores:
-        yield SavedTensor("tanh of the scores", "the softcap", f.bytes * pairs, is_score=True, is_pointwise=True)
+        yield SavedTensor(
+            "tanh of the scores", "the softcap", f.bytes * pairs, is_score=True, is_pointwise=True
+        )
     if f.math.softmax == "shifted":
-        yield SavedTensor("place of the maximum", "max", INT64 * rows, is_score=True, is_statistic=True)
+        yield SavedTensor(
+            "place of the maximum", "max", INT64 * rows, is_score=True, is_statistic=True
+        )
     if f.math.softmax == "floored":
-        yield SavedTensor("scores", "their maximum with the least number", f.bytes * pairs + FP32, is_score=True)
+        yield SavedTensor(
+            "scores", "their maximum with the least number", f.bytes * pairs + FP32, is_score=True
+        )
     is_gated = sinks and f.math.softmax == "gated"
     if is_gated:
         yield SavedTensor("scores", "log-sum-exp", f.bytes * pairs, is_score=True)
         gates = (FP32 + 2 * f.bytes) * rows
-        yield SavedTensor("log-sum-exp and gate", "the sigmoid, product", gates, is_score=True, is_statistic=True)
+        yield SavedTensor(
+            "log-sum-exp and gate", "the sigmoid, product", gates, is_score=True, is_statistic=True
+        )
         yield SavedTensor("output without the gate", "the product", output)
     if sinks and not is_gated:
         size = f.bytes * (pairs + rows)
@@ -244,15 +302,18 @@ def _eager_tensors(f: Forward, n_heads: int, output: int, *, sinks: bool) -> Ite
     else:
         yield SavedTensor("probabilities", "softmax and PV", f.bytes * pairs, is_score=True)
     if f.dropout:
-        yield SavedTensor("dropout mask of the probabilities", "dropout", MASK * pairs, is_score=True)
+        yield SavedTensor(
+            "dropout mask of the probabilities", "dropout", MASK * pairs, is_score=True
+        )
         yield SavedTensor("probabilities after dropout", "PV", f.bytes * pairs, is_score=True)
 
 
 def copies_kv(f: Forward, n_heads: int, n_kv_heads: int, d_head: int) -> bool:
     """Return whether K and V are copied for every query head.
 
-    Flash and cuDNN read shared heads of at most 256 (integrations/sdpa_attention.py, use_gqa_in_sdpa). Math and eager
-    attention multiply the single head of one sequence without a copy.
+    Flash and cuDNN read shared heads of at most 256 (integrations/sdpa_attention.py,
+    use_gqa_in_sdpa). Math and eager attention multiply the single head of one sequence without a
+    copy.
     """
     is_shared = f.kernel in ("flash", "cudnn") and d_head <= 256
     is_one = f.kernel in ("math", "eager") and n_kv_heads == 1 and f.B == 1
@@ -264,7 +325,12 @@ def matrix_input(
 ) -> SavedTensor:
     """Return the input of matrices that read the residual stream after a norm."""
     return SavedTensor(
-        name, f"the gradients of {', '.join(input_of)}", f.bytes * f.tokens * width, part, input_of, is_replicated=True
+        name,
+        f"the gradients of {', '.join(input_of)}",
+        f.bytes * f.tokens * width,
+        part,
+        input_of,
+        is_replicated=True,
     )
 
 

@@ -1,7 +1,7 @@
 """Spans: the positions that a query can see, and exact counts of query-key pairs.
 
-Any kind can have any span. Positions count from 1: under a causal mask, the n-th token of a sequence sees
-`visible_keys(n)` keys, itself included.
+Any kind can have any span. Positions count from 1: under a causal mask, the n-th token of a
+sequence sees `visible_keys(n)` keys, itself included.
 """
 
 from typing import Protocol
@@ -24,7 +24,9 @@ class Span(Protocol):
 
     @property
     def tokens_per_row(self) -> int:
-        """Return how many further tokens add a row to a cache that is not full; 0 if its rows stay about as many."""
+        """Return how many further tokens add a row to a cache that is not full; 0 if its rows stay
+        about as many.
+        """
 
     @property
     def label(self) -> str:
@@ -32,19 +34,27 @@ class Span(Protocol):
 
     @property
     def description(self) -> str:
-        """Return it in words: 'the whole context', 'a window of 1,024 tokens', 'chunks of 8,192 tokens'."""
+        """Return it in words: 'the whole context', 'a window of 1,024 tokens', 'chunks of 8,192
+        tokens'.
+        """
 
     def visible_keys(self, n: int) -> int:
         """Return the keys that the n-th token sees under a causal mask."""
 
     def causal_pairs(self, n: int) -> int:
-        """Return the pairs among the first n tokens under a causal mask: visible_keys(1) + ... + visible_keys(n)."""
+        """Return the pairs among the first n tokens under a causal mask: visible_keys(1) + ... +
+        visible_keys(n).
+        """
 
     def bidirectional_pairs(self, n: int) -> int:
-        """Return the pairs among n tokens under a bidirectional mask, where the span applies in both directions."""
+        """Return the pairs among n tokens under a bidirectional mask, where the span applies in
+        both directions.
+        """
 
     def future_pairs(self, n: int) -> int:
-        """Return the pairs among n tokens whose key comes after the query: bidirectional_pairs(n) - causal_pairs(n)."""
+        """Return the pairs among n tokens whose key comes after the query: bidirectional_pairs(n) -
+        causal_pairs(n).
+        """
 
     def cached_tokens(self, n: int) -> int:
         """Return the tokens that a cache without pages holds after n tokens."""
@@ -163,18 +173,21 @@ FULL = Full()
 
 
 def capped_causal_pairs(limit: int, n: int) -> int:
-    """Return the pairs if a token sees at most `limit` keys: min(1, limit) + ... + min(n, limit)."""
+    """Return the pairs if a token sees at most `limit` keys: min(1, limit) + ... + min(n,
+    limit).
+    """
     m = minimum(n, limit)
     return exact_div(m * (m + 1), HALF) + (n - m) * limit
 
 
 def pairs(span: Span, run: Run, mask: Mask | None) -> int:
-    """Return the query-key pairs of one sequence: its last `run.new` tokens are queries, all `run.context` are keys.
+    """Return the query-key pairs of one sequence: its last `run.new` tokens are queries, all
+    `run.context` are keys.
 
     With mask None, these are all S * T pairs.
 
-    Raises AttncalcError for a bidirectional mask with tokens in the past, which could not have seen the new ones.
-    Workload raises it for a prefix.
+    Raises AttncalcError for a bidirectional mask with tokens in the past, which could not have seen
+    the new ones. Workload raises it for a prefix.
     """
     new, context = run.new, run.context
     if mask is None:
@@ -191,7 +204,9 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
 
 
 def check_mask(run: Run, mask: Mask) -> None:
-    """Raise AttncalcError for a bidirectional mask with tokens in the past, which could not have seen the new ones."""
+    """Raise AttncalcError for a bidirectional mask with tokens in the past, which could not have
+    seen the new ones.
+    """
     if mask.kind == "bidirectional" and run.new != run.context:
         raise no_decode_step()
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from .latent import Latent
     from .linear import GatedDeltaNet
 
+# The variants, each with its number if none is given: KV heads as LLaMA has, a latent as DeepSeek
+# has.
 _USUAL = {"mha": 0, "mqa": 0, "gqa": 8, "mla": 512, "linear": 0}
-"""The variants, each with its number if none is given: KV heads as LLaMA has, a latent as DeepSeek has."""
+# Tokens of the convolution of linear attention, as in Qwen3-Next and Kimi Linear.
 _CONVOLVED = 4
-"""Tokens of the convolution of linear attention, as in Qwen3-Next and Kimi Linear."""
 
 
 class Variant(NamedTuple):
@@ -33,7 +34,8 @@ class Variant(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Variant:
-        """Return the variant for 'mha', 'mqa', 'gqa:4', 'mla:512', 'mla:512+64' or 'linear'; 'mla' is mla:512.
+        """Return the variant for 'mha', 'mqa', 'gqa:4', 'mla:512', 'mla:512+64' or 'linear'; 'mla'
+        is mla:512.
 
         Its title is read too: 'GQA-4'. Raises AttncalcError for any other text.
         """
@@ -42,11 +44,14 @@ class Variant(NamedTuple):
             return cls(name, _USUAL[name])
         number, plus, rope = number.partition("+")
         if _USUAL.get(name) and number and (name == "mla" or not plus):
-            sizes = (parse_count(one, f"--attention {name}") for one in (number, rope) if one or plus)
+            sizes = (
+                parse_count(one, f"--attention {name}") for one in (number, rope) if one or plus
+            )
             return cls(name, *sizes)
         raise AttncalcError(
             f"--attention: unknown kind '{truncate(text)}'",
-            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R), linear; for example gqa:8, mla:512, or "
+            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R), linear; for "
+            "example gqa:8, mla:512, or "
             "mla:512+64 with a rotary key of 64; a model file has further kinds, as mamba2: "
             "'attncalc presets show nemotron-h-56b'",
         )
@@ -94,7 +99,11 @@ class Variant(NamedTuple):
         if _is_latent(kind) and self.name != "mla":
             return "queries are not compressed, and every head has its own rotary part"
         if isinstance(kind, Grouped) and self.name == "mla":
-            rope = "" if self.rope else f"a rotary key of {self._latent(kind).d_rope} beside the latent; "
+            rope = (
+                ""
+                if self.rope
+                else f"a rotary key of {self._latent(kind).d_rope} beside the latent; "
+            )
             return f"{rope}queries not compressed; no biases, norms or sinks"
         return "" if self.applies_to(kind) or not kind.cache() else f"{kind.label} as released"
 
@@ -102,11 +111,15 @@ class Variant(NamedTuple):
         n_kv_heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)
         if isinstance(kind, Grouped):
             return dataclasses.replace(kind, n_kv_heads=n_kv_heads)
-        return Grouped(kind.n_heads, n_kv_heads, kind.d_nope + kind.d_rope, kind.d_v, span=kind.span)
+        return Grouped(
+            kind.n_heads, n_kv_heads, kind.d_nope + kind.d_rope, kind.d_v, span=kind.span
+        )
 
     def _latent(self, kind: Grouped | Latent) -> Latent:
         if not isinstance(kind, Grouped):
-            return dataclasses.replace(kind, kv_lora_rank=self.number, d_rope=self.rope or kind.d_rope)
+            return dataclasses.replace(
+                kind, kv_lora_rank=self.number, d_rope=self.rope or kind.d_rope
+            )
         from .latent import Latent
 
         # As in DeepSeek-V2 (arXiv:2405.04434, 3.1.2), the rotary key is half as wide as a head.
@@ -120,11 +133,15 @@ def _linear(kind: Grouped | Latent) -> GatedDeltaNet:
     from .linear import GatedDeltaNet
 
     widths = kind.widths()
-    return GatedDeltaNet(kind.n_heads, d_head=int(widths.d_qk), d_v=int(widths.d_v), d_conv=_CONVOLVED)
+    return GatedDeltaNet(
+        kind.n_heads, d_head=int(widths.d_qk), d_v=int(widths.d_v), d_conv=_CONVOLVED
+    )
 
 
 def _is_cross(kind: Attention) -> bool:
-    """Return whether `kind` is cross-attention: to an encoder's tokens, or to an image's, which text runs without."""
+    """Return whether `kind` is cross-attention: to an encoder's tokens, or to an image's, which
+    text runs without.
+    """
     return isinstance(kind, Cross) or (isinstance(kind, Grouped) and not kind.widths().n_heads)
 
 

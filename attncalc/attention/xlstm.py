@@ -9,10 +9,11 @@ from .recurrent import Recurrent, projection
 
 @dataclass(frozen=True)
 class MLstm(Recurrent):
-    """n_heads memories of d_head x d_v, each with a normaliser of d_head and a largest exponent (mLSTM).
+    """n_heads memories of d_head x d_v, each with a normaliser of d_head and a largest exponent
+    (mLSTM).
 
-    The states have the model's dtype. Source: Beck et al. 2024, arXiv:2405.04517, 2.3; xLSTM-7B, arXiv:2503.13427;
-    transformers' modeling_xlstm.py.
+    The states have the model's dtype. Source: Beck et al. 2024, arXiv:2405.04517, 2.3; xLSTM-7B,
+    arXiv:2503.13427; transformers' modeling_xlstm.py.
     """
 
     n_heads: int = documented("heads, each with a state")

@@ -1,6 +1,8 @@
-"""The command line: `attncalc COMMAND [MODEL]`. One file per command, imported when the command is run.
+"""The command line: `attncalc COMMAND [MODEL]`. One file per command, imported when the command is
+run.
 
-Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 it cannot be checked on this machine.
+Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 it cannot be checked on this
+machine.
 """
 
 import contextlib
@@ -24,6 +26,8 @@ from .command import COMPLETE, Group, command_app, own_error
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
+# Every command with its help. The module of the same name in this package has its app, of that name
+# too.
 COMMANDS = {
     "kv": "KV cache: total, per sequence and per token.",
     "params": "Parameters: attention by matrix, MLP, embedding, total.",
@@ -40,8 +44,8 @@ COMMANDS = {
     "explain": "A term of the field on one screen, with an example.",
     "schema": "JSON Schemas of the commands' JSON, and of your own files.",
 }
-"""Every command with its help. The module of the same name in this package has its app, of that name too."""
 
+# What `attncalc` alone prints, within 24 rows.
 _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 
   attncalc kv llama2-70b --batch 8 --context 4096
@@ -52,11 +56,10 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 
 'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
 """
-"""What `attncalc` alone prints, within 24 rows."""
+# Shells for which there is a completion script.
 SHELLS = ("bash", "zsh", "fish")
-"""Shells for which there is a completion script."""
+# The environment variable that shows the traceback of a bug.
 DEBUG = "ATTNCALC_DEBUG"
-"""The environment variable that shows the traceback of a bug."""
 
 
 def built(name: str) -> Any:
@@ -67,7 +70,9 @@ def built(name: str) -> Any:
 
 
 class _Commands(Group):
-    """The commands. Only the one that is run is imported, so that the others do not slow the start."""
+    """The commands. Only the one that is run is imported, so that the others do not slow the
+    start.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if args[:1] == ["help"]:  # -h lists the common options, and --help up to 360 lines
@@ -106,7 +111,8 @@ def _show_completion(shell: str | None) -> None:
         return
     if shell not in SHELLS:
         raise AttncalcError(
-            f"--show-completion: there is no script for '{truncate(shell)}'", f"known: {', '.join(SHELLS)}"
+            f"--show-completion: there is no script for '{truncate(shell)}'",
+            f"known: {', '.join(SHELLS)}",
         )
     from typer._completion_shared import get_completion_script
 
@@ -119,7 +125,10 @@ def _show_completion(shell: str | None) -> None:
 def root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", "-V", help="Show the version.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", "-V", help="Show the version.", callback=_show_version, is_eager=True
+        ),
     ] = False,
     show_completion: Annotated[
         str | None,
@@ -148,11 +157,14 @@ def root(
 
 
 def run() -> int:
-    """Run the command line, print its errors, and return the exit code; no traceback reaches a user."""
+    """Run the command line, print its errors, and return the exit code; no traceback reaches a
+    user.
+    """
     if sys.stdout is None:
         sys.stdout = _NoOutput()
     elif isinstance(sys.stdout, io.TextIOWrapper):
-        # Windows' pipes have cp1252, which lacks most characters, and its lines would end with \r\n.
+        # Windows' pipes have cp1252, which lacks most characters, and its lines would end with
+        # \r\n.
         sys.stdout.reconfigure(errors="backslashreplace", newline="\n")
     if COMPLETE in os.environ:
         from typer._completion_classes import completion_init
@@ -169,7 +181,8 @@ def run() -> int:
 
 
 def _code_of_signal(error: Exception) -> int:
-    """Return the exit code of Ctrl-C or SIGTERM that an error comes from, as that of an interrupted import; or else 0.
+    """Return the exit code of Ctrl-C or SIGTERM that an error comes from, as that of an interrupted
+    import; or else 0.
 
     Until Python 3.12, an exception in `__set_name__` of a class became a RuntimeError.
     """
@@ -201,14 +214,17 @@ def _fail_of(error: Exception) -> int:
 
 
 def _run(args: list[str]) -> Any:
-    """Run a command line. One that starts a server or a trainer is a question of `fit` or `train`."""
+    """Run a command line. One that starts a server or a trainer is a question of `fit` or
+    `train`.
+    """
     if args and args[0] not in COMMANDS and not args[0].startswith("-"):
         args = _with_command(args)
     return app(args, standalone_mode=False, prog_name="attncalc")
 
 
 def _with_command(args: list[str]) -> list[str]:
-    """Return a pasted launch command as a question of `fit` or `train`; other arguments as they are.
+    """Return a pasted launch command as a question of `fit` or `train`; other arguments as they
+    are.
 
     A command in quotation marks is one argument, and options of attncalc may follow it.
     """
@@ -229,10 +245,14 @@ def _with_command(args: list[str]) -> list[str]:
 
 
 class _NoOutput(io.TextIOBase):
-    """Stands for a standard output that is closed: nothing can be written to it, but `-o FILE` needs none."""
+    """Stands for a standard output that is closed: nothing can be written to it, but `-o FILE`
+    needs none.
+    """
 
     def write(self, text: str) -> int:
-        raise AttncalcError("there is no standard output to write to", "leave standard output open; -o names a file")
+        raise AttncalcError(
+            "there is no standard output to write to", "leave standard output open; -o names a file"
+        )
 
 
 def _fail_of_system(error: OSError) -> int:

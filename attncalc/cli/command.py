@@ -1,4 +1,6 @@
-"""How a command is built: options in groups, their help, and an error for an option that is given twice."""
+"""How a command is built: options in groups, their help, and an error for an option that is given
+twice.
+"""
 
 import inspect
 import os
@@ -19,19 +21,25 @@ from ..report.lists import wrapped
 from ..units import hyphens, truncate
 from .other_names import ALSO
 
+# The environment variable by which a shell asks for completions.
 COMPLETE = "_ATTNCALC_COMPLETE"
-"""The environment variable by which a shell asks for completions."""
 _TIMES = "'attncalc fit MODEL --gpu GPU -c 4K --roofline' computes it."
-_COMPUTED_BY = {"--context": "With 'fit', -c auto is the longest that fits.", "--ttft": _TIMES, "--tpot": _TIMES}
+_COMPUTED_BY = {
+    "--context": "With 'fit', -c auto is the longest that fits.",
+    "--ttft": _TIMES,
+    "--tpot": _TIMES,
+}
 _COMPUTED_BY |= {"--simulate": "--device cuda runs on the GPU of this machine."}
 """{option without its value: what computes that value, or what else may be meant}."""
+# The value of an option whose value may be omitted, if it is.
 OMITTED = "-"
-"""The value of an option whose value may be omitted, if it is."""
 
 
 def lacks_value(name: str, params: Iterable[Any]) -> AttncalcError:
     """Return the error about an option without its value, with what the option means."""
-    tip = next((f"{name} {param.metavar}: {param.help}" for param in params if name in param.opts), "")
+    tip = next(
+        (f"{name} {param.metavar}: {param.help}" for param in params if name in param.opts), ""
+    )
     return AttncalcError(f"{name} needs a value", f"{tip} {_COMPUTED_BY.get(name, '')}".rstrip())
 
 
@@ -46,14 +54,17 @@ def own_error(error: Exception) -> AttncalcError:
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
         words = truncate(extra[1].strip() or "' '", 100)
         return AttncalcError(f"unexpected argument: {words}", tip)
-    if lacking := re.fullmatch(r"Option '(\S+)' requires (?:an argument|\d+ arguments)\.?", message):
+    if lacking := re.fullmatch(
+        r"Option '(\S+)' requires (?:an argument|\d+ arguments)\.?", message
+    ):
         return lacks_value(lacking[1], context.command.params if context else ())
     message = truncate(message[:1].lower() + message[1:].rstrip("."), 200)
     return AttncalcError(message.partition(" (Possible")[0], tip)
 
 
 class Options:
-    """A group of options that commands share. A subclass annotates them as typer does, each with its default.
+    """A group of options that commands share. A subclass annotates them as typer does, each with
+    its default.
 
     A command takes a group as one parameter: `def kv(model: NamedModel, output: OutputOptions)`.
     """
@@ -78,11 +89,15 @@ class Options:
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
 class _Narrow:
-    """A command whose help is as narrow as the terminal, and breaks no option: typer's has 50 columns at least."""
+    """A command whose help is as narrow as the terminal, and breaks no option: typer's has 50
+    columns at least.
+    """
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
         from ..report.lists import screen_width
@@ -91,7 +106,8 @@ class _Narrow:
         super().format_usage(ctx, formatter)  # type: ignore[misc]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        if epilog := getattr(self, "epilog", None):  # typer's would break it within '--weights-dtype'
+        # typer's would break it within '--weights-dtype'
+        if epilog := getattr(self, "epilog", None):
             formatter.write("\n".join(["", *wrapped(f"  {epilog}", "  ", formatter.width), ""]))
 
 
@@ -114,7 +130,8 @@ def write_records(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
 
 
 class Command(_Narrow, typer.core.TyperCommand):
-    """A command in which an option that takes one value may be given once, and [VALUE] may be omitted.
+    """A command in which an option that takes one value may be given once, and [VALUE] may be
+    omitted.
 
     Its help has headings. `-h` lists the common options, `--help` all of them.
     """
@@ -155,16 +172,24 @@ class Command(_Narrow, typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         self._is_brief = "-h" in args
-        args = self._in_own_words([str(arg) for arg in args], ctx)  # in Python an argument may be a path
-        options = [param for param in self.params if param.param_type_name == "option"]  # MODEL is '[MODEL]' too
-        names = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
+        # in Python an argument may be a path
+        args = self._in_own_words([str(arg) for arg in args], ctx)
+        # MODEL is '[MODEL]' too
+        options = [param for param in self.params if param.param_type_name == "option"]
+        names = {
+            name
+            for option in options
+            if (option.metavar or "").startswith("[")
+            for name in option.opts
+        }
         return super().parse_args(ctx, _with_omitted_values(args, names))
 
     def make_parser(self, ctx: Any) -> Any:
         return _reject_repeats(super().make_parser(ctx), ctx)
 
     def _in_own_words(self, args: list[str], ctx: Any) -> list[str]:
-        """Return the arguments with other tools' names of options replaced, and a pasted command as options.
+        """Return the arguments with other tools' names of options replaced, and a pasted command as
+        options.
 
         A pasted command stands after --: it starts a server for `fit`, and a trainer for `train`.
         """
@@ -202,20 +227,36 @@ class Command(_Narrow, typer.core.TyperCommand):
         return [*words, *pasted]
 
     def _check_names(self, words: Sequence[str], ctx: Any) -> None:
-        """Raise AttncalcError for an option that the command does not have, or that lacks its value.
+        """Raise AttncalcError for an option that the command does not have, or that lacks its
+        value.
 
         typer would read -ctk as -c -t -k.
         """
         options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
-        known = {name for option in options for name in (*option.opts, *option.secondary_opts)} | {"-h", "--help"}
-        with_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
-        may_lack = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
+        known = {name for option in options for name in (*option.opts, *option.secondary_opts)} | {
+            "-h",
+            "--help",
+        }
+        with_value = {
+            name
+            for option in options
+            if not getattr(option, "is_flag", False)
+            for name in option.opts
+        }
+        may_lack = {
+            name
+            for option in options
+            if (option.metavar or "").startswith("[")
+            for name in option.opts
+        }
         previous = ""
         for word in words:
             name = word.partition("=")[0]
             if previous in with_value - may_lack and word.startswith("--") and name in known:
                 raise lacks_value(previous, options)
-            takes_word = previous in with_value and not (previous in may_lack and word.startswith("--"))
+            takes_word = previous in with_value and not (
+                previous in may_lack and word.startswith("--")
+            )
             if takes_word or not re.match(r"--?[A-Za-z]", word):
                 previous = ""
                 continue
@@ -238,13 +279,18 @@ class Command(_Narrow, typer.core.TyperCommand):
             from .recipes import is_key
 
             if is_key(name.lstrip("-").replace("-", "_")):
-                tip = f"options of trainers stand after --: attncalc train -- python train.py {truncate(name)} ..."
+                tip = (
+                    "options of trainers stand after --: attncalc train -- python train.py "
+                    f"{truncate(name)} ..."
+                )
         return AttncalcError(f"no such option: {truncate(name)}", tip)
 
 
 def names_of(command: Any) -> dict[str, Any]:
     """Return {name: option} of a command, with the names by which other tools know it."""
-    options = [param for param in getattr(command, "params", ()) if param.param_type_name == "option"]
+    options = [
+        param for param in getattr(command, "params", ()) if param.param_type_name == "option"
+    ]
     found = {name: option for option in options for name in (*option.opts, *option.secondary_opts)}
     declared = getattr(getattr(command, "callback", None), "declared", {}).values()
     also = {other: option.name for option in declared for other in option.also} | ALSO
@@ -264,7 +310,9 @@ def own_names(names: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _own_name(word: str, own: Mapping[str, str]) -> str:
-    """Return a word with another tool's name of an option, or underscores in it, replaced: '--max_model_len=8K'."""
+    """Return a word with another tool's name of an option, or underscores in it, replaced:
+    '--max_model_len=8K'.
+    """
     name, equals, value = word.partition("=")
     usual = hyphens(name)
     if not name.startswith("-") or usual not in own:
@@ -279,13 +327,18 @@ def _without_equals(word: str, known: Container[str]) -> tuple[str, ...]:
 
 
 def _brief(param: Any) -> tuple[str, str]:
-    """Return an option or argument in one line: its shortest names, and the first sentence of its help."""
+    """Return an option or argument in one line: its shortest names, and the first sentence of its
+    help.
+    """
     first_sentence = re.split(r"(?<! al)[.;] |\.$", re.sub(r" \([^()]*\)", "", param.help or ""))[0]
     start = first_sentence.partition(": ")[0]
     first_sentence = start if len(start.split()) > 3 else first_sentence  # 'Instead: measure time'
     if param.param_type_name != "option":
         return param.metavar, first_sentence
-    short, long = ([name for name in param.opts if name.startswith("--") == is_long][:1] for is_long in (False, True))
+    short, long = (
+        [name for name in param.opts if name.startswith("--") == is_long][:1]
+        for is_long in (False, True)
+    )
     return f"{', '.join((*short, *long))} {param.metavar or ''}".rstrip(), first_sentence
 
 
@@ -305,9 +358,11 @@ class Group(_Narrow, typer.core.TyperGroup):
 
 
 def _with_omitted_values(args: list[str], names: Container[str]) -> list[str]:
-    """Return the arguments with OMITTED after each option of `names` that is the last one, or that an option follows.
+    """Return the arguments with OMITTED after each option of `names` that is the last one, or that
+    an option follows.
 
-    typer has no options whose value may be omitted: `--plot --batch 8` would draw into a file '--batch'.
+    typer has no options whose value may be omitted: `--plot --batch 8` would draw into a file
+    '--batch'.
     """
     complete: list[str] = []
     end = args.index("--") if "--" in args else len(args)
@@ -320,10 +375,12 @@ def _with_omitted_values(args: list[str], names: Container[str]) -> list[str]:
 
 
 def _reject_repeats(parser: Any, ctx: Any) -> Any:
-    """Return the parser, changed to raise AttncalcError if an option that takes one value is given twice.
+    """Return the parser, changed to raise AttncalcError if an option that takes one value is given
+    twice.
 
-    All names of an option count together: -c and --max-model-len are both --context. A flag may be repeated,
-    unless it has an opposite: --prefix-caching and --no-prefix-caching. Lists are joined: --gpu h100 --gpu l4.
+    All names of an option count together: -c and --max-model-len are both --context. A flag may be
+    repeated, unless it has an opposite: --prefix-caching and --no-prefix-caching. Lists are joined:
+    --gpu h100 --gpu l4.
     """
     parse_args = parser.parse_args
     lists = [one for one in {**parser._long_opt, **parser._short_opt}.values() if _is_list(one.obj)]
@@ -334,15 +391,28 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
         try:
             values, rest, order = parse_args(args)
         except typer.TyperException as error:
-            if getattr(error, "ctx", ctx) is None:  # typer names no command if an option lacks its value
+            # typer names no command if an option lacks its value
+            if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
-        values |= {one.dest: ",".join(values[one.dest]) for one in lists if isinstance(values.get(one.dest), list)}
+        values |= {
+            one.dest: ",".join(values[one.dest])
+            for one in lists
+            if isinstance(values.get(one.dest), list)
+        }
         for option, times in Counter(order).items():
-            single = option.param_type_name == "option" and not option.multiple and not _is_list(option)
-            if times > 1 and single and (not option.is_flag or option.secondary_opts) and not ctx.resilient_parsing:
+            single = (
+                option.param_type_name == "option" and not option.multiple and not _is_list(option)
+            )
+            if (
+                times > 1
+                and single
+                and (not option.is_flag or option.secondary_opts)
+                and not ctx.resilient_parsing
+            ):
                 every = [name for name, own in names_of(ctx.command).items() if own is option]
-                names = every if len(every) < 5 else [*option.opts, *option.secondary_opts]  # --context has 60
+                # --context has 60
+                names = every if len(every) < 5 else [*option.opts, *option.secondary_opts]
                 also = f"; {', '.join(names)} are the same option" if len(names) > 1 else ""
                 count = "twice" if times == 2 else f"{times} times"
                 raise AttncalcError(f"{option.opts[0]} is given {count}", f"give it once{also}")
@@ -361,11 +431,16 @@ class _App(typer.Typer):
     """A typer app whose commands take groups of options."""
 
     def command(
-        self, name: str | None = None, *, headings: Mapping[str, Iterable[Any]] = MappingProxyType({}), **settings: Any
+        self,
+        name: str | None = None,
+        *,
+        headings: Mapping[str, Iterable[Any]] = MappingProxyType({}),
+        **settings: Any,
     ) -> Callable[[Any], Any]:
         """Return a decorator that registers a command.
 
-        `headings` are {heading of its help: TypedDicts of the options below it}; other options are below 'Options'.
+        `headings` are {heading of its help: TypedDicts of the options below it}; other options are
+        below 'Options'.
         """
         register = super().command(name, cls=Command, **settings)
         return lambda function: register(_flattened(function, headings))
@@ -389,7 +464,9 @@ def command_app(cls: type[Group] = Group) -> _App:
 def command(
     epilog: str, headings: Mapping[str, Iterable[Any]] = MappingProxyType({})
 ) -> Callable[[Callable[..., None]], _App]:
-    """Return a decorator that makes an app of the function of a command. `headings` are as in `_App.command`."""
+    """Return a decorator that makes an app of the function of a command. `headings` are as in
+    `_App.command`.
+    """
 
     def app_of(function: Callable[..., None]) -> _App:
         app = command_app()
@@ -411,7 +488,9 @@ def _declared_parameter(option: Option) -> inspect.Parameter:
         kind = list[str] | None
     elif not option.metavar:
         kind = bool if option.is_flag else bool | None
-    return _parameter(option.parameter, Annotated[kind, typer_option(option)], False if kind is bool else None)
+    return _parameter(
+        option.parameter, Annotated[kind, typer_option(option)], False if kind is bool else None
+    )
 
 
 def _flattened(
@@ -419,15 +498,16 @@ def _flattened(
 ) -> Callable[..., Any]:
     """Return the function with each group of options replaced by the group's options.
 
-    A group is a subclass of Options, or a TypedDict whose options are declared in its annotations: the function then
-    gets a dict of those that were given.
+    A group is a subclass of Options, or a TypedDict whose options are declared in its annotations:
+    the function then gets a dict of those that were given.
     """
     groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     rare: set[str] = set()
     declared_options: list[Option] = []
-    # Not typing.get_type_hints: until Python 3.10 it makes Optional[Annotated[...]] of an option whose default is None.
+    # Not typing.get_type_hints: until Python 3.10 it makes Optional[Annotated[...]] of an option
+    # whose default is None.
     hints = inspect.get_annotations(function, eval_str=True)
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
@@ -438,12 +518,17 @@ def _flattened(
             rare |= kind.RARE
         elif is_typeddict(kind):
             declared = options_of(kind)
-            groups[name] = partial(_given, declared), [option.parameter for option in declared.values()]
+            groups[name] = (
+                partial(_given, declared),
+                [option.parameter for option in declared.values()],
+            )
             parameters.extend(map(_declared_parameter, declared.values()))
             declared_options.extend(declared.values())
             rare |= {option.parameter for option in declared.values() if not option.is_common}
         else:
-            parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(
+                parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY)
+            )
 
     def call(**values: Any) -> Any:
         for name, (group, options) in groups.items():
@@ -456,9 +541,12 @@ def _flattened(
         for kind in kinds
         for option in options_of(kind).values()
     }
-    call.headings = below | {parameter.name: "Output" for parameter in last if headings}  # type: ignore[attr-defined]
+    if headings:
+        below |= {parameter.name: "Output" for parameter in last}
+    call.headings = below  # type: ignore[attr-defined]
     call.rare = rare  # type: ignore[attr-defined]
-    call.declared = {option.parameter: option for option in declared_options}  # type: ignore[attr-defined]
+    declared = {option.parameter: option for option in declared_options}
+    call.declared = declared  # type: ignore[attr-defined]
     call.__name__ = function.__name__
     call.__doc__ = function.__doc__
     call.__signature__ = inspect.Signature([*parameters, *last])  # type: ignore[attr-defined]
@@ -467,7 +555,9 @@ def _flattened(
 
 
 def _given(declared: Mapping[str, Option], **values: Any) -> dict[str, Any]:
-    """Return {field: value} of the options that were given; of a flag without an opposite only if it is set."""
+    """Return {field: value} of the options that were given; of a flag without an opposite only if
+    it is set.
+    """
     found = {field: values[option.parameter] for field, option in declared.items()}
     return {
         field: value

@@ -15,7 +15,10 @@ from .plot_options import PlotOptions
 
 class ModelsOptions(Options):
     models: Annotated[
-        list[str] | None, typer.Argument(help="One model, or several to compare with each other.", metavar="MODEL...")
+        list[str] | None,
+        typer.Argument(
+            help="One model, or several to compare with each other.", metavar="MODEL..."
+        ),
     ] = None
     preset: o.Preset = None
 
@@ -32,7 +35,11 @@ class CheckOptions(Options):
 
 @command("For example: attncalc compare llama2-70b --attention mla:512")
 def compare(
-    models: ModelsOptions, options: CompareOptions, checks: CheckOptions, plot: PlotOptions, output: o.OutputOptions
+    models: ModelsOptions,
+    options: CompareOptions,
+    checks: CheckOptions,
+    plot: PlotOptions,
+    output: o.OutputOptions,
 ) -> None:
     plot.check(output)
     conditions = [parse_condition(text) for text in checks.fail_if or ()]

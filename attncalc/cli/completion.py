@@ -1,4 +1,6 @@
-"""What a shell completes as the value of an option or argument. It is imported only when a shell asks."""
+"""What a shell completes as the value of an option or argument. It is imported only when a shell
+asks.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,6 +20,7 @@ from ..sweeps.columns import COSTS, OF_FIT, TRAIN
 from ..units import DTYPES
 
 COLUMNS = dict.fromkeys((*COSTS, *OF_FIT, *TRAIN))
+# {what stands for a value in help, or an option's name: its values}.
 VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "MODEL": preset_names,
     "GPU": gpu_names,
@@ -31,7 +34,6 @@ VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "NAME": preset_names,
     "--columns": lambda: COLUMNS,
 }
-"""{what stands for a value in help, or an option's name: its values}."""
 
 
 def _figures(command: str) -> list[str]:
@@ -39,12 +41,19 @@ def _figures(command: str) -> list[str]:
     keys = schema({"list": "presets"}.get(command, command))["properties"]
     row = keys["layers"]["items"]["properties"] if "rows" in keys else {}
     figures = (row or keys)["results"]["items"]
-    facts = [name for name in ("name", "model", "gpu", "verdict", "max_context") if name in row or name in keys]
+    facts = [
+        name
+        for name in ("name", "model", "gpu", "verdict", "max_context")
+        if name in row or name in keys
+    ]
     return [*facts, *figures.get("anyOf", [figures])[0]["properties"]["name"]["enum"]]
 
 
-def values_of(param: Any, declared: Option | None, command: str) -> Callable[[Any, str], list[CompletionItem]] | None:
-    """Return the function that completes a parameter's value, also the last one of a list: 'bf16,fp'; or None.
+def values_of(
+    param: Any, declared: Option | None, command: str
+) -> Callable[[Any, str], list[CompletionItem]] | None:
+    """Return the function that completes a parameter's value, also the last one of a list:
+    'bf16,fp'; or None.
 
     `declared` is None for an argument, and for an option of the command line only.
     """
@@ -63,6 +72,10 @@ def values_of(param: Any, declared: Option | None, command: str) -> Callable[[An
 
     def complete(context: Any, incomplete: str) -> list[CompletionItem]:
         start, comma, word = incomplete.rpartition(",")
-        return [CompletionItem(f"{start}{comma}{name}") for name in names() if name.startswith(word.lower())]
+        return [
+            CompletionItem(f"{start}{comma}{name}")
+            for name in names()
+            if name.startswith(word.lower())
+        ]
 
     return complete

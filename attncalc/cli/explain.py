@@ -16,7 +16,8 @@ from .command import command
 def explain(
     output: o.AnswerOptions,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[TERM]", help="A term, as gqa or roofline. Default: list all.")
+        list[str] | None,
+        typer.Argument(metavar="[TERM]", help="A term, as gqa or roofline. Default: list all."),
     ] = None,
 ) -> None:
     names = find_terms(words) if words else [*TERMS]

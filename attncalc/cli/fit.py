@@ -1,4 +1,6 @@
-"""`attncalc fit`: how much GPU memory a model needs, and whether it fits on GPUs, in an engine's own terms."""
+"""`attncalc fit`: how much GPU memory a model needs, and whether it fits on GPUs, in an engine's
+own terms.
+"""
 
 import os
 import sys
@@ -7,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 import typer
 
 from ..api.fit_options import ALL, GROUPS, FitOptions
-from ..api.fit_request import fit_question, partly_on_host, read_fit_request, read_quants, requests_of_engines
+from ..api.fit_request import (
+    fit_question,
+    partly_on_host,
+    read_fit_request,
+    read_quants,
+    requests_of_engines,
+)
 from ..config import ModelLike
 from ..errors import AttncalcError, clash
 from ..report.lists import tell
@@ -41,24 +49,37 @@ class ScreenOptions(Options):
 
     LAST: ClassVar[bool] = True
 
-    full: Annotated[bool, typer.Option("--full", help="Also show budget, blocks, notes, log lines.")] = False
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show budget, blocks, notes, log lines.")
+    ] = False
     quants: Annotated[
         bool,
-        typer.Option("--quants", help="List types of GGUF files by the context they hold: of a model, or in a folder."),
+        typer.Option(
+            "--quants",
+            help="List types of GGUF files by the context they hold: of a model, or in a folder.",
+        ),
     ] = False
     roofline: Annotated[
-        bool, typer.Option("--roofline", help="Show lower bounds of time; with --full also with other attention.")
+        bool,
+        typer.Option(
+            "--roofline", help="Show lower bounds of time; with --full also with other attention."
+        ),
     ] = False
 
 
 EPILOG = (
-    "Without --gpu: how much memory it needs. --context auto is the longest that fits. For example: attncalc fit "
-    "llama2-70b --gpu h100 --gpus 4, or with a command that starts a server: attncalc fit --gpu h100 -- vllm serve "
+    "Without --gpu: how much memory it needs. --context auto is the longest that fits. For "
+    "example: attncalc fit "
+    "llama2-70b --gpu h100 --gpus 4, or with a command that starts a server: attncalc fit --gpu "
+    "h100 -- vllm serve "
     "MODEL"
 )
 
 
-_BOUNDS_NEED = "--roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
+_BOUNDS_NEED = (
+    "--roofline needs --gpu",
+    "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times",
+)
 _PICTURE_NEEDS = "--gpu", "it draws how a GPU's memory is shared, and its roofline"
 
 
@@ -76,7 +97,9 @@ def fit(
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
     if screen.quants:
         _check_quants(options, start, screen)
-    asked = fit_question(options, has_model=model.describes(options)) if start.log is None else "fit"
+    asked = (
+        fit_question(options, has_model=model.describes(options)) if start.log is None else "fit"
+    )
     if asked == "what_fits":
         _show_what_fits(model, options, screen, plot, output)
     if asked == "vram":
@@ -103,7 +126,9 @@ def fit(
         raise AttncalcError(*_BOUNDS_NEED)
     if asked == "all":
         _show_every_engine(model.name_or_sizes(options), options, request, screen, plot, output)
-    with_bounds = screen.roofline or output.explain or output.chosen.name != "table" or bool(output.fail_if)
+    with_bounds = (
+        screen.roofline or output.explain or output.chosen.name != "table" or bool(output.fail_if)
+    )
     report = _report(request, log, screen, with_bounds=with_bounds)
     plot.write(report, output, needs=_PICTURE_NEEDS)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
@@ -117,18 +142,26 @@ def _refuse_log(name: str) -> None:
 
     if is_log_file(name):
         raise AttncalcError(
-            f"{truncate(name)} is a log of an engine, and no model", f"'attncalc fit --log {truncate(name)}' reads it"
+            f"{truncate(name)} is a log of an engine, and no model",
+            f"'attncalc fit --log {truncate(name)}' reads it",
         )
 
 
 def _show_what_fits(
-    model: o.NamedModel, options: FitOptions, screen: ScreenOptions, plot: PlotOptions, output: o.OutputOptions
+    model: o.NamedModel,
+    options: FitOptions,
+    screen: ScreenOptions,
+    plot: PlotOptions,
+    output: o.OutputOptions,
 ) -> NoReturn:
-    """Show the models that fit on the GPU, or the answer of each GPU, and exit: with 1 if none is enough."""
+    """Show the models that fit on the GPU, or the answer of each GPU, and exit: with 1 if none is
+    enough.
+    """
     for name, is_given in (("--quants", screen.quants), ("--roofline", screen.roofline)):
         if is_given:
             raise AttncalcError(
-                f"{name} needs a model and one GPU", f"name both, as: attncalc fit qwen3-8b --gpu 12GB {name}"
+                f"{name} needs a model and one GPU",
+                f"name both, as: attncalc fit qwen3-8b --gpu 12GB {name}",
             )
     from ..api.what_fits import what_fits_report_of
 
@@ -140,7 +173,11 @@ def _show_what_fits(
 
 
 def _show_vram(
-    model: ModelLike, options: FitOptions, screen: ScreenOptions, plot: PlotOptions, output: o.OutputOptions
+    model: ModelLike,
+    options: FitOptions,
+    screen: ScreenOptions,
+    plot: PlotOptions,
+    output: o.OutputOptions,
 ) -> NoReturn:
     """Show the memory that is needed, and exit."""
     if screen.roofline:
@@ -179,7 +216,9 @@ def _note_visible_gpus(request: FitRequest) -> None:
 
 
 def _is_several_files(name: str | None) -> bool:
-    """Return whether a folder has several GGUF models and no config, so that --quants ranks those that fit."""
+    """Return whether a folder has several GGUF models and no config, so that --quants ranks those
+    that fit.
+    """
     if name is None or not os.path.isdir(name):
         return False
     from ..config.gguf.files import local_models
@@ -204,7 +243,9 @@ def _quants(model: ModelLike, options: FitOptions) -> "Report":
     return fit_quants_report(read_quants(model, options), context=asked)
 
 
-def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions, *, with_bounds: bool) -> "Report":
+def _report(
+    request: FitRequest, log: "StartupLog | None", screen: ScreenOptions, *, with_bounds: bool
+) -> "Report":
     if log:
         from ..report.log_report import log_report
         from .fit_log import model_by_name
@@ -213,5 +254,6 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
     from ..report.fit import fit_report
 
     if screen.roofline:
-        request = partly_on_host(request, {}) or request  # 'If it fitted' is no speed that a desktop has
+        # 'If it fitted' is no speed that a desktop has
+        request = partly_on_host(request, {}) or request
     return fit_report(request, full=screen.full, roofline=screen.roofline, with_bounds=with_bounds)

@@ -1,4 +1,6 @@
-"""The log of `attncalc fit --log`: reading the file, and what of its contents stands for options."""
+"""The log of `attncalc fit --log`: reading the file, and what of its contents stands for
+options.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,18 @@ from .options import NamedModel
 if TYPE_CHECKING:
     from ..engines.startup_log import StartupLog
 
+# Bytes of a log that are read: 64 MiB, a thousand start-ups.
 LIMIT = 1 << 26
-"""Bytes of a log that are read: 64 MiB, a thousand start-ups."""
+# Bytes by which a log is recognised.
 _BEGINNING = 1 << 16
-"""Bytes by which a log is recognised."""
 _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve", "other_memory")
 _TIP = "give a file with what the engine printed when it started"
 
 
 class UnknownModel(NamedTuple):
-    """A log of a failed start whose model is unknown, or which states its cause: no size of a model changes that."""
+    """A log of a failed start whose model is unknown, or which states its cause: no size of a model
+    changes that.
+    """
 
     reason: str  # why the model is unknown, as a sentence
     gpu: Gpu | None  # the GPU that the log or an option names
@@ -53,10 +57,11 @@ class UnknownModel(NamedTuple):
 def read_logged_request(
     source: str, named: NamedModel, options: FitOptions
 ) -> tuple[StartupLog, FitRequest | UnknownModel]:
-    """Return the start-up log, and the request that it and the options describe; or what a failed start has without.
+    """Return the start-up log, and the request that it and the options describe; or what a failed
+    start has without.
 
-    Raises AttncalcError if the log cannot be read, is no engine's start-up log, does not name the model (without
-    MODEL), or cannot be combined with another option.
+    Raises AttncalcError if the log cannot be read, is no engine's start-up log, does not name the
+    model (without MODEL), or cannot be combined with another option.
     """
     log, options = _read_log(source, named, options)
     if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:
@@ -73,22 +78,33 @@ def read_logged_request(
     try:
         model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
     except AttncalcError as error:
-        if named.is_given or not (log.refusal or (log.model is None and log.logged.keys() - {"n_ctx"})):
+        if named.is_given or not (
+            log.refusal or (log.model is None and log.logged.keys() - {"n_ctx"})
+        ):
             raise
         return _without_model(log, options, error)
     log = log._replace(is_dense=not model.has_experts)
     options = _with_options_of_name(options, log, named)
     merged = _with_options_in_log(options, log, model)
     _note_others(log, merged["gpu"])
-    # without it in the log, the command has the repository that was typed: a preset may be of several
+    # without it in the log, the command has the repository that was typed: a preset may be of
+    # several
     typed = served_fields(named.model, model, options) if named.model and not log.served else {}
-    is_stored_so = log.checkpoint_dtype is not None and merged.get("weights_dtype") == log.checkpoint_dtype
-    served = {"served_model": log.served, "checkpoint": log.served if is_stored_so else None, **typed}
+    is_stored_so = (
+        log.checkpoint_dtype is not None and merged.get("weights_dtype") == log.checkpoint_dtype
+    )
+    served = {
+        "served_model": log.served,
+        "checkpoint": log.served if is_stored_so else None,
+        **typed,
+    }
     return log, fit_request(model, merged, served, is_logged=True)
 
 
 def _read_log(source: str, named: NamedModel, options: FitOptions) -> tuple[StartupLog, FitOptions]:
-    """Return the log, and the options with the GPU in the words around it. Raises AttncalcError as its caller."""
+    """Return the log, and the options with the GPU in the words around it. Raises AttncalcError as
+    its caller.
+    """
     for name in _NOT_WITH_A_LOG:
         if name in options:
             option = long_option(name)
@@ -115,7 +131,9 @@ def _read_log(source: str, named: NamedModel, options: FitOptions) -> tuple[Star
 
 
 def _with_options_of_name(options: FitOptions, log: StartupLog, named: NamedModel) -> FitOptions:
-    """Return the options with those that a name of Ollama's library implies, if the log lacks them too."""
+    """Return the options with those that a name of Ollama's library implies, if the log lacks them
+    too.
+    """
     if not (named.model and find_engine(log.engine).typed_files):
         return options
     runner = {"engine": "ollama"} if log.within and log.within.title == "Ollama" else {}
@@ -124,7 +142,9 @@ def _with_options_of_name(options: FitOptions, log: StartupLog, named: NamedMode
     return cast("FitOptions", found | {**options})
 
 
-def _without_model(log: StartupLog, options: FitOptions, error: AttncalcError) -> tuple[StartupLog, UnknownModel]:
+def _without_model(
+    log: StartupLog, options: FitOptions, error: AttncalcError
+) -> tuple[StartupLog, UnknownModel]:
     """Return the log alone, with its GPU; `error` is why its model is not known."""
     given = options.get("gpu")
     device = _gpu_in_log(log, str(given) if given else None)[1]
@@ -146,9 +166,15 @@ def _with_its_cache(log: StartupLog, options: FitOptions) -> StartupLog:
         human(sum(sizes), BYTES),
         f", {human(sizes[0] // held, BYTES)} each" if held and len(sizes) == 1 else "",
     )
-    holds = f"holds {count(held)} tokens{f' in {size}' if sizes else ''}{each}" if held else f"takes {size}"
+    holds = (
+        f"holds {count(held)} tokens{f' in {size}' if sizes else ''}{each}"
+        if held
+        else f"takes {size}"
+    )
     if not tokens and (concurrency := log.logged.get("concurrency")):
-        holds = f"holds {concurrency.text} requests of {count(most)} tokens, and more that are shorter"
+        holds = (
+            f"holds {concurrency.text} requests of {count(most)} tokens, and more that are shorter"
+        )
     elif each_of := options.get("batch"):
         holds += f", {count(held // int(each_of))} for each of {each_of} requests"
     elif asked := options.get("context") or most:
@@ -161,7 +187,9 @@ def _with_its_cache(log: StartupLog, options: FitOptions) -> StartupLog:
 
 
 def is_log_file(name: str) -> bool:
-    """Return whether a file is a start-up log, by its suffix or by its first lines; '-' is standard input."""
+    """Return whether a file is a start-up log, by its suffix or by its first lines; '-' is standard
+    input.
+    """
     from ..engines.log_file import is_log  # compiles patterns, which few words need
 
     if name == "-":
@@ -174,9 +202,11 @@ def is_log_file(name: str) -> bool:
 
 
 def _note_others(log: StartupLog, device: Gpu | None) -> None:
-    """Say what other programs held of the GPU, if the log shows what was free, and with which option `fit` counts it.
+    """Say what other programs held of the GPU, if the log shows what was free, and with which
+    option `fit` counts it.
 
-    llama.cpp prints only what is free, which is then the GPU's memory here: the preset has all of it.
+    llama.cpp prints only what is free, which is then the GPU's memory here: the preset has all of
+    it.
     """
     free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
     if free is None or device is None:
@@ -190,7 +220,8 @@ def _note_others(log: StartupLog, device: Gpu | None) -> None:
 
 
 def content(log: str) -> bytes:
-    """Return the bytes of a log: of a file, of standard input for '-', or of a message, which has blanks.
+    """Return the bytes of a log: of a file, of standard input for '-', or of a message, which has
+    blanks.
 
     Raises AttncalcError if it cannot be read, or is longer than LIMIT.
     """
@@ -204,17 +235,22 @@ def content(log: str) -> bytes:
         else:
             with open_file(Path(log)) as file:
                 data = file.read(LIMIT + 1)
-    except (OSError, ValueError) as error:  # ValueError: a name with a NUL, or a closed standard input
+    # ValueError: a name with a NUL, or a closed standard input
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "cannot be read"
         raise AttncalcError(f"{name}: {reason.lower()}", _TIP) from None
     if len(data) > LIMIT:
-        raise AttncalcError(f"{name}: longer than {LIMIT:,} bytes", "give the lines of the start-up only")
+        raise AttncalcError(
+            f"{name}: longer than {LIMIT:,} bytes", "give the lines of the start-up only"
+        )
     if not data.strip(b"\0 \t\r\n"):
         raise AttncalcError(f"{name}: it is empty", _TIP)
     return data
 
 
-def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:
+def _with_options_in_log(
+    options: Mapping[str, Any], log: StartupLog, model: ModelSpec
+) -> dict[str, Any]:
     """Return the options, with those in the log for what the command line leaves out."""
     texts = _with_drafter(dict(log.settings), options)
     if model.stored and model.stored.kind == "GGUF":  # the file has the types of its tensors
@@ -238,15 +274,22 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
 
 
 def _with_given_gpus(log: StartupLog, options: Mapping[str, Any]) -> StartupLog:
-    """Return the log with --tp, or else with the number in --gpu if neither log nor options divide the model."""
+    """Return the log with --tp, or else with the number in --gpu if neither log nor options divide
+    the model.
+    """
     given = options.get("tp")
-    if not given and {*log.settings, *options}.isdisjoint(("tp", "pp", "dp")) and options.get("gpu"):
+    if (
+        not given
+        and {*log.settings, *options}.isdisjoint(("tp", "pp", "dp"))
+        and options.get("gpu")
+    ):
         given = None if find_engine(log.engine).splits_by_layer else gpus_of(options["gpu"])[0]
     return log._replace(settings={**log.settings, "tp": str(given)}) if given else log
 
 
 def _with_drafter(texts: dict[str, str], options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings of a log with its draft model, if that can be read, and otherwise with its layers.
+    """Return the settings of a log with its draft model, if that can be read, and otherwise with
+    its layers.
 
     A drafter on the command line replaces that of the log.
     """
@@ -264,8 +307,8 @@ def _with_drafter(texts: dict[str, str], options: Mapping[str, Any]) -> dict[str
 
 
 def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
-    """Return the model that the log names: a preset, by its own name, its title or the repository in its sources, or a
-    repository or folder.
+    """Return the model that the log names: a preset, by its own name, its title or the repository
+    in its sources, or a repository or folder.
 
     Raises AttncalcError if there is none.
     """
@@ -298,7 +341,9 @@ def model_by_name(log: StartupLog) -> ModelSpec | None:
 
 
 def _preset_of(name: str) -> str | None:
-    """Return the preset whose name, title, repository, folder or GGUF file is `name`; None if there is none."""
+    """Return the preset whose name, title, repository, folder or GGUF file is `name`; None if there
+    is none.
+    """
     file = of_gguf_file(name)
     preset = preset_of(file[0]) if file else preset_of(name.strip("/")) or preset_at(name)
     titles = {_letters(known.title): known.name for known in presets()}
@@ -309,26 +354,43 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
 
-def _gpu_in_log(log: StartupLog, text: str | None, ram: int | None = None) -> tuple[int | None, Gpu | None]:
-    """Return the number in --gpu, as of '2xh100', and the GPU of --gpu, or else of the log, with the memory in the log.
+def _gpu_in_log(
+    log: StartupLog, text: str | None, ram: int | None = None
+) -> tuple[int | None, Gpu | None]:
+    """Return the number in --gpu, as of '2xh100', and the GPU of --gpu, or else of the log, with
+    the memory in the log.
 
     None if nothing is known. Raises AttncalcError if that of --gpu is unknown.
     """
     number, known = gpus_of(text) if text is not None else (None, None)
     known = cpu(ram) if known and known.is_cpu and ram else known
     if known is None and log.gpu is not None:
-        words = [word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")]
+        words = [
+            word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")
+        ]
         with contextlib.suppress(AttncalcError):
-            known = gpu(" ".join(words)) if words and all(re.fullmatch(r"\w+", word) for word in words) else None
+            known = (
+                gpu(" ".join(words))
+                if words and all(re.fullmatch(r"\w+", word) for word in words)
+                else None
+            )
     size = find_engine(log.engine).logged_gpu_memory(log)
     if size is None or size <= 0:
         return number, known
     if known is not None:
-        known = gpu_of_device(re.sub(r"-\d+gb$", "", known.name), size) or known  # 'a100' of 39.4 GiB is a100-40gb
+        # 'a100' of 39.4 GiB is a100-40gb
+        known = gpu_of_device(re.sub(r"-\d+gb$", "", known.name), size) or known
         return number, dataclasses.replace(known, memory=size, measured=True, is_own=True)
     title = log.gpu or f"GPU of {size / GIB:.2f} GiB"
     printed = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
     vendor = "AMD" if any(sign in printed for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
     return number, Gpu(
-        "logged", title, vendor, memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=(), is_own=True
+        "logged",
+        title,
+        vendor,
+        memory_gb=max(1, size // 10**9),
+        memory=size,
+        bandwidth=1,
+        flops=(),
+        is_own=True,
     )

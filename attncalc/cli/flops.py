@@ -17,12 +17,20 @@ class ScreenOptions(Options):
     LAST: ClassVar[bool] = True
 
     full: Annotated[
-        bool, typer.Option("--full", help="Also show one layer beside those of Table 1 of Vaswani et al. 2017.")
+        bool,
+        typer.Option(
+            "--full", help="Also show one layer beside those of Table 1 of Vaswani et al. 2017."
+        ),
     ] = False
 
 
 @command("For example: attncalc flops llama2-70b --phase decode --context 32K")
-def flops(model: o.NamedModel, options: FlopsOptions, screen: ScreenOptions, output: o.CheckedOutputOptions) -> None:
+def flops(
+    model: o.NamedModel,
+    options: FlopsOptions,
+    screen: ScreenOptions,
+    output: o.CheckedOutputOptions,
+) -> None:
     spec = model.read(options)
     phase = phase_of_flops(options)
     workloads = [read_workload(spec, {"phase": phase, **one}) for one in each_size(options)]

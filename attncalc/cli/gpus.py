@@ -1,4 +1,6 @@
-"""`attncalc gpus`: the known GPUs; one of them with all its facts and sources, or several side by side."""
+"""`attncalc gpus`: the known GPUs; one of them with all its facts and sources, or several side by
+side.
+"""
 
 from typing import Annotated
 
@@ -14,12 +16,19 @@ from .command import command
 
 
 def _known(name: str) -> Gpu:
-    """Return a GPU, also local. Raises AttncalcError for a number, as of '2xh100', or if only its memory is known."""
+    """Return a GPU, also local. Raises AttncalcError for a number, as of '2xh100', or if only its
+    memory is known.
+    """
     number, found = gpus_of(name)
     if number is not None and not found.instance and not found.is_local:
-        raise AttncalcError(f"{truncate(name)} is a number of GPUs", f"'attncalc gpus {found.name}' shows one of them")
+        raise AttncalcError(
+            f"{truncate(name)} is a number of GPUs",
+            f"'attncalc gpus {found.name}' shows one of them",
+        )
     if not found.flops:
-        raise AttncalcError(f"{found.title}: only its memory is known", "'attncalc gpus' lists the known GPUs")
+        raise AttncalcError(
+            f"{found.title}: only its memory is known", "'attncalc gpus' lists the known GPUs"
+        )
     return found
 
 
@@ -29,17 +38,27 @@ def gpus(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Show one with its sources, or several side by side: names, or .yaml files of your own. Default: all.",
+            help="Show one with its sources, or several side by side: names, or .yaml files of "
+            "your own. Default: all.",
             metavar="[GPU]...",
         ),
     ] = None,
     sort: Annotated[
-        o.Text, o.option("--sort", metavar="FIGURE", help=f"Sort the list: {', '.join(SORT_KEYS)}, largest first.")
+        o.Text,
+        o.option(
+            "--sort",
+            metavar="FIGURE",
+            help=f"Sort the list: {', '.join(SORT_KEYS)}, largest first.",
+        ),
     ] = None,
 ) -> None:
     if sort is not None and sort not in SORT_KEYS:
-        raise AttncalcError(f"--sort: there is no column '{truncate(sort)}'", known_tip(sort, SORT_KEYS))
+        raise AttncalcError(
+            f"--sort: there is no column '{truncate(sort)}'", known_tip(sort, SORT_KEYS)
+        )
     if names and len(names) == 1 and sort is None:
         output.show(gpu_report(_known(names[0])))
         return
-    output.show(gpus_report([_known(name) for name in names or gpu_names()], sort=sort, named=bool(names)))
+    output.show(
+        gpus_report([_known(name) for name in names or gpu_names()], sort=sort, named=bool(names))
+    )

@@ -11,4 +11,6 @@ from .command import command
 def kv(model: o.NamedModel, options: KVCacheOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
     engine = options.get("engine", "ideal")
-    output.show_each([kv_report(spec, read_workload(spec, one), engine) for one in each_size(options)])
+    output.show_each(
+        [kv_report(spec, read_workload(spec, one), engine) for one in each_size(options)]
+    )

@@ -1,4 +1,6 @@
-"""Files that hold a launch command: a script, a unit of systemd, the YAML of docker compose or Kubernetes."""
+"""Files that hold a launch command: a script, a unit of systemd, the YAML of docker compose or
+Kubernetes.
+"""
 
 import contextlib
 import os
@@ -15,16 +17,17 @@ from ..engines import PROGRAMS
 from ..errors import AttncalcError
 from .pasted import begin_of, first_argument, launches, without_first
 
+# Bytes of such a file.
 _LIMIT = 1 << 16
-"""Bytes of such a file."""
+# YAML of Kubernetes and docker compose.
 _MANIFEST = re.compile(r"(?m)^(?:apiVersion|services|kind):.*(?:\n(?:[ \t#-].*|\w+:.*|[ \t]*)$)*")
-"""YAML of Kubernetes and docker compose."""
 _OF_A_LOG = re.compile(
-    r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)|\b\w{1,80}(?:Error|Exception): "
+    r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)"
+    r"|\b\w{1,80}(?:Error|Exception): "
     r"|Killed process"
 )
+# Suffixes of files that hold no launch command.
 _NO_SCRIPTS = (".json", ".gguf", ".safetensors")
-"""Suffixes of files that hold no launch command."""
 _ASSIGNED = re.compile(r"(?m)^\s*(?:export +)?([A-Za-z_]\w*)=[\"']?([^\s\"']+)")
 
 
@@ -46,7 +49,11 @@ def split_launch(
     if begin is not None:
         return [*words[:begin]], ["--", *words[begin:]]
     file = first_argument(words, options)
-    if file is not None and (file == "-" or os.path.isfile(file)) and not file.endswith(_NO_SCRIPTS):
+    if (
+        file is not None
+        and (file == "-" or os.path.isfile(file))
+        and not file.endswith(_NO_SCRIPTS)
+    ):
         in_file = command_in(file)
         if in_file:
             return without_first(words, file, options), ["--", *in_file]
@@ -54,7 +61,8 @@ def split_launch(
 
 
 def command_in(file: str) -> list[str] | None:
-    """Return the words of the first launch command in a file; '-' is standard input. None if it has none.
+    """Return the words of the first launch command in a file; '-' is standard input. None if it has
+    none.
 
     Standard input stays to be read.
     """
@@ -78,13 +86,19 @@ def content(file: str) -> bytes:
 
 
 def _lines(text: str) -> Iterator[list[str]]:
-    """Yield the words of each line that is a launch command, with the script's own variables replaced."""
+    """Yield the words of each line that is a launch command, with the script's own variables
+    replaced.
+    """
     values = dict(_ASSIGNED.findall(text))
     for line in text.replace("\\\n", " ").splitlines():
         with contextlib.suppress(ValueError):  # a quotation mark without its other
-            words = shlex.split(Template(line.removeprefix("ExecStart=")).safe_substitute(values), comments=True)
+            words = shlex.split(
+                Template(line.removeprefix("ExecStart=")).safe_substitute(values), comments=True
+            )
             if launches(words):
-                end = next((i for i, word in enumerate(words) if re.match(r"\d?[>&|]", word)), len(words))
+                end = next(
+                    (i for i, word in enumerate(words) if re.match(r"\d?[>&|]", word)), len(words)
+                )
                 yield words[:end]
 
 
@@ -101,11 +115,20 @@ def _containers(value: Any) -> Iterator[list[str]]:
         variables = value.get("env") or value.get("environment") or []
         if isinstance(variables, dict):
             variables = [f"{name}={text}" for name, text in variables.items()]
-        assigned = [one if isinstance(one, str) else f"{one['name']}={one.get('value', '')}" for one in variables]
+        assigned = [
+            one if isinstance(one, str) else f"{one['name']}={one.get('value', '')}"
+            for one in variables
+        ]
         parts = [value.get(key) or [] for key in ("entrypoint", "command", "args")]
-        texts = [str(text) for part in parts for text in ([part] if isinstance(part, str) else part)]
+        texts = [
+            str(text) for part in parts for text in ([part] if isinstance(part, str) else part)
+        ]
         # ['sh', '-c', TEXT] has a shell's text
-        yield [*assigned, str(value["image"]), *(word for text in texts for word in shlex.split(text) or [text])]
+        yield [
+            *assigned,
+            str(value["image"]),
+            *(word for text in texts for word in shlex.split(text) or [text]),
+        ]
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _containers(item)

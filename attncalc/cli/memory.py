@@ -8,7 +8,9 @@ from .command import command
 
 
 @command("For example: attncalc memory llama2-70b --context 8192 --dtype bf16")
-def memory(model: o.NamedModel, options: ActivationsOptions, output: o.CheckedOutputOptions) -> None:
+def memory(
+    model: o.NamedModel, options: ActivationsOptions, output: o.CheckedOutputOptions
+) -> None:
     spec = model.read(options)
     workloads = [read_workload(spec, {"phase": "prefill", **one}) for one in each_size(options)]
     output.show_each([memory_report(spec, workload) for workload in workloads])

@@ -1,4 +1,6 @@
-"""Tips for a word that the command line does not have: the nearest declared name, or what has that name elsewhere."""
+"""Tips for a word that the command line does not have: the nearest declared name, or what has that
+name elsewhere.
+"""
 
 import difflib
 import os
@@ -8,12 +10,13 @@ from ..config.presets import preset_of
 from ..engines import PROGRAMS
 from ..units import hyphens, truncate
 
+# The least similarity of two names (difflib's ratio), so that 'contxt' is 'context', and 'serve' is
+# nothing.
 _ALIKE = 0.7
-"""The least similarity of two names (difflib's ratio), so that 'contxt' is 'context', and 'serve' is nothing."""
+# The same for a name of other tools, which help does not list: '--seq_lenn' is '--seq-len'.
 _VERY_ALIKE = 0.85
-"""The same for a name of other tools, which help does not list: '--seq_lenn' is '--seq-len'."""
+# Characters of a word that are compared: difflib takes the square of the length.
 _LONGEST = 40
-"""Characters of a word that are compared: difflib takes the square of the length."""
 _VERSION = ("version", "v")
 
 
@@ -29,15 +32,23 @@ def nearest(word: str, names: Iterable[str], alike: float = _ALIKE) -> str | Non
 
 
 def tip_for_command(word: str, commands: Mapping[str, str]) -> str:
-    """Return the tip for a word that is no command: what it may be instead, or the nearest command."""
+    """Return the tip for a word that is no command: what it may be instead, or the nearest
+    command.
+    """
     named = truncate(word)
     if word in _VERSION:
         return "did you mean 'attncalc --version'?"
     if " " in word.strip():
-        return "'attncalc help' lists the commands; a log or an engine's message is read by 'attncalc fit --log FILE'"
+        return (
+            "'attncalc help' lists the commands; a log or an engine's message is read by "
+            "'attncalc fit --log FILE'"
+        )
     command = nearest(word, commands)
     if word in PROGRAMS:
-        tip = "a command that starts a server is as 'vllm serve MODEL', and may follow 'attncalc fit --'"
+        tip = (
+            "a command that starts a server is as 'vllm serve MODEL', and may follow 'attncalc "
+            "fit --'"
+        )
     elif command:
         tip = f"did you mean 'attncalc {command}'?"
     elif word.endswith(".log") and os.path.isfile(word):
@@ -56,7 +67,9 @@ def _is_model(word: str) -> bool:
     return preset_of(word) is not None or os.path.exists(word) or word.count("/") == 1
 
 
-def tip_for_option(word: str, own: Mapping[str, str], others: Mapping[str, Mapping[str, str]], path: str) -> str:
+def tip_for_option(
+    word: str, own: Mapping[str, str], others: Mapping[str, Mapping[str, str]], path: str
+) -> str:
     """Return the tip for an option that a command does not have.
 
     Args:
@@ -69,7 +82,9 @@ def tip_for_option(word: str, own: Mapping[str, str], others: Mapping[str, Mappi
     commands = [command for command, names in others.items() if name in names]
     if commands:
         return _have_it([f"'attncalc {command}'" for command in commands[:3]])
-    close = nearest(name, [other for other in own if own[other] == other]) or nearest(name, own, _VERY_ALIKE)
+    close = nearest(name, [other for other in own if own[other] == other]) or nearest(
+        name, own, _VERY_ALIKE
+    )
     if close:
         return f"did you mean '{own[close]}'?"
     return f"'{path} --help' lists all options"

@@ -1,4 +1,6 @@
-"""The options that are of the command line only: the name of the model, and where the answer goes."""
+"""The options that are of the command line only: the name of the model, and where the answer
+goes.
+"""
 
 import contextlib
 import json
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 Text = str | None
 
 
-def option(*names: str, metavar: str, help: str, parser: Callable[[str], Any] | None = None) -> typer.models.OptionInfo:
+def option(
+    *names: str, metavar: str, help: str, parser: Callable[[str], Any] | None = None
+) -> typer.models.OptionInfo:
     info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help, parser=parser)
     return info
 
@@ -44,12 +48,17 @@ def declared(kind: Any, field: str) -> typer.models.OptionInfo:
 def output_file(text: str | Path) -> Path:
     """Return the path of a file to write.
 
-    Raises AttncalcError for a folder, 'x.json/', whose slash a path drops; and for a number, by which tokens are meant.
+    Raises AttncalcError for a folder, 'x.json/', whose slash a path drops; and for a number, by
+    which tokens are meant.
     """
     if str(text).endswith(("/", os.sep)):
-        raise AttncalcError(f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o")
+        raise AttncalcError(
+            f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o"
+        )
     if str(text) in FORMATS:
-        raise AttncalcError(f"--output {text}: a file needs a suffix", f"-o answer.{text} is a file")
+        raise AttncalcError(
+            f"--output {text}: a file needs a suffix", f"-o answer.{text} is a file"
+        )
     if re.fullmatch(r"\d[\d_,.]{0,30}[kmgtKMGT]?", str(text)):
         tip = f"tokens of an output are --output-len {text}; a file needs a suffix, as {text}.txt"
         raise AttncalcError(f"--output {text}: --output is the file of the answer", tip)
@@ -59,7 +68,9 @@ def output_file(text: str | Path) -> Path:
 def output_option(*suffixes: str) -> typer.models.OptionInfo:
     """Return the option --output, with the suffixes of files that it knows."""
     selects = f"; its suffix ({', '.join(suffixes)}) selects the format" if suffixes else ""
-    return option("--output", "-o", metavar="FILE", parser=output_file, help=f"Write to this file{selects}.")
+    return option(
+        "--output", "-o", metavar="FILE", parser=output_file, help=f"Write to this file{selects}."
+    )
 
 
 Preset = Annotated[Text, option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
@@ -68,7 +79,8 @@ FailIf = Annotated[
     option(
         "--fail-if",
         metavar="CONDITION",
-        help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB', or of two models 'kv_cache > +5%' of the "
+        help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB', or of two models "
+        "'kv_cache > +5%' of the "
         "first; may be repeated.",
     ),
 ]
@@ -84,7 +96,8 @@ class NamedModel(Options):
         Text,
         typer.Argument(
             metavar="[MODEL]",
-            help="A preset, a config.json, .yaml or .gguf file, a folder with one, org/name on the hub or its "
+            help="A preset, a config.json, .yaml or .gguf file, a folder with one, org/name on "
+            "the hub or its "
             "address, - for standard input.",
         ),
     ] = None
@@ -96,9 +109,15 @@ class NamedModel(Options):
         return self.model is not None or self.preset is not None
 
     def name(self) -> str:
-        """Return the model's name or path. Raises AttncalcError if MODEL and --preset give none, or differ."""
+        """Return the model's name or path. Raises AttncalcError if MODEL and --preset give none, or
+        differ.
+        """
         if None not in (self.model, self.preset) and self.model != self.preset:
-            raise clash(f"MODEL '{truncate(self.model)}'", f"--preset '{truncate(self.preset)}'", "name one of them")
+            raise clash(
+                f"MODEL '{truncate(self.model)}'",
+                f"--preset '{truncate(self.preset)}'",
+                "name one of them",
+            )
         name = self.preset if self.model is None else self.model
         if name is None:
             raise no_model()
@@ -118,7 +137,9 @@ class NamedModel(Options):
         return of_json(self.name()) if self.is_given else of_sizes(options)
 
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
-        """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
+        """Return the model that these options change and split. Raises AttncalcError as
+        `read_model` does.
+        """
         model = self.name_or_sizes(options)
         note_file_types(model)
         return read_model(model, options, kind)
@@ -138,7 +159,8 @@ class NamedModels(Options):
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="MODEL...", help="Presets, files, folders or org/name on the hub, as in other commands."
+            metavar="MODEL...",
+            help="Presets, files, folders or org/name on the hub, as in other commands.",
         ),
     ] = None
     preset: Preset = None
@@ -148,7 +170,9 @@ class NamedModels(Options):
         return model_names(self.models, self.preset)
 
     def names_or_sizes(self, options: Mapping[str, Any]) -> list[ModelLike]:
-        """Return the models; without any, the one of the sizes in the options. Raises AttncalcError without both."""
+        """Return the models; without any, the one of the sizes in the options. Raises AttncalcError
+        without both.
+        """
         return [*map(of_json, self.names())] if self.models or self.preset else [of_sizes(options)]
 
 
@@ -161,7 +185,9 @@ def model_names(models: list[str] | None, preset: Text) -> list[str]:
 
 
 def of_json(model: str) -> ModelLike:
-    """Return the fields of a config.json whose text stands in the place of its name; any other name as it is."""
+    """Return the fields of a config.json whose text stands in the place of its name; any other name
+    as it is.
+    """
     if model.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):
             fields: dict[str, Any] = json.loads(model)
@@ -170,10 +196,14 @@ def of_json(model: str) -> ModelLike:
 
 
 def note_file_types(*models: ModelLike) -> None:
-    """Say that the types of GGUF files in models' names are not used: they are of the weights, which `fit` loads."""
+    """Say that the types of GGUF files in models' names are not used: they are of the weights,
+    which `fit` loads.
+    """
     types = dict.fromkeys(with_file_type(model)[1] for model in models if isinstance(model, str))
     for file_type in filter(None, types):
-        tell(f"note: {file_type} is not used: it is the type of weights, which 'attncalc fit' counts")
+        tell(
+            f"note: {file_type} is not used: it is the type of weights, which 'attncalc fit' counts"
+        )
 
 
 def of_sizes(options: Mapping[str, Any]) -> ModelLike:
@@ -181,7 +211,10 @@ def of_sizes(options: Mapping[str, Any]) -> ModelLike:
     return model_of_sizes(parsed(options, WhatIfOptions))
 
 
-Plain = Annotated[bool, typer.Option("--plain", help="Print words only: no colours, no drawings, and tables as lists.")]
+Plain = Annotated[
+    bool,
+    typer.Option("--plain", help="Print words only: no colours, no drawings, and tables as lists."),
+]
 
 
 class PlainOutputOptions(Options):
@@ -206,7 +239,8 @@ _SUFFIXES = [suffix for known in FORMATS.values() for suffix in known.suffixes i
 class ReportOptions(Options):
     """Where a report goes, and in which format.
 
-    The format is checked when the options are read: `-o t.xyz` is an error before the command computes anything.
+    The format is checked when the options are read: `-o t.xyz` is an error before the command
+    computes anything.
 
     Attributes:
         explain: Whether formulas are shown.
@@ -218,15 +252,24 @@ class ReportOptions(Options):
 
     explain = False
     format: Annotated[
-        Text, option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table.")
+        Text,
+        option(
+            "--format",
+            metavar="FORMAT",
+            help=f"Output format: {', '.join(FORMATS)}. Default: table.",
+        ),
     ] = None
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object; jq .values has the figures.")] = False
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object; jq .values has the figures.")
+    ] = False
     output: Annotated[Path | None, output_option(*_SUFFIXES)] = None
     force: Force = False
     plain: Plain = False
 
     def __init__(self, **values: Any) -> None:
-        """Raise AttncalcError if --json and --format differ, or the format or the suffix of --output is unknown."""
+        """Raise AttncalcError if --json and --format differ, or the format or the suffix of
+        --output is unknown.
+        """
         super().__init__(**values)
         if self.json and self.format not in (None, "json"):
             raise clash("--json", f"--format {truncate(self.format)}", "give one of them")
@@ -239,20 +282,30 @@ class ReportOptions(Options):
         self.chosen.check(self.output)
 
     def write(self, text: str, *, tabs: bool = False) -> None:
-        """Write a text. Raises AttncalcError if the file exists (without --force) or cannot be written."""
+        """Write a text. Raises AttncalcError if the file exists (without --force) or cannot be
+        written.
+        """
         from ..report.write import deliver
 
         deliver(text, self.output, force=self.force, tabs=tabs)
 
     def show(self, report: Report, *, picture_too: bool = False) -> None:
-        """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written.
+        """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be
+        written.
 
         `picture_too` is whether --force may have been given for the file of a picture.
         """
         from ..report.write import write
 
         force = self.force and not (picture_too and self.output is None)
-        write(report, form=self.form_name, explain=self.explain, output=self.output, force=force, plain=self.plain)
+        write(
+            report,
+            form=self.form_name,
+            explain=self.explain,
+            output=self.output,
+            force=force,
+            plain=self.plain,
+        )
 
 
 class AnswerOptions(ReportOptions):
@@ -265,13 +318,19 @@ class AnswerOptions(ReportOptions):
         option(
             "--get",
             metavar="NAME,...",
-            help="Print these figures alone, in base units, a line per row: kv_cache. A wrong name lists all.",
+            help="Print these figures alone, in base units, a line per row: kv_cache. A wrong "
+            "name lists all.",
         ),
     ] = None
     unit: Annotated[
-        Text, option("--unit", metavar="UNIT", help="Unit of sizes with --get, as GiB, GB or MB. Default: B.")
+        Text,
+        option(
+            "--unit", metavar="UNIT", help="Unit of sizes with --get, as GiB, GB or MB. Default: B."
+        ),
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer in one line.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer in one line.")] = (
+        False
+    )
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError as `ReportOptions`, and if --get is combined with a format."""
@@ -282,23 +341,36 @@ class AnswerOptions(ReportOptions):
         values["unit"] = "B" if str(values["unit"]).lower() in ("byte", "bytes") else values["unit"]
         super().__init__(**values)
         if self.unit is not None and not is_valid(parse_bytes, f"1 {self.unit}", ""):
-            raise AttncalcError(f"--unit: '{truncate(self.unit)}' is no unit of sizes", "write B, MiB, GiB, MB or GB")
+            raise AttncalcError(
+                f"--unit: '{truncate(self.unit)}' is no unit of sizes",
+                "write B, MiB, GiB, MB or GB",
+            )
         if self.unit is not None and self.get is None:
-            tell("note: --unit is not used: it is for --get; a screen has GiB and bytes, and --json bytes")
+            tell(
+                "note: --unit is not used: it is for --get; a screen has GiB and bytes, and "
+                "--json bytes"
+            )
 
     @property
     def is_silent(self) -> bool:
-        """Whether at most one line is written: --json, --format, --get and --output ask for something."""
+        """Whether at most one line is written: --json, --format, --get and --output ask for
+        something.
+        """
         return self.quiet and self.output is None and self.form_name is None
 
     def show(self, report: Report, *, picture_too: bool = False) -> None:
-        """Write the report, the figures of --get, or a line. Raises AttncalcError as `ReportOptions.show` does."""
+        """Write the report, the figures of --get, or a line. Raises AttncalcError as
+        `ReportOptions.show` does.
+        """
         from ..report import lines
         from ..report.write import tell_alerts
 
         if self.get is not None:
             self.write(
-                lines.picked(report, self.get.split(","), parse_bytes(f"1 {self.unit or 'B'}", "--unit")), tabs=True
+                lines.picked(
+                    report, self.get.split(","), parse_bytes(f"1 {self.unit or 'B'}", "--unit")
+                ),
+                tabs=True,
             )
             tell_alerts(report)
             for range_ in lines.ranges(report, self.get.split(",")):
@@ -311,7 +383,8 @@ class AnswerOptions(ReportOptions):
 
 class _Explained(Options):
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the formula of every figure: numbers and source.")
+        bool,
+        typer.Option("--explain", help="Show the formula of every figure: numbers and source."),
     ] = False
 
 
@@ -319,7 +392,9 @@ class OutputOptions(AnswerOptions, _Explained):
     """Where the answer goes, if anywhere, in which format, and whether with formulas."""
 
     def exit_if_failed(self, report: Report) -> None:
-        """Exit with 1 if a condition of --fail-if is true; without an answer, name it on standard error."""
+        """Exit with 1 if a condition of --fail-if is true; without an answer, name it on standard
+        error.
+        """
         failed = [note for note in report.notes if note.startswith(FAILED)]
         if self.is_silent:
             for note in failed:
@@ -347,19 +422,23 @@ class CheckedOutputOptions(OutputOptions):
     def show(self, report: Report, *, picture_too: bool = False) -> None:
         """Write the report with its conditions; if one is true, the exit code is 1.
 
-        Raises AttncalcError as `ReportOptions.show` does, and if a condition does not apply to the figures.
+        Raises AttncalcError as `ReportOptions.show` does, and if a condition does not apply to the
+        figures.
         """
         if self._conditions:
             from ..report.fail_if import limited
 
             report = limited(report, self._conditions)
-        elif report.extra.get("verdict") == "may_not_fit" and (self.quiet or self.form_name):  # a program asks
+        # a program asks
+        elif report.extra.get("verdict") == "may_not_fit" and (self.quiet or self.form_name):
             tell("note: MAY NOT FIT exits with 0; --fail-if 'verdict != FITS' makes it 1")
         super().show(report, picture_too=picture_too)
         self.exit_if_failed(report)
 
     def show_each(self, reports: Sequence[Report]) -> None:
-        """Write the only report, or a row of figures for each of a list. Raises AttncalcError as `show` does."""
+        """Write the only report, or a row of figures for each of a list. Raises AttncalcError as
+        `show` does.
+        """
         if len(reports) == 1:
             self.show(reports[0])
             return

@@ -2,12 +2,32 @@
 
 ALSO = dict.fromkeys(
     (
-        *("--model", "-m", "--model-path", "--model-name", "--model-id", "--config", "--hf-repo", "-hf", "--repo-id"),
-        *("--model-name-or-path", "--pretrained-model-name-or-path", "--base-model", "--model-config"),
-        *("--config-name", "--arch", "--hf-model", "--hf-model-id", "--hf-id", "--pretrained", "--model-card"),
+        "--model",
+        "-m",
+        "--model-path",
+        "--model-name",
+        "--model-id",
+        "--config",
+        "--hf-repo",
+        "-hf",
+        "--repo-id",
+        "--model-name-or-path",
+        "--pretrained-model-name-or-path",
+        "--base-model",
+        "--model-config",
+        "--config-name",
+        "--arch",
+        "--hf-model",
+        "--hf-model-id",
+        "--hf-id",
+        "--pretrained",
+        "--model-card",
     ),
     "--preset",
 )
-ALSO |= dict.fromkeys(("--field", "--fields", "--column", "--columns", "--select", "--figures"), "--get")
-ALSO |= {"--output-format": "--format", "--get": "--columns", "--units": "--unit"}  # a command has one of the two
+ALSO |= dict.fromkeys(
+    ("--field", "--fields", "--column", "--columns", "--select", "--figures"), "--get"
+)
+# a command has one of the two
+ALSO |= {"--output-format": "--format", "--get": "--columns", "--units": "--unit"}
 """{name of another tool: the option}."""

@@ -7,5 +7,7 @@ from .command import command
 
 
 @command("For example: attncalc params gpt3")
-def params(model: o.NamedModel, options: ShardedModelOptions, output: o.CheckedOutputOptions) -> None:
+def params(
+    model: o.NamedModel, options: ShardedModelOptions, output: o.CheckedOutputOptions
+) -> None:
     output.show(params_report(model.read(options)))

@@ -1,4 +1,6 @@
-"""A pasted launch command as a question: `attncalc fit --gpu h100 -- vllm serve Qwen/Qwen3-8B -tp 2`."""
+"""A pasted launch command as a question: `attncalc fit --gpu h100 -- vllm serve Qwen/Qwen3-8B -tp
+2`.
+"""
 
 import contextlib
 import os
@@ -24,14 +26,25 @@ from ..serving.weight_format import released_dtype
 from ..units import hyphens, truncate
 
 _MOST_WORDS = 1_000
+# Characters of a command that is one text: `shlex` is quadratic in the length of a word.
 _LONGEST_TEXT = 100_000
-"""Characters of a command that is one text: `shlex` is quadratic in the length of a word."""
+# Digits of a number that is compared here: a longer one is left to its option, which has an error
+# for it.
 _MOST_DIGITS = 18
-"""Digits of a number that is compared here: a longer one is left to its option, which has an error for it."""
+# Programs that run the launch command behind their own options.
 _STARTERS = {"docker", "podman", "nerdctl", "sudo", "env", "nohup", "srun", "uv", "uvx"}
-"""Programs that run the launch command behind their own options."""
-_OWN = {"--gpu", "--gpus", "--users", "--price", "--weights-dtype", "--shared-prefix", "-o", "-h", "--help"}
-"""Options of attncalc that no engine has, beside those of the command line only, as --json."""
+# Options of attncalc that no engine has, beside those of the command line only, as --json.
+_OWN = {
+    "--gpu",
+    "--gpus",
+    "--users",
+    "--price",
+    "--weights-dtype",
+    "--shared-prefix",
+    "-o",
+    "-h",
+    "--help",
+}
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
 
 
@@ -59,7 +72,9 @@ def _is_number(text: str) -> bool:
 
 
 def begins_launch(words: Sequence[str]) -> bool:
-    """Return whether the words are a command that starts an engine, which may be one text, or run by another."""
+    """Return whether the words are a command that starts an engine, which may be one text, or run
+    by another.
+    """
     if words and " " in words[0]:
         words = words[0].split()
     if not words or _start(words) is None:
@@ -80,15 +95,19 @@ def begin_of(args: Sequence[str]) -> int | None:
     begin = start.first - 1
     while begin and not start.words.program.fullmatch(" ".join(args[begin : start.first])):
         begin -= 1
-    while begin and re.fullmatch(r"-m|(?:.*/)?python[\d.]*|uv|run|sudo|nohup|exec|\w+=\S*", args[begin - 1]):
+    while begin and re.fullmatch(
+        r"-m|(?:.*/)?python[\d.]*|uv|run|sudo|nohup|exec|\w+=\S*", args[begin - 1]
+    ):
         begin -= 1
     return begin
 
 
 def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
-    """Return the words with each JSON object in the place of an option's value as options of `attncalc fit`.
+    """Return the words with each JSON object in the place of an option's value as options of
+    `attncalc fit`.
 
-    An engine's option of that name takes it: '--speculative-config {...}' has a model and a number of tokens.
+    An engine's option of that name takes it: '--speculative-config {...}' has a model and a number
+    of tokens.
     """
     parted: list[str] = []
     for word in words:
@@ -108,7 +127,9 @@ def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> lis
 
 
 def _read_json(name: str, value: str) -> Sequence[str]:
-    """Return what the engine that has an option of that name makes of its value; () if none takes it."""
+    """Return what the engine that has an option of that name makes of its value; () if none takes
+    it.
+    """
     for engine in map(find_engine, ENGINES):
         for known in engine.commands:
             reading = known.names.get(name)
@@ -118,24 +139,37 @@ def _read_json(name: str, value: str) -> Sequence[str]:
 
 
 def expand(
-    before: Sequence[str], command: Sequence[str], options: Mapping[str, Option], names: Mapping[str, Any]
+    before: Sequence[str],
+    command: Sequence[str],
+    options: Mapping[str, Option],
+    names: Mapping[str, Any],
 ) -> list[str]:
-    """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those that are not used.
+    """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those
+    that are not used.
 
-    `before` has the arguments before the command, which replace the same options of it. The command is its
-    words, or one text with all of them. `options` change figures; `names` has all of `attncalc fit`: --get too.
+    `before` has the arguments before the command, which replace the same options of it. The command
+    is its words, or one text with all of them. `options` change figures; `names` has all of
+    `attncalc fit`: --get too.
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """
     words = words_of(command)
     start = _start(words[:_MOST_WORDS])
     if start is None or len(words) > _MOST_WORDS:
-        *most, last = (f"'{known.example}'" for engine in map(find_engine, ENGINES) for known in engine.commands)
+        *most, last = (
+            f"'{known.example}'"
+            for engine in map(find_engine, ENGINES)
+            for known in engine.commands
+        )
         raise AttncalcError(
             f"'{truncate(' '.join(words), 60)}' starts no engine that is known here",
             f"after -- comes {', '.join(most)} or {last}",
         )
-    given = {options[name].name for name in (word.partition("=")[0] for word in before) if name in options}
+    given = {
+        options[name].name
+        for name in (word.partition("=")[0] for word in before)
+        if name in options
+    }
     reader = _Reader(start, options, given, names)
     model = reader.read(words[start.first :])
     model = reader.read_variables(words[: start.first]) or model
@@ -155,12 +189,15 @@ def expand(
     if named:
         reader.add(("--weights-dtype", file_type) if file_type else ())
     elif "--layers" not in before:
-        raise AttncalcError("a model is required", f"name it in the command, as {start.words.example}")
+        raise AttncalcError(
+            "a model is required", f"name it in the command, as {start.words.example}"
+        )
     has_default = start.words.runner or any(map(reader.has, ("--context", "--prompt", "--gpu")))
     if named and not has_default and (context := _own_context(named)):
         reader.add(("--context", context))
         tell(f"note: --context {context} is the command's default")
-    if reader.has("--engine") and start.engine not in before:  # another engine's command has no such keys
+    # another engine's command has no such keys
+    if reader.has("--engine") and start.engine not in before:
         reader.found.pop("--speculative-config", None)
     reader.add(("--engine", start.words.runner or start.engine))
     reader.note()
@@ -175,26 +212,36 @@ def check_models(own: str | None, model: str | None) -> None:
     """Raise AttncalcError if MODEL is another model than that of the command, which is known."""
     known = preset_of(model) if model else None
     if known is not None and own is not None and preset_of(own) != known:
-        raise clash(f"MODEL {truncate(own)}", f"{truncate(model)} of the command", "name one of them")
+        raise clash(
+            f"MODEL {truncate(own)}", f"{truncate(model)} of the command", "name one of them"
+        )
 
 
 def without_first(words: Sequence[str], word: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the words without the argument `word`; the same word as the value of an option stays."""
+    """Return the words without the argument `word`; the same word as the value of an option
+    stays.
+    """
     taken = _places_of_values(words, options)
     place = next(i for i, one in enumerate(words) if one == word and i not in taken)
     return [*words[:place], *words[place + 1 :]]
 
 
 def _places_of_values(words: Sequence[str], options: Mapping[str, Any]) -> set[int]:
-    """Return the places of the words that are values of options, whose names may have underscores."""
+    """Return the places of the words that are values of options, whose names may have
+    underscores.
+    """
     names = [hyphens(word) for word in words]
     return {i + 1 for i, name in enumerate(names) if name in options and options[name].metavar}
 
 
 def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | None:
-    """Return the first of the words that is neither an option nor the value of one: the model; None without one."""
+    """Return the first of the words that is neither an option nor the value of one: the model; None
+    without one.
+    """
     taken = _places_of_values(words, options)
-    return next((word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None)
+    return next(
+        (word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None
+    )
 
 
 def value_of(*option: str, words: Sequence[str]) -> str | None:
@@ -203,7 +250,9 @@ def value_of(*option: str, words: Sequence[str]) -> str | None:
 
 
 def _start(words: Sequence[str]) -> _Start | None:
-    """Return where the words start an engine, at the last such place: an image may be followed by a program."""
+    """Return where the words start an engine, at the last such place: an image may be followed by a
+    program.
+    """
     found, version = None, None
     for engine in map(find_engine, ENGINES):
         for known in engine.commands:
@@ -216,7 +265,9 @@ def _start(words: Sequence[str]) -> _Start | None:
 
 
 def _own_context(model: str) -> str | None:
-    """Return the model's own context, which an engine takes; None if it has none, or is not known yet."""
+    """Return the model's own context, which an engine takes; None if it has none, or is not known
+    yet.
+    """
     with contextlib.suppress(OSError, ValueError, AttncalcError):  # which fit explains
         own = load(with_file_type(model)[0]).max_context
         return str(own) if own else None
@@ -227,7 +278,11 @@ class _Reader:
     """Reads the arguments of an engine's command."""
 
     def __init__(
-        self, start: _Start, options: Mapping[str, Option], given: set[str], names: Collection[str] = ()
+        self,
+        start: _Start,
+        options: Mapping[str, Option],
+        given: set[str],
+        names: Collection[str] = (),
     ) -> None:
         self.found: dict[str, tuple[str, ...]] = {}  # {option of `attncalc fit`: its words}
         self._start, self._options, self._given, self._names = start, options, given, names
@@ -249,7 +304,8 @@ class _Reader:
         return name in self._given or name in self.found
 
     def choose_drafter(self, model: str | None) -> None:
-        """Keep a draft model or a number of layers. A command has both: '--speculative-algorithm EAGLE3' with a path.
+        """Keep a draft model or a number of layers. A command has both: '--speculative-algorithm
+        EAGLE3' with a path.
 
         A draft model that is the model itself is its multi-token prediction.
         """
@@ -265,7 +321,8 @@ class _Reader:
             self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
 
     def not_replaced(self, model: str | None, own: str | None) -> str | None:
-        """Return the command's model; None if MODEL says what it is, and then the launch command still loads it.
+        """Return the command's model; None if MODEL says what it is, and then the launch command
+        still loads it.
 
         Raises AttncalcError if the command's model is known, and another one than MODEL.
         """
@@ -275,11 +332,17 @@ class _Reader:
         return None if own else model
 
     def only_used_gpus(self, before: Sequence[str]) -> list[str]:
-        """Return the arguments before the command with as many GPUs as it uses; a note names the others.
+        """Return the arguments before the command with as many GPUs as it uses; a note names the
+        others.
 
-        vLLM and SGLang use one GPU unless an option divides the model or the requests; llama.cpp uses all.
+        vLLM and SGLang use one GPU unless an option divides the model or the requests; llama.cpp
+        uses all.
         """
-        named = {self._options[name].name: value for name, value in pairwise(before) if name in self._options}
+        named = {
+            self._options[name].name: value
+            for name, value in pairwise(before)
+            if name in self._options
+        }
         values = {name: words[-1] for name, words in self.found.items()} | named
         if find_engine(self._start.engine).splits_by_layer or "--gpu" not in named:
             return list(before)
@@ -289,9 +352,16 @@ class _Reader:
             if used < there:
                 all_of_them = there // used * int(values.get("--tp", 1))
                 if not {"--tp", "--pp", "--dp"} & named.keys():
-                    note = f"the command uses {plural(used, 'GPU')} of {there}; with -tp {all_of_them} it uses all"
+                    note = (
+                        f"the command uses {plural(used, 'GPU')} of {there}; with -tp "
+                        f"{all_of_them} it uses all"
+                    )
                     tell(f"note: {note}")
-                rest = [word for i, word in enumerate(before) if "--gpus" not in (word, before[i - 1] if i else "")]
+                rest = [
+                    word
+                    for i, word in enumerate(before)
+                    if "--gpus" not in (word, before[i - 1] if i else "")
+                ]
                 return [*rest, "--gpus", f"{used}"]
         return list(before)
 
@@ -306,7 +376,10 @@ class _Reader:
         for name, (option, *value) in self.found.items():
             if value and value[0].endswith(OF_EACH_GPU):
                 with contextlib.suppress(ValueError):
-                    self.found[name] = (option, f"{float(value[0].removesuffix(OF_EACH_GPU)) * gpus:g}GiB")
+                    self.found[name] = (
+                        option,
+                        f"{float(value[0].removesuffix(OF_EACH_GPU)) * gpus:g}GiB",
+                    )
 
     def read(self, words: Sequence[str]) -> str | None:
         """Add the options of the words, and return the model; None if they name none.
@@ -327,7 +400,8 @@ class _Reader:
             if name in known.flags:
                 self.use(name, known.flags[name])
                 continue
-            option = None if name in known.unmodelled else self._options.get(name)  # it may be another engine's
+            # it may be another engine's
+            option = None if name in known.unmodelled else self._options.get(name)
             reading = known.names.get(name)
             if reading is None and option and not option.metavar:
                 self.add((name if "/" in option.names[0] else option.name,))
@@ -340,31 +414,45 @@ class _Reader:
                 self._check_set(name, reading(value))
                 self.use(name, reading(value))
             elif option or reading:
-                self.add(() if value == "auto" else (option.name if option else str(reading), value))
+                self.add(
+                    () if value == "auto" else (option.name if option else str(reading), value)
+                )
             else:
                 self._leave_out(name)
                 swallowed.append(value)
         # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
-        named = next((value for value in swallowed if re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", value)), None)
+        named = next(
+            (value for value in swallowed if re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", value)),
+            None,
+        )
         model = words[bare.pop(0)] if model is None and bare else model or named
         for i in bare:
             self._leave_out_bare(words, i)
         return model
 
     def _check_name(self, name: str, read: dict[object, str]) -> None:
-        """Raise AttncalcError for an option that attncalc alone has, or that the command has already.
+        """Raise AttncalcError for an option that attncalc alone has, or that the command has
+        already.
 
         `read` are {what an option is: its name in the command}, to which this one is added.
         """
         known = self._start.words
         reading, option = known.names.get(name), self._options.get(name)
-        is_own = name in _OWN or (name in self._names and name not in self._options and name.startswith("--"))
-        if is_own and reading is None and name not in (*known.flags, *known.models, *known.unmodelled):
+        is_own = name in _OWN or (
+            name in self._names and name not in self._options and name.startswith("--")
+        )
+        if (
+            is_own
+            and reading is None
+            and name not in (*known.flags, *known.models, *known.unmodelled)
+        ):
             raise AttncalcError(
-                f"{name} is an option of attncalc", f"give it before the command: attncalc fit {name} ... -- COMMAND"
+                f"{name} is an option of attncalc",
+                f"give it before the command: attncalc fit {name} ... -- COMMAND",
             )
         meaning = reading or option or (known.models if name in known.models else None)
-        is_flag = reading is None and option is not None and not option.metavar  # which may be repeated
+        # which may be repeated
+        is_flag = reading is None and option is not None and not option.metavar
         if meaning is None or is_flag or name in known.flags:
             return
         if callable(meaning):  # several options may share a function
@@ -376,16 +464,23 @@ class _Reader:
         read[key] = name
 
     def _check_set(self, name: str, words: Sequence[str]) -> None:
-        """Raise AttncalcError if the command has set an option of `fit` to another value: '-c 8192 --ctx-size 4096'.
+        """Raise AttncalcError if the command has set an option of `fit` to another value: '-c 8192
+        --ctx-size 4096'.
 
         Tests of llama-bench have a context each.
         """
         is_bench = "bench" in self._start.words.example
-        if self._is_command_read or is_bench or words[:1] not in (("--context",), ("--batch",), ("--kv-dtype",)):
+        if (
+            self._is_command_read
+            or is_bench
+            or words[:1] not in (("--context",), ("--batch",), ("--kv-dtype",))
+        ):
             return
         before = self.found.get(words[0])
         if before is not None and before[1:] != tuple(words[1:2]):
-            raise AttncalcError(f"{name} {truncate(words[1])} contradicts {truncate(before[1])}", "give one of them")
+            raise AttncalcError(
+                f"{name} {truncate(words[1])} contradicts {truncate(before[1])}", "give one of them"
+            )
 
     def _next_value(self, name: str, rest: list[str]) -> str:
         """Return the word after an option, taken from `rest`; '' if it has none.
@@ -395,15 +490,19 @@ class _Reader:
         if rest and not _is_option(rest[-1]):
             return rest.pop()
         known = self._start.words
-        is_used = name in (*known.names, *known.models) or (name in self._options and name not in known.unmodelled)
+        is_used = name in (*known.names, *known.models) or (
+            name in self._options and name not in known.unmodelled
+        )
         if is_used and name not in known.optional:
             raise AttncalcError(f"{name} needs a value", f"the command is as '{known.example}'")
         return ""
 
     def _leave_out_bare(self, words: Sequence[str], i: int) -> None:
-        """Note a word that is neither the model nor of an option: a prompt, or a further value of an unused option.
+        """Note a word that is neither the model nor of an option: a prompt, or a further value of
+        an unused option.
 
-        Raises AttncalcError for any other, which the engine would refuse: 'vllm serve MODEL on h100'.
+        Raises AttncalcError for any other, which the engine would refuse: 'vllm serve MODEL on
+        h100'.
         """
         before = [word for word in words[:i] if _is_option(word)]
         option = hyphens(before[-1].partition("=")[0]) if before else ""
@@ -412,12 +511,14 @@ class _Reader:
         is_of_list = bool(option) and not (is_used and option not in self._unused)
         if not (is_of_list or known.runner):
             raise AttncalcError(
-                f"unexpected word in the command: {truncate(words[i])}", f"the command is as '{known.example}'"
+                f"unexpected word in the command: {truncate(words[i])}",
+                f"the command is as '{known.example}'",
             )
         self._unused.append(words[i])
 
     def read_variables(self, words: Sequence[str]) -> str | None:
-        """Add the options that environment variables before the command, or else around attncalc, stand for.
+        """Add the options that environment variables before the command, or else around attncalc,
+        stand for.
 
         Return the model that one names.
         """
@@ -425,7 +526,9 @@ class _Reader:
         typed = {match[1]: match[2] for match in assigned}
         known, model = self._start.words.environment, None
         self._is_command_read = True  # whose options replace the variables
-        around = {name: os.environ[name] for name in known if name in os.environ and name not in typed}
+        around = {
+            name: os.environ[name] for name in known if name in os.environ and name not in typed
+        }
         for name, value in (typed | around).items():
             before, reading = dict(self.found), known.get(name)
             if isinstance(reading, str):
@@ -461,7 +564,9 @@ class _Reader:
             self._unused.append(name)
 
     def _leave_out(self, name: str, *, may_matter: bool = True) -> None:
-        """Note a word that is not known. Raises AttncalcError if it is an option that may change memory."""
+        """Note a word that is not known. Raises AttncalcError if it is an option that may change
+        memory.
+        """
         name = truncate(name)
         if name in self._start.words.unmodelled:
             name = f"{name} (which may change the runtime memory)"

@@ -1,7 +1,7 @@
 """A pasted training command, or a trainer's file, as options of `attncalc train`.
 
-attncalc train --gpu 8xh100 -- torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen3-8B --bf16
-attncalc train axolotl.yml --gpu rtx-4090
+attncalc train --gpu 8xh100 -- torchrun --nproc_per_node 8 train.py --model_name_or_path
+Qwen/Qwen3-8B --bf16 attncalc train axolotl.yml --gpu rtx-4090
 """
 
 import os
@@ -16,24 +16,44 @@ from ..report.lists import tell
 from ..units import hyphens, long_option, truncate
 from .other_names import ALSO
 from .pasted import check_models, first_argument, value_of, without_first, words_of
-from .recipes import OBJECTIVES, changes_no_memory, meanings, read_recipe, reads, recipe_of_keys, values_of
+from .recipes import (
+    OBJECTIVES,
+    changes_no_memory,
+    meanings,
+    read_recipe,
+    reads,
+    recipe_of_keys,
+    values_of,
+)
 
+# Programs that start a training run.
 _TRAINERS = {"torchrun", "deepspeed", "accelerate", "axolotl", "llamafactory-cli", "tune", "trl"}
-"""Programs that start a training run."""
 _MOST_WORDS = 1_000
-_LAUNCHERS = {"launch", "run", "train", "sft", "python", "python3", "uv", "env", "sudo", "nohup", "pt"}
-"""Subcommands, and programs that run the trainer."""
+# Subcommands, and programs that run the trainer.
+_LAUNCHERS = {
+    "launch",
+    "run",
+    "train",
+    "sft",
+    "python",
+    "python3",
+    "uv",
+    "env",
+    "sudo",
+    "nohup",
+    "pt",
+}
+# A script whose name says what the run trains for: 'run_dpo.py'.
 _OF_SCRIPT = r".*?(" + "|".join(OBJECTIVES) + r")\w*\.py"
-"""A script whose name says what the run trains for: 'run_dpo.py'."""
+# Keys that take several values.
 _LISTS = ("lora_target_modules", "target_modules", "lora_modules", "lora_target")
-"""Keys that take several values."""
+# Keys whose value is a file of settings.
 _CONFIGS = ("config", "config_file", "deepspeed", "deepspeed_config")
-"""Keys whose value is a file of settings."""
+# {key: what it counts}: GPUs of a node, or nodes.
 _COUNTED = {
     **dict.fromkeys(("nproc_per_node", "num_gpus", "gpus_per_node"), "per node"),
     **dict.fromkeys(("nnodes", "num_nodes", "num_machines"), "nodes"),
 }
-"""{key: what it counts}: GPUs of a node, or nodes."""
 _FILES = (".yaml", ".yml", ".json", ".toml")
 
 
@@ -65,21 +85,33 @@ def split_training(
 
 
 def expand_training(
-    before: Sequence[str], command: Sequence[str], options: Mapping[str, Option], names: Mapping[str, Any]
+    before: Sequence[str],
+    command: Sequence[str],
+    options: Mapping[str, Option],
+    names: Mapping[str, Any],
 ) -> list[str]:
     """Return the arguments of `attncalc train`, with a pasted command as options.
 
-    `before` has the arguments before the command, which replace its model and the same options. A note names the
-    words of the command that are not used. `options` change figures; `names` has all of `attncalc train`.
+    `before` has the arguments before the command, which replace its model and the same options. A
+    note names the words of the command that are not used. `options` change figures; `names` has all
+    of `attncalc train`.
 
-    Raises AttncalcError if a file of settings is missing, a key cannot have its value, or two words contradict.
+    Raises AttncalcError if a file of settings is missing, a key cannot have its value, or two words
+    contradict.
     """
     words = words_of(command)
     if len(words) > _MOST_WORDS:
-        raise AttncalcError(f"the command has more than {_MOST_WORDS:,} words", "leave out those of data and logging")
+        raise AttncalcError(
+            f"the command has more than {_MOST_WORDS:,} words",
+            "leave out those of data and logging",
+        )
     reader = _Reader(options)
     reader.read(words)
-    given = {options[name].name for name in (word.partition("=")[0] for word in before) if name in options}
+    given = {
+        options[name].name
+        for name in (word.partition("=")[0] for word in before)
+        if name in options
+    }
     added = []
     for name, value in reader.settings().items():
         option = options[name]
@@ -113,7 +145,8 @@ class _Reader:
         self._keys: dict[str, str] = {}  # the same of the keys that were typed
         self._own: dict[str, str] = {}  # {option of `attncalc train` that was typed: value}
         self._counted: dict[str, int] = {}
-        self._meant: dict[str, tuple[str, str]] = {}  # {what was typed already: its name, its value}
+        # {what was typed already: its name, its value}
+        self._meant: dict[str, tuple[str, str]] = {}
         self._unused: list[str] = []
         self._unread: list[str] = []
         self._notes: list[str] = []
@@ -147,7 +180,9 @@ class _Reader:
         if "per node" in self._counted:
             gpus = str(self._counted["per node"] * nodes)
             if found.get("--gpus", gpus) != gpus:
-                raise AttncalcError(f"the command has {found['--gpus']} and {gpus} GPUs", "give one of the numbers")
+                raise AttncalcError(
+                    f"the command has {found['--gpus']} and {gpus} GPUs", "give one of the numbers"
+                )
             found["--gpus"] = gpus
         elif "nodes" in self._counted:
             found.setdefault("--gpus", str(nodes))
@@ -163,7 +198,8 @@ class _Reader:
             tell(f"note: not used: {', '.join(dict.fromkeys(self._unused))}")
 
     def _values_after(self, name: str, rest: list[str]) -> list[str]:
-        """Return the values after an option, taken from `rest`: 'q_proj', 'v_proj' of '--target-modules q_proj v_proj'.
+        """Return the values after an option, taken from `rest`: 'q_proj', 'v_proj' of
+        '--target-modules q_proj v_proj'.
 
         The script of a launcher is no value of the flag before it.
         """
@@ -181,7 +217,8 @@ class _Reader:
         return values
 
     def _read_bare(self, word: str, *, starts: bool) -> None:
-        """Read a word that is no option: a program, a script, a file of settings, or what the run trains for.
+        """Read a word that is no option: a program, a script, a file of settings, or what the run
+        trains for.
 
         Raises AttncalcError for another word, which the trainer would refuse.
         """
@@ -194,34 +231,43 @@ class _Reader:
             self._keys["rl"] = of_script[1]
         elif not (word.endswith(".py") or (starts and _is_of_launcher(word))):
             raise AttncalcError(
-                f"unexpected word in the command: {truncate(word)}", "options of trainers are as --key value"
+                f"unexpected word in the command: {truncate(word)}",
+                "options of trainers are as --key value",
             )
 
     def _read_file(self, file: str) -> None:
         """Read a file of settings. Raises AttncalcError if it is missing or no trainer's."""
         if not os.path.isfile(file):
-            raise AttncalcError(f"no such file: {truncate(file)}", "the command's files of settings are read, too")
+            raise AttncalcError(
+                f"no such file: {truncate(file)}", "the command's files of settings are read, too"
+            )
         recipe = read_recipe(file)
         if recipe is None:
             raise AttncalcError(
                 f"{truncate(file)} is no file of a trainer that is known here",
-                "files of Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed and accelerate are read",
+                "files of Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed and accelerate are "
+                "read",
             )
         self._file = Path(file)
         self._of_files |= recipe.keys
         if recipe.unread:
-            self._notes.append(f"not read of {truncate(self._file.name, 40)}: {', '.join(recipe.unread)}")
+            self._notes.append(
+                f"not read of {truncate(self._file.name, 40)}: {', '.join(recipe.unread)}"
+            )
         self.model = recipe.model or self.model
 
     def _read_key(self, name: str, values: Sequence[str]) -> None:
-        """Read an option of the command. Raises AttncalcError if a known key cannot have the value."""
+        """Read an option of the command. Raises AttncalcError if a known key cannot have the
+        value.
+        """
         key = name.lstrip("-").replace("-", "_")
         if not reads(key, values[0]) and "." in key:
             key = key.rpartition(".")[2]  # torchtitan's '--training.seq_len'
         value = _only_value(name, key, values)
         if key in _CONFIGS and (value.endswith(_FILES) or os.path.isfile(value)):
             self._read_file(value)
-        elif key == "config" and re.fullmatch(r"[\w.]+/[\w.-]+", value):  # torchtune: 'llama3_1/70B_lora'
+        # torchtune: 'llama3_1/70B_lora'
+        elif key == "config" and re.fullmatch(r"[\w.]+/[\w.-]+", value):
             self._read_torchtune(value)
         elif ALSO.get(long_option(key)) == "--preset":
             self._check_once("the model", name, value)
@@ -233,7 +279,9 @@ class _Reader:
             self._read_setting(name, key, value)
 
     def _read_setting(self, name: str, key: str, value: str) -> None:
-        """Read an option that is a key of trainers' files, or one of `attncalc train`; another is left out."""
+        """Read an option that is a key of trainers' files, or one of `attncalc train`; another is
+        left out.
+        """
         usual = long_option(key)
         if reads(key, value):
             for meaning, text in meanings(key, value):
@@ -246,13 +294,20 @@ class _Reader:
             self._leave_out(key, name)
             known = values_of(key)
             if known:
-                raise AttncalcError(f"{name} cannot be '{truncate(value)}'", f"known: {', '.join(known)}")
+                raise AttncalcError(
+                    f"{name} cannot be '{truncate(value)}'", f"known: {', '.join(known)}"
+                )
 
     def _check_once(self, meaning: str, name: str, value: str) -> None:
-        """Raise AttncalcError if the command has another value of the same meaning: a launcher repeats its script's."""
+        """Raise AttncalcError if the command has another value of the same meaning: a launcher
+        repeats its script's.
+        """
         before, known = self._meant.get(meaning, (name, value))
         if known != value and meaning not in ("--offload", "component"):
-            raise AttncalcError(f"{name} {truncate(value)} contradicts {before} {truncate(known)}", "give one of them")
+            raise AttncalcError(
+                f"{name} {truncate(value)} contradicts {before} {truncate(known)}",
+                "give one of them",
+            )
         self._meant[meaning] = (name, value)
 
     def _leave_out(self, key: str, name: str) -> None:
@@ -279,15 +334,21 @@ class _Reader:
 
 
 def _is_of_launcher(word: str) -> bool:
-    """Return whether a word begins a command: a program, its subcommand, or a recipe of torchtune."""
+    """Return whether a word begins a command: a program, its subcommand, or a recipe of
+    torchtune.
+    """
     is_recipe = re.fullmatch(r"(?:q?lora|full|knowledge)_\w+", word) is not None
     return is_recipe or word in _LAUNCHERS or word.rpartition("/")[2] in _TRAINERS
 
 
 def _only_value(name: str, key: str, values: Sequence[str]) -> str:
-    """Return the value of an option; of several, the list that their key takes. Raises AttncalcError for others."""
+    """Return the value of an option; of several, the list that their key takes. Raises
+    AttncalcError for others.
+    """
     if not values[1:] or changes_no_memory(key):
         return values[0]
     if key not in _LISTS:
-        raise AttncalcError(f"unexpected word in the command: {truncate(values[1])}", f"{name} takes one value")
+        raise AttncalcError(
+            f"unexpected word in the command: {truncate(values[1])}", f"{name} takes one value"
+        )
     return "+".join(values)

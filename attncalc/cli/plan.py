@@ -9,11 +9,16 @@ from . import options as o
 from .command import command
 from .plot_options import PlotOptions
 
-EPILOG = "For example: attncalc plan llama3.1-70b --users 500 --prompt 3K --output-len 500 --gpu h100,h200,mi300x"
+EPILOG = (
+    "For example: attncalc plan llama3.1-70b --users 500 --prompt 3K --output-len 500 --gpu "
+    "h100,h200,mi300x"
+)
 
 
 @command(EPILOG, headings=GROUPS)
-def plan(models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output: o.CheckedOutputOptions) -> None:
+def plan(
+    models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output: o.CheckedOutputOptions
+) -> None:
     plot.check(output)
     from ..api.plans import read_plan
     from ..report.plan import plan_report
@@ -26,7 +31,9 @@ def plan(models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output:
     if not is_whole and (plot.into_file or goes_to_file(output.output)):
         tell("interrupted: no file is written")
         raise typer.Exit(130)
-    plot.write(plan_report(found), output, ("GPUs that serve the users", "give more GPUs, or fewer users"))
+    plot.write(
+        plan_report(found), output, ("GPUs that serve the users", "give more GPUs, or fewer users")
+    )
     if not is_whole:
         raise typer.Exit(130)
     raise typer.Exit(0 if found.serves_all else 1)

@@ -1,4 +1,6 @@
-"""`attncalc presets`: the built-in models and the supported model_types; show one model, or add one."""
+"""`attncalc presets`: the built-in models and the supported model_types; show one model, or add
+one.
+"""
 
 import contextlib
 import os
@@ -19,7 +21,9 @@ from .command import Group, command_app
 
 
 class _Presets(Group):
-    """The subcommands. Without one of them, the arguments are those of `list`: `attncalc presets qwen --json`."""
+    """The subcommands. Without one of them, the arguments are those of `list`: `attncalc presets
+    qwen --json`.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         first = args[0] if args else ""
@@ -28,7 +32,8 @@ class _Presets(Group):
         command = next((arg for arg in args if arg in self.commands), None)
         if command is not None:
             raise AttncalcError(
-                f"options cannot come before '{command}'", f"write them after it: 'attncalc presets {command} ...'"
+                f"options cannot come before '{command}'",
+                f"write them after it: 'attncalc presets {command} ...'",
             )
         return super().parse_args(ctx, ["list", *args])
 
@@ -40,13 +45,15 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[WORD]...",
-        help="List those with each WORD in the name, title or repository, or with that attention, as mla or hybrid.",
+        help="List those with each WORD in the name, title or repository, or with that attention, "
+        "as mla or hybrid.",
     ),
 ]
 
 
 @presets.callback(
-    epilog="For example: attncalc presets qwen 32b. 'attncalc presets list --help' shows the options of the list."
+    epilog="For example: attncalc presets qwen 32b. 'attncalc presets list --help' shows the "
+    "options of the list."
 )
 def without_subcommand() -> None:
     pass
@@ -57,7 +64,9 @@ def list_presets(output: o.AnswerOptions, words: Words = None, full: Full = Fals
     found = _matching(words or [])
     listed = [Listed(load(preset.name), preset.family, preset.repositories) for preset in found]
     names_only = not (words or full)
-    output.show(presets_report(listed, words=words or [], names_only=names_only, one_per_line=_is_piped()))
+    output.show(
+        presets_report(listed, words=words or [], names_only=names_only, one_per_line=_is_piped())
+    )
 
 
 def _is_piped() -> bool:
@@ -68,17 +77,25 @@ def _is_piped() -> bool:
 
 
 def _matching(words: list[str]) -> list[Preset]:
-    """Return the presets that have each of the words, in a name or as their attention: 'mla', 'hybrid'.
+    """Return the presets that have each of the words, in a name or as their attention: 'mla',
+    'hybrid'.
 
     Raises AttncalcError if there are none.
     """
     families = [preset.family for preset in all_presets()]
 
     def has(preset: Preset, word: str) -> bool:
-        is_family = families.count(word.lower()) > 1  # whose presets are found without reading all files
-        return preset.matches(word) or (not is_family and word.lower() in attention_words(load(preset.name)))
+        # whose presets are found without reading all files
+        is_family = families.count(word.lower()) > 1
+        return preset.matches(word) or (
+            not is_family and word.lower() in attention_words(load(preset.name))
+        )
 
-    found = [one for one in all_presets() if all(has(one, word) for word in words) and (words or one.is_listed)]
+    found = [
+        one
+        for one in all_presets()
+        if all(has(one, word) for word in words) and (words or one.is_listed)
+    ]
     if found:
         return found
     known = {name for preset in all_presets() for name in (preset.family, preset.name)}
@@ -89,13 +106,17 @@ def _matching(words: list[str]) -> list[Preset]:
 
 @presets.command(help="Print a preset's YAML, as a start for your own.")
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name, or its repository.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A preset's name, or its repository.")
+    ],
     output: o.PlainOutputOptions,
 ) -> None:
     output.write(preset_text(name))
 
 
-@presets.command(help="Print the JSON Schema of a model's YAML. An editor can check your file with it.")
+@presets.command(
+    help="Print the JSON Schema of a model's YAML. An editor can check your file with it."
+)
 def schema(output: o.PlainOutputOptions) -> None:
     import json
 
@@ -107,7 +128,10 @@ def schema(output: o.PlainOutputOptions) -> None:
 @presets.command(help="Convert a config.json or .gguf file to a preset's YAML.")
 def add(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A config.json or .gguf file, a folder with one, org/name, or -.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A config.json or .gguf file, a folder with one, org/name, or -."
+        ),
     ],
     output: o.PlainOutputOptions,
     assume_grouped: Annotated[bool, o.declared(ModelOptions, "assume_grouped")] = False,
@@ -115,8 +139,17 @@ def add(
     output.write(to_model_file(model, assume_grouped=assume_grouped))
 
 
-@presets.command(help="List the supported model_types of config.json. Each unsupported one is listed with the reason.")
+@presets.command(
+    help="List the supported model_types of config.json. Each unsupported one is listed with the "
+    "reason."
+)
 def families(output: o.AnswerOptions) -> None:
-    from ..config.huggingface import supported_model_types, transformers_version, unsupported_model_types
+    from ..config.huggingface import (
+        supported_model_types,
+        transformers_version,
+        unsupported_model_types,
+    )
 
-    output.show(families_report(supported_model_types(), unsupported_model_types(), transformers_version()))
+    output.show(
+        families_report(supported_model_types(), unsupported_model_types(), transformers_version())
+    )

@@ -1,6 +1,8 @@
-"""Files of Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed and accelerate as options of `attncalc train`.
+"""Files of Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed and accelerate as options of `attncalc
+train`.
 
-Keys that change no memory are left out: data, learning rates, logging. Others that are not known are named.
+Keys that change no memory are left out: data, learning rates, logging. Others that are not known
+are named.
 """
 
 import os
@@ -17,30 +19,39 @@ from ..units import parse_count
 
 _LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 _OF_KEY = {
-    key: {value.strip("*"): options.strip() for value, options in (part.split(":", 1) for part in text.split(" | "))}
-    for keys, equals, text in (line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N"))
+    key: {
+        value.strip("*"): options.strip()
+        for value, options in (part.split(":", 1) for part in text.split(" | "))
+    }
+    for keys, equals, text in (
+        line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N")
+    )
     for key in keys.split()
 }
+# Parts of the names of keys that change no memory.
 _NO_MEMORY = re.compile("(?i)" + "|".join(_LINES[-1].split()[1:]))
-"""Parts of the names of keys that change no memory."""
 _NOT_GENERATION = (
-    "neither generation of answers nor reward and value models are counted, and a reference model only with "
+    "neither generation of answers nor reward and value models are counted, and a reference "
+    "model only with "
     "--reference-model"
 )
+# {what a run trains for: (its flags of `attncalc train`, what is not counted)}.
 OBJECTIVES = {
     "dpo": (("--pairs", "--reference-model"), ""),
     "kto": (("--reference-model",), "the forward passes of KTO's KL term are not counted"),
     "orpo": (("--pairs",), ""),
     "simpo": (("--pairs",), ""),
-    "reward": (("--pairs",), "a reward model has no lm_head and no logits: they are counted all the same"),
+    "reward": (
+        ("--pairs",),
+        "a reward model has no lm_head and no logits: they are counted all the same",
+    ),
     "grpo": ((), _NOT_GENERATION),
     "ppo": ((), _NOT_GENERATION),
 }
-"""{what a run trains for: (its flags of `attncalc train`, what is not counted)}."""
+# Values by which a key is as if it were not there.
 _NOTHING = ("false", "none", "null", "0")
-"""Values by which a key is as if it were not there."""
+# Beginnings of keys that only DeepSpeed's and accelerate's files have.
 _MARKS = ("zero_optimization.", "distributed_type")
-"""Beginnings of keys that only DeepSpeed's and accelerate's files have."""
 
 
 class Recipe(NamedTuple):
@@ -63,7 +74,8 @@ def read_recipe(path: str) -> RecipeFile | None:
     file = Path(path)
     if file.suffix not in DOCUMENTS or not os.path.isfile(path) or file.stat().st_size > LIMIT:
         return None
-    from ..config.yaml import parse_document  # loads a parser of YAML, which other words do not need
+    # loads a parser of YAML, which other words do not need
+    from ..config.yaml import parse_document
 
     try:
         data = parse_document(file.read_bytes(), path).data
@@ -72,7 +84,11 @@ def read_recipe(path: str) -> RecipeFile | None:
     keys, base = dict(_flat(data)), base_of_recipe(data)
     if base is None and not any(key.startswith(_MARKS) for key in keys):
         return None
-    unread = [key for key, value in keys.items() if value and not (key in _OF_KEY or changes_no_memory(key))]
+    unread = [
+        key
+        for key, value in keys.items()
+        if value and not (key in _OF_KEY or changes_no_memory(key))
+    ]
     return RecipeFile(base, keys, unread)
 
 
@@ -82,7 +98,9 @@ def meanings(key: str, value: str) -> list[tuple[str, str]]:
 
 
 def changes_no_memory(key: str) -> bool:
-    """Return whether a key of trainers' files changes no memory: of data, learning rates or logging."""
+    """Return whether a key of trainers' files changes no memory: of data, learning rates or
+    logging.
+    """
     return _NO_MEMORY.search(key) is not None
 
 
@@ -104,7 +122,9 @@ def values_of(key: str) -> list[str]:
 
 
 def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
-    """Return the settings that a trainer's keys are. Paths are relative to `file`; Path() if the keys were typed."""
+    """Return the settings that a trainer's keys are. Paths are relative to `file`; Path() if the
+    keys were typed.
+    """
     found: dict[str, str] = {}
     notes: list[str] = []
     for key, value in flat.items():
@@ -119,14 +139,17 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
                 found[option] = joint.join((found[option], value_here))
             else:
                 found[option] = value_here
-    if "finetuning_type" in flat:  # LLaMA-Factory: disable_gradient_checkpointing is False by default
+    # LLaMA-Factory: disable_gradient_checkpointing is False by default
+    if "finetuning_type" in flat:
         found.setdefault("--recompute", "full")
     _join(found, is_typed=not file.name)
     return Recipe(found, notes)
 
 
 def _join(found: dict[str, str], *, is_typed: bool) -> None:
-    """Make options of parts of one. A file may have modules of LoRA without LoRA; who types them means LoRA."""
+    """Make options of parts of one. A file may have modules of LoRA without LoRA; who types them
+    means LoRA.
+    """
     prompt, completion = found.pop("prompt", ""), found.pop("completion", "")
     if completion:  # GRPO's lengths; DPO's max_length has the prompt
         lengths = [parse_count(length, "a length") for length in (prompt, completion) if length]
@@ -134,13 +157,17 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
         parts = {"r": "16", **lora}
-        found["--lora"] = ",".join(f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts)
+        found["--lora"] = ",".join(
+            f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts
+        )
     if found.get("--zero") == "2":
         found.pop("--fsdp", None)
 
 
 def _flat(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values with their keys, 'zero_optimization.stage'; a list of texts as 'q_proj+v_proj'."""
+    """Yield the values with their keys, 'zero_optimization.stage'; a list of texts as
+    'q_proj+v_proj'.
+    """
     for key, value in data.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{key}.")
@@ -173,7 +200,9 @@ def _meant(values: Mapping[str, str], value: Any, file: Path) -> Iterator[tuple[
 
 
 def _of_component(name: str) -> Iterator[tuple[str, str]]:
-    """Yield what a class of a torchtune recipe means: 'torchtune.models.llama3_1.qlora_llama3_1_8b'."""
+    """Yield what a class of a torchtune recipe means:
+    'torchtune.models.llama3_1.qlora_llama3_1_8b'.
+    """
     if name.startswith("torchtune.models."):
         yield from [("lora", "")] * ("lora_" in name)
         yield from [("--weights-dtype", "nf4"), ("--no-kbit-upcast", "")] * (".qlora_" in name)

@@ -1,4 +1,6 @@
-"""`attncalc schema`: JSON Schemas of what commands print as JSON, and of the files that users write."""
+"""`attncalc schema`: JSON Schemas of what commands print as JSON, and of the files that users
+write.
+"""
 
 import json
 from typing import Annotated, Any
@@ -12,8 +14,11 @@ from . import COMMANDS
 from . import options as o
 from .command import command
 
+# {command: {the schema of another answer of it: what it describes}}.
 MODES = {
-    "kv": {"sizes": "what 'kv', 'flops' and 'memory --json' print for a list of contexts or batches"},
+    "kv": {
+        "sizes": "what 'kv', 'flops' and 'memory --json' print for a list of contexts or batches"
+    },
     "fit": {
         "vram": "what 'fit --json' prints without --gpu",
         "what_fits": "what 'fit --json' prints without MODEL, and with --gpu all",
@@ -25,19 +30,21 @@ MODES = {
     },
     "presets": {"families": "what 'presets families --json' prints"},
 }
-"""{command: {the schema of another answer of it: what it describes}}."""
+# {name of a schema of JSON: what it describes}.
 SCHEMAS = {
     name: described
     for command in COMMANDS
     if command != "schema"  # whose answer is a schema
-    for name, described in {command: f"what '{command} --json' prints", **MODES.get(command, {})}.items()
+    for name, described in {
+        command: f"what '{command} --json' prints",
+        **MODES.get(command, {}),
+    }.items()
 }
-"""{name of a schema of JSON: what it describes}."""
+# {name of the schema of a file that users write: what it describes}.
 FILES = {
     "model": "a model file (YAML), as 'presets schema' prints",
     "gpu": "a GPU file (YAML), for 'gpus' and 'fit --gpu'",
 }
-"""{name of the schema of a file that users write: what it describes}."""
 
 
 @command("For example: attncalc schema kv -o kv.schema.json")
@@ -48,7 +55,9 @@ def schema(
         typer.Argument(
             help="A command, or another schema of the list. Default: list all.",
             metavar="[SCHEMA]",
-            autocompletion=lambda incomplete: [name for name in (*SCHEMAS, *FILES) if name.startswith(incomplete)],
+            autocompletion=lambda incomplete: [
+                name for name in (*SCHEMAS, *FILES) if name.startswith(incomplete)
+            ],
         ),
     ] = None,
 ) -> None:

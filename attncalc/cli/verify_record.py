@@ -1,4 +1,6 @@
-"""`attncalc verify --record DIR`: measure what the device can do in a given time, and write a page and its JSON."""
+"""`attncalc verify --record DIR`: measure what the device can do in a given time, and write a page
+and its JSON.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,25 @@ if TYPE_CHECKING:
     from ..report.record_files import RecordFiles
     from ..verify.options import VerifyOptions
 
+# Minutes of a record, unless --minutes names another number.
 MINUTES = 10
-"""Minutes of a record, unless --minutes names another number."""
 SHARE = (
-    "To share them, attach both to an issue, or add them to docs/measured in a pull request. They name the device, its "
+    "To share them, attach both to an issue, or add them to docs/measured in a pull request. "
+    "They name the device, its "
     "driver,\nthe processor and versions, and nothing else about this machine.\n"
 )
+# The folder of small models whose kinds of attention no preset has.
 EXAMPLES = "presets/kinds"
-"""The folder of small models whose kinds of attention no preset has."""
 
 
-def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: float, *, force: bool) -> int:
+def write_record(
+    folder: Path, device_name: str, base: VerifyOptions, minutes: float, *, force: bool
+) -> int:
     """Measure on a device and write its record into `folder`; return the exit code.
 
-    Raises AttncalcError before anything is measured if an option is unknown, the files exist (without force) or cannot
-    be written; CannotCheckError if this machine lacks torch or the device.
+    Raises AttncalcError before anything is measured if an option is unknown, the files exist
+    (without force) or cannot be written; CannotCheckError if this machine lacks torch or the
+    device.
     """
     from ..verify import need_torch
 
@@ -63,7 +69,13 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: f
     try:
         with progress() as on_progress:
             record(
-                steps, models, device, int(minutes) if minutes == int(minutes) else minutes, command, on_progress, write
+                steps,
+                models,
+                device,
+                int(minutes) if minutes == int(minutes) else minutes,
+                command,
+                on_progress,
+                write,
             )
     except (KeyboardInterrupt, SystemExit) as interrupt:  # Ctrl-C, SIGTERM
         tell(f"interrupted: {_saved(written, files)}")
@@ -71,7 +83,10 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: f
     late = sum(step["seconds"] is not None for step in written["skipped"])
     sys.stdout.write(f"{record_verdict(written)}\n")
     if late:
-        sys.stdout.write(f"{late} more runs did not fit in {duration(60 * minutes)}; --minutes gives more time.\n")
+        sys.stdout.write(
+            f"{late} more runs did not fit in {duration(60 * minutes)}; --minutes gives more "
+            "time.\n"
+        )
     sys.stdout.write(f"Written: {files.page} and {files.data}\n")
     sys.stdout.write(SHARE)
     if not agrees(written):
@@ -80,12 +95,18 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: f
 
 
 def with_datasheet(device: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a device with its datasheet's rates, if it is a GPU: null for one that is not known."""
+    """Return the facts of a device with its datasheet's rates, if it is a GPU: null for one that is
+    not known.
+    """
     named = re.fullmatch(r"(?:cuda|xpu):\d+ \((.+?)(?:, ROCm .*)?\)", str(device["name"]))
     if named is None:
         return dict(device)
     known = gpu_of_device(named[1], device["memory"])
-    datasheet = {"gpu": known.name, "flop_per_s": dict(known.flops), "bytes_per_s": known.bandwidth} if known else None
+    datasheet = (
+        {"gpu": known.name, "flop_per_s": dict(known.flops), "bytes_per_s": known.bandwidth}
+        if known
+        else None
+    )
     return {**device, "datasheet": datasheet}
 
 
@@ -94,18 +115,27 @@ def _saved(written: dict[str, Any], files: RecordFiles) -> str:
     if not written:
         return "nothing was measured"
     runs = written["runs"]
-    return f"{plural(len(runs), 'run')} {'is' if len(runs) == 1 else 'are'} in {files.page} and {files.data}"
+    return (
+        f"{plural(len(runs), 'run')} {'is' if len(runs) == 1 else 'are'} in {files.page} and "
+        f"{files.data}"
+    )
 
 
 def record_models() -> dict[str, ModelSpec]:
-    """Return the presets of the catalogue, and an example of each other kind, by the name for the command line."""
+    """Return the presets of the catalogue, and an example of each other kind, by the name for the
+    command line.
+    """
     kinds = presets_folder() / "kinds"
-    examples = {f"{EXAMPLES}/{name}.yaml": load(kinds / f"{name}.yaml") for name in file_names(kinds)}
+    examples = {
+        f"{EXAMPLES}/{name}.yaml": load(kinds / f"{name}.yaml") for name in file_names(kinds)
+    }
     return {name: load(name) for name in CATALOGUE} | examples
 
 
 def _command(folder: Path, device: str, base: VerifyOptions, minutes: float) -> str:
-    """Return the command that repeats the record, with the last name of the folder: its path is of this machine."""
+    """Return the command that repeats the record, with the last name of the folder: its path is of
+    this machine.
+    """
     words = ["attncalc", "verify", "--record", folder.name or "measured", "--device", device]
     words += ["--dtype", base.dtype] if base.dtype else []
     words += ["--kernel", base.kernel] if base.kernel != "all" else []

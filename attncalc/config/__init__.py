@@ -1,8 +1,8 @@
 """From a model's name or path to its ModelSpec.
 
-A model is a preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-' for standard input,
-or org/name on the Hugging Face hub. From Python it may also be a dict with the fields of a config.json, or a config
-object of transformers.
+A model is a preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-'
+for standard input, or org/name on the Hugging Face hub. From Python it may also be a dict with the
+fields of a config.json, or a config object of transformers.
 """
 
 from __future__ import annotations
@@ -41,14 +41,21 @@ if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
     from .folder import Folder
 
+# What `load` takes as a model.
 ModelLike = str | os.PathLike[str] | Mapping[str, Any] | ConfigObject | ModelSpec
-"""What `load` takes as a model."""
 
-_QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
-"""{file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and AutoAWQ's are old."""
+# {file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and
+# AutoAWQ's are old.
+_QUANTIZATION_FILES = {
+    "hf_quant_config.json": "modelopt",
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+}
 
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
-_FILE_TIP = "a model is a config.json, a .gguf or a .yaml file: 'attncalc presets show gpt2' prints one"
+_FILE_TIP = (
+    "a model is a config.json, a .gguf or a .yaml file: 'attncalc presets show gpt2' prints one"
+)
 _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
 
 
@@ -64,7 +71,9 @@ class _ModelFile(NamedTuple):
     stored: CheckpointWeights | None = None  # the weights of a GGUF file
 
     def spec(self) -> ModelSpec:
-        """Return the model, with the weights that its folder holds. Raises AttncalcError if something contradicts."""
+        """Return the model, with the weights that its folder holds. Raises AttncalcError if
+        something contradicts.
+        """
         model, stored = build_model(self.document, self.name), self.stored
         if self.folder:
             from .safetensors import stored_weights
@@ -77,13 +86,15 @@ def load(model: ModelLike, *, assume_grouped: bool = False) -> ModelSpec:
     """Return the model called `model`.
 
     Args:
-        model: A preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-' for standard
-            input, or org/name on the Hugging Face hub. Or the fields of a config.json or of a model file as a dict, or
-            a PretrainedConfig of transformers. A ModelSpec is returned unchanged.
-        assume_grouped: Read a config.json of an unknown model_type as plain grouped attention, and note it.
+        model: A preset's name, a path to a model file, config.json or GGUF file, a folder with one,
+            '-' for standard input, or org/name on the Hugging Face hub. Or the fields of a
+            config.json or of a model file as a dict, or a PretrainedConfig of transformers. A
+            ModelSpec is returned unchanged.
+        assume_grouped: Read a config.json of an unknown model_type as plain grouped attention, and
+            note it.
 
-    Raises AttncalcError if there is no such model, or its file is not valid; the message names the file and the line
-    or field.
+    Raises AttncalcError if there is no such model, or its file is not valid; the message names the
+    file and the line or field.
     """
     if isinstance(model, ModelSpec):
         return model
@@ -96,15 +107,19 @@ def load(model: ModelLike, *, assume_grouped: bool = False) -> ModelSpec:
 
 @cache
 def _built_in(name: str) -> ModelSpec:
-    """Return the preset of that name, which is read once: a program may name it in each of thousands of calls."""
+    """Return the preset of that name, which is read once: a program may name it in each of
+    thousands of calls.
+    """
     return _read(name, False).spec()
 
 
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
-    """Return the model, and the fields of the config.json that it was read from, or None if it was a model file.
+    """Return the model, and the fields of the config.json that it was read from, or None if it was
+    a model file.
 
-    The file is read once, so that '-' works too. Of a repository whose model is built in, the config.json is read. That
-    of a preset has the fields in which it differs from its class's defaults. Raises AttncalcError as `load` does.
+    The file is read once, so that '-' works too. Of a repository whose model is built in, the
+    config.json is read. That of a preset has the fields in which it differs from its class's
+    defaults. Raises AttncalcError as `load` does.
     """
     name = os.fspath(model)
     model_file = _read(_config_of_repository(name) or name, False)
@@ -113,7 +128,9 @@ def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str
 
 
 def _config_of_repository(model: str) -> str | None:
-    """Return 'org/name:config.json' for a repository whose model is built in; None for anything else."""
+    """Return 'org/name:config.json' for a repository whose model is built in; None for anything
+    else.
+    """
     from .hub import parse_repository
 
     repository = None if os.path.exists(model) else parse_repository(model)
@@ -132,25 +149,35 @@ def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False
     model_file = _read(os.fspath(model), assume_grouped)
     file = model_file.document.file
     if model_file.config is None and model_file.stored is None:
-        raise AttncalcError(f"{file} is already a model file", "give a config.json, a .gguf file or org/name")
+        raise AttncalcError(
+            f"{file} is already a model file", "give a config.json, a .gguf file or org/name"
+        )
     build_model(model_file.document, model_file.name)
     return to_yaml(model_file.document.data, file)
 
 
 def _read(model: str, assume_grouped: bool) -> _ModelFile:
-    """Return the parsed file that `model` leads to. Raises AttncalcError for an unknown key or a wrong type."""
+    """Return the parsed file that `model` leads to. Raises AttncalcError for an unknown key or a
+    wrong type.
+    """
     source = _locate(model)
     try:
         return _parsed(source, model, assume_grouped)
     except AttncalcError as error:
-        if source.file.endswith(DOCUMENTS) or not re.search(": not (?:JSON|YAML|a mapping)", error.message):
+        if source.file.endswith(DOCUMENTS) or not re.search(
+            ": not (?:JSON|YAML|a mapping)", error.message
+        ):
             raise
-        raise NoSuchModelError(f"{source.file} is neither a model nor an engine's log", _FILE_TIP) from None
+        raise NoSuchModelError(
+            f"{source.file} is neither a model nor an engine's log", _FILE_TIP
+        ) from None
 
 
 def _parsed(source: Source, model: str, assume_grouped: bool) -> _ModelFile:
     if source.preset is not None:
-        return _ModelFile(source.name, Document(source.file, of_release(source.preset, model), {}), None)
+        return _ModelFile(
+            source.name, Document(source.file, of_release(source.preset, model), {}), None
+        )
     from .schema import check
 
     if source.gguf:
@@ -166,10 +193,14 @@ def _parsed(source: Source, model: str, assume_grouped: bool) -> _ModelFile:
 
         document = parse_document(source.content, source.file)
         if base := base_of_recipe(document.data):
-            raise NoSuchModelError(f"{source.file} configures training, and has no sizes", f"its model is {base}")
+            raise NoSuchModelError(
+                f"{source.file} configures training, and has no sizes", f"its model is {base}"
+            )
         if not document.data.keys() & {"d_model", "n_layers", "norm", "title"}:
             keys = truncate(", ".join(map(str, document.data)), 60)
-            raise NoSuchModelError(f"{source.file} is no model file: its keys are {keys}", _FILE_TIP)
+            raise NoSuchModelError(
+                f"{source.file} is no model file: its keys are {keys}", _FILE_TIP
+            )
     else:
         document, config = _document_of_config(config, source, assume_grouped)
     check(document)
@@ -212,11 +243,17 @@ def _document_of_config(
 
 
 def _parse_config(source: Source) -> dict[str, Any] | None:
-    """Return the fields of a config.json, or None for a model file of attncalc's own, in YAML or in JSON."""
+    """Return the fields of a config.json, or None for a model file of attncalc's own, in YAML or in
+    JSON.
+    """
     if source.content.startswith(b"GGUF"):
-        raise AttncalcError(f"{source.file}: a GGUF file can only be read from a disk", "give the path of the file")
+        raise AttncalcError(
+            f"{source.file}: a GGUF file can only be read from a disk", "give the path of the file"
+        )
     if len(source.content) > LIMIT:
-        raise AttncalcError(f"{source.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
+        raise AttncalcError(
+            f"{source.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines"
+        )
     if not source.content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         from .layouts import reject_list
 
@@ -229,16 +266,22 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
 
 
 def base_of_recipe(data: Mapping[str, Any]) -> str | None:
-    """Return the model that a configuration of Axolotl, LLaMA-Factory, TRL or torchtune trains, or None."""
+    """Return the model that a configuration of Axolotl, LLaMA-Factory, TRL or torchtune trains, or
+    None.
+    """
     base, model = data.get("base_model") or data.get("model_name_or_path"), data.get("model")
     component = str(model.get("_component_")) if isinstance(model, Mapping) else ""
-    if found := re.fullmatch(r"torchtune\.models\.(\w+)\.(?:q?lora_)?\1_(\d+(?:_\d)?b)\w*", component):
+    if found := re.fullmatch(
+        r"torchtune\.models\.(\w+)\.(?:q?lora_)?\1_(\d+(?:_\d)?b)\w*", component
+    ):
         return f"{found[1]}/{found[2].upper()}"
     return truncate(base) if isinstance(base, str) else None
 
 
 def _is_model_file(data: Mapping[str, Any]) -> bool:
-    """Return whether these are the keys of a model file: no config.json has d_model and norm, or sources."""
+    """Return whether these are the keys of a model file: no config.json has d_model and norm, or
+    sources.
+    """
     has_keys = "d_model" in data and ("norm" in data or "sources" in data)
     return has_keys and ("model_type" not in data or "title" in data)
 
@@ -258,12 +301,20 @@ def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> 
             raise AttncalcError(f"{label}: longer than {LIMIT:,} bytes", "fetch it again")
         from .parse_json import parse_object
 
-        return {**config, "quantization_config": {"quant_method": method, **parse_object(content, label, _JSON_TIP)}}
+        return {
+            **config,
+            "quantization_config": {
+                "quant_method": method,
+                **parse_object(content, label, _JSON_TIP),
+            },
+        }
     return config
 
 
 def _locate(model: str) -> Source:
-    """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be read."""
+    """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be
+    read.
+    """
     if model == "-":
         return Source("stdin", "<stdin>", read_standard_input(LIMIT + 1))
     preset = _preset_called(model)
@@ -281,7 +332,13 @@ def _locate(model: str) -> Source:
     try:
         with open_file(path) as file:
             folder = beside if Path(model).is_dir() else None
-            return Source(truncate(name), truncate(path, 200), file.read(LIMIT + 1), folder=folder, beside=beside)
+            return Source(
+                truncate(name),
+                truncate(path, 200),
+                file.read(LIMIT + 1),
+                folder=folder,
+                beside=beside,
+            )
     except OSError as error:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
@@ -289,7 +346,9 @@ def _locate(model: str) -> Source:
 
 
 def _preset_called(model: str) -> str | None:
-    """Return the preset that `model` leads to: a file or folder hides a repository's, but not a preset's own name."""
+    """Return the preset that `model` leads to: a file or folder hides a repository's, but not a
+    preset's own name.
+    """
     return preset_of(model) if model in preset_names() or not os.path.exists(model) else None
 
 
@@ -317,11 +376,15 @@ def _gguf_source(model: str) -> Source | None:
     path = local_gguf(model)
     if path is None:
         return None
-    return Source(truncate(model_name(path.name)), truncate(path, 200), gguf=tuple(local_sources(path)))
+    return Source(
+        truncate(model_name(path.name)), truncate(path, 200), gguf=tuple(local_sources(path))
+    )
 
 
 def _path_and_name(model: str) -> tuple[Path, str] | None:
-    """Return the file that the path `model` leads to, and the model's name; None if there is no such file."""
+    """Return the file that the path `model` leads to, and the model's name; None if there is no
+    such file.
+    """
     path = Path(model)
     try:
         if not model:
@@ -329,7 +392,10 @@ def _path_and_name(model: str) -> tuple[Path, str] | None:
         path.stat()  # path.exists() is false on Python 3.14 if the folder may not be read
         if path.is_dir():
             return _model_file_in(path), path.resolve().name
-        return path, path.resolve().parent.name if path.name in ("config.json", PARAMS) else path.stem
+        return path, path.resolve().parent.name if path.name in (
+            "config.json",
+            PARAMS,
+        ) else path.stem
     except PermissionError:
         raise AttncalcError(f"{truncate(model)}: permission denied", "check the path") from None
     except (OSError, ValueError):  # there is no such file, or its name is too long or has a NUL
@@ -347,28 +413,41 @@ def _repository_source(model: str) -> Source:
     if repository is None and is_address(model):
         raise AttncalcError(
             f"'{truncate(model, 120)}' is not the address of a model on the hub",
-            "an address looks like https://huggingface.co/org/name; fetch other files, and give their path",
+            "an address looks like https://huggingface.co/org/name; fetch other files, and give "
+            "their path",
         )
     if repository is None:
         if model.startswith((".", "/", "~")):
-            raise NoSuchModelError(f"no such file or folder: {truncate(model, 120)}", "check the path")
+            raise NoSuchModelError(
+                f"no such file or folder: {truncate(model, 120)}", "check the path"
+            )
         from .huggingface import unsupported_model_types
 
         name = model.lower().replace(".", "").replace("-", "_")
-        if reasons := [why for of, why in unsupported_model_types().items() if f"{name}_".startswith(f"{of}_")]:
+        if reasons := [
+            why for of, why in unsupported_model_types().items() if f"{name}_".startswith(f"{of}_")
+        ]:
             raise NoSuchModelError(f"'{truncate(model)}' is not supported: {reasons[-1]}", _TIP)
-        raise NoSuchModelError(f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}")
-    preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
+        raise NoSuchModelError(
+            f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}"
+        )
+    preset = (
+        preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
+    )
     if preset is not None:
         return _preset_source(preset)
     copy = of_checkpoint(str(repository))
-    if copy and cached_folder(repository) is None:  # files that are here have the sizes of their tensors
+    # files that are here have the sizes of their tensors
+    if copy and cached_folder(repository) is None:
         return _checkpoint_source(repository.name, *copy)
     try:
         return repository_source(repository)
     except AttncalcError as error:
         if base := unquantized(repository.name):
-            tip = f"the built-in {base[0]} has the same cache, and with --weights-dtype {base[1]} nearly its weights"
+            tip = (
+                f"the built-in {base[0]} has the same cache, and with --weights-dtype {base[1]} "
+                "nearly its weights"
+            )
             error.tip = f"{tip}; or {error.tip}" if error.tip else tip
         raise
 
@@ -384,8 +463,15 @@ def _model_file_in(folder: Path) -> Path:
         if (folder / name).exists():
             return folder / name
     contents = f"{len(files)} model files" if files else "no config.json and no model file"
-    several = f": 'attncalc compare {truncate(folder)}/*.json' reads all" if any(folder.glob("*.json")) else ""
-    raise AttncalcError(f"{truncate(folder)}: the folder has {contents}", f"give the path of a .yaml or .json{several}")
+    several = (
+        f": 'attncalc compare {truncate(folder)}/*.json' reads all"
+        if any(folder.glob("*.json"))
+        else ""
+    )
+    raise AttncalcError(
+        f"{truncate(folder)}: the folder has {contents}",
+        f"give the path of a .yaml or .json{several}",
+    )
 
 
 __all__ = ["ModelLike", "load", "load_with_config", "preset_names", "preset_text", "to_model_file"]

@@ -1,11 +1,24 @@
-"""Build a ModelSpec from a checked document: fill in defaults, expand the pattern of layers, and reject unused keys."""
+"""Build a ModelSpec from a checked document: fill in defaults, expand the pattern of layers, and
+reject unused keys.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..attention import FULL, KINDS, CacheSpec, Chunked, Cross, Grouped, Matrix, Sliding, Span, matrices_from_shapes
+from ..attention import (
+    FULL,
+    KINDS,
+    CacheSpec,
+    Chunked,
+    Cross,
+    Grouped,
+    Matrix,
+    Sliding,
+    Span,
+    matrices_from_shapes,
+)
 from ..attention.kind import required_keys
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
@@ -17,8 +30,8 @@ from .keys import is_layer_key, is_stack_key, kind_keys
 if TYPE_CHECKING:
     from ..quantization import Quantization
 
+# Keys of the decoder that the encoder does not inherit.
 _NOT_INHERITED = ("learned_positions", "max_context", "pattern", "layer_kinds")
-"""Keys of the decoder that the encoder does not inherit."""
 
 
 def build_model(document: Document, name: str) -> ModelSpec:
@@ -29,7 +42,9 @@ def build_model(document: Document, name: str) -> ModelSpec:
     top = document.data
     is_bidirectional = top.get("mask") == "bidirectional"
     if is_bidirectional and "encoder" in top:
-        raise document.error(("mask",), "a decoder cannot be bidirectional", "leave out 'mask', or 'encoder'")
+        raise document.error(
+            ("mask",), "a decoder cannot be bidirectional", "leave out 'mask', or 'encoder'"
+        )
     section = _Section(document, (), top)
     stacks = [_encoder(document, section.left_out)] if "encoder" in top else []
     stacks.append(
@@ -57,14 +72,18 @@ def build_model(document: Document, name: str) -> ModelSpec:
         towers=_towers(document, top),
         rope_tables=_rope_tables(document, top),
         assumed=_assumed(top, section.left_out, head),
-        **_given(top, "vocab_size", "token_types", "d_embedding", "dtype", "model_type", "weights_dtype"),
+        **_given(
+            top, "vocab_size", "token_types", "d_embedding", "dtype", "model_type", "weights_dtype"
+        ),
         **_given(top, "experts_dtype", "unread_quantization", "kv_dtype"),
         **_tuples(top, "sources", "notes"),
     )
 
 
 def _assumed(top: Mapping[str, Any], left_out: set[str], head: Head | None) -> str:
-    """Return what the figures assume: what the document says, and the defaults that no screen would show otherwise."""
+    """Return what the figures assume: what the document says, and the defaults that no screen would
+    show otherwise.
+    """
     defaults = []
     if "mlp" in left_out:
         defaults.append("mlp: plain, two matrices (gated has three)")
@@ -78,7 +97,9 @@ def _assumed(top: Mapping[str, Any], left_out: set[str], head: Head | None) -> s
 
 
 def _given(keys: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the keys that are fields of a spec too, without those that the document leaves to the spec's default."""
+    """Return the keys that are fields of a spec too, without those that the document leaves to the
+    spec's default.
+    """
     return {name: keys[name] for name in names if name in keys}
 
 
@@ -87,18 +108,29 @@ def _tuples(keys: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _quantization(document: Document, keys: Mapping[str, Any]) -> Quantization:
-    """Return how the checkpoint stores quantized matrices. Raises AttncalcError for a wrong pattern of modules."""
+    """Return how the checkpoint stores quantized matrices. Raises AttncalcError for a wrong pattern
+    of modules.
+    """
     from ..quantization import Quantization, Scheme, pattern_problem
 
-    for listed in (keys.get("ignored", ()), *(scheme.get("targets", ()) for scheme in keys["schemes"])):
+    for listed in (
+        keys.get("ignored", ()),
+        *(scheme.get("targets", ()) for scheme in keys["schemes"]),
+    ):
         if problem := pattern_problem(listed):
-            raise document.error(("quantization",), f"has {problem}", "write re:.*self_attn.* for all attention")
+            raise document.error(
+                ("quantization",), f"has {problem}", "write re:.*self_attn.* for all attention"
+            )
     schemes = (Scheme(**{**scheme, **_tuples(scheme, "targets")}) for scheme in keys["schemes"])
-    return Quantization(keys["method"], tuple(schemes), **_tuples(keys, "ignored"), **_given(keys, "names"))
+    return Quantization(
+        keys["method"], tuple(schemes), **_tuples(keys, "ignored"), **_given(keys, "names")
+    )
 
 
 def _towers(document: Document, top: Mapping[str, Any]) -> tuple[Tower, ...]:
-    """Return the towers. Raises AttncalcError if a largest item or attention belongs to none of them."""
+    """Return the towers. Raises AttncalcError if a largest item or attention belongs to none of
+    them.
+    """
     towers = top.get("towers", {})
     for key in ("tower_items", "tower_attention"):
         for name in top.get(key, {}):
@@ -111,7 +143,9 @@ def _tower(document: Document, name: str, sizes: list[int], top: Mapping[str, An
     """Return a tower. Raises AttncalcError unless its sizes are each a part of the one before."""
     if len(sizes) != 2 or sizes[1] > sizes[0]:
         raise document.error(
-            ("towers", name), "is not [parameters, those of them that are divided]", "the second is at most the first"
+            ("towers", name),
+            "is not [parameters, those of them that are divided]",
+            "the second is at most the first",
         )
     params, split = sizes
     item, attention = (top.get(key, {}).get(name) for key in ("tower_items", "tower_attention"))
@@ -122,7 +156,11 @@ def _tower(document: Document, name: str, sizes: list[int], top: Mapping[str, An
             "it is the part of them that belongs to attention",
         )
     return Tower(
-        name, params, split, TowerItem(**item) if item else None, TowerAttention(**attention) if attention else None
+        name,
+        params,
+        split,
+        TowerItem(**item) if item else None,
+        TowerAttention(**attention) if attention else None,
     )
 
 
@@ -137,8 +175,9 @@ def _rope_tables(document: Document, top: Mapping[str, Any]) -> tuple[RopeTable,
 class _Section:
     """A part of a document with keys of layers: the top, `encoder`, or one of `layer_kinds`.
 
-    It records in `used` which keys the layers use, so that a key without effect is an error, and in `left_out` those
-    whose default they use. `data` has the section's own keys, without inherited ones.
+    It records in `used` which keys the layers use, so that a key without effect is an error, and in
+    `left_out` those whose default they use. `data` has the section's own keys, without inherited
+    ones.
     """
 
     def __init__(self, document: Document, path: KeyPath, data: Mapping[str, Any]) -> None:
@@ -157,20 +196,31 @@ class _Section:
 
 
 def _encoder(document: Document, left_out: set[str]) -> Stack:
-    """Return the encoder of an encoder-decoder; it inherits the decoder's keys that it does not give itself.
+    """Return the encoder of an encoder-decoder; it inherits the decoder's keys that it does not
+    give itself.
 
     The keys whose default it uses are added to `left_out`.
     """
     top = document.data
-    inherited = {key: value for key, value in top.items() if is_stack_key(key) and key not in _NOT_INHERITED}
+    inherited = {
+        key: value for key, value in top.items() if is_stack_key(key) and key not in _NOT_INHERITED
+    }
     section = _Section(document, ("encoder",), top["encoder"])
-    stack = _stack(section, "encoder", {**inherited, **top["encoder"]}, tokens="source", mask="bidirectional")
+    stack = _stack(
+        section, "encoder", {**inherited, **top["encoder"]}, tokens="source", mask="bidirectional"
+    )
     left_out |= section.left_out
     return stack
 
 
 def _stack(
-    section: _Section, name: str, keys: Mapping[str, Any], *, mask: Any, tokens: Any = "target", cross: bool = False
+    section: _Section,
+    name: str,
+    keys: Mapping[str, Any],
+    *,
+    mask: Any,
+    tokens: Any = "target",
+    cross: bool = False,
 ) -> Stack:
     """Return the stack that `keys`, those of `section` and inherited ones, describe."""
     runs = _runs(section, keys)
@@ -183,12 +233,17 @@ def _stack(
         input=tokens,
         mask=Mask(mask),
         max_context=keys.get("max_context", keys.get("learned_positions")),
-        **_given(keys, "learned_positions", "relative_position_buckets", "embedding_norm", "final_norm"),
+        **_given(
+            keys, "learned_positions", "relative_position_buckets", "embedding_norm", "final_norm"
+        ),
     )
 
 
-def _fields_by_kind(section: _Section, keys: Mapping[str, Any], cross: bool) -> dict[str, dict[str, Any]]:
-    """Return {kind: the fields of its layers}; without layer_kinds all layers are of the kind 'layers'.
+def _fields_by_kind(
+    section: _Section, keys: Mapping[str, Any], cross: bool
+) -> dict[str, dict[str, Any]]:
+    """Return {kind: the fields of its layers}; without layer_kinds all layers are of the kind
+    'layers'.
 
     A key beside layer_kinds is used if some kind uses it and does not override it.
     """
@@ -197,7 +252,11 @@ def _fields_by_kind(section: _Section, keys: Mapping[str, Any], cross: bool) -> 
     else:
         fields = {}
         for kind, own_keys in keys["layer_kinds"].items():
-            inner = _Section(section.document, (*section.path, "layer_kinds", kind), section.data["layer_kinds"][kind])
+            inner = _Section(
+                section.document,
+                (*section.path, "layer_kinds", kind),
+                section.data["layer_kinds"][kind],
+            )
             fields[kind] = _layers(inner, kind, {**keys, **own_keys}, cross)
             inner.check_unused(f"the attention and MLP of '{kind}' do not use it: leave it out")
             section.used |= inner.used - set(own_keys)
@@ -214,7 +273,9 @@ def _runs(section: _Section, keys: Mapping[str, Any]) -> list[tuple[str, int]]:
     period = _period(section, keys)
     if sum(count for _, count in period) > n_layers:
         raise section.error(
-            "pattern", f"is longer than n_layers, {n_layers}", "a pattern is repeated until there are n_layers"
+            "pattern",
+            f"is longer than n_layers, {n_layers}",
+            "a pattern is repeated until there are n_layers",
         )
     runs: list[tuple[str, int]] = []
     remaining = n_layers
@@ -233,7 +294,9 @@ def _period(section: _Section, keys: Mapping[str, Any]) -> list[tuple[str, int]]
     Raises AttncalcError if pattern and layer_kinds do not name the same kinds.
     """
     if "pattern" not in keys or "layer_kinds" not in keys:
-        raise section.error("", "'pattern' and 'layer_kinds' must be given together", "give both, or neither")
+        raise section.error(
+            "", "'pattern' and 'layer_kinds' must be given together", "give both, or neither"
+        )
     kinds = keys["layer_kinds"]
     period: list[tuple[str, int]] = []
     for i, item in enumerate(keys["pattern"]):
@@ -248,7 +311,9 @@ def _period(section: _Section, keys: Mapping[str, Any]) -> list[tuple[str, int]]
     missing = [kind for kind in kinds if kind not in dict(period)]
     if missing:
         raise section.document.error(
-            (*section.path, "layer_kinds", missing[0]), "is not in the pattern", "name it there, or leave it out"
+            (*section.path, "layer_kinds", missing[0]),
+            "is not in the pattern",
+            "name it there, or leave it out",
         )
     return period
 
@@ -265,10 +330,18 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
         if not (colon and is_layer_key(key)):
             key, rest = "", error.message
         raise section.error(key, rest, error.tip) from None
-    section.used |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "lookup_tables", "shares_weights"}
+    section.used |= {
+        "norms_per_layer",
+        "extra_matrices",
+        "extra_vectors_per_layer",
+        "lookup_tables",
+        "shares_weights",
+    }
     section.used.add("short_convolutions")
     if cross and not isinstance(attention, Grouped):
-        raise section.error("attention", "an encoder-decoder can only have grouped attention", "leave out 'encoder'")
+        raise section.error(
+            "attention", "an encoder-decoder can only have grouped attention", "leave out 'encoder'"
+        )
     return {
         "name": name,
         "attention": attention,
@@ -280,9 +353,13 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
             *matrices_from_shapes(keys.get("extra_matrices", {}), "queries"),
             *matrices_from_shapes(keys.get("extra_vectors_per_layer", {})),
         ),
-        "lookups": tuple(Matrix(name, cols, rows) for name, (rows, cols) in keys.get("lookup_tables", {}).items()),
+        "lookups": tuple(
+            Matrix(name, cols, rows) for name, (rows, cols) in keys.get("lookup_tables", {}).items()
+        ),
         "convolutions": tuple(
-            CacheSpec(m.name.replace("_", " "), m.rows, m.cols, per="sequence", role="short_convolution")
+            CacheSpec(
+                m.name.replace("_", " "), m.rows, m.cols, per="sequence", role="short_convolution"
+            )
             for m in matrices_from_shapes(keys.get("short_convolutions", {}))
         ),
     }
@@ -294,9 +371,13 @@ def _attention(section: _Section, keys: Mapping[str, Any]) -> Any:
     section.used |= {"attention", "window", "chunk", *known}
     for key in required_keys(kind):
         if key not in keys:
-            raise section.error("", f"'{key}' is missing", f"meaning of '{key}': {known[key]['description']}")
+            raise section.error(
+                "", f"'{key}' is missing", f"meaning of '{key}': {known[key]['description']}"
+            )
     if "window" in keys and "chunk" in keys:
-        raise section.error("chunk", "a layer has a window or a chunk, not both", "leave out one of them")
+        raise section.error(
+            "chunk", "a layer has a window or a chunk, not both", "leave out one of them"
+        )
     span: Span = FULL
     if "window" in keys:
         span = Sliding(keys["window"])
@@ -313,7 +394,9 @@ def _mlp(section: _Section, keys: Mapping[str, Any]) -> Mlp | None:
         return None
     if "d_ff" not in keys:
         raise section.error(
-            "", "'d_ff' is missing", "d_ff is the width of the MLP; 'mlp: none' for a model without one"
+            "",
+            "'d_ff' is missing",
+            "d_ff is the width of the MLP; 'mlp: none' for a model without one",
         )
     if "mlp" not in keys:
         section.left_out.add("mlp")
@@ -323,17 +406,23 @@ def _mlp(section: _Section, keys: Mapping[str, Any]) -> Mlp | None:
     for key in ("n_shared_experts", "d_ff_shared"):
         if key in keys and "n_experts" not in keys:
             raise section.error(key, "shared experts need n_experts", "give n_experts too")
-    return Mlp(**_given(keys, *sizes, *of_router), gated=kind == "gated", bias=keys.get("mlp_bias", False))
+    return Mlp(
+        **_given(keys, *sizes, *of_router), gated=kind == "gated", bias=keys.get("mlp_bias", False)
+    )
 
 
 def _head(document: Document) -> Head | None:
     top = document.data
     for key in ("token_types", "d_embedding", "tied_embeddings", "head_bias"):
         if key in top and "vocab_size" not in top:
-            raise document.error((key,), "has no effect without 'vocab_size'", "give vocab_size, or leave it out")
+            raise document.error(
+                (key,), "has no effect without 'vocab_size'", "give vocab_size, or leave it out"
+            )
     kind = top.get("head", "lm" if "vocab_size" in top else "none")
     if kind == "lm" and "vocab_size" not in top:
-        raise document.error(("head",), "an lm head needs 'vocab_size'", "give vocab_size, or 'head: none'")
+        raise document.error(
+            ("head",), "an lm head needs 'vocab_size'", "give vocab_size, or 'head: none'"
+        )
     for key in ("tied_embeddings", "head_bias"):
         if kind != "lm" and top.get(key):
             raise document.error((key,), "has no effect without an lm head", "leave it out")

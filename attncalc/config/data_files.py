@@ -1,8 +1,10 @@
-"""The YAML files that attncalc ships: presets, GPUs, the rules of config.json families, and schemas.
+"""The YAML files that attncalc ships: presets, GPUs, the rules of config.json families, and
+schemas.
 
-In a wheel each of these folders has a JSON file beside it (`gpus/` has `gpus.json`), which hatch_build.py makes from
-the YAML. Of `models/`, each file has one, since a command reads one model of many. Python reads JSON ten times faster
-and needs no YAML parser, so that an installed command answers in less time, and answers at all where PyYAML is missing.
+In a wheel each of these folders has a JSON file beside it (`gpus/` has `gpus.json`), which
+hatch_build.py makes from the YAML. Of `models/`, each file has one, since a command reads one model
+of many. Python reads JSON ten times faster and needs no YAML parser, so that an installed command
+answers in less time, and answers at all where PyYAML is missing.
 """
 
 import json
@@ -18,7 +20,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 @cache
 def presets_folder() -> Path:
-    """Return the folder with `models/`, `gpus/` and their schemas. Raises AttncalcError if it is missing.
+    """Return the folder with `models/`, `gpus/` and their schemas. Raises AttncalcError if it is
+    missing.
 
     It is in the installed package, or beside the package in a checkout.
     """
@@ -37,12 +40,16 @@ def file_names(folder: Path) -> tuple[str, ...]:
 
 @cache
 def compiled(folder: Path) -> dict[str, Any]:
-    """Return {name: content} of a folder's files from the JSON file that a wheel has, or {} in a checkout."""
+    """Return {name: content} of a folder's files from the JSON file that a wheel has, or {} in a
+    checkout.
+    """
     return compiled_file(folder) or {}
 
 
 def compiled_file(file: Path) -> dict[str, Any] | None:
-    """Return the content of a YAML file from the JSON file that a wheel has beside it, or None in a checkout."""
+    """Return the content of a YAML file from the JSON file that a wheel has beside it, or None in a
+    checkout.
+    """
     try:
         text = file.with_suffix(".json").read_bytes()
     except FileNotFoundError:
@@ -68,6 +75,8 @@ def folder_content(folder: Path) -> dict[str, Any]:
 
 @cache
 def words(file: Path) -> frozenset[str]:
-    """Return the words of a text file beside the code, without those of lines that begin with '#'."""
+    """Return the words of a text file beside the code, without those of lines that begin with
+    '#'.
+    """
     lines = file.read_text(encoding="utf-8").splitlines()
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())

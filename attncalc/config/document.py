@@ -1,4 +1,5 @@
-"""A model file or GPU file as plain data that remembers its lines, so that an error can point at one.
+"""A model file or GPU file as plain data that remembers its lines, so that an error can point at
+one.
 
 A file that was converted remembers what its keys are called in the user's own file instead.
 """
@@ -12,10 +13,11 @@ from ..errors import AttncalcError
 from ..records import NamedTuple
 from ..units import truncate
 
+# Where a value is in a document: ("layer_kinds", "local", "window"), with numbers for items of a
+# list.
 KeyPath = tuple[str | int, ...]
-"""Where a value is in a document: ("layer_kinds", "local", "window"), with numbers for items of a list."""
+# {key of a model file: {a value that it has, as text: what it is called in the user's file}}.
 Origins = Mapping[str, Mapping[str, str]]
-"""{key of a model file: {a value that it has, as text: what it is called in the user's file}}."""
 
 
 class Document(NamedTuple):
@@ -28,9 +30,13 @@ class Document(NamedTuple):
     origins: Origins = MappingProxyType({})
 
     def error(self, path: KeyPath, message: str, tip: str) -> AttncalcError:
-        """Return an error about the value at `path`: 'file:line: key: message', with the names of the user's file."""
+        """Return an error about the value at `path`: 'file:line: key: message', with the names of
+        the user's file.
+        """
         message, tip = _with_origins(message, self.origins), _with_origins(tip, self.origins)
-        line = next((self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), 1)
+        line = next(
+            (self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), 1
+        )
         key = truncate(".".join(str(part) for part in path))
         if names := [str(part) for part in path if part in self.origins]:
             value: Any = self.data
@@ -43,7 +49,8 @@ class Document(NamedTuple):
 
 
 def origin(key: str, names: Iterable[str], *, is_equal: bool) -> str:
-    """Return what a key is called in the user's file: 'n_embd', or 'd_head (from n_embd and n_head)'.
+    """Return what a key is called in the user's file: 'n_embd', or 'd_head (from n_embd and
+    n_head)'.
 
     `names` are the fields of the user's file that its value was computed from, or has (`is_equal`).
     """
@@ -63,14 +70,18 @@ def _with_origins(text: str, origins: Origins) -> str:
         return text
     pattern = rf"(?<![\w.-])({'|'.join(map(re.escape, keys))})(?![\w(])((?: is|:)? '?-?[0-9]+|)"
     return re.sub(
-        pattern, lambda found: _origin_of(found[1], re.sub(r"[^0-9-]", "", found[2]), origins) + found[2], text
+        pattern,
+        lambda found: _origin_of(found[1], re.sub(r"[^0-9-]", "", found[2]), origins) + found[2],
+        text,
     )
 
 
 def _origin_of(key: str, value: str, origins: Origins) -> str:
-    """Return what a key with a value is called in the user's file; the key itself if the file has nothing for it.
+    """Return what a key with a value is called in the user's file; the key itself if the file has
+    nothing for it.
 
-    A value that changed after it was read is not the field's: 'max_context (from max_position_embeddings)'.
+    A value that changed after it was read is not the field's: 'max_context (from
+    max_position_embeddings)'.
     """
     named = origins.get(key, {})
     names = " or ".join(dict.fromkeys(named.values()))
@@ -81,4 +92,6 @@ def _origin_of(key: str, value: str, origins: Origins) -> str:
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
     """Return a text with other names of fields: {'hidden_size': 'dim'}."""
-    return _with_origins(text, {name: {"": other} for name, other in names.items() if name != other})
+    return _with_origins(
+        text, {name: {"": other} for name, other in names.items() if name != other}
+    )

@@ -1,7 +1,7 @@
 """HTTPS requests that are bounded in bytes, time and redirects, with the standard library only.
 
-Whoever answers may be hostile or broken. Nothing is written to disk, nothing is decompressed, and a request never
-leaves https for another scheme.
+Whoever answers may be hostile or broken. Nothing is written to disk, nothing is decompressed, and a
+request never leaves https for another scheme.
 """
 
 import http.client
@@ -21,20 +21,20 @@ from .. import __version__
 from ..records import NamedTuple
 from ..units import truncate
 
+# Seconds without a byte after which a server counts as gone.
 PATIENCE = 10.0
-"""Seconds without a byte after which a server counts as gone."""
+# Seconds that all requests of a model may take together.
 MAX_SECONDS = 60.0
-"""Seconds that all requests of a model may take together."""
+# Bytes that all answers for a model may have together.
 MAX_BYTES = 64 << 20
-"""Bytes that all answers for a model may have together."""
 _MAX_REDIRECTS = 5
+# Requests that are made at the same time.
 _PARALLEL = 8
-"""Requests that are made at the same time."""
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _CHUNK = 1 << 16
+# How http.client begins its error about a proxy.
 _NO_TUNNEL = "Tunnel connection failed: "
-"""How http.client begins its error about a proxy."""
 _AGAIN = "try again later"
 _CERTIFICATES = "check the clock; SSL_CERT_FILE names the file with the certificates to trust"
 
@@ -54,7 +54,8 @@ class DownloadError(Exception):
 
 class Request(NamedTuple):
     url: str  # the address, without a password
-    secret: str  # the value of the Authorization header, which only the host of `url` receives; '' for none
+    # the value of the Authorization header, which only the host of `url` receives; '' for none
+    secret: str
     limit: int  # bytes of the answer's body that are read at most
     # The first byte that is asked for; the last is `first + limit - 1`. None for the whole file.
     first: int | None = None
@@ -63,7 +64,9 @@ class Request(NamedTuple):
 class Answer(NamedTuple):
     status: int  # the HTTP status, of the last host if there were redirects
     headers: Mapping[str, str]  # its headers, with small letters
-    content: bytes  # its body: of a failure at most some kilobytes, and the beginning if the server ignored the range
+    # its body: of a failure at most some kilobytes, and the beginning if the server ignored the
+    # range
+    content: bytes
 
 
 class Downloads:
@@ -76,11 +79,15 @@ class Downloads:
         self._opener = _opener()
 
     def get(self, request: Request) -> Answer:
-        """Return the answer to one request. Raises DownloadError if there is none, or it breaks a limit."""
+        """Return the answer to one request. Raises DownloadError if there is none, or it breaks a
+        limit.
+        """
         return self.get_all([request])[0]
 
     def get_all(self, requests: Sequence[Request]) -> list[Answer]:
-        """Return the answers to several requests, of which a few run at the same time. Raises DownloadError."""
+        """Return the answers to several requests, of which a few run at the same time. Raises
+        DownloadError.
+        """
         answers: list[Answer] = []
         for i in range(0, len(requests), _PARALLEL):
             started = [self._start(request) for request in requests[i : i + _PARALLEL]]
@@ -90,8 +97,9 @@ class Downloads:
     def _start(self, request: Request) -> Callable[[], Answer]:
         """Start a request, and return the function that waits for its answer.
 
-        It runs in a thread of its own, because no timeout of Python's covers the look-up of the name, the handshake of
-        TLS and headers that arrive byte by byte. The thread is abandoned when the time is over.
+        It runs in a thread of its own, because no timeout of Python's covers the look-up of the
+        name, the handshake of TLS and headers that arrive byte by byte. The thread is abandoned
+        when the time is over.
         """
         outcome: SimpleQueue[Answer | DownloadError] = SimpleQueue()
 
@@ -100,8 +108,11 @@ class Downloads:
                 outcome.put(self._follow(request))
             except DownloadError as error:
                 outcome.put(error)
-            except Exception as error:  # its message may contain the address of a proxy with its password
-                outcome.put(DownloadError(f"{_host(request.url)} cannot be reached: {type(error).__name__}"))
+            # its message may contain the address of a proxy with its password
+            except Exception as error:
+                outcome.put(
+                    DownloadError(f"{_host(request.url)} cannot be reached: {type(error).__name__}")
+                )
 
         Thread(target=run, daemon=True).start()
 
@@ -132,9 +143,13 @@ class Downloads:
         if request.first is not None:
             headers["Range"] = f"bytes={request.first}-{request.first + request.limit - 1}"
         try:
-            with self._opener.open(urllib.request.Request(url, headers=headers), timeout=PATIENCE) as response:
+            with self._opener.open(
+                urllib.request.Request(url, headers=headers), timeout=PATIENCE
+            ) as response:
                 received = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(response.status, received, self._body(request, url, response, received))
+                return Answer(
+                    response.status, received, self._body(request, url, response, received)
+                )
         except DownloadError:
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -150,7 +165,11 @@ class Downloads:
         limit = request.limit if is_file else _CHUNK
         is_whole = is_file and request.first is None
         length = headers.get("content-length", "")
-        if is_whole and length.isdecimal() and (len(length) > 20 or int(length) > min(limit, self._bytes)):
+        if (
+            is_whole
+            and length.isdecimal()
+            and (len(length) > 20 or int(length) > min(limit, self._bytes))
+        ):
             raise _too_long(url, min(limit, self._bytes))
         content = self._read(response, url, limit + 1 if is_whole else limit)
         if is_whole and len(content) > limit:
@@ -173,7 +192,9 @@ class Downloads:
             with self._lock:
                 self._bytes -= len(chunk)
             if self._bytes < 0:
-                raise DownloadError(f"{_host(url)} has sent more than {MAX_BYTES >> 20} MiB", _AGAIN)
+                raise DownloadError(
+                    f"{_host(url)} has sent more than {MAX_BYTES >> 20} MiB", _AGAIN
+                )
         return b"".join(chunks)
 
     def _too_slow(self, url: str) -> DownloadError:
@@ -181,16 +202,21 @@ class Downloads:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Return what opens http and https addresses, through the proxies of the environment, and returns every status.
+    """Return what opens http and https addresses, through the proxies of the environment, and
+    returns every status.
 
     Python's own opener would follow redirects to ftp too, and send the token along.
     """
     opener = urllib.request.OpenerDirector()
-    variable = next((name for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if os.environ.get(name)), "")
+    variable = next(
+        (name for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if os.environ.get(name)), ""
+    )
     try:
         context = ssl.create_default_context(cafile=os.environ.get(variable))
     except OSError:
-        raise DownloadError(f"the file in {variable} has no certificates", f"correct {variable}, or unset it") from None
+        raise DownloadError(
+            f"the file in {variable} has no certificates", f"correct {variable}, or unset it"
+        ) from None
     opener.add_handler(urllib.request.ProxyHandler())
     opener.add_handler(urllib.request.HTTPHandler())
     opener.add_handler(urllib.request.HTTPSHandler(context=context))
@@ -199,12 +225,18 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 def _next_url(url: str, location: str) -> str:
-    """Return where a redirect leads. Raises DownloadError if it leaves https, or contains a password."""
+    """Return where a redirect leads. Raises DownloadError if it leaves https, or contains a
+    password.
+    """
     try:
         target = urljoin(url, location)
         parts = urlsplit(target)
-        is_safe = parts.scheme == "https" or (parts.scheme == "http" and urlsplit(url).scheme == "http")
-        is_plain = bool(location and parts.hostname) and "@" not in parts.netloc and target.isascii()
+        is_safe = parts.scheme == "https" or (
+            parts.scheme == "http" and urlsplit(url).scheme == "http"
+        )
+        is_plain = (
+            bool(location and parts.hostname) and "@" not in parts.netloc and target.isascii()
+        )
     except ValueError:
         is_safe, is_plain, parts = True, False, urlsplit("")
     if not is_safe:
@@ -233,8 +265,14 @@ def _failure(url: str, error: Exception) -> DownloadError:
     host = _host(url)
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     text = str(cause)
-    proxies = [name for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name)]
-    check = f"check the connection and the proxy in {proxies[0]}" if proxies else "check the connection"
+    proxies = [
+        name
+        for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+        if os.environ.get(name)
+    ]
+    check = (
+        f"check the connection and the proxy in {proxies[0]}" if proxies else "check the connection"
+    )
     tip = f"{check}; without a network, give the path of the model's config.json"
     if isinstance(cause, ssl.SSLError):
         reason = getattr(cause, "verify_message", "") or cause.reason or "it failed"
@@ -246,7 +284,10 @@ def _failure(url: str, error: Exception) -> DownloadError:
     elif isinstance(cause, (http.client.HTTPException, ConnectionResetError, ValueError)):
         problem = f"{host} ended its answer early, or does not answer as a web server"
     elif text.startswith(_NO_TUNNEL):  # the proxy's status: '407 Proxy Authentication Required'
-        problem = f"the proxy refuses a connection to {host}: {truncate(text.removeprefix(_NO_TUNNEL), 60)}"
+        problem = (
+            f"the proxy refuses a connection to {host}: "
+            f"{truncate(text.removeprefix(_NO_TUNNEL), 60)}"
+        )
     else:
         reason = (cause.strerror if isinstance(cause, OSError) else None) or type(cause).__name__
         problem = f"{host} cannot be reached: {truncate(reason, 80).lower()}"

@@ -9,18 +9,21 @@ from typing import Protocol
 from ..errors import AttncalcError
 from ..units import truncate
 
+# The first bytes of the pointer that git stores instead of a file which git-lfs has not fetched.
 POINTER = b"version https://git-lfs"
-"""The first bytes of the pointer that git stores instead of a file which git-lfs has not fetched."""
 
 
 class ByteSource(Protocol):
     """A file, local or remote, of which ranges of bytes can be read."""
 
     name: str  # what errors call the file
-    size: int | None  # bytes of the whole file; None if they are unknown, and a file that is cut off is not noticed
+    # bytes of the whole file; None if they are unknown, and a file that is cut off is not noticed
+    size: int | None
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if it cannot."""
+        """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if
+        it cannot.
+        """
 
 
 class Folder(ABC):
@@ -44,14 +47,17 @@ class Folder(ABC):
 
     @abstractmethod
     def read(self, name: str, limit: int) -> bytes | None:
-        """Return a file's content, at most one byte more than `limit`; None if there is no such file.
+        """Return a file's content, at most one byte more than `limit`; None if there is no such
+        file.
 
         Raises AttncalcError if it cannot be read.
         """
 
     @abstractmethod
     def open(self, name: str) -> ByteSource | None:
-        """Return a file to read parts of; None if there is no such file. Raises AttncalcError if it cannot be read."""
+        """Return a file to read parts of; None if there is no such file. Raises AttncalcError if it
+        cannot be read.
+        """
 
     def prepare(self, names: Iterable[str]) -> None:  # noqa: B027
         """Fetch the beginnings of several files that are opened next, all at the same time."""
@@ -78,7 +84,9 @@ class LocalFile:
 
 
 class LocalFolder(Folder):
-    """A folder on disk, whose headers are read quickly; one of huggingface_hub's cache has only the files needed."""
+    """A folder on disk, whose headers are read quickly; one of huggingface_hub's cache has only the
+    files needed.
+    """
 
     def __init__(self, path: Path, *, is_complete: bool = True) -> None:
         self.path, self.is_complete = path, is_complete

@@ -19,52 +19,75 @@ from .data_files import file_content, file_names, folder_content, presets_folder
 if TYPE_CHECKING:
     from .local import NamedGpu
 
+# Bytes that a GPU's file may have; the built-in ones have some twenty lines.
 LIMIT = 1 << 16
-"""Bytes that a GPU's file may have; the built-in ones have some twenty lines."""
+# The names of the host as a device, and of this machine's GPUs.
 CPU, LOCAL = "cpu", "local"
-"""The names of the host as a device, and of this machine's GPUs."""
 _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _BY_MEMORY = "give its memory, as --gpu 24GB; "
-_NOT_LOCAL = "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
+_NOT_LOCAL = (
+    "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
+)
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _EXAMPLE_OF_MEMORY = "give what programs see, as vLLM prints it: --gpu rtx-4090:23.6GiB"
-_SEVERAL = r"(?s)(?:(?P<nodes>\d{1,4}) ?[xX] ?)?(?P<gpus>\d[\d,_]{0,39}) ?[xX](?![tT][xX]?\b) ?(?P<kind>.*\S)"
-"""'2xh100', '2 x H100'; '7900xtx' has no number."""
+# '2xh100', '2 x H100'; '7900xtx' has no number.
+_SEVERAL = (
+    r"(?s)(?:(?P<nodes>\d{1,4}) ?[xX] ?)?(?P<gpus>\d[\d,_]{0,39}) ?[xX](?![tT][xX]?\b) "
+    r"?(?P<kind>.*\S)"
+)
+# 'h100x8'; 'mi300x' has no number at its end.
 _SEVERAL_AFTER = r"(?P<kind>.*[A-Za-z0-9]) ?[xX*:] ?(?P<gpus>\d{1,4})"
-"""'h100x8'; 'mi300x' has no number at its end."""
+# What follows the name in a line of nvidia-smi: 'NVIDIA A100-SXM4-80GB, 81920 MiB'.
 _FOLLOWING_MEMORY = r", *\d+ ?MiB.*$"
-"""What follows the name in a line of nvidia-smi: 'NVIDIA A100-SXM4-80GB, 81920 MiB'."""
+# '24GB', '23.5 GiB', '40Gi'; '5070Ti' is a name.
 _MEMORY = r"(?i)\d[\d.,_]* ?(?:[KMGTPE]i?B|[MG]i)"
-"""'24GB', '23.5 GiB', '40Gi'; '5070Ti' is a name."""
+# More bytes than any GPU has.
 _LARGEST = 4 << 40
-"""More bytes than any GPU has."""
+# '24GB': as a shop names a card with 24 GiB, of which software sees half a GiB less, or a 48th if
+# that is more.
+#
+# torch sees 7.5 to 7.7 of 8 GB, 11.5 to 11.7 of 12, 15.5 to 15.7 of 16, 23.5 of 24 (RTX 3090,
+# 4090), 31.3 of 32, 47.5 of 48 (RTX 6000 Ada) and 79.1 of 80 (H100). Cards with ECC in GDDR memory
+# show less: 22.0 of 24 (L4, A10), 44.4 of 48.
 _CARD = r"(?i)\d+ ?GB"
-"""'24GB': as a shop names a card with 24 GiB, of which software sees half a GiB less, or a 48th if that is more.
-
-torch sees 7.5 to 7.7 of 8 GB, 11.5 to 11.7 of 12, 15.5 to 15.7 of 16, 23.5 of 24 (RTX 3090, 4090), 31.3 of 32, 47.5 of
-48 (RTX 6000 Ada) and 79.1 of 80 (H100). Cards with ECC in GDDR memory show less: 22.0 of 24 (L4, A10), 44.4 of 48.
-"""
+# 'rtx-5070-ti:15.92GiB', the memory that software sees on this machine.
 _WITH_MEMORY = rf"(?i)(?P<gpu>[^:]+):(?P<memory>{_MEMORY[4:]})"
-"""'rtx-5070-ti:15.92GiB', the memory that software sees on this machine."""
+# A slice of a GPU by MIG: 'h100-1g.10gb', and as CUDA names it: 'NVIDIA H200 MIG 1g.18gb'.
 _SLICE = r"(?P<gpu>.+?)[- ](?:mig[- ])?(?P<compute>[1-7])g\.(?P<gb>\d{1,3})gb"
-"""A slice of a GPU by MIG: 'h100-1g.10gb', and as CUDA names it: 'NVIDIA H200 MIG 1g.18gb'."""
 _SLICES, _MEMORY_SLICES = 7, 8
+# The least part of its share of the memory that software sees in a slice: 16.00 GiB of an H200's
+# 139.8 / 8.
 _SEEN_OF_SLICE = (9, 10)
-"""The least part of its share of the memory that software sees in a slice: 16.00 GiB of an H200's 139.8 / 8."""
-_SLICE_SOURCE = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
+_SLICE_SOURCE = (
+    "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
+)
 
 _MAC = r"(?i)\b(?:mac(?:[ -]?book)?|imac)(?:[ -](?:air|pro|mini|studio))?(?![a-z])"
-_CHIPS = ("m4", "m4-pro", "m4-max", "m3-ultra", "m3", "m3-pro", "m3-max", "m2-max", "m2-ultra", "m1-ultra")
-"""Chips of Macs, of which the first that is sold with a memory stands for it: the chip changes the speed only."""
-_HINTS = dict.fromkeys(("mps", "metal"), "a Mac is its chip and memory, as m4-pro-24gb. ") | dict.fromkeys(
+# Chips of Macs, of which the first that is sold with a memory stands for it: the chip changes the
+# speed only.
+_CHIPS = (
+    "m4",
+    "m4-pro",
+    "m4-max",
+    "m3-ultra",
+    "m3",
+    "m3-pro",
+    "m3-max",
+    "m2-max",
+    "m2-ultra",
+    "m1-ultra",
+)
+_HINTS = dict.fromkeys(
+    ("mps", "metal"), "a Mac is its chip and memory, as m4-pro-24gb. "
+) | dict.fromkeys(
     ("cuda", "gpu", "auto", "this", "nvidia-smi"), f"'{LOCAL}' is this machine's GPU. "
 )
 _TRADEMARKS = r"\((r|tm)\)"
+# Words of a driver's names that names here lack.
 _VENDOR_WORDS = frozenset(
     {"nvidia", "amd", "intel", "apple", "tesla", "geforce", "instinct", "radeon", "gpu", "graphics"}
     | {"server", "workstation", "edition", "generation"}
 )
-"""Words of a driver's names that names here lack."""
 
 
 def _folder() -> Path:
@@ -72,19 +95,27 @@ def _folder() -> Path:
 
 
 def gpu_names() -> list[str]:
-    """Return the sorted names of all GPUs. A Mac's chip has one; `gpu` knows its other memories too."""
+    """Return the sorted names of all GPUs. A Mac's chip has one; `gpu` knows its other memories
+    too.
+    """
     return list(file_names(_folder()))
 
 
 @cache
 def _known() -> dict[str, dict[str, Any]]:
-    """Return {name: content} of all GPUs, and of each other memory of a chip: 'm3-max-36gb' is in m3-max-128gb.yaml."""
+    """Return {name: content} of all GPUs, and of each other memory of a chip: 'm3-max-36gb' is in
+    m3-max-128gb.yaml.
+    """
     known: dict[str, dict[str, Any]] = folder_content(_folder())
-    return known | {name: sized for file, data in known.items() for name, sized in _sized(file, data).items()}
+    return known | {
+        name: sized for file, data in known.items() for name, sized in _sized(file, data).items()
+    }
 
 
 def _sized(name: str, data: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return {name: content} of the other memories of a chip: the file's content with what a size changes."""
+    """Return {name: content} of the other memories of a chip: the file's content with what a size
+    changes.
+    """
     largest = f"{data['memory_gb']}GB"
     sizes = {f"{size['memory_gb']}GB": size for size in data.get("sizes", ())}
     return {
@@ -99,10 +130,11 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
     """Return the GPU called `name`.
 
     Args:
-        name: Its own name, an alias ('h100') or its driver's name ('NVIDIA H100 80GB HBM3') in any spelling, a slice by
-            MIG ('h100-1g.10gb'), or the path of a GPU file.
+        name: Its own name, an alias ('h100') or its driver's name ('NVIDIA H100 80GB HBM3') in any
+            spelling, a slice by MIG ('h100-1g.10gb'), or the path of a GPU file.
 
-    Raises AttncalcError if there is no such GPU, or the file is not valid; the message names the line.
+    Raises AttncalcError if there is no such GPU, or the file is not valid; the message names the
+    line.
     """
     text = os.fspath(name)
     if text in gpu_names():
@@ -117,7 +149,10 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
     if len(found) == 1:
         return _to_gpu(found[0], known[found[0]])
     if several := _of_family_with_memory(text):  # 'm3-36gb' is an M3 Pro or Max
-        slowest = min((_to_gpu(one, known[one]) for one in several), key=lambda one: (one.memory, one.bandwidth))
+        slowest = min(
+            (_to_gpu(one, known[one]) for one in several),
+            key=lambda one: (one.memory, one.bandwidth),
+        )
         of_several = f" (the slowest of {', '.join(several)})" if several[1:] else ""
         return dataclasses.replace(slowest, title=slowest.title + of_several)
     if sized := re.fullmatch(_WITH_MEMORY, text):
@@ -132,8 +167,13 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
     except (OSError, ValueError):  # a name that is too long, or has a NUL
         is_file = False
     if is_file:
-        raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", f"name it .yaml; {LOCAL} asks nvidia-smi itself")
-    raise BadValueError(f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text) or _BY_MEMORY}{_TIP}")
+        raise AttncalcError(
+            f"{truncate(text)}: a GPU file is YAML",
+            f"name it .yaml; {LOCAL} asks nvidia-smi itself",
+        )
+    raise BadValueError(
+        f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text) or _BY_MEMORY}{_TIP}"
+    )
 
 
 @cache
@@ -158,21 +198,26 @@ def _by_letters() -> dict[str, tuple[str, ...]]:
 
 
 def check_number(text: str, number: int | None, asked: int | None, per_node: int = 1) -> None:
-    """Raise BadValueError if --gpus asks for more GPUs than --gpu has, as 4 of '2xh100'. It may use fewer of them."""
+    """Raise BadValueError if --gpus asks for more GPUs than --gpu has, as 4 of '2xh100'. It may use
+    fewer of them.
+    """
     if number is not None and asked is not None and asked > number:
         raise BadValueError(
             f"--gpus {asked} is more than the {number} of --gpu {truncate(text)}",
-            f"give the number once, as --gpu {-(-asked // per_node)}x{truncate(re.sub(r'^[0-9]+ *x *', '', text))}",
+            "give the number once, as --gpu "
+            f"{-(-asked // per_node)}x{truncate(re.sub(r'^[0-9]+ *x *', '', text))}",
         )
 
 
+# How names of GPUs are written: '!' and ',' are no part of one.
 _SPELLING = re.compile(r"[A-Za-z0-9][\w ./()+@-]*")
-"""How names of GPUs are written: '!' and ',' are no part of one."""
 
 
 @cache
 def _words(name: str) -> tuple[str, ...]:
-    """Return the words of a name without its vendor's: ('rtx', '4090') of 'NVIDIA GeForce RTX 4090' and 'rtx4090'."""
+    """Return the words of a name without its vendor's: ('rtx', '4090') of 'NVIDIA GeForce RTX 4090'
+    and 'rtx4090'.
+    """
     bare = re.sub(_TRADEMARKS, "", name.lower()).strip()
     if len(bare) > 80 or _SPELLING.fullmatch(bare) is None:
         return ()
@@ -193,7 +238,9 @@ def _of_family_with_memory(text: str) -> list[str]:
 
 
 def _hint(text: str) -> str:
-    """Return the start of a tip about a name that no GPU has: those of another memory, or the most similar name."""
+    """Return the start of a tip about a name that no GPU has: those of another memory, or the most
+    similar name.
+    """
     if "," in text:
         return "'attncalc sweep MODEL --gpu a100,h100' compares several. "
     if text.lower() in _HINTS:
@@ -202,19 +249,26 @@ def _hint(text: str) -> str:
         return f"a GPU with so much memory is {text}GB. "
     known = _known()
     chip = _without_memory(_words(text))
-    sizes = [name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)]
+    sizes = [
+        name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)
+    ]
     if len(sizes) > 1:
-        return f"known: {', '.join(sorted(sizes, key=lambda name: int(known[name]['memory_gb'])))}. "
-    if re.match(r"(?i)nvidia|amd|tesla|quadro", text):  # a driver's name is spelled right: an RTX 5000 is no RTX 6000
+        return (
+            f"known: {', '.join(sorted(sizes, key=lambda name: int(known[name]['memory_gb'])))}. "
+        )
+    # a driver's name is spelled right: an RTX 5000 is no RTX 6000
+    if re.match(r"(?i)nvidia|amd|tesla|quadro", text):
         known = {}
     aliases = (alias for data in known.values() for alias in data.get("aliases", ()))
     return did_you_mean("-".join(text.lower().replace("_", " ").split()), [*known, *aliases])
 
 
 def _with_memory(known: Gpu, text: str) -> Gpu:
-    """Return a GPU with the memory that software sees on one machine: Windows and WSL show all of it, Linux less.
+    """Return a GPU with the memory that software sees on one machine: Windows and WSL show all of
+    it, Linux less.
 
-    Drivers of memory that is shared with the host may count a little of it twice: 128.5 GiB of a Strix Halo's 128.
+    Drivers of memory that is shared with the host may count a little of it twice: 128.5 GiB of a
+    Strix Halo's 128.
 
     Raises AttncalcError if it is no size, or larger than the GPU.
     """
@@ -222,21 +276,30 @@ def _with_memory(known: Gpu, text: str) -> Gpu:
     if not 0 < size <= known.memory_gb * GIB + (GIB if known.shares_with_host else 0):
         why = f"--gpu {known.name}: it has {known.memory_gb} GB, not {truncate(text)}"
         raise BadValueError(why, _EXAMPLE_OF_MEMORY)
-    return dataclasses.replace(known, name=f"{known.name}:{text}", memory=size, measured=True, is_own=True)
+    return dataclasses.replace(
+        known, name=f"{known.name}:{text}", memory=size, measured=True, is_own=True
+    )
 
 
 def _slice(whole: Gpu, part: re.Match[str]) -> Gpu:
     """Return a slice of a GPU by MIG, with its part of memory, bandwidth and FLOP/s.
 
-    Raises AttncalcError if NVIDIA does not divide this GPU so. An A30 has four slices, and is left out.
+    Raises AttncalcError if NVIDIA does not divide this GPU so. An A30 has four slices, and is left
+    out.
     """
     compute, gb = int(part["compute"]), int(part["gb"])
     eighths = max(1, round(gb * _MEMORY_SLICES / whole.memory_gb))
-    is_part = abs(gb * _MEMORY_SLICES - eighths * whole.memory_gb) <= whole.memory_gb // 16  # 18 of 141 is an eighth
-    can_divide = whole.compute_capability in ((8, 0), (9, 0), (10, 0), (10, 3)) and whole.memory_gb >= 40
+    # 18 of 141 is an eighth
+    is_part = abs(gb * _MEMORY_SLICES - eighths * whole.memory_gb) <= whole.memory_gb // 16
+    can_divide = (
+        whole.compute_capability in ((8, 0), (9, 0), (10, 0), (10, 3)) and whole.memory_gb >= 40
+    )
     if not (is_part and can_divide and eighths <= _MEMORY_SLICES):
         example = "h100-1g.10gb, a100-80gb-3g.40gb or h200-1g.18gb"
-        raise BadValueError(f"'{truncate(part[0])}' is not a slice of a known GPU", f"slices by MIG are as {example}")
+        raise BadValueError(
+            f"'{truncate(part[0])}' is not a slice of a known GPU",
+            f"slices by MIG are as {example}",
+        )
     numerator, denominator = _SEEN_OF_SLICE
     profile = f"{compute}g.{gb}gb"
     return dataclasses.replace(
@@ -252,48 +315,67 @@ def _slice(whole: Gpu, part: re.Match[str]) -> Gpu:
         nvlink=False,
         watts=0,
         aliases=(),
-        notes=("A slice by MIG: software sees 0.91 to 0.99 of its part of the memory, and 0.9 is assumed.",),
+        notes=(
+            "A slice by MIG: software sees 0.91 to 0.99 of its part of the memory, and 0.9 is "
+            "assumed.",
+        ),
         sources=(_SLICE_SOURCE, *whole.sources),
     )
 
 
 def gpu_of_device(title: str, memory: int) -> Gpu | None:
-    """Return the GPU that a driver calls `title`, 'NVIDIA H100 80GB HBM3', and that has about this memory in bytes.
+    """Return the GPU that a driver calls `title`, 'NVIDIA H100 80GB HBM3', and that has about this
+    memory in bytes.
 
-    None if no GPU has that name: 'NVIDIA GeForce RTX 3080' is either the one of 10 or that of 12 GB, by its memory.
+    None if no GPU has that name: 'NVIDIA GeForce RTX 3080' is either the one of 10 or that of 12
+    GB, by its memory.
     """
     words, known = _words(title), _known()
     spelled = _by_words().items()
-    names = [name for other, names in spelled if words and words in (other, _without_memory(other)) for name in names]
+    names = [
+        name
+        for other, names in spelled
+        if words and words in (other, _without_memory(other))
+        for name in names
+    ]
     found = [_to_gpu(name, known[name]) for name in dict.fromkeys(names)]
     closest = min(found, key=lambda gpu: abs(gpu.memory - memory), default=None)
     return closest if closest and abs(closest.memory - memory) <= memory // 8 else None
 
 
 def gpus_of(text: str) -> tuple[int | None, Gpu]:
-    """Return the number of GPUs and their kind: (2, ...) for '2xh100', (16, ...) for '2x8xh100', or None for 'h100'.
+    """Return the number of GPUs and their kind: (2, ...) for '2xh100', (16, ...) for '2x8xh100', or
+    None for 'h100'.
 
     'p5.48xlarge' are the 8 GPUs of that instance, and '2xp5.48xlarge' those of two.
 
-    The kind is a name or a file as for `gpu`, the memory of a GPU of which nothing else is known: '24GB', 'cpu', the
-    host with this machine's memory, or 'local', the GPUs of this machine.
+    The kind is a name or a file as for `gpu`, the memory of a GPU of which nothing else is known:
+    '24GB', 'cpu', the host with this machine's memory, or 'local', the GPUs of this machine.
 
-    Raises AttncalcError as `gpu` does, if this machine has no GPU, and if the number or the memory is not possible.
+    Raises AttncalcError as `gpu` does, if this machine has no GPU, and if the number or the memory
+    is not possible.
     """
     text = re.sub(_FOLLOWING_MEMORY, "", text.strip())
     names = [name.strip() for name in re.split("[,+]", text)]
-    if len({*names}) < len(names) or "+" in text:  # '3090,3090' and '3090+4090' are one machine, '3090,4090' is a list
-        parts = [(number, kind) for name in names for number, kind in re.findall(r"^(?:(\d{1,3}) ?[xX] ?)?(.*)$", name)]
+    # '3090,3090' and '3090+4090' are one machine, '3090,4090' is a list
+    if len({*names}) < len(names) or "+" in text:
+        parts = [
+            (number, kind)
+            for name in names
+            for number, kind in re.findall(r"^(?:(\d{1,3}) ?[xX] ?)?(.*)$", name)
+        ]
         kinds = {kind: gpu(kind) for _, kind in parts}
         least = min(kinds, key=lambda kind: (kinds[kind].memory_gb, kinds[kind].bandwidth))
         all_of_least = f"{sum(int(number or 1) for number, _ in parts)}x{least}"
         if len({known.memory_gb for known in kinds.values()}) > 1:
             tip = f"a lower bound of what fits: --gpu {all_of_least}"
-            raise AttncalcError(f"--gpu {truncate(text)}: one model on several kinds of GPU is not computed", tip)
+            raise AttncalcError(
+                f"--gpu {truncate(text)}: one model on several kinds of GPU is not computed", tip
+            )
         number, known = gpus_of(all_of_least)
-        return number, dataclasses.replace(known, title=f"{known.title} (the slowest of {text})") if len(
-            kinds
-        ) > 1 else known
+        return number, dataclasses.replace(
+            known, title=f"{known.title} (the slowest of {text})"
+        ) if len(kinds) > 1 else known
     if re.search(_MAC, text):
         text = _chip_of_mac(re.sub(_MAC, " ", text).strip(" -,"))
     if text.lower() == CPU:
@@ -314,19 +396,29 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
 
 @cache
 def instances() -> dict[tuple[str, ...], Gpu]:
-    """Return {words of a name: the GPU of the instance}, those with the least memory of all their GPUs first.
+    """Return {words of a name: the GPU of the instance}, those with the least memory of all their
+    GPUs first.
 
     A family of one size needs no size: 'p4d' is p4d.24xlarge.
     """
     found = []
-    for line in Path(__file__).with_name("instances.txt").read_text(encoding="utf-8").splitlines()[1:]:
+    for line in (
+        Path(__file__).with_name("instances.txt").read_text(encoding="utf-8").splitlines()[1:]
+    ):
         of_instance, _, names = line.partition(": ")
         number, _, kind = of_instance.partition("x")
-        found += [dataclasses.replace(gpu(kind), per_node=int(number), instance=name) for name in names.split()]
+        found += [
+            dataclasses.replace(gpu(kind), per_node=int(number), instance=name)
+            for name in names.split()
+        ]
     found.sort(key=lambda one: one.per_node * one.memory)
     by_words = {_words_of_instance(one.instance): one for one in found}
     families = Counter(one.instance.partition(".")[0] for one in found)
-    only = {_words_of_instance(name): one for one in found if families[name := one.instance.partition(".")[0]] == 1}
+    only = {
+        _words_of_instance(name): one
+        for one in found
+        if families[name := one.instance.partition(".")[0]] == 1
+    }
     return only | by_words
 
 
@@ -350,20 +442,26 @@ def _chip_of_mac(text: str) -> str:
 
 
 def with_ram(known: Gpu, memory: int) -> Gpu:
-    """Return a Mac's chip with that memory of the machine. Raises AttncalcError if it is not sold so."""
+    """Return a Mac's chip with that memory of the machine. Raises AttncalcError if it is not sold
+    so.
+    """
     chip = re.sub(r"-\d+gb$", "", known.name)
     return gpu(f"{chip}-{round(memory / 10**9 if memory % 10**9 == 0 else memory / GIB)}gb")
 
 
 def gpu_with(memory: str) -> Gpu:
-    """Return a GPU of which only the memory is known: '24GB' is a card as shops name it, '23.5GiB' are the bytes.
+    """Return a GPU of which only the memory is known: '24GB' is a card as shops name it, '23.5GiB'
+    are the bytes.
 
-    Such a GPU has no bandwidth and no FLOP/s, so there is no roofline. Raises AttncalcError if the text is no size, or
-    less or more than any GPU has.
+    Such a GPU has no bandwidth and no FLOP/s, so there is no roofline. Raises AttncalcError if the
+    text is no size, or less or more than any GPU has.
     """
     size = parse_bytes(memory, "--gpu")
     if not MIB <= size <= _LARGEST:
-        raise BadValueError(f"no GPU has {memory}", "give its memory, as --gpu 24GB, or its name; -c 64k is a context")
+        raise BadValueError(
+            f"no GPU has {memory}",
+            "give its memory, as --gpu 24GB, or its name; -c 64k is a context",
+        )
     binary, memory_gb = "i" in memory.lower(), -(-size // 10**9)
     if re.fullmatch(_CARD, memory):
         size = memory_gb * GIB - max(GIB // 2, memory_gb * GIB // 48)
@@ -381,7 +479,8 @@ def gpu_with(memory: str) -> Gpu:
 
 
 def cpu(memory: int | None = None) -> Gpu:
-    """Return the host as a device without GPUs, with so many bytes of memory; by default this machine's.
+    """Return the host as a device without GPUs, with so many bytes of memory; by default this
+    machine's.
 
     Raises AttncalcError if this machine does not say how much it has.
     """
@@ -390,7 +489,9 @@ def cpu(memory: int | None = None) -> Gpu:
 
         memory = machine_memory()
     if memory is None:
-        raise AttncalcError("this machine does not say how much memory it has", "give it, as --ram 32GB")
+        raise AttncalcError(
+            "this machine does not say how much memory it has", "give it, as --ram 32GB"
+        )
     return Gpu(
         name=CPU,
         title=f"CPU with {human(memory, BYTES)}",
@@ -415,13 +516,18 @@ def _local_gpus() -> tuple[int, Gpu]:
 
     found = named_gpus()
     if not found:
-        raise AttncalcError("--gpu local: nvidia-smi, rocm-smi and sysctl name no GPU of this machine", _NOT_LOCAL)
+        raise AttncalcError(
+            "--gpu local: nvidia-smi, rocm-smi and sysctl name no GPU of this machine", _NOT_LOCAL
+        )
     titles = dict.fromkeys(one.title for one in found)
     if len(titles) > 1:
         raise AttncalcError(
-            f"--gpu local: this machine has different GPUs: {', '.join(titles)}", "give one kind with --gpu, as 2x4090"
+            f"--gpu local: this machine has different GPUs: {', '.join(titles)}",
+            "give one kind with --gpu, as 2x4090",
         )
-    return len(found), dataclasses.replace(_by_title(found[0]) or _by_memory(found[0]), is_local=True)
+    return len(found), dataclasses.replace(
+        _by_title(found[0]) or _by_memory(found[0]), is_local=True
+    )
 
 
 def _by_title(found: NamedGpu) -> Gpu | None:
@@ -435,9 +541,13 @@ def _by_title(found: NamedGpu) -> Gpu | None:
 
 
 def _by_memory(found: NamedGpu) -> Gpu:
-    """Return a GPU with the memory that the vendor prints on it. Raises AttncalcError if it is not known either."""
+    """Return a GPU with the memory that the vendor prints on it. Raises AttncalcError if it is not
+    known either.
+    """
     if not found.memory:
-        raise AttncalcError(f"--gpu local: {found.title} is not known, nor is its memory", _NOT_LOCAL)
+        raise AttncalcError(
+            f"--gpu local: {found.title} is not known, nor is its memory", _NOT_LOCAL
+        )
     gb, unified = round(found.memory / 2**30), found.vendor == "Apple"
     numerator, denominator = UNIFIED_MEMORY_SHARE
     return Gpu(
@@ -445,7 +555,9 @@ def _by_memory(found: NamedGpu) -> Gpu:
         title=found.title,
         vendor=found.vendor,
         memory_gb=gb,
-        memory=found.memory * numerator // denominator if unified else min(found.memory, gb * 10**9),
+        memory=found.memory * numerator // denominator
+        if unified
+        else min(found.memory, gb * 10**9),
         bandwidth=0,
         flops=(),
         measured=False,
@@ -459,7 +571,9 @@ def _from_file(path: Path) -> Gpu:
         content = file.read(LIMIT + 1)
     name = truncate(path, 200)
     if len(content) > LIMIT:
-        raise AttncalcError(f"{name}: longer than {LIMIT:,} bytes", "a GPU's file has a few dozen lines")
+        raise AttncalcError(
+            f"{name}: longer than {LIMIT:,} bytes", "a GPU's file has a few dozen lines"
+        )
     from .schema import check
     from .yaml import parse_document
 
@@ -473,7 +587,9 @@ def _from_file(path: Path) -> Gpu:
         raise document.error(("flops",), "empty", f"give at least bf16 or fp16; {_EXAMPLE}")
     if described.memory > described.memory_gb * 2**30:
         raise document.error(
-            ("memory",), f"{described.memory:,} is more than memory_gb, {described.memory_gb}", "memory is in bytes"
+            ("memory",),
+            f"{described.memory:,} is more than memory_gb, {described.memory_gb}",
+            "memory is in bytes",
         )
     return dataclasses.replace(described, is_own=described.measured)
 
@@ -486,7 +602,10 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
     major, _, minor = data.get("compute_capability", "").partition(".")
     if "memory" not in data:
         share = ", of which the GPU gets three quarters" if unified else ""
-        notes.append(f"No log shows how much memory software sees: {memory_gb} x 10^9 bytes are assumed{share}.")
+        notes.append(
+            f"No log shows how much memory software sees: {memory_gb} x 10^9 bytes are "
+            f"assumed{share}."
+        )
     if name in gpu_names() and (others := _sized(name, data)):
         notes.append(f"Sold with other memories too: {', '.join(others)}.")
     return Gpu(
@@ -514,5 +633,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
 @cache
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a GPU file."""
-    content: dict[str, Any] = json.loads((presets_folder() / "gpu.schema.json").read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(
+        (presets_folder() / "gpu.schema.json").read_text(encoding="utf-8")
+    )
     return content

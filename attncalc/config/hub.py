@@ -1,4 +1,6 @@
-"""The names of models on the Hugging Face hub, and their files in huggingface_hub's cache, without a network."""
+"""The names of models on the Hugging Face hub, and their files in huggingface_hub's cache, without
+a network.
+"""
 
 import os
 import re
@@ -17,19 +19,22 @@ MAIN = "main"
 
 _NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
 _PATH = r"[\w][\w./ +-]*"
-_REPO = re.compile(rf"(?P<name>{_NAME}/{_NAME})(?:@(?P<revision>\w[\w./-]*))?(?::(?P<file>{_PATH}))?", re.ASCII)
+_REPO = re.compile(
+    rf"(?P<name>{_NAME}/{_NAME})(?:@(?P<revision>\w[\w./-]*))?(?::(?P<file>{_PATH}))?", re.ASCII
+)
 _ADDRESS = re.compile(r"(?:https?://)?(?P<host>[\w.:-]+)/(?P<rest>.+)", re.ASCII | re.IGNORECASE)
 _PAGE = re.compile(
     rf"(?P<name>{_NAME}/{_NAME})"
-    rf"(?:/(?:tree|blob|resolve|raw)/(?P<revision>refs/(?:pr|convert)/[\w.-]+|[\w.-]+)(?:/(?P<file>{_PATH}))?)?"
+    r"(?:/(?:tree|blob|resolve|raw)/(?P<revision>refs/(?:pr|convert)/[\w.-]+"
+    rf"|[\w.-]+)(?:/(?P<file>{_PATH}))?)?"
     r"/?(?:[?#].*)?",
     re.ASCII,
 )
+# Endings of the names of files, and never of repositories.
 _FILE_SUFFIXES = (".yaml", ".yml", ".json", ".safetensors", ".gguf", ".git")
-"""Endings of the names of files, and never of repositories."""
 _HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
+# First parts of addresses on the hub that are no organisations.
 _OTHER_PAGES = ("datasets", "spaces", "models", "docs", "blog", "papers", "collections", "api")
-"""First parts of addresses on the hub that are no organisations."""
 
 
 class Repository(NamedTuple):
@@ -48,12 +53,18 @@ class Repository(NamedTuple):
 def parse_repository(text: str) -> Repository | None:
     """Return the repository that `text` names, or None if it is not the name of one.
 
-    Its forms are 'org/name', 'org/name@revision', 'org/name:file' and the address of a page of the hub. The rules of a
-    name are those of huggingface_hub's `validate_repo_id`, and an organisation is required.
+    Its forms are 'org/name', 'org/name@revision', 'org/name:file' and the address of a page of the
+    hub. The rules of a name are those of huggingface_hub's `validate_repo_id`, and an organisation
+    is required.
     """
     is_page, path = _without_host(text)
     match = _REPO.fullmatch(path) or (_PAGE.fullmatch(unquote(path)) if is_page else None)
-    if match is None or ".." in text or "--" in match["name"] or match["name"].lower().endswith(_FILE_SUFFIXES):
+    if (
+        match is None
+        or ".." in text
+        or "--" in match["name"]
+        or match["name"].lower().endswith(_FILE_SUFFIXES)
+    ):
         return None
     if is_page and match["name"].split("/")[0] in _OTHER_PAGES:
         return None
@@ -65,11 +76,14 @@ def parse_repository(text: str) -> Repository | None:
 
 
 def _without_host(text: str) -> tuple[bool, str]:
-    """Return whether `text` is the address of a page of the hub, with or without 'https://', and the path in it."""
+    """Return whether `text` is the address of a page of the hub, with or without 'https://', and
+    the path in it.
+    """
     if text.startswith("hf://"):
         return True, text[5:]
     match = _ADDRESS.fullmatch(text)
-    endpoint = os.environ.get("HF_ENDPOINT", "").partition("://")[2].partition("/")[0]  # user:password@host:port
+    # user:password@host:port
+    endpoint = os.environ.get("HF_ENDPOINT", "").partition("://")[2].partition("/")[0]
     if match and match["host"].lower() in (*_HOSTS, endpoint.rpartition("@")[2].lower()):
         return True, match["rest"]
     return False, text
@@ -88,30 +102,43 @@ def with_revision(text: str, revision: str) -> str:
     found = parse_repository(text)
     if found is None or os.path.exists(text):
         raise AttncalcError(
-            f"--revision has no effect on '{truncate(text)}'", "it needs the name of a model on the hub, as org/name"
+            f"--revision has no effect on '{truncate(text)}'",
+            "it needs the name of a model on the hub, as org/name",
         )
     if found.revision not in (MAIN, revision):
-        raise clash(f"--revision {truncate(revision)}", f"'{truncate(text)}'", "give the revision once")
+        raise clash(
+            f"--revision {truncate(revision)}", f"'{truncate(text)}'", "give the revision once"
+        )
     return str(found._replace(revision=revision))
 
 
 def cached_folder(repository: Repository) -> LocalFolder | None:
     """Return the folder in huggingface_hub's cache that has the repository's model file, or None.
 
-    The cache has it in models--org--name/snapshots/COMMIT, and the commit of a branch or tag in refs/REVISION.
+    The cache has it in models--org--name/snapshots/COMMIT, and the commit of a branch or tag in
+    refs/REVISION.
     """
     # By the rules of huggingface_hub's constants.py.
-    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(_home(), "hub")
+    cache = (
+        os.environ.get("HF_HUB_CACHE")
+        or os.environ.get("HUGGINGFACE_HUB_CACHE")
+        or os.path.join(_home(), "hub")
+    )
     folder = _expanded(cache) / f"models--{repository.name.replace('/', '--')}"
     commit = repository.revision
     # If there is no such branch or tag, the revision is a commit.
     with suppress(OSError, ValueError), open_file(folder / "refs" / commit) as file:
         commit = file.read(1000).decode().strip()
-    if not re.fullmatch(r"\w{1,64}", commit, re.ASCII):  # a longer one is no commit, and too long for a file's name
+    # a longer one is no commit, and too long for a file's name
+    if not re.fullmatch(r"\w{1,64}", commit, re.ASCII):
         return None
     snapshot = folder / "snapshots" / commit
     if repository.file:
-        return LocalFolder(snapshot, is_complete=False) if _has_file(snapshot, repository.file) else None
+        return (
+            LocalFolder(snapshot, is_complete=False)
+            if _has_file(snapshot, repository.file)
+            else None
+        )
     is_cached = any((snapshot / name).is_file() for name in ("config.json", "params.json"))
     return LocalFolder(snapshot, is_complete=False) if is_cached else None
 
@@ -133,7 +160,8 @@ def token() -> str:
     found = found.strip()
     if not re.fullmatch(r"[!-~]{0,500}", found):
         raise AttncalcError(
-            f"the token in {origin} is not valid", "a token looks like hf_... : 'hf auth login' writes it"
+            f"the token in {origin} is not valid",
+            "a token looks like hf_... : 'hf auth login' writes it",
         )
     return found
 
@@ -148,7 +176,9 @@ def _is_on(variable: str) -> bool:
 
 
 def _home() -> str:
-    return os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    return os.environ.get("HF_HOME") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"
+    )
 
 
 def _expanded(path: str) -> Path:
@@ -159,7 +189,10 @@ def _has_file(snapshot: Path, file: str) -> bool:
     from .gguf.files import gguf_file
 
     try:
-        names = [path.relative_to(snapshot).as_posix() for path in (*snapshot.glob("*"), *snapshot.glob("*/*.gguf"))]
+        names = [
+            path.relative_to(snapshot).as_posix()
+            for path in (*snapshot.glob("*"), *snapshot.glob("*/*.gguf"))
+        ]
     except OSError:
         return False
     return file in names or gguf_file(names, file) is not None

@@ -1,8 +1,9 @@
 """The keys of a model file, as JSON Schema.
 
-`attncalc presets schema` writes them to `presets/model.schema.json`, which files are checked against. The keys of
-attention are the fields of the attention kinds; `schemas/model.yaml` has the others. `schema` imports every kind, so
-that a command which loads one preset uses `kind_keys` of the preset's own kinds instead.
+`attncalc presets schema` writes them to `presets/model.schema.json`, which files are checked
+against. The keys of attention are the fields of the attention kinds; `schemas/model.yaml` has the
+others. `schema` imports every kind, so that a command which loads one preset uses `kind_keys` of
+the preset's own kinds instead.
 """
 
 import dataclasses
@@ -20,8 +21,9 @@ from .data_files import file_content
 
 Schema = dict[str, Any]
 
+# Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has
+# some dozens.
 _MAX_KINDS = 256
-"""Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has some dozens."""
 _WRITTEN: Mapping[str, Any] = file_content(Path(__file__).parent / "schemas", "model")
 _TYPES: dict[str, Schema] = {
     **_WRITTEN["types"],
@@ -35,7 +37,11 @@ _TYPES: dict[str, Schema] = {
 
 def _keys(section: Mapping[str, Any]) -> dict[str, Schema]:
     """Return the schemas of the keys in a section of `schemas/model.yaml`."""
-    declared = {name: key for spec in (ModelSpec, Stack, Sliding, Chunked, Mlp) for name, key in _fields(spec).items()}
+    declared = {
+        name: key
+        for spec in (ModelSpec, Stack, Sliding, Chunked, Mlp)
+        for name, key in _fields(spec).items()
+    }
     return {name: _key(written) if written else declared[name] for name, written in section.items()}
 
 
@@ -43,9 +49,16 @@ def _key(written: Any) -> Schema:
     """Return the schema of a line with a type and a meaning, or of JSON Schema with such lines."""
     if isinstance(written, str):
         kind, _, meaning = written.partition(" ")
-        return {"description": meaning, **({"enum": kind.split("|")} if "|" in kind else _TYPES[kind])}
+        return {
+            "description": meaning,
+            **({"enum": kind.split("|")} if "|" in kind else _TYPES[kind]),
+        }
     return {
-        name: _keys(value) if name == "properties" else _key(value) if isinstance(value, dict) else value
+        name: _keys(value)
+        if name == "properties"
+        else _key(value)
+        if isinstance(value, dict)
+        else value
         for name, value in written.items()
     }
 
@@ -72,12 +85,19 @@ def _merge_kinds(keys_by_kind: Mapping[str, dict[str, Schema]]) -> dict[str, Sch
     meanings: dict[str, dict[str, list[str]]] = {}
     for kind, keys in keys_by_kind.items():
         for key, schema in keys.items():
-            if {**merged.setdefault(key, schema), "description": ""} != {**schema, "description": ""}:
-                raise TypeError(f"'{key}' allows other values in {kind} attention than in another kind")
+            if {**merged.setdefault(key, schema), "description": ""} != {
+                **schema,
+                "description": "",
+            }:
+                raise TypeError(
+                    f"'{key}' allows other values in {kind} attention than in another kind"
+                )
             meanings.setdefault(key, {}).setdefault(schema["description"], []).append(kind)
     for key, kinds_by_meaning in meanings.items():
         if len(kinds_by_meaning) > 1:
-            description = "; ".join(f"{', '.join(kinds)}: {meaning}" for meaning, kinds in kinds_by_meaning.items())
+            description = "; ".join(
+                f"{', '.join(kinds)}: {meaning}" for meaning, kinds in kinds_by_meaning.items()
+            )
             merged[key] = {**merged[key], "description": description}
     return merged
 
@@ -92,7 +112,9 @@ def is_stack_key(key: str) -> bool:
 
 
 def is_layer_key(key: str) -> bool:
-    """Return whether a layer may have the key: it belongs to a kind of attention, an MLP or the norms."""
+    """Return whether a layer may have the key: it belongs to a kind of attention, an MLP or the
+    norms.
+    """
     return is_stack_key(key) and key not in _WRITTEN["stack"] and key != "layer_kinds"
 
 
@@ -104,10 +126,16 @@ def keys_of_layer(kind: str) -> tuple[str, ...]:
 @cache
 def layer_keys() -> dict[str, Schema]:
     # the page has no docstrings
-    meanings = {name: (kind.__doc__ or "").partition("\n")[0].rstrip(".") for name, kind in KINDS.items()}
+    meanings = {}
+    for name, kind in KINDS.items():
+        summary = (kind.__doc__ or "").partition("\n\n")[0]
+        meanings[name] = " ".join(summary.split()).rstrip(".")
     kinds = "; ".join(f"{name}: {meaning}" for name, meaning in meanings.items())
     return {
-        "attention": {"description": f"kind of attention. {kinds} (default: grouped)", "enum": list(KINDS)},
+        "attention": {
+            "description": f"kind of attention. {kinds} (default: grouped)",
+            "enum": list(KINDS),
+        },
         **_merge_kinds({name: kind_keys(name) for name in KINDS}),
         **_keys(_WRITTEN["layer"]),
     }
@@ -116,11 +144,16 @@ def layer_keys() -> dict[str, Schema]:
 @cache
 def schema() -> Schema:
     kinds = {
-        "description": "the kinds of layers that pattern names, each with the keys in which it differs",
+        "description": "the kinds of layers that pattern names, each with the keys in which it "
+        "differs",
         "type": "object",
         "maxProperties": _MAX_KINDS,
         "propertyNames": SHAPES["propertyNames"],
-        "additionalProperties": {"type": "object", "properties": layer_keys(), "additionalProperties": False},
+        "additionalProperties": {
+            "type": "object",
+            "properties": layer_keys(),
+            "additionalProperties": False,
+        },
     }
     of_stack = {**_keys(_WRITTEN["stack"]), "layer_kinds": kinds, **layer_keys()}
     encoder = {
@@ -132,7 +165,8 @@ def schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "attncalc model",
-        "description": "A model file of attncalc. Top-level keys describe the decoder, or the only stack.",
+        "description": "A model file of attncalc. Top-level keys describe the decoder, or the "
+        "only stack.",
         "type": "object",
         "required": ["d_model", "n_layers", "norm"],
         "additionalProperties": False,

@@ -1,4 +1,6 @@
-"""JSON files in another layout than a config.json: they are named in an error, with the file to give instead."""
+"""JSON files in another layout than a config.json: they are named in an error, with the file to
+give instead.
+"""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +13,9 @@ _BASE = "give the config.json of the model itself, or its name on the hub as org
 
 
 def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
-    """Raise AttncalcError if the data are of another layout than a config.json, with what to give instead."""
+    """Raise AttncalcError if the data are of another layout than a config.json, with what to give
+    instead.
+    """
     model, metadata = data.get("model"), data.get("metadata")
     has_model_type = "model_type" in data
 
@@ -24,16 +28,24 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
             "a LoRA adapter (adapter_config.json)",
             _tip_for_base(data.get("base_model_name_or_path")),
         ),
-        (  # trtllm-build writes pretrained_config and build_config; its converters write architecture and mapping
+        # trtllm-build writes pretrained_config and build_config; its converters write architecture
+        # and mapping
+        (
             ("pretrained_config" in data and has_any("build_config", "version"))
             or "builder_config" in data
-            or ("architecture" in data and has_any("mapping", "quantization", "producer") and not has_model_type),
+            or (
+                "architecture" in data
+                and has_any("mapping", "quantization", "producer")
+                and not has_model_type
+            ),
             "a config of TensorRT-LLM",
             _BASE,
         ),
         (
             isinstance(data.get("model_config"), Mapping)
-            and has_any("quantization", "conv_template", "local_id", "context_window_size", "model_lib"),
+            and has_any(
+                "quantization", "conv_template", "local_id", "context_window_size", "model_lib"
+            ),
             "a config of MLC LLM",
             _BASE,
         ),
@@ -48,7 +60,11 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
             "give the folder that contains it, with its config.json",
         ),
         (
-            any("general.architecture" in keys for keys in (data, metadata) if isinstance(keys, Mapping)),
+            any(
+                "general.architecture" in keys
+                for keys in (data, metadata)
+                if isinstance(keys, Mapping)
+            ),
             "the metadata of a GGUF file",
             "give the .gguf file itself",
         ),
@@ -59,7 +75,9 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
         ),
         (
             {"eos_token_id", "transformers_version"} <= data.keys()
-            and not has_any("model_type", "hidden_size", "d_model", "n_embd", "architectures", "dim"),
+            and not has_any(
+                "model_type", "hidden_size", "d_model", "n_embd", "architectures", "dim"
+            ),
             "a generation_config.json",
             "give the config.json beside it",
         ),
@@ -75,7 +93,9 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
 
 
 def reject_list(content: bytes, file: str) -> None:
-    """Raise AttncalcError if `content` is a JSON list: modules.json of sentence-transformers, or something else."""
+    """Raise AttncalcError if `content` is a JSON list: modules.json of sentence-transformers, or
+    something else.
+    """
     if not content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") or len(content) > 1 << 20:
         return
     try:
@@ -85,9 +105,14 @@ def reject_list(content: bytes, file: str) -> None:
     types = [module.get("type") for module in modules if isinstance(module, dict)]
     if any(isinstance(name, str) and name.startswith("sentence_transformers.") for name in types):
         first = next((module.get("path") for module in modules if isinstance(module, dict)), "")
-        place = f"{truncate(first)}/config.json" if first and isinstance(first, str) else "the config.json beside it"
+        place = (
+            f"{truncate(first)}/config.json"
+            if first and isinstance(first, str)
+            else "the config.json beside it"
+        )
         raise AttncalcError(
-            f"{file}: the modules of sentence-transformers (modules.json), which do not have the model's sizes",
+            f"{file}: the modules of sentence-transformers (modules.json), which do not have the "
+            "model's sizes",
             f"give {place}",
         )
     raise AttncalcError(f"{file}: not a JSON object", "a config.json is one JSON object, in braces")
@@ -104,8 +129,14 @@ def _tip_for_parts(data: Mapping[str, Any]) -> str:
     parts = [
         name
         for name, value in data.items()
-        if isinstance(value, list) and len(value) == 2 and value[0] == "transformers" and "ncoder" in name
+        if isinstance(value, list)
+        and len(value) == 2
+        and value[0] == "transformers"
+        and "ncoder" in name
     ]
     if not parts:
         return "give the config.json of one of its models"
-    return f"give the config.json of a part, as {' or '.join(f'{truncate(part)}/config.json' for part in parts[:3])}"
+    return (
+        "give the config.json of a part, as "
+        f"{' or '.join(f'{truncate(part)}/config.json' for part in parts[:3])}"
+    )

@@ -8,10 +8,10 @@ from functools import cache
 
 from ..records import NamedTuple
 
+# Time that a program has to answer.
 _SECONDS = 10
-"""Time that a program has to answer."""
+# Bytes of a GPU that is worth asking about: those inside AMD's CPUs report less.
 _SMALLEST = 2**31
-"""Bytes of a GPU that is worth asking about: those inside AMD's CPUs report less."""
 
 
 class NamedGpu(NamedTuple):
@@ -32,12 +32,16 @@ def machine_memory() -> int | None:
 
 @cache
 def named_gpus() -> tuple[NamedGpu, ...]:
-    """Return this machine's GPUs, as the first program names them that names any; () if none does."""
+    """Return this machine's GPUs, as the first program names them that names any; () if none
+    does.
+    """
     return next(filter(None, (tuple(ask()) for ask in (_nvidia, _amd, _apple))), ())
 
 
 def _nvidia() -> Iterator[NamedGpu]:
-    """Yield NVIDIA's GPUs: 'NVIDIA GeForce RTX 4090, 24564', in MiB. CUDA_VISIBLE_DEVICES may name some by number."""
+    """Yield NVIDIA's GPUs: 'NVIDIA GeForce RTX 4090, 24564', in MiB. CUDA_VISIBLE_DEVICES may name
+    some by number.
+    """
     answer = _answer("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     for i, line in enumerate(answer.splitlines()):
@@ -49,7 +53,9 @@ def _nvidia() -> Iterator[NamedGpu]:
 
 
 def _amd() -> Iterator[NamedGpu]:
-    """Yield AMD's GPUs: {"card0": {"Card Series": "Radeon RX 7900 XTX", "VRAM Total Memory (B)": "25753026560"}}."""
+    """Yield AMD's GPUs: {"card0": {"Card Series": "Radeon RX 7900 XTX", "VRAM Total Memory (B)":
+    "25753026560"}}.
+    """
     answer = _answer("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
     try:
         cards = json.loads(answer[answer.index("{") :])  # warnings may be before it
@@ -65,7 +71,9 @@ def _amd() -> Iterator[NamedGpu]:
 
 def _apple() -> Iterator[NamedGpu]:
     """Yield a Mac's GPU, which is its chip: 'Apple M3 Max' and the bytes of its memory."""
-    title, _, memory = _answer("sysctl", "-n", "machdep.cpu.brand_string", "hw.memsize").partition("\n")
+    title, _, memory = _answer("sysctl", "-n", "machdep.cpu.brand_string", "hw.memsize").partition(
+        "\n"
+    )
     if title.startswith("Apple ") and memory.strip().isdecimal():
         yield NamedGpu(title.strip(), int(memory), "Apple")
 

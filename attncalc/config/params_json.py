@@ -1,9 +1,11 @@
-"""The files of Meta's, Mistral's and OpenAI's own releases, read as the config.json of the same model.
+"""The files of Meta's, Mistral's and OpenAI's own releases, read as the config.json of the same
+model.
 
 Meta and Mistral release a params.json, and OpenAI an original/config.json.
 
-Sources: args.py, model.py and moe.py in models/llama3 and models/llama4 of meta-llama/llama-models, and
-vllm/transformers_utils/configs/mistral.py, which translates Mistral's; ModelConfig in gpt_oss/torch/model.py.
+Sources: args.py, model.py and moe.py in models/llama3 and models/llama4 of meta-llama/llama-models,
+and vllm/transformers_utils/configs/mistral.py, which translates Mistral's; ModelConfig in
+gpt_oss/torch/model.py.
 """
 
 import math
@@ -44,15 +46,34 @@ _MOE_NAMES = {
     "num_expert_groups_per_tok": "topk_group",
 }
 _VISION_NAMES = (
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels", "image_size"),
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_channels",
+    "image_size",
     "patch_size",
 )
 _GPT_OSS_NAMES = {
     "num_experts": "num_local_experts",
     "experts_per_token": "num_experts_per_tok",
-    **{name: name for name in ("num_hidden_layers", "vocab_size", "hidden_size", "intermediate_size", "head_dim")},
-    **{name: name for name in ("num_attention_heads", "num_key_value_heads", "sliding_window", "swiglu_limit")},
+    **{
+        name: name
+        for name in (
+            "num_hidden_layers",
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "head_dim",
+        )
+    },
+    **{
+        name: name
+        for name in ("num_attention_heads", "num_key_value_heads", "sliding_window", "swiglu_limit")
+    },
 }
+# {field of a config.json: the keys of a params.json that it is made of}; errors name the last one
+# that is given.
 _NAMES = {
     "hidden_size": ("dim",),
     "num_hidden_layers": ("n_layers",),
@@ -66,18 +87,18 @@ _NAMES = {
     "n_shared_experts": ("moe.num_shared_experts",),
     "moe_intermediate_size": ("moe.expert_hidden_dim",),
 }
-"""{field of a config.json: the keys of a params.json that it is made of}; errors name the last one that is given."""
 _MAX_SIZE = 10**9
+# {what an error calls a number: its lower bound}.
 _NUMBERS = {"a number": 0, "a number above 0": math.ulp(0), "a number from 1 on": 1}
-"""{what an error calls a number: its lower bound}."""
 _LLAMA_1_OR_2_VOCABULARY = 32_000
 _LLAMA_3_VOCABULARY = 128_256
+# Those of Meta's releases: other projects write the same keys for Qwen2.5, whose MLP has another
+# width.
 _VOCABULARIES = (_LLAMA_1_OR_2_VOCABULARY, _LLAMA_3_VOCABULARY, 202_048)
-"""Those of Meta's releases: other projects write the same keys for Qwen2.5, whose MLP has another width."""
+# Tokens that a release (Code Llama: 16) or a fine-tune may add to a vocabulary, at most.
 _ADDED_TOKENS = 1024
-"""Tokens that a release (Code Llama: 16) or a fine-tune may add to a vocabulary, at most."""
+# The maximum context that vLLM assumes for a params.json of Mistral's without one.
 _VLLM_CONTEXT = 128_000
-"""The maximum context that vLLM assumes for a params.json of Mistral's without one."""
 
 
 class _Keys(dict[str, Any]):
@@ -94,9 +115,11 @@ class _Keys(dict[str, Any]):
         return NotSupportedError(f"{self.place}{key} {written(self[key])} is not supported", _TIP)
 
     def check(self, *sections: str, names: Collection[str] = ()) -> None:
-        """Raise AttncalcError if a key is in no section of params_json_keys.txt: it may change a figure.
+        """Raise AttncalcError if a key is in no section of params_json_keys.txt: it may change a
+        figure.
 
-        ExecuTorch's files have keys of Meta's and of Mistral's; the error names one of neither, if there is one.
+        ExecuTorch's files have keys of Meta's and of Mistral's; the error names one of neither, if
+        there is one.
         """
         known = _known_keys(*sections) | {*names}
         of_others = _known_keys("llama", "llama4", "mistral") | {*_MISTRAL_NAMES}
@@ -107,10 +130,14 @@ class _Keys(dict[str, Any]):
         """Raise AttncalcError if a key is missing that each release has."""
         for key in keys:
             if self.get(key) is None:
-                raise AttncalcError(f"{key} is missing; the params.json of each release has it", _OTHERS_TIP)
+                raise AttncalcError(
+                    f"{key} is missing; the params.json of each release has it", _OTHERS_TIP
+                )
 
     def inside(self, key: str) -> "_Keys":
-        """Return the keys inside a key, or none if it is null. Raises AttncalcError if it has another value."""
+        """Return the keys inside a key, or none if it is null. Raises AttncalcError if it has
+        another value.
+        """
         value = self.get(key)
         if value is not None and not isinstance(value, Mapping):
             raise self.error(key, "not a mapping of keys to values")
@@ -127,14 +154,18 @@ class _Keys(dict[str, Any]):
         return value
 
     def number(self, key: str, default: float, kind: str) -> Any:
-        """Return one of _NUMBERS up to 1000. Raises AttncalcError for another value, such as nan and true."""
+        """Return one of _NUMBERS up to 1000. Raises AttncalcError for another value, such as nan
+        and true.
+        """
         value = self.get(key, default)
         if type(value) not in (int, float) or not _NUMBERS[kind] <= value <= 1000:
             raise self.error(key, f"{written(value)} is not {kind}")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """Return a key that is true or false. Raises AttncalcError for another value, such as "false"."""
+        """Return a key that is true or false. Raises AttncalcError for another value, such as
+        "false".
+        """
         value = self.get(key, default)
         if type(value) is not bool:
             raise self.error(key, f"{written(value)} is not true or false")
@@ -143,42 +174,58 @@ class _Keys(dict[str, Any]):
 
 @cache
 def _known_keys(*sections: str) -> frozenset[str]:
-    lines = Path(__file__).with_name("params_json_keys.txt").read_text(encoding="utf-8").splitlines()
+    lines = (
+        Path(__file__).with_name("params_json_keys.txt").read_text(encoding="utf-8").splitlines()
+    )
     parts = (line.split(": ") for line in lines if not line.startswith("#"))
     return frozenset(key for section, keys in parts if section in sections for key in keys.split())
 
 
 def is_params_json(data: Mapping[str, Any]) -> bool:
-    """Return whether the data are of a params.json: 'dim' and 'n_layers', without the keys of transformers.
+    """Return whether the data are of a params.json: 'dim' and 'n_layers', without the keys of
+    transformers.
 
     The original/config.json of gpt-oss counts as one.
     """
     data = _inner(data)
     if _is_gpt_oss(data):
         return True
-    has_names = {"dim", "n_layers"} <= data.keys() and ("n_heads" in data or data.get("model_type") == "mamba")
+    has_names = {"dim", "n_layers"} <= data.keys() and (
+        "n_heads" in data or data.get("model_type") == "mamba"
+    )
     known = data.get("model_type") in (None, "transformer", "mamba", "llama", "mistral")
-    return has_names and known and not data.keys() & {"architectures", "hidden_size", "num_hidden_layers", "d_model"}
+    return (
+        has_names
+        and known
+        and not data.keys() & {"architectures", "hidden_size", "num_hidden_layers", "d_model"}
+    )
 
 
-def convert_params(data: Mapping[str, Any], file: str, title: str) -> tuple[Document, dict[str, Any]]:
+def convert_params(
+    data: Mapping[str, Any], file: str, title: str
+) -> tuple[Document, dict[str, Any]]:
     """Return the model file of a params.json, and the config.json of the same model.
 
     Raises AttncalcError as `convert_config` does, with the names of the params.json.
     """
     given = _inner(data)
-    names = {field: key for field, keys in _NAMES.items() for key in keys if key.split(".")[0] in given}
+    names = {
+        field: key for field, keys in _NAMES.items() for key in keys if key.split(".")[0] in given
+    }
     config, notes = to_config(data, file)
     document = convert_config(config, file, title=title, names=names)
     if not _is_gpt_oss(given):
-        document.data["sources"] = [text.replace("config.json", "params.json") for text in document.data["sources"]]
+        document.data["sources"] = [
+            text.replace("config.json", "params.json") for text in document.data["sources"]
+        ]
     if notes:
         document.data["notes"] = [*notes, *document.data.get("notes", ())]
     return document, config
 
 
 def to_config(data: Mapping[str, Any], file: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the config.json of the same model, and notes about what the params.json lacks and is assumed.
+    """Return the config.json of the same model, and notes about what the params.json lacks and is
+    assumed.
 
     Raises AttncalcError, with the key, if a value cannot be used.
     """
@@ -202,7 +249,11 @@ def _inner(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_gpt_oss(data: Mapping[str, Any]) -> bool:
-    return "experts_per_token" in data and "initial_context_length" in data and "model_type" not in data
+    return (
+        "experts_per_token" in data
+        and "initial_context_length" in data
+        and "model_type" not in data
+    )
 
 
 # Meta
@@ -211,15 +262,23 @@ def _is_gpt_oss(data: Mapping[str, Any]) -> bool:
 def _from_meta(data: _Keys, notes: list[str]) -> dict[str, Any]:
     """Return the config of a Llama 1, 2, 3, 3.1, 3.2 or 4."""
     if data.get("vision_num_cross_attention_layers", -1) != -1:
-        raise data.error("vision_num_cross_attention_layers", "Llama 3.2 Vision is not read from a params.json")
+        raise data.error(
+            "vision_num_cross_attention_layers", "Llama 3.2 Vision is not read from a params.json"
+        )
     data.check("llama", *(["llama4"] if data.get("moe_args") else []))
     data.require("norm_eps")
     dim, vocabulary = data.size("dim"), data.get("vocab_size", -1)
     if vocabulary == -1:
         vocabulary = _LLAMA_1_OR_2_VOCABULARY
-        notes.append("The params.json leaves the vocabulary to the tokenizer; 32,000 tokens are assumed.")
-    if type(vocabulary) is not int or not any(size <= vocabulary < size + _ADDED_TOKENS for size in _VOCABULARIES):
-        raise AttncalcError(f"vocab_size: {written(vocabulary)} is not the vocabulary of a Llama", _OTHERS_TIP)
+        notes.append(
+            "The params.json leaves the vocabulary to the tokenizer; 32,000 tokens are assumed."
+        )
+    if type(vocabulary) is not int or not any(
+        size <= vocabulary < size + _ADDED_TOKENS for size in _VOCABULARIES
+    ):
+        raise AttncalcError(
+            f"vocab_size: {written(vocabulary)} is not the vocabulary of a Llama", _OTHERS_TIP
+        )
     is_llama_3 = vocabulary >= _LLAMA_3_VOCABULARY
     config: dict[str, Any] = {
         "architectures": ["LlamaForCausalLM"],
@@ -227,7 +286,9 @@ def _from_meta(data: _Keys, notes: list[str]) -> dict[str, Any]:
         "hidden_size": dim,
         "num_hidden_layers": data.size("n_layers"),
         "num_attention_heads": data.size("n_heads"),
-        "num_key_value_heads": data.size("n_heads" if data.get("n_kv_heads") is None else "n_kv_heads"),
+        "num_key_value_heads": data.size(
+            "n_heads" if data.get("n_kv_heads") is None else "n_kv_heads"
+        ),
         "vocab_size": vocabulary,
         # Llama 3.2's small models share the matrix of embedding and head.
         "tie_word_embeddings": data.flag("use_scaled_rope") and dim < 4096,
@@ -243,7 +304,8 @@ def _from_meta(data: _Keys, notes: list[str]) -> dict[str, Any]:
         config["max_position_embeddings"] = 2048 if data.get("norm_eps") == 1e-06 else 4096
     config.setdefault("intermediate_size", _d_ff(data, 4 * dim))
     notes.append(
-        f"The params.json names no maximum context; {config['max_position_embeddings']:,} tokens are assumed, as Meta "
+        f"The params.json names no maximum context; {config['max_position_embeddings']:,} tokens "
+        "are assumed, as Meta "
         "released it."
     )
     if vision := data.inside("vision_args") if data.get("moe_args") else None:
@@ -260,7 +322,9 @@ def _from_meta(data: _Keys, notes: list[str]) -> dict[str, Any]:
 
 
 def _d_ff(data: _Keys, width: int, divisor: float = 1) -> int:
-    """Return the MLP's width: two thirds of `width`, multiplied, and rounded up. Source: FeedForward in model.py."""
+    """Return the MLP's width: two thirds of `width`, multiplied, and rounded up. Source:
+    FeedForward in model.py.
+    """
     d_ff = 2 * width // 3
     if data.get("ffn_dim_multiplier") is not None:
         d_ff = int(data.number("ffn_dim_multiplier", 1, "a number above 0") * d_ff)
@@ -269,7 +333,9 @@ def _d_ff(data: _Keys, width: int, divisor: float = 1) -> int:
 
 
 def _llama_4(config: Mapping[str, Any], data: _Keys) -> dict[str, Any]:
-    """Return the fields of a Llama 4. Source: TransformerBlock in models/llama4/model.py, MoE in moe.py."""
+    """Return the fields of a Llama 4. Source: TransformerBlock in models/llama4/model.py, MoE in
+    moe.py.
+    """
     moe, dim = data.inside("moe_args"), config["hidden_size"]
     moe.check("moe_args")
     expansion = data.number("ffn_exp", 4.0, "a number above 0")
@@ -278,13 +344,16 @@ def _llama_4(config: Mapping[str, Any], data: _Keys) -> dict[str, Any]:
         "architectures": ["Llama4ForCausalLM"],
         "model_type": "llama4_text",
         "head_dim": data.get("head_dim") or dim // config["num_attention_heads"],
-        "intermediate_size": _d_ff(data, int(expansion * dim), capacity + 1 if moe.flag("auto_scale_F", True) else 1),
+        "intermediate_size": _d_ff(
+            data, int(expansion * dim), capacity + 1 if moe.flag("auto_scale_F", True) else 1
+        ),
         "intermediate_size_mlp": _d_ff(data, 4 * dim),
         "num_local_experts": moe.get("num_experts"),
         "num_experts_per_tok": moe.get("top_k", 1),
         "interleave_moe_layer_step": moe.get("interleave_moe_layer_step", 1),
         "attention_chunk_size": data.get("attention_chunk_size"),
-        "max_position_embeddings": 10_485_760 if data.get("use_scaled_rope") else 1_048_576,  # Scout, Maverick
+        # Scout, Maverick
+        "max_position_embeddings": 10_485_760 if data.get("use_scaled_rope") else 1_048_576,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     }
@@ -299,7 +368,12 @@ def _vision_of_llama_4(vision: _Keys) -> dict[str, Any]:
     vision.check("vision_args")
     dim, ratio, output = vision.get("dim"), vision.get("mlp_ratio", 4.0), vision.get("output_dim")
     image, patch = vision.get("image_size"), vision.get("patch_size")
-    is_width = type(dim) is int and 0 < dim <= _MAX_SIZE and type(ratio) in (int, float) and 0 < ratio < 100
+    is_width = (
+        type(dim) is int
+        and 0 < dim <= _MAX_SIZE
+        and type(ratio) in (int, float)
+        and 0 < ratio < 100
+    )
     return {
         "model_type": "llama4_vision_model",
         "hidden_size": dim,
@@ -309,7 +383,9 @@ def _vision_of_llama_4(vision: _Keys) -> dict[str, Any]:
         "image_size": image.get("height") if isinstance(image, Mapping) else image,
         "patch_size": patch.get("height") if isinstance(patch, Mapping) else patch,
         "pixel_shuffle_ratio": vision.get("pixel_shuffle_ratio", 0.5),
-        **dict.fromkeys(("vision_output_dim", "projector_input_dim", "projector_output_dim"), output),
+        **dict.fromkeys(
+            ("vision_output_dim", "projector_input_dim", "projector_output_dim"), output
+        ),
     }
 
 
@@ -319,7 +395,8 @@ def _vision_of_llama_4(vision: _Keys) -> dict[str, Any]:
 def _from_mistral(data: _Keys, notes: list[str]) -> dict[str, Any]:
     """Return the config of a Mistral, Mixtral, Ministral, Pixtral, Voxtral or Mistral Large 3."""
     data.check("mistral", names=_MISTRAL_NAMES)
-    # Those without a default in TransformerArgs of mistral-inference, beside those that make a file a params.json.
+    # Those without a default in TransformerArgs of mistral-inference, beside those that make a file
+    # a params.json.
     data.require("head_dim", "n_kv_heads", "vocab_size", "norm_eps")
     for key in ("use_biases", "ada_rms_norm_t_cond"):  # Voxtral Realtime has the second
         if data.get(key):
@@ -329,7 +406,9 @@ def _from_mistral(data: _Keys, notes: list[str]) -> dict[str, Any]:
     vision = data.inside("vision_encoder") or multimodal.inside("vision_encoder_args")
     context = data.get("max_position_embeddings") or data.get("max_seq_len")
     if not context:
-        notes.append("The params.json names no maximum context; 128,000 tokens are assumed, as vLLM does.")
+        notes.append(
+            "The params.json names no maximum context; 128,000 tokens are assumed, as vLLM does."
+        )
     text = {
         **data.renamed(_MISTRAL_NAMES),
         "model_type": "mistral",
@@ -338,19 +417,30 @@ def _from_mistral(data: _Keys, notes: list[str]) -> dict[str, Any]:
         "max_position_embeddings": context or _VLLM_CONTEXT,
     }
     # mistral-inference reads both names: with the second, vLLM sees no windows.
-    windows = [data[key] for key in ("sliding_window", "_sliding_window") if data.get(key) is not None]
+    windows = [
+        data[key] for key in ("sliding_window", "_sliding_window") if data.get(key) is not None
+    ]
     if len(windows) > 1:
         raise clash("sliding_window", "_sliding_window", _TIP)
     text |= _windows(data, windows[0] if windows else None)
     if data.get("qk_nope_head_dim"):
-        text |= {"model_type": "mistral4", "architectures": ["Mistral4ForCausalLM"], **_experts(data)}
+        text |= {
+            "model_type": "mistral4",
+            "architectures": ["Mistral4ForCausalLM"],
+            **_experts(data),
+        }
         text.pop("head_dim", None)
     elif data.get("moe"):
         moe = data.inside("moe")
         if moe.keys() - {"num_experts", "num_experts_per_tok"}:
-            raise data.error("moe", "only num_experts and num_experts_per_tok are supported without latents")
+            raise data.error(
+                "moe", "only num_experts and num_experts_per_tok are supported without latents"
+            )
         text |= {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}
-        text |= {"num_local_experts": moe.get("num_experts"), "num_experts_per_tok": moe.get("num_experts_per_tok")}
+        text |= {
+            "num_local_experts": moe.get("num_experts"),
+            "num_experts_per_tok": moe.get("num_experts_per_tok"),
+        }
     elif latents := [key for key in _LATENT_KEYS if data.get(key)]:
         raise NotSupportedError(f"{latents[0]} without qk_nope_head_dim is not supported", _TIP)
     quantization = _quantization(data)
@@ -360,11 +450,17 @@ def _from_mistral(data: _Keys, notes: list[str]) -> dict[str, Any]:
 
 
 def _windows(data: _Keys, window: Any) -> dict[str, Any]:
-    """Return the fields of sliding windows: one for all layers, or a list that repeats, with null for none."""
+    """Return the fields of sliding windows: one for all layers, or a list that repeats, with null
+    for none.
+    """
     if not isinstance(window, list):
         return {"sliding_window": window}
     layers, sizes = data.get("n_layers"), {size for size in window if type(size) is int}
-    is_list = bool(window) and len(sizes) <= 1 and all(size is None or type(size) is int for size in window)
+    is_list = (
+        bool(window)
+        and len(sizes) <= 1
+        and all(size is None or type(size) is int for size in window)
+    )
     if not is_list or type(layers) is not int or not 0 < layers <= MAX_LAYERS:
         raise data.error("sliding_window", "not a list of one size and nulls")
     kinds = ["full_attention" if size is None else "sliding_attention" for size in window]
@@ -376,11 +472,23 @@ def _windows(data: _Keys, window: Any) -> dict[str, Any]:
 
 
 def _experts(data: _Keys) -> dict[str, Any]:
-    """Return the experts of a model with latent attention; without any, all of its layers are dense."""
+    """Return the experts of a model with latent attention; without any, all of its layers are
+    dense.
+    """
     moe = data.inside("moe")
     if not moe:
-        dense = {"n_routed_experts": 1, "num_experts_per_tok": 1, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
-        return {**dense, "first_k_dense_replace": data.get("n_layers"), "moe_intermediate_size": data.get("hidden_dim")}
+        dense = {
+            "n_routed_experts": 1,
+            "num_experts_per_tok": 1,
+            "n_shared_experts": 1,
+            "n_group": 1,
+            "topk_group": 1,
+        }
+        return {
+            **dense,
+            "first_k_dense_replace": data.get("n_layers"),
+            "moe_intermediate_size": data.get("hidden_dim"),
+        }
     moe.check("moe", names=_MOE_NAMES)
     if moe.get("route_every_n", 1) != 1:
         raise moe.error("route_every_n", f"{written(moe['route_every_n'])} is not supported")
@@ -395,30 +503,45 @@ def _quantization(data: _Keys) -> dict[str, Any]:
     if own.get("qformat_weight") == "fp8_e4m3":
         scheme = "dynamic" if own.get("qscheme_act") == "NO_SCALES" else "static"
         return {"quantization_config": {"quant_method": "fp8", "activation_scheme": scheme}}
-    method = str(own.get("quant_method") or own.get("qformat_weight") or "unknown").lower().replace("_", "-")
+    method = (
+        str(own.get("quant_method") or own.get("qformat_weight") or "unknown")
+        .lower()
+        .replace("_", "-")
+    )
     return {"quantization_config": {**own, "quant_method": method}}
 
 
 def _with_vision(text: dict[str, Any], vision: _Keys) -> dict[str, Any]:
-    """Return the config of a model with a Pixtral tower, and Mistral 3's merger of patches or LLaVA's projector."""
+    """Return the config of a model with a Pixtral tower, and Mistral 3's merger of patches or
+    LLaVA's projector.
+    """
     vision.check("vision_encoder", names=_VISION_NAMES)
     merges = vision.get("mm_projector_id") == "patch_merge"
     if vision.get("add_pre_mm_projector_layer_norm", merges) != merges:
-        raise AttncalcError("vision_encoder: a norm in front of a projector that merges no patches", _TIP)
+        raise AttncalcError(
+            "vision_encoder: a norm in front of a projector that merges no patches", _TIP
+        )
     return {
         "model_type": "mistral3" if merges else "llava",
-        "architectures": ["Mistral3ForConditionalGeneration" if merges else "LlavaForConditionalGeneration"],
+        "architectures": [
+            "Mistral3ForConditionalGeneration" if merges else "LlavaForConditionalGeneration"
+        ],
         "torch_dtype": text["torch_dtype"],
         "tie_word_embeddings": text.get("tie_word_embeddings", False),
         "multimodal_projector_bias": vision.flag("adapter_bias", not merges),
         **({"spatial_merge_size": vision.get("spatial_merge_size", 2)} if merges else {}),
         "text_config": text,
-        "vision_config": {"model_type": "pixtral", **{key: vision[key] for key in _VISION_NAMES if key in vision}},
+        "vision_config": {
+            "model_type": "pixtral",
+            **{key: vision[key] for key in _VISION_NAMES if key in vision},
+        },
     }
 
 
 def _from_mamba(data: _Keys) -> dict[str, Any]:
-    """Return the config of Codestral Mamba, which has heads of 64 as Mamba2 in mamba_ssm by default."""
+    """Return the config of Codestral Mamba, which has heads of 64 as Mamba2 in mamba_ssm by
+    default.
+    """
     data.check("mamba")
     if data.get("rms_norm", True) is not True:  # LayerNorm has biases
         raise data.unsupported("rms_norm")

@@ -1,4 +1,6 @@
-"""A model that is given as an object: the fields of a config.json as a dict, or a config object of transformers."""
+"""A model that is given as an object: the fields of a config.json as a dict, or a config object of
+transformers.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -18,9 +20,11 @@ class ConfigObject(Protocol):
 
 
 def fields_of(config: Mapping[str, Any] | ConfigObject) -> dict[str, Any]:
-    """Return the fields as a config.json has them: tuples are lists, keys are text, 'torch.bfloat16' is 'bfloat16'.
+    """Return the fields as a config.json has them: tuples are lists, keys are text,
+    'torch.bfloat16' is 'bfloat16'.
 
-    Raises AttncalcError if `config` is neither a dict nor a config object, or JSON cannot have a value in it.
+    Raises AttncalcError if `config` is neither a dict nor a config object, or JSON cannot have a
+    value in it.
     """
     import json  # a command that reads a preset from YAML has no use for it
 
@@ -31,7 +35,8 @@ def fields_of(config: Mapping[str, Any] | ConfigObject) -> dict[str, Any]:
     try:
         text = json.dumps(_as_json(config), default=_as_json)
         fields = json.loads(text, parse_int=whole_number, parse_float=decimal_number)
-    except (RecursionError, ValueError, TypeError):  # it contains itself, is too deep, or has a tuple as a key
+    # it contains itself, is too deep, or has a tuple as a key
+    except (RecursionError, ValueError, TypeError):
         raise AttncalcError(f"{label_of(config)}: it cannot be written as JSON", _TIP) from None
     if not isinstance(fields, dict):
         raise AttncalcError(f"{label_of(config)}: its to_dict() is not a dict", _TIP)
@@ -39,12 +44,16 @@ def fields_of(config: Mapping[str, Any] | ConfigObject) -> dict[str, Any]:
 
 
 def label_of(config: object) -> str:
-    """Return what errors call the config: 'config', or the class of a config object, 'LlamaConfig'."""
+    """Return what errors call the config: 'config', or the class of a config object,
+    'LlamaConfig'.
+    """
     return "config" if isinstance(config, Mapping) else type(config).__name__
 
 
 def name_of(fields: Mapping[str, Any]) -> str:
-    """Return what screens call the model: 'Qwen3-8B' if the config is from 'Qwen/Qwen3-8B'; '' if it does not say."""
+    """Return what screens call the model: 'Qwen3-8B' if the config is from 'Qwen/Qwen3-8B'; '' if
+    it does not say.
+    """
     path = str(fields.get("_name_or_path") or "")
     return truncate(path.replace("\\", "/").rstrip("/").rpartition("/")[2])
 
@@ -53,7 +62,8 @@ def _as_json(value: Any) -> Any:
     """Return a value that JSON can have instead. Raises AttncalcError if there is none."""
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, ConfigObject) and not isinstance(value, type):  # a part's config, or a quantization's
+    # a part's config, or a quantization's
+    if isinstance(value, ConfigObject) and not isinstance(value, type):
         return value.to_dict()
     if isinstance(value, set | frozenset):
         return sorted(value)

@@ -1,6 +1,7 @@
 """The built-in models: their names and files, and the repositories whose models they are.
 
-A name is found in any spelling: 'Llama 3.1 8B', 'llama-3.1-8b', 'llama3_1_8b' and Ollama's 'llama3.1:8b' are one.
+A name is found in any spelling: 'Llama 3.1 8B', 'llama-3.1-8b', 'llama3_1_8b' and Ollama's
+'llama3.1:8b' are one.
 """
 
 import os
@@ -19,50 +20,61 @@ from .data_files import compiled_file, file_names, presets_folder
 _REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
 _TAG = r"(?a)ollama\.com/library/([\w.:-]+)"
 _TITLE = r"(?m)^title: *(.+)$"
+# A name that may be spelled freely: without a slash, it is no path and no repository.
 _FREE_NAME = r"(?a)[\w .:-]{1,80}"
-"""A name that may be spelled freely: without a slash, it is no path and no repository."""
 _GGUF_FILE = (
     r"(?i)(?P<name>.+?)(?:-UD)?(?:[-._](?P<type>I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*))?"
     r"(?:-\d+-of-\d+)?\.gguf"
 )
+# Characters of a file's name: no system has longer ones.
 _LONGEST_FILE = 255
-"""Characters of a file's name: no system has longer ones."""
 _WIDE_TYPES = {"bf16": "bf16", "f16": "fp16", "f32": "fp32"}
+# {dtype: how the names of quantized repositories end}.
 _QUANTIZED_DTYPES = {
     "fp4": r"nvfp4|fp4",
     "mxfp4": r"mxfp4",
     "fp8": r"fp8(?:[-_]?dynamic|[-_]?block)?",
     "int8": r"int8|8-?bit|w8a8|w8a16",
     "q4_k_m": r"gguf",
-    "int4": r"(?:awq|gptq|autoround|bnb|quantized|mlx)(?:[-_.](?:int4|4-?bit|w4a16))?|int4|4-?bit|w4a16",
+    "int4": r"(?:awq|gptq|autoround|bnb|quantized|mlx)(?:[-_.](?:int4|4-?bit|w4a16))?|int4|4-?bit"
+    r"|w4a16",
 }
-"""{dtype: how the names of quantized repositories end}."""
 _QUANTIZED = "|".join(f"(?P<as_{dtype}>{ending})" for dtype, ending in _QUANTIZED_DTYPES.items())
 _SIZE = r"\d+(?:\.\d+)?[bBmMtT]"
+# The keys of a preset that a quantized checkpoint of it replaces.
 _OF_QUANTIZATION = ("weights_dtype", "experts_dtype", "quantization")
-"""The keys of a preset that a quantized checkpoint of it replaces."""
+# Families that examples are taken from.
 _USUAL = ("llama", "qwen", "mistral", "gemma")
-"""Families that examples are taken from."""
+# A model of torchtune's recipes: llama3_1/8B.
 _FAMILY_AND_SIZE = r"(?i)[a-z]+\d\w*/\d+(?:_\d)?B"
-"""A model of torchtune's recipes: llama3_1/8B."""
+# A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B.
 _DISTILLED = r"(.+?)-(?:Distill|\d{4})-([A-Za-z]+)\d*-([\d.]+B)"
-"""A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B."""
+# Types at the end of tags of Ollama's library: 'gemma3:27b-it-qat'.
 _OLLAMA_TYPES = {"qat": "q4_0", "fp16": "fp16", "bf16": "bf16", "mxfp4": "mxfp4"}
-"""Types at the end of tags of Ollama's library: 'gemma3:27b-it-qat'."""
+# The model that a family's name means: that of 'latest' in https://ollama.com/library, if it is
+# there.
 _FAMILIES = (
     "8x7b=mixtral-8x7b bert=bert-base codellama=codellama-7b deepseek=deepseek-v3 falcon=falcon-7b "
-    "gemma2=gemma2-9b gemma3=gemma3-4b gemma=gemma3-4b gemma4=gemma4-e4b glm=glm-4.5-air gpt-oss=gpt-oss-20b "
+    "gemma2=gemma2-9b gemma3=gemma3-4b gemma=gemma3-4b gemma4=gemma4-e4b glm=glm-4.5-air "
+    "gpt-oss=gpt-oss-20b "
     "jamba=jamba-1.5-mini kimi=kimi-k2 llama2=llama2-7b llama3.1=llama3.1-8b llama3.2=llama3.2-3b "
-    "llama3.3=llama3.3-70b llama3=llama3-8b llama4=llama4-scout llama=llama3.1-8b minimax=minimax-m2.5 "
-    "mistral-7b=mistral-7b-v0.3 mistral=mistral-7b-v0.3 mixtral=mixtral-8x7b olmo2=olmo2-7b phi=phi-4 "
-    "qwen2.5-coder=qwen2.5-coder-7b qwen2.5=qwen2.5-7b qwen3-coder=qwen3-coder-30b qwen3=qwen3-8b qwen=qwen3-8b "
+    "llama3.3=llama3.3-70b llama3=llama3-8b llama4=llama4-scout llama=llama3.1-8b "
+    "minimax=minimax-m2.5 "
+    "mistral-7b=mistral-7b-v0.3 mistral=mistral-7b-v0.3 mixtral=mixtral-8x7b olmo2=olmo2-7b "
+    "phi=phi-4 "
+    "qwen2.5-coder=qwen2.5-coder-7b qwen2.5=qwen2.5-7b qwen3-coder=qwen3-coder-30b "
+    "qwen3=qwen3-8b qwen=qwen3-8b "
     "t5=t5-base"
 )
-"""The model that a family's name means: that of 'latest' in https://ollama.com/library, if it is there."""
-_OLLAMA_TAGS = {"deepseek-r1:8b": "qwen3-8b", "mistral:7b": "mistral-7b-v0.3", "qwen3:30b": "qwen3-30b-a3b"}
-"""{a tag of Ollama's library: the preset}, if the words of the name fit several: R1-0528's 8B is Qwen3's."""
+# {a tag of Ollama's library: the preset}, if the words of the name fit several: R1-0528's 8B is
+# Qwen3's.
+_OLLAMA_TAGS = {
+    "deepseek-r1:8b": "qwen3-8b",
+    "mistral:7b": "mistral-7b-v0.3",
+    "qwen3:30b": "qwen3-30b-a3b",
+}
+# Words that change no size of a model: 'llama3.1:8b-instruct'.
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
-"""Words that change no size of a model: 'llama3.1:8b-instruct'."""
 
 
 class Preset(NamedTuple):
@@ -70,12 +82,15 @@ class Preset(NamedTuple):
 
     name: str  # the name of its file: 'qwen3-32b'
     title: str  # its title: 'Qwen3 32B'
-    repositories: tuple[str, ...]  # the repositories that its sources name, on the Hugging Face hub: 'Qwen/Qwen3-32B'
+    # the repositories that its sources name, on the Hugging Face hub: 'Qwen/Qwen3-32B'
+    repositories: tuple[str, ...]
     tags: tuple[str, ...] = ()  # the tags of Ollama's library that its sources name: 'phi3:14b'
 
     @property
     def family(self) -> str:
-        """The letters that its name starts with: 'qwen' for 'qwen2.5-7b' and 'qwen3-32b'; 't5' for 't5-base'."""
+        """The letters that its name starts with: 'qwen' for 'qwen2.5-7b' and 'qwen3-32b'; 't5' for
+        't5-base'.
+        """
         letters = re.match(r"[a-z]\d+|[a-z]+", self.name)
         return letters[0] if letters else self.name
 
@@ -86,7 +101,9 @@ class Preset(NamedTuple):
 
     def matches(self, word: str) -> bool:
         """Return whether the name, the title or a repository contains `word`, in any case."""
-        return any(word.lower() in text.lower() for text in (self.name, self.title, *self.repositories))
+        return any(
+            word.lower() in text.lower() for text in (self.name, self.title, *self.repositories)
+        )
 
 
 def _folder() -> Path:
@@ -100,7 +117,9 @@ def preset_names() -> list[str]:
 
 @cache
 def _more() -> dict[str, dict[str, Any]]:
-    """Return {name: title, sources and config.json} of the models that have no file of their own."""
+    """Return {name: title, sources and config.json} of the models that have no file of their
+    own.
+    """
     return compiled_file(presets_folder() / "more.json") or {}
 
 
@@ -111,7 +130,9 @@ def preset_text(name: str) -> str:
     """
     found = preset_of(name)
     if found is None:
-        raise NoSuchModelError(f"no preset named '{truncate(name)}'", f"{hint(name)}'attncalc presets' lists them all")
+        raise NoSuchModelError(
+            f"no preset named '{truncate(name)}'", f"{hint(name)}'attncalc presets' lists them all"
+        )
     if found in preset_names():
         return _file(found).read_text(encoding="utf-8")
     from .yaml import to_yaml
@@ -120,7 +141,9 @@ def preset_text(name: str) -> str:
 
 
 def compiled_preset(name: str) -> dict[str, Any] | None:
-    """Return a preset's data from its config.json in more.json or the wheel's JSON, or None if it has to be parsed."""
+    """Return a preset's data from its config.json in more.json or the wheel's JSON, or None if it
+    has to be parsed.
+    """
     if name in preset_names():
         return compiled_file(_file(name))
     from .huggingface import convert_config
@@ -130,16 +153,23 @@ def compiled_preset(name: str) -> dict[str, Any] | None:
 
 
 def preset_config(name: str) -> dict[str, Any] | None:
-    """Return the fields of a preset's config.json that are not its class's defaults; None without a class."""
+    """Return the fields of a preset's config.json that are not its class's defaults; None without a
+    class.
+    """
     config: dict[str, Any] | None = (_more().get(name) or {}).get("config")
     return config or (compiled_file(presets_folder() / "configs.json") or {}).get(name)
 
 
 @cache
 def presets() -> tuple[Preset, ...]:
-    """Return all built-in models, by name and size. It reads the presets as text, without parsing: 2 ms for 80."""
+    """Return all built-in models, by name and size. It reads the presets as text, without parsing:
+    2 ms for 80.
+    """
     listed = [_described(name, _file(name).read_text(encoding="utf-8")) for name in preset_names()]
-    more = [_described(name, "\n".join([f"title: {one['title']}", *one["sources"]])) for name, one in _more().items()]
+    more = [
+        _described(name, "\n".join([f"title: {one['title']}", *one["sources"]]))
+        for name, one in _more().items()
+    ]
     return tuple(sorted([*listed, *more], key=lambda preset: _by_size(preset.name)))
 
 
@@ -148,30 +178,39 @@ def preset_of(name: str) -> str | None:
     """Return the preset that `name` means, or None.
 
     Args:
-        name: A preset's name, a repository that a preset's sources name ('Qwen/Qwen3-32B'), the repository's last part
-            ('Qwen3-32B'), or one of them in another spelling ('qwen3:32b', 'Qwen 3 32B'). The type of a GGUF file at
-            its end does not matter ('qwen3-32b:Q4_K_M').
+        name: A preset's name, a repository that a preset's sources name ('Qwen/Qwen3-32B'), the
+            repository's last part ('Qwen3-32B'), or one of them in another spelling ('qwen3:32b',
+            'Qwen 3 32B'). The type of a GGUF file at its end does not matter ('qwen3-32b:Q4_K_M').
     """
     if name in preset_names() or name in _more():
         return name
     known, lower = _by_repository(), name.lower()
     if lower in _OLLAMA_TAGS:
         return _OLLAMA_TAGS[lower]
-    if found := known.get(lower) or known.get(lower.replace("_", "/", 1)):  # Qwen_Qwen3-32B of bartowski's files
+    # Qwen_Qwen3-32B of bartowski's files
+    if found := known.get(lower) or known.get(lower.replace("_", "/", 1)):
         return found[0]
     if is_family_and_size(name):
         name = re.sub("[/_]", " ", name)
-    spelled, has_size = _spelled(name), re.search(r"(?i)\d[bmt](?![a-z])", name)  # 'qwen3-235b'; 'T5' is any T5
-    return next(iter(spelled)) if len(spelled) == 1 and (_name_words(name) in _by_words() or has_size) else None
+    # 'qwen3-235b'; 'T5' is any T5
+    spelled, has_size = _spelled(name), re.search(r"(?i)\d[bmt](?![a-z])", name)
+    return (
+        next(iter(spelled))
+        if len(spelled) == 1 and (_name_words(name) in _by_words() or has_size)
+        else None
+    )
 
 
 def is_family_and_size(name: str) -> bool:
-    """Return whether a name is written as in torchtune's recipes, 'llama3_1/8B', which is no repository."""
+    """Return whether a name is written as in torchtune's recipes, 'llama3_1/8B', which is no
+    repository.
+    """
     return re.fullmatch(_FAMILY_AND_SIZE, name) is not None
 
 
 def of_ollama(name: str) -> str:
-    """Return a name of Ollama's library with the tag that it means: 'llama3.2:3b' of 'llama3.2' and 'llama3.2:latest'.
+    """Return a name of Ollama's library with the tag that it means: 'llama3.2:3b' of 'llama3.2' and
+    'llama3.2:latest'.
 
     Any other name is returned as it is. The 'latest' deepseek-r1 is the 8B of its distilled models.
     """
@@ -183,14 +222,18 @@ def of_ollama(name: str) -> str:
 
 @cache
 def of_family(name: str) -> str | None:
-    """Return the name of the model that a family's name means, in any spelling: 'qwen3-8b' of 'Qwen 3'; or None."""
+    """Return the name of the model that a family's name means, in any spelling: 'qwen3-8b' of 'Qwen
+    3'; or None.
+    """
     words = _name_words(name) if re.fullmatch(_FREE_NAME, name) else ()
     pairs = (one.split("=") for one in _FAMILIES.split())
     return next((model for family, model in pairs if _name_words(family) == words), None)
 
 
 def preset_at(path: str) -> str | None:
-    """Return the preset that a folder of another machine has by its name: qwen3-8b of '/models/Qwen3-8B', or None."""
+    """Return the preset that a folder of another machine has by its name: qwen3-8b of
+    '/models/Qwen3-8B', or None.
+    """
     cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", path)  # the cache of huggingface_hub
     if cached:
         return preset_of(f"{cached[1]}/{cached[2]}")
@@ -201,7 +244,8 @@ def preset_at(path: str) -> str | None:
 
 @cache
 def with_file_type(name: str) -> tuple[str, str | None]:
-    """Return a preset's name and the type of a GGUF file at its end: 'q4_k_m' of 'llama3.1-8b:Q4_K_M', or None.
+    """Return a preset's name and the type of a GGUF file at its end: 'q4_k_m' of
+    'llama3.1-8b:Q4_K_M', or None.
 
     A preset's own name, a path and a repository are returned as they are.
     """
@@ -214,7 +258,8 @@ def with_file_type(name: str) -> tuple[str, str | None]:
 
 
 def of_gguf_file(path: str) -> tuple[str, str | None] | None:
-    """Return a model's name and the type of its weights in the name of a GGUF file, if a preset has that name.
+    """Return a model's name and the type of its weights in the name of a GGUF file, if a preset has
+    that name.
 
     ('Qwen3-8B', 'q4_k_m') of 'models/Qwen3-8B-Q4_K_M.gguf'. The type is None if the name has none.
     """
@@ -226,7 +271,8 @@ def of_gguf_file(path: str) -> tuple[str, str | None] | None:
 
 
 def of_absent_file(path: str) -> tuple[str, str | None] | None:
-    """Return the name and type of a GGUF file that is not on this machine, if attncalc has weights of that type.
+    """Return the name and type of a GGUF file that is not on this machine, if attncalc has weights
+    of that type.
 
     Floating-point weights have their dtype: 'fp16' of 'Qwen3-8B-F16.gguf'.
     """
@@ -239,8 +285,9 @@ def of_absent_file(path: str) -> tuple[str, str | None] | None:
 
 
 def of_other_machine(path: str) -> tuple[str, str | None]:
-    """Return the model and the type that a path of another machine names: ('Qwen3-8B', 'q4_k_m') of its GGUF file, and
-    ('qwen3-8b', None) of '/models/Qwen3-8B'. A path of this machine, and any other name, is returned as it is.
+    """Return the model and the type that a path of another machine names: ('Qwen3-8B', 'q4_k_m') of
+    its GGUF file, and ('qwen3-8b', None) of '/models/Qwen3-8B'. A path of this machine, and any
+    other name, is returned as it is.
     """
     if found := of_absent_file(path):
         return found
@@ -249,7 +296,8 @@ def of_other_machine(path: str) -> tuple[str, str | None]:
 
 
 def unquantized(repository: str) -> tuple[str, str] | None:
-    """Return the preset and the dtype of a quantized copy: ('qwen3-8b', 'int4') of 'Qwen/Qwen3-8B-AWQ', or None.
+    """Return the preset and the dtype of a quantized copy: ('qwen3-8b', 'int4') of
+    'Qwen/Qwen3-8B-AWQ', or None.
 
     It goes by the name alone, for a tip.
     """
@@ -259,11 +307,16 @@ def unquantized(repository: str) -> tuple[str, str] | None:
 
 
 def _unquantized_name(repository: str) -> tuple[str, str | None]:
-    """Return the name of the model of a quantized copy, and its dtype: None if the name has no dtype at its end."""
+    """Return the name of the model of a quantized copy, and its dtype: None if the name has no
+    dtype at its end.
+    """
     name, dtypes = repository.rpartition("/")[2], list[str]()
     is_name = len(name) <= _LONGEST_FILE
     while is_name and (match := re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name)):
-        name, dtypes = match[1], [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])]
+        name, dtypes = (
+            match[1],
+            [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])],
+        )
     return name, dtypes[0] if dtypes else None
 
 
@@ -292,29 +345,38 @@ def of_checkpoint(name: str) -> tuple[str, str] | None:
 
 
 def checkpoints(preset: str) -> dict[str, str]:
-    """Return {dtype: a checkpoint of the preset in it}: {'fp8': 'Qwen/Qwen3-32B-FP8'}. checkpoints.txt lists them."""
+    """Return {dtype: a checkpoint of the preset in it}: {'fp8': 'Qwen/Qwen3-32B-FP8'}.
+    checkpoints.txt lists them.
+    """
     return _checkpoints().get(preset, {})
 
 
 def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a preset's data for the release that `name` means: Qwen2.5-7B-Instruct states a shorter context.
+    """Return a preset's data for the release that `name` means: Qwen2.5-7B-Instruct states a
+    shorter context.
 
     `name` is what the preset was asked for: its own name, or a release in any spelling.
     """
     asked = name.rpartition("/")[2]
     meant = [_all_words(asked)]
-    if ":" in asked:  # a tag of Ollama's library is the Instruct release, unless it says another: qwen2.5:7b
+    # a tag of Ollama's library is the Instruct release, unless it says another: qwen2.5:7b
+    if ":" in asked:
         meant.append(_all_words(f"{asked}-instruct"))
     for release, context in data.get("max_context_of", {}).items():
         if _all_words(release.rpartition("/")[2]) in meant:
-            tables = {name: [context, width] for name, (_, width) in data.get("rope_tables", {}).items()}
+            tables = {
+                name: [context, width] for name, (_, width) in data.get("rope_tables", {}).items()
+            }
             return {**data, "max_context": context, **({"rope_tables": tables} if tables else {})}
     return data
 
 
 def as_checkpoint(data: dict[str, Any], repository: str, dtype: str) -> dict[str, Any]:
     """Return a preset's data for a quantized checkpoint of it, whose weights are in `dtype`."""
-    note = f"Weights in {dtype} by the checkpoint's name; {repository}:config.json reads how it stores them."
+    note = (
+        f"Weights in {dtype} by the checkpoint's name; {repository}:config.json reads how it "
+        "stores them."
+    )
     kept = {key: value for key, value in data.items() if key not in _OF_QUANTIZATION}
     quantized = {**kept, "weights_dtype": dtype, "notes": [*data.get("notes", ()), note]}
     return of_release(quantized, _unquantized_name(repository)[0])
@@ -325,7 +387,11 @@ def of_size(size: str, family: str = "") -> list[str]:
 
     `family` is how their names start.
     """
-    found = [name for name in preset_names() if size.lower() in name.split("-")[1:] and name.startswith(family.lower())]
+    found = [
+        name
+        for name in preset_names()
+        if size.lower() in name.split("-")[1:] and name.startswith(family.lower())
+    ]
     usual = {name: i for i, one in enumerate(_USUAL) for name in found if name.startswith(one)}
     newest = sorted(found, key=_by_size, reverse=True)
     return sorted(newest, key=lambda name: (usual.get(name, len(_USUAL)), name.count("-")))
@@ -339,34 +405,50 @@ def hint(name: str) -> str:
     if file and file[1] in FILE_TYPES:
         return f"did you mean '{preset_of(file[0])}:{file[1]}'? "
     if file and file[1]:
-        return f"weights in {file[1]} are not known here; did you mean '{preset_of(file[0])}:q4_k_m'? "
+        return (
+            f"weights in {file[1]} are not known here; did you mean '{preset_of(file[0])}:q4_k_m'? "
+        )
     several = of_size(name) if re.fullmatch(_SIZE, name) else starting_with(name)
     if several:
-        return f"which one: {', '.join(several)}? " if several[1:] else f"did you mean '{several[0]}'? "
+        return (
+            f"which one: {', '.join(several)}? "
+            if several[1:]
+            else f"did you mean '{several[0]}'? "
+        )
     if not (size := re.search(_SIZE, name)):
         from difflib import get_close_matches  # as in errors.py
 
         of_family = starting_with(re.sub(r"[-.\d]+$", "", name))  # llama5
         near = get_close_matches(name.lower(), of_family, 5, 0) if re.search(r"\d", name) else []
-        return f"the nearest: {', '.join(near)}; " if near else did_you_mean(name, [*preset_names(), *_more()])
+        return (
+            f"the nearest: {', '.join(near)}; "
+            if near
+            else did_you_mean(name, [*preset_names(), *_more()])
+        )
     family = _spelled(name[: size.start()])  # llama2-7b for llama-2-13b, and not llama3.2-3b
     same = {*of_size(size[0])} & (family or {*preset_names()})
     return did_you_mean(name, same or family)
 
 
 def starting_with(name: str) -> list[str]:
-    """Return the presets whose names have the words of `name`, or else start with them, the smallest first."""
+    """Return the presets whose names have the words of `name`, or else start with them, the
+    smallest first.
+    """
     return sorted(_spelled(name), key=_by_size)
 
 
 def _spelled(name: str) -> set[str]:
-    """Return the presets with a name of the same words as `name`, or else with one that starts with them."""
+    """Return the presets with a name of the same words as `name`, or else with one that starts with
+    them.
+    """
     if not re.fullmatch(_FREE_NAME, name):
         return set()
     words, known = _name_words(name), _by_words()
     if words in known or not words:
         return known.get(words, set())
-    found = set[str]().union(*(found for other, found in known.items() if other[: len(words)] == words))
+    found = set[str]().union(
+        *(found for other, found in known.items() if other[: len(words)] == words)
+    )
     return found & {*preset_names()} or found
 
 
@@ -374,38 +456,59 @@ def _spelled(name: str) -> set[str]:
 def _by_words() -> dict[tuple[str, ...], set[str]]:
     """Return {words: presets that have a name of these words}.
 
-    The names of a preset are its own, its title, and the last parts of its repositories, also with the size that the
-    title has in parentheses: 'DeepSeek-R1 671B'. 'Llama 3.1/3.3 70B' are two titles. A distilled model is also named
-    by its teacher, as in Ollama's library: 'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'. Without another model
+    The names of a preset are its own, its title, and the last parts of its repositories, also with
+    the size that the title has in parentheses: 'DeepSeek-R1 671B'. 'Llama 3.1/3.3 70B' are two
+    titles. A distilled model is also named by its teacher, as in Ollama's library:
+    'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'.
+    Without another model
     of that name, the date of a release may be left out, and a size may be at the end.
     """
     known: dict[tuple[str, ...], set[str]] = {}
     others: dict[tuple[str, ...], set[str]] = {}
     for preset in presets():
-        titles = [" ".join(parts) for parts in product(*(word.split("/") for word in preset.title.split()))]
+        titles = [
+            " ".join(parts)
+            for parts in product(*(word.split("/") for word in preset.title.split()))
+        ]
         size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
         released = [repository.partition("/")[2] for repository in preset.repositories]
-        names = [preset.name, *titles, *(title.partition(" (")[0] for title in titles), *released, *preset.tags]
+        names = [
+            preset.name,
+            *titles,
+            *(title.partition(" (")[0] for title in titles),
+            *released,
+            *preset.tags,
+        ]
         names += [name for release in released for name in _of_distilled(release)]
         if size:
             names += [f"{name} {size[1]}" for name in released]
         for name in names:
             known.setdefault(_name_words(name), set()).add(preset.name)
         undated = [re.sub(r"-\d{4}$", "", name) for name in released]
-        size_last = [re.sub(rf"-({_SIZE})-(.*)", r"-\2-\1", name) for name in (preset.name, *released)]
+        size_last = [
+            re.sub(rf"-({_SIZE})-(.*)", r"-\2-\1", name) for name in (preset.name, *released)
+        ]
         for name in (*undated, *size_last):
             others.setdefault(_name_words(name), set()).add(preset.name)
     return others | known
 
 
 def _of_distilled(release: str) -> list[str]:
-    """Return the names of a distilled model after its teacher: 'DeepSeek-R1 14B'; [] for another model."""
+    """Return the names of a distilled model after its teacher: 'DeepSeek-R1 14B'; [] for another
+    model.
+    """
     distilled = re.fullmatch(_DISTILLED, release)
-    return [distilled.expand(spelled) for spelled in (r"\1 \3", r"\1 \3 \2 distill")] if distilled else []
+    return (
+        [distilled.expand(spelled) for spelled in (r"\1 \3", r"\1 \3 \2 distill")]
+        if distilled
+        else []
+    )
 
 
 def _name_words(name: str) -> tuple[str, ...]:
-    """Return the runs of letters and of digits: ('llama', '3', '1', '8', 'b') for 'llama3.1:8b-instruct-q4_0'."""
+    """Return the runs of letters and of digits: ('llama', '3', '1', '8', 'b') for
+    'llama3.1:8b-instruct-q4_0'.
+    """
     return tuple(word for word in _all_words(name) if word not in _TUNED)
 
 
@@ -414,7 +517,8 @@ def _all_words(name: str) -> tuple[str, ...]:
 
 
 def repository_of(name: str) -> str | None:
-    """Return the repository of presets' sources whose last part is `name` in any case, or the first with its words.
+    """Return the repository of presets' sources whose last part is `name` in any case, or the first
+    with its words.
 
     For example 'meta-llama/Llama-3.3-70B-Instruct' for 'llama3.3-70b', and Mistral Small 3.2's for
     'mistral-small-3.2'. None for a preset's own name, and if no repository has these words.
@@ -427,20 +531,25 @@ def repository_of(name: str) -> str | None:
     if found := _by_release().get((preset, words)):
         return found
     repositories = next((one.repositories for one in presets() if one.name == preset), ())
-    longer = (one for one in repositories if _name_words(one.partition("/")[2])[: len(words)] == words)
+    longer = (
+        one for one in repositories if _name_words(one.partition("/")[2])[: len(words)] == words
+    )
     return next(longer, None) if words else None
 
 
 def ollama_name(name: str) -> str | None:
-    """Return a preset's name in Ollama's library, or None: 'llama3.3:70b', and 'deepseek-r1:14b' of a distilled model.
+    """Return a preset's name in Ollama's library, or None: 'llama3.3:70b', and 'deepseek-r1:14b' of
+    a distilled model.
 
-    The teacher's tag may be another model: 'deepseek-r1:8b' is made of Qwen3 8B, and not of Llama 3.1 8B.
+    The teacher's tag may be another model: 'deepseek-r1:8b' is made of Qwen3 8B, and not of Llama
+    3.1 8B.
     """
     if distilled := _of_distilled((repository_of(name) or "").rpartition("/")[2]):
         tag = distilled[0].lower().replace(" ", ":")
         return tag if preset_of(tag) == preset_of(name) else None
     size = re.fullmatch(r"([\w.-]+)-(\d+(?:\.\d+)?b(?:-a\d+b)?)", name)
-    return re.sub(r"^([a-z]+)-(?=\d)", r"\1", f"{size[1]}:{size[2]}") if size else None  # llama3.3 of llama-3.3
+    # llama3.3 of llama-3.3
+    return re.sub(r"^([a-z]+)-(?=\d)", r"\1", f"{size[1]}:{size[2]}") if size else None
 
 
 @cache
@@ -457,20 +566,30 @@ def _by_release() -> dict[tuple[str | None, tuple[str, ...]], str]:
 @cache
 def _by_repository() -> dict[str, tuple[str, str]]:
     """Return {repository, or its last part, in lower case: (name of the preset, repository)}."""
-    pairs = [(repository, (preset.name, repository)) for preset in presets() for repository in preset.repositories]
+    pairs = [
+        (repository, (preset.name, repository))
+        for preset in presets()
+        for repository in preset.repositories
+    ]
     by_part = {repository.lower().partition("/")[2]: found for repository, found in pairs}
     return by_part | {repository.lower(): found for repository, found in pairs}
 
 
 def _by_size(name: str) -> list[str | float]:
-    """Return a key by which 'llama2-7b' comes before 'llama2-70b', and 'qwen3-32b' before 'qwen3.5-397b'."""
-    return [float(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+(?:\.\d+)?)", name))]
+    """Return a key by which 'llama2-7b' comes before 'llama2-70b', and 'qwen3-32b' before
+    'qwen3.5-397b'.
+    """
+    return [
+        float(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+(?:\.\d+)?)", name))
+    ]
 
 
 def _described(name: str, text: str) -> Preset:
     title = re.search(_TITLE, text)
     repositories = tuple(dict.fromkeys(re.findall(_REPOSITORY, text)))
-    return Preset(name, title[1].strip("\"'") if title else name, repositories, tuple(re.findall(_TAG, text)))
+    return Preset(
+        name, title[1].strip("\"'") if title else name, repositories, tuple(re.findall(_TAG, text))
+    )
 
 
 def _file(name: str) -> Path:

@@ -13,17 +13,22 @@ from .gpus import LIMIT, gpus_of
 _EXAMPLE = "write --price h100=2.49,h200=3.79, or a .yaml file with a line per GPU, as 'h100: 2.49'"
 
 
-def read_prices(given: float | str | Mapping[str, Any], gpus: Sequence[Gpu | str]) -> dict[str, Ratio]:
+def read_prices(
+    given: float | str | Mapping[str, Any], gpus: Sequence[Gpu | str]
+) -> dict[str, Ratio]:
     """Return {name of a GPU or an instance: price of a GPU for an hour}.
 
-    `given` is 'h100=2.49,p5.48xlarge=98,8xh200=30', a YAML file, or a mapping. The price of several is divided by them.
-    Prices without names are those of `gpus` in their order. Raises AttncalcError if a GPU is unknown or given twice, a
-    price is no number above 0, or the file is no mapping.
+    `given` is 'h100=2.49,p5.48xlarge=98,8xh200=30', a YAML file, or a mapping. The price of several
+    is divided by them. Prices without names are those of `gpus` in their order. Raises
+    AttncalcError if a GPU is unknown or given twice, a price is no number above 0, or the file is
+    no mapping.
     """
     pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(str(given), gpus)
     prices: dict[str, Ratio] = {}
     for name, price in pairs:
-        number, known = (name.rented_gpus, name) if isinstance(name, Gpu) else gpus_of(str(name).strip())
+        number, known = (
+            (name.rented_gpus, name) if isinstance(name, Gpu) else gpus_of(str(name).strip())
+        )
         if known.rented in prices:
             raise AttncalcError(f"--price: {known.rented} has two prices", "give one of them")
         numerator, denominator = parse_price(str(price), f"--price {truncate(known.rented)}")
@@ -40,13 +45,16 @@ def _pairs(text: str, gpus: Sequence[Gpu | str]) -> list[tuple[Gpu | str, Any]]:
     parts = text.split(",")
     if not {"=", ":"} & {*text} and len(parts) == len(gpus) and "all" not in gpus:
         return [
-            (one if isinstance(one, Gpu) else gpus_of(one)[1], price) for one, price in zip(gpus, parts, strict=True)
+            (one if isinstance(one, Gpu) else gpus_of(one)[1], price)
+            for one, price in zip(gpus, parts, strict=True)
         ]
     pairs: list[tuple[Gpu | str, Any]] = []
     for part in parts:
         name, equals, price = part.partition("=") if "=" in part else part.rpartition(":")
         if not equals:
-            raise AttncalcError(f"--price: '{truncate(part)}' is not a GPU with its price", _EXAMPLE)
+            raise AttncalcError(
+                f"--price: '{truncate(part)}' is not a GPU with its price", _EXAMPLE
+            )
         pairs.append((name, price))
     return pairs
 

@@ -14,15 +14,16 @@ from .folder import Folder
 from .hub import HUB, MAIN, Repository, token
 from .parse_json import parse_object
 
+# Files whose headers are read. A model in more files is known by the total of its index: one
+# request for all.
 MAX_HEADERS = 64
-"""Files whose headers are read. A model in more files is known by the total of its index: one request for all."""
+# Files that a repository may have; a hub allows fewer.
 MAX_NAMES = 100_000
-"""Files that a repository may have; a hub allows fewer."""
+# Bytes that the list of files may have: about 60 per file, so that 70,000 files have room.
 _MAX_LISTING = 4 << 20
-"""Bytes that the list of files may have: about 60 per file, so that 70,000 files have room."""
 
+# Bytes that are read of a safetensors file at first: nearly all headers are shorter.
 _HEAD_BYTES = 1 << 17
-"""Bytes that are read of a safetensors file at first: nearly all headers are shorter."""
 _GGUF_HEAD_BYTES = 1 << 20
 _CHECK_NAME = "check the name; a private model needs a token in HF_TOKEN"
 _OR_PATH = "or give the path to its config.json"
@@ -38,7 +39,9 @@ class RemoteFile:
         self.size = _total(first)  # bytes of the whole file; None if the server does not tell
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if it cannot."""
+        """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if
+        it cannot.
+        """
         end = end if self.size is None else min(end, self.size)
         known = len(self._head)
         if end <= known or start >= end:
@@ -47,7 +50,8 @@ class RemoteFile:
             return self._part(start, end)
         if end > MAX_BYTES:
             raise AttncalcError(
-                f"{self.name}: needs more than {MAX_BYTES >> 20} MiB", "fetch the file, and name its path"
+                f"{self.name}: needs more than {MAX_BYTES >> 20} MiB",
+                "fetch the file, and name its path",
             )
         self._head += self._part(known, end)
         return self._head[start:end]
@@ -65,7 +69,9 @@ class RemoteFolder(Folder):
     max_headers = MAX_HEADERS
 
     def __init__(self, repository: Repository) -> None:
-        """List the files. Raises AttncalcError if there is no such model or revision, or the hub cannot be reached."""
+        """List the files. Raises AttncalcError if there is no such model or revision, or the hub
+        cannot be reached.
+        """
         self._repository = repository
         self._endpoint, self._secret = _endpoint_and_secret(repository)
         with self._reported():
@@ -93,37 +99,50 @@ class RemoteFolder(Folder):
 
     def prepare(self, names: Iterable[str]) -> None:
         files = [name for name in names if name in self._names and name not in self._opened]
-        sizes = (_GGUF_HEAD_BYTES if name.lower().endswith(".gguf") else _HEAD_BYTES for name in files)
-        requests = [self._request(self._address(name), size, 0) for name, size in zip(files, sizes, strict=True)]
+        sizes = (
+            _GGUF_HEAD_BYTES if name.lower().endswith(".gguf") else _HEAD_BYTES for name in files
+        )
+        requests = [
+            self._request(self._address(name), size, 0)
+            for name, size in zip(files, sizes, strict=True)
+        ]
         with self._reported():
             answers = self._downloads.get_all(requests)
         for name, answer in zip(files, answers, strict=True):
             self._opened[name] = RemoteFile(self, name, self._checked(answer, name, first=0))
 
     def request_part(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes [start, end), of which the last ones are missing if the answer ends early.
+        """Return the bytes [start, end), of which the last ones are missing if the answer ends
+        early.
 
-        From a server that ignores ranges, all bytes up to `end` are fetched. Raises AttncalcError for another answer.
+        From a server that ignores ranges, all bytes up to `end` are fetched. Raises AttncalcError
+        for another answer.
         """
         answer = self._get(self._address(name), end - start, name, first=start)
         if answer.status == 206:
             return answer.content
         if end > MAX_BYTES // 4:
-            raise self._error("the server does not send parts of files", f"fetch the file, {_OR_PATH}")
+            raise self._error(
+                "the server does not send parts of files", f"fetch the file, {_OR_PATH}"
+            )
         return self._get(self._address(name), end, name, first=0).content[start:]
 
     def _list_files(self) -> tuple[str, frozenset[str]]:
         """Return the commit, and the names of all files."""
         revision = self._repository.revision
         path = f"/api/models/{self._repository.name}/revision/{quote(revision, safe='')}"
-        data = parse_object(self._get(path, _MAX_LISTING).content, self.label(), self._not_a_hub().tip)
+        data = parse_object(
+            self._get(path, _MAX_LISTING).content, self.label(), self._not_a_hub().tip
+        )
         siblings, commit = data.get("siblings"), data.get("sha")
         if not isinstance(siblings, list) or len(siblings) > MAX_NAMES:
             raise self._not_a_hub()
         names = (entry.get("rfilename") for entry in siblings if isinstance(entry, Mapping))
         is_commit = isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{7,64}", commit)
         known = frozenset(
-            name for name in names if isinstance(name, str) and name and len(name) <= 500 and name.isprintable()
+            name
+            for name in names
+            if isinstance(name, str) and name and len(name) <= 500 and name.isprintable()
         )
         return str(commit) if is_commit else revision, known
 
@@ -147,36 +166,70 @@ class RemoteFolder(Folder):
         return self._checked(answer, name, first)
 
     def _checked(self, answer: Answer, name: str, first: int | None = None) -> Answer:
-        """Return the answer if it has the file, or the part of it that starts at `first`, or the listing for ''.
+        """Return the answer if it has the file, or the part of it that starts at `first`, or the
+        listing for ''.
 
         Raises AttncalcError for any other status, and for another part.
         """
-        if answer.status == 200 or (answer.status == 206 and first is not None and _range_start(answer) == first):
+        if answer.status == 200 or (
+            answer.status == 206 and first is not None and _range_start(answer) == first
+        ):
             return answer
         if answer.status == 416:  # nothing is at that place: the file is empty, or ends before
             return answer._replace(status=206, content=b"")
         raise self._status_error(answer, name)
 
     def _status_error(self, answer: Answer, name: str) -> AttncalcError:
-        """Return the error for a failure. The codes are those of huggingface_hub's `hf_raise_for_status`."""
+        """Return the error for a failure. The codes are those of huggingface_hub's
+        `hf_raise_for_status`.
+        """
         status, hub = answer.status, truncate(self._endpoint, 80)
-        code, message = answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message", "")
+        code, message = (
+            answer.headers.get("x-error-code", ""),
+            answer.headers.get("x-error-message", ""),
+        )
         page = f"{hub}/{self._repository.name}"
         terms = f"accept its terms on {page}, and set HF_TOKEN to a token of that account"
-        is_token_refused = code != "RepoNotFound" and status == 401 and (message.startswith("Invalid") or self._secret)
+        is_token_refused = (
+            code != "RepoNotFound"
+            and status == 401
+            and (message.startswith("Invalid") or self._secret)
+        )
         is_unknown = code == "RepoNotFound" or status in (401, 404)
         cases = (
-            (code == "GatedRepo", "a gated model: its terms are not accepted, or HF_TOKEN is not set", terms),
-            (code == "RevisionNotFound", "the model has no such revision", f"{page}/tree/{MAIN} lists them"),
-            (code == "EntryNotFound", f"the repository has no {truncate(name, 80)}", "check the name of the file"),
-            (is_token_refused, f"{hub} does not accept this token", "renew HF_TOKEN, or 'hf auth login'"),
+            (
+                code == "GatedRepo",
+                "a gated model: its terms are not accepted, or HF_TOKEN is not set",
+                terms,
+            ),
+            (
+                code == "RevisionNotFound",
+                "the model has no such revision",
+                f"{page}/tree/{MAIN} lists them",
+            ),
+            (
+                code == "EntryNotFound",
+                f"the repository has no {truncate(name, 80)}",
+                "check the name of the file",
+            ),
+            (
+                is_token_refused,
+                f"{hub} does not accept this token",
+                "renew HF_TOKEN, or 'hf auth login'",
+            ),
             (is_unknown, f"no such model on {hub}, and no such file or folder here", _CHECK_NAME),
             (status == 403, f"{hub} denies access to it", terms),
-            (status == 429, f"{hub} allows no more requests for now", self._tip_for_rate_limit(answer)),
+            (
+                status == 429,
+                f"{hub} allows no more requests for now",
+                self._tip_for_rate_limit(answer),
+            ),
             (status >= 500, f"{hub} answered {status}", f"try again later, {_OR_PATH}"),
         )
         kind = (
-            NoSuchModelError if is_unknown and not is_token_refused and code in ("", "RepoNotFound") else NetworkError
+            NoSuchModelError
+            if is_unknown and not is_token_refused and code in ("", "RepoNotFound")
+            else NetworkError
         )
         found = ((problem, tip) for applies, problem, tip in cases if applies)
         return next((self._error(problem, tip, kind) for problem, tip in found), self._not_a_hub())
@@ -186,21 +239,26 @@ class RemoteFolder(Folder):
         told = f"{answer.headers.get('retry-after', '')};{answer.headers.get('ratelimit', '')}"
         seconds = re.match(r"(\d{1,5});|.*;t=(\d{1,5})(?!\d)", told)
         wait = f"in {seconds[1] or seconds[2]} s" if seconds else "in some minutes"
-        return f"try again {wait}" + ("" if self._secret else "; with a token in HF_TOKEN the limit is higher")
+        return f"try again {wait}" + (
+            "" if self._secret else "; with a token in HF_TOKEN the limit is higher"
+        )
 
     def _not_a_hub(self) -> AttncalcError:
         problem = f"{truncate(self._endpoint, 80)} does not answer like a Hugging Face hub"
         return self._error(problem, f"check HF_ENDPOINT, {_OR_PATH}")
 
-    def _error(self, problem: str, tip: str, kind: type[AttncalcError] = NetworkError) -> AttncalcError:
+    def _error(
+        self, problem: str, tip: str, kind: type[AttncalcError] = NetworkError
+    ) -> AttncalcError:
         return kind(f"{truncate(self._repository, 120)}: {problem}", tip)
 
 
 def _endpoint_and_secret(repository: Repository) -> tuple[str, str]:
-    """Return the hub's address, without a password, and the value of the Authorization header; '' for none.
+    """Return the hub's address, without a password, and the value of the Authorization header; ''
+    for none.
 
-    A user and password in HF_ENDPOINT are sent if there is no token. Raises AttncalcError, without the address, if it
-    is not valid.
+    A user and password in HF_ENDPOINT are sent if there is no token. Raises AttncalcError, without
+    the address, if it is not valid.
     """
     try:
         parts = urlsplit((os.environ.get("HF_ENDPOINT") or HUB).rstrip("/"))
@@ -224,7 +282,10 @@ def _endpoint_and_secret(repository: Repository) -> tuple[str, str]:
 
 
 def _range_start(answer: Answer) -> int | None:
-    match = re.fullmatch(r"bytes (\d{1,19})-\d{1,19}/(?:\d{1,19}|\*)", answer.headers.get("content-range", "").strip())
+    match = re.fullmatch(
+        r"bytes (\d{1,19})-\d{1,19}/(?:\d{1,19}|\*)",
+        answer.headers.get("content-range", "").strip(),
+    )
     return int(match[1]) if match else None
 
 

@@ -1,7 +1,8 @@
 """The weights in a folder of safetensors files, from their headers.
 
-A file has three parts: the length of the header (8 bytes, little-endian), the header (JSON with the dtype, the shape
-and the first and last byte of each tensor), and the bytes of all tensors without gaps.
+A file has three parts: the length of the header (8 bytes, little-endian), the header (JSON with the
+dtype, the shape and the first and last byte of each tensor), and the bytes of all tensors without
+gaps.
 Source: the format's README and `SafeTensors::read_metadata` in safetensors/src/tensor.rs.
 """
 
@@ -19,25 +20,33 @@ from .folder import ByteSource, Folder
 from .parse_json import parse_object
 
 INDEX = "model.safetensors.index.json"
+# Bytes that a header may have; the format allows 100 million. The longest of the releases known, of
+# Kimi-K2-Thinking with 3,500 tensors in a file, have 0.5 MB. Reading takes 7 times the bytes of
+# memory.
 MAX_HEADER = 16 << 20
-"""Bytes that a header may have; the format allows 100 million. The longest of the releases known, of Kimi-K2-Thinking
-with 3,500 tensors in a file, have 0.5 MB. Reading takes 7 times the bytes of memory."""
+# Bytes that an index may have. That of Kimi-K2.5 in NVFP4 has 31 MB: 60 layers, each of 384 experts
+# with 3 matrices of 4 tensors. Reading takes 5.4 times the bytes of memory: 256 MB.
 MAX_INDEX = 48 << 20
-"""Bytes that an index may have. That of Kimi-K2.5 in NVFP4 has 31 MB: 60 layers, each of 384 experts with 3 matrices of
-4 tensors. Reading takes 5.4 times the bytes of memory: 256 MB."""
+# Tensors of all files together. Kimi-K2.5 in NVFP4 has 278,000.
 MAX_TENSORS = 500_000
-"""Tensors of all files together. Kimi-K2.5 in NVFP4 has 278,000."""
 
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,9})-of-(?P<files>\d{1,9})\.safetensors", re.ASCII)
-_PREDICTING = re.compile(r"(?:model\.|language_model\.){0,2}(?:layers\.(\d{1,9})\.|mtp(?:_\w{1,40})?\.)", re.ASCII)
-"""The beginning of a tensor of a layer, or of one for multi-token prediction: 'mtp.fc.weight', 'model.mtp_layers.0.'"""
+_SHARD = re.compile(
+    r"(?P<stem>.+)-(?P<number>\d{1,9})-of-(?P<files>\d{1,9})\.safetensors", re.ASCII
+)
+# The beginning of a tensor of a layer, or of one for multi-token prediction: 'mtp.fc.weight',
+# 'model.mtp_layers.0.'
+_PREDICTING = re.compile(
+    r"(?:model\.|language_model\.){0,2}(?:layers\.(\d{1,9})\.|mtp(?:_\w{1,40})?\.)", re.ASCII
+)
 _NO_WEIGHTS = "name the config.json alone: then no weights are read"
 _FETCH_AGAIN = "fetch the file again: this one is incomplete"
 _FETCH_REST = f"fetch the rest, or {_NO_WEIGHTS}"
 
 
 class _Tensor(NamedTuple):
-    """A tensor of a file; its offsets are its first byte and the byte after its last, from the end of the header."""
+    """A tensor of a file; its offsets are its first byte and the byte after its last, from the end
+    of the header.
+    """
 
     dtype: str
     elements: int
@@ -54,12 +63,12 @@ class _Index(NamedTuple):
 def stored_weights(folder: Folder, layers: int | None = None) -> CheckpointWeights | None:
     """Return the weights in the safetensors files of `folder`, or None if it has none.
 
-    Layers after the model's `layers`, if their number is known, are those of multi-token prediction (DeepSeek-V3,
-    GLM-4.5), and so are tensors called `mtp` (Qwen3.5, MiMo).
+    Layers after the model's `layers`, if their number is known, are those of multi-token prediction
+    (DeepSeek-V3, GLM-4.5), and so are tensors called `mtp` (Qwen3.5, MiMo).
 
-    The index names the files. Without an index they are `model*.safetensors`, or all files that are no adapters. If
-    the folder has the index and none of its files, or more files than its `max_headers`, the result is the index's
-    `total_size`, without dtypes.
+    The index names the files. Without an index they are `model*.safetensors`, or all files that are
+    no adapters. If the folder has the index and none of its files, or more files than its
+    `max_headers`, the result is the index's `total_size`, without dtypes.
 
     Raises AttncalcError, with the file's name, if a file is missing or not valid.
     """
@@ -74,7 +83,9 @@ def stored_weights(folder: Folder, layers: int | None = None) -> CheckpointWeigh
         return _sum(folder, files, index, layers)
     if index is None or index.total_size is None:
         return None
-    return CheckpointWeights(len(set(index.shards.values())), len(index.shards), (), index.total_size)
+    return CheckpointWeights(
+        len(set(index.shards.values())), len(index.shards), (), index.total_size
+    )
 
 
 class _MissingError(AttncalcError):
@@ -82,7 +93,9 @@ class _MissingError(AttncalcError):
 
 
 def _files(folder: Folder, index: _Index | None) -> list[str]:
-    """Return the sorted names of the files that contain each tensor once, or [] if there are none."""
+    """Return the sorted names of the files that contain each tensor once, or [] if there are
+    none.
+    """
     names = {name for name in folder.names() if _is_shard(name)}
     if folder.max_headers is None:  # on disk, a name may be a dead link
         names = {name for name in names if folder.open(name) is not None}
@@ -101,14 +114,18 @@ def _files(folder: Folder, index: _Index | None) -> list[str]:
 
 
 def _check_numbers(folder: Folder, files: set[str]) -> None:
-    """Raise AttncalcError if files are missing between numbered ones, as 2 and 3 of 'model-00001-of-00003.safetensors'.
+    """Raise AttncalcError if files are missing between numbered ones, as 2 and 3 of
+    'model-00001-of-00003.safetensors'.
 
-    Numbers are counted, and no names are made: a thousand empty files 'a-1-of-99999999.safetensors', 'b-1-of-...' are
-    quickly made, and their missing names would fill the memory.
+    Numbers are counted, and no names are made: a thousand empty files
+    'a-1-of-99999999.safetensors', 'b-1-of-...' are quickly made, and their missing names would fill
+    the memory.
     """
     numbers: dict[tuple[str, str], dict[int, str]] = {}
     for match in filter(None, map(_SHARD.fullmatch, files)):
-        numbers.setdefault((match["stem"], match["files"]), {})[int(match["number"])] = match["number"]
+        numbers.setdefault((match["stem"], match["files"]), {})[int(match["number"])] = match[
+            "number"
+        ]
     missing = {
         (stem, last): int(last) - sum(1 <= number <= int(last) for number in present)
         for (stem, last), present in numbers.items()
@@ -122,16 +139,23 @@ def _check_numbers(folder: Folder, files: set[str]) -> None:
         raise _missing(folder, total, len(files) + total, "are numbered are", example)
 
 
-def _missing(folder: Folder, missing: int, required: int, reason: str, example: str) -> _MissingError:
+def _missing(
+    folder: Folder, missing: int, required: int, reason: str, example: str
+) -> _MissingError:
     return _MissingError(
-        f"{folder.label()}: {count(missing)} of the {count(required)} files that {reason} missing, such as "
+        f"{folder.label()}: {count(missing)} of the {count(required)} files that {reason} "
+        "missing, such as "
         f"{truncate(example, 80)}",
         _FETCH_REST,
     )
 
 
-def _sum(folder: Folder, files: list[str], index: _Index | None, layers: int | None) -> CheckpointWeights:
-    """Return the weights of all `files` together. Raises AttncalcError if two of them have the same tensor."""
+def _sum(
+    folder: Folder, files: list[str], index: _Index | None, layers: int | None
+) -> CheckpointWeights:
+    """Return the weights of all `files` together. Raises AttncalcError if two of them have the same
+    tensor.
+    """
     file_of: dict[str, str] = {}
     elements = Counter[str]()
     predicting = 0
@@ -142,7 +166,8 @@ def _sum(folder: Folder, files: list[str], index: _Index | None, layers: int | N
                 other = truncate(file_of[tensor], 80)
                 raise AttncalcError(
                     f"{folder.label(name)}: tensor '{truncate(tensor, 80)}' is in {other} too",
-                    "keep the files of one model in the folder: it is unclear which would be loaded",
+                    "keep the files of one model in the folder: it is unclear which would be "
+                    "loaded",
                 )
             file_of[tensor] = name
             elements[dtype] += n_elements
@@ -155,10 +180,13 @@ def _sum(folder: Folder, files: list[str], index: _Index | None, layers: int | N
         for tensor, name in index.shards.items():
             if file_of.get(tensor) != name:
                 raise AttncalcError(
-                    f"{folder.label(INDEX)}: tensor '{truncate(tensor, 80)}' is not in {truncate(name, 80)}",
+                    f"{folder.label(INDEX)}: tensor '{truncate(tensor, 80)}' is not in "
+                    f"{truncate(name, 80)}",
                     "the index and the files are not of the same release: fetch them again",
                 )
-    by_dtype = [StoredDtype(dtype, total, total * BITS[dtype] // 8) for dtype, total in elements.items()]
+    by_dtype = [
+        StoredDtype(dtype, total, total * BITS[dtype] // 8) for dtype, total in elements.items()
+    ]
     by_dtype.sort(key=lambda stored: (-stored.size, stored.name))
     size = sum(stored.size for stored in by_dtype)
     return CheckpointWeights(len(files), len(file_of), tuple(by_dtype), size, predicting=predicting)
@@ -175,11 +203,16 @@ def _header(folder: Folder, name: str) -> dict[str, _Tensor]:
     end = 0
     for tensor_name, tensor in sorted(tensors.items(), key=lambda item: item[1].offsets):
         if tensor.offsets[0] != end:
-            raise _broken(label, f"tensor '{truncate(tensor_name, 80)}' does not start where the one before it ends")
+            raise _broken(
+                label,
+                f"tensor '{truncate(tensor_name, 80)}' does not start where the one before it ends",
+            )
         end = tensor.offsets[1]
     if file.size is not None and start + end != file.size:
         kind = "shorter" if file.size < start + end else "longer"
-        raise _broken(label, f"{count(abs(start + end - file.size))} bytes {kind} than its header describes")
+        raise _broken(
+            label, f"{count(abs(start + end - file.size))} bytes {kind} than its header describes"
+        )
     return tensors
 
 
@@ -196,21 +229,29 @@ def _header_bytes(file: ByteSource, label: str) -> tuple[bytes, int]:
 
 
 def _tensor(label: str, name: str, entry: Any) -> _Tensor:
-    """Return one tensor of the header. Raises AttncalcError if its dtype, shape and offsets contradict each other."""
+    """Return one tensor of the header. Raises AttncalcError if its dtype, shape and offsets
+    contradict each other.
+    """
     keys = entry if isinstance(entry, dict) else {}
-    dtype, shape, offsets = keys.get("dtype"), _sizes(keys.get("shape")), _sizes(keys.get("data_offsets"))
+    dtype, shape, offsets = (
+        keys.get("dtype"),
+        _sizes(keys.get("shape")),
+        _sizes(keys.get("data_offsets")),
+    )
     tensor = f"tensor '{truncate(name, 80)}'"
     if shape is None or offsets is None or len(offsets) != 2 or not isinstance(dtype, str):
         raise _broken(label, f"{tensor} has no valid dtype, shape and data_offsets")
     if dtype not in BITS:
         raise AttncalcError(
-            f"{label}: {tensor} has the dtype '{truncate(dtype)}', which is not known", f"known: {', '.join(BITS)}"
+            f"{label}: {tensor} has the dtype '{truncate(dtype)}', which is not known",
+            f"known: {', '.join(BITS)}",
         )
     elements = math.prod(shape)
     if elements * BITS[dtype] != 8 * (offsets[1] - offsets[0]):
         raise _broken(
             label,
-            f"{tensor}: {truncate(shape)} in {dtype} does not fill the {count(offsets[1] - offsets[0])} bytes it has",
+            f"{tensor}: {truncate(shape)} in {dtype} does not fill the "
+            f"{count(offsets[1] - offsets[0])} bytes it has",
         )
     return _Tensor(dtype, elements, (offsets[0], offsets[1]))
 
@@ -231,7 +272,9 @@ def _index(folder: Folder) -> _Index | None:
     data = parse_object(content, label, _FETCH_AGAIN)
     shards, metadata = data.get("weight_map"), data.get("metadata")
     if not isinstance(shards, dict) or not all(_is_shard(name) for name in shards.values()):
-        raise _broken(label, "its weight_map does not name a safetensors file of this folder for each tensor")
+        raise _broken(
+            label, "its weight_map does not name a safetensors file of this folder for each tensor"
+        )
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     if isinstance(total, float) and total.is_integer():  # some writers write 16060522496.0
         total = int(total)
@@ -241,7 +284,9 @@ def _index(folder: Folder) -> _Index | None:
 
 
 def _is_shard(name: Any) -> bool:
-    return isinstance(name, str) and name.endswith(".safetensors") and not re.search(r"[/\\\0]", name)
+    return (
+        isinstance(name, str) and name.endswith(".safetensors") and not re.search(r"[/\\\0]", name)
+    )
 
 
 def _broken(label: str, problem: str) -> AttncalcError:

@@ -1,6 +1,8 @@
-"""Check a document against a JSON Schema, so that each mistake becomes an error with a line and a tip.
+"""Check a document against a JSON Schema, so that each mistake becomes an error with a line and a
+tip.
 
-Only the keywords that attncalc's own schemas use are known; a property test compares the result with jsonschema's.
+Only the keywords that attncalc's own schemas use are known; a property test compares the result
+with jsonschema's.
 """
 
 import json
@@ -18,8 +20,8 @@ from .document import Document, KeyPath
 Schema = dict[str, Any]
 Mistakes = Iterator[AttncalcError]
 
+# The most mistakes of a file that are reported at once.
 MAX_MISTAKES = 10
-"""The most mistakes of a file that are reported at once."""
 _TYPES: dict[str, tuple[type, str]] = {
     "integer": (int, "a whole number"),
     "boolean": (bool, "true or false"),
@@ -31,12 +33,15 @@ _EXAMPLE = "'attncalc presets show llama2-70b' prints an example"
 
 
 def check(document: Document, schema: Schema | None = None) -> None:
-    """Raise AttncalcError, with the line and a tip, for the first value that `schema` does not allow.
+    """Raise AttncalcError, with the line and a tip, for the first value that `schema` does not
+    allow.
 
-    Its `further` has the next ones, so that a file is corrected at once. The default is the schema of model files.
+    Its `further` has the next ones, so that a file is corrected at once. The default is the schema
+    of model files.
     """
     mistakes = _check(document, (), document.data, _model_schema() if schema is None else schema)
-    # one wrong field of a config.json makes several keys wrong: d_model, d_head and d_ff follow from n_embd
+    # one wrong field of a config.json makes several keys wrong: d_model, d_head and d_ff follow
+    # from n_embd
     limit = 1 if document.origins else MAX_MISTAKES
     found = {error.message: error for error in islice(mistakes, limit)}
     if found:
@@ -47,8 +52,12 @@ def check(document: Document, schema: Schema | None = None) -> None:
 
 @cache
 def _model_schema() -> Schema:
-    """Return the schema of model files, from the file: building it would import every kind of attention."""
-    schema: Schema = json.loads((presets_folder() / "model.schema.json").read_text(encoding="utf-8"))
+    """Return the schema of model files, from the file: building it would import every kind of
+    attention.
+    """
+    schema: Schema = json.loads(
+        (presets_folder() / "model.schema.json").read_text(encoding="utf-8")
+    )
     return schema
 
 
@@ -67,7 +76,9 @@ def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> Mis
         yield document.error(path, f"{_as_written(value)} is not {_TYPES[schema['type']][1]}", tip)
         return
     if "enum" in schema and (not isinstance(value, str) or value not in schema["enum"]):
-        yield document.error(path, f"{_as_written(value)} is not known", known_tip(str(value), schema["enum"]))
+        yield document.error(
+            path, f"{_as_written(value)} is not known", known_tip(str(value), schema["enum"])
+        )
         return
     if isinstance(value, int):
         yield from _check_number(document, path, value, schema, tip)
@@ -81,20 +92,26 @@ def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> Mis
 
 
 def _tip(path: KeyPath, value: Any, meaning: str) -> str:
-    """Return what to do instead of a wrong value: what its key means, or how someone's '4,096' is written."""
+    """Return what to do instead of a wrong value: what its key means, or how someone's '4,096' is
+    written.
+    """
     if digits := without_commas(value):
         return f"write {digits}: a comma groups no digits"
     return f"meaning of '{path[-1]}': {meaning}" if path and meaning else _EXAMPLE
 
 
-def _check_number(document: Document, path: KeyPath, value: int, schema: Schema, tip: str) -> Mistakes:
+def _check_number(
+    document: Document, path: KeyPath, value: int, schema: Schema, tip: str
+) -> Mistakes:
     if value < schema.get("minimum", value):
         yield document.error(path, f"{truncate(value)} is below {schema['minimum']}", tip)
     if value > schema.get("maximum", value):
         yield document.error(path, f"{truncate(value)} is above {schema['maximum']:,}", tip)
 
 
-def _check_list(document: Document, path: KeyPath, value: list[Any], schema: Schema, tip: str) -> Mistakes:
+def _check_list(
+    document: Document, path: KeyPath, value: list[Any], schema: Schema, tip: str
+) -> Mistakes:
     if len(value) < schema.get("minItems", 0):
         yield document.error(path, "empty", tip)
     for i, item in enumerate(value):
@@ -103,9 +120,13 @@ def _check_list(document: Document, path: KeyPath, value: list[Any], schema: Sch
         yield document.error(path, "has an item twice", tip)
 
 
-def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], schema: Schema) -> Mistakes:
+def _check_mapping(
+    document: Document, path: KeyPath, value: dict[str, Any], schema: Schema
+) -> Mistakes:
     if len(value) > schema.get("maxProperties", len(value)):
-        yield document.error(path, f"has {len(value):,} entries, more than {schema['maxProperties']:,}", _EXAMPLE)
+        yield document.error(
+            path, f"has {len(value):,} entries, more than {schema['maxProperties']:,}", _EXAMPLE
+        )
         return
     properties = schema.get("properties", {})
     additional = schema.get("additionalProperties")
@@ -119,7 +140,9 @@ def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], sch
         else:
             if not re.search(schema.get("propertyNames", {}).get("pattern", ""), key):
                 yield document.error(
-                    (*path, key), "not a name", "a name is a small letter, then small letters, digits and _"
+                    (*path, key),
+                    "not a name",
+                    "a name is a small letter, then small letters, digits and _",
                 )
             yield from _check(document, (*path, key), item, additional)
     for key in schema.get("required", ()):
@@ -134,8 +157,12 @@ def _has_type(value: Any, name: str) -> bool:
 
 
 def without_commas(value: Any) -> str:
-    """Return the digits of a text such as '4,096', which someone meant as a number; '' for another value."""
-    is_grouped = isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,2}(,\d{3}){1,9}(\.\d{1,9})?", value.strip())
+    """Return the digits of a text such as '4,096', which someone meant as a number; '' for another
+    value.
+    """
+    is_grouped = isinstance(value, str) and re.fullmatch(
+        r"[1-9]\d{0,2}(,\d{3}){1,9}(\.\d{1,9})?", value.strip()
+    )
     return value.replace(",", "") if is_grouped else ""
 
 

@@ -3,5 +3,5 @@
 from pathlib import Path
 
 _TEXT = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+# The names of each size.
 NAMES = tuple(frozenset(line.split()) for line in _TEXT.splitlines() if not line.startswith("#"))
-"""The names of each size."""

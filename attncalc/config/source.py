@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from .folder import ByteSource, Folder
     from .hub import Repository
 
+# Suffixes of files that are read as JSON or YAML.
 DOCUMENTS = (".json", ".yaml", ".yml")
-"""Suffixes of files that are read as JSON or YAML."""
+# Bytes that a model file may have; the longest config.json has some tens of thousands.
 LIMIT = 1 << 22
-"""Bytes that a model file may have; the longest config.json has some tens of thousands."""
 
 CONFIG = "config.json"
 PARAMS = "params.json"
+# Files of models that are described elsewhere; the error about their content names that place.
 OTHER_LAYOUTS = ("adapter_config.json", "mlc-chat-config.json", "model_index.json", "modules.json")
-"""Files of models that are described elsewhere; the error about their content names that place."""
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
@@ -32,17 +32,20 @@ class Source(NamedTuple):
     name: str  # what the model is called on screens
     file: str  # what errors call the file
     content: bytes = b""  # the file's bytes; empty for a preset of a wheel and for GGUF files
-    preset: dict[str, Any] | None = None  # the data of a preset of a wheel, which is parsed and checked already
+    # the data of a preset of a wheel, which is parsed and checked already
+    preset: dict[str, Any] | None = None
     # The folder or repository that was named instead of a file, whose weights are read too
     folder: Folder | None = None
-    beside: Folder | None = None  # the folder that the file is in; None for a preset and standard input
+    # the folder that the file is in; None for a preset and standard input
+    beside: Folder | None = None
     gguf: tuple[ByteSource, ...] = ()  # the parts of a GGUF model; () for other files
 
 
 def repository_source(repository: Repository) -> Source:
     """Return the model file of a repository in the cache or on the hub.
 
-    Without a file's name, it is the GGUF file if the repository has no other weights, else config.json or params.json.
+    Without a file's name, it is the GGUF file if the repository has no other weights, else
+    config.json or params.json.
 
     Raises AttncalcError if there is none, or the cache or the hub has no such repository.
     """
@@ -57,22 +60,36 @@ def repository_source(repository: Repository) -> Source:
     if file.lower().endswith(".gguf"):
         from .gguf.files import model_name
 
-        return Source(truncate(model_name(file.rpartition("/")[2]), 120), folder.label(file), gguf=_parts(folder, file))
+        return Source(
+            truncate(model_name(file.rpartition("/")[2]), 120),
+            folder.label(file),
+            gguf=_parts(folder, file),
+        )
     content = folder.read(file, LIMIT)
     if content is None:
-        raise AttncalcError(f"{repository}: {truncate(file, 80)} cannot be read", "fetch the repository again")
+        raise AttncalcError(
+            f"{repository}: {truncate(file, 80)} cannot be read", "fetch the repository again"
+        )
     is_named = repository.file == file  # as with a path, a file alone has no weights
     beside = folder if "/" not in file else None
-    return Source(truncate(name, 120), folder.label(file), content, folder=None if is_named else folder, beside=beside)
+    return Source(
+        truncate(name, 120),
+        folder.label(file),
+        content,
+        folder=None if is_named else folder,
+        beside=beside,
+    )
 
 
 def _folder_of(repository: Repository) -> Folder:
     """Return the files of a repository, from the cache or from the hub.
 
-    A repository in the cache is used without a request and without a check for a newer one. HF_HOME, HF_HUB_CACHE,
-    HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have the same meaning as for huggingface_hub.
+    A repository in the cache is used without a request and without a check for a newer one.
+    HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have the same meaning as for
+    huggingface_hub.
 
-    Raises AttncalcError if there is no such model or revision, access is denied or the hub cannot be reached.
+    Raises AttncalcError if there is no such model or revision, access is denied or the hub cannot
+    be reached.
     """
     from .hub import cached_folder, is_offline
 
@@ -90,11 +107,17 @@ def _folder_of(repository: Repository) -> Folder:
 
 
 def _file_of(repository: Repository, names: frozenset[str]) -> str:
-    """Return the model file of a repository with these files. Raises AttncalcError if it has none."""
+    """Return the model file of a repository with these files. Raises AttncalcError if it has
+    none.
+    """
     from .gguf.files import gguf_file, gguf_models, quantizations
 
     wanted = repository.file
-    if wanted in names and wanted.endswith((".json", ".gguf")) and not wanted.endswith(".index.json"):
+    if (
+        wanted in names
+        and wanted.endswith((".json", ".gguf"))
+        and not wanted.endswith(".index.json")
+    ):
         return wanted
     if wanted.endswith((*_WEIGHTS, ".index.json")):  # the address of a page with weights
         wanted = ""
@@ -112,15 +135,20 @@ def _file_of(repository: Repository, names: frozenset[str]) -> str:
     for file in (CONFIG, PARAMS, *OTHER_LAYOUTS):
         if file in names:
             return file
-    listed = ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "") if names else "no files"
+    listed = (
+        ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "") if names else "no files"
+    )
     raise AttncalcError(
-        f"{repository}: the repository has no {CONFIG}, {PARAMS} or GGUF file (it has {truncate(listed, 120)})",
+        f"{repository}: the repository has no {CONFIG}, {PARAMS} or GGUF file (it has "
+        f"{truncate(listed, 120)})",
         "write a model file: 'attncalc presets show gpt2' prints one",
     )
 
 
 def _parts(folder: Folder, file: str) -> tuple[ByteSource, ...]:
-    """Return all parts of the model whose first file is `file`. Raises AttncalcError if one is missing."""
+    """Return all parts of the model whose first file is `file`. Raises AttncalcError if one is
+    missing.
+    """
     from .gguf.files import shard_names
 
     place, slash, base = file.rpartition("/")

@@ -1,4 +1,6 @@
-"""YAML text -> Document, without aliases and duplicate keys and with the line of every value; and back."""
+"""YAML text -> Document, without aliases and duplicate keys and with the line of every value; and
+back.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +11,11 @@ from ..errors import AttncalcError, NotSupportedError
 from ..units import truncate
 from .document import Document, KeyPath
 
+# Levels of nesting that a file may have.
 MAX_DEPTH = 20
-"""Levels of nesting that a file may have."""
+# Keys, values, starts and ends of lists that a file may have: one with 2,000 layers, each of its
+# own, has 100,000. A million take half a GiB of memory.
 MAX_VALUES = 200_000
-"""Keys, values, starts and ends of lists that a file may have: one with 2,000 layers, each of its own, has 100,000. A
-million take half a GiB of memory."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXAMPLE = "'attncalc presets show gpt2' prints an example"
@@ -22,8 +24,8 @@ _EXAMPLE = "'attncalc presets show gpt2' prints an example"
 def parse_document(content: bytes, file: str) -> Document:
     """Return the document in `content`; `file` is what errors call it.
 
-    Raises AttncalcError if it is not UTF-8, not YAML, empty or not a mapping, or has an alias, a duplicate key, or too
-    many levels or values.
+    Raises AttncalcError if it is not UTF-8, not YAML, empty or not a mapping, or has an alias, a
+    duplicate key, or too many levels or values.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -35,7 +37,9 @@ def parse_document(content: bytes, file: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}" if mark else file
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
+        problem = (
+            getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
+        )
         raise AttncalcError(f"{place}: not YAML: {truncate(problem, 80)}", _EXAMPLE) from None
     if root is None:
         raise AttncalcError(f"{file}: the file is empty", _EXAMPLE)
@@ -62,14 +66,17 @@ def _check_structure(text: str, file: str) -> None:
         if number > MAX_VALUES:
             raise AttncalcError(f"{file}: YAML with more than {MAX_VALUES:,} values", _EXAMPLE)
         if isinstance(event, yaml.AliasEvent):
-            raise NotSupportedError(f"{file}:{line}: aliases are not supported", "write the values out")
+            raise NotSupportedError(
+                f"{file}:{line}: aliases are not supported", "write the values out"
+            )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
             raise AttncalcError(
-                f"{file}:{line}: nested more than {MAX_DEPTH} levels deep", "a model file has three levels"
+                f"{file}:{line}: nested more than {MAX_DEPTH} levels deep",
+                "a model file has three levels",
             )
 
 
@@ -87,7 +94,9 @@ def _value(node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int])
             raise AttncalcError(f"{file}:{key_line}: a key must be a word", "write 'key: value'")
         key = key_node.value
         if key in data:
-            raise AttncalcError(f"{file}:{key_line}: {truncate(key)}: given twice", "keep one of the two")
+            raise AttncalcError(
+                f"{file}:{key_line}: {truncate(key)}: given twice", "keep one of the two"
+            )
         lines[(*path, key)] = key_line
         data[key] = _value(value_node, (*path, key), file, lines)
     return data
@@ -106,19 +115,30 @@ def _scalar(node: yaml.Node, file: str, line: int) -> Any:
     is_decimal = digits.isdecimal() and not digits.startswith("0")
     if (value is None and node.value) or (type(value) is int and value and not is_decimal):
         raise AttncalcError(
-            f"{file}:{line}: '{truncate(node.value)}' cannot be read as a value", "write a number, a word or true/false"
+            f"{file}:{line}: '{truncate(node.value)}' cannot be read as a value",
+            "write a number, a word or true/false",
         )
     return value
 
 
 def to_yaml(data: Mapping[str, Any], origin: str) -> str:
     """Return the YAML text of a model file, without aliases; a comment names its `origin`."""
-    first = {key: data[key] for key in ("title", "model_type", "assumed", "sources", "notes") if key in data}
-    style = {key: False if isinstance(value, (str, int)) or key in first else None for key, value in data.items()}
+    first = {
+        key: data[key]
+        for key in ("title", "model_type", "assumed", "sources", "notes")
+        if key in data
+    }
+    style = {
+        key: False if isinstance(value, (str, int)) or key in first else None
+        for key, value in data.items()
+    }
     parts = [
-        yaml.dump({key: value}, default_flow_style=style[key], **_DUMP) for key, value in {**first, **data}.items()
+        yaml.dump({key: value}, default_flow_style=style[key], **_DUMP)
+        for key, value in {**first, **data}.items()
     ]
-    return f"# From {origin}; 'attncalc presets schema' prints what the keys mean.\n" + "".join(parts)
+    return f"# From {origin}; 'attncalc presets schema' prints what the keys mean.\n" + "".join(
+        parts
+    )
 
 
 class _DumperWithoutAliases(yaml.SafeDumper):
@@ -128,4 +148,9 @@ class _DumperWithoutAliases(yaml.SafeDumper):
         return True
 
 
-_DUMP: Any = {"Dumper": _DumperWithoutAliases, "sort_keys": False, "allow_unicode": True, "width": 110}
+_DUMP: Any = {
+    "Dumper": _DumperWithoutAliases,
+    "sort_keys": False,
+    "allow_unicode": True,
+    "width": 110,
+}

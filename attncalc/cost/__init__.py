@@ -1,1 +1,3 @@
-"""What a model costs: cache, parameters, FLOPs, activations; each function takes a ModelSpec and returns Quantities."""
+"""What a model costs: cache, parameters, FLOPs, activations; each function takes a ModelSpec and
+returns Quantities.
+"""

@@ -1,4 +1,6 @@
-"""Activation memory of one attention layer's forward pass: the score matrix, and the peak of each kernel."""
+"""Activation memory of one attention layer's forward pass: the score matrix, and the peak of each
+kernel.
+"""
 
 from ..attention import Attention, check_mask
 from ..errors import NotSupportedError
@@ -16,7 +18,8 @@ class LayerActivations(NamedTuple):
     group: str  # the group's name
     layers: Layers  # the group
     attention: str  # 'self' or 'cross'
-    score_shape: tuple[int, int, int, int]  # (B, n_heads, S, T), where T is the number of keys that the kernel reads
+    # (B, n_heads, S, T), where T is the number of keys that the kernel reads
+    score_shape: tuple[int, int, int, int]
     score_elements: Quantity  # elements of the score matrix
     score_matrix_per_head: Quantity  # bytes of one head's score matrix of one sequence
     score_matrix: Quantity  # bytes of the whole score matrix
@@ -31,7 +34,10 @@ class LayerActivations(NamedTuple):
     @property
     def tensor_peaks(self) -> dict[str, Moment]:
         """Return the same without the buffers that kernels allocate inside."""
-        return {kernel: peak(m.without_buffers for m in candidates) for kernel, candidates in self.moments.items()}
+        return {
+            kernel: peak(m.without_buffers for m in candidates)
+            for kernel, candidates in self.moments.items()
+        }
 
     @property
     def buffers(self) -> dict[str, int]:
@@ -47,18 +53,21 @@ class LayerActivations(NamedTuple):
         return f"{self.group}_cross" if self.attention == "cross" else self.group
 
 
-def activations(model: ModelSpec, workload: Workload, machine: Machine | None = None) -> tuple[LayerActivations, ...]:
+def activations(
+    model: ModelSpec, workload: Workload, machine: Machine | None = None
+) -> tuple[LayerActivations, ...]:
     """Return the activation memory of one layer of each group, on one device.
 
     Without `machine`, the kernels' own buffers are not counted.
 
-    Raises AttncalcError for a training step, a step that the model does not have, and a dtype that activations cannot
-    have.
+    Raises AttncalcError for a training step, a step that the model does not have, and a dtype that
+    activations cannot have.
     """
     if workload.phase == "train":
         raise NotSupportedError(
             "memory does not support --phase train: it counts a forward pass without gradients",
-            "'attncalc train MODEL' counts the memory of a training step; here give --phase prefill or decode",
+            "'attncalc train MODEL' counts the memory of a training step; here give --phase "
+            "prefill or decode",
         )
     check_pass(model, workload)
     symbols, workload = symbolic(model, workload)
@@ -77,7 +86,9 @@ def activations(model: ModelSpec, workload: Workload, machine: Machine | None = 
     return tuple(layer_activations)
 
 
-def _layer(group: str, layers: Layers, attention: str, s: Shape, machine: Machine) -> LayerActivations:
+def _layer(
+    group: str, layers: Layers, attention: str, s: Shape, machine: Machine
+) -> LayerActivations:
     return LayerActivations(
         group=group,
         layers=layers,
@@ -91,8 +102,12 @@ def _layer(group: str, layers: Layers, attention: str, s: Shape, machine: Machin
     )
 
 
-def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload) -> Shape:
-    """Return the shape of self-attention, whose keys are the cached ones of the past and the new ones."""
+def _self_attention(
+    model: ModelSpec, stack: Stack, attention: Attention, workload: Workload
+) -> Shape:
+    """Return the shape of self-attention, whose keys are the cached ones of the past and the new
+    ones.
+    """
     encoder = stack.input == "source"
     new, context = (workload.source or 0,) * 2 if encoder else (workload.new, workload.context)
     mask = workload.mask if workload.mask and not encoder else stack.mask
@@ -104,7 +119,8 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
         keys = span.cached_tokens(context)
     else:
         keys = span.cached_tokens(context - new) + new
-    all_visible = new == 1 or mask.kind == "bidirectional"  # which check_mask allows only without a past
+    # which check_mask allows only without a past
+    all_visible = new == 1 or mask.kind == "bidirectional"
     is_narrowed = padded or span.visible_keys(context) < keys
     is_causal_flag = new == context and mask.kind == "causal" and not is_narrowed and new > 1
     return _shape(
@@ -116,17 +132,27 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
         keys=keys,
         live_keys=new if new == context else 0,
         new_keys=new,
-        mask="causal" if is_causal_flag else "none" if all_visible and not is_narrowed else "matrix",
+        mask="causal"
+        if is_causal_flag
+        else "none"
+        if all_visible and not is_narrowed
+        else "matrix",
         masks=workload.batch if padded else 1,
     )
 
 
-def _cross_attention(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload) -> Shape:
-    """Return the shape of cross-attention, which sees the whole source and computes its K and V in the first pass."""
+def _cross_attention(
+    model: ModelSpec, stack: Stack, attention: Attention, workload: Workload
+) -> Shape:
+    """Return the shape of cross-attention, which sees the whole source and computes its K and V in
+    the first pass.
+    """
     source = workload.source or 0
     first = not workload.past and workload.phase != "decode"
     run = Run(workload.batch, workload.new, source)
-    return _shape(model, stack, attention, workload, run, keys=source, live_keys=source if first else 0)
+    return _shape(
+        model, stack, attention, workload, run, keys=source, live_keys=source if first else 0
+    )
 
 
 def _shape(

@@ -35,9 +35,13 @@ class LayerCache(NamedTuple):
 
 
 class KVCache:
-    """The cache of a model for a workload, in bytes on one device. Each figure is computed when it is first used."""
+    """The cache of a model for a workload, in bytes on one device. Each figure is computed when it
+    is first used.
+    """
 
-    def __init__(self, model: ModelSpec, workload: Workload, engine: PerLayerEngine[Any], kv_dtype: DType) -> None:
+    def __init__(
+        self, model: ModelSpec, workload: Workload, engine: PerLayerEngine[Any], kv_dtype: DType
+    ) -> None:
         self._model = model
         self._workload = workload
         self._engine = engine
@@ -55,12 +59,16 @@ class KVCache:
     @cached_property
     def per_sequence(self) -> Quantity:
         """The cache of one sequence of the full context."""
-        return _total(self._groups(self._model, dataclasses.replace(self._workload, batch=1, lengths=None)))
+        return _total(
+            self._groups(self._model, dataclasses.replace(self._workload, batch=1, lengths=None))
+        )
 
     @cached_property
     def per_token(self) -> Quantity:
         """The bytes that the next token of one sequence adds at this context."""
-        parts = [Part(g.group, quantity(g.layers.count * g.per_token_per_layer)) for g in self.groups]
+        parts = [
+            Part(g.group, quantity(g.layers.count * g.per_token_per_layer)) for g in self.groups
+        ]
         return sum_over_groups("kv_cache_per_token", "bytes that the next token adds", parts)
 
     @cached_property
@@ -71,18 +79,24 @@ class KVCache:
     @cached_property
     def recurrent_state(self) -> Quantity:
         """The part of the whole cache that has a fixed size."""
-        return sum_over_groups("state", "bytes of recurrent state", [Part(g.group, g.state) for g in self.groups])
+        return sum_over_groups(
+            "state", "bytes of recurrent state", [Part(g.group, g.state) for g in self.groups]
+        )
 
     @cached_property
     def cross_attention_cache(self) -> Quantity:
         """The part of the whole cache that holds K and V of the source."""
         return sum_over_groups(
-            "cross", "bytes of cross-attention's cache", [Part(g.group, g.source) for g in self.groups]
+            "cross",
+            "bytes of cross-attention's cache",
+            [Part(g.group, g.source) for g in self.groups],
         )
 
     @cached_property
     def without_windows(self) -> int:
-        """The bytes of the whole cache if every layer had full attention, without windows and chunks."""
+        """The bytes of the whole cache if every layer had full attention, without windows and
+        chunks.
+        """
         return sum(
             int(layers.count) * int(self._engine.layer_bytes(spec, self._workload, self._kv_dtype))
             for _, layers, specs in self._full_attention
@@ -97,8 +111,12 @@ class KVCache:
         """
         tokens = []
         for stack, layers, specs in self._full_attention:
-            token = total(self._engine.token_bytes(spec, self._workload, self._kv_dtype) for spec in specs)
-            tokens.append(Part(group_name(self._model, stack, layers), quantity(layers.count * token)))
+            token = total(
+                self._engine.token_bytes(spec, self._workload, self._kv_dtype) for spec in specs
+            )
+            tokens.append(
+                Part(group_name(self._model, stack, layers), quantity(layers.count * token))
+            )
         return sum_over_groups("kv_cache_per_token_max", "bytes per token, no window full", tokens)
 
     @property
@@ -108,7 +126,14 @@ class KVCache:
 
     def _groups(self, model: ModelSpec, workload: Workload) -> tuple[LayerCache, ...]:
         return tuple(
-            _layer_cache(group_name(model, stack, layers), stack, layers, workload, self._engine, self._kv_dtype)
+            _layer_cache(
+                group_name(model, stack, layers),
+                stack,
+                layers,
+                workload,
+                self._engine,
+                self._kv_dtype,
+            )
             for stack, layers in model.groups()
         )
 
@@ -124,7 +149,9 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
 
 
 def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
-    """Return what the layers of `model` cache on one device, in order, with ints or symbols as `model` has them."""
+    """Return what the layers of `model` cache on one device, in order, with ints or symbols as
+    `model` has them.
+    """
     return tuple(
         LayerCacheSpec(
             int(layers.count),
@@ -139,7 +166,12 @@ def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
 
 
 def _layer_cache(
-    group: str, stack: Stack, layers: Layers, workload: Workload, engine: PerLayerEngine[Any], kv_dtype: DType
+    group: str,
+    stack: Stack,
+    layers: Layers,
+    workload: Workload,
+    engine: PerLayerEngine[Any],
+    kv_dtype: DType,
 ) -> LayerCache:
     specs = layers.cache() if stack.has_cache else ()
     size = {
@@ -160,5 +192,9 @@ def _layer_cache(
 def _total(groups: tuple[LayerCache, ...]) -> Quantity:
     parts = []
     for g in groups:
-        parts += [Part(g.group, g.context), Part(f"{g.group}_source", g.source), Part(f"{g.group}_state", g.state)]
+        parts += [
+            Part(g.group, g.context),
+            Part(f"{g.group}_source", g.source),
+            Part(f"{g.group}_state", g.state),
+        ]
     return sum_over_groups("kv_cache", "bytes of the cache", parts)

@@ -1,4 +1,6 @@
-"""Shared by the cost functions: dtypes, names of layer groups, and totals that read as sums of named parts."""
+"""Shared by the cost functions: dtypes, names of layer groups, and totals that read as sums of
+named parts.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +21,9 @@ class Part(NamedTuple):
 
 
 def group_name(model: ModelSpec, stack: Stack, layers: Layers) -> str:
-    """Return a name that is unique in the model and fits in a formula: 'local', 'encoder', 'encoder_local'."""
+    """Return a name that is unique in the model and fits in a formula: 'local', 'encoder',
+    'encoder_local'.
+    """
     if layers.name == "layers":
         return stack.name
     return f"{stack.name}_{layers.name}" if len(model.stacks) > 1 else layers.name
@@ -28,12 +32,16 @@ def group_name(model: ModelSpec, stack: Stack, layers: Layers) -> str:
 def sum_over_groups(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
     """Return the sum of a figure over layer groups.
 
-    With one part the formula is that of the part; with several it is a sum of names: `name`_local + `name`_global.
+    With one part the formula is that of the part; with several it is a sum of names: `name`_local +
+    `name`_global.
     """
     nonzero = [part for part in parts if part.value]
     if len(nonzero) == 1:
         return nonzero[0].value
-    return total(named(p.value, f"{name}_{p.group}", f"{meaning}, {p.group.replace('_', ' ')}") for p in nonzero)
+    return total(
+        named(p.value, f"{name}_{p.group}", f"{meaning}, {p.group.replace('_', ' ')}")
+        for p in nonzero
+    )
 
 
 def sum_named(parts: Mapping[str, tuple[int, str]]) -> Quantity:
@@ -57,12 +65,18 @@ def check_pass(model: ModelSpec, workload: Workload) -> None:
 
 
 def check_source(model: ModelSpec, source: int | None) -> None:
-    """Raise AttncalcError for source tokens without an encoder or cross-attention, and for these without them."""
+    """Raise AttncalcError for source tokens without an encoder or cross-attention, and for these
+    without them.
+    """
     needs_source = any(stack.input == "source" or layers.cross for stack, layers in model.groups())
     if source is not None and not needs_source:
-        raise AttncalcError("--source-context has no effect: this model has no encoder", "leave it out")
+        raise AttncalcError(
+            "--source-context has no effect: this model has no encoder", "leave it out"
+        )
     if source is None and needs_source:
-        raise AttncalcError(f"{model.title} has an encoder, and needs source tokens", "give source=512, for example")
+        raise AttncalcError(
+            f"{model.title} has an encoder, and needs source tokens", "give source=512, for example"
+        )
 
 
 def compute_dtype(model: ModelSpec, workload: Workload) -> DType:
@@ -71,5 +85,7 @@ def compute_dtype(model: ModelSpec, workload: Workload) -> DType:
 
 
 def cache_dtype(model: ModelSpec, workload: Workload) -> DType:
-    """Return the dtype of the cache: the workload's kv_dtype, by default its dtype, by default the model's."""
+    """Return the dtype of the cache: the workload's kv_dtype, by default its dtype, by default the
+    model's.
+    """
     return cache_dtype_named(workload.kv_dtype or workload.dtype or model.dtype)

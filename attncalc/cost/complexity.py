@@ -1,8 +1,9 @@
-"""The complexity of one layer: the types of Table 1 of Vaswani et al. 2017, arXiv:1706.03762, and the model's own.
+"""The complexity of one layer: the types of Table 1 of Vaswani et al. 2017, arXiv:1706.03762, and
+the model's own.
 
-The paper has orders: n^2 d for self-attention, n d^2 for a recurrent layer. Here they are FLOPs, so that they can be
-compared with the rest: 2 per multiply-add. Attention is then cheaper than recurrence for n < d, as in the paper. Its
-projections have n d^2 too, and a row of their own.
+The paper has orders: n^2 d for self-attention, n d^2 for a recurrent layer. Here they are FLOPs, so
+that they can be compared with the rest: 2 per multiply-add. Attention is then cheaper than
+recurrence for n < d, as in the paper. Its projections have n d^2 too, and a row of their own.
 """
 
 import dataclasses
@@ -16,10 +17,10 @@ from ..workload import Workload
 from .common import symbolic
 from .flops import passes, projections, query_tokens, scores
 
+# Width k of the convolution in the table, which the paper leaves open.
 KERNEL = 3
-"""Width k of the convolution in the table, which the paper leaves open."""
+# Tokens r that restricted attention sees in the table, for a model without windows and chunks.
 NEIGHBORHOOD = 128
-"""Tokens r that restricted attention sees in the table, for a model without windows and chunks."""
 
 
 class LayerComplexity(NamedTuple):
@@ -27,7 +28,8 @@ class LayerComplexity(NamedTuple):
 
     flops: Quantity  # FLOPs on one device
     sequential_steps: Quantity  # steps that cannot run in parallel
-    # Layers that information passes through between the two tokens farthest apart; None if it never gets there
+    # Layers that information passes through between the two tokens farthest apart; None if it never
+    # gets there
     longest_path: Quantity | None
 
 
@@ -54,15 +56,23 @@ class ModelLayer(NamedTuple):
 def layer_types(model: ModelSpec, workload: Workload) -> LayerTypes:
     """Return the table for the model's width, the workload's context and both numbers of tokens.
 
-    A layer of attention has two products of n x d by d x n: QK and PV. A recurrent one multiplies each token by two
-    d x d matrices, and a convolution by k of them.
+    A layer of attention has two products of n x d by d x n: QK and PV. A recurrent one multiplies
+    each token by two d x d matrices, and a convolution by k of them.
     """
     spans = [layers.attention.span for layers in model.main.layers]
     windows = [int(span.reach) for span in spans if span.reach is not None]
     symbols, workload = symbolic(model, workload)
-    n, tokens, d = workload.context, passes(workload) * query_tokens(symbols.main, workload), symbols.main.d_model
+    n, tokens, d = (
+        workload.context,
+        passes(workload) * query_tokens(symbols.main, workload),
+        symbols.main.d_model,
+    )
     k = symbol("k", KERNEL, "width of the convolution")
-    r = symbol("r", min(int(n), min(windows, default=NEIGHBORHOOD)), "tokens that restricted attention sees")
+    r = symbol(
+        "r",
+        min(int(n), min(windows, default=NEIGHBORHOOD)),
+        "tokens that restricted attention sees",
+    )
     path, reached = 0, 1
     while reached < int(n):  # log_k(n), rounded up
         path, reached = path + 1, reached * KERNEL
@@ -70,7 +80,9 @@ def layer_types(model: ModelSpec, workload: Workload) -> LayerTypes:
     def layer(weights: int, steps: int, longest_path: int) -> LayerComplexity:
         if model.tp > 1:
             weights = ceil_div(weights, named(model.tp, "tp", "tensor-parallel devices"))
-        return LayerComplexity(quantity(MULTIPLY_ADD * tokens * weights), quantity(steps), quantity(longest_path))
+        return LayerComplexity(
+            quantity(MULTIPLY_ADD * tokens * weights), quantity(steps), quantity(longest_path)
+        )
 
     return LayerTypes(
         k,
@@ -85,13 +97,15 @@ def layer_types(model: ModelSpec, workload: Workload) -> LayerTypes:
 def attention_layer_complexity(model: ModelSpec, workload: Workload) -> ModelLayer:
     """Return the complexity of one layer's self-attention: its projections and exact scores.
 
-    If the layers differ, it is that of the layer whose scores cost most. For a model without attention it is that of
-    its recurrent layer, which runs token by token.
+    If the layers differ, it is that of the layer whose scores cost most. For a model without
+    attention it is that of its recurrent layer, which runs token by token.
     """
     symbols, workload = symbolic(model, workload)
     stack = symbols.main
     all_layers = [dataclasses.replace(layers, cross=None) for layers in stack.layers]
-    candidates = [layers for layers in all_layers if layers.attention.widths().n_heads] or all_layers
+    candidates = [
+        layers for layers in all_layers if layers.attention.widths().n_heads
+    ] or all_layers
     layers = max(candidates, key=lambda layers: int(scores(stack, layers, workload)))
     score_flops = quantity(passes(workload) * scores(stack, layers, workload))
     steps, path = (
@@ -106,10 +120,11 @@ def attention_layer_complexity(model: ModelSpec, workload: Workload) -> ModelLay
 
 
 def _longest_path(model: ModelSpec, tokens: int) -> Quantity | None:
-    """Return the layers between the two tokens farthest apart, or None if information never gets there.
+    """Return the layers between the two tokens farthest apart, or None if information never gets
+    there.
 
-    It is 1 for a layer that sees every position. With a window of 4, each layer passes information 3 tokens on, so 10
-    tokens need ceil(9 / 3) = 3 layers. Chunks never exchange information.
+    It is 1 for a layer that sees every position. With a window of 4, each layer passes information
+    3 tokens on, so 10 tokens need ceil(9 / 3) = 3 layers. Chunks never exchange information.
     """
     kinds = [layers.attention for layers in model.symbolic().main.layers]
     spans = [kind.span for kind in kinds if kind.widths().n_heads]

@@ -1,4 +1,6 @@
-"""How cost grows with the context: the growth when it doubles, and where scores overtake projections."""
+"""How cost grows with the context: the growth when it doubles, and where scores overtake
+projections.
+"""
 
 from collections.abc import Callable, Sequence
 from math import lcm
@@ -12,8 +14,8 @@ from ..workload import Workload
 from .common import check_source
 from .flops import flops, mlp_flops, projections, scores
 
+# The longest context that the search for a crossover considers.
 MAX_CONTEXT = 2**62
-"""The longest context that the search for a crossover considers."""
 
 
 class Growth(NamedTuple):
@@ -29,7 +31,8 @@ def growth(model: ModelSpec, workload: Workload) -> Growth:
 
     def growth_of(name: str, before: Quantity, after: Quantity) -> Ratio:
         return ratio(
-            named(after, f"{name}_at_2T", "FLOP at twice the context"), named(before, name, "FLOP at this context")
+            named(after, f"{name}_at_2T", "FLOP at twice the context"),
+            named(before, name, "FLOP at this context"),
         )
 
     return Growth(
@@ -41,10 +44,11 @@ def growth(model: ModelSpec, workload: Workload) -> Growth:
 def crossover(
     model: ModelSpec, workload: Workload, than: Sequence[str] = ("attention_projections",)
 ) -> Quantity | None:
-    """Return the shortest context at which exact scores cost more than attention's projections, 'mlp' or both.
+    """Return the shortest context at which exact scores cost more than attention's projections,
+    'mlp' or both.
 
-    All sequences have that length, and the tokens in the past are those of `workload`. Returns None if the scores
-    never cost more: every layer has a window or a chunk.
+    All sequences have that length, and the tokens in the past are those of `workload`. Returns None
+    if the scores never cost more: every layer has a window or a chunk.
     """
     check_source(model, workload.source)
     plain = model.plain()
@@ -68,12 +72,20 @@ def crossover(
         context,
         "tokens of context",
         named(score_flops, "flops_attention_scores_at_T", "FLOP of the scores at that context"),
-        named(other_flops, f"flops_{'_'.join(than)}_at_T", f"FLOP of {' and '.join(than)} at that context"),
+        named(
+            other_flops,
+            f"flops_{'_'.join(than)}_at_T",
+            f"FLOP of {' and '.join(than)} at that context",
+        ),
     )
 
 
-def _scores_and_others(model: ModelSpec, workload: Workload, than: Sequence[str]) -> tuple[int, int]:
-    """Return the FLOPs of exact scores and of the parts that they are compared with, in all layers."""
+def _scores_and_others(
+    model: ModelSpec, workload: Workload, than: Sequence[str]
+) -> tuple[int, int]:
+    """Return the FLOPs of exact scores and of the parts that they are compared with, in all
+    layers.
+    """
     of_scores = of_others = 0
     for stack, layers in model.groups():
         of_scores += layers.count * scores(stack, layers, workload)
@@ -84,18 +96,24 @@ def _scores_and_others(model: ModelSpec, workload: Workload, than: Sequence[str]
     return of_scores, of_others
 
 
-def _first_context(scores_cost_more: Callable[[int], bool], past: int, chunks: set[int]) -> int | None:
-    """Return the first context above `past` at which the scores cost more, or None if there is none up to MAX_CONTEXT.
+def _first_context(
+    scores_cost_more: Callable[[int], bool], past: int, chunks: set[int]
+) -> int | None:
+    """Return the first context above `past` at which the scores cost more, or None if there is none
+    up to MAX_CONTEXT.
 
-    With chunks the scores may fall behind again, since a new chunk starts with few keys: with a chunk of 8,000, a
-    decode step at context 8,000 sees 8,000 keys, and the next one sees one key. Three facts make the search short:
+    With chunks the scores may fall behind again, since a new chunk starts with few keys: with a
+    chunk of 8,000, a decode step at context 8,000 sees 8,000 keys, and the next one sees one key.
+    Three facts make the search short:
 
-    - Consider only contexts that are a multiple of every chunk size (without chunks: all contexts). Once the scores
-      cost more at one of these, they cost more at all later ones.
-    - Before such a multiple the scores can cost more only if they do so at the multiple, too. The first multiple above
-      `past` is an exception: with 7,900 of 8,000 tokens in the past, the first new tokens see a nearly full chunk.
-    - Between two ends of chunks, the difference of scores and projections is convex in the context. So if the scores
-      cost more anywhere between them, they do so from some context up to the second end.
+    - Consider only contexts that are a multiple of every chunk size (without chunks: all contexts).
+      Once the scores cost more at one of these, they cost more at all later ones.
+    - Before such a multiple the scores can cost more only if they do so at the multiple, too. The
+      first multiple above `past` is an exception: with 7,900 of 8,000 tokens in the past, the first
+      new tokens see a nearly full chunk.
+    - Between two ends of chunks, the difference of scores and projections is convex in the context.
+      So if the scores cost more anywhere between them, they do so from some context up to the
+      second end.
     """
     period = lcm(*chunks)
     origin = past
@@ -121,8 +139,12 @@ def _first_multiple(predicate: Callable[[int], bool], origin: int, period: int) 
     return origin + period * first_true(lambda k: predicate(origin + k * period), high // 2, high)
 
 
-def _first_between(scores_cost_more: Callable[[int], bool], start: int, end: int, chunks: set[int]) -> int | None:
-    """Return the first context above `start` and up to `end` at which the scores cost more, or None."""
+def _first_between(
+    scores_cost_more: Callable[[int], bool], start: int, end: int, chunks: set[int]
+) -> int | None:
+    """Return the first context above `start` and up to `end` at which the scores cost more, or
+    None.
+    """
     ends = {n for chunk in chunks for n in range(start - start % chunk + chunk, end, chunk)}
     for chunk_end in [*sorted(ends), end]:
         if scores_cost_more(chunk_end):

@@ -1,13 +1,15 @@
 """FLOPs of a prefill, a decode step or a training step.
 
-One multiply-add is 2 FLOP. Only matrix products are counted: projections, scores (QK and PV), MLP and head. Softmax,
-norms, activations, rotary embedding and table look-ups are left out: they do a few operations per element, where QK and
-PV do 2 * d_head per score. The transformer chapter of the scaling book counts the same way.
+One multiply-add is 2 FLOP. Only matrix products are counted: projections, scores (QK and PV), MLP
+and head. Softmax, norms, activations, rotary embedding and table look-ups are left out: they do a
+few operations per element, where QK and PV do 2 * d_head per score. The transformer chapter of the
+scaling book counts the same way.
 
-Training costs 3 forward passes: for each matmul, the backward pass does one product for the gradient of its input and
-one for the gradient of its weights (or other operand). With activation
-recomputation the backward pass first repeats forward products: those of whole layers (full), or QK and PV (selective).
-The head is outside the layers, and is not repeated. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 5.
+Training costs 3 forward passes: for each matmul, the backward pass does one product for the
+gradient of its input and one for the gradient of its weights (or other operand). With activation
+recomputation the backward pass first repeats forward products: those of whole layers (full), or QK
+and PV (selective). The head is outside the layers, and is not repeated. Source: Korthikanti et al.
+2022, arXiv:2205.05198, section 5.
 """
 
 import dataclasses
@@ -26,7 +28,8 @@ TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is 
 RECOMPUTE_RULES: dict[Recompute, str] = {
     "none": "nothing is recomputed",
     "selective": "QK and PV are computed once more (selective recomputation)",
-    "op": "every second matmul of a layer is computed once more (torchtitan's selective_ac_option = op)",
+    "op": "every second matmul of a layer is computed once more (torchtitan's selective_ac_option "
+    "= op)",
     "full": "the forward pass of the layers is computed once more (full recomputation)",
 }
 
@@ -41,7 +44,8 @@ class LayerFlops(NamedTuple):
     scores_dense: Quantity  # QK and PV of all pairs
     qk_dense: Quantity  # QK of all pairs
     mlp: Quantity  # the MLPs
-    recomputation: Quantity  # what activation recomputation adds to a training step, with exact scores
+    # what activation recomputation adds to a training step, with exact scores
+    recomputation: Quantity
     recomputation_dense: Quantity  # the same with dense scores
 
     @property
@@ -68,7 +72,8 @@ class Flops(NamedTuple):
     qk_dense: Quantity  # QK of all pairs
     mlp: Quantity  # the MLPs
     head: Quantity  # the lm head or pooler, and matrices outside the layers
-    recomputation: Quantity  # what activation recomputation adds to a training step, with exact scores
+    # what activation recomputation adds to a training step, with exact scores
+    recomputation: Quantity
     groups: tuple[LayerFlops, ...]  # the FLOPs of each layer group
     rule: str = ""  # how a training step is counted; '' for other phases
     six_n_d: Quantity | None = None  # the estimate of a training step, as `six_n_d` returns it
@@ -81,7 +86,10 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
     """
     check_pass(model, workload)
     symbols, symbolic_workload = symbolic(model, workload)
-    groups = tuple(_layer_flops(symbols, stack, layers, symbolic_workload) for stack, layers in symbols.groups())
+    groups = tuple(
+        _layer_flops(symbols, stack, layers, symbolic_workload)
+        for stack, layers in symbols.groups()
+    )
     parts = {
         "attention_projections": _sum_over_groups("projections", groups),
         "attention_scores": _sum_over_groups("scores", groups),
@@ -102,30 +110,39 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         head=parts["head"],
         recomputation=parts["recomputation"],
         groups=groups,
-        rule=f"{TRAIN_RULE}; {RECOMPUTE_RULES[workload.recompute]}" if workload.phase == "train" else "",
+        rule=f"{TRAIN_RULE}; {RECOMPUTE_RULES[workload.recompute]}"
+        if workload.phase == "train"
+        else "",
         six_n_d=six_n_d(model, workload),
     )
 
 
 def six_n_d(model: ModelSpec, workload: Workload) -> Quantity | None:
-    """Return 6 N D, the usual estimate of training FLOPs; None for other phases, and for a model with an encoder.
+    """Return 6 N D, the usual estimate of training FLOPs; None for other phases, and for a model
+    with an encoder.
 
-    N are the parameters that a token uses, with the embedding: GPT-3's 174.6 billion. D are the tokens, with padding.
-    An encoder's parameters and the decoder's do not see the same tokens, so there is no single D.
+    N are the parameters that a token uses, with the embedding: GPT-3's 174.6 billion. D are the
+    tokens, with padding. An encoder's parameters and the decoder's do not see the same tokens, so
+    there is no single D.
 
-    Source: Kaplan et al. 2020, arXiv:2001.08361, 2.1 (whose N leaves out the embedding); Brown et al. 2020,
-    arXiv:2005.14165, Table D.1 (which includes it).
+    Source: Kaplan et al. 2020, arXiv:2001.08361, 2.1 (whose N leaves out the embedding); Brown et
+    al. 2020, arXiv:2005.14165, Table D.1 (which includes it).
     """
     if workload.phase != "train" or workload.source:
         return None
-    parameters = named(params(model).active, "N", "parameters that a token uses, with the embedding")
+    parameters = named(
+        params(model).active, "N", "parameters that a token uses, with the embedding"
+    )
     return quantity(6 * parameters * named(query_tokens(model.main, workload), "D", "tokens"))
 
 
 def head_flops(model: ModelSpec, workload: Workload) -> Quantity:
     """Return the FLOPs of the lm head or pooler, and of the matrices outside the layers."""
     symbols, symbolic_workload = symbolic(model, workload)
-    return quantity(passes(workload) * (_head(symbols, symbolic_workload) + _outside(symbols, symbolic_workload)))
+    return quantity(
+        passes(workload)
+        * (_head(symbols, symbolic_workload) + _outside(symbols, symbolic_workload))
+    )
 
 
 def prefill_and_decode(model: ModelSpec, workload: Workload) -> tuple[Quantity, Quantity | None]:
@@ -135,7 +152,9 @@ def prefill_and_decode(model: ModelSpec, workload: Workload) -> tuple[Quantity, 
     """
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     decode = dataclasses.replace(workload, phase="decode", new=1)
-    return prefill_flops(model, prefill), flops(model, decode).total if model.main.has_cache else None
+    return prefill_flops(model, prefill), flops(
+        model, decode
+    ).total if model.main.has_cache else None
 
 
 def prefill_flops(model: ModelSpec, prefill: Workload, *, with_head: bool = True) -> Quantity:
@@ -158,12 +177,16 @@ def prefill_flops(model: ModelSpec, prefill: Workload, *, with_head: bool = True
 
 def _sum_over_groups(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
     return sum_over_groups(
-        f"flops_{name}", f"FLOP of the {_in_words(name)}", [Part(g.group, getattr(g, name)) for g in groups]
+        f"flops_{name}",
+        f"FLOP of the {_in_words(name)}",
+        [Part(g.group, getattr(g, name)) for g in groups],
     )
 
 
 def _sum(parts: dict[str, Quantity]) -> Quantity:
-    return sum_named({f"flops_{name}": (q, f"FLOP of the {_in_words(name)}") for name, q in parts.items()})
+    return sum_named(
+        {f"flops_{name}": (q, f"FLOP of the {_in_words(name)}") for name, q in parts.items()}
+    )
 
 
 def passes(workload: Workload) -> int:
@@ -173,12 +196,21 @@ def passes(workload: Workload) -> int:
 
 def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> LayerFlops:
     layer_passes = passes(workload) * layers.count
-    of_projections, of_mlp = projections(model, stack, layers, workload), mlp_flops(stack, layers, workload)
+    of_projections, of_mlp = (
+        projections(model, stack, layers, workload),
+        mlp_flops(stack, layers, workload),
+    )
     exact, dense = scores(stack, layers, workload), scores(stack, layers, workload, dense=True)
-    repeated, repeated_scores = ([of_projections, of_mlp] if workload.recompute == "full" else []), 1
+    repeated, repeated_scores = (
+        ([of_projections, of_mlp] if workload.recompute == "full" else []),
+        1,
+    )
     if workload.recompute == "op":
         _, again = matmuls_of_op(stack, layers)
-        repeated, repeated_scores = [MULTIPLY_ADD * query_tokens(stack, workload) * matmul_weights(again)], 0
+        repeated, repeated_scores = (
+            [MULTIPLY_ADD * query_tokens(stack, workload) * matmul_weights(again)],
+            0,
+        )
     times = layers.count if workload.recompute != "none" else 0
     return LayerFlops(
         group=group_name(model, stack, layers),
@@ -194,26 +226,39 @@ def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workl
 
 
 def matmuls_of_op(stack: Stack, layers: Layers) -> tuple[tuple[Matrix, ...], tuple[Matrix, ...]]:
-    """Return the matmuls whose outputs --recompute op keeps, and those that it computes again: every second one.
+    """Return the matmuls whose outputs --recompute op keeps, and those that it computes again:
+    every second one.
 
     Source: torchtitan/models/llama3/infra/parallelize.py, _apply_ac_to_transformer_block.
 
-    Raises NotSupportedError for layers whose matmuls torchtitan's class has in another order, or not as aten.mm.
+    Raises NotSupportedError for layers whose matmuls torchtitan's class has in another order, or
+    not as aten.mm.
     """
     mlp = layers.mlp
-    if not isinstance(layers.attention, Grouped) or layers.cross or mlp is None or mlp.n_experts is not None:
+    if (
+        not isinstance(layers.attention, Grouped)
+        or layers.cross
+        or mlp is None
+        or mlp.n_experts is not None
+    ):
         raise NotSupportedError(
-            f"--recompute op does not support {layers.attention.label} with this MLP: it is known for attention with "
+            f"--recompute op does not support {layers.attention.label} with this MLP: it is "
+            "known for attention with "
             "q, k and v and dense MLPs",
             "give --recompute full",
         )
-    matrices = [*layers.attention.matrices(stack.d_model, stack.d_model), *mlp.expert(stack.d_model)]
+    matrices = [
+        *layers.attention.matrices(stack.d_model, stack.d_model),
+        *mlp.expert(stack.d_model),
+    ]
     multiplied = tuple(matrix for matrix in matrices if matrix.applied_to)
     return multiplied[::2], multiplied[1::2]
 
 
 def query_tokens(stack: Stack, workload: Workload) -> int:
-    """Return the tokens that the stack runs over, with padding: B * S; 0 for an encoder that has already run."""
+    """Return the tokens that the stack runs over, with padding: B * S; 0 for an encoder that has
+    already run.
+    """
     if stack.input == "target":
         return workload.batch * workload.new
     return workload.batch * workload.source if workload.source and stack.runs(workload) else 0
@@ -229,17 +274,28 @@ def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Worklo
     """Return the FLOPs of one layer's attention projections: 2 per weight and token."""
     tokens = query_tokens(stack, workload)
     matrices = layers.attention.matrices(stack.d_model, stack.d_model)
-    cost = MULTIPLY_ADD * tokens * sum(m.multiplied for m in matrices if m.applied_to in ("queries", "keys"))
+    cost = (
+        MULTIPLY_ADD
+        * tokens
+        * sum(m.multiplied for m in matrices if m.applied_to in ("queries", "keys"))
+    )
     tokens_per_sequence = workload.source or 0 if stack.input == "source" else workload.new
     for matrix in matrices if stack.runs(workload) else ():
         if matrix.table:
-            cost += MULTIPLY_ADD * matrix.table.rows_projected(workload.batch, tokens_per_sequence) * matrix.weights
+            cost += (
+                MULTIPLY_ADD
+                * matrix.table.rows_projected(workload.batch, tokens_per_sequence)
+                * matrix.weights
+            )
         if matrix.applied_to == "first":
             cost += MULTIPLY_ADD * workload.batch * matrix.multiplied
     if layers.cross:
         matrices = layers.cross.matrices(stack.d_model, model.d_source)
-        source = query_tokens(model.stacks[0], workload)  # K and V are computed once, when the encoder runs
-        cost += MULTIPLY_ADD * tokens * sum(m.weights for m in matrices if m.applied_to == "queries")
+        # K and V are computed once, when the encoder runs
+        source = query_tokens(model.stacks[0], workload)
+        cost += (
+            MULTIPLY_ADD * tokens * sum(m.weights for m in matrices if m.applied_to == "queries")
+        )
         cost += MULTIPLY_ADD * source * sum(m.weights for m in matrices if m.applied_to == "keys")
     return cost
 
@@ -253,7 +309,9 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
     mask = None if dense else stack_mask
     if dense:  # padding is computed too
         workload = dataclasses.replace(workload, lengths=None)
-    cost = summed(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
+    cost = summed(
+        run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload)
+    )
     if layers.cross:
         runs = (Run(run.sequences, run.new, workload.source or 0) for run in workload.runs)
         cost += summed(run.sequences * layers.cross.score_flops(run, None) for run in runs)
@@ -261,14 +319,23 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
 
 
 def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
-    """Return the FLOPs of one layer's query-key products for all pairs: the dense scores without PV."""
+    """Return the FLOPs of one layer's query-key products for all pairs: the dense scores without
+    PV.
+    """
     cost = 0
     for run in stack.runs(dataclasses.replace(workload, lengths=None)):
         widths = layers.attention.widths(run)
         cost += run.sequences * MULTIPLY_ADD * widths.n_heads * widths.d_qk * run.new * run.context
         if layers.cross:
             widths = layers.cross.widths(run)
-            cost += run.sequences * MULTIPLY_ADD * widths.n_heads * widths.d_qk * run.new * (workload.source or 0)
+            cost += (
+                run.sequences
+                * MULTIPLY_ADD
+                * widths.n_heads
+                * widths.d_qk
+                * run.new
+                * (workload.source or 0)
+            )
     return cost
 
 
@@ -281,7 +348,8 @@ def mlp_flops(stack: Stack, layers: Layers, workload: Workload) -> int:
     experts = mlp.experts_used * matmul_weights(mlp.expert(stack.d_model))
     if mlp.ranks == mlp.devices == 1:
         return MULTIPLY_ADD * tokens * (matmul_weights((*router, *shared)) + experts + weights)
-    # What ranks divide has the tokens of all ranks. The devices have equal parts of the pairs of a token and an expert.
+    # What ranks divide has the tokens of all ranks. The devices have equal parts of the pairs of a
+    # token and an expert.
     own = MULTIPLY_ADD * tokens * (matmul_weights(router) + weights)
     of_experts = MULTIPLY_ADD * tokens * mlp.ranks * experts
     of_shared = MULTIPLY_ADD * tokens * mlp.shared_ranks * matmul_weights(shared)
@@ -294,12 +362,18 @@ def _head(model: ModelSpec, workload: Workload) -> int:
     d_model = model.main.d_model
     if model.head.kind == "pooler":  # reads only the first token
         return MULTIPLY_ADD * workload.batch * d_model * d_model
-    return MULTIPLY_ADD * workload.batch * workload.new * model.table_width * (model.vocab_size or 0)
+    return (
+        MULTIPLY_ADD * workload.batch * workload.new * model.table_width * (model.vocab_size or 0)
+    )
 
 
 def _outside(model: ModelSpec, workload: Workload) -> int:
-    """Return the FLOPs of the matrices before the first layer and after the last, without the head."""
+    """Return the FLOPs of the matrices before the first layer and after the last, without the
+    head.
+    """
     first_weights = sum(m.weights for m in model.extra if m.applied_to == "first")
     return (
-        MULTIPLY_ADD * workload.batch * (workload.new * (matmul_weights(model.extra) - first_weights) + first_weights)
+        MULTIPLY_ADD
+        * workload.batch
+        * (workload.new * (matmul_weights(model.extra) - first_weights) + first_weights)
     )

@@ -1,14 +1,16 @@
 """The tensors that one attention layer's forward pass holds, moment by moment, for each kernel.
 
-The layer projects q, k and v, runs the kernel and projects the output, without gradients. Its weights and its input
-exist before it starts, so only what it allocates is counted. q, k and v are freed when the layer returns. With tokens
-in the past the cache exists before too: new K and V are written into it and freed. With a fused projection they are
-freed only when the layer returns, because q, k and v are views of one tensor.
+The layer projects q, k and v, runs the kernel and projects the output, without gradients. Its
+weights and its input exist before it starts, so only what it allocates is counted. q, k and v are
+freed when the layer returns. With tokens in the past the cache exists before too: new K and V are
+written into it and freed. With a fused projection they are freed only when the layer returns,
+because q, k and v are views of one tensor.
 
 The math kernel is torch's composite `_scaled_dot_product_attention_math`
-(aten/src/ATen/native/transformers/attention.cpp). It computes half precision in fp32, copies K and V for every query
-head that shares them, and turns the causal flag into an fp32 matrix. Flash (FlashAttention, arXiv:2205.14135) and
-efficient (memory-efficient attention, arXiv:2112.05682) hold no S x T tensor. `attncalc verify` measures all of them.
+(aten/src/ATen/native/transformers/attention.cpp). It computes half precision in fp32, copies K and
+V for every query head that shares them, and turns the causal flag into an fp32 matrix. Flash
+(FlashAttention, arXiv:2205.14135) and efficient (memory-efficient attention, arXiv:2112.05682) hold
+no S x T tensor. `attncalc verify` measures all of them.
 """
 
 from collections.abc import Iterable
@@ -18,10 +20,12 @@ from ..records import NamedTuple
 
 KERNELS = ("math", "flash", "efficient", "cudnn")
 FP32 = Constant(4, "bytes of an element in fp32")
+# Head widths of FlashAttention are multiples of this; torch pads others (pad_last_dim in
+# attention.cpp).
 FLASH_ALIGNMENT = 8
-"""Head widths of FlashAttention are multiples of this; torch pads others (pad_last_dim in attention.cpp)."""
+# Rows of the efficient kernel's bias are multiples of this; torch pads others (pad_bias in
+# attention.cpp).
 EFFICIENT_ALIGNMENT = 8
-"""Rows of the efficient kernel's bias are multiples of this; torch pads others (pad_bias in attention.cpp)."""
 
 
 class HeldTensor(NamedTuple):
@@ -59,11 +63,13 @@ class Machine(NamedTuple):
     """The device that a kernel's own buffers depend on."""
 
     threads: int = 0  # threads of a CPU, which has its own flash kernel; 0 for a GPU
-    multiprocessors: int = 0  # streaming multiprocessors of a GPU; 0 leaves out the buffers that depend on them
-    # Whether it is AMD's GPU. Its flash and efficient kernels (AOTriton) neither split keys nor have an fp32
-    # accumulator.
+    # streaming multiprocessors of a GPU; 0 leaves out the buffers that depend on them
+    multiprocessors: int = 0
+    # Whether it is AMD's GPU. Its flash and efficient kernels (AOTriton) neither split keys nor
+    # have an fp32 accumulator.
     rocm: bool = False
-    efficient_shares_kv_heads: bool = False  # whether the efficient kernel takes shared KV heads as they are
+    # whether the efficient kernel takes shared KV heads as they are
+    efficient_shares_kv_heads: bool = False
 
 
 class Shape(NamedTuple):
@@ -83,7 +89,8 @@ class Shape(NamedTuple):
     d_model: int  # width of the model
     bytes: int  # bytes of an element
     mask: str  # 'none', 'causal' (a flag) or 'matrix' (the caller's own, one byte per pair)
-    masks: int  # how many mask matrices the caller makes: one per sequence of a padded batch, otherwise 1
+    # how many mask matrices the caller makes: one per sequence of a padded batch, otherwise 1
+    masks: int
 
     @property
     def half(self) -> bool:
@@ -151,7 +158,11 @@ def _keys(s: Shape, tokens: int) -> list[HeldTensor]:
 
 def _caller_mask(s: Shape) -> list[HeldTensor]:
     """Return the mask that the caller makes if a flag is not enough."""
-    return [_tensor("mask", "the mask, one byte per pair", s.masks * s.S * s.T)] if s.mask == "matrix" else []
+    return (
+        [_tensor("mask", "the mask, one byte per pair", s.masks * s.S * s.T)]
+        if s.mask == "matrix"
+        else []
+    )
 
 
 def _output(s: Shape) -> HeldTensor:
@@ -171,14 +182,19 @@ def _output_projection(s: Shape, held: list[HeldTensor]) -> Moment:
 
 
 def _fused(
-    s: Shape, *, bias: bool = False, repeats: bool = False, alignment: int = 1, scratch: tuple[HeldTensor, ...] = ()
+    s: Shape,
+    *,
+    bias: bool = False,
+    repeats: bool = False,
+    alignment: int = 1,
+    scratch: tuple[HeldTensor, ...] = (),
 ) -> list[Moment]:
     """Return the moments of flash, efficient and cudnn, which hold no scores.
 
     Args:
         s: the call's sizes.
-        bias: the kernel takes a mask as a bias in the layer's dtype. Flash on a GPU needs none: it has windows and
-            lengths of its own (FlashAttention's window_size and varlen).
+        bias: the kernel takes a mask as a bias in the layer's dtype. Flash on a GPU needs none: it
+            has windows and lengths of its own (FlashAttention's window_size and varlen).
         repeats: the kernel needs as many KV heads as query heads.
         alignment: rows of the bias have a multiple of this many elements.
         scratch: the kernel's own buffers.
@@ -188,19 +204,24 @@ def _fused(
         held += _caller_mask(s)
     inputs = [*held]
     if repeats and s.grouped:
-        inputs.append(_tensor("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes))
+        inputs.append(
+            _tensor("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes)
+        )
     moments = []
     if bias and s.mask == "matrix":
         rows = s.masks * s.S * s.bytes
         matrix = _tensor("bias", "the mask as a bias", rows * s.T)
         if int(s.T) % alignment:
             columns = alignment * ceil_div(s.T, alignment)
-            padded = _tensor("bias_padded", f"the bias with rows of a multiple of {alignment}", rows * columns)
+            padded = _tensor(
+                "bias_padded", f"the bias with rows of a multiple of {alignment}", rows * columns
+            )
             moments.append(Moment("padding the bias", (*inputs, matrix, padded)))
             matrix = padded
         inputs.append(matrix)
     moments += [Moment("the kernel", (*inputs, _output(s), *scratch)), _output_projection(s, held)]
-    if s.cached_keys:  # new K and V before they are in the cache: the peak if they are wider than d_model
+    # new K and V before they are in the cache: the peak if they are wider than d_model
+    if s.cached_keys:
         moments.append(Moment("the projections", (_queries(s), *_keys(s, s.cached_keys))))
     return moments
 
@@ -216,11 +237,16 @@ def _accumulator(s: Shape) -> tuple[HeldTensor, ...]:
     """
     if not s.half or max(s.d_qk, s.d_v) <= 128:
         return ()
-    return (_tensor("accumulator", "the output in fp32", s.B * s.S * s.n_heads * s.d_v * FP32, inside=True),)
+    return (
+        _tensor(
+            "accumulator", "the output in fp32", s.B * s.S * s.n_heads * s.d_v * FP32, inside=True
+        ),
+    )
 
 
 def _padded_heads(s: Shape) -> tuple[HeldTensor, ...]:
-    """Return q, k and v padded to the head widths that FlashAttention has, and what that adds to its output.
+    """Return q, k and v padded to the head widths that FlashAttention has, and what that adds to
+    its output.
 
     With heads of 84, all four are 88 wide, and the layer reads a view of the output.
     """
@@ -228,10 +254,14 @@ def _padded_heads(s: Shape) -> tuple[HeldTensor, ...]:
     tensors = []
     if int(s.d_qk) % FLASH_ALIGNMENT:
         size = (s.B * s.S * s.n_heads + s.B * s.T * s.n_kv_heads) * d_qk * s.bytes
-        tensors.append(_tensor("qk_padded", f"q and k with heads of a multiple of {FLASH_ALIGNMENT}", size))
+        tensors.append(
+            _tensor("qk_padded", f"q and k with heads of a multiple of {FLASH_ALIGNMENT}", size)
+        )
     if int(s.d_v) % FLASH_ALIGNMENT:
         size = s.B * s.T * s.n_kv_heads * d_v * s.bytes
-        tensors.append(_tensor("v_padded", f"v with heads of a multiple of {FLASH_ALIGNMENT}", size))
+        tensors.append(
+            _tensor("v_padded", f"v with heads of a multiple of {FLASH_ALIGNMENT}", size)
+        )
         size = s.B * s.S * s.n_heads * (d_v - s.d_v) * s.bytes
         tensors.append(_tensor("out_padding", "the padding of the output", size))
     return tuple(tensors)
@@ -240,7 +270,8 @@ def _padded_heads(s: Shape) -> tuple[HeldTensor, ...]:
 def _thread_buffers(s: Shape, threads: int) -> tuple[HeldTensor, ...]:
     """Return the block of scores and output that each thread of torch's CPU kernel has.
 
-    A block has 256, 64 or 32 queries and 512 keys. Source: aten/src/ATen/native/cpu/FlashAttentionKernel.cpp.
+    A block has 256, 64 or 32 queries and 512 keys. Source:
+    aten/src/ATen/native/cpu/FlashAttentionKernel.cpp.
     """
     nt = symbol("threads", threads, "threads of the CPU")
     q_split = 256 if s.S >= 768 else 64 if s.S >= 192 else 32
@@ -254,10 +285,12 @@ def _thread_buffers(s: Shape, threads: int) -> tuple[HeldTensor, ...]:
 def _split_buffers(s: Shape, multiprocessors: int) -> tuple[HeldTensor, ...]:
     """Return FlashAttention's partial outputs, for passes with too few queries to fill the GPU.
 
-    It then splits the keys over more blocks. Source: set_params_splitkv and num_splits_heuristic in FlashAttention 2's
-    flash_api.cpp; torch 2.13 has its own copy in aten/src/ATen/native/transformers/cuda/flash_attn.
+    It then splits the keys over more blocks. Source: set_params_splitkv and num_splits_heuristic in
+    FlashAttention 2's flash_api.cpp; torch 2.13 has its own copy in
+    aten/src/ATen/native/transformers/cuda/flash_attn.
     """
-    swapped = s.S == 1 and s.grouped  # a decode step treats the query heads that share a KV head as queries
+    # a decode step treats the query heads that share a KV head as queries
+    swapped = s.S == 1 and s.grouped
     rows = s.n_heads // s.n_kv_heads if swapped else s.S
     heads = s.n_kv_heads if swapped else s.n_heads
     blocks = int(ceil_div(s.T, 256 if s.d_qk <= 64 else 128 if s.d_qk <= 128 else 64))
@@ -272,7 +305,9 @@ def _split_buffers(s: Shape, multiprocessors: int) -> tuple[HeldTensor, ...]:
 
 
 def _splits(tiles: int, slots: int, blocks: int) -> int:
-    """Return the smallest number of parts that keeps the GPU at least 85 % as busy as the best number does."""
+    """Return the smallest number of parts that keeps the GPU at least 85 % as busy as the best
+    number does.
+    """
     if not slots or tiles >= 0.8 * slots:
         return 1
     efficiency = {}
@@ -289,19 +324,27 @@ def _keys_and_values(s: Shape) -> int:
 
 
 def _math(s: Shape) -> list[Moment]:
-    """Return the moments of the unfused kernel, which holds scores and softmax as whole matrices in fp32."""
+    """Return the moments of the unfused kernel, which holds scores and softmax as whole matrices in
+    fp32.
+    """
     projected = [*_projected(s), *_caller_mask(s)]
-    held = [*projected, _tensor("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
+    held = [
+        *projected,
+        _tensor("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32),
+    ]
     if s.half:
         held.append(
             _tensor(
                 "qkv_fp32",
                 "q, k and v in fp32",
-                (s.B * s.S * s.n_heads * s.d_qk + s.B * s.T * s.n_kv_heads * (s.d_qk + s.d_v)) * FP32,
+                (s.B * s.S * s.n_heads * s.d_qk + s.B * s.T * s.n_kv_heads * (s.d_qk + s.d_v))
+                * FP32,
             )
         )
     if s.grouped:
-        held.append(_tensor("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32))
+        held.append(
+            _tensor("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32)
+        )
     masked = [*held, *_mask_as_bias(s)]
     scores = _tensor("scores", "fp32 scores", s.pairs * FP32)
     out = _tensor("out", "fp32 output", s.B * s.S * s.n_heads * s.d_v * FP32)
@@ -312,8 +355,13 @@ def _math(s: Shape) -> list[Moment]:
         _tensor("row_masked", "masked queries, one byte each", s.B * s.n_heads * s.S),
         _tensor("scalar", "a constant", FP32),
     ]
-    half = [_tensor("softmax_half", "softmax in the layer's dtype", s.pairs * s.bytes)] if s.half else []
-    # Making the mask's matrix is never the peak: it holds 5 bytes per pair of one head, and softmax 9 per pair of each.
+    half = (
+        [_tensor("softmax_half", "softmax in the layer's dtype", s.pairs * s.bytes)]
+        if s.half
+        else []
+    )
+    # Making the mask's matrix is never the peak: it holds 5 bytes per pair of one head, and softmax
+    # 9 per pair of each.
     return [
         Moment("QK", (*masked, scaled, *_copied_for_qk(s), scores)),
         Moment("softmax", (*masked, scores, softmax, *rows)),
@@ -323,7 +371,9 @@ def _math(s: Shape) -> list[Moment]:
 
 
 def _mask_as_bias(s: Shape) -> list[HeldTensor]:
-    """Return the bias that is added to the scores: in the layer's dtype for a caller's mask, in fp32 for the flag."""
+    """Return the bias that is added to the scores: in the layer's dtype for a caller's mask, in
+    fp32 for the flag.
+    """
     if s.mask == "none":
         return []
     if s.mask == "causal":
@@ -332,20 +382,30 @@ def _mask_as_bias(s: Shape) -> list[HeldTensor]:
 
 
 def _copied_for_qk(s: Shape) -> list[HeldTensor]:
-    """Return the copies for QK: a batched matmul needs contiguous operands. Repeated keys are contiguous already."""
+    """Return the copies for QK: a batched matmul needs contiguous operands. Repeated keys are
+    contiguous already.
+    """
     if s.B == 1 or s.n_heads == 1:
         return []
     copies = []
     if s.S > 1:
-        copies.append(_tensor("q_copied", "scaled queries, contiguous", s.B * s.S * s.n_heads * s.d_qk * FP32))
+        copies.append(
+            _tensor("q_copied", "scaled queries, contiguous", s.B * s.S * s.n_heads * s.d_qk * FP32)
+        )
     if s.T > 1 and not s.grouped:
-        copies.append(_tensor("k_copied", "scaled keys, contiguous", s.B * s.T * s.n_heads * s.d_qk * FP32))
+        copies.append(
+            _tensor("k_copied", "scaled keys, contiguous", s.B * s.T * s.n_heads * s.d_qk * FP32)
+        )
     return copies
 
 
 def _copied_for_pv(s: Shape) -> list[HeldTensor]:
     """Return the larger of the values, contiguous for PV, and the output in the layer's dtype."""
-    values = s.B * s.T * s.n_heads * s.d_v * FP32 if s.B > 1 and s.n_heads > 1 and s.T > 1 and not s.grouped else 0
+    values = (
+        s.B * s.T * s.n_heads * s.d_v * FP32
+        if s.B > 1 and s.n_heads > 1 and s.T > 1 and not s.grouped
+        else 0
+    )
     output = s.B * s.S * s.n_heads * s.d_v * s.bytes if s.half else 0
     if values >= output:
         return [_tensor("v_copied", "values, contiguous", values)]

@@ -48,7 +48,8 @@ class Params(NamedTuple):
     head: Quantity  # what the head adds
     norm: Quantity  # parameters of the norms
     other: Quantity  # further vectors, and tensors outside the layers
-    active: Quantity  # parameters that one token uses; fewer than `total` for a mixture of experts or lookup tables
+    # parameters that one token uses; fewer than `total` for a mixture of experts or lookup tables
+    active: Quantity
     groups: tuple[LayerParams, ...]  # the parameters of each layer group
 
 
@@ -62,9 +63,13 @@ def _params(model: ModelSpec) -> Params:
     groups = tuple(_layer_params(symbols, stack, layers) for stack, layers in symbols.groups())
     parts = {
         "attention": sum_over_groups(
-            "params_attention", "parameters of attention", [Part(g.group, g.attention_total) for g in groups]
+            "params_attention",
+            "parameters of attention",
+            [Part(g.group, g.attention_total) for g in groups],
         ),
-        "mlp": sum_over_groups("params_mlp", "parameters of the MLPs", [Part(g.group, g.mlp) for g in groups]),
+        "mlp": sum_over_groups(
+            "params_mlp", "parameters of the MLPs", [Part(g.group, g.mlp) for g in groups]
+        ),
         "embedding": embedding_params(symbols),
         "head": head_params(symbols),
         "norm": _norm_params(symbols, groups),
@@ -86,7 +91,9 @@ def _params(model: ModelSpec) -> Params:
         total=_sum(parts),
         active=_sum({**parts, **used}),
         attention_weights=sum_over_groups(
-            "attention_weights", "weights of attention", [Part(g.group, g.attention_weights) for g in groups]
+            "attention_weights",
+            "weights of attention",
+            [Part(g.group, g.attention_weights) for g in groups],
         ),
         groups=groups,
         **parts,
@@ -94,20 +101,29 @@ def _params(model: ModelSpec) -> Params:
 
 
 def _sum(parts: dict[str, Quantity]) -> Quantity:
-    return sum_named({f"params_{name}": (value, f"parameters, {name}") for name, value in parts.items()})
+    return sum_named(
+        {f"params_{name}": (value, f"parameters, {name}") for name, value in parts.items()}
+    )
 
 
 def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams:
     self_matrices = layers.attention.matrices(stack.d_model, stack.d_model)
     cross_matrices = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
     matrices = (*self_matrices, *cross_matrices)
-    expert = total(m.params for m in layers.mlp.expert(stack.d_model)) if layers.mlp else quantity(0)
-    router = total(m.params for m in layers.mlp.router(stack.d_model)) if layers.mlp else quantity(0)
+    expert = (
+        total(m.params for m in layers.mlp.expert(stack.d_model)) if layers.mlp else quantity(0)
+    )
+    router = (
+        total(m.params for m in layers.mlp.router(stack.d_model)) if layers.mlp else quantity(0)
+    )
     stored, used = (layers.mlp.experts_stored, layers.mlp.experts_used) if layers.mlp else (1, 1)
     shared = layers.mlp.shared(stack.d_model) if layers.mlp else ()
     always_used = total(m.params for m in (*shared, *(m for m in layers.extra if m.applied_to)))
     count = 0 if layers.shares_weights else layers.count
-    by_name = [*((m.name, m) for m in self_matrices), *((f"cross {m.name}", m) for m in cross_matrices)]
+    by_name = [
+        *((m.name, m) for m in self_matrices),
+        *((f"cross {m.name}", m) for m in cross_matrices),
+    ]
     return LayerParams(
         group=group_name(model, stack, layers),
         layers=layers,
@@ -140,7 +156,9 @@ def embedding_params(model: ModelSpec) -> Quantity:
 
 
 def _positions(stack: Stack) -> list[int]:
-    """Return the sizes of a stack's position tables: a row per position, or a value per bucket and head."""
+    """Return the sizes of a stack's position tables: a row per position, or a value per bucket and
+    head.
+    """
     tables = []
     if stack.learned_positions:
         tables.append(stack.learned_positions * stack.d_model)
@@ -164,7 +182,9 @@ def lm_head(model: ModelSpec) -> Matrix:
     """Return the matrix of the lm head, tied or not."""
     vocab_size = model.vocab_size or 0
     if model.head and model.head.ranks > 1:
-        vocab_size = ceil_div(vocab_size, symbol_like(vocab_size, "attn_dp", model.head.ranks, "ranks of attention"))
+        vocab_size = ceil_div(
+            vocab_size, symbol_like(vocab_size, "attn_dp", model.head.ranks, "ranks of attention")
+        )
     bias = vocab_size if model.head and model.head.bias else 0
     return Matrix("lm_head", model.table_width, vocab_size, bias, "queries")
 

@@ -1,8 +1,8 @@
 """How each serving engine stores what a model's layers cache.
 
-An engine is a package of this one with a module `engine.py`, which has the class (an `Engine`) as ENGINE, and one line
-in ENGINES. The packages have the same files: `options.py`, `versions.py`, `layout.py`, `runtime.py`, `launch.py` and
-`log.py`, as far as the engine has such things.
+An engine is a package of this one with a module `engine.py`, which has the class (an `Engine`) as
+ENGINE, and one line in ENGINES. The packages have the same files: `options.py`, `versions.py`,
+`layout.py`, `runtime.py`, `launch.py` and `log.py`, as far as the engine has such things.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .engine import Engine, PerLayerEngine
 
+# The engines by name, each with its module, which is imported on first use.
 ENGINES = {
     "vllm": ".vllm.engine",
     "sglang": ".sglang.engine",
@@ -25,19 +26,27 @@ ENGINES = {
     "transformers": ".transformers.engine",
     "ideal": ".ideal",
 }
-"""The engines by name, each with its module, which is imported on first use."""
 DEFAULT_ENGINE = "vllm"
+# {program that starts an engine with defaults of its own: the engine}.
 RUNNERS = {"ollama": "llamacpp", "lmstudio": "llamacpp"}
-"""{program that starts an engine with defaults of its own: the engine}."""
+# Words of the commands that start engines, by which one is recognised before its engine is
+# imported.
 PROGRAMS = {
-    *("vllm", "vllm.entrypoints.openai.api_server", "sglang", "sglang.launch_server"),
-    *("llama-server", "llama-cli", "llama-bench", "ollama"),
+    "vllm",
+    "vllm.entrypoints.openai.api_server",
+    "sglang",
+    "sglang.launch_server",
+    "llama-server",
+    "llama-cli",
+    "llama-bench",
+    "ollama",
 }
-"""Words of the commands that start engines, by which one is recognised before its engine is imported."""
 
 
 def find_engine(name: str) -> Engine[Any]:
-    """Return the engine of that name, as people write it too: 'llama.cpp'. Raises AttncalcError if there is none."""
+    """Return the engine of that name, as people write it too: 'llama.cpp'. Raises AttncalcError if
+    there is none.
+    """
     name = _plain(name)
     if name not in ENGINES:
         raise _unknown(name, (*ENGINES, *RUNNERS))
@@ -48,13 +57,16 @@ def find_engine(name: str) -> Engine[Any]:
 def per_layer_engine(name: str) -> PerLayerEngine[Any]:
     """Return the engine of that name, if its bytes can be computed layer by layer.
 
-    Raises AttncalcError if there is no such engine, or if it allocates memory for all layers together.
+    Raises AttncalcError if there is no such engine, or if it allocates memory for all layers
+    together.
     """
     from .engine import PerLayerEngine
 
     name = _plain(name)
     if name not in ENGINES:
-        raise _unknown(name, [known for known in ENGINES if isinstance(find_engine(known), PerLayerEngine)])
+        raise _unknown(
+            name, [known for known in ENGINES if isinstance(find_engine(known), PerLayerEngine)]
+        )
     found = find_engine(name)
     if not isinstance(found, PerLayerEngine):
         raise AttncalcError(

@@ -6,7 +6,8 @@ arguments. The layout that it returns answers two questions:
 - `pool`: how many blocks, tokens and sequences fit in a number of bytes?
 - `needed`: how many bytes do a number of sequences need?
 
-From plain ints it computes plain ints, which searches use; from Quantities it computes Quantities with formulas.
+From plain ints it computes plain ints, which searches use; from Quantities it computes Quantities
+with formulas.
 """
 
 from collections.abc import Sequence
@@ -18,13 +19,17 @@ from ..records import NamedTuple, dataclass
 from ..units import DType
 from .pipeline import LayerCacheSpec
 
+# Whether an engine's bytes are a lower bound, or the bytes that it reserves.
 Bound = Literal["lower", "reserved"]
-"""Whether an engine's bytes are a lower bound, or the bytes that it reserves."""
-NO_LIMIT = symbol("no_limit", 2**60, "no limit: this device has no cache that grows with the context")
+NO_LIMIT = symbol(
+    "no_limit", 2**60, "no limit: this device has no cache that grows with the context"
+)
 
 
 class DraftModel(NamedTuple):
-    """A drafter on one device: an EAGLE head, a smaller model, or the model's layers for multi-token prediction."""
+    """A drafter on one device: an EAGLE head, a smaller model, or the model's layers for
+    multi-token prediction.
+    """
 
     title: str
     weights: int  # bytes of its weights
@@ -34,11 +39,15 @@ class DraftModel(NamedTuple):
     @property
     def is_dflash(self) -> bool:
         """Whether it is DFlash, which drafts a block of tokens from hidden states of the model."""
-        return self.model is not None and any(matrix.name == "hidden_norm" for matrix in self.model.extra)
+        return self.model is not None and any(
+            matrix.name == "hidden_norm" for matrix in self.model.extra
+        )
 
     @property
     def states_read(self) -> int:
-        """How many of the model's layers it reads hidden states of: 3 for EAGLE-3, more for DFlash, 0 for others."""
+        """How many of the model's layers it reads hidden states of: 3 for EAGLE-3, more for DFlash,
+        0 for others.
+        """
         names = {matrix.name: matrix for matrix in self.model.extra} if self.model else {}
         if "fc" not in names or not (self.is_dflash or "lm_head" in names):
             return 0
@@ -46,7 +55,9 @@ class DraftModel(NamedTuple):
 
     @property
     def shared_tables(self) -> int:
-        """How many of embedding and lm head are the model's: EAGLE-3 has a head of its own, DFlash needs neither."""
+        """How many of embedding and lm head are the model's: EAGLE-3 has a head of its own, DFlash
+        needs neither.
+        """
         if self.model is None or self.model.vocab_size is not None or self.is_dflash:
             return 0
         return 2 - any(matrix.name == "lm_head" for matrix in self.model.extra)
@@ -54,18 +65,22 @@ class DraftModel(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EngineArgs:
-    """What an engine is started with, and the facts of the model and the device on which its defaults depend.
+    """What an engine is started with, and the facts of the model and the device on which its
+    defaults depend.
 
-    Each engine derives a class from it, whose fields are its own options. None means the engine's default.
+    Each engine derives a class from it, whose fields are its own options. None means the engine's
+    default.
     """
 
     kv_dtype: DType  # dtype of the cache, for K and V
     dtype: DType
-    engine_version: str | None = None  # version of the engine, "v0" for vLLM's old engine, "ik" for ik_llama.cpp
+    # version of the engine, "v0" for vLLM's old engine, "ik" for ik_llama.cpp
+    engine_version: str | None = None
     tp: int = 1  # tensor-parallel devices
     pp: int = 1  # pipeline stages
     dcp: int = 1  # decode-context-parallel devices, which are among the tensor-parallel ones (vLLM)
-    attn_dp: int = 1  # data-parallel ranks of attention, which are among the tensor-parallel devices (SGLang)
+    # data-parallel ranks of attention, which are among the tensor-parallel devices (SGLang)
+    attn_dp: int = 1
     gpus: int = 1  # identical GPUs over which llama.cpp distributes whole layers
     source: int | None = None  # source tokens of the encoder
     max_model_len: int | None = None  # tokens of the requested context
@@ -74,13 +89,15 @@ class EngineArgs:
     on_cpu: bool = False  # whether the device is the host: there are no GPUs
     n_kv_heads: int | None = None  # KV heads of the whole model, before tensor parallelism
     model_type: str | None = None  # the model_type of the model's config.json
-    attentions: frozenset[str] = frozenset()  # labels of the model's kinds of attention ("MLA", "KDA")
+    # labels of the model's kinds of attention ("MLA", "KDA")
+    attentions: frozenset[str] = frozenset()
     # llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file
     blocks: int | None = None
     vision_params: int = 0  # parameters of the layers of the model's vision tower
     vision_width: int = 0  # width of the vision tower; 0 if unknown
     speculative_tokens: int = 0  # tokens that a drafter proposes per step
-    speculative_layers: int = 0  # layers for multi-token prediction, or of a drafter that is not known otherwise
+    # layers for multi-token prediction, or of a drafter that is not known otherwise
+    speculative_layers: int = 0
     speculative_model: DraftModel | None = None
 
     @property
@@ -100,12 +117,16 @@ class EngineArgs:
 
     @property
     def lookups_on_host(self) -> bool:
-        """Whether tables of which a token reads a few rows are in host memory, if that is not the GPU's too."""
+        """Whether tables of which a token reads a few rows are in host memory, if that is not the
+        GPU's too.
+        """
         return False
 
     @property
     def caches_on_host(self) -> bool:
-        """Whether blocks of the cache are copied to host memory, from where they are loaded again."""
+        """Whether blocks of the cache are copied to host memory, from where they are loaded
+        again.
+        """
         return False
 
 
@@ -121,7 +142,8 @@ class Detail(NamedTuple):
 class Pool(NamedTuple):
     """What fits in the memory for the cache, for sequences of one context length."""
 
-    blocks: Quantity | None  # how many blocks fit, each shared by all layers; None for an engine without blocks
+    # how many blocks fit, each shared by all layers; None for an engine without blocks
+    blocks: Quantity | None
     tokens: Quantity  # how many tokens fit, as the engine counts and logs them
     concurrency: Ratio  # how many sequences of that context length fit, as the engine logs it
     details: tuple[Detail, ...]  # intermediate figures
@@ -137,7 +159,9 @@ class Pool(NamedTuple):
 
 
 class CacheLayout(Protocol):
-    """How an engine stores one model's caches on one device. If devices differ, it is the one where least fits."""
+    """How an engine stores one model's caches on one device. If devices differ, it is the one where
+    least fits.
+    """
 
     @property
     def bound(self) -> Bound:
@@ -149,7 +173,9 @@ class CacheLayout(Protocol):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The settings in use, with defaults, as the engine calls them: 'block size 16', 'version 0.33.0'."""
+        """The settings in use, with defaults, as the engine calls them: 'block size 16', 'version
+        0.33.0'.
+        """
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -161,20 +187,27 @@ class CacheLayout(Protocol):
 
     @property
     def max_sequences(self) -> int | None:
-        """The most sequences that the engine runs concurrently, whatever the memory; None without such a limit."""
+        """The most sequences that the engine runs concurrently, whatever the memory; None without
+        such a limit.
+        """
 
     @property
     def parts(self) -> "Sequence[CacheLayout]":
-        """The layout of each GPU or pipeline stage if they hold different layers; () if one layout is for all."""
+        """The layout of each GPU or pipeline stage if they hold different layers; () if one layout
+        is for all.
+        """
 
     def needed(self, batch: int, context: int) -> int:
-        """Return the bytes that `batch` concurrent sequences of `context` tokens need on one device."""
+        """Return the bytes that `batch` concurrent sequences of `context` tokens need on one
+        device.
+        """
 
     def with_shared_prefix(self, tokens: int) -> "CacheLayout | None":
-        """Return the layout of sequences that all start with the same tokens, which `needed` counts once.
+        """Return the layout of sequences that all start with the same tokens, which `needed` counts
+        once.
 
-        Only tokens that the engine finds in its cache of prefixes count: whole blocks. None if the engine does not
-        cache prefixes, or it is switched off.
+        Only tokens that the engine finds in its cache of prefixes count: whole blocks. None if the
+        engine does not cache prefixes, or it is switched off.
         """
 
     def pool(self, memory: int, context: int) -> Pool:

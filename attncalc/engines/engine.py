@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .startup_log import Advice, LogChecks, LogRefusal, StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
+# The value of one of `Engine.offload_options` that leaves as little on the host as fits.
 AUTO = "auto"
-"""The value of one of `Engine.offload_options` that leaves as little on the host as fits."""
 
 
 class ExtraWeights(NamedTuple):
@@ -45,7 +45,8 @@ class HeldWeights(NamedTuple):
 
     dtype: DType  # the dtype of weights that are not quantized
     experts_dtype: str  # the name of the dtype of routed experts
-    # Returns the bits of a matrix' elements, without scales: (layer, role, name of the matrix) -> bits
+    # Returns the bits of a matrix' elements, without scales: (layer, role, name of the matrix) ->
+    # bits
     bits: Callable[[int, Role, str], int]
 
     @property
@@ -85,45 +86,62 @@ class Engine(Generic[Args]):
     name: str  # on the command line
     title: str  # as people write it
     options: tuple[Any, ...] = ()  # the TypedDicts of its options
-    splits: frozenset[str] = frozenset()  # fields of EngineArgs that split a model over GPUs, besides `tp`
+    # fields of EngineArgs that split a model over GPUs, besides `tp`
+    splits: frozenset[str] = frozenset()
     share_option: str = "--gpu-memory-utilization"  # for the share of a GPU's memory that it takes
-    share_is_of_free: bool = False  # whether that is a share of what is free, and not of the whole memory
+    # whether that is a share of what is free, and not of the whole memory
+    share_is_of_free: bool = False
     cache_dtype: str | None = None  # default dtype of the cache, if it is not the model's
-    # The dtype to which it casts a model in fp32 unless --dtype is given; a GPU without units for bf16 gets fp16.
+    # The dtype to which it casts a model in fp32 unless --dtype is given; a GPU without units for
+    # bf16 gets fp16.
     dtype_of_fp32: str | None = None
-    data_parallel: bool = False  # whether it has data-parallel ranks, which divide the experts of a mixture
-    ranks_share_tp: bool = False  # whether these are among the tensor-parallel GPUs (SGLang's DP attention)
-    stores_formats: bool = False  # whether fp8_ds_mla is a format of its own; the others store their fp8 so
-    splits_by_layer: bool = False  # whether each GPU gets whole layers, not a part of each (llama.cpp)
+    # whether it has data-parallel ranks, which divide the experts of a mixture
+    data_parallel: bool = False
+    # whether these are among the tensor-parallel GPUs (SGLang's DP attention)
+    ranks_share_tp: bool = False
+    # whether fp8_ds_mla is a format of its own; the others store their fp8 so
+    stores_formats: bool = False
+    # whether each GPU gets whole layers, not a part of each (llama.cpp)
+    splits_by_layer: bool = False
     max_gpus: int | None = None  # GPUs that one server supports; None without a limit
     runs_on_cpu: bool = False  # whether its memory without GPUs is known
-    must_fit_one: bool = False  # whether it does not start unless one request of the whole context fits
+    # whether it does not start unless one request of the whole context fits
+    must_fit_one: bool = False
     whole_prompts: bool = False  # whether one forward pass takes all tokens of all sequences
     runtime_grows: bool = False  # whether `runtime` depends on the batch and the context
     loads_towers: bool = True  # whether vision and audio towers are loaded with the language model
-    # Whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each device has them
-    # whole, or the engine does not start.
+    # Whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each
+    # device has them whole, or the engine does not start.
     pads_tower_heads: bool = False
-    typed_files: bool = False  # whether its files have a type of their own, which neither model nor repository names
-    # The dtype to which it converts weights as it loads them; None if it loads no checkpoints, or never converts them
+    # whether its files have a type of their own, which neither model nor repository names
+    typed_files: bool = False
+    # The dtype to which it converts weights as it loads them; None if it loads no checkpoints, or
+    # never converts them
     converts_to: str | None = None
     has_extra_weights: bool = False  # whether `extra_weights` is known
-    long_context_variable = ""  # the variable that allows a context beyond the model's maximum; "" if none is needed
+    # the variable that allows a context beyond the model's maximum; "" if none is needed
+    long_context_variable = ""
 
-    state_dtype: str | None = None  # that of a convolution and of a recurrent state; None for that of the cache
-    whole_with_dcp: frozenset[str] = frozenset()  # roles of caches that each device stores for all tokens despite `dcp`
-    host_cache_option: str = ""  # its option that copies blocks of the cache to host memory; '' without one
+    # that of a convolution and of a recurrent state; None for that of the cache
+    state_dtype: str | None = None
+    # roles of caches that each device stores for all tokens despite `dcp`
+    whole_with_dcp: frozenset[str] = frozenset()
+    # its option that copies blocks of the cache to host memory; '' without one
+    host_cache_option: str = ""
     disk_tip: str = ""  # how it copies them to a disk, in words
 
-    # Its options that leave layers on the host, each with its change of a suggestion, for a number of layers
+    # Its options that leave layers on the host, each with its change of a suggestion, for a number
+    # of layers
     offload_options: Mapping[str, str] = MappingProxyType({})
 
     # What to suggest if the model does not fit: the widest dtypes and the most sequences first
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
-    narrowest_weight_dtypes: tuple[str, ...] = ()  # if no other change is enough: of about 2 bits and less
+    # if no other change is enough: of about 2 bits and less
+    narrowest_weight_dtypes: tuple[str, ...] = ()
     larger_shares: tuple[str, ...] = ()
-    # The share with which it starts on a GPU that uses the host's memory; None if that is its default
+    # The share with which it starts on a GPU that uses the host's memory; None if that is its
+    # default
     share_of_unified: str | None = None
     fewer_sequences: tuple[int, ...] = ()
     # Tokens of a step that people set, for a log without them
@@ -134,7 +152,8 @@ class Engine(Generic[Args]):
     commands: tuple[LaunchWords, ...] = ()  # how the commands that start it are read
     log_signs: str = ""  # a pattern of the lines of its log; "" for an engine without logs
     releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first
-    weights_tolerance: tuple[int, int] = (2, 2)  # hundredths by which logged weights may be below and above
+    # hundredths by which logged weights may be below and above
+    weights_tolerance: tuple[int, int] = (2, 2)
 
     # Arguments
 
@@ -146,13 +165,21 @@ class Engine(Generic[Args]):
         """Raise AttncalcError if an option was given that the engine does not have."""
         known = {name for group in self.options for name in group.__annotations__}
         fields = {field.name for field in dataclasses.fields(self.args)}
-        unknown = [name for name, value in options.items() if name not in known & fields and (value or value is False)]
+        unknown = [
+            name
+            for name, value in options.items()
+            if name not in known & fields and (value or value is False)
+        ]
         if unknown:
             self.reject(*unknown)
 
     def check_split(self, args: Args) -> None:
         """Raise AttncalcError if the model is split in a way that the engine does not have."""
-        unknown = [name for name in ("pp", "dcp", "attn_dp") if getattr(args, name) > 1 and name not in self.splits]
+        unknown = [
+            name
+            for name in ("pp", "dcp", "attn_dp")
+            if getattr(args, name) > 1 and name not in self.splits
+        ]
         if unknown:
             self.reject(*unknown)
 
@@ -165,17 +192,20 @@ class Engine(Generic[Args]):
         )
 
     def for_batch(self, args: Args, batch: int | None) -> Args:
-        """Return the arguments of a server with a slot for each of `batch` sequences; None leaves the slots open."""
+        """Return the arguments of a server with a slot for each of `batch` sequences; None leaves
+        the slots open.
+        """
         return args
 
     def cache_dtypes(self, args: Args) -> tuple[DType, DType]:
         return args.kv_dtype, args.kv_dtype
 
     def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the batch and the context of each request, as the engine means the options that were given.
+        """Return the batch and the context of each request, as the engine means the options that
+        were given.
 
-        `size` has `batch` and `context` as far as they are given, as text or numbers. Raises AttncalcError if they
-        contradict.
+        `size` has `batch` and `context` as far as they are given, as text or numbers. Raises
+        AttncalcError if they contradict.
         """
         return size
 
@@ -190,8 +220,8 @@ class Engine(Generic[Args]):
             ranks: Data-parallel ranks.
             expert_parallel: Whether a device has whole experts instead of a part of each.
 
-        It is asked if there are several ranks, or whole experts. Raises AttncalcError if the model cannot be divided
-        so.
+        It is asked if there are several ranks, or whole experts. Raises AttncalcError if the model
+        cannot be divided so.
         """
         return model
 
@@ -200,7 +230,9 @@ class Engine(Generic[Args]):
         return model
 
     def held_of_draft(self, draft: ModelSpec, model: ModelSpec) -> ModelSpec:
-        """Return the part of a draft model that it holds beside `model`, in GPU memory and before it is divided."""
+        """Return the part of a draft model that it holds beside `model`, in GPU memory and before
+        it is divided.
+        """
         return draft
 
     def loads_drafter_first(self, args: Args) -> bool:
@@ -215,7 +247,9 @@ class Engine(Generic[Args]):
         return split_into_stages(model, args.pp, self.stage_sizes)
 
     def held(self, part: ModelSpec, args: Args) -> ModelSpec:
-        """Return the layers of which a part's GPU has the weights: it may leave some of them on the host."""
+        """Return the layers of which a part's GPU has the weights: it may leave some of them on the
+        host.
+        """
         return part
 
     def on_host(self, model: ModelSpec, args: Args) -> ModelSpec:
@@ -227,7 +261,9 @@ class Engine(Generic[Args]):
         return None
 
     def host_limit(self, args: Args) -> int | None:
-        """Return the bytes of host memory for what is not on GPUs; None if nothing is known to limit it."""
+        """Return the bytes of host memory for what is not on GPUs; None if nothing is known to
+        limit it.
+        """
         return None
 
     def is_placed(self, args: Args) -> bool:
@@ -247,7 +283,9 @@ class Engine(Generic[Args]):
         return iter(())
 
     def offload_values(self, option: str, model: ModelSpec, args: Args) -> range:
-        """Return the values of one of `offload_options`, from nothing on the host on; () if it has no effect."""
+        """Return the values of one of `offload_options`, from nothing on the host on; () if it has
+        no effect.
+        """
         raise NotImplementedError
 
     def smaller_steps(self, args: Args, batch: int) -> Iterator[SmallerStep]:
@@ -260,11 +298,15 @@ class Engine(Generic[Args]):
     # The cache
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: Args) -> CacheLayout:
-        """Return how the engine stores those layers. Raises AttncalcError if it does not support them or `args`."""
+        """Return how the engine stores those layers. Raises AttncalcError if it does not support
+        them or `args`.
+        """
         raise NotImplementedError
 
     def stage_sizes(self, layers: int, pp: int) -> Sequence[int]:
-        """Return the layers of each pipeline stage. Raises AttncalcError if there are fewer layers than stages."""
+        """Return the layers of each pipeline stage. Raises AttncalcError if there are fewer layers
+        than stages.
+        """
         return stage_sizes(layers, pp)
 
     def reserves_context(self, args: Args) -> bool:
@@ -278,32 +320,43 @@ class Engine(Generic[Args]):
         """
         return None
 
-    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None, device: str = "") -> str | None:
-        """Return the dtype of the cache that a version takes from the checkpoint's quantization (kv_cache_scheme).
+    def checkpoint_cache_dtype(
+        self, model: ModelSpec, version: str | None, device: str = ""
+    ) -> str | None:
+        """Return the dtype of the cache that a version takes from the checkpoint's quantization
+        (kv_cache_scheme).
 
-        So do models whose cache has one dtype by default, whatever the checkpoint's. None for the model's dtype.
+        So do models whose cache has one dtype by default, whatever the checkpoint's. None for the
+        model's dtype.
         """
         return None
 
     # The rest of the memory
 
     def share(self, args: Args, devices: int) -> str:
-        """Return the share of a GPU's memory that it takes, a decimal, if `devices` hold the model once."""
+        """Return the share of a GPU's memory that it takes, a decimal, if `devices` hold the model
+        once.
+        """
         return "1"
 
     def counts_others(self, args: Args) -> bool:
         """Return whether other programs' memory leaves less for the cache.
 
-        Otherwise the engine takes its share of the whole memory, and does not start unless it is free.
+        Otherwise the engine takes its share of the whole memory, and does not start unless it is
+        free.
         """
         return True
 
     def admits(self, layout: CacheLayout, batch: int, context: int) -> bool:
-        """Return whether options and the engine's own limits allow so many sequences, whatever the memory."""
+        """Return whether options and the engine's own limits allow so many sequences, whatever the
+        memory.
+        """
         return layout.max_sequences is None or batch <= layout.max_sequences
 
     def least_blocks(self, layout: CacheLayout) -> int:
-        """Return the blocks of the cache without which it does not start, even if a request has room; 0 if any do."""
+        """Return the blocks of the cache without which it does not start, even if a request has
+        room; 0 if any do.
+        """
         return 0
 
     def limits(self, args: Args) -> Limits:
@@ -317,7 +370,9 @@ class Engine(Generic[Args]):
         return None
 
     def fewer_requests(self, args: Args) -> Sequence[int]:
-        """Return smaller --max-running-requests that leave more of the memory for tokens, the largest first."""
+        """Return smaller --max-running-requests that leave more of the memory for tokens, the
+        largest first.
+        """
         return ()
 
     def runtime(self, facts: RuntimeFacts[Args]) -> RuntimeMemory:
@@ -327,7 +382,9 @@ class Engine(Generic[Args]):
         return RuntimeMemory()
 
     def conversion_peak(self, args: Args) -> float:
-        """Return what a GPU holds while weights are converted, in sizes of the weights as released."""
+        """Return what a GPU holds while weights are converted, in sizes of the weights as
+        released.
+        """
         return 1
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
@@ -335,35 +392,54 @@ class Engine(Generic[Args]):
         return True
 
     def quantized(self, model: ModelSpec, weights_dtype: str) -> ModelSpec | None:
-        """Return the model with the tensors of its file of that type; None if the dtype is not a type of files."""
+        """Return the model with the tensors of its file of that type; None if the dtype is not a
+        type of files.
+        """
         return None
 
-    def extra_weights(self, model: ModelSpec, args: Args, held: HeldWeights) -> Sequence[ExtraWeights]:
+    def extra_weights(
+        self, model: ModelSpec, args: Args, held: HeldWeights
+    ) -> Sequence[ExtraWeights]:
         """Return what it holds beside the weights and towers of a model's part."""
         return ()
 
     # The start
 
     def refusal(self, model: ModelSpec, args: Args) -> Refusal | None:
-        """Return why it does not start with a model and arguments, whatever the memory; None if it does."""
-        context, maximum, variable = args.max_model_len or 0, model.max_context, self.long_context_variable
-        if not variable or not maximum or context <= maximum or getattr(args, "allow_long_max_model_len", True):
+        """Return why it does not start with a model and arguments, whatever the memory; None if it
+        does.
+        """
+        context, maximum, variable = (
+            args.max_model_len or 0,
+            model.max_context,
+            self.long_context_variable,
+        )
+        if (
+            not variable
+            or not maximum
+            or context <= maximum
+            or getattr(args, "allow_long_max_model_len", True)
+        ):
             return None
         return Refusal(
             f"context {count(context)} is beyond the model's maximum of {count(maximum)}",
-            f"Use --context {maximum} or less. With {variable}=1 (--allow-long-max-model-len here) {self.title} "
+            f"Use --context {maximum} or less. With {variable}=1 (--allow-long-max-model-len "
+            f"here) {self.title} "
             "starts, but positions beyond the maximum may give wrong results.",
         )
 
     def longest_request(self, pool: Pool) -> int | None:
-        """Return the tokens of the longest request of a server whose context needs more than `pool`.
+        """Return the tokens of the longest request of a server whose context needs more than
+        `pool`.
 
         None if it does not start then.
         """
         return None
 
     def checks_all_layers(self, args: Args) -> bool:
-        """Return whether it starts only if one request fits on each pipeline stage with the layers of all stages."""
+        """Return whether it starts only if one request fits on each pipeline stage with the layers
+        of all stages.
+        """
         return False
 
     def launch(self, facts: LaunchFacts) -> Iterator[str | int] | None:
@@ -374,7 +450,8 @@ class Engine(Generic[Args]):
         return None
 
     def attention_ranks(self, args: Args, dp: int) -> tuple[str, dict[str, Any]] | None:
-        """Return the options, and the fields of a FitRequest, with which each GPU has attention of its own.
+        """Return the options, and the fields of a FitRequest, with which each GPU has attention of
+        its own.
 
         None if it has no data-parallel ranks.
         """
@@ -392,20 +469,27 @@ class Engine(Generic[Args]):
         return import_module("..log", type(self).__module__)
 
     def read_log(self, lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
-        """Return the contents of a start-up log; None if it has neither the size of a cache nor why there is none.
+        """Return the contents of a start-up log; None if it has neither the size of a cache nor why
+        there is none.
 
         `stated` is why, if a message states it.
         """
         log: StartupLog | None = self._log.read_log(lines, stated)
         return log
 
-    def log_checks(self, log: StartupLog, layout: CacheLayout, args: Args, context: int) -> LogChecks:
-        """Return the memory for the cache that a log has, and its figures beside the predicted ones."""
+    def log_checks(
+        self, log: StartupLog, layout: CacheLayout, args: Args, context: int
+    ) -> LogChecks:
+        """Return the memory for the cache that a log has, and its figures beside the predicted
+        ones.
+        """
         checks: LogChecks = self._log.log_checks(log, layout, args, context)
         return checks
 
     def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
-        """Return what the log of a failed start suggests without the model's sizes, the least costly change first."""
+        """Return what the log of a failed start suggests without the model's sizes, the least
+        costly change first.
+        """
         advice: tuple[Advice, ...] = self._log.log_advice(log)
         return advice
 
@@ -413,12 +497,16 @@ class Engine(Generic[Args]):
         """Return the bytes of the GPU that a log has; None if it has none."""
         return log.budget["gpu_memory"].bytes if "gpu_memory" in log.budget else None
 
-    def logged_room(self, log: StartupLog, memory: int | None, share: str | float | None) -> int | None:
-        """Return the bytes that were left for the cache, negative if weights and runtime memory were too large.
+    def logged_room(
+        self, log: StartupLog, memory: int | None, share: str | float | None
+    ) -> int | None:
+        """Return the bytes that were left for the cache, negative if weights and runtime memory
+        were too large.
 
         None if the log does not have them.
 
-        `memory` is what it printed for the cache, and `share` the share of the GPU's memory that was given.
+        `memory` is what it printed for the cache, and `share` the share of the GPU's memory that
+        was given.
         """
         return None
 

@@ -1,16 +1,21 @@
-"""The part of a model on the devices of one data-parallel rank, with expert parallelism, as in vLLM and in SGLang.
+"""The part of a model on the devices of one data-parallel rank, with expert parallelism, as in vLLM
+and in SGLang.
 
-- vLLM (`divide_experts`): attention, dense MLPs and the rest are divided over the `tp` devices of a rank, and each of
-  `dp` ranks has them all. The routed experts are divided over all tp * dp devices.
-- SGLang with DP attention (`divide_for_attention`): attention and the embedding are divided over the devices of a rank.
-  All MLPs and an lm head of its own are divided over the devices of all ranks.
+- vLLM (`divide_experts`): attention, dense MLPs and the rest are divided over the `tp` devices of a
+  rank, and each of `dp` ranks has them all. The routed experts are divided over all tp * dp
+  devices.
+- SGLang with DP attention (`divide_for_attention`): attention and the embedding are divided over
+  the devices of a rank. All MLPs and an lm head of its own are divided over the devices of all
+  ranks.
 
 With expert parallelism a device has whole experts, else a part of each expert.
 
-Source: vLLM, model_executor/layers/fused_moe/config.py (FusedMoEParallelConfig.make, flatten_tp_across_dp_and_pcp)
-and layer.py (determine_expert_map); docs/serving/data_parallel_deployment.md. SGLang 0.5.23, srt/models/deepseek_v2.py
-and qwen3_moe.py (attn_tp_size for attention, tp_size for DeepseekV2MLP and shared experts), get_embedding_tp_kwargs,
-ParallelLMHead (use_attn_tp_group only with --enable-dp-lm-head), and layers/moe/fused_moe_triton/layer.py.
+Source: vLLM, model_executor/layers/fused_moe/config.py (FusedMoEParallelConfig.make,
+flatten_tp_across_dp_and_pcp) and layer.py (determine_expert_map);
+docs/serving/data_parallel_deployment.md. SGLang 0.5.23, srt/models/deepseek_v2.py and qwen3_moe.py
+(attn_tp_size for attention, tp_size for DeepseekV2MLP and shared experts), get_embedding_tp_kwargs,
+ParallelLMHead (use_attn_tp_group only with --enable-dp-lm-head), and
+layers/moe/fused_moe_triton/layer.py.
 """
 
 import dataclasses
@@ -33,12 +38,16 @@ class MlpOfRanks(Mlp):
     # Ranks whose tokens pass the experts, or a dense MLP
     ranks: int = documented("data-parallel ranks with requests", default=1)
     # Ranks whose tokens pass the shared experts
-    shared_ranks: int = documented("data-parallel ranks whose tokens pass the shared experts", default=1)
+    shared_ranks: int = documented(
+        "data-parallel ranks whose tokens pass the shared experts", default=1
+    )
 
 
 @dataclass(frozen=True)
 class SomeExperts(MlpOfRanks):
-    """A mixture with some of its experts, which tensor parallelism divides, and the router of all."""
+    """A mixture with some of its experts, which tensor parallelism divides, and the router of
+    all.
+    """
 
     n_experts: int | None = documented("experts of a layer on one device", default=None)
     # Experts of the layer on all devices and the host; `n_experts` are those on this one
@@ -49,7 +58,11 @@ class SomeExperts(MlpOfRanks):
 
     def router(self, d_model: int) -> tuple[Matrix, ...]:
         width = self.d_router or d_model
-        return (Matrix("router", width, self.n_routed, self.n_routed if self.router_bias else 0, "queries"),)
+        return (
+            Matrix(
+                "router", width, self.n_routed, self.n_routed if self.router_bias else 0, "queries"
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -73,9 +86,11 @@ class WholeExperts(SomeExperts):
 
 
 def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
-    """Return the model that the `tp` devices of one data-parallel rank have, before it is divided over them.
+    """Return the model that the `tp` devices of one data-parallel rank have, before it is divided
+    over them.
 
-    A model without experts is unchanged: data-parallel ranks are replicas of it. A file's `stored` stays as it is.
+    A model without experts is unchanged: data-parallel ranks are replicas of it. A file's `stored`
+    stays as it is.
 
     Raises AttncalcError if the experts cannot be divided so.
     """
@@ -94,23 +109,31 @@ def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bo
     return _with_mlps(model, divide)
 
 
-def divide_for_attention(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
-    """Return the model that the tp / ranks devices of one rank of attention have, before it is divided over them.
+def divide_for_attention(
+    model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool
+) -> ModelSpec:
+    """Return the model that the tp / ranks devices of one rank of attention have, before it is
+    divided over them.
 
-    `tp` devices have all `ranks` of attention; with `expert_parallel` each has whole experts. Raises AttncalcError if
-    the MLPs or the experts cannot be divided so.
+    `tp` devices have all `ranks` of attention; with `expert_parallel` each has whole experts.
+    Raises AttncalcError if the MLPs or the experts cannot be divided so.
     """
 
     def divide(mlp: Mlp) -> Mlp:
         if not mlp.n_experts:
-            return _of_ranks(mlp, ranks, ranks, d_ff=_divided(mlp.d_ff, "the width of the MLP", tp, ranks))
+            return _of_ranks(
+                mlp, ranks, ranks, d_ff=_divided(mlp.d_ff, "the width of the MLP", tp, ranks)
+            )
         mlp = _shared_apart(mlp)
         if mlp.d_ff_shared:
             mlp = dataclasses.replace(
-                mlp, d_ff_shared=_divided(mlp.d_ff_shared, "the width of the shared experts", tp, ranks)
+                mlp,
+                d_ff_shared=_divided(mlp.d_ff_shared, "the width of the shared experts", tp, ranks),
             )
         if not expert_parallel:
-            return _of_ranks(mlp, ranks, ranks, d_ff=_divided(mlp.d_ff, "the width of an expert", tp, ranks))
+            return _of_ranks(
+                mlp, ranks, ranks, d_ff=_divided(mlp.d_ff, "the width of an expert", tp, ranks)
+            )
         if (mlp.n_experts or 0) % tp:
             raise AttncalcError(
                 f"--enable-expert-parallel: --tp {tp} does not divide the {mlp.n_experts} experts",
@@ -132,7 +155,8 @@ def _with_mlps(model: ModelSpec, divide: Callable[[Mlp], Mlp]) -> ModelSpec:
         dataclasses.replace(
             stack,
             layers=tuple(
-                dataclasses.replace(layers, mlp=divide(layers.mlp)) if layers.mlp else layers for layers in stack.layers
+                dataclasses.replace(layers, mlp=divide(layers.mlp)) if layers.mlp else layers
+                for layers in stack.layers
             ),
         )
         for stack in model.stacks
@@ -141,10 +165,14 @@ def _with_mlps(model: ModelSpec, divide: Callable[[Mlp], Mlp]) -> ModelSpec:
 
 
 def _shared_apart(mlp: Mlp) -> Mlp:
-    """Return the mixture with its shared experts as one MLP of their joint width, which only `tp` divides."""
+    """Return the mixture with its shared experts as one MLP of their joint width, which only `tp`
+    divides.
+    """
     if not mlp.n_shared_experts or mlp.d_ff_shared:
         return mlp
-    return dataclasses.replace(mlp, n_shared_experts=None, d_ff_shared=mlp.n_shared_experts * mlp.d_ff)
+    return dataclasses.replace(
+        mlp, n_shared_experts=None, d_ff_shared=mlp.n_shared_experts * mlp.d_ff
+    )
 
 
 def with_ranks(model: ModelSpec, ranks: int) -> ModelSpec:
@@ -169,7 +197,9 @@ def _of_ranks(mlp: Mlp, ranks: int, shared_ranks: int, **changes: int) -> MlpOfR
 def _whole_experts(
     mlp: Mlp, devices: int, ranks: int, *, shared_ranks: int = 1, shared_copies: int = 1
 ) -> WholeExperts:
-    """Return the experts of the devices that have the most: 257 experts on 8 devices are 33 on the first."""
+    """Return the experts of the devices that have the most: 257 experts on 8 devices are 33 on the
+    first.
+    """
     n_experts = mlp.n_experts or 0
     if devices > n_experts:
         raise AttncalcError(
@@ -183,7 +213,9 @@ def _whole_experts(
 
 
 def without_routed(mlp: Mlp) -> WholeExperts:
-    """Return a mixture on a device that has none of the routed experts: the router, and the shared ones."""
+    """Return a mixture on a device that has none of the routed experts: the router, and the shared
+    ones.
+    """
     return _with_experts(WholeExperts, _shared_apart(mlp), 0)
 
 
@@ -194,7 +226,9 @@ def with_experts(model: ModelSpec, most: int) -> ModelSpec:
         if not mlp.n_experts or mlp.n_experts <= most:
             return mlp
         mlp = _shared_apart(mlp)
-        return _with_experts(WholeExperts if isinstance(mlp, WholeExperts) else SomeExperts, mlp, most)
+        return _with_experts(
+            WholeExperts if isinstance(mlp, WholeExperts) else SomeExperts, mlp, most
+        )
 
     return dataclasses.replace(_with_mlps(model, held), stored=None)
 
@@ -209,14 +243,20 @@ def _with_experts(kind: type[_Some], mlp: Mlp, n_experts: int) -> _Some:
 
 
 def _divided(width: int, name: str, tp: int, ranks: int) -> int:
-    """Return the width that a rank has. Raises AttncalcError if not all devices get the same part."""
+    """Return the width that a rank has. Raises AttncalcError if not all devices get the same
+    part.
+    """
     if width % tp:
-        raise AttncalcError(f"--tp {tp} does not divide {name}, {width}", give_one_of(tps(lambda n: width % n == 0)))
+        raise AttncalcError(
+            f"--tp {tp} does not divide {name}, {width}", give_one_of(tps(lambda n: width % n == 0))
+        )
     return exact_div(width, ranks)
 
 
 def _parts_of_experts(mlp: Mlp, tp: int, dp: int) -> Mlp:
-    """Return the mixture with each expert's width divided over the data-parallel ranks; `shard` divides it by tp."""
+    """Return the mixture with each expert's width divided over the data-parallel ranks; `shard`
+    divides it by tp.
+    """
     if mlp.d_ff % (tp * dp):
         possible = give_one_of(tps(lambda n: mlp.d_ff % (n * dp) == 0) or [1])
         raise AttncalcError(

@@ -1,7 +1,7 @@
 """The ideal engine: the tokens that each layer can still attend to, and nothing else.
 
-It has no pages and no padding: min(T, W) tokens of a sliding window or a chunk, true lengths in a ragged batch, and of
-a convolution of width 4 the 3 tokens that the next one needs.
+It has no pages and no padding: min(T, W) tokens of a sliding window or a chunk, true lengths in a
+ragged batch, and of a convolution of width 4 the 3 tokens that the next one needs.
 It is a lower bound for real engines (except that transformers stores one token less of a window).
 """
 
@@ -47,12 +47,15 @@ class Ideal(PerLayerEngine["EngineArgs"]):
         return (tokens[0] if len(tokens) == 1 else total(tokens)) * of_rows
 
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-        """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full.
+        """Return the bytes that the next token of one sequence adds to one layer: 0 once its window
+        is full.
 
         A token of a pool adds its share of the pool's row.
         """
         span, context = cached.span, workload.context
-        is_full = span.reach is not None and span.cached_tokens(context + 1) <= span.cached_tokens(context)
+        is_full = span.reach is not None and span.cached_tokens(context + 1) <= span.cached_tokens(
+            context
+        )
         if cached.per != "token" or is_full or not span.tokens_per_row:
             return quantity(0)
         of_rows = row_bytes(cached, kv_dtype)

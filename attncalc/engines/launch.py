@@ -10,11 +10,11 @@ from ..records import NamedTuple
 from ..units import DType
 from .base import EngineArgs
 
+# Options, each before its value.
 Flags = Iterator[str | int]
-"""Options, each before its value."""
 TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+# Stands for a draft model, whose name is unknown.
 DRAFT_MODEL = "DRAFT_MODEL"
-"""Stands for a draft model, whose name is unknown."""
 LM_STUDIO = "LM Studio"
 
 
@@ -32,8 +32,10 @@ class LaunchFacts(NamedTuple):
     context: int  # tokens of a sequence
     batch: int
     dtype_given: bool
-    kv_dtype_given: str | None  # the dtype of the cache as it was given; None for the engine's default
-    weights_given: str | None  # the dtype of the weights that was given; None for that of the checkpoint
+    # the dtype of the cache as it was given; None for the engine's default
+    kv_dtype_given: str | None
+    # the dtype of the weights that was given; None for that of the checkpoint
+    weights_given: str | None
     weights_dtype: str | None  # the dtype of the weights; None for that of the model or its files
     file_type: str  # the type of the file that was computed for the engine: 'q4_k_m'; '' for none
     share: str | float | None  # the share of a GPU's memory that was given
@@ -41,12 +43,15 @@ class LaunchFacts(NamedTuple):
     replicas: int  # groups of GPUs with requests of their own
     ranks: int  # data-parallel ranks that divide the experts, or the replicas of another model
     expert_parallel: bool  # whether each GPU has whole experts
-    ollama: str | None  # the model's name in Ollama's library, if Ollama runs it; LM_STUDIO if that does
-    loads_weights: bool = True  # whether the engine loads the given weights, or converts those of the release to them
+    # the model's name in Ollama's library, if Ollama runs it; LM_STUDIO if that does
+    ollama: str | None
+    # whether the engine loads the given weights, or converts those of the release to them
+    loads_weights: bool = True
 
 
+# vLLM's and SGLang's name of a format of fp8 (CacheDType in vllm/config/cache.py; --kv-cache-dtype
+# of SGLang).
 _E5M2 = "fp8_e5m2"
-"""vLLM's and SGLang's name of a format of fp8 (CacheDType in vllm/config/cache.py; --kv-cache-dtype of SGLang)."""
 
 
 def flag(name: str, value: str | float | None, default: str | int | None = None) -> Flags:
@@ -57,7 +62,9 @@ def flag(name: str, value: str | float | None, default: str | int | None = None)
 
 
 def own_flags(options: Any, args: EngineArgs, *others: str) -> Flags:
-    """Yield an engine's own options as they were given, in the order of the arguments, except for `others`."""
+    """Yield an engine's own options as they were given, in the order of the arguments, except for
+    `others`.
+    """
     declared = options_of(options)
     for name in (field.name for field in fields(args)):
         value = getattr(args, name)
@@ -69,7 +76,9 @@ def own_flags(options: Any, args: EngineArgs, *others: str) -> Flags:
 
 
 def check_drafter_layers(given: int, layers: int = 1) -> None:
-    """Raise NoCommandError unless a command means so many layers of an unknown drafter: it has no option for them."""
+    """Raise NoCommandError unless a command means so many layers of an unknown drafter: it has no
+    option for them.
+    """
     if given not in (0, layers):
         raise NoCommandError
 

@@ -1,8 +1,8 @@
 """A log as a file: its lines, whatever wrote it down, and the engine that printed them.
 
-What a file, a terminal, docker or PowerShell did to the lines is undone: UTF-16 and byte-order marks, colour codes,
-docker's and Kubernetes' JSON, lines that a terminal wrapped at its width, quotation marks of word processors, and what
-was put before each line.
+What a file, a terminal, docker or PowerShell did to the lines is undone: UTF-16 and byte-order
+marks, colour codes, docker's and Kubernetes' JSON, lines that a terminal wrapped at its width,
+quotation marks of word processors, and what was put before each line.
 """
 
 import contextlib
@@ -31,27 +31,33 @@ from .startup_log import (
     with_end,
 )
 
+# Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some
+# 10,000.
 LONGEST_LINE = 1 << 16
-"""Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"), (b"\xef\xbb\xbf", "utf-8"))
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,30}[A-Za-z]")
+# A colour code in a text that was pasted without its escape characters.
 _BARE_COLOUR, _BARE_RESET = re.compile(r"\[\d[0-9;]{0,29}m"), "[0m"
-"""A colour code in a text that was pasted without its escape characters."""
 _TYPOGRAPHIC = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
+# A sign, and a line break, as JSON and Python's repr write them; C:\\new is a path.
 _ESCAPED = re.compile(r"\\u00([0-7][0-9a-f])|\\n(?![a-z])")
-"""A sign, and a line break, as JSON and Python's repr write them; C:\\new is a path."""
+# The keys under which log drivers keep the text of a line: docker's is `log`, journald's `MESSAGE`.
 _JSON_TEXTS = ("log", "message", "msg", "line", "textPayload", "MESSAGE")
-"""The keys under which log drivers keep the text of a line: docker's is `log`, journald's `MESSAGE`."""
+# Columns of a terminal. The longest lines of other logs are longer or differ in length.
 _NARROWEST, _WIDEST = 40, 400
-"""Columns of a terminal. The longest lines of other logs are longer or differ in length."""
+# How a line of a log begins, and the rest of a wrapped one hardly ever.
 _BEGINNING = re.compile(
     r"\s*(?:\(|\[|INFO|WARNING|ERROR|DEBUG|ValueError|RuntimeError|\d{2,4}[-:.]\d\d[-:. ]"
     r"|(?:llama_\w{1,30}|load_tensors|print_info|ggml_\w{1,30}|sched_reserve): )"
 )
-"""How a line of a log begins, and the rest of a wrapped one hardly ever."""
-_OF_COMPOSE, _OF_PODS = r"[\w.-]{1,80} \| ", r"\[pod/[\w./-]{1,300}\] |[a-z][\w.-]{1,80}-[a-z0-9]{5} [\w.-]{1,80} "
-"""The service that docker compose puts before a line, and the pod that kubectl logs --prefix and stern put there."""
+# The service that docker compose puts before a line, and the pod that kubectl logs --prefix and
+# stern put there.
+_OF_COMPOSE, _OF_PODS = (
+    r"[\w.-]{1,80} \| ",
+    r"\[pod/[\w./-]{1,300}\] |[a-z][\w.-]{1,80}-[a-z0-9]{5} [\w.-]{1,80} ",
+)
 _SOURCE = re.compile(f"{_OF_COMPOSE}|{_OF_PODS}")
+# What is put before the lines of a log by whatever collected them, with single blanks.
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -60,15 +66,16 @@ _PREFIXES = tuple(
         _OF_COMPOSE,
         _OF_PODS,
         # docker logs -t, Kubernetes, journald and syslog with ISO dates
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,20} (?:std(?:out|err) [FP] |\S{1,80} \S{1,80}\[\d{1,9}\]: )?",
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,20} (?:std(?:out|err) [FP] |\S{1,80} "
+        r"\S{1,80}\[\d{1,9}\]: )?",
         r"\d{1,6}\.\d\d\.\d{3}\.\d{3} [DEIW] ",  # llama.cpp's --log-timestamps and --log-prefix
     )
 )
-"""What is put before the lines of a log by whatever collected them, with single blanks."""
+# A line of a traceback in an engine: the first is of the one that called the others, as SGLang
+# calls vLLM's code.
 _FRAME = re.compile(rf"File ['\"][^'\"]{{0,400}}[/\\\\]({'|'.join(ENGINES)})[/\\\\]")
-"""A line of a traceback in an engine: the first is of the one that called the others, as SGLang calls vLLM's code."""
+# What programs print at the beginning of a line, and people do not write.
 _PRINTED = re.compile(r"\b[a-z]+_\w{2,80}: |\.(?:py|cpp|go|rs):\d{1,6}\b")
-"""What programs print at the beginning of a line, and people do not write."""
 _NO_MESSAGE = (
     "has neither the size of a cache nor a message why there is none",
     "give lines such as 'GPU KV cache size: 78,384 tokens', or the error's message",
@@ -80,12 +87,14 @@ _FAILED = re.compile(
     r"|alloc\w* (?:of .{1,40} )?fail|fail\w* to allocate"
     r"|(?:not enough|insufficient|too little) (?:\w+ )?(?:memory|vram))"
 )
+# Beginnings of comments in scripts, questions and conditions, and words that say the opposite.
 _NOT_TOLD = re.compile(
-    r"(?i)^\s*# |^\W{0,3}(?:will|would|does|do|can|could|should|is|are|how)\b|\bif (?:you|it|that|there|one)\b"
+    r"(?i)^\s*# |^\W{0,3}(?:will|would|does|do|can|could|should|is|are|how)\b|\bif "
+    r"(?:you|it|that|there|one)\b"
     r"|\b(?:never|no longer|(?:do|does|did)(?: not|n't)|fixe[ds]|solved|against)"
     r"(?: (?!start|fit|load)\w+){0,2} (?:OOM|out of)"
 )
-"""Beginnings of comments in scripts, questions and conditions, and words that say the opposite."""
+# {words beside it: what was allocated}: the first that is found.
 _STAGES = (
     (r"graph", "graphs"),
     (r"\bRAM\b|(?:system|host|cpu) memory", "host"),
@@ -93,22 +102,24 @@ _STAGES = (
     (r"load(?:s|ing)?\b|weights", "weights"),
     (r"request|inference|generat|prefill|prompt|after (?:a while|\d)|hours?\b", "serving"),
 )
-"""{words beside it: what was allocated}: the first that is found."""
+# Characters that are shown before the words of a failure, and twice as many as after them.
 _AROUND = 80
-"""Characters that are shown before the words of a failure, and twice as many as after them."""
+# Lines of a paste that is all about one message.
 _A_SCREEN = 60
-"""Lines of a paste that is all about one message."""
+# Lines of a pasted message, in which only one may be wrapped.
 _A_FEW = 12
-"""Lines of a pasted message, in which only one may be wrapped."""
+# Lines at the beginning and at the end by which the engine is recognised: a server's log can have
+# millions.
 _SAMPLE = 10_000
-"""Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
+# Lines at the beginning and at the end that are all read: a start-up has some hundreds.
 WHOLE = 1000
-"""Lines at the beginning and at the end that are all read: a start-up has some hundreds."""
 _DIGITS = b"0123456789"
 
 
 def is_log(data: bytes) -> bool:
-    """Return whether some of the first lines are those of an engine's log, or there is a message that is known."""
+    """Return whether some of the first lines are those of an engine's log, or there is a message
+    that is known.
+    """
     lines = _written_lines(data)
     if any(pattern.search(line) for pattern in _readers().values() for line in lines):
         return True
@@ -133,9 +144,13 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     if log is None or log.is_assumed or log.refusal is None or log.refusal.kind == "unfinished":
         log = _with_message(log, lines, engine)
     log = _with_words(log, lines, engine)
-    refusal = log.refusal if log and log.is_assumed and log.engine == "vllm" and engine is None else None
+    refusal = (
+        log.refusal if log and log.is_assumed and log.engine == "vllm" and engine is None else None
+    )
     # an allocation failed, and only PyTorch or a person says so
-    is_of_pytorch = bool(refusal and (refusal.is_told or (refusal.kind, refusal.where) == ("out_of_memory", "")))
+    is_of_pytorch = bool(
+        refusal and (refusal.is_told or (refusal.kind, refusal.where) == ("out_of_memory", ""))
+    )
     other = other_program(_ends(lines), is_of_pytorch=is_of_pytorch) if is_open else None
     log = _with_program(log, lines, other)
     if log is None:
@@ -159,29 +174,51 @@ def _with_words(log: StartupLog | None, lines: list[str], engine: object) -> Sta
 def _told_failure(lines: Iterable[str]) -> LogRefusal | None:
     """Return the failure of the first sentence that tells of one; None if none does."""
     uncommented = (re.sub(r"\s# .*", "", line) for line in lines)
-    sentences = (one for line in uncommented for one in re.split(r"(?<=[.!?]) ", line) if not _NOT_TOLD.search(one))
+    sentences = (
+        one
+        for line in uncommented
+        for one in re.split(r"(?<=[.!?]) ", line)
+        if not _NOT_TOLD.search(one)
+    )
     match = next(filter(None, map(_FAILED.search, sentences)), None)
     if match is None:
         return None
-    begin, end = match.string.rfind(" ", 0, max(0, match.start() - _AROUND)), match.end() + _AROUND // 2
-    line = match.string[begin + 1 : end].rpartition(" ")[0] if end < len(match.string) else match.string[begin + 1 :]
+    begin, end = (
+        match.string.rfind(" ", 0, max(0, match.start() - _AROUND)),
+        match.end() + _AROUND // 2,
+    )
+    line = (
+        match.string[begin + 1 : end].rpartition(" ")[0]
+        if end < len(match.string)
+        else match.string[begin + 1 :]
+    )
     where = next((where for words, where in _STAGES if re.search(words, line, re.IGNORECASE)), "")
     return LogRefusal("out_of_memory", line, where=where, is_told=True)
 
 
-def _with_program(log: StartupLog | None, lines: list[str], other: Other | None) -> StartupLog | None:
-    """Return a log with the program that wrote it; without a log, a message that no table has, if there is one."""
+def _with_program(
+    log: StartupLog | None, lines: list[str], other: Other | None
+) -> StartupLog | None:
+    """Return a log with the program that wrote it; without a log, a message that no table has, if
+    there is one.
+    """
     if log is None and (unknown := unknown_message(_ends(lines))):
-        return find_engine("vllm").read_log(lines, unknown._replace(program=other.title if other else UNKNOWN))
+        return find_engine("vllm").read_log(
+            lines, unknown._replace(program=other.title if other else UNKNOWN)
+        )
     if other and log and log.refusal and not log.refusal.cause:
         return log._replace(refusal=by_other(log.refusal, other))
     return log
 
 
 def _with_message(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:
-    """Return a log with why it ended, if a message states that; of a cache with its size, one in the lines after it."""
+    """Return a log with why it ended, if a message states that; of a cache with its size, one in
+    the lines after it.
+    """
     last = after_the_cache(log, lines) if log and log.logged else _ends(lines)
-    message = next(filter(None, (find_message(" ".join(some)) for some in _wrapped_once(last))), None)
+    message = next(
+        filter(None, (find_message(" ".join(some)) for some in _wrapped_once(last))), None
+    )
     refusal = log.refusal if log else None
     is_named = refusal and (refusal.kind != "unfinished" or refusal.where == "other")
     if message is None or (log and message.follows and (log.logged or is_named)):
@@ -199,7 +236,8 @@ def _with_message(log: StartupLog | None, lines: list[str], engine: object) -> S
 
 
 def _wrapped_once(lines: list[str]) -> Iterator[list[str]]:
-    """Yield the lines, and a few lines with the widest and the next joined, as a terminal may have wrapped one message.
+    """Yield the lines, and a few lines with the widest and the next joined, as a terminal may have
+    wrapped one message.
 
     A number that continues is surely wrapped: '(4.' and '11 GiB KV cache is needed' are not 11 GiB.
     """
@@ -230,14 +268,20 @@ def _readers() -> dict[Engine[Any], re.Pattern[str]]:
     return {engine: re.compile(engine.log_signs) for engine in known}
 
 
-def _read_lines(lines: list[str], engine: object = None, told: LogRefusal | None = None) -> StartupLog | None:
+def _read_lines(
+    lines: list[str], engine: object = None, told: LogRefusal | None = None
+) -> StartupLog | None:
     ends = _ends(lines)
     outermost = next((match[1] for line in ends if (match := _FRAME.search(line))), None)
-    signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in _readers().items()]
+    signs = [
+        (sum(1 for line in ends if pattern.search(line)), known)
+        for known, pattern in _readers().items()
+    ]
     assumed = None
     for number, known in sorted(signs, key=lambda sign: (sign[1].name != outermost, -sign[0])):
         log = known.read_log(lines, told) if number or assumed is None else None
-        if log and not number:  # the message alone may be one that is read, as 'unable to allocate CUDA0 buffer'
+        # the message alone may be one that is read, as 'unable to allocate CUDA0 buffer'
+        if log and not number:
             refusal = log.refusal
             is_message = refusal and refusal.kind != "unfinished"
             log = log._replace(is_assumed=True) if is_message else None
@@ -246,14 +290,20 @@ def _read_lines(lines: list[str], engine: object = None, told: LogRefusal | None
         if log is not None and not log.is_assumed:
             return log
         assumed = assumed or log
-    named = next((known for number, known in signs if number and assumed and known.name != assumed.engine), None)
-    if named and assumed and assumed.refusal:  # CUDA's message has no sign of the engine that the other lines name
+    named = next(
+        (known for number, known in signs if number and assumed and known.name != assumed.engine),
+        None,
+    )
+    # CUDA's message has no sign of the engine that the other lines name
+    if named and assumed and assumed.refusal:
         return named.read_log(lines, _told_failure(ends) or assumed.refusal)
     return assumed and (_read_as(engine, lines) or assumed)
 
 
 def _check_servers(lines: list[str], name: str) -> None:
-    """Raise AttncalcError if containers or pods, by what is before their lines, are servers of different models."""
+    """Raise AttncalcError if containers or pods, by what is before their lines, are servers of
+    different models.
+    """
     by_source = defaultdict(list)
     for line in lines:
         if match := _SOURCE.match(line):
@@ -264,7 +314,9 @@ def _check_servers(lines: list[str], name: str) -> None:
     servers = {source: (log.engine, log.model) for source, log in logs.items() if log and log.model}
     if len(set(servers.values())) > 1:
         first, *_ = servers
-        names = ", ".join(f"{source} of {truncate(model)}" for source, (_, model) in [*servers.items()][:3])
+        names = ", ".join(
+            f"{source} of {truncate(model)}" for source, (_, model) in [*servers.items()][:3]
+        )
         raise AttncalcError(
             f"{truncate(name)} has the logs of several servers: {names}",
             f"give the lines of one of them, such as those of {first}",
@@ -278,14 +330,19 @@ def _read_as(engine: object, lines: list[str]) -> StartupLog | None:
 
 
 def lines_of(data: bytes) -> list[str]:
-    """Return the lines of a log, without colours and what was put before each, and with single blanks."""
+    """Return the lines of a log, without colours and what was put before each, and with single
+    blanks.
+    """
     return _without_prefix(_written_lines(data))
 
 
 def _written_lines(data: bytes) -> list[str]:
-    """Return the lines of a log with what was put before each, without colours, and with single blanks."""
+    """Return the lines of a log with what was put before each, without colours, and with single
+    blanks.
+    """
     text = _decode(data)
-    text = text.translate(_TYPOGRAPHIC).replace("␛", "\x1b").replace("^[[", "\x1b[")  # as terminals and editors show it
+    # as terminals and editors show it
+    text = text.translate(_TYPOGRAPHIC).replace("␛", "\x1b").replace("^[[", "\x1b[")
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
     if _BARE_RESET in text:
@@ -301,10 +358,12 @@ def _written_lines(data: bytes) -> list[str]:
 
 
 def _without_repeated(lines: list[str]) -> list[str]:
-    """Return the lines, of a long log without most of those that are repeated and differ in their digits only.
+    """Return the lines, of a long log without most of those that are repeated and differ in their
+    digits only.
 
-    Those are progress, requests, the frames of an endless recursion and starts that fail again and again. The first
-    and the last `WHOLE` lines stay, and all lines about the load: the largest of them counts.
+    Those are progress, requests, the frames of an endless recursion and starts that fail again and
+    again. The first and the last `WHOLE` lines stay, and all lines about the load: the largest of
+    them counts.
     """
     middle = lines[WHOLE:-WHOLE]
     if not middle:
@@ -325,7 +384,9 @@ def _unescaped(line: str) -> list[str]:
     line = unescape(line) if "&" in line else line
     if "\\" not in line:
         return line.split("\n")
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\n", line).split("\n")
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\n", line).split(
+        "\n"
+    )
 
 
 def _ends(lines: list[str]) -> list[str]:
@@ -337,7 +398,9 @@ def _without_prefix(lines: list[str]) -> list[str]:
     for prefix in _PREFIXES:
         some = [line for line in _ends(lines) if line]
         if 2 * sum(1 for line in some if prefix.match(line)) > len(some):
-            lines = [line[match.end() :] if (match := prefix.match(line)) else line for line in lines]
+            lines = [
+                line[match.end() :] if (match := prefix.match(line)) else line for line in lines
+            ]
     return lines
 
 
@@ -347,7 +410,8 @@ def _decode(data: bytes) -> str:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "replace")
     start = data[:1000]
-    for encoding, nulls in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):  # ASCII in 16 bits
+    # ASCII in 16 bits
+    for encoding, nulls in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):
         if len(start) > 8 and nulls.count(0) > 0.8 * len(nulls):
             return data.decode(encoding, "replace")
     return data.decode("utf-8", "replace")
@@ -378,7 +442,11 @@ def _json_text(line: str) -> str | None:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    texts = [text for key in _JSON_TEXTS if isinstance(data, dict) and isinstance(text := data.get(key), str)]
+    texts = [
+        text
+        for key in _JSON_TEXTS
+        if isinstance(data, dict) and isinstance(text := data.get(key), str)
+    ]
     error = data.get("error") if texts else None
     return " ".join([texts[0], error] if isinstance(error, str) else texts[:1]) if texts else None
 
@@ -394,8 +462,8 @@ def _width_of_wrapped(lines: list[str]) -> int:
 def _unwrapped(lines: list[str]) -> Iterator[str]:
     """Yield the lines with those joined that a terminal wrapped.
 
-    In a wrapped log several lines are as long as the longest, and none is longer: they continue in the next line,
-    unless that begins as a new one.
+    In a wrapped log several lines are as long as the longest, and none is longer: they continue in
+    the next line, unless that begins as a new one.
     """
     width = _width_of_wrapped(lines)
     if not width:

@@ -1,7 +1,9 @@
-"""Messages that state their cause, and what to change: of engines, and of other programs that run models.
+"""Messages that state their cause, and what to change: of engines, and of other programs that run
+models.
 
-The messages are in messages.txt. A text has one of them if its words and numbers follow each other: what is between
-them does not matter, so that quotation marks, escapes and line breaks of a paste change nothing.
+The messages are in messages.txt. A text has one of them if its words and numbers follow each other:
+what is between them does not matter, so that quotation marks, escapes and line breaks of a paste
+change nothing.
 """
 
 import re
@@ -19,26 +21,32 @@ from .startup_log import Advice, LogRefusal
 UNKNOWN = "Unknown program"
 PYTORCH = "PyTorch"
 LONG_REQUEST = "request_too_long"
+# Causes of messages that follow from others, or say nothing beside one that does.
 _FOLLOWS = ("log_ends", "no_failure")
-"""Causes of messages that follow from others, or say nothing beside one that does."""
+# Causes of messages that a server survives.
 _OF_RUNNING = (LONG_REQUEST, "request_refused", "cache_full", "requests_limited", *_FOLLOWS)
-"""Causes of messages that a server survives."""
-_ENGINES = {name: name for name in ("vllm", "sglang", "llamacpp")} | RUNNERS | {"llama-cpp-python": "llamacpp"}
-"""{a program: the engine in it}."""
+# {a program: the engine in it}.
+_ENGINES = (
+    {name: name for name in ("vllm", "sglang", "llamacpp")}
+    | RUNNERS
+    | {"llama-cpp-python": "llamacpp"}
+)
+# {cause: the kind of refusal}, if it is not 'stated'.
 _KINDS = {"context_too_long": "too_long", "too_many_sequences": "too_many_sequences"}
-"""{cause: the kind of refusal}, if it is not 'stated'."""
 _PARTS = re.compile(r" ?\.{2,3} ?|<\w+>|\[[^]]+\]|\{[^}]+\}|\w+|[^\w.<\[{]+|.")
 _FIGURE = re.compile(r"\{(?P<name>\w+)(?::(?P<change>\w+))?\}")
 _NUMBER, _WORDS, _WORD = r"\d[\d,_]{0,29}(?:\.\d{1,9})?", r"[^\n()\"]{1,60}?", r"[\w./+-]{1,60}"
+# {name: what it can be}, if that is not a number without a sign.
 _VALUES = {"layers": r"-?\d{1,9}"}
-"""{name: what it can be}, if that is not a number without a sign."""
 _BETWEEN = r"\W{1,9}?"
-_TP = re.compile(r"tensor[_-]parallel[_-]size\W{1,5}(\d{1,4})|(?<!\w)-{0,2}tp(?:[_-]size)?[ =](\d{1,4})")
+_TP = re.compile(
+    r"tensor[_-]parallel[_-]size\W{1,5}(\d{1,4})|(?<!\w)-{0,2}tp(?:[_-]size)?[ =](\d{1,4})"
+)
 _RAM = re.compile(r"(?i)\b(\d{1,4}) ?GB(?: of)?(?: unified)? (?:memory|RAM)\b")
+# Tokens of a context that is longer than the usual defaults, 4,096 and 8,192.
 _USUAL_CONTEXT = 16_384
-"""Tokens of a context that is longer than the usual defaults, 4,096 and 8,192."""
+# Characters at the end of a log in which a message is searched.
 _FURTHEST = 200_000
-"""Characters at the end of a log in which a message is searched."""
 
 
 class _Change(NamedTuple):
@@ -70,7 +78,8 @@ class Other(NamedTuple):
 class Message(NamedTuple):
     """A message in a text, with its cause."""
 
-    engine: str | None  # that printed it, or is in the program that did; None if several can, or none is read
+    # that printed it, or is in the program that did; None if several can, or none is read
+    engine: str | None
     refusal: LogRefusal
 
     @property
@@ -85,59 +94,94 @@ class Message(NamedTuple):
 
 
 def find_message(text: str) -> Message | None:
-    """Return the message of a text that states most, and not only follows from another; None if it has none."""
+    """Return the message of a text that states most, and not only follows from another; None if it
+    has none.
+    """
     text = text[-_FURTHEST:]
     lower = text.lower()
     found = (
-        (kind.cause in _FOLLOWS and 1 + _FOLLOWS.index(kind.cause), -len(match.groups()), match.start(), i, match)
+        (
+            kind.cause in _FOLLOWS and 1 + _FOLLOWS.index(kind.cause),
+            -len(match.groups()),
+            match.start(),
+            i,
+            match,
+        )
         for i, kind in enumerate(kinds())
-        if (match := next(filter(None, (_search(message, text, lower) for message in kind.messages)), None))
+        if (
+            match := next(
+                filter(None, (_search(message, text, lower) for message in kind.messages)), None
+            )
+        )
     )
     *_, i, match = min(found, default=(0, None))
     return _read(kinds()[i], match, text) if match else None
 
 
 def other_program(lines: Sequence[str], *, is_of_pytorch: bool = False) -> Other | None:
-    """Return the program that wrote a log, if no engine here reads its logs: PyTorch if only that wrote a message."""
-    for program, title, signs in dict.fromkeys((kind.program, kind.title, kind.signs) for kind in kinds()):
+    """Return the program that wrote a log, if no engine here reads its logs: PyTorch if only that
+    wrote a message.
+    """
+    for program, title, signs in dict.fromkeys(
+        (kind.program, kind.title, kind.signs) for kind in kinds()
+    ):
         is_signed = signs and any(map(re.compile(signs).search, lines))
         if is_signed or (is_of_pytorch and title == PYTORCH):
-            known = (one.changes for one in kinds() if (one.program, one.cause) == (program, "memory"))
+            known = (
+                one.changes for one in kinds() if (one.program, one.cause) == (program, "memory")
+            )
             advice = tuple(Advice(each.words, each.option) for each in next(known, []))
             return Other(title, advice)
     return None
 
 
+# Words of a message about a limit.
 _LIMIT = re.compile(
     r"(?i)exceed|\b(?:larger|greater|longer|more|higher|smaller|less|fewer|lower) than"
     r"|too (?:large|long|small|many|few)|not enough|insufficient|out of"
     r"|\bat (?:most|least)\b|maxim|minim|must be|divisible|limit|required?s?\b"
 )
-"""Words of a message about a limit."""
-_ERROR = re.compile(r"(?i)\b\w{0,80}(?:error|exception|panic|fatal|failed|warning|warn)\b|\b(?:un|not )able to\b|❌|🥲")
+_ERROR = re.compile(
+    r"(?i)\b\w{0,80}(?:error|exception|panic|fatal|failed|warning|warn)\b|\b(?:un|not )able "
+    r"to\b|❌|🥲"
+)
 _EXCEPTION = re.compile(r"\b\w{1,80}(?:Error|Exception): \S|\b(?:CUDA|HIP) error: \S")
 _OPTION = re.compile(r"--[a-z][a-z0-9-]{2,60}|\b(?:max|min|num|block|chunk)\w{0,20}_\w{2,40}")
+# Characters of a message that is shown.
 LONGEST = 300
-"""Characters of a message that is shown."""
 
 
 def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
-    """Return a message that no table has, with the options that it names if it is about a limit; None without one.
+    """Return a message that no table has, with the options that it names if it is about a limit;
+    None without one.
 
-    Of two options with a number each takes the other's: 'max_num_seqs (256) exceeds max_slots (64)' is --max-num-seqs
-    64, or --max-slots 256.
+    Of two options with a number each takes the other's: 'max_num_seqs (256) exceeds max_slots (64)'
+    is --max-num-seqs 64, or --max-slots 256.
     """
-    limits = (line for line in lines if _LIMIT.search(line) and re.search(r"\d", line) and not line.endswith("?"))
-    line = next((line for line in limits if _ERROR.search(line) or re.search(r"\d.*\D\d", line)), None)
+    limits = (
+        line
+        for line in lines
+        if _LIMIT.search(line) and re.search(r"\d", line) and not line.endswith("?")
+    )
+    line = next(
+        (line for line in limits if _ERROR.search(line) or re.search(r"\d.*\D\d", line)), None
+    )
     if line is None:
         error = next(filter(_EXCEPTION.search, lines), None)
         reason = f"the message is not known here: {truncate(error, LONGEST)}"
         return LogRefusal("stated", error, cause="other_error", reason=reason) if error else None
-    values = {match[1]: match[2] for match in re.finditer(rf"({_OPTION.pattern})`?[ =:(]{{1,3}}(\d[\d,.]*\d|\d)", line)}
-    others = [*reversed(values.values())] if len(values) == 2 else ["N"] * len(_OPTION.findall(line))
+    values = {
+        match[1]: match[2]
+        for match in re.finditer(rf"({_OPTION.pattern})`?[ =:(]{{1,3}}(\d[\d,.]*\d|\d)", line)
+    }
+    others = (
+        [*reversed(values.values())] if len(values) == 2 else ["N"] * len(_OPTION.findall(line))
+    )
     names = [*values] if len(values) == 2 else [*dict.fromkeys(_OPTION.findall(line))]
     pairs = zip(names, others, strict=False)  # a name can be there twice
-    advice = [Advice("which the message names", f"{long_option(name)} {value}") for name, value in pairs]
+    advice = [
+        Advice("which the message names", f"{long_option(name)} {value}") for name, value in pairs
+    ]
     reason = f"the message is not known here, and states a limit: {truncate(line, LONGEST)}"
     return LogRefusal("stated", line, cause="other_error", reason=reason, advice=tuple(advice[:3]))
 
@@ -149,12 +193,16 @@ def by_other(refusal: LogRefusal, other: Other) -> LogRefusal:
 
 
 def _search(message: str, text: str, lower: str) -> re.Match[str] | None:
-    """Return the first match, from as near to its end as it can begin: of the slot whose request failed."""
+    """Return the first match, from as near to its end as it can begin: of the slot whose request
+    failed.
+    """
     if _longest_word(message) not in lower:
         return None
     pattern = _compiled(message)
     match = pattern.search(text)
-    while match and (later := pattern.search(text, match.start() + 1)) and later.end() == match.end():
+    while (
+        match and (later := pattern.search(text, match.start() + 1)) and later.end() == match.end()
+    ):
         match = later
     return match
 
@@ -172,23 +220,32 @@ def _read(kind: _Kind, match: re.Match[str], text: str) -> Message:
             for change in kind.changes
         )
         advice = (
-            Advice(words, option, change.is_sure) for change, option, words in filled if words and option is not None
+            Advice(words, option, change.is_sure)
+            for change, option, words in filled
+            if words and option is not None
         )
-        refusal = LogRefusal(_KINDS.get(kind.cause, "stated"), "", reason=f"{reason}.", advice=tuple(advice))
+        refusal = LogRefusal(
+            _KINDS.get(kind.cause, "stated"), "", reason=f"{reason}.", advice=tuple(advice)
+        )
     program = "" if kind.program == engine else kind.title
-    return Message(engine, refusal._replace(line=" ".join(match[0].split()), cause=kind.cause, program=program))
+    return Message(
+        engine, refusal._replace(line=" ".join(match[0].split()), cause=kind.cause, program=program)
+    )
 
 
+# The context of a server whose message does not tell it, by its command or a line of the slot.
 _GIVEN_CONTEXT = re.compile(
-    r"(?:\bn_ctx_slot =|(?<![\w-])(?:--ctx-size|-c|--max-model-len|--context-length|--max-total-tokens))"
+    r"(?:\bn_ctx_slot "
+    r"=|(?<![\w-])(?:--ctx-size|-c|--max-model-len|--context-length|--max-total-tokens))"
     r"[ =]{1,3}(\d{3,8})\b"
 )
-"""The context of a server whose message does not tell it, by its command or a line of the slot."""
 
 
 def _figures(match: re.Match[str], text: str) -> dict[str, Any]:
     """Return the numbers and words of a message, and what follows from them."""
-    found: dict[str, Any] = {name: _number(value) for name, value in match.groupdict().items() if value is not None}
+    found: dict[str, Any] = {
+        name: _number(value) for name, value in match.groupdict().items() if value is not None
+    }
     whole = {name: value if isinstance(value, int) else 0 for name, value in found.items()}
     prompt, output = whole.get("prompt", 0), whole.get("output", 0)
     if prompt:
@@ -197,32 +254,48 @@ def _figures(match: re.Match[str], text: str) -> dict[str, Any]:
         found["left"] = whole["limit"] - prompt
     if whole.get("heads") and whole.get("gpus"):
         divisors = [n for n in range(1, min(found["heads"], 64) + 1) if found["heads"] % n == 0]
-        found["divisors"] = " or ".join(filter(None, (", ".join(map(str, divisors[:-1])), str(divisors[-1]))))
+        found["divisors"] = " or ".join(
+            filter(None, (", ".join(map(str, divisors[:-1])), str(divisors[-1])))
+        )
         # a power of two, which divides most models' KV heads too
-        found["fitting"] = max(n for n in divisors if n & (n - 1) == 0 and (n == 1 or n < found["gpus"]))
+        found["fitting"] = max(
+            n for n in divisors if n & (n - 1) == 0 and (n == 1 or n < found["gpus"])
+        )
     if whole.get("block") and whole.get("size"):
         found["factor"] = found["block"] // gcd(found["block"], found["size"])
         found["times"] = found["factor"] * found["size"]
     ram = _RAM.search(text)
     found["wired"] = int(ram[1]) * 1024 * 7 // 8 if ram else "N"
     tp = next(filter(None, (tp for match in _TP.finditer(text) for tp in match.groups())), None)
-    found["part"] = int(tp) // found.get("factor", 2) if tp and int(tp) % found.get("factor", 2) == 0 else "N"
+    found["part"] = (
+        int(tp) // found.get("factor", 2) if tp and int(tp) % found.get("factor", 2) == 0 else "N"
+    )
     return found
 
 
 def _number(text: str) -> Any:
-    digits = re.sub(r"\.0+$", "", text.replace(",", "").replace("_", ""))  # vLLM's scaled context: 131072.0
+    # vLLM's scaled context: 131072.0
+    digits = re.sub(r"\.0+$", "", text.replace(",", "").replace("_", ""))
     return int(digits) if digits.isdecimal() else text.rstrip(",")
 
 
 def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
-    """Return that a request was longer than the server's context, and what to change: in the request if that helps."""
+    """Return that a request was longer than the server's context, and what to change: in the
+    request if that helps.
+    """
     numbers = (figures.get(name) for name in ("asked", "limit", "prompt", "output"))
     asked, limit, prompt, output = (number if isinstance(number, int) else 0 for number in numbers)
-    parts = f" ({count(prompt)} of the prompt, {count(output)} of the output)" if prompt and output else ""
+    parts = (
+        f" ({count(prompt)} of the prompt, {count(output)} of the output)"
+        if prompt and output
+        else ""
+    )
     request = f"a request of {count(asked)} tokens{parts}" if asked else "a request"
     excess = f", by {count(asked - limit)}" if asked > limit > 0 else ""
-    reason = f"{request} was longer than the server's context{f' of {count(limit)} tokens' if limit else ''}{excess}."
+    reason = (
+        f"{request} was longer than the server's "
+        f"context{f' of {count(limit)} tokens' if limit else ''}{excess}."
+    )
     least = max(asked, limit)
     step = 1 << max(0, least.bit_length() - 3)  # 10,240 of 9,012 leave room for an answer
     longer = (least // step + 1) * step if asked else 2 * limit or _USUAL_CONTEXT
@@ -237,9 +310,12 @@ def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
     if 0 < output < limit:
         most = f", of at most {count(limit - output)} tokens"
     shorter = Advice(f"a shorter prompt{most}")
-    return LogRefusal("stated", "", reason=reason, advice=(*advice, shorter), tokens=asked, context=longer)
+    return LogRefusal(
+        "stated", "", reason=reason, advice=(*advice, shorter), tokens=asked, context=longer
+    )
 
 
+# {what is after a name's colon: the number that is shown in its place, or None if there is none}.
 _CHANGED: dict[str, Callable[[Any], Any]] = {
     "pow2": lambda number: 1 << max(0, int(number) - 1).bit_length(),
     "down": lambda number: 1 << (int(number).bit_length() - 1) if number >= 1 else None,
@@ -254,7 +330,6 @@ _CHANGED: dict[str, Callable[[Any], Any]] = {
     "B": lambda number: human(number, BYTES),
     "MiB": lambda number: human(int(number * 2**20), BYTES),
 }
-"""{what is after a name's colon: the number that is shown in its place, or None if there is none}."""
 
 
 def _filled(template: str, figures: Mapping[str, Any], *, is_typed: bool = False) -> str | None:
@@ -291,7 +366,9 @@ def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:
     for line in lines:
         key, _, text = line.strip().partition(": ")
         is_of_kind = line.startswith("  ")
-        if kind and (not is_of_kind or (key == "message" and (kind.reasons or cause == LONG_REQUEST))):
+        if kind and (
+            not is_of_kind or (key == "message" and (kind.reasons or cause == LONG_REQUEST))
+        ):
             yield kind
             kind = None
         if line.startswith("== "):
@@ -316,7 +393,11 @@ def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:
 @cache
 def _longest_word(message: str) -> str:
     """Return a word that every text with the message has, in small letters."""
-    return max(re.findall(r"\w+", re.sub(r"<\w+>|\[[^]]+\]|\{[^}]+\}\w*", "", message.lower())), key=len, default="")
+    return max(
+        re.findall(r"\w+", re.sub(r"<\w+>|\[[^]]+\]|\{[^}]+\}\w*", "", message.lower())),
+        key=len,
+        default="",
+    )
 
 
 @cache
@@ -338,7 +419,8 @@ def _pattern(template: str) -> str:
             is_open = kind == "["
             inner = part[1:-1]
             if kind == "<":
-                found += rf"(?P<{inner.lower()}>{_VALUES.get(inner, _WORDS if inner.isupper() else _NUMBER)})"
+                usual = _WORDS if inner.isupper() else _NUMBER
+                found += rf"(?P<{inner.lower()}>{_VALUES.get(inner, usual)})"
             elif kind == "[":
                 found += rf"(?:{_pattern(inner)}{_BETWEEN})?"
             elif kind == "{":

@@ -10,7 +10,8 @@ Source: vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py.
 import re
 
 _METRIC = re.compile(
-    r"\b(vllm|sglang):(\w{1,80})(?:\{[^}]{0,1000}\})?[ =:]{1,3}(\d[\d.]{0,20}(?:e[+-]?\d{1,2})?)(?![\w.])"
+    r"\b(vllm|sglang):(\w{1,80})(?:\{[^}]{0,1000}\})?[ "
+    r"=:]{1,3}(\d[\d.]{0,20}(?:e[+-]?\d{1,2})?)(?![\w.])"
 )
 _SERVERS = ("vllm:", "sglang:")
 _NAMES = {
@@ -20,13 +21,16 @@ _NAMES = {
     "num_preemptions_total": "preempted",
 }
 _LINES = {
-    "vllm": "Running: {running:.0f} reqs, Waiting: {waiting:.0f} reqs, GPU KV cache usage: {percent:.1f}%",
-    "sglang": "Decode batch, #running-req: {running:.0f}, token usage: {usage:.2f}, #queue-req: {waiting:.0f}",
+    "vllm": "Running: {running:.0f} reqs, Waiting: {waiting:.0f} reqs, GPU KV cache usage: "
+    "{percent:.1f}%",
+    "sglang": "Decode batch, #running-req: {running:.0f}, token usage: {usage:.2f}, #queue-req: "
+    "{waiting:.0f}",
 }
 
 
 def with_metrics(lines: list[str]) -> list[str]:
-    """Return the lines of a log; the metrics of a cache's usage among them are followed by the line about the load.
+    """Return the lines of a log; the metrics of a cache's usage among them are followed by the line
+    about the load.
 
     Requests are those of all ranks together, the usage is that of the fullest.
     """
@@ -36,9 +40,13 @@ def with_metrics(lines: list[str]) -> list[str]:
     for match in (match for line in of_servers for match in _METRIC.finditer(line)):
         if name := _NAMES.get(match[2]):
             server, number = match[1], float(match[3])
-            found[name] = max(found.get(name, 0), number) if name == "usage" else found.get(name, 0) + number
+            found[name] = (
+                max(found.get(name, 0), number) if name == "usage" else found.get(name, 0) + number
+            )
     if "usage" not in found:
         return lines
     values = {"running": 0, "waiting": 0, **found, "percent": 100 * found["usage"]}
-    preempted = [f"{found['preempted']:.0f} requests were preempted"] if found.get("preempted") else []
+    preempted = (
+        [f"{found['preempted']:.0f} requests were preempted"] if found.get("preempted") else []
+    )
     return [*lines, _LINES[server].format(**values), *preempted]

@@ -1,4 +1,5 @@
-"""The options that several engines share, under the engines' own names, and the arguments that they become.
+"""The options that several engines share, under the engines' own names, and the arguments that they
+become.
 
 Each engine's own are in its `options.py`.
 """
@@ -11,13 +12,13 @@ from ..records import dataclass
 from ..units import DType
 from .base import EngineArgs
 
+# {major compute capability: parts of the devices' names}.
 _DEVICES = {
     9: ("h100", "h200", "h800", "h20", "gh200"),
     10: ("b100", "b200", "b300"),
     11: ("thor",),
     12: ("rtx pro", "rtx 50", "gb10"),
 }
-"""{major compute capability: parts of the devices' names}."""
 
 
 class VersionOptions(TypedDict, total=False):
@@ -33,10 +34,16 @@ class SplitCacheOptions(TypedDict, total=False):
     """The dtypes of K and V one by one: llama.cpp."""
 
     kv_dtype_k: Annotated[
-        str | None, DTYPE_OR_AUTO, "Dtype of K alone.", With(names="--kv-dtype-k --cache-type-k -ctk")
+        str | None,
+        DTYPE_OR_AUTO,
+        "Dtype of K alone.",
+        With(names="--kv-dtype-k --cache-type-k -ctk"),
     ]
     kv_dtype_v: Annotated[
-        str | None, DTYPE_OR_AUTO, "Dtype of V alone.", With(names="--kv-dtype-v --cache-type-v -ctv")
+        str | None,
+        DTYPE_OR_AUTO,
+        "Dtype of V alone.",
+        With(names="--kv-dtype-v --cache-type-v -ctv"),
     ]
 
 
@@ -44,23 +51,33 @@ class PagedOptions(TypedDict, total=False):
     """Blocks of tokens, prefixes and recurrent states: vLLM and SGLang."""
 
     block_size: Annotated[
-        Count | None, COUNT, "Tokens per block (vLLM) or page (SGLang).", With(names="--block-size --page-size")
+        Count | None,
+        COUNT,
+        "Tokens per block (vLLM) or page (SGLang).",
+        With(names="--block-size --page-size"),
     ]
     prefix_caching: Annotated[
         bool | None,
         YES_OR_NO,
         "Whether prefixes are cached. Default: the engine's.",
-        With(names="--prefix-caching/--no-prefix-caching --enable-prefix-caching/--no-enable-prefix-caching"),
+        With(
+            names="--prefix-caching/--no-prefix-caching "
+            "--enable-prefix-caching/--no-enable-prefix-caching"
+        ),
     ]
     mamba_ssm_cache_dtype: Annotated[str | None, DTYPE_OR_AUTO, "Dtype of recurrent states."]
     allow_long_max_model_len: Annotated[
-        bool, "A context beyond the model's maximum, as with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 or SGLang's variable."
+        bool,
+        "A context beyond the model's maximum, as with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 or "
+        "SGLang's variable.",
     ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PagedArgs(EngineArgs):
-    """The arguments that vLLM and SGLang share: those of PagedOptions and LoraOptions have their names."""
+    """The arguments that vLLM and SGLang share: those of PagedOptions and LoraOptions have their
+    names.
+    """
 
     block_size: int | None = None
     prefix_caching: bool | None = None
@@ -76,8 +93,17 @@ class PagedArgs(EngineArgs):
 
 
 def capability(device: str) -> int:
-    """Return a device's major compute capability, of 9 and later: 10 for 'NVIDIA B200'; 0 for another."""
-    return next((major for major, names in _DEVICES.items() if any(name in device.lower() for name in names)), 0)
+    """Return a device's major compute capability, of 9 and later: 10 for 'NVIDIA B200'; 0 for
+    another.
+    """
+    return next(
+        (
+            major
+            for major, names in _DEVICES.items()
+            if any(name in device.lower() for name in names)
+        ),
+        0,
+    )
 
 
 class DraftOptions(TypedDict, total=False):
@@ -92,12 +118,16 @@ class DraftOptions(TypedDict, total=False):
     speculative_layers: Annotated[
         Count | None,
         COUNT_OR_ZERO,
-        "Layers of the drafter, each like the model's last attention layer: 1 for multi-token prediction.",
+        "Layers of the drafter, each like the model's last attention layer: 1 for multi-token "
+        "prediction.",
     ]
     speculative_model: Annotated[
         str | None,
         "The draft model: a smaller model, or a config.json of EAGLE or DFlash.",
-        With(names="--speculative-model --speculative-draft-model-path --model-draft -md", metavar="MODEL"),
+        With(
+            names="--speculative-model --speculative-draft-model-path --model-draft -md",
+            metavar="MODEL",
+        ),
     ]
 
 
@@ -105,4 +135,6 @@ class LoraOptions(TypedDict, total=False):
     """Buffers for LoRA adapters: vLLM and SGLang."""
 
     enable_lora: Annotated[bool, "Buffers for LoRA adapters, which count as weights."]
-    max_lora_rank: Annotated[Count | None, COUNT, "Rank of the buffers for adapters. vLLM's default: 16."]
+    max_lora_rank: Annotated[
+        Count | None, COUNT, "Rank of the buffers for adapters. vLLM's default: 16."
+    ]

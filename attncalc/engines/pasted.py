@@ -1,4 +1,6 @@
-"""What an engine's own launch command is made of, so that a pasted one can be read as options of `attncalc fit`."""
+"""What an engine's own launch command is made of, so that a pasted one can be read as options of
+`attncalc fit`.
+"""
 
 import json
 import re
@@ -9,17 +11,20 @@ from ..errors import AttncalcError
 from ..records import NamedTuple
 from ..units import truncate
 
+# From the value of an engine's option to the options of `attncalc fit`; () if it changes no memory.
 Reading = Callable[[str], Sequence[str]]
-"""From the value of an engine's option to the options of `attncalc fit`; () if it changes no memory."""
 
+# The end of a size that a reading returns: `attncalc fit` gets the sum.
 OF_EACH_GPU = " GiB of each GPU"
-"""The end of a size that a reading returns: `attncalc fit` gets the sum."""
+# Words in the names of options that may change memory. An unknown option with none of them is left
+# out.
 _COULD_MATTER = (
-    r"batch|cache|context|cp-size|cpu|ctx|dtype|draft|device|ep-size|expert|gpu|graph|kv|layer|len\b|lora|mamba|mem"
-    r"|mm-|mmproj|moe|num-(?!prompts)|offload|override|parallel|pool|quant|rope|seq|size|slots|spec|split|swa"
+    r"batch|cache|context|cp-size|cpu|ctx|dtype|draft|device|ep-size|expert|gpu|graph|kv|layer"
+    r"|len\b|lora|mamba|mem"
+    r"|mm-|mmproj|moe|num-(?!prompts)|offload|override|parallel|pool|quant|rope|seq|size|slots"
+    r"|spec|split|swa"
     r"|token(?!izer)|tp|weight|window"
 )
-"""Words in the names of options that may change memory. An unknown option with none of them is left out."""
 
 
 def ignored(value: str) -> tuple[str, ...]:
@@ -28,7 +33,8 @@ def ignored(value: str) -> tuple[str, ...]:
 
 
 def only_positions(overrides: str) -> tuple[str, ...]:
-    """The reading of a config's overrides, which change no memory if they are of rotary positions: YaRN.
+    """The reading of a config's overrides, which change no memory if they are of rotary positions:
+    YaRN.
 
     Raises AttncalcError if they have another key.
     """
@@ -36,7 +42,9 @@ def only_positions(overrides: str) -> tuple[str, ...]:
         keys = [*json.loads(overrides)]
     except (ValueError, TypeError, RecursionError):
         keys = [overrides]
-    if other := next((key for key in keys if not re.match("rope_|max_position_embeddings$", str(key))), None):
+    if other := next(
+        (key for key in keys if not re.match("rope_|max_position_embeddings$", str(key))), None
+    ):
         raise AttncalcError(
             f"'{truncate(str(other))}' overrides a value of the config.json, and may change memory",
             "leave it out to see the figures without it, or give a config.json with it",
@@ -48,38 +56,49 @@ class LaunchWords(NamedTuple):
     """How the launch command of an engine is read."""
 
     example: str  # the command in its usual form, with the model last: 'vllm serve MODEL'
-    # Matches a word, or two with a blank, that start the command, or its container's image: the group `version` is the
-    # version of an image
+    # Matches a word, or two with a blank, that start the command, or its container's image: the
+    # group `version` is the version of an image
     program: re.Pattern[str]
-    models: tuple[str, ...]  # its names of the option for the model, which may also be the first word
-    # {its name of an option: that of `attncalc fit`, or a function of its value}; other names are the same
+    # its names of the option for the model, which may also be the first word
+    models: tuple[str, ...]
+    # {its name of an option: that of `attncalc fit`, or a function of its value}; other names are
+    # the same
     names: Mapping[str, str | Reading] = MappingProxyType({})
     # {its option without a value: the options of `attncalc fit`}
     flags: Mapping[str, Sequence[str]] = MappingProxyType({})
-    unmodelled: tuple[str, ...] = ()  # its options that may change memory, which no figure here includes
+    # its options that may change memory, which no figure here includes
+    unmodelled: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()  # its options whose value may be left out
     # {variable: the option of the command that it replaces, or a function of its value}
     environment: Mapping[str, str | Reading] = MappingProxyType({})
-    of_model: Reading = ignored  # from the model's name to further options of `attncalc fit`, if the name decides any
+    # from the model's name to further options of `attncalc fit`, if the name decides any
+    of_model: Reading = ignored
     of_image: Reading = ignored  # the same of the version of the container's image
     placed: tuple[str, ...] = ()  # an option with the layers that it places on a GPU, and its value
     # From the bytes of a GPU's memory to the default tokens of context, if that decides them
     context: Callable[[int], int] | None = None
-    runner: str = ""  # a program that starts the engine with defaults of its own, by its name for --engine
+    # a program that starts the engine with defaults of its own, by its name for --engine
+    runner: str = ""
 
 
 def only_if_several(*options: str) -> Reading:
-    """Return the reading of a number that stands for a flag: '--ep-size 8' is --enable-expert-parallel."""
+    """Return the reading of a number that stands for a flag: '--ep-size 8' is
+    --enable-expert-parallel.
+    """
     return lambda number: () if number in ("0", "1") else options
 
 
 def if_on(*options: str, otherwise: Sequence[str] = ()) -> Reading:
     """Return the reading of a variable that stands for a flag: 'OLLAMA_FLASH_ATTENTION=1'."""
-    return lambda value: options if value.strip().lower() in ("1", "true", "on", "enabled") else otherwise
+    return lambda value: (
+        options if value.strip().lower() in ("1", "true", "on", "enabled") else otherwise
+    )
 
 
 def visible_gpus(devices: str) -> tuple[str, ...]:
-    """Return the number of GPUs that CUDA_VISIBLE_DEVICES names, for an engine that takes all it sees."""
+    """Return the number of GPUs that CUDA_VISIBLE_DEVICES names, for an engine that takes all it
+    sees.
+    """
     return ("--gpus", str(len(devices.split(",")))) if devices.strip("-1 ") else ()
 
 

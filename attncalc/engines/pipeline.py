@@ -1,4 +1,6 @@
-"""What a model's layers cache, in order; layers cut into pipeline stages; bytes summed over layers."""
+"""What a model's layers cache, in order; layers cut into pipeline stages; bytes summed over
+layers.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -13,8 +15,11 @@ from ..records import NamedTuple
 from ..search import grouped
 
 Layer = TypeVar("Layer")
-NO_CACHE = ("this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory")
-"""The error, with its tip, of an engine's layout for a model without layers that cache."""
+# The error, with its tip, of an engine's layout for a model without layers that cache.
+NO_CACHE = (
+    "this model has no cache",
+    "it is an encoder: 'attncalc memory' computes its activation memory",
+)
 
 
 class LayerCacheSpec(NamedTuple):
@@ -22,7 +27,8 @@ class LayerCacheSpec(NamedTuple):
 
     layers: int  # how many layers
     cached: tuple[CacheSpec, ...]  # what each of them caches; () for layers without a cache
-    # The label of their attention ('GQA', 'GDN'), because engines treat some recurrent states differently
+    # The label of their attention ('GQA', 'GDN'), because engines treat some recurrent states
+    # differently
     label: str = ""
     # Whether their attention has a window or chunks, also if they read the keys of earlier layers
     windowed: bool = False
@@ -39,32 +45,39 @@ def cut(layers: Sequence[Layer], sizes: Sequence[int]) -> list[Sequence[Layer]]:
 
 
 def cut_into_stages(
-    specs: Sequence[LayerCacheSpec], pp: int, sizes: Callable[[int, int], Sequence[int]] | None = None
+    specs: Sequence[LayerCacheSpec],
+    pp: int,
+    sizes: Callable[[int, int], Sequence[int]] | None = None,
 ) -> list[list[LayerCacheSpec]]:
     """Return the layers of each of `pp` pipeline stages, in order.
 
-    `sizes` returns the layers of each stage for (layers, pp); `stage_sizes` by default. Raises AttncalcError if there
-    are fewer layers than stages.
+    `sizes` returns the layers of each stage for (layers, pp); `stage_sizes` by default. Raises
+    AttncalcError if there are fewer layers than stages.
     """
     layers = layer_by_layer(specs)
     stages = cut(layers, (sizes or stage_sizes)(len(layers), pp))
-    return [[spec._replace(layers=len(list(equal))) for spec, equal in groupby(stage)] for stage in stages]
+    return [
+        [spec._replace(layers=len(list(equal))) for spec, equal in groupby(stage)]
+        for stage in stages
+    ]
 
 
 def check_stages(layers: int, pp: int) -> None:
     """Raise AttncalcError if there are fewer layers than pipeline stages."""
     if pp > layers:
-        raise AttncalcError(f"--pp {pp} is more than the number of layers ({layers})", f"use at most --pp {layers}")
+        raise AttncalcError(
+            f"--pp {pp} is more than the number of layers ({layers})", f"use at most --pp {layers}"
+        )
 
 
 def stage_sizes(layers: int, pp: int) -> list[int]:
     """Return how many of `layers` each of `pp` pipeline stages has.
 
-    If the layers do not divide evenly, the stages before the last get one more each, from the back, and the first
-    stage gets one last: 10 layers in 4 stages are 2, 3, 3, 2.
+    If the layers do not divide evenly, the stages before the last get one more each, from the back,
+    and the first stage gets one last: 10 layers in 4 stages are 2, 3, 3, 2.
 
-    Source: vLLM's get_pp_indices (vllm/distributed/utils.py). Raises AttncalcError if there are fewer layers than
-    stages.
+    Source: vLLM's get_pp_indices (vllm/distributed/utils.py). Raises AttncalcError if there are
+    fewer layers than stages.
     """
     check_stages(layers, pp)
     sizes = [layers // pp] * pp
@@ -83,12 +96,15 @@ def merge_equal(specs: Sequence[LayerCacheSpec]) -> tuple[LayerCacheSpec, ...]:
 
 
 def sum_over_layers(
-    specs: Sequence[LayerCacheSpec], bytes_per_layer: Callable[[LayerCacheSpec], int], name: str, meaning: str
+    specs: Sequence[LayerCacheSpec],
+    bytes_per_layer: Callable[[LayerCacheSpec], int],
+    name: str,
+    meaning: str,
 ) -> int:
     """Return the sum of layers times `bytes_per_layer` over all entries.
 
-    Two entries may use one symbol for different numbers (d_head 128 and 256). A formula with several entries
-    therefore shows each product under a name of its own: `name`_1 + `name`_2.
+    Two entries may use one symbol for different numbers (d_head 128 and 256). A formula with
+    several entries therefore shows each product under a name of its own: `name`_1 + `name`_2.
     """
     products = []
     for spec in specs:
@@ -108,7 +124,10 @@ def sum_over_layers(
 
 def describe(spec: LayerCacheSpec) -> str:
     """Return what one layer caches, for people: 'K and V (window 1,024)'."""
-    spans = (f" ({c.span.label})" if c.per == "token" and c.span.reach is not None else "" for c in spec.cached)
+    spans = (
+        f" ({c.span.label})" if c.per == "token" and c.span.reach is not None else ""
+        for c in spec.cached
+    )
     return " and ".join(f"{c.name}{span}" for c, span in zip(spec.cached, spans, strict=True))
 
 
@@ -117,8 +136,9 @@ def split_into_stages(
 ) -> list[ModelSpec]:
     """Return the model that each of `pp` pipeline stages has.
 
-    The embedding is on the first stage, the head on the last; a head that is tied to the embedding is a copy there.
-    `model` is one tensor-parallel device's share; `sizes` returns the layers of each stage for (layers, pp).
+    The embedding is on the first stage, the head on the last; a head that is tied to the embedding
+    is a copy there. `model` is one tensor-parallel device's share; `sizes` returns the layers of
+    each stage for (layers, pp).
 
     Raises AttncalcError if there are fewer layers than stages, or the model has an encoder.
     """
@@ -126,7 +146,8 @@ def split_into_stages(
         return [model]
     if model.encoder:
         raise AttncalcError(
-            f"--pp {pp}: an encoder-decoder cannot be split into pipeline stages", "leave --pp out; --tp splits it"
+            f"--pp {pp}: an encoder-decoder cannot be split into pipeline stages",
+            "leave --pp out; --tp splits it",
         )
     layers = tuple(sizes(model.main.n_layers, pp))
     return model.kept(("stages", layers), lambda: parts_of(model, layers))
@@ -135,17 +156,22 @@ def split_into_stages(
 def parts_of(
     model: ModelSpec, sizes: Sequence[int], *, output: int | None = None, numbered: bool = False
 ) -> list[ModelSpec]:
-    """Return the model cut into consecutive parts of those sizes. The first has the embedding and other tables.
+    """Return the model cut into consecutive parts of those sizes. The first has the embedding and
+    other tables.
 
     Args:
         model: One tensor-parallel device's share.
         output: The index of the part that has the final norm and the head; None for the last.
-        numbered: Whether the order and the numbers of the layers must stay known, as with a quantization that leaves
-            out single layers.
+        numbered: Whether the order and the numbers of the layers must stay known, as with a
+            quantization that leaves out single layers.
     """
     numbered = numbered or model.quantization is not None
     output = len(sizes) - 1 if output is None else output
-    single = [layer for run in model.main.layers for layer in [dataclasses.replace(run, count=1)] * run.count]
+    single = [
+        layer
+        for run in model.main.layers
+        for layer in [dataclasses.replace(run, count=1)] * run.count
+    ]
     parts, start = [], model.first_layer
     for i, layers in enumerate(cut(single, sizes)):
         stack = dataclasses.replace(model.main, layers=tuple(layers))
@@ -156,10 +182,12 @@ def parts_of(
             learned_positions=None if i else stack.learned_positions,
             embedding_norm=not i and stack.embedding_norm,
         )
-        if not layers or start > model.first_layer:  # the first layer has the relative positions of all, as in T5
+        # the first layer has the relative positions of all, as in T5
+        if not layers or start > model.first_layer:
             stack = dataclasses.replace(stack, relative_position_buckets=None)
         head = model.head if i == output else None
-        if head and head.kind == "lm" and i:  # `vocab_size` counts its matrix, so the head must not do so again
+        # `vocab_size` counts its matrix, so the head must not do so again
+        if head and head.kind == "lm" and i:
             head = head._replace(tied=True)
         part = dataclasses.replace(
             model,

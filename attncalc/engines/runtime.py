@@ -1,9 +1,10 @@
-"""What an engine keeps on a GPU besides weights and cache: its runtime memory, by parts, each with a range.
+"""What an engine keeps on a GPU besides weights and cache: its runtime memory, by parts, each with
+a range.
 
-Activations of a forward pass, the sampler's logits, CUDA graphs, libraries and communication buffers are such parts.
-`Engine.runtime(facts)` returns them. A part states its bytes as a
-formula, a range around it, and the source of both. A range is narrow if the formula is derived from the engine's source
-and agrees with measurements, and wide if it rests on few of them.
+Activations of a forward pass, the sampler's logits, CUDA graphs, libraries and communication
+buffers are such parts. `Engine.runtime(facts)` returns them. A part states its bytes as a
+formula, a range around it, and the source of both. A range is narrow if the formula is derived from
+the engine's source and agrees with measurements, and wide if it rests on few of them.
 """
 
 from math import isqrt
@@ -17,13 +18,14 @@ from ..units import GIB
 from .base import Detail, EngineArgs
 
 Args = TypeVar("Args", bound="EngineArgs")
+# (name, label, figure) of a symbol in a part's formula that has a formula itself; a name with
+# 'bytes' is in bytes.
 Term = tuple[str, str, Quantity]
-"""(name, label, figure) of a symbol in a part's formula that has a formula itself; a name with 'bytes' is in bytes."""
+# By how much blind predictions were off (docs/accuracy/unseen.md): 16 of 17 mixtures on several
+# GPUs by at most 3.04 GiB and a seventh of the weights, all 5 starts with a drafter by at most 5.8
+# % of the weights, and others that missed their range mostly by less than 0.75. Of dense models in
+# 16 bits on one GPU, the kind of most controlled starts, 45 of 49 were in the range.
 _MISSED, _MISSED_BY_MIXTURES, _OF_MIXTURES, _OF_DRAFTED = GIB * 3 // 4, GIB * 31 // 10, 7, 16
-"""By how much blind predictions were off (docs/accuracy/unseen.md): 16 of 17 mixtures on several GPUs by at most 3.04
-GiB and a seventh of the weights, all 5 starts with a drafter by at most 5.8 % of the weights, and others that missed
-their range mostly by less than 0.75. Of dense models in 16 bits on one GPU, the kind of most controlled starts, 45 of
-49 were in the range."""
 
 
 class Limits(NamedTuple):
@@ -37,12 +39,13 @@ class Limits(NamedTuple):
 class RuntimeFacts(Generic[Args]):
     """What an engine's runtime memory may depend on. Nothing in it is left to a default."""
 
-    # The layers on this device, of one tensor-parallel device's share; `model.main.n_layers` counts them, and
-    # `model.vocab_size` is that of the whole model (None on a device with neither embedding nor head)
+    # The layers on this device, of one tensor-parallel device's share; `model.main.n_layers` counts
+    # them, and `model.vocab_size` is that of the whole model (None on a device with neither
+    # embedding nor head)
     model: ModelSpec
     whole: ModelSpec  # the same with all layers of the model
-    # The engine's arguments: version, tp, pp, dtypes, device. `args.max_num_seqs` and others are None if they were not
-    # given.
+    # The engine's arguments: version, tp, pp, dtypes, device. `args.max_num_seqs` and others are
+    # None if they were not given.
     args: Args
     limits: Limits  # the tokens and sequences of one forward pass, given or by default
     gpu: Gpu
@@ -50,7 +53,8 @@ class RuntimeFacts(Generic[Args]):
     batch: int  # concurrent sequences that are requested
     context: int  # tokens of each
     weights: int  # bytes of the weights on this device
-    weights_dtype: str  # dtype of the matrices that are multiplied: 'fp8' if activations are quantized too
+    # dtype of the matrices that are multiplied: 'fp8' if activations are quantized too
+    weights_dtype: str
     first: bool = True  # whether the device has the model's first layer
     last: bool = True  # whether the device has the model's last layer, and so the logits
     states_read: int = 0  # layers whose hidden states a drafter reads
@@ -73,13 +77,16 @@ class RuntimeMemory(NamedTuple):
     # The parts inside the engine's share of the GPU's memory: they leave less for the cache
     parts: tuple[RuntimePart, ...] = ()
     notes: tuple[str, ...] = ()  # assumptions: one sentence each
-    terms: tuple[Term, ...] = ()  # symbols of the parts' formulas that have formulas themselves, for --explain
+    # symbols of the parts' formulas that have formulas themselves, for --explain
+    terms: tuple[Term, ...] = ()
     # Parts outside the share, which leave the cache its memory. A note warns if they have no room.
     outside: tuple[RuntimePart, ...] = ()
-    room_outside: int | None = None  # bytes without which those stop the start; None if the start does not depend on it
+    # bytes without which those stop the start; None if the start does not depend on it
+    room_outside: int | None = None
     details: tuple[Detail, ...] = ()  # figures that the engine prints itself, for JSON
     log_lines: tuple[str, ...] = ()  # lines of the engine's log about this memory
-    missed: int = 0  # bytes by which blind predictions of such a start were off: the range is not narrower
+    # bytes by which blind predictions of such a start were off: the range is not narrower
+    missed: int = 0
 
     @property
     def total(self) -> Quantity:
@@ -95,7 +102,9 @@ class RuntimeMemory(NamedTuple):
     @property
     def high(self) -> int:
         """The most bytes of all parts inside the share."""
-        return int(self.total) + max(_added([part.high - int(part.expected) for part in self.parts]), self.missed)
+        return int(self.total) + max(
+            _added([part.high - int(part.expected) for part in self.parts]), self.missed
+        )
 
     @property
     def outside_high(self) -> int:
@@ -104,16 +113,22 @@ class RuntimeMemory(NamedTuple):
 
     @property
     def may_run_out(self) -> bool:
-        """Whether the parts outside the share may be larger than the memory that is left for them."""
+        """Whether the parts outside the share may be larger than the memory that is left for
+        them.
+        """
         return self.room_outside is not None and self.outside_high > self.room_outside
 
 
 def missed(facts: RuntimeFacts[Any]) -> int:
     """Return the bytes by which blind predictions of starts like this one were off.
 
-    For example 3.1 GiB for a mixture of 60 GiB per GPU on several, and 0.75 for a dense model in fp8 on one.
+    For example 3.1 GiB for a mixture of 60 GiB per GPU on several, and 0.75 for a dense model in
+    fp8 on one.
     """
-    several, quantized = facts.args.tp * facts.args.pp > 1, facts.weights_dtype not in ("bf16", "fp16", "fp32")
+    several, quantized = (
+        facts.args.tp * facts.args.pp > 1,
+        facts.weights_dtype not in ("bf16", "fp16", "fp32"),
+    )
     mixture = facts.whole.has_experts
     if facts.args.speculative_tokens:
         return max(_MISSED, facts.weights // _OF_DRAFTED)
@@ -125,24 +140,35 @@ def missed(facts: RuntimeFacts[Any]) -> int:
 def _added(deviations: list[int]) -> int:
     """Return by how much the sum of parts may deviate.
 
-    The parts err for different reasons, so that it is unlikely that all are at their ends: the deviation is the root of
-    the sum of squares, and a fifth more as they are not quite independent. With 0.3, 0.4 and 0.0 GiB it is 0.6, and
-    never more than their sum, 0.7.
+    The parts err for different reasons, so that it is unlikely that all are at their ends: the
+    deviation is the root of the sum of squares, and a fifth more as they are not quite independent.
+    With 0.3, 0.4 and 0.0 GiB it is 0.6, and never more than their sum, 0.7.
     """
-    return min(sum(deviations), isqrt(sum(deviation * deviation for deviation in deviations)) * 6 // 5)
+    return min(
+        sum(deviations), isqrt(sum(deviation * deviation for deviation in deviations)) * 6 // 5
+    )
 
 
 class DeviceMemory(NamedTuple):
-    """The expected bytes on a GPU with layers of its own, or on the host; the names are those of JSON."""
+    """The expected bytes on a GPU with layers of its own, or on the host; the names are those of
+    JSON.
+    """
 
     name: str  # its name in the engine's log: 'CUDA0'; or 'host'
     layers: int  # its layers, without the output layer
-    # Bytes of its weights. A GGUF file is mapped: the host's are those from its first to its last tensor.
+    # Bytes of its weights. A GGUF file is mapped: the host's are those from its first to its last
+    # tensor.
     model_buffer: int
     kv_buffer: int  # bytes of the cache of the requested sequences
     compute_buffer: int | None  # bytes of its compute buffer; None if the reserve was given
-    outside_buffers: int | None  # bytes outside the buffers; None on the host, and if the reserve was given
+    # bytes outside the buffers; None on the host, and if the reserve was given
+    outside_buffers: int | None
 
     @property
     def total(self) -> int:
-        return self.model_buffer + self.kv_buffer + (self.compute_buffer or 0) + (self.outside_buffers or 0)
+        return (
+            self.model_buffer
+            + self.kv_buffer
+            + (self.compute_buffer or 0)
+            + (self.outside_buffers or 0)
+        )

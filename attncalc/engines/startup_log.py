@@ -1,4 +1,5 @@
-"""What a start-up log of an engine contains: its arguments, the figures that it printed, and why it did not start.
+"""What a start-up log of an engine contains: its arguments, the figures that it printed, and why it
+did not start.
 
 Each engine's `log.py` reads it, with the functions of this file.
 """
@@ -14,24 +15,29 @@ from ..records import NamedTuple
 from ..units import BYTES, GIB, TOKENS, hyphens, usual_dtype
 
 MIB = 2**20
+# How often a line is read at its first and at its last places in a long log, if only its digits
+# differ.
 REPEATED = 100
-"""How often a line is read at its first and at its last places in a long log, if only its digits differ."""
+# A size in a pattern. What SGLang and vLLM's V0 print as GB are GiB too.
 SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
-"""A size in a pattern. What SGLang and vLLM's V0 print as GB are GiB too."""
 SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
 COUNT = r"(\d[\d,_]{0,29})"
+# What a server prints when it has started: an allocation that fails after it did not keep it from
+# starting.
 READY = re.compile(
     r"Application startup complete|fired up and ready to roll"
-    r"|(?:main|load_model|srv)\b.{0,40}: model loaded|starting the main loop|slot +update_slots|llama runner started"
+    r"|(?:main|load_model|srv)\b.{0,40}: model loaded|starting the main loop|slot "
+    r"+update_slots|llama runner started"
 )
-"""What a server prints when it has started: an allocation that fails after it did not keep it from starting."""
 _HTTP = re.compile(r'"(?:GET|POST|HEAD|OPTIONS) /')
+# Characters that a line of the load has less than.
 _LINE_OF_LOAD = 1000
-"""Characters that a line of the load has less than."""
+# The usage from which the cache limits the requests: engines keep a few percent for the next
+# tokens.
 _FULL = 0.95
-"""The usage from which the cache limits the requests: engines keep a few percent for the next tokens."""
+# Characters of relevant lines that are searched: a start-up has some tens of thousands.
 _MOST = 1 << 20
-"""Characters of relevant lines that are searched: a start-up has some tens of thousands."""
+# The figures of the caches of SGLang and llama.cpp.
 SIZES = {
     "state_slots": "slots of states",
     "conv_state_size": "states of convolutions",
@@ -58,7 +64,6 @@ SIZES = {
     "recurrent_size": "recurrent states",
     "n_ctx": "n_ctx",
 }
-"""The figures of the caches of SGLang and llama.cpp."""
 
 
 class Printed(NamedTuple):
@@ -81,9 +86,11 @@ class Printed(NamedTuple):
 
     @property
     def half(self) -> int:
-        """Bytes by which the size may differ from what is printed: half of the last digit, rounded up.
+        """Bytes by which the size may differ from what is printed: half of the last digit, rounded
+        up.
 
-        At most 0.005 GiB, because "4.8" is 4.80 without its zero. 5.625 GiB may be printed as 5.62 or as 5.63.
+        At most 0.005 GiB, because "4.8" is 4.80 without its zero. 5.625 GiB may be printed as 5.62
+        or as 5.63.
         """
         if self.margin is not None:
             return self.margin
@@ -93,6 +100,7 @@ class Printed(NamedTuple):
         return int(Fraction(self.unit, 2 * 10**digits)) + 1
 
 
+# What the message of an engine says.
 REFUSALS = {
     "too_small": "one request needs more than the memory for the cache",
     "no_memory": "there is no memory for the cache",
@@ -104,16 +112,18 @@ REFUSALS = {
     "overloaded": "the log is that of a running server, without its start",
     "unfinished": "the log ends before the start does",
 }
-"""What the message of an engine says."""
 
 
 class InUse(NamedTuple):
-    """What processes use of the GPU, as PyTorch lists them: bytes, and the number of processes; 0 if it does not."""
+    """What processes use of the GPU, as PyTorch lists them: bytes, and the number of processes; 0
+    if it does not.
+    """
 
     own: int = 0  # of the engine's process
     taken: int = 0  # of the others, or at least, without `own`
     processes: int = 0
-    together: int = 0  # of those that were started together, by their ids: a server's ranks and helpers
+    # of those that were started together, by their ids: a server's ranks and helpers
+    together: int = 0
 
 
 class LogRefusal(NamedTuple):
@@ -121,18 +131,21 @@ class LogRefusal(NamedTuple):
 
     kind: str  # of REFUSALS
     line: str  # the message
-    # The size of the allocation that failed, and what was free then. If other processes hold the memory: what is free
-    # on another GPU, or after they released some. Numbers instead of bytes: sequences, tokens of a context, and files.
+    # The size of the allocation that failed, and what was free then. If other processes hold the
+    # memory: what is free on another GPU, or after they released some. Numbers instead of bytes:
+    # sequences, tokens of a context, and files.
     tried: Printed | None = None
     free: Printed | None = None
-    # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
-    # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
-    # them, which llama.cpp only projects, or LM Studio: 'guardrail'; 'fitting' where the log ends then), 'sampler',
-    # 'graphs', 'rest' for anything else after the cache's size was decided, 'serving' for anything after the start,
-    # 'requests' for a batch's request slots, 'tokens' for its tokens; 'host' for anything in host memory, 'host_cache'
-    # for the cache in it, 'killed' if the kernel or somebody killed the process, '' if the log does not say it.
-    # Where a log ends: 'loading' the weights, 'error' within a message, 'other' after a message that is not about
-    # memory
+    # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder'
+    # (those of images in it), 'cache' ('pool' if its size follows from the engine's share),
+    # 'compute' (llama.cpp's buffer), 'fit' (all of them, which llama.cpp only projects, or LM
+    # Studio: 'guardrail'; 'fitting' where the log ends then), 'sampler', 'graphs', 'rest' for
+    # anything else after the cache's size was decided, 'serving' for anything after the start,
+    # 'requests' for a batch's request slots, 'tokens' for its tokens; 'host' for anything in host
+    # memory, 'host_cache' for the cache in it, 'killed' if the kernel or somebody killed the
+    # process, '' if the log does not say it.
+    # Where a log ends: 'loading' the weights, 'error' within a message, 'other' after a message
+    # that is not about memory
     where: str = ""
     use: InUse = InUse()  # of the GPU by processes, as the message has it
     unused: Printed | None = None  # what PyTorch has reserved and does not use, in pieces
@@ -142,8 +155,9 @@ class LogRefusal(NamedTuple):
     stage: str = ""  # of `where`: in which a log ends, within an error
     is_told: bool = False  # whether only the words of a person say it
     one_buffer: bool = False  # whether the device has the memory, but not in one buffer
-    # Of a message that states its cause (`messages.py`): the cause, of serving's CAUSES, as a sentence, and what to
-    # change; the tokens of a request that was longer than the server's context, and those of one that holds it, or 0
+    # Of a message that states its cause (`messages.py`): the cause, of serving's CAUSES, as a
+    # sentence, and what to change; the tokens of a request that was longer than the server's
+    # context, and those of one that holds it, or 0
     cause: str = ""
     reason: str = ""
     advice: tuple[Advice, ...] = ()
@@ -172,7 +186,8 @@ class Load(NamedTuple):
     running: int  # requests that are computed; 0 if only the usage is known
     waiting: int  # requests that wait
     usage: float  # the part of the cache that the running ones use, from 0 to 1
-    preempted: int  # lines that say that a running request lost its cache and will be computed again
+    # lines that say that a running request lost its cache and will be computed again
+    preempted: int
 
     @property
     def is_full(self) -> bool:
@@ -187,18 +202,25 @@ class Load(NamedTuple):
 
 
 def is_about_load(line: str) -> bool:
-    """Return whether a line can be about running, preempted or retracted requests: a quick look before the patterns."""
+    """Return whether a line can be about running, preempted or retracted requests: a quick look
+    before the patterns.
+    """
     return "unning" in line or "reempt" in line or "etract" in line
 
 
 def busiest(
-    lines: Iterable[str], start: re.Pattern[str], pattern: re.Pattern[str], preemption: re.Pattern[str]
+    lines: Iterable[str],
+    start: re.Pattern[str],
+    pattern: re.Pattern[str],
+    preemption: re.Pattern[str],
 ) -> Load | None:
-    """Return the load with most requests since the last start that served any; None if no line says that requests run.
+    """Return the load with most requests since the last start that served any; None if no line says
+    that requests run.
 
     Args:
         start: matches the lines with which a start begins.
-        pattern: matches a line of the load, with the groups `running`, `waiting`, and `percent` or `usage`.
+        pattern: matches a line of the load, with the groups `running`, `waiting`, and `percent` or
+            `usage`.
         preemption: matches a line that says that requests were preempted.
     """
     load, preempted, restarted = None, 0, False
@@ -208,7 +230,11 @@ def busiest(
             continue
         preempted += preemption.search(line) is not None
         for match in pattern.finditer(line):  # a paste may have lost the breaks between lines
-            running, waiting, found = int(match["running"]), int(match["waiting"] or 0), match.groupdict()
+            running, waiting, found = (
+                int(match["running"]),
+                int(match["waiting"] or 0),
+                match.groupdict(),
+            )
             usage = float(found["usage"]) if found.get("usage") else float(match["percent"]) / 100
             if not (running or waiting or usage):
                 continue
@@ -220,7 +246,8 @@ def busiest(
 
 
 def without_load(lines: Iterable[str], load: re.Pattern[str]) -> Iterable[str]:
-    """Return the lines but those of the load and of HTTP requests, which are most of a server's log.
+    """Return the lines but those of the load and of HTTP requests, which are most of a server's
+    log.
 
     A longer line may be a log whose line breaks a paste has lost.
     """
@@ -251,50 +278,65 @@ class StartupLog(NamedTuple):
     available: tuple[Printed, ...] = ()  # the memory for the cache that each rank printed
     # The figures of the cache by name: they follow exactly from the memory and the settings
     logged: Mapping[str, Printed] = {}
-    budget: Mapping[str, Printed] = {}  # what was printed of everything else in the GPU's memory, by name
+    # what was printed of everything else in the GPU's memory, by name
+    budget: Mapping[str, Printed] = {}
     refusal: LogRefusal | None = None  # why the engine did not start; None if it did
     path: str | None = None  # the file of the model, if the log has it besides its name
     gpu: str | None = None  # the GPU's name as printed
     devices: int = 0  # the number of GPUs that the log lists, or 0
-    starts: int = 1  # how often the engine started in this log; everything else is from its last start
-    releases: tuple[str, ...] = ()  # without a version: those that its lines allow, the newest first; () for all
+    # how often the engine started in this log; everything else is from its last start
+    starts: int = 1
+    # without a version: those that its lines allow, the newest first; () for all
+    releases: tuple[str, ...] = ()
     load: Load | None = None  # the load of the server when most requests ran and waited
     is_assumed: bool = False  # whether no line shows that this engine wrote the log
-    checkpoint_dtype: str | None = None  # of the model's weights by its name, as 'fp8' of Qwen3-32B-FP8; None otherwise
-    architecture: str | None = None  # of the model as its file names it; None if the log does not have it
-    hyperparameters: Mapping[str, int] = {}  # of the model's file: llama.cpp's n_ctx_train and n_layer
+    # of the model's weights by its name, as 'fp8' of Qwen3-32B-FP8; None otherwise
+    checkpoint_dtype: str | None = None
+    # of the model as its file names it; None if the log does not have it
+    architecture: str | None = None
+    # of the model's file: llama.cpp's n_ctx_train and n_layer
+    hyperparameters: Mapping[str, int] = {}
     is_dense: bool = False  # whether the model is known, and no mixture of experts
     within: Program | None = None  # the program that contains the engine and started it
     typed: Mapping[str, str] = {}  # the options of a pasted command with their values
 
     @property
     def served(self) -> str | None:
-        """What the engine loaded, to start it again: a path or a repository; None if the log does not have it."""
+        """What the engine loaded, to start it again: a path or a repository; None if the log does
+        not have it.
+        """
         return self.path or (None if self.engine == "llamacpp" else self.model)
 
 
 class LogMemory(NamedTuple):
     """The memory for the cache that a log has, in bytes."""
 
-    printed: int  # the memory as printed; negative if weights and reserve are larger than the engine's share
+    # the memory as printed; negative if weights and reserve are larger than the engine's share
+    printed: int
     source: str  # where the memory is from: the line of the log
     half: int = 0  # by how much it may differ, as its rounding leaves it
-    missing: str = ""  # the line that the log lacks, whose part of the memory is predicted; "" for none
+    # the line that the log lacks, whose part of the memory is predicted; "" for none
+    missing: str = ""
 
 
+# The memory for the cache, None if the engine did not get so far; and each figure beside the
+# predicted one.
 LogChecks = tuple[LogMemory | None, tuple[Check, ...]]
-"""The memory for the cache, None if the engine did not get so far; and each figure beside the predicted one."""
 
 
 # Patterns, and the figures that they find
 
 
-def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern[str]) -> tuple[str, int]:
-    """Return the lines of the last start with an outcome, joined by blanks, and how many starts had one.
+def last_start(
+    lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern[str]
+) -> tuple[str, int]:
+    """Return the lines of the last start with an outcome, joined by blanks, and how many starts had
+    one.
 
-    Reports in Markdown often print the arguments last: such lines after the last outcome belong to it. Readers take the
-    first mention of a setting, so what a further start was given changes nothing. `start` matches the first lines of a
-    start; `outcome` the last: the size of its cache, or why it has none.
+    Reports in Markdown often print the arguments last: such lines after the last outcome belong to
+    it. Readers take the first mention of a setting, so what a further start was given changes
+    nothing. `start` matches the first lines of a start; `outcome` the last: the size of its cache,
+    or why it has none.
     """
     starts: list[list[str]] = [[]]
     ended = False
@@ -315,13 +357,18 @@ def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern
 
 
 def option(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
-    """Return a pattern of an option in a command that was pasted with the log; `names` are separated by '|'.
+    """Return a pattern of an option in a command that was pasted with the log; `names` are
+    separated by '|'.
 
-    Words may have underscores and lack the hyphens before them: 'I tried gpu_memory_utilization 0.85'.
+    Words may have underscores and lack the hyphens before them: 'I tried gpu_memory_utilization
+    0.85'.
     """
     spelled = names.replace("-", "[-_]")
-    words = "|".join(name for name in spelled.split("|") if "[-_]" in name) or "(?!)"  # no word alone
-    return re.compile(rf"(?<![\w-])(?:--?(?:{spelled})|(?:{words}))[ =]['\"]?(?!None|auto)({value})")
+    # no word alone
+    words = "|".join(name for name in spelled.split("|") if "[-_]" in name) or "(?!)"
+    return re.compile(
+        rf"(?<![\w-])(?:--?(?:{spelled})|(?:{words}))[ =]['\"]?(?!None|auto)({value})"
+    )
 
 
 def typed_options(text: str) -> dict[str, str]:
@@ -337,9 +384,15 @@ def first(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def printed(pattern: re.Pattern[str], text: str, unit: int = 1) -> list[Printed]:
-    """Return the figure of every match: its first group that matched, without separators of thousands."""
+    """Return the figure of every match: its first group that matched, without separators of
+    thousands.
+    """
     return [
-        Printed(next(group for group in match.groups() if group).replace(",", "").replace("_", ""), match[0], unit)
+        Printed(
+            next(group for group in match.groups() if group).replace(",", "").replace("_", ""),
+            match[0],
+            unit,
+        )
         for match in pattern.finditer(text)
     ]
 
@@ -361,7 +414,9 @@ def read_flags(patterns: Mapping[str, re.Pattern[str]], text: str) -> frozenset[
 
 
 def read_budget(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, Printed]:
-    """Return the sizes in GiB: of ranks that differ, the least memory of a GPU, and the most of what is in it."""
+    """Return the sizes in GiB: of ranks that differ, the least memory of a GPU, and the most of
+    what is in it.
+    """
     sizes = {name: printed(pattern, text, GIB) for name, pattern in patterns.items()}
     return {
         name: (min if name.endswith("memory") else max)(found, key=lambda figure: figure.number)
@@ -371,7 +426,9 @@ def read_budget(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str,
 
 
 def least(figures: Iterable[Printed]) -> Printed | None:
-    """Return the smallest figure: if ranks print different ones, the least applies to all. None without any."""
+    """Return the smallest figure: if ranks print different ones, the least applies to all. None
+    without any.
+    """
     return min(figures, key=lambda figure: figure.number, default=None)
 
 
@@ -382,45 +439,58 @@ def gib(pattern: str) -> re.Pattern[str]:
 
 _TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GMK])iB")
 _FREE = re.compile(r"(?:of which |; )(\d{1,9}(?:\.\d{1,9})?) (?:([GMK])iB|bytes) (?:is )?free")
+# '(NPU 10; 61.27 GiB total; 17.36 GiB allocated; 183 MiB free)', as PyTorch wrote it up to 2.0.
 _OLD_LIST = re.compile(
     r"(\d{1,9}\.\d{1,9}) GiB total(?: capacity)?; (\d{1,9}\.\d{1,9}) GiB (?:already )?allocated; "
     r"(\d{1,9}(?:\.\d{1,9})?) (?:([GM])iB|bytes) free(?:; (\d{1,9}\.\d{1,9}) GiB reserved)?"
 )
-"""'(NPU 10; 61.27 GiB total; 17.36 GiB allocated; 183 MiB free)', as PyTorch wrote it up to 2.0."""
-_IN_USE = re.compile(r"(?:this process|Process (\d{1,9})) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
-_BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
+_IN_USE = re.compile(
+    r"(?:this process|Process (\d{1,9})) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use"
+)
+_BY_TORCH = re.compile(
+    r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch"
+)
 _RESERVED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ([GM])iB is reserved by PyTorch")
 _TOTAL = re.compile(r"total capacity of (\d{1,9}(?:\.\d{1,9})?) ?([GM])iB")
+# Process ids that differ by less are of processes that were started together.
 _NEAR = 300
-"""Process ids that differ by less are of processes that were started together."""
+# Bytes that CUDA, its libraries and NCCL take at most of a GPU for one process.
 _OF_CONTEXTS = 2 * GIB
-"""Bytes that CUDA, its libraries and NCCL take at most of a GPU for one process."""
 _UNITS = {"G": GIB, "M": MIB, "K": 1024, None: 1}
+# What PyTorch, cuBLAS and NCCL say, and what vLLM and SGLang make of it.
 OUT_OF_MEMORY = (
-    r"(?i:(?:CUDA|HIP|XPU|NPU) (?:error:? )?out of memory|tried to allocate \d)|torch\.OutOfMemoryError"
+    r"(?i:(?:CUDA|HIP|XPU|NPU) (?:error:? )?out of memory|tried to allocate "
+    r"\d)|torch\.OutOfMemoryError"
     r"|Failed to load model - not enough"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'|Triton Error \[CUDA\]: out of memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'|Triton Error \[CUDA\]: out "
+    r"of memory"
     r"|CUresult error +result=2\b|CUDA_ERROR_OUT_OF_MEMORY"
 )
-"""What PyTorch, cuBLAS and NCCL say, and what vLLM and SGLang make of it."""
 
 
 def in_calls(names: str) -> str:
-    """Return a pattern of the line of a traceback in one of these functions, whose names are separated by '|'."""
+    """Return a pattern of the line of a traceback in one of these functions, whose names are
+    separated by '|'.
+    """
     return rf", in (?:\w{{1,80}}\.)?(?:{names})\b"
 
 
+# Functions of vLLM and SGLang that allocate weights.
 OF_WEIGHTS = re.compile(
-    in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|make_layers")
+    in_calls(
+        "load_model|create_weights|process_weights_after_loading|_?initialize_model|make_layers"
+    )
     + r"|/(?:layers|models)/[\w/]{1,80}\.py['\"], line \d{1,6}, in __init__"
 )
-"""Functions of vLLM and SGLang that allocate weights."""
 
 
-def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[str]] = {}) -> LogRefusal | None:
+def torch_out_of_memory(
+    text: str, where: str, stages: Mapping[str, re.Pattern[str]] = {}
+) -> LogRefusal | None:
     """Return what PyTorch says when an allocation fails; None if none did.
 
-    `stages` are patterns of what was allocated, by the names of `LogRefusal.where`: `where` if none matches.
+    `stages` are patterns of what was allocated, by the names of `LogRefusal.where`: `where` if none
+    matches.
     """
     match = re.search(OUT_OF_MEMORY, text)
     if match is None:
@@ -432,19 +502,24 @@ def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[s
         otherwise = where or ("rest" if "allocated in private pools" in text else "")
         where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
     tried, free = _amount(_TRIED, text), _amount(_FREE, text)
-    return LogRefusal("out_of_memory", match[0], tried, free, where, _in_use(text), _amount(_RESERVED, text))
+    return LogRefusal(
+        "out_of_memory", match[0], tried, free, where, _in_use(text), _amount(_RESERVED, text)
+    )
 
 
 def _in_use(text: str) -> InUse:
     """Return what processes use of the GPU.
 
-    In a container PyTorch lists its own process by a number: it is the one that uses little more than PyTorch has. If
-    the message has not what that is, it may be any, and the others use at least what all but the largest use.
+    In a container PyTorch lists its own process by a number: it is the one that uses little more
+    than PyTorch has. If the message has not what that is, it may be any, and the others use at
+    least what all but the largest use.
     """
     if (first := _IN_USE.search(text)) is None:
         return _in_hidden_list(text) if "has 0 bytes memory in use" in text else _in_old_list(text)
     message = text[first.start() : first.start() + 4000].partition("Of the allocated memory")[0]
-    found = {match[1]: int(Fraction(match[2]) * _UNITS[match[3]]) for match in _IN_USE.finditer(message)}
+    found = {
+        match[1]: int(Fraction(match[2]) * _UNITS[match[3]]) for match in _IN_USE.finditer(message)
+    }
     listed = {name: size for name, size in found.items() if size}
     by_torch, reserved = _amount(_BY_TORCH, text), _amount(_RESERVED, text)
     enough = (by_torch.bytes if by_torch else 0) + (reserved.bytes if reserved else 0)
@@ -452,7 +527,9 @@ def _in_use(text: str) -> InUse:
     names = [None] if None in listed else [name for name, size in listed.items() if size >= enough]
     own = likely(names, key=lambda name: listed[name], default=None)
     together = [
-        size for name, size in listed.items() if name and own and name != own and abs(int(name) - int(own)) < _NEAR
+        size
+        for name, size in listed.items()
+        if name and own and name != own and abs(int(name) - int(own)) < _NEAR
     ]
     used = listed[own] if names else 0
     return InUse(
@@ -464,11 +541,14 @@ def _in_use(text: str) -> InUse:
 
 
 def _in_hidden_list(text: str) -> InUse:
-    """Return the same of a message in a container whose driver hides what processes use: '0 bytes memory in use'.
+    """Return the same of a message in a container whose driver hides what processes use: '0 bytes
+    memory in use'.
 
     What is neither free nor PyTorch's is that of others, but for the contexts of CUDA.
     """
-    total, free, allocated, reserved = (_amount(p, text) for p in (_TOTAL, _FREE, _BY_TORCH, _RESERVED))
+    total, free, allocated, reserved = (
+        _amount(p, text) for p in (_TOTAL, _FREE, _BY_TORCH, _RESERVED)
+    )
     if not (total and free and allocated):
         return InUse()
     own = allocated.bytes + (reserved.bytes if reserved else 0)
@@ -477,16 +557,22 @@ def _in_hidden_list(text: str) -> InUse:
 
 
 def _in_old_list(text: str) -> InUse:
-    """Return the same of a message without processes: the others use what is neither PyTorch's nor free."""
+    """Return the same of a message without processes: the others use what is neither PyTorch's nor
+    free.
+    """
     if (found := _OLD_LIST.search(text)) is None:
         return InUse()
     total, allocated, free, unit, reserved = found.groups()
     own = int(Fraction(reserved or allocated) * GIB)
-    return InUse(own, _beside(int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit])))
+    return InUse(
+        own, _beside(int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit]))
+    )
 
 
 def _beside(size: int) -> int:
-    """Return what other processes use of a size that is neither free nor PyTorch's; 0 if it may be CUDA's contexts."""
+    """Return what other processes use of a size that is neither free nor PyTorch's; 0 if it may be
+    CUDA's contexts.
+    """
     return size if size > _OF_CONTEXTS else 0
 
 
@@ -495,10 +581,11 @@ def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
     return Printed(match[1], match[0], _UNITS[match[2]]) if match else None
 
 
+# vLLM's share before 0.20, and the memory of most GPUs that serve: what is assumed if a log has
+# neither.
 _USUAL_SHARE, _USUAL_MEMORY = "0.9", 80 * GIB
-"""vLLM's share before 0.20, and the memory of most GPUs that serve: what is assumed if a log has neither."""
+# Bytes that should stay free beyond an allocation that failed after the cache was there.
 _MARGIN = GIB // 4
-"""Bytes that should stay free beyond an allocation that failed after the cache was there."""
 
 
 def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
@@ -506,7 +593,11 @@ def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
 
     It is `otherwise` if the log, which has a refusal, lacks the one that failed.
     """
-    refusal, total, share = log.refusal, log.budget.get("gpu_memory"), log.settings.get("gpu_memory_utilization")
+    refusal, total, share = (
+        log.refusal,
+        log.budget.get("gpu_memory"),
+        log.settings.get("gpu_memory_utilization"),
+    )
     if refusal is None or share is None:
         return Advice("a smaller share than it has", f"{option} {otherwise}")
     hundredths = share_below(refusal, Fraction(share), total.bytes if total else 0)
@@ -514,27 +605,35 @@ def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
 
 
 def share_below(refusal: LogRefusal, share: Fraction, total: int) -> int:
-    """Return the hundredths of a share that is smaller by what an allocation lacked; `total` bytes of a GPU, or 0.
+    """Return the hundredths of a share that is smaller by what an allocation lacked; `total` bytes
+    of a GPU, or 0.
 
     Of graphs that failed for a small piece, what the next pieces need is not known.
     """
-    missing = max(0, refusal.tried.bytes - refusal.free.bytes) if refusal.tried and refusal.free else 0
+    missing = (
+        max(0, refusal.tried.bytes - refusal.free.bytes) if refusal.tried and refusal.free else 0
+    )
     is_piece = refusal.where == "graphs" and bool(refusal.tried) and missing < MIB * 64
     part = Fraction(missing + _MARGIN, total) if total and not is_piece else Fraction(1, 20)
     return min(99, int(100 * (share - part)))
 
 
+# Bytes of weights that are assumed on a GPU if the log does not have them: a small model's in bf16.
 _LEAST_WEIGHTS = 2 * GIB
-"""Bytes of weights that are assumed on a GPU if the log does not have them: a small model's in bf16."""
 
 
 def more_gpus(log: StartupLog, option: str) -> str:
-    """Return the option for twice as many tensor-parallel GPUs as the log has, or for as many as hold one request.
+    """Return the option for twice as many tensor-parallel GPUs as the log has, or for as many as
+    hold one request.
 
-    Example: one request needs 36 GiB, and 7.84 are left. Four GPUs hold 9 GiB each where 3/4 of 2 GiB of weights are
-    gone: '--tp 4'. '' if not even eight times as many do.
+    Example: one request needs 36 GiB, and 7.84 are left. Four GPUs hold 9 GiB each where 3/4 of 2
+    GiB of weights are gone: '--tp 4'. '' if not even eight times as many do.
     """
-    needed, left, weights = log.logged.get("kv_bytes_per_sequence"), least(log.available), log.budget.get("weights")
+    needed, left, weights = (
+        log.logged.get("kv_bytes_per_sequence"),
+        least(log.available),
+        log.budget.get("weights"),
+    )
     held = weights.bytes if weights else _LEAST_WEIGHTS
     for factor in (2, 4, 8):
         if not (needed and left) or needed.bytes <= factor * left.bytes + (factor - 1) * held:
@@ -545,7 +644,8 @@ def more_gpus(log: StartupLog, option: str) -> str:
 def larger_share(
     log: StartupLog, option: str, largest: str, least: Fraction | int, missing: int = 0
 ) -> tuple[Advice, ...]:
-    """Return the largest share that engines start with; none if the log has such a share, or more is needed.
+    """Return the largest share that engines start with; none if the log has such a share, or more
+    is needed.
 
     Args:
         least: The share that is just not enough; 0 if the log does not show it.
@@ -564,23 +664,38 @@ def larger_share(
 
 
 def without_a_start(
-    load: Load | None, lines: Sequence[str], start: re.Pattern[str], stages: Mapping[str, re.Pattern[str]]
+    load: Load | None,
+    lines: Sequence[str],
+    start: re.Pattern[str],
+    stages: Mapping[str, re.Pattern[str]],
 ) -> LogRefusal | None:
-    """Return how a server copes, or how it ended, of a log without its start; None without a load or a line of one.
+    """Return how a server copes, or how it ended, of a log without its start; None without a load
+    or a line of one.
 
-    `stages` are patterns of what was allocated, as in `torch_out_of_memory`: of an error whose message is missing.
+    `stages` are patterns of what was allocated, as in `torch_out_of_memory`: of an error whose
+    message is missing.
     """
     ended = unfinished(lines, start)
     if ended and ended.where == "error":
         last = " ".join(lines[-_LAST:])
-        ended = ended._replace(stage=next((name for name, pattern in stages.items() if pattern.search(last)), ""))
-    if load is None or (ended and is_end(ended, lines[-_LAST:]) and not (load.waiting or load.preempted)):
+        ended = ended._replace(
+            stage=next((name for name, pattern in stages.items() if pattern.search(last)), "")
+        )
+    if load is None or (
+        ended and is_end(ended, lines[-_LAST:]) and not (load.waiting or load.preempted)
+    ):
         return ended
-    return LogRefusal("overloaded", f"{load.running} running, {load.waiting} waiting, {load.usage:.1%} used")
+    return LogRefusal(
+        "overloaded", f"{load.running} running, {load.waiting} waiting, {load.usage:.1%} used"
+    )
 
 
-def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: Advice) -> tuple[Advice, ...]:
-    """Return what to change for requests that wait: more room if the cache is full, or else more running requests."""
+def for_load(
+    log: StartupLog, running_option: str, narrow_cache: str, *others: Advice
+) -> tuple[Advice, ...]:
+    """Return what to change for requests that wait: more room if the cache is full, or else more
+    running requests.
+    """
     load = log.load
     if load is None or not load.is_full:
         more = Advice("more running requests, if a limit is reached", f"{running_option} N")
@@ -590,41 +705,53 @@ def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: A
         if load.preempted and load.running
         else ()
     )
-    narrow = Advice("a cache of half the size, if it is in 16 bits", f"--kv-cache-dtype {narrow_cache}")
+    narrow = Advice(
+        "a cache of half the size, if it is in 16 bits", f"--kv-cache-dtype {narrow_cache}"
+    )
     return (*(() if "kv_dtype" in log.settings else (narrow,)), *others, *fewer)
 
 
+# What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was
+# killed.
 KILLED = re.compile(
-    r"(?i:(?:code|status)\W{0,3}(?:137|-9)\b|oom ?killed|oom.kill(?::| event)|killed by the oom killer)|Killed process"
-    r"|code=killed, status=9|signal: killed|SIGKILL|signal 9\b|Failed core proc\(s\): \{[^}]{1,200}: -9\b"
+    r"(?i:(?:code|status)\W{0,3}(?:137|-9)\b|oom ?killed|oom.kill(?::| event)|killed by the oom "
+    r"killer)|Killed process"
+    r"|code=killed, status=9|signal: killed|SIGKILL|signal 9\b|Failed core proc\(s\): "
+    r"\{[^}]{1,200}: -9\b"
     r"|^Killed$|: \d{1,9} Killed "
 )
-"""What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was killed."""
 _RESIDENT = re.compile(r"anon-rss:(\d{1,15})kB")
+# How far a start came: to an error, to so many files of weights, or beyond them.
 _STEP = re.compile(
-    r"(?P<error>Traceback \(most recent|File \"[^\"]{1,300}\", line \d|\bpanic: |hit an exception|failed to start"
+    r"(?P<error>Traceback \(most recent|File \"[^\"]{1,300}\", line \d|\bpanic: |hit an "
+    r"exception|failed to start"
     r"|Error executing|\bERROR \d\d-\d\d )"
-    r"|(?P<loading>% Completed \| (?!(\d{1,6})/\3 )(?P<loaded>\d{1,6})/(?P<files>\d{1,6})|Load weight begin"
-    r"|Starting to load model|loading model tensors)|% Completed \||Load weight end|[Ll]oading (?:\w{1,20} ){0,2}took"
+    r"|(?P<loading>% Completed \| (?!(\d{1,6})/\3 )(?P<loaded>\d{1,6})/(?P<files>\d{1,6})|Load "
+    r"weight begin"
+    r"|Starting to load model|loading model tensors)|% Completed \||Load weight end|[Ll]oading "
+    r"(?:\w{1,20} ){0,2}took"
 )
-"""How far a start came: to an error, to so many files of weights, or beyond them."""
+# The message of an exception, but not of one that only follows from another.
 _MESSAGE = re.compile(
-    r"\b(?![\w.]{0,160}(?:BrokenPipe|EOF|Connection\w{1,9}|EngineDead)Error)(?:[\w.]{0,160}(?:Error|Exception)|panic): "
+    r"\b(?![\w.]{0,160}(?:BrokenPipe|EOF|Connection\w{1,9}"
+    r"|EngineDead)Error)(?:[\w.]{0,160}(?:Error|Exception)|panic): "
     r"(?!Engine core init|.{0,40}NoneType).{4,}"
 )
-"""The message of an exception, but not of one that only follows from another."""
 
 
+# What engines and shells say of a process that ended, in the last lines of a log.
 _FATAL = re.compile(
-    r"hit an exception|EngineDeadError|(?:core initialization|encountered a fatal) (?:failed|error)|^Killed$"
+    r"hit an exception|EngineDeadError|(?:core initialization|encountered a fatal) "
+    r"(?:failed|error)|^Killed$"
 )
-"""What engines and shells say of a process that ended, in the last lines of a log."""
+# Lines at the end of a log in which its end is searched.
 _LAST = 200
-"""Lines at the end of a log in which its end is searched."""
 
 
 def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | None:
-    """Return where a log ends that has neither a cache nor a message about memory; None without a line of a start."""
+    """Return where a log ends that has neither a cache nor a message about memory; None without a
+    line of a start.
+    """
     found: dict[str, re.Match[str]] = {}
     for line in lines:
         for name, pattern in (("killed", KILLED), ("held", _RESIDENT), ("message", _MESSAGE)):
@@ -644,20 +771,33 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
         return None
     reached = step.groupdict()
     if reached.get("error"):
-        return LogRefusal("unfinished", message[0] if message else step.string, where="other" if message else "error")
-    loaded, files = (Printed(reached[name], step[0]) if reached.get(name) else None for name in ("loaded", "files"))
-    return LogRefusal("unfinished", step.string, loaded, files, "loading" if reached.get("loading") else "")
+        return LogRefusal(
+            "unfinished",
+            message[0] if message else step.string,
+            where="other" if message else "error",
+        )
+    loaded, files = (
+        Printed(reached[name], step[0]) if reached.get(name) else None
+        for name in ("loaded", "files")
+    )
+    return LogRefusal(
+        "unfinished", step.string, loaded, files, "loading" if reached.get("loading") else ""
+    )
 
 
 def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
-    """Return a log of a cache with its size, with why the process ended after that, if its last lines say it."""
+    """Return a log of a cache with its size, with why the process ended after that, if its last
+    lines say it.
+    """
     last = after_the_cache(log, lines)
     end = unfinished(last, _STEP)
     return log._replace(refusal=end) if end and is_end(end, last) else log
 
 
 def is_end(end: LogRefusal, last: Sequence[str]) -> bool:
-    """Return whether the last lines say that the process ended, and not only that something failed in it."""
+    """Return whether the last lines say that the process ended, and not only that something failed
+    in it.
+    """
     return end.where == "killed" or (end.where == "other" and any(map(_FATAL.search, last)))
 
 
@@ -665,7 +805,11 @@ def after_the_cache(log: StartupLog, lines: Sequence[str]) -> list[str]:
     """Return the last lines, of those after the sizes of the cache and the start."""
     sizes = [figure.line for figure in log.logged.values()]
     last = [*lines[-_LAST:]]
-    before = [i for i, line in enumerate(last) if READY.search(line) or any(size in line for size in sizes)]
+    before = [
+        i
+        for i, line in enumerate(last)
+        if READY.search(line) or any(size in line for size in sizes)
+    ]
     return last[before[-1] + 1 if before else 0 :]
 
 
@@ -673,11 +817,17 @@ def after_the_cache(log: StartupLog, lines: Sequence[str]) -> list[str]:
 
 
 def size_checks(
-    log: StartupLog, predicted: Mapping[str, Printed], given: str = "", *, ends: Sequence[Mapping[str, Printed]] = ()
+    log: StartupLog,
+    predicted: Mapping[str, Printed],
+    given: str = "",
+    *,
+    ends: Sequence[Mapping[str, Printed]] = (),
 ) -> tuple[Check, ...]:
-    """Return the checks of printed figures with predicted ones that are rounded alike; not of the given one.
+    """Return the checks of printed figures with predicted ones that are rounded alike; not of the
+    given one.
 
-    `ends` are the figures predicted from the least and from the most memory, if the log's memory is rounded.
+    `ends` are the figures predicted from the least and from the most memory, if the log's memory is
+    rounded.
     """
 
     def check(name: str) -> Check:
@@ -689,4 +839,6 @@ def size_checks(
         unit = BYTES if is_size else TOKENS
         return Check("log", name, SIZES[name], expected, printed.bytes, tolerance, unit, note)
 
-    return tuple(check(name) for name in SIZES if name in log.logged and name in predicted and name != given)
+    return tuple(
+        check(name) for name in SIZES if name in log.logged and name in predicted and name != given
+    )

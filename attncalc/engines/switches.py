@@ -8,12 +8,14 @@ from ..errors import AttncalcError
 from ..records import NamedTuple
 
 T = TypeVar("T")
+# A version as numbers: (0, 11, 1).
 Number = tuple[int, ...]
-"""A version as numbers: (0, 11, 1)."""
 
 
 class Version(NamedTuple):
-    """A version of an engine. Each engine derives a class from it, whose attributes are its switches."""
+    """A version of an engine. Each engine derives a class from it, whose attributes are its
+    switches.
+    """
 
     name: str  # its name, as the engine writes it
     number: Number  # its numbers, which switches compare
@@ -21,19 +23,27 @@ class Version(NamedTuple):
     def require(self, switch: str, engine: str, what: str) -> None:
         """Raise AttncalcError if that switch is off: 'vLLM 0.23.0 has no MiniMax-M3'."""
         if not getattr(self, switch):
-            first = next(number for number, value in getattr(type(self), switch).steps.items() if value)
+            first = next(
+                number for number, value in getattr(type(self), switch).steps.items() if value
+            )
             name = f"b{first[0]}" if len(first) == 1 else ".".join(map(str, (*first, 0)[:3]))
-            raise AttncalcError(f"{engine} {self.name} has no {what}", f"use --engine-version {name} or later")
+            raise AttncalcError(
+                f"{engine} {self.name} has no {what}", f"use --engine-version {name} or later"
+            )
 
 
 class Switch(Generic[T]):
-    """A behaviour that changed between versions. As an attribute of a `Version`, it is that version's value."""
+    """A behaviour that changed between versions. As an attribute of a `Version`, it is that
+    version's value.
+    """
 
     def __init__(self, steps: dict[Number, T], source: str) -> None:
-        # {the first version with a value: the value}, the oldest first. () is earlier than every version.
+        # {the first version with a value: the value}, the oldest first. () is earlier than every
+        # version.
         self.steps = steps
         self.source = source  # the engine's file, or its function or class, that decides it
-        self._values: dict[Number, T] = {}  # those that were asked for: a search asks a million times
+        # those that were asked for: a search asks a million times
+        self._values: dict[Number, T] = {}
 
     @overload
     def __get__(self, version: None, owner: object) -> Switch[T]: ...
@@ -46,12 +56,14 @@ class Switch(Generic[T]):
             return self
         number = version.number
         if number not in self._values:
-            self._values[number] = next(value for first, value in reversed(self.steps.items()) if number >= first)
+            self._values[number] = next(
+                value for first, value in reversed(self.steps.items()) if number >= first
+            )
         return self._values[number]
 
 
+# A switch with a value from each version on: {(): "0.9", (0, 20): "0.92"}.
 by_version = Switch
-"""A switch with a value from each version on: {(): "0.9", (0, 20): "0.92"}."""
 
 
 def since(first: Number, source: str) -> Switch[bool]:

@@ -1,4 +1,6 @@
-"""The layout of the engines without pages, ideal and transformers: each sequence takes the bytes of its tokens."""
+"""The layout of the engines without pages, ideal and transformers: each sequence takes the bytes of
+its tokens.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -17,10 +19,12 @@ from .pipeline import NO_CACHE, LayerCacheSpec, sum_over_layers
 class UnpagedLayout:
     """A cache without pages: memory / (bytes of one sequence) sequences fit."""
 
-    stages: tuple[tuple[LayerCacheSpec, ...], ...]  # the layers of each pipeline stage, equal ones merged
+    # the layers of each pipeline stage, equal ones merged
+    stages: tuple[tuple[LayerCacheSpec, ...], ...]
     kv_dtype: DType
     source_tokens: int | None  # source tokens of the encoder; None without an encoder
-    layer_bytes: Callable[[CacheSpec, Workload, DType], int]  # returns the bytes that one layer stores of one CacheSpec
+    # returns the bytes that one layer stores of one CacheSpec
+    layer_bytes: Callable[[CacheSpec, Workload, DType], int]
     source: str  # see CacheLayout for this and all further fields
     bound: Bound = "lower"
     facts: tuple[str, ...] = ()
@@ -43,14 +47,19 @@ class UnpagedLayout:
         return None
 
     def pool(self, memory: int, context: int) -> Pool:
-        """Return what fits. Its tokens are sequences * context, where the number of sequences may be a fraction."""
+        """Return what fits. Its tokens are sequences * context, where the number of sequences may
+        be a fraction.
+        """
         memory = symbol("kv_memory", memory, "bytes for the cache")
         tokens = symbol("T", context, "tokens of a sequence")
-        source = self.source_tokens and symbol("T_source", self.source_tokens, "source tokens, on the encoder's side")
+        source = self.source_tokens and symbol(
+            "T_source", self.source_tokens, "source tokens, on the encoder's side"
+        )
         sequence_bytes = self._largest_stage(Workload.decode(1, tokens, source=source))
         label = f"one sequence of {count(context)} tokens"
         details = (Detail("kv_bytes_per_sequence", label, quantity(sequence_bytes), BYTES),)
-        if not sequence_bytes:  # a pipeline stage whose layers all share the caches of earlier layers
+        # a pipeline stage whose layers all share the caches of earlier layers
+        if not sequence_bytes:
             return Pool(None, NO_LIMIT, ratio(NO_LIMIT, 1), details, ())
         divisor = named(sequence_bytes, "kv_bytes_per_sequence", "bytes of a sequence")
         return Pool(None, quantity(memory * tokens // divisor), ratio(memory, divisor), details, ())
@@ -59,7 +68,10 @@ class UnpagedLayout:
         def in_layer(spec: LayerCacheSpec) -> int:
             return sum(self.layer_bytes(cached, workload, self.kv_dtype) for cached in spec.cached)
 
-        sizes = (sum_over_layers(specs, in_layer, "kv_bytes", "bytes of a sequence") for specs in self.stages)
+        sizes = (
+            sum_over_layers(specs, in_layer, "kv_bytes", "bytes of a sequence")
+            for specs in self.stages
+        )
         return max(sizes, key=int)
 
 
@@ -69,4 +81,6 @@ def check_specs(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> None:
     if not cache_specs:
         raise AttncalcError(*NO_CACHE)
     if args.source is None and any(cached.per == "source token" for cached in cache_specs):
-        raise AttncalcError("this model caches its source", "give the length of the source: --source-context N")
+        raise AttncalcError(
+            "this model caches its source", "give the length of the source: --source-context N"
+        )

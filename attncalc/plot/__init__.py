@@ -8,5 +8,5 @@
 Reports make the charts. A chart carries its data, so both ways show the same figures.
 """
 
+# Suffixes of the files that can be drawn.
 SUFFIXES = (".svg", ".png", ".pdf")
-"""Suffixes of the files that can be drawn."""

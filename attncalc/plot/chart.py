@@ -13,7 +13,8 @@ class Series(NamedTuple):
 
     label: str  # its name, shown at its end
     points: tuple[tuple[float, float | None], ...]  # pairs of x and y; a y of None is a gap
-    # Pairs of x and a measured y, drawn as points on the line; then the line has no marks of its own
+    # Pairs of x and a measured y, drawn as points on the line; then the line has no marks of its
+    # own
     measured: tuple[tuple[float, float | None], ...] | None = None
 
 
@@ -34,7 +35,9 @@ def runs(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[float,
 
 
 class Lines(NamedTuple):
-    """Lines over a numeric axis, whose ticks are values of the lines unless `own_ticks` is false."""
+    """Lines over a numeric axis, whose ticks are values of the lines unless `own_ticks` is
+    false.
+    """
 
     name: str
     title: str
@@ -50,14 +53,20 @@ class Lines(NamedTuple):
 
     def scales(self, *, most_x: int, most_y: int) -> tuple[Scale, Scale]:
         """Return the scales of both axes, with at most so many ticks."""
-        points = [point for series in self.series for point in (*series.points, *(series.measured or ()))]
+        points = [
+            point for series in self.series for point in (*series.points, *(series.measured or ()))
+        ]
         xs = sorted({x for x, _ in points})
         across = scale(self.x, xs, most=most_x, own=xs if self.own_ticks else ())
-        return across, scale(self.y, [y for _, y in known(points)], most=most_y, wide=10 if across.log else WIDE)
+        return across, scale(
+            self.y, [y for _, y in known(points)], most=most_y, wide=10 if across.log else WIDE
+        )
 
 
 class Bar(NamedTuple):
-    """One bar: its name, and its length in the axis' base unit, None if the figure does not apply."""
+    """One bar: its name, and its length in the axis' base unit, None if the figure does not
+    apply.
+    """
 
     label: str
     value: float | None
@@ -75,7 +84,8 @@ class Bars(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A piece of a stack, with its name and its size as text, from `start` to `end` in the axis' base unit.
+    """A piece of a stack, with its name and its size as text, from `start` to `end` in the axis'
+    base unit.
 
     `kind` decides how it is drawn.
     """
@@ -108,7 +118,8 @@ class Step(NamedTuple):
     label: str  # its name: 'prefill'
     intensity: float  # FLOP per byte
     speed: float  # FLOP/s that the roof allows
-    details: tuple[str, ...]  # lines below the name: the lower bound of its time, and what bounds it
+    # lines below the name: the lower bound of its time, and what bounds it
+    details: tuple[str, ...]
 
 
 class Roof(NamedTuple):
@@ -132,13 +143,17 @@ class Roof(NamedTuple):
 
     @property
     def x_range(self) -> tuple[float, float]:
-        """The FLOP per byte that are shown: of every step and of the ridge, and some space beside them."""
+        """The FLOP per byte that are shown: of every step and of the ridge, and some space beside
+        them.
+        """
         shown = [self.ridge, *(step.intensity for step in self.steps)]
         return min(min(shown) / 3, self.ridge / 100), max(max(shown) * 3, self.ridge * 10)
 
     @property
     def y_range(self) -> tuple[float, float]:
-        """The FLOP/s that are shown: the lowest step is at 0.4 of the height, since its details are below it."""
+        """The FLOP/s that are shown: the lowest step is at 0.4 of the height, since its details are
+        below it.
+        """
         top = math.log(self.peak * 2.5)
         lowest = min((math.log(step.speed) for step in self.steps), default=top)
         bottom = (lowest - 0.4 * top) / 0.6

@@ -1,7 +1,8 @@
 """Where a value is on an axis, and the ticks of the axis.
 
-An axis is logarithmic if its values span a factor of WIDE, or double from one to the next. Zero then has a place of
-its own below the smallest value: a context at which not one request fits is an answer too.
+An axis is logarithmic if its values span a factor of WIDE, or double from one to the next. Zero
+then has a place of its own below the smallest value: a context at which not one request fits is an
+answer too.
 """
 
 import itertools
@@ -11,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from ..records import NamedTuple
 from ..units import BYTES, PER_SECOND, TOKENS, common_unit, short
 
+# The ratio of the largest to the smallest value from which an axis is logarithmic.
 WIDE = 30
-"""The ratio of the largest to the smallest value from which an axis is logarithmic."""
+# Powers of 2 between ticks of bytes and tokens.
 _BINARY_STEPS = (1, 2, 5, 10, 20, 50, 100)
-"""Powers of 2 between ticks of bytes and tokens."""
 _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -42,7 +43,9 @@ class Scale(NamedTuple):
     def at(self, value: float) -> float:
         """Return the place of a value: 0 at the beginning of the axis, 1 at its end."""
         if self.log:
-            return self.zero if value <= 0 else (math.log10(value) - self.low) / (self.high - self.low)
+            return (
+                self.zero if value <= 0 else (math.log10(value) - self.low) / (self.high - self.low)
+            )
         return (value - self.low) / (self.high - self.low)
 
 
@@ -77,8 +80,10 @@ def scale(
         values: The values that it shows, none of them negative.
         most: The largest number of ticks.
         own: Values that the axis should have as its ticks, if they are at most `most`.
-        edges: The first and the last value of a logarithmic axis; None to leave some space beside the values.
-        bar: Whether the axis is that of bars: linear however far apart its values are, and as long as the longest.
+        edges: The first and the last value of a logarithmic axis; None to leave some space beside
+            the values.
+        bar: Whether the axis is that of bars: linear however far apart its values are, and as long
+            as the longest.
         wide: The ratio of the values from which the axis is logarithmic.
     """
     ordered = sorted({float(value) for value in values}) or [0.0]
@@ -87,7 +92,9 @@ def scale(
     return _linear(axis, ordered, most, sorted(set(own)), bar=bar)
 
 
-def _linear(axis: Axis, values: Sequence[float], most: int, own: Sequence[float], *, bar: bool) -> Scale:
+def _linear(
+    axis: Axis, values: Sequence[float], most: int, own: Sequence[float], *, bar: bool
+) -> Scale:
     """Return a scale from zero, or with ticks of its own one of the length of its values."""
     if own:
         space = (values[-1] - values[0]) * 0.04 or abs(values[-1]) or 1.0
@@ -97,7 +104,9 @@ def _linear(axis: Axis, values: Sequence[float], most: int, own: Sequence[float]
     top = values[-1] or 1.0
     unit, factor = common_unit(top, axis.unit)
     step = _nice_step(top / factor, most)
-    n_steps = math.floor(top / factor / step + 1e-9) if bar else math.ceil(top / factor / step - 1e-9)
+    n_steps = (
+        math.floor(top / factor / step + 1e-9) if bar else math.ceil(top / factor / step - 1e-9)
+    )
     high = top / factor if bar else n_steps * step
     if not bar and top / factor > 0.97 * high:  # a mark on the frame is half hidden
         high *= 1.04
@@ -106,7 +115,11 @@ def _linear(axis: Axis, values: Sequence[float], most: int, own: Sequence[float]
 
 
 def _logarithmic(
-    axis: Axis, values: Sequence[float], most: int, own: Sequence[float], edges: tuple[float, float] | None
+    axis: Axis,
+    values: Sequence[float],
+    most: int,
+    own: Sequence[float],
+    edges: tuple[float, float] | None,
 ) -> Scale:
     positive = [value for value in values if value > 0]
     first, last = edges or (positive[0], positive[-1])
@@ -138,18 +151,25 @@ def thinned(values: Sequence[float], most: int) -> Sequence[float]:
 
 
 def _nice_step(top: float, most: int) -> float:
-    """Return the smallest of 1, 2, 2.5 or 5 times a power of ten that divides `top` into at most `most` parts."""
+    """Return the smallest of 1, 2, 2.5 or 5 times a power of ten that divides `top` into at most
+    `most` parts.
+    """
     rough = top / max(1, most - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     return next(nice * power for nice in _NICE if nice * power >= rough * (1 - 1e-9))
 
 
 def _log_labels(axis: Axis, low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Return ticks of a logarithmic axis: powers of 2 for bytes and tokens, of 10 for others, 1-2-5 on a short axis."""
+    """Return ticks of a logarithmic axis: powers of 2 for bytes and tokens, of 10 for others, 1-2-5
+    on a short axis.
+    """
     if axis.unit == BYTES:
         two = math.log10(2)
         for step in _BINARY_STEPS:
-            places = [n * step for n in range(math.ceil(low / two / step), math.floor(high / two / step) + 1)]
+            places = [
+                n * step
+                for n in range(math.ceil(low / two / step), math.floor(high / two / step) + 1)
+            ]
             if len(places) <= most:
                 return [(n * two, short(2.0**n, axis.unit)) for n in places]
     decades = range(math.floor(low), math.ceil(high) + 1)
@@ -163,7 +183,9 @@ def _log_labels(axis: Axis, low: float, high: float, most: int) -> list[tuple[fl
 
 
 def exact_count(value: float) -> str:
-    """Return a number exactly and in short, as options take it: '128K' (131,072), '100k' (100,000), '4,095'."""
+    """Return a number exactly and in short, as options take it: '128K' (131,072), '100k' (100,000),
+    '4,095'.
+    """
     if value != int(value):
         return f"{value:g}"
     number = int(value)

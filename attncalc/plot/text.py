@@ -1,8 +1,8 @@
 """Charts drawn with characters, in 80 columns or as few as a terminal has.
 
-Only characters that characters.py of the report can replace by ASCII are used. A library would do less here: plotext 6
-has no dependencies, but takes longer to import than a command takes, has no names at the ends of lines, and needs an
-encoding with block characters.
+Only characters that characters.py of the report can replace by ASCII are used. A library would do
+less here: plotext 6 has no dependencies, but takes longer to import than a command takes, has no
+names at the ends of lines, and needs an encoding with block characters.
 """
 
 import itertools
@@ -13,15 +13,17 @@ from .chart import Bars, Chart, Lines, Picture, Roof, Series, Stack, known, runs
 from .scale import Scale, scale
 
 WIDTH = 80
+# Rows of the lines of a chart.
 HEIGHT = 14
-"""Rows of the lines of a chart."""
 MARKS = "ox+*#@%&=~"
 _CELL = "·"
 _FILLS = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░"}
 
 
 def render(picture: Picture, names: tuple[str, ...], width: int = WIDTH) -> str:
-    """Return the charts of these names as text of at most `width` columns, between the title and the caption."""
+    """Return the charts of these names as text of at most `width` columns, between the title and
+    the caption.
+    """
     charts = [chart for name in names for chart in picture.charts if chart.name == name]
     blocks = [
         [*_wrapped(picture.title, width), *_wrapped(picture.subtitle, width)],
@@ -45,7 +47,9 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """Return `text` in at most `width` characters, with '...' for its middle: the ends of names tell them apart."""
+    """Return `text` in at most `width` characters, with '...' for its middle: the ends of names
+    tell them apart.
+    """
     if len(text) <= width:
         return text
     end = max(0, width - 3) // 2
@@ -61,7 +65,9 @@ def _bars(chart: Bars, width: int) -> list[str]:
     lines = [chart.title]
     for name, bar in zip(names, chart.bars, strict=True):
         cells = math.ceil((bar.value or 0) / longest * room - 1e-9)
-        lines.append(f"  {name:<{max(map(len, names))}}  {('█' if bar.strong else '▒') * cells}  {bar.text}")
+        lines.append(
+            f"  {name:<{max(map(len, names))}}  {('█' if bar.strong else '▒') * cells}  {bar.text}"
+        )
     return lines
 
 
@@ -69,7 +75,10 @@ def _stack(chart: Stack, columns: int) -> list[str]:
     """Return the bar, a legend and the limits."""
     width = columns - 6
     across = scale(
-        chart.axis, [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)], most=9, bar=True
+        chart.axis,
+        [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)],
+        most=9,
+        bar=True,
     )
     cells = [" "] * width
     for piece in chart.pieces:
@@ -79,7 +88,9 @@ def _stack(chart: Stack, columns: int) -> list[str]:
     for mark in chart.marks:
         feet[round(across.at(mark.value) * width)] = "^"
     fills = ((_FILLS[piece.kind], piece) for piece in chart.pieces)
-    legend = [f"{fill} {piece.label} {piece.text}" if piece.label else fill for fill, piece in fills]
+    legend = [
+        f"{fill} {piece.label} {piece.text}" if piece.label else fill for fill, piece in fills
+    ]
     entries = "   ".join(legend).replace("▓   ▒", "▓▒")
     marks = "; ".join(mark.label for mark in chart.marks)
     return [
@@ -96,8 +107,18 @@ def _roof(chart: Roof, width: int) -> list[str]:
     steps = [Series(step.label, (), ((step.intensity, step.speed),)) for step in chart.steps]
     across = scale(chart.x, (), most=7, edges=chart.x_range)
     up = scale(chart.y, (), most=5, edges=(chart.x_range[0] * chart.bandwidth, chart.y_range[1]))
-    lines = _drawn(across, up, chart.title, [Series("", chart.roof, ()), *steps], HEIGHT - 2, MARKS[-1] + MARKS, width)
-    lines += _wrapped(f"  roof: {chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}", width)
+    lines = _drawn(
+        across,
+        up,
+        chart.title,
+        [Series("", chart.roof, ()), *steps],
+        HEIGHT - 2,
+        MARKS[-1] + MARKS,
+        width,
+    )
+    lines += _wrapped(
+        f"  roof: {chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}", width
+    )
     return lines + [
         line
         for i, step in enumerate(chart.steps)
@@ -107,15 +128,26 @@ def _roof(chart: Roof, width: int) -> list[str]:
 
 def _lines(chart: Lines, width: int) -> list[str]:
     across, up = chart.scales(most_x=8, most_y=5)
-    return _drawn(across, up, up.label, list(chart.series), max(HEIGHT, len(chart.series) + 1), MARKS, width)
+    return _drawn(
+        across, up, up.label, list(chart.series), max(HEIGHT, len(chart.series) + 1), MARKS, width
+    )
 
 
 def _drawn(
-    across: Scale, up: Scale, title: str, series: list[Series], height: int, marks: str, columns: int
+    across: Scale,
+    up: Scale,
+    title: str,
+    series: list[Series],
+    height: int,
+    marks: str,
+    columns: int,
 ) -> list[str]:
-    """Return lines in a frame, with ticks at the left and below, and the names of the lines at the right."""
+    """Return lines in a frame, with ticks at the left and below, and the names of the lines at the
+    right.
+    """
     left = max(len(tick.label) for tick in up.ticks)
-    room = (columns - left) // 2 - 5  # a long number leaves little for the names: '1,000,000,000,000,000,000'
+    # a long number leaves little for the names: '1,000,000,000,000,000,000'
+    room = (columns - left) // 2 - 5
     names = [cut(one.label, min(columns * 3 // 10, room)) if room > 0 else "" for one in series]
     right = max((len(name) + 3 for name in names if name), default=0)
     width = columns - 1 - left - 2 - right
@@ -179,4 +211,8 @@ def _below(across: Scale, left: int, width: int, columns: int) -> list[str]:
         frame[column] = "┬"
         labels[start : start + len(tick.label)] = tick.label
         free = start + len(tick.label) + 1
-    return [f" {'':>{left}}└{''.join(frame)}", "".join(labels), f" {across.label:^{left * 2 + width}}".rstrip()]
+    return [
+        f" {'':>{left}}└{''.join(frame)}",
+        "".join(labels),
+        f" {across.label:^{left * 2 + width}}".rstrip(),
+    ]

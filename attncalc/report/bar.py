@@ -1,6 +1,7 @@
 """A bar of text: how weights, runtime memory and cache share the memory of a GPU.
 
-It is drawn with block characters; where an output's encoding has none, characters.py replaces them by ASCII.
+It is drawn with block characters; where an output's encoding has none, characters.py replaces them
+by ASCII.
 """
 
 from itertools import groupby
@@ -9,12 +10,18 @@ from typing import Literal
 from ..records import NamedTuple
 from ..units import GIB
 
+# Columns of a bar, which only a terminal of 80 columns or more shows.
 WIDTH = 60
-"""Columns of a bar, which only a terminal of 80 columns or more shows."""
 Part = Literal["weights", "runtime", "range", "cache", "outside"]
+# What a piece of text is, by which a terminal styles it.
 Kind = Part | Literal["strong", "alert", "fits", "may_not_fit", "does_not_fit"]
-"""What a piece of text is, by which a terminal styles it."""
-MARKS: dict[Part, str] = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░", "outside": " "}
+MARKS: dict[Part, str] = {
+    "weights": "█",
+    "runtime": "▓",
+    "range": "▒",
+    "cache": "░",
+    "outside": " ",
+}
 
 
 class Piece(NamedTuple):
@@ -36,7 +43,8 @@ class Bar(NamedTuple):
     share: str  # that share as text: '0.92'
     option: str  # the engine's option that sets the share
     weights: int
-    runtime: tuple[int, int]  # the least and the most that the engine keeps besides weights and cache
+    # the least and the most that the engine keeps besides weights and cache
+    runtime: tuple[int, int]
     cache: tuple[int, int]  # the least and the most that is left for the cache
     has_others: bool = False  # whether the runtime has what other programs hold
     owner: str = "the GPU"  # what has the memory: 'the GPU', 'each GPU', 'the CPU'
@@ -55,7 +63,10 @@ class Bar(NamedTuple):
         if self.usable == self.memory:
             return f"{self.owner} has {gib(self.memory)} GiB"
         share = f"({self.option} {self.share})"
-        return f"{self.engine} takes {gib(self.usable)} of {self.owner}'s {gib(self.memory)} GiB {share}"
+        return (
+            f"{self.engine} takes {gib(self.usable)} of {self.owner}'s {gib(self.memory)} GiB "
+            f"{share}"
+        )
 
     def words(self) -> tuple[str, str]:
         """Return what the bar shows in two sentences."""
@@ -68,7 +79,10 @@ class Bar(NamedTuple):
         legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {gib(self.weights)}   ")]
         if marks:
             legend += [Piece(marks, "runtime"), Piece(f" runtime {gib_range(low, high)}   ")]
-        legend += [Piece(MARKS["cache"], "cache"), Piece(f" KV cache {gib_range(*self.cache)}   GiB")]
+        legend += [
+            Piece(MARKS["cache"], "cache"),
+            Piece(f" KV cache {gib_range(*self.cache)}   GiB"),
+        ]
         return ((Piece("["), *self._cells(), Piece("]")), tuple(legend), (Piece(self.limits()),))
 
     def _cells(self) -> Line:
@@ -86,12 +100,16 @@ class Bar(NamedTuple):
         length = max(self.memory, self.weights + high)
         middles = [(2 * i + 1) * length for i in range(WIDTH)]  # of each cell, times 2 * WIDTH
         kinds: list[Part] = [
-            next((kind for kind, end in ends if middle < 2 * WIDTH * end), "outside") for middle in middles
+            next((kind for kind, end in ends if middle < 2 * WIDTH * end), "outside")
+            for middle in middles
         ]
         limit = sum(middle < 2 * WIDTH * self.usable for middle in middles)
         parts = (kinds[:limit], kinds[limit:]) if self.usable < length else (kinds,)
-        pieces = [[Piece(MARKS[kind] * len(list(cells)), kind) for kind, cells in groupby(part)] for part in parts]
-        return (*pieces[0], *(Piece("|"), *pieces[1])) if len(pieces) > 1 else tuple(pieces[0])
+        pieces = [
+            [Piece(MARKS[kind] * len(list(cells)), kind) for kind, cells in groupby(part)]
+            for part in parts
+        ]
+        return (*pieces[0], Piece("|"), *pieces[1]) if len(pieces) > 1 else tuple(pieces[0])
 
 
 def gib(size: int) -> str:

@@ -14,7 +14,9 @@ _INDEX = "the total_size of its model.safetensors.index.json"
 
 
 STORED = FigureRows(
-    weights_stored=FigureRow("weights as stored", BYTES, "the weights in safetensors or GGUF files", "without files")
+    weights_stored=FigureRow(
+        "weights as stored", BYTES, "the weights in safetensors or GGUF files", "without files"
+    )
 )
 STORED_DTYPE = FigureRow(
     "",
@@ -32,7 +34,10 @@ def stored_weights(model: ModelSpec) -> Given:
         return Given(None, label, _HEADERS)
     if not checkpoint.by_dtype:
         return Given(quantity(checkpoint.size), label, _INDEX)
-    sizes = [symbol(_row(dtype).name, dtype.size, f"bytes stored in {dtype.name}") for dtype in checkpoint.by_dtype]
+    sizes = [
+        symbol(_row(dtype).name, dtype.size, f"bytes stored in {dtype.name}")
+        for dtype in checkpoint.by_dtype
+    ]
     return Given(sum(sizes, quantity(0)), label, SUM)
 
 
@@ -53,8 +58,12 @@ def _bytes(dtype: StoredDtype) -> Quantity:
         blocks = exact_div(elements, symbol("block", block, f"elements of a block in {dtype.name}"))
         return quantity(blocks * symbol("block_bytes", size, f"bytes of a block in {dtype.name}"))
     if dtype.bits % 8 == 0:
-        return quantity(elements * symbol("bytes", dtype.bits // 8, f"bytes of an element in {dtype.name}"))
-    return quantity(exact_div(elements * symbol("bits", dtype.bits, f"bits of an element in {dtype.name}"), 8))
+        return quantity(
+            elements * symbol("bytes", dtype.bits // 8, f"bytes of an element in {dtype.name}")
+        )
+    return quantity(
+        exact_div(elements * symbol("bits", dtype.bits, f"bits of an element in {dtype.name}"), 8)
+    )
 
 
 def stored_table(checkpoint: CheckpointWeights) -> Table:
@@ -64,30 +73,42 @@ def stored_table(checkpoint: CheckpointWeights) -> Table:
         rows.append(("total" if rows else "unknown dtypes", "", checkpoint.size))
     return Table(
         (Column("weights as stored", "left"), Column("elements"), Column(), Column()),
-        tuple((name, elements, human(size, BYTES), exact(size, BYTES)) for name, elements, size in rows),
+        tuple(
+            (name, elements, human(size, BYTES), exact(size, BYTES))
+            for name, elements, size in rows
+        ),
     )
 
 
 def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
     """Return a note if the files hold more or fewer elements than `parameters`, the whole model's.
 
-    There is no note for a device's share, nor for quantised files, where elements are not parameters.
+    There is no note for a device's share, nor for quantised files, where elements are not
+    parameters.
     """
     checkpoint = model.stored
     if checkpoint is None or model.tp > 1:
         return []
     if not checkpoint.by_dtype:
         return [
-            f"Weights as stored are the index's total: the headers of its {count(checkpoint.files)} safetensors files "
+            "Weights as stored are the index's total: the headers of its "
+            f"{count(checkpoint.files)} safetensors files "
             "were not read."
         ]
     elements = checkpoint.parameters
     if elements is None or elements == parameters:
         return []
-    comparison, reasons = "more", "masks and rotary tables, tied matrices stored twice, or parts that are not counted"
+    comparison, reasons = (
+        "more",
+        "masks and rotary tables, tied matrices stored twice, or parts that are not counted",
+    )
     if elements < parameters:
-        comparison, reasons = "fewer", "tied matrices that its config does not name, or the config of another model"
+        comparison, reasons = (
+            "fewer",
+            "tied matrices that its config does not name, or the config of another model",
+        )
     return [
-        f"The {checkpoint.kind} files hold {count(elements)} elements, {count(abs(elements - parameters))} "
+        f"The {checkpoint.kind} files hold {count(elements)} elements, "
+        f"{count(abs(elements - parameters))} "
         f"{comparison} than the parameters counted here. Possible reasons: {reasons}."
     ]

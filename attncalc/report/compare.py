@@ -21,25 +21,29 @@ from .fail_if import Condition, checks_of, with_outcomes
 from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
 from .report import Figure, Report, heading, rows_of, times, workload_facts
 
+# The facts of a row in CSV, before its figures.
 _COLUMNS = ("name", "released", "context")
-"""The facts of a row in CSV, before its figures."""
 _SUBJECTS = {"kv_cache": "its KV cache is", "flops_decode": "its decode step takes"}
+# How a sentence about the second model goes on, by the sign of a range.
 _WORDS = {
     "kv_cache": {-1: "larger", 0: "as large", 1: "smaller"},
     "flops_decode": {-1: "more FLOPs", 0: "as many FLOPs", 1: "fewer FLOPs"},
 }
-"""How a sentence about the second model goes on, by the sign of a range."""
 _SAME_PARAMS = "d_ff is that with which a row has as many parameters as the model."
+# Query heads of which the divisors are searched, up to the square root.
 MAX_HEADS = 10**12
-"""Query heads of which the divisors are searched, up to the square root."""
 
 
-def variants(model: ModelSpec, further: Sequence[str] = (), *, same_params: bool = False) -> dict[str, ModelSpec]:
-    """Return `model` as MHA, every GQA, MQA, each of `further` ('mla:512') and as released, by name.
+def variants(
+    model: ModelSpec, further: Sequence[str] = (), *, same_params: bool = False
+) -> dict[str, ModelSpec]:
+    """Return `model` as MHA, every GQA, MQA, each of `further` ('mla:512') and as released, by
+    name.
 
     With `same_params` the MLPs of each are as wide as the parameters of `model` allow.
 
-    A number of KV heads that does not divide the query heads, or cannot be split over the devices, is left out.
+    A number of KV heads that does not divide the query heads, or cannot be split over the devices,
+    is left out.
 
     Raises AttncalcError if one of `further` is not a variant.
     """
@@ -62,14 +66,20 @@ def variants(model: ModelSpec, further: Sequence[str] = (), *, same_params: bool
             by_name[Variant.parse(text).title] = variant
     if model.stacks not in [known.stacks for known in by_name.values()]:
         # 'MLA-512', or 'MLA-512/GQA-8' if layers differ
-        by_name["/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))] = model
+        by_name["/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))] = (
+            model
+        )
     return by_name
 
 
 def _with_params_of(model: ModelSpec, variant: ModelSpec) -> ModelSpec:
-    """Return a variant with the d_ff, a multiple of the devices, with which it has the parameters of the model."""
+    """Return a variant with the d_ff, a multiple of the devices, with which it has the parameters
+    of the model.
+    """
     width = _width_of_mlps(model)
-    before, wider = (int(params(one).total) for one in (variant, what_if(variant, d_ff=width + model.tp)))
+    before, wider = (
+        int(params(one).total) for one in (variant, what_if(variant, d_ff=width + model.tp))
+    )
     more = round((int(params(model).total) - before) / (wider - before))
     return what_if(variant, d_ff=width + more * model.tp)
 
@@ -83,9 +93,13 @@ def _width_of_mlps(model: ModelSpec) -> int:
 
 
 def _divisors(number: int) -> list[int]:
-    """Return the divisors, the largest first: 6, 3, 2, 1. Raises AttncalcError for a number above MAX_HEADS."""
+    """Return the divisors, the largest first: 6, 3, 2, 1. Raises AttncalcError for a number above
+    MAX_HEADS.
+    """
     if number > MAX_HEADS:
-        raise AttncalcError(f"compare: n_heads: {count(number)} is more than {count(MAX_HEADS)}", "correct n_heads")
+        raise AttncalcError(
+            f"compare: n_heads: {count(number)} is more than {count(MAX_HEADS)}", "correct n_heads"
+        )
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)}, reverse=True)
 
@@ -106,7 +120,9 @@ def compare_variants(
         _width_of_mlps(model)
     by_name = variants(model, further, same_params=same_params)
     rows = rows_at([(name, variant, workload) for name, variant in by_name.items()], contexts)
-    released = next(i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks)
+    released = next(
+        i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks
+    )
     first, compared = rows[released][0], list(by_name.values())
     at_contexts = [row.workload for row in rows[0]]
     kinds = dict.fromkeys(Variant.parse(text).title for text in further)
@@ -127,7 +143,9 @@ def compare_variants(
         workload_facts(model, first.workload),
         tuple(first.figures.values()),
         tuple(layers),
-        context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
+        context_tables(rows, released)
+        if contexts[1:]
+        else (variant_table([row for (row,) in rows], released),),
         (*([_SAME_PARAMS] if same_params else ()), *_variant_notes(rows[released], compared)),
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines, released),
@@ -136,8 +154,11 @@ def compare_variants(
     )
 
 
-def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], contexts: Sequence[int] = ()) -> Report:
-    """Return several models side by side, each with its own workload; ratios are to the first model.
+def compare_models(
+    models: Sequence[ModelSpec], workloads: Sequence[Workload], contexts: Sequence[int] = ()
+) -> Report:
+    """Return several models side by side, each with its own workload; ratios are to the first
+    model.
 
     With `contexts`, at each of them in place of the workloads' own.
     """
@@ -146,10 +167,14 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
     first, at_contexts = rows[0][0], [row.workload for row in rows[0]]
     titles = {model.name: model.title for model in models}
     title = ", ".join(model.title for model in models)
-    assumed = {f"ASSUMED of {model.name}: {model.assumed}": None for model in models if model.assumed}
+    assumed = {
+        f"ASSUMED of {model.name}: {model.assumed}": None for model in models if model.assumed
+    }
     workload_line = ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact)
     lines = (f"{title}  side by side", *assumed, workload_line)
-    layers = tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own)
+    layers = tuple(
+        (row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own
+    )
     return Report(
         "compare",
         lines,
@@ -169,8 +194,9 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
 def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
     """Return a comparison with its `fail_if`: every limit is tested on every row, as in a sweep.
 
-    A change is from the first of several models, so it is tested on the others. Each context is tested on its own.
-    Raises AttncalcError if a figure is unknown or does not apply, or a limit is in another unit or lacks a baseline.
+    A change is from the first of several models, so it is tested on the others. Each context is
+    tested on its own. Raises AttncalcError if a figure is unknown or does not apply, or a limit is
+    in another unit or lacks a baseline.
     """
     rows = [(facts, {f.name: f for f in figures}) for facts, figures in report.layers]
     contexts = len({facts["context"] for facts, _ in rows})
@@ -189,10 +215,15 @@ def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
 
 def _workload_line(model: ModelSpec, workloads: Sequence[Workload]) -> list[str]:
     first = workloads[0]
-    contexts = [count(workload.context) for workload in sorted(workloads, key=lambda workload: int(workload.context))]
+    contexts = [
+        count(workload.context)
+        for workload in sorted(workloads, key=lambda workload: int(workload.context))
+    ]
     return [
         f"batch {count(first.batch)}",
-        f"{len(contexts)} contexts from {contexts[0]} to {contexts[-1]}" if contexts[1:] else f"context {contexts[0]}",
+        f"{len(contexts)} contexts from {contexts[0]} to {contexts[-1]}"
+        if contexts[1:]
+        else f"context {contexts[0]}",
         f"source {count(first.source)}" if first.source else "",
         "prefill and one decode step" if model.main.has_cache else "prefill",
     ]
@@ -214,50 +245,86 @@ def _variant_notes(released: Sequence[Row], compared: Sequence[ModelSpec]) -> tu
         legend += " --attention mla:512 adds MLA."
     notes = [*context_notes(model, _longest(workloads)), legend, *_decode_notes([model, *compared])]
     notes += model_notes(model)
-    assumed = [note.partition(": ") for variant in compared for note in variant.notes[len(model.notes) :]]
-    for text, names in grouped((text, name.removeprefix("As ")) for name, _, text in assumed).items():
-        notes.append(f"As {names[0]} to {names[-1]}: {text}" if names[1:] else f"As {names[0]}: {text}")
+    assumed = [
+        note.partition(": ") for variant in compared for note in variant.notes[len(model.notes) :]
+    ]
+    for text, names in grouped(
+        (text, name.removeprefix("As ")) for name, _, text in assumed
+    ).items():
+        notes.append(
+            f"As {names[0]} to {names[-1]}: {text}" if names[1:] else f"As {names[0]}: {text}"
+        )
     if any(device_notes(variant) for variant in compared):
         notes.append(
-            f"With {model.tp} devices, several devices store the same KV head if there are fewer than {model.tp}, and "
+            f"With {model.tp} devices, several devices store the same KV head if there are fewer "
+            f"than {model.tp}, and "
             "every device stores MLA's latent."
         )
     return tuple(dict.fromkeys(notes))
 
 
 def _model_notes(models: Sequence[tuple[ModelSpec, Workload]]) -> tuple[str, ...]:
-    notes = [_of(model, note) for model, workload in models for note in context_notes(model, workload)]
+    notes = [
+        _of(model, note) for model, workload in models for note in context_notes(model, workload)
+    ]
     notes += _decode_notes([model for model, _ in models])
-    notes += [_of(model, note) for model, _ in models for note in (*device_notes(model), *model_notes(model))]
+    notes += [
+        _of(model, note)
+        for model, _ in models
+        for note in (*device_notes(model), *model_notes(model))
+    ]
     return tuple(dict.fromkeys(notes))
 
 
 def _decode_notes(models: Sequence[ModelSpec]) -> list[str]:
     notes = [f"Decode: {note}" for model in models for note in kind_notes(model, past=True)]
     if any(model.has_experts for model in models):
-        notes.append("FLOP/byte: B tokens that pick k of E experts read E (1 - (1 - k / E)^B) of them.")
+        notes.append(
+            "FLOP/byte: B tokens that pick k of E experts read E (1 - (1 - k / E)^B) of them."
+        )
     return notes
 
 
-def _crossovers(named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workload) -> dict[str, Any]:
-    """Return a report's answer and facts: from which context each model is cheaper than the first."""
+def _crossovers(
+    named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workload
+) -> dict[str, Any]:
+    """Return a report's answer and facts: from which context each model is cheaper than the
+    first.
+    """
     (first, model, workload), *others = named
-    limit = max(int(longest.context), min([LONGEST, *(m.max_context for _, m, _ in named if m.max_context)]))
-    pairs = [((first, name), cheaper((model, other), (workload, own), limit)) for name, other, own in others]
+    limit = max(
+        int(longest.context), min([LONGEST, *(m.max_context for _, m, _ in named if m.max_context)])
+    )
+    pairs = [
+        ((first, name), cheaper((model, other), (workload, own), limit))
+        for name, other, own in others
+    ]
     return {
         "answer": "\n".join(_cheaper_note(names, found) for names, found in pairs if found),
-        "extra": {"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
+        "extra": {
+            "crossovers": [
+                _crossover(names, found) for names, of_pair in pairs for found in of_pair
+            ]
+        },
     }
 
 
 def _cache_note(caches: Mapping[str, Figure], name: str, released: str) -> str:
-    """Return a sentence about a variant's cache and that of the released attention, or of MHA; "" without both."""
+    """Return a sentence about a variant's cache and that of the released attention, or of MHA; ""
+    without both.
+    """
     other = "MHA" if name == released else released
     own, base = (int(caches[one].value or 0) if one in caches else 0 for one in (name, other))
     if name == other or not own or not base:
         return ""
-    factor, difference = times(ratio(base, own)), f"{human(abs(base - own), BYTES)} {'more' if base > own else 'less'}"
-    return f"{name} caches {caches[name].human}, and {other} {caches[other].human}: {factor} as much, {difference}."
+    factor, difference = (
+        times(ratio(base, own)),
+        f"{human(abs(base - own), BYTES)} {'more' if base > own else 'less'}",
+    )
+    return (
+        f"{name} caches {caches[name].human}, and {other} {caches[other].human}: {factor} as "
+        f"much, {difference}."
+    )
 
 
 def _crossover(names: tuple[str, str], found: Cheaper) -> dict[str, Any]:
@@ -268,17 +335,25 @@ def _crossover(names: tuple[str, str], found: Cheaper) -> dict[str, Any]:
         "models": list(names),
         "limit": found.limit,
         "step": found.step,
-        "ranges": [{"context": context, "cheaper": cheaper_model[sign]} for context, sign in found.ranges],
+        "ranges": [
+            {"context": context, "cheaper": cheaper_model[sign]} for context, sign in found.ranges
+        ],
     }
 
 
 def _cheaper_note(names: tuple[str, str], found: Sequence[Cheaper]) -> str:
-    """Return a sentence about the second model against the first, and from which context it holds."""
+    """Return a sentence about the second model against the first, and from which context it
+    holds.
+    """
     facts = []
     for crossing in found:
         words = _WORDS[crossing.figure]
         # where two lines cross, the figures may be equal at one context
-        ranges = [(context, words[sign]) for context, sign in crossing.ranges if sign or not crossing.ranges[2:]]
+        ranges = [
+            (context, words[sign])
+            for context, sign in crossing.ranges
+            if sign or not crossing.ranges[2:]
+        ]
         context, word = ranges[-1]
         text = f"{word} from a context of {count(context)}"
         if not ranges[1:]:

@@ -13,16 +13,29 @@ from ..quantity import named, quantity, ratio
 from ..records import NamedTuple
 from ..units import FLOP, NO_UNIT, PARAMS
 from ..workload import Workload
-from .figures import KV_CACHE, PARAMS_ATTENTION, PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, ratio_row
+from .figures import (
+    KV_CACHE,
+    PARAMS_ATTENTION,
+    PARAMS_TOTAL,
+    PER_TOKEN,
+    FigureRow,
+    FigureRows,
+    ratio_row,
+)
 from .layers import attention_source, kv_heads
 from .report import Figure
 
 _NO_DECODE = "for an encoder, which has no decode step"
 STEPS = FigureRows(
     flops_prefill=FigureRow(
-        "prefill", FLOP, "a prefill of the whole context, with logits of the last token", title="FLOPs of a prefill"
+        "prefill",
+        FLOP,
+        "a prefill of the whole context, with logits of the last token",
+        title="FLOPs of a prefill",
     ),
-    flops_decode=FigureRow("one decode step", FLOP, "one decode step", _NO_DECODE, title="FLOPs of a decode step"),
+    flops_decode=FigureRow(
+        "one decode step", FLOP, "one decode step", _NO_DECODE, title="FLOPs of a decode step"
+    ),
 )
 FIGURES = FigureRows(
     n_kv_heads=FigureRow("KV heads", NO_UNIT, "KV heads"),
@@ -41,7 +54,8 @@ FIGURES = FigureRows(
     **STEPS,
     decode_flop_per_byte=ratio_row(
         "decode FLOP per byte read",
-        "a decode step's FLOPs per byte of weights and cache; of a mixture, with the expected experts",
+        "a decode step's FLOPs per byte of weights and cache; of a mixture, with the expected "
+        "experts",
         _NO_DECODE,
     ),
     decode_flop_per_cache_byte=ratio_row(
@@ -49,8 +63,8 @@ FIGURES = FigureRows(
     ),
 )
 
+# The figures that are drawn without --show.
 CHARTS = ("kv_cache", "params_total", "flops_prefill", "flops_decode")
-"""The figures that are drawn without --show."""
 
 
 class Row(NamedTuple):
@@ -70,18 +84,26 @@ class Row(NamedTuple):
         }
 
 
-def rows_at(models: Sequence[tuple[str, ModelSpec, Workload]], contexts: Sequence[int]) -> list[list[Row]]:
-    """Return for each model, with its name and its workload, a row per context; without contexts the workload's own.
+def rows_at(
+    models: Sequence[tuple[str, ModelSpec, Workload]], contexts: Sequence[int]
+) -> list[list[Row]]:
+    """Return for each model, with its name and its workload, a row per context; without contexts
+    the workload's own.
 
     A ratio is to the first model at the same context.
     """
     _, first, workload = models[0]
     contexts = contexts or [workload.context]
-    bases = [int(kv_cache(first, dataclasses.replace(workload, context=context)).total) for context in contexts]
+    bases = [
+        int(kv_cache(first, dataclasses.replace(workload, context=context)).total)
+        for context in contexts
+    ]
     rows = []
     for name, model, own in models:
         at_contexts = [dataclasses.replace(own, context=context) for context in contexts]
-        labels = [f"{name} at context {context}" if len(contexts) > 1 else name for context in contexts]
+        labels = [
+            f"{name} at context {context}" if len(contexts) > 1 else name for context in contexts
+        ]
         rows.append(
             [
                 Row(name, model, at, _figures(model, at, label, base))
@@ -92,7 +114,9 @@ def rows_at(models: Sequence[tuple[str, ModelSpec, Workload]], contexts: Sequenc
 
 
 def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> dict[str, Figure]:
-    """Return the figures of one row; kv_cache_ratio is the cache divided by `base_bytes`, the first row's."""
+    """Return the figures of one row; kv_cache_ratio is the cache divided by `base_bytes`, the first
+    row's.
+    """
     prefill, step = prefill_and_decode(model, workload)
     decode = dataclasses.replace(workload, phase="decode", new=1)
     cache = kv_cache(model, workload)

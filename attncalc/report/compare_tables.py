@@ -7,6 +7,7 @@ from .compare_rows import FIGURES, Row, attention_of
 from .figures import AT_CONTEXT, NO_WINDOW_FULL, PER_TOKEN
 from .report import Column, Figure, Table, column_table, unit_column
 
+# Headers of the figures of variants.
 _VARIANT_COLUMNS = {
     "n_kv_heads": "KV\nheads",
     "params_attention": "attn.",
@@ -17,16 +18,15 @@ _VARIANT_COLUMNS = {
     "flops_decode": "decode",
     "decode_flop_per_byte": "FLOP\n/byte",
 }
-"""Headers of the figures of variants."""
+# The figures that depend on the context: one table each, if there are several contexts.
 _ACROSS = ("kv_cache", "flops_prefill", "flops_decode", "decode_flop_per_byte")
-"""The figures that depend on the context: one table each, if there are several contexts."""
+# Headers of the figures that do not, or only in models with windows.
 _CONSTANT = {
     "n_kv_heads": "KV\nheads",
     "params_total": "parameters",
     "params_attention": "attn.",
     AT_CONTEXT: "KV per\ntoken",
 }
-"""Headers of the figures that do not, or only in models with windows."""
 
 
 def variant_table(rows: Sequence[Row], released: int) -> Table:
@@ -48,7 +48,9 @@ def variant_table(rows: Sequence[Row], released: int) -> Table:
 
 
 def model_table(rows: Sequence[Row]) -> Table:
-    """Return one line per figure: its label with its unit, and a cell for each model; the first has their names."""
+    """Return one line per figure: its label with its unit, and a cell for each model; the first has
+    their names.
+    """
     lines = [
         ("", *(row.name for row in rows)),
         ("attention", *(attention_of(row.model) for row in rows)),
@@ -60,7 +62,8 @@ def model_table(rows: Sequence[Row]) -> Table:
     for key, first in rows[0].figures.items():
         figures = [row.figures[key] for row in rows]
         is_dense = key == "params_active" and all(
-            each.value == row.figures["params_total"].value for each, row in zip(figures, rows, strict=True)
+            each.value == row.figures["params_total"].value
+            for each, row in zip(figures, rows, strict=True)
         )
         if is_dense or (key == NO_WINDOW_FULL and key not in per_token):
             continue
@@ -76,7 +79,8 @@ def model_table(rows: Sequence[Row]) -> Table:
 def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -> tuple[Table, ...]:
     """Return a table per figure with a column per context, and a table of what no context changes.
 
-    `rows` has a row per context for each model. The `released` variant is marked; None if all are models.
+    `rows` has a row per context for each model. The `released` variant is marked; None if all are
+    models.
     """
     strong = frozenset() if released is None else frozenset({released})
     names = [f"{own[0].name} *" if i == released else own[0].name for i, own in enumerate(rows)]
@@ -88,7 +92,10 @@ def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -
             unit, cells = _cells(figures)
             by_model = [cells[i : i + len(contexts)] for i in range(0, len(cells), len(contexts))]
             title = f"{figures[0].label}, {unit}" if unit else figures[0].label
-            lines = [(title, *contexts), *((name, *own) for name, own in zip(names, by_model, strict=True))]
+            lines = [
+                (title, *contexts),
+                *((name, *own) for name, own in zip(names, by_model, strict=True)),
+            ]
             tables.append(_by_model(lines, strong, above="context"))
     constant = {
         key: header
@@ -105,7 +112,9 @@ def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -
 
 
 def _per_token_differ(rows: Sequence[Row]) -> bool:
-    """Return whether the two figures per token differ in a row: at this context, a window is full."""
+    """Return whether the two figures per token differ in a row: at this context, a window is
+    full.
+    """
     return any(row.figures[AT_CONTEXT].value != row.figures[NO_WINDOW_FULL].value for row in rows)
 
 
@@ -113,7 +122,8 @@ def _columns(rows: Sequence[Row], headers: Mapping[str, str]) -> Iterator[tuple[
     """Yield a column for each of the figures that has a number in a row."""
     for key, header in headers.items():
         figures = [row.figures[key] for row in rows]
-        if not any(figure.quantity for figure in figures):  # an encoder has no cache and no decode step
+        # an encoder has no cache and no decode step
+        if not any(figure.quantity for figure in figures):
             continue
         if FIGURES[key].ratio:
             yield Column(header), _ratio_cells(figures)
@@ -124,12 +134,17 @@ def _columns(rows: Sequence[Row], headers: Mapping[str, str]) -> Iterator[tuple[
 
 
 def _cells(figures: Sequence[Figure]) -> tuple[str, list[str]]:
-    """Return one unit for all figures, '' for ratios, and their cells; '-' for a figure that does not apply."""
+    """Return one unit for all figures, '' for ratios, and their cells; '-' for a figure that does
+    not apply.
+    """
     if figures[0].unit == NO_UNIT:
         unit, cells = "", _ratio_cells(figures)
     else:
         unit, cells = column([figure.whole for figure in figures], figures[0].unit)
-    return unit, [cell if figure.quantity is not None else "-" for cell, figure in zip(cells, figures, strict=True)]
+    return unit, [
+        cell if figure.quantity is not None else "-"
+        for cell, figure in zip(cells, figures, strict=True)
+    ]
 
 
 def _ratio_cells(figures: Sequence[Figure]) -> list[str]:
@@ -139,7 +154,17 @@ def _ratio_cells(figures: Sequence[Figure]) -> list[str]:
     return [f"{value:,.{digits}f}" for value in numbers]
 
 
-def _by_model(lines: Sequence[Sequence[str]], strong: frozenset[int] = frozenset(), above: str = "") -> Table:
-    """Return the lines, of which the first is the header, as a table that a narrow screen may divide."""
+def _by_model(
+    lines: Sequence[Sequence[str]], strong: frozenset[int] = frozenset(), above: str = ""
+) -> Table:
+    """Return the lines, of which the first is the header, as a table that a narrow screen may
+    divide.
+    """
     (first, *others), *body = map(tuple, lines)
-    return Table((Column(first, "left"), *map(Column, others)), tuple(body), strong, above=above, is_divisible=True)
+    return Table(
+        (Column(first, "left"), *map(Column, others)),
+        tuple(body),
+        strong,
+        above=above,
+        is_divisible=True,
+    )

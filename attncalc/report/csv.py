@@ -10,7 +10,8 @@ from .report import Report
 
 _COLUMNS = ("of", "name", "value", "unit", "formula", "substituted", "assumed")
 _CHECK_COLUMNS = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a spreadsheet computes a cell that starts with one of these
+# a spreadsheet computes a cell that starts with one of these
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def render(report: Report, *, explain: bool = False) -> str:
@@ -32,7 +33,10 @@ def write(rows: Rows, file: IO[str], dialect: str = "excel") -> None:
 
 def cells(report: Report) -> list[tuple[Any, ...]]:
     """Return the rows of `table_of`, with texts that no spreadsheet computes."""
-    return [tuple(_not_computed(cell) if isinstance(cell, str) else cell for cell in row) for row in table_of(report)]
+    return [
+        tuple(_not_computed(cell) if isinstance(cell, str) else cell for cell in row)
+        for row in table_of(report)
+    ]
 
 
 def table_of(report: Report) -> list[tuple[Any, ...]]:
@@ -49,7 +53,10 @@ def table_of(report: Report) -> list[tuple[Any, ...]]:
     figures = report.all_figures
     return [
         _COLUMNS,
-        *((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed) for f in figures),
+        *(
+            (f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed)
+            for f in figures
+        ),
     ]
 
 

@@ -16,8 +16,8 @@ from .lists import WIDTH, screen_width
 from .report import LABEL, Column, Report, Table
 from .write import deliver, saved, tell_written
 
+# Values of x of a line in words.
 _MOST_VALUES = 8
-"""Values of x of a line in words."""
 
 
 def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -30,17 +30,21 @@ def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
     known = tuple(dict.fromkeys(chart.name for chart in picture.charts))
     for name in names:
         if name not in known:
-            raise AttncalcError(f"--show: there is no chart '{truncate(name)}'", known_tip(name, known))
+            raise AttncalcError(
+                f"--show: there is no chart '{truncate(name)}'", known_tip(name, known)
+            )
     return names
 
 
 @contextmanager
-def picture_file(picture: Picture, names: tuple[str, ...], file: Path, *, force: bool) -> Iterator[None]:
-    """Draw the charts of these names into a file, which gets its name when the block of the context ends without an
-    error; its suffix selects the format.
+def picture_file(
+    picture: Picture, names: tuple[str, ...], file: Path, *, force: bool
+) -> Iterator[None]:
+    """Draw the charts of these names into a file, which gets its name when the block of the context
+    ends without an error; its suffix selects the format.
 
-    Raises CannotCheckError without matplotlib, and AttncalcError if the file exists (without `force`) or cannot be
-    written.
+    Raises CannotCheckError without matplotlib, and AttncalcError if the file exists (without
+    `force`) or cannot be written.
     """
     from ..plot.picture import render
 
@@ -50,13 +54,17 @@ def picture_file(picture: Picture, names: tuple[str, ...], file: Path, *, force:
 
 
 def print_picture(picture: Picture, names: tuple[str, ...], *, plain: bool = False) -> None:
-    """Draw the charts of these names with characters, on standard output; `plain` prints their figures instead."""
+    """Draw the charts of these names with characters, on standard output; `plain` prints their
+    figures instead.
+    """
     width = min(WIDTH, screen_width(sys.stdout))
     if plain:
         from . import text
 
         heading = tuple(filter(None, (picture.title, picture.subtitle)))
-        tables = tuple(_in_words(chart) for name in names for chart in picture.charts if chart.name == name)
+        tables = tuple(
+            _in_words(chart) for name in names for chart in picture.charts if chart.name == name
+        )
         report = Report("plot", heading, {}, {}, (), tables=tables, notes=picture.caption)
         deliver(text.render(report, width=width, plain=True), None, force=False)
         return
@@ -70,7 +78,9 @@ def _in_words(chart: Chart) -> Table:
     if isinstance(chart, Lines):
         xs = thinned(sorted({x for series in chart.series for x, _ in series.points}), _MOST_VALUES)
         pairs = [(series.label, dict(series.points)) for series in chart.series]
-        pairs += [(f"{one.label}, measured", dict(one.measured)) for one in chart.series if one.measured]
+        pairs += [
+            (f"{one.label}, measured", dict(one.measured)) for one in chart.series if one.measured
+        ]
         rows = [(name, *map(partial(_value, of, chart.y.unit), xs)) for name, of in pairs]
         columns = (
             Column(chart.title, "left"),
@@ -94,7 +104,9 @@ def _value(points: Mapping[float, float | None], unit: str, x: float) -> str:
 
 
 def _printable(part: Any) -> Any:
-    """Return a part of a picture without characters that would deceive a reader, or that XML does not allow."""
+    """Return a part of a picture without characters that would deceive a reader, or that XML does
+    not allow.
+    """
     if isinstance(part, str):
         return printable(part, "utf-8").replace("\n", " ")
     if isinstance(part, tuple):

@@ -1,4 +1,6 @@
-"""The explanation of a figure: its formula in symbols and in numbers, the meaning of each symbol, the source."""
+"""The explanation of a figure: its formula in symbols and in numbers, the meaning of each symbol,
+the source.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,20 +9,22 @@ from ..quantity import Formula
 from .lists import packed, wrapped
 from .report import Figure
 
+# The name of a symbol, its value, its meaning; a constant, '' and its meaning.
 _Entry = tuple[str, str, str]
-"""The name of a symbol, its value, its meaning; a constant, '' and its meaning."""
+# Columns of the narrowest column of meanings; with less, they go on below the symbol.
 _NARROWEST = 24
-"""Columns of the narrowest column of meanings; with less, they go on below the symbol."""
 
 
-def explain_figures(figures: Iterable[Figure], width: int = 80, *, in_words: bool = False) -> list[list[str]]:
+def explain_figures(
+    figures: Iterable[Figure], width: int = 80, *, in_words: bool = False
+) -> list[list[str]]:
     """Return the lines that explain each figure, no wider than `width` unless a single name is.
 
-    With `in_words` the meaning of a number follows it, '80 (layers) * 2 (...)', and nothing is aligned: a narrow screen
-    and a screen reader show the same.
+    With `in_words` the meaning of a number follows it, '80 (layers) * 2 (...)', and nothing is
+    aligned: a narrow screen and a screen reader show the same.
 
-    A source and a constant are explained once. A symbol is explained again if its value differs: L may be the layers of
-    another group. One that is a figure has its own lines.
+    A source and a constant are explained once. A symbol is explained again if its value differs: L
+    may be the layers of another group. One that is a figure has its own lines.
     """
     figures = tuple(figures)
     labels = {figure.name: figure.label.strip() for figure in figures}
@@ -32,7 +36,9 @@ def explain_figures(figures: Iterable[Figure], width: int = 80, *, in_words: boo
         of = f", {figure.of}" if figure.of else ""
         rounded = f" = {figure.human}" if figure.human != figure.exact else ""
         lines = wrapped(f"  {figure.label}{of} = {figure.exact}{rounded}", "    ", width)
-        entries = [(s.name, f"{s.value:,}", s.meaning) for s in formula.symbols if s.name not in labels]
+        entries = [
+            (s.name, f"{s.value:,}", s.meaning) for s in formula.symbols if s.name not in labels
+        ]
         entries += [(name, "", meaning) for name, meaning in formula.constants]
         if in_words:
             lines += packed(_terms(formula, labels), "    ", width)
@@ -42,16 +48,19 @@ def explain_figures(figures: Iterable[Figure], width: int = 80, *, in_words: boo
             lines += _legend([entry for entry in entries if entry not in explained.values()], width)
         if figure.source not in sources:
             lines += wrapped(f"    source: {figure.source}", "      ", width)
-        explained |= {entry[0] if entry[1] else entry[2]: entry for entry in entries}  # a 2 has several meanings
+        # a 2 has several meanings
+        explained |= {entry[0] if entry[1] else entry[2]: entry for entry in entries}
         sources.add(figure.source)
         blocks.append(lines)
     return blocks
 
 
 def _terms(formula: Formula, labels: Mapping[str, str]) -> list[str]:
-    """Return the numbers of a formula with their meanings, each after its operator: "= 80 (layers)", "* 2 (...)".
+    """Return the numbers of a formula with their meanings, each after its operator: "= 80
+    (layers)", "* 2 (...)".
 
-    A symbol that comes again is explained at its first number, and named at the others: 'T, tokens', then 'T'.
+    A symbol that comes again is explained at its first number, and named at the others: 'T,
+    tokens', then 'T'.
     """
     named = Counter(symbol.rpartition("(")[2].rstrip("),") for symbol, *_ in formula.cells)
     explained = set()
@@ -73,7 +82,9 @@ def _terms(formula: Formula, labels: Mapping[str, str]) -> list[str]:
 
 
 def align_formula(cells: list[tuple[str, str, str]], width: int, indent: str) -> list[str]:
-    """Return the formula with each symbol above its number; a long formula is folded into several pairs of lines."""
+    """Return the formula with each symbol above its number; a long formula is folded into several
+    pairs of lines.
+    """
     lines: list[str] = []
     symbols_line, numbers_line = "", ""
     for symbol, number, _ in cells:
@@ -93,7 +104,9 @@ def _pair(indent: str, above: str, below: str) -> list[str]:
 
 
 def _legend(entries: Sequence[_Entry], width: int) -> list[str]:
-    """Return one line per symbol or constant: its name, its value and its meaning below each other."""
+    """Return one line per symbol or constant: its name, its value and its meaning below each
+    other.
+    """
     names, values = (max((len(entry[i]) for entry in entries), default=0) for i in (0, 1))
     lines: list[str] = []
     for name, value, meaning in entries:

@@ -1,4 +1,6 @@
-"""Conditions on figures, for CI: 'params_total > 7.5e9', or 'kv_cache_per_token > +0%' of a baseline."""
+"""Conditions on figures, for CI: 'params_total > 7.5e9', or 'kv_cache_per_token > +0%' of a
+baseline.
+"""
 
 import operator
 import re
@@ -14,8 +16,10 @@ from ..units import BYTES, FLOP, NO_UNIT, PARAMS, Amount, exact, human, parse_am
 from .notes import FAILED
 from .report import Figure, Report
 
-COMMANDS = frozenset({"compare", "fit", "flops", "kv", "memory", "params", "plan", "sizes", "train"})
-"""The commands that have --fail-if, and `fail_if` in JSON."""
+# The commands that have --fail-if, and `fail_if` in JSON.
+COMMANDS = frozenset(
+    {"compare", "fit", "flops", "kv", "memory", "params", "plan", "sizes", "train"}
+)
 
 OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     ">=": operator.ge,
@@ -26,13 +30,20 @@ OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     "<": operator.lt,
 }
 _CONDITION = re.compile(
-    r"\s*(?P<name>[A-Za-z_][\w -]*?)\s*(?P<operator>[<>=!]=?)\s*(?P<sign>[+-]?)(?P<amount>[^%]*)(?P<percent>%?)\s*"
+    r"\s*(?P<name>[A-Za-z_][\w "
+    r"-]*?)\s*(?P<operator>[<>=!]=?)\s*(?P<sign>[+-]?)(?P<amount>[^%]*)(?P<percent>%?)\s*"
 )
+# The verdict as a number, 0 to 2, so that 'verdict != FITS' and 'verdict > MAY NOT FIT' are
+# conditions too.
 _VERDICT, _VERDICTS = "verdict", ("fits", "may_not_fit", "does_not_fit")
-"""The verdict as a number, 0 to 2, so that 'verdict != FITS' and 'verdict > MAY NOT FIT' are conditions too."""
-_TIP = "write NAME OP VALUE, as 'kv_cache > 8GiB', 'params_total > 7.5e9', or '> +5%' for a change from the first model"
+_TIP = (
+    "write NAME OP VALUE, as 'kv_cache > 8GiB', 'params_total > 7.5e9', or '> +5%' for a change "
+    "from the first model"
+)
 
 
+# {a shorter name, or that of another report: the figures that it may be, of which a report has
+# one}.
 _SHORT = {
     "kv": ("kv_cache", "kv_needed"),
     "kv_cache": ("kv_needed",),
@@ -43,9 +54,10 @@ _SHORT = {
     **{word: (f"needed_{word}",) for word in ("low", "high")},
     "expected": ("needed",),
 }
-"""{a shorter name, or that of another report: the figures that it may be, of which a report has one}."""
 
 
+# Factors of limits of parameters and FLOPs, whose suffixes are decimal: 7M are 7,000,000, and 7B 7
+# billion.
 _DECIMAL = {
     "K": Fraction(10**3, 2**10),
     "M": Fraction(10**6, 2**20),
@@ -53,7 +65,6 @@ _DECIMAL = {
     "T": Fraction(10**12, 2**40),
     **dict.fromkeys("bB", Fraction(10**9)),
 }
-"""Factors of limits of parameters and FLOPs, whose suffixes are decimal: 7M are 7,000,000, and 7B 7 billion."""
 
 
 class Condition(NamedTuple):
@@ -69,7 +80,8 @@ class Condition(NamedTuple):
     def test(self, figure: Figure, baseline: Figure | None = None) -> "Outcome":
         """Return the figure compared with the limit.
 
-        Raises AttncalcError if the figure does not apply to the model, is in another unit, or lacks a baseline.
+        Raises AttncalcError if the figure does not apply to the model, is in another unit, or lacks
+        a baseline.
         """
         suffix = re.search(r"\d ?([a-zA-Z])$", self.text) if figure.unit in (PARAMS, FLOP) else None
         factor = _DECIMAL.get(suffix[1]) if suffix else None
@@ -91,7 +103,9 @@ class Condition(NamedTuple):
         else:
             before = self._exact(baseline)
             limit = before + self.sign * (before * limit / 100 if self.is_share else limit)
-        return Outcome(self, figure, baseline, limit, not OPERATORS[self.operator](self._exact(figure), limit))
+        return Outcome(
+            self, figure, baseline, limit, not OPERATORS[self.operator](self._exact(figure), limit)
+        )
 
     def _exact(self, figure: Figure) -> Fraction:
         """Return the figure's number. Raises AttncalcError if it does not apply to the model."""
@@ -128,18 +142,30 @@ class Outcome(NamedTuple):
         }
 
     def sentence(self, model: str) -> str:
-        """Return the result in words: 'kv_cache > +0%: new has 512 B, the limit is 256 B; old has 256 B.'."""
+        """Return the result in words: 'kv_cache > +0%: new has 512 B, the limit is 256 B; old has
+        256 B.'.
+        """
         if self.condition.name == _VERDICT:
-            return f"{self.condition.text}: {model} has '{_VERDICTS[self.figure.whole].replace('_', ' ')}'."
+            return (
+                f"{self.condition.text}: {model} has "
+                f"'{_VERDICTS[self.figure.whole].replace('_', ' ')}'."
+            )
         limit = _words(self.limit, self.figure.unit)
-        before = "" if self.baseline is None else f"; {self.baseline.of} has {_value(self.baseline)}"
-        return f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is {limit}{before}."
+        before = (
+            "" if self.baseline is None else f"; {self.baseline.of} has {_value(self.baseline)}"
+        )
+        return (
+            f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is "
+            f"{limit}{before}."
+        )
 
 
 def parse_condition(text: str, option: str = "--fail-if", *, of_rows: bool = False) -> Condition:
-    """Return the condition that a text describes, such as 'kv_cache > 8GiB' or 'flops_decode >= +5%'.
+    """Return the condition that a text describes, such as 'kv_cache > 8GiB' or 'flops_decode >=
+    +5%'.
 
-    `option` is named in errors; a verdict is no number if `of_rows`, since those of a sweep have it in words.
+    `option` is named in errors; a verdict is no number if `of_rows`, since those of a sweep have it
+    in words.
 
     Raises AttncalcError if it is not a name, an operator and a value.
     """
@@ -147,33 +173,58 @@ def parse_condition(text: str, option: str = "--fail-if", *, of_rows: bool = Fal
     if match is None or match["operator"] not in OPERATORS:
         raise AttncalcError(f"{option} '{truncate(text)}' is not a condition", _TIP)
     if re.search("[<>=]", match["amount"]):
-        raise AttncalcError(f"{option} '{truncate(text)}' is more than one condition", f"give {option} for each")
+        raise AttncalcError(
+            f"{option} '{truncate(text)}' is more than one condition", f"give {option} for each"
+        )
     sign = {"+": 1, "-": -1, "": 0}[match["sign"]]
     if match["percent"] and not sign:
         raise AttncalcError(
-            f"{option} '{truncate(text)}': a percentage is a change and needs a sign", "write +5% or -5%"
+            f"{option} '{truncate(text)}': a percentage is a change and needs a sign",
+            "write +5% or -5%",
         )
     word = "_".join(match["amount"].lower().split())
     if match["name"] == "fits" and not of_rows:
         raise AttncalcError(f"{option}: 'fits' is no number", f"write '{_VERDICT} != fits'")
     is_verdict = match["name"] == _VERDICT and not of_rows
     if is_verdict and word not in _VERDICTS:
-        raise AttncalcError(f"--fail-if: '{truncate(match['amount'])}' is no verdict", f"known: {', '.join(_VERDICTS)}")
-    amount = Amount(_VERDICTS.index(word), 1, NO_UNIT) if is_verdict else parse_amount(match["amount"], option)
+        raise AttncalcError(
+            f"--fail-if: '{truncate(match['amount'])}' is no verdict",
+            f"known: {', '.join(_VERDICTS)}",
+        )
+    amount = (
+        Amount(_VERDICTS.index(word), 1, NO_UNIT)
+        if is_verdict
+        else parse_amount(match["amount"], option)
+    )
     if match["percent"] and amount.unit:
-        raise AttncalcError(f"{option} '{truncate(text)}': a percentage has no unit", "write +5% or +2GiB")
-    return Condition(" ".join(text.split()), match["name"], match["operator"], sign, amount, bool(match["percent"]))
+        raise AttncalcError(
+            f"{option} '{truncate(text)}': a percentage has no unit", "write +5% or +2GiB"
+        )
+    return Condition(
+        " ".join(text.split()),
+        match["name"],
+        match["operator"],
+        sign,
+        amount,
+        bool(match["percent"]),
+    )
 
 
 def checks_of(
-    conditions: Sequence[Condition], figures: Mapping[str, Figure], baseline: Mapping[str, Figure] | None = None
+    conditions: Sequence[Condition],
+    figures: Mapping[str, Figure],
+    baseline: Mapping[str, Figure] | None = None,
 ) -> list[Outcome]:
     """Return each condition tested on the figures, {name: figure}, against those of a baseline.
 
-    Raises AttncalcError if a figure is unknown or does not apply, or a limit is in another unit or lacks a baseline.
+    Raises AttncalcError if a figure is unknown or does not apply, or a limit is in another unit or
+    lacks a baseline.
     """
     named = [_named(condition, figures) for condition in conditions]
-    return [one.test(figures[one.name], None if baseline is None else baseline[one.name]) for one in named]
+    return [
+        one.test(figures[one.name], None if baseline is None else baseline[one.name])
+        for one in named
+    ]
 
 
 def figure_named(word: str, figures: Collection[str], option: str = "--fail-if") -> str:
@@ -183,45 +234,77 @@ def figure_named(word: str, figures: Collection[str], option: str = "--fail-if")
     """
     plain = re.sub(r"[\s-]+", "_", word.strip().lower())
     meant = [
-        name for name in ((word, plain) if {word, plain} & {*figures} else _SHORT.get(plain, ())) if name in figures
+        name
+        for name in ((word, plain) if {word, plain} & {*figures} else _SHORT.get(plain, ()))
+        if name in figures
     ]
     if not meant or len({*meant}) > 1:
         tip = known_tip(meant[0] if meant else plain, figures)
-        raise AttncalcError(f"{option}: there is no figure '{truncate(word)}'", f"{tip}; --json has all as values")
+        raise AttncalcError(
+            f"{option}: there is no figure '{truncate(word)}'", f"{tip}; --json has all as values"
+        )
     return meant[0]
 
 
 def _named(condition: Condition, figures: Collection[str]) -> Condition:
-    """Return the condition with the name that the figure has here. Raises AttncalcError if there is no such figure."""
+    """Return the condition with the name that the figure has here. Raises AttncalcError if there is
+    no such figure.
+    """
     return condition._replace(name=figure_named(condition.name, figures))
 
 
 def limited(report: Report, conditions: Sequence[Condition]) -> Report:
-    """Return a report with each condition tested on its figures, of every kind of layer and of every engine.
+    """Return a report with each condition tested on its figures, of every kind of layer and of
+    every engine.
 
     Raises AttncalcError as `checks_of` does.
     """
     figures = report.all_figures if report.has_answers else report.figures
     if (verdict := report.extra.get(_VERDICT)) in _VERDICTS:
-        figures = (*figures, Figure(_VERDICT, "verdict", Quantity(_VERDICTS.index(verdict)), NO_UNIT))
+        figures = (
+            *figures,
+            Figure(_VERDICT, "verdict", Quantity(_VERDICTS.index(verdict)), NO_UNIT),
+        )
     by_name = {figure.name: figure for figure in figures}
     conditions = [_named(condition, by_name) for condition in conditions]
     checks_of(conditions, by_name)
-    model, context = report.model.get("name", f"the {report.command}"), report.workload.get("context")
-    outcomes = (one.test(figure) for one in conditions for figure in figures if figure.name == one.name)
-    return with_outcomes(report, [(one.figure.of or model, model, context, one) for one in outcomes])
+    model, context = (
+        report.model.get("name", f"the {report.command}"),
+        report.workload.get("context"),
+    )
+    outcomes = (
+        one.test(figure) for one in conditions for figure in figures if figure.name == one.name
+    )
+    return with_outcomes(
+        report, [(one.figure.of or model, model, context, one) for one in outcomes]
+    )
 
 
 def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, Outcome]]) -> Report:
-    """Return a report with the outcomes of its conditions: (what was tested in words, model, context, outcome)."""
-    failures = [f"{FAILED}{outcome.sentence(words)}" for words, _, _, outcome in tested if not outcome.passed]
+    """Return a report with the outcomes of its conditions: (what was tested in words, model,
+    context, outcome).
+    """
+    failures = [
+        f"{FAILED}{outcome.sentence(words)}"
+        for words, _, _, outcome in tested
+        if not outcome.passed
+    ]
     checks = plural(len(tested), "check")
-    answer = f"FAILS: {len(failures)} of {checks}." if failures else f"PASSES: {checks}." if tested else ""
+    answer = (
+        f"FAILS: {len(failures)} of {checks}."
+        if failures
+        else f"PASSES: {checks}."
+        if tested
+        else ""
+    )
     return report._replace(
         answer="\n".join(filter(None, (answer, report.answer))),
         notes=(*failures, *report.notes),
         shown_notes=None if report.shown_notes is None else (*failures, *report.shown_notes),
-        fail_if=tuple({"model": model, "context": context, **outcome.facts()} for _, model, context, outcome in tested),
+        fail_if=tuple(
+            {"model": model, "context": context, **outcome.facts()}
+            for _, model, context, outcome in tested
+        ),
     )
 
 
@@ -230,7 +313,9 @@ def _value(figure: Figure) -> str:
 
 
 def _words(number: Fraction, unit: str) -> str:
-    """Return a limit in words, which may be negative or lie between whole numbers; a large one is rounded."""
+    """Return a limit in words, which may be negative or lie between whole numbers; a large one is
+    rounded.
+    """
     if number < 0:
         return f"-{_words(-number, unit)}"
     if number.denominator != 1 and number < 1000:

@@ -42,27 +42,43 @@ from .users import copy_name, described, users_section
 if TYPE_CHECKING:
     from ..plot.chart import Chart, Picture
 
-VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
+VERDICTS: dict[Verdict, str] = {
+    "fits": "FITS",
+    "may_not_fit": "MAY NOT FIT",
+    "does_not_fit": "DOES NOT FIT",
+}
 
 
-def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = False, with_bounds: bool = True) -> Report:
+def fit_report(
+    request: FitRequest, *, full: bool = False, roofline: bool = False, with_bounds: bool = True
+) -> Report:
     """Return what fits with one engine. Raises AttncalcError as `fit` does.
 
-    `roofline` shows the lower bounds of time in place of what fits. `full` shows both, with blocks, limits, all notes
-    and the lines that the engine logs. Other formats always have all figures and notes, but none of these bounds
-    without `with_bounds`.
+    `roofline` shows the lower bounds of time in place of what fits. `full` shows both, with blocks,
+    limits, all notes and the lines that the engine logs. Other formats always have all figures and
+    notes, but none of these bounds without `with_bounds`.
     """
     return answer_report(Answer.to(request), full=full, roofline=roofline, with_bounds=with_bounds)
 
 
 def answer_report(
-    answer: Answer, *, full: bool = False, roofline: bool = False, with_bounds: bool = True, with_variants: bool = True
+    answer: Answer,
+    *,
+    full: bool = False,
+    roofline: bool = False,
+    with_bounds: bool = True,
+    with_variants: bool = True,
 ) -> Report:
-    """Return the report of an answer, with options as in `fit_report`; the bounds may leave out other attention."""
+    """Return the report of an answer, with options as in `fit_report`; the bounds may leave out
+    other attention.
+    """
     result, resolved = answer.result, answer.resolved
     figures = answer_figures(answer)
     details, bar = detail_figures(result, figures), _memory_bar(result)
-    bounds, per_user = _bounds(answer, with_variants) if with_bounds else Section(()), users_section([answer])
+    bounds, per_user = (
+        _bounds(answer, with_variants) if with_bounds else Section(()),
+        users_section([answer]),
+    )
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     in_verdict = [*beyond(resolved.model, resolved.workload)]
     on_screen = tuple(note for note in notes if note.removeprefix(WARNING) not in in_verdict)
@@ -77,9 +93,15 @@ def answer_report(
         ((engine_facts(result), (*figures.values(), *details)),),
         notes=tuple(dict.fromkeys((*notes, *bounds.notes))),
         terms=(*term_figures(result.budget), *per_user.terms, *bounds.terms),
-        extra={**fit_facts(answer, verdict(answer)), "users": per_user.extra, "roofline": bounds.extra},
+        extra={
+            **fit_facts(answer, verdict(answer)),
+            "users": per_user.extra,
+            "roofline": bounds.extra,
+        },
         footer=log_table(result) if full else (),
-        verdict="may_not_fit" if result.longest_request or (result.fits and _on_gpus(result)) else result.verdict,
+        verdict="may_not_fit"
+        if result.longest_request or (result.fits and _on_gpus(result))
+        else result.verdict,
         bar=bar,
         draw=lambda: _picture(answer, bar),
     )
@@ -102,7 +124,9 @@ def _bounds(answer: Answer, with_variants: bool) -> Section:
 
 
 def _times(answer: Answer, roofline: bool) -> tuple[str, ...]:
-    """Return the bounds of time in a sentence, if the screen has the roofline and the GPU has bounds."""
+    """Return the bounds of time in a sentence, if the screen has the roofline and the GPU has
+    bounds.
+    """
     from .roofline import bounds_text
 
     bounds, _ = answer.bounds if roofline else (None, "")
@@ -112,11 +136,19 @@ def _times(answer: Answer, roofline: bool) -> tuple[str, ...]:
     if bounds is None:
         return ()
     text = bounds_text(bounds, of_most)
-    return (f"If it fitted: {text[0].lower()}{text[1:]}" if answer.result.verdict == "does_not_fit" else text,)
+    return (
+        f"If it fitted: {text[0].lower()}{text[1:]}"
+        if answer.result.verdict == "does_not_fit"
+        else text,
+    )
 
 
-def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestion]) -> tuple[Table, ...]:
-    """Return what fits and the command that starts the engine so, or the changes that make it fit."""
+def _answer_tables(
+    answer: Answer, figures: Figures, changes: Sequence[Suggestion]
+) -> tuple[Table, ...]:
+    """Return what fits and the command that starts the engine so, or the changes that make it
+    fit.
+    """
     if answer.result.verdict != "fits":
         return tuple(changes_tables(answer, changes))
     capacity = (capacity_table(answer, figures), *tiers_table(answer))
@@ -126,10 +158,11 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
 def _on_one_screen(
     report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...], bounds: Section | None
 ) -> Report:
-    """Return the report with the tables and the notes of the default screen, which has at most HEIGHT lines.
+    """Return the report with the tables and the notes of the default screen, which has at most
+    HEIGHT lines.
 
-    If all changes take more, then only the best of each cost are shown, without the table of devices. With the bounds
-    of time there is no table of what fits, which the verdict says.
+    If all changes take more, then only the best of each cost are shown, without the table of
+    devices. With the bounds of time there is no table of what fits, which the verdict says.
     """
     changes = answer.changes
     times, *other_times = bounds.tables if bounds and bounds.tables else [None]
@@ -141,12 +174,15 @@ def _on_one_screen(
     in_full += ["budget", "blocks", "log lines"]
 
     def with_changes(shown: Sequence[Suggestion], *more: Table) -> Report:
-        left_out = [plural(len(changes) - len(shown), "change")] if len(shown) < len(changes) else []
+        left_out = (
+            [plural(len(changes) - len(shown), "change")] if len(shown) < len(changes) else []
+        )
         tables = _answer_tables(answer, figures, shown)
         if times:
             tables = (times, *(table for table in tables if not (fits or table.code)))
         return report._replace(
-            tables=(*tables, *more), shown_notes=shown_notes(notes, answer, bounds, more=(*in_full, *left_out))
+            tables=(*tables, *more),
+            shown_notes=shown_notes(notes, answer, bounds, more=(*in_full, *left_out)),
         )
 
     whole = with_changes(changes, *devices)
@@ -169,16 +205,23 @@ def shown_notes(
     full: bool = False,
     more: tuple[str, ...] = ("budget", "blocks", "log lines"),
 ) -> tuple[str, ...]:
-    """Return the notes of the screen: by default the decisive ones, and a last line about --full and --roofline.
+    """Return the notes of the screen: by default the decisive ones, and a last line about --full
+    and --roofline.
 
-    `bounds` is None if the screen has no roofline, of whose notes the first says what is assumed; `more` is what --full
-    adds besides notes.
+    `bounds` is None if the screen has no roofline, of whose notes the first says what is assumed;
+    `more` is what --full adds besides notes.
     """
     of_bounds = bounds.notes if bounds else ()
-    decisive = [note for note in notes if full or is_decisive(note)] + [*of_bounds[: None if full else 1]]
+    decisive = [note for note in notes if full or is_decisive(note)] + [
+        *of_bounds[: None if full else 1]
+    ]
     left_out = len(notes) + len(of_bounds) - len(decisive)
     *parts, last = (*more, *([plural(left_out, "note")] if left_out else ())) or ("",)
-    hints = [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"] if last and not full else []
+    hints = (
+        [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"]
+        if last and not full
+        else []
+    )
     if bounds is None and answer.has_bounds:
         hints.append("--roofline adds times")
     return (*decisive, *([f"{'; '.join(hints)}."] if hints else []))
@@ -190,10 +233,15 @@ def shown_notes(
 def _heading(answer: Answer, *, with_speed: bool = True) -> tuple[str, ...]:
     """Return the verdict, then the model and where it runs."""
     result, resolved = answer.result, answer.resolved
-    version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
+    version = (
+        f" {result.layout.version}"
+        if f"version {result.layout.version}" in result.layout.facts
+        else ""
+    )
     split, experts, *_, weights, cache = request_facts(resolved)
     split = ", ".join(filter(None, (split, experts)))
-    copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)  # the split has the data-parallel ranks
+    # the split has the data-parallel ranks
+    copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
     facts = (place(resolved), replicas, split, f"{resolved.engine.title}{version}", weights, cache)
     assumed = [f"ASSUMED: {resolved.model.assumed}"] if resolved.model.assumed else []
@@ -201,7 +249,9 @@ def _heading(answer: Answer, *, with_speed: bool = True) -> tuple[str, ...]:
 
 
 def model_heading(result: FitResult) -> tuple[str, ...]:
-    """Return the model and its attention, then the engine, the request, and the engine's own settings."""
+    """Return the model and its attention, then the engine, the request, and the engine's own
+    settings.
+    """
     resolved = result.resolved
     engine = f"{resolved.engine.title} on {hardware(resolved)}"
     lines = heading(result.request.model, engine, *request_facts(resolved))
@@ -228,7 +278,13 @@ def hardware(resolved: ResolvedRequest) -> str:
 def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     """Return how the model is split, the workload and the dtype of the cache, for a heading."""
     args, workload = resolved.args, resolved.workload
-    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp, "attn-dp": args.attn_dp}
+    parallel = {
+        "tp": args.tp,
+        "pp": args.pp,
+        "dcp": args.dcp,
+        "dp": resolved.dp,
+        "attn-dp": args.attn_dp,
+    }
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if any(resolved.request.engine_args.get(name) for name in ("kv_dtype_k", "kv_dtype_v")):
@@ -249,13 +305,33 @@ def verdict(found: Answer, *, with_speed: bool = True) -> str:
     """Return the verdict, and whether the context is beyond the model's maximum."""
     sentence = _verdict(found, with_speed)
     longer = beyond(found.resolved.model, found.resolved.workload)
-    return " ".join([sentence, *(text[0].upper() + text[1:] for text in longer if text not in sentence)])
+    return " ".join(
+        [sentence, *(text[0].upper() + text[1:] for text in longer if text not in sentence)]
+    )
+
+
+def _needed_cache(result: FitResult) -> str:
+    """Return the bytes of the cache on one GPU: '1.25 GiB on each GPU', or that there is none."""
+    resolved = result.resolved
+    if result.needed and (resolved.devices > 1 or _per_replica(resolved)):
+        return f"{human(result.needed, BYTES)} on each GPU"
+    if result.needed:
+        return human(result.needed, BYTES)
+    if _on_gpus(result) or resolved.engine.cache_on_host(resolved.args):
+        return "no KV cache on the GPU"
+    return "no KV cache"
 
 
 def _verdict(found: Answer, with_speed: bool) -> str:
-    """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or 'STARTS with ...'."""
+    """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or
+    'STARTS with ...'.
+    """
     result, resolved, workload = found.result, found.resolved, found.resolved.workload
-    budget, maximum, requests = result.budget, result.layout.max_sequences, resolved.request.workload.batch
+    budget, maximum, requests = (
+        result.budget,
+        result.layout.max_sequences,
+        resolved.request.workload.batch,
+    )
     batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
     per_replica = _per_replica(resolved)
     held = "" if budget.kv_memory_high else _held(budget, 0)
@@ -280,17 +356,21 @@ def _verdict(found: Answer, with_speed: bool) -> str:
     if used:
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         tokens = f"{count(workload.context)} tokens of context"
-        return f"{start} {uses} {used} with {', '.join(filter(None, (tokens, on_gpus)))}{speed}.{_more(found)}"
+        return (
+            f"{start} {uses} {used} with "
+            f"{', '.join(filter(None, (tokens, on_gpus)))}{speed}.{_more(found)}"
+        )
     more = _more(found)
     if result.verdict == "does_not_fit" and held:
         each = " on each GPU" if resolved.devices > 1 else ""
         return f"{start} needs {held}{each} without any cache.{more}"
-    no_cache = f"no KV cache{' on the GPU' if _on_gpus(result) or resolved.engine.cache_on_host(resolved.args) else ''}"
-    needed = human(result.needed, BYTES) if result.needed else no_cache
-    needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
+    needed = _needed_cache(result)
     free = f"{_free(budget)} free"
-    if result.needed > budget.kv_memory_high and human(result.needed, BYTES) == human(budget.kv_memory_high, BYTES):
-        free = f"{human(result.needed - budget.kv_memory_high, BYTES)} more than are free"  # 1.002 and 1.001 GiB
+    if result.needed > budget.kv_memory_high and human(result.needed, BYTES) == human(
+        budget.kv_memory_high, BYTES
+    ):
+        # 1.002 and 1.001 GiB
+        free = f"{human(result.needed - budget.kv_memory_high, BYTES)} more than are free"
     each = f"{per_replica}," if per_replica else ""
     if start == "FITS:" and (room := _room(found)):
         start = f"FITS: {room}."
@@ -298,7 +378,9 @@ def _verdict(found: Answer, with_speed: bool) -> str:
 
 
 def _more(found: Answer) -> str:
-    """Return how much of what does not fit does, in tokens or requests, and which GPUs are enough; '' if it may fit."""
+    """Return how much of what does not fit does, in tokens or requests, and which GPUs are enough;
+    '' if it may fit.
+    """
     result, resolved, batch = found.result, found.resolved, found.resolved.request.workload.batch
     if result.verdict != "does_not_fit":
         return ""
@@ -315,7 +397,9 @@ def _more(found: Answer) -> str:
 
 
 def _room(answer: Answer) -> str:
-    """Return how many requests, or users with theirs, run concurrently: '39 to 43 concurrent requests'; '' if any."""
+    """Return how many requests, or users with theirs, run concurrently: '39 to 43 concurrent
+    requests'; '' if any.
+    """
     resolved, (low, high) = answer.resolved, answer.limits
     least, most, what, of = low.max_batch, high.max_batch, "concurrent request", ""
     if (on_average := users(resolved)) and (at_most := users(resolved, "high")):
@@ -332,14 +416,18 @@ def _room(answer: Answer) -> str:
 
 
 def _speed(answer: Answer, on_gpus: str) -> str:
-    """Return the bound of a lone request's tokens per second, or of one whose layers are partly on the host.
+    """Return the bound of a lone request's tokens per second, or of one whose layers are partly on
+    the host.
 
     It is that of an empty cache, and that of a full one if it is a tenth lower.
     """
     if not answer.result.fits or not (answer.resolved.is_alone or on_gpus):
         return ""
     bounds, _ = answer.bounds
-    first, full = (float(each.tokens_per_second or 0) if each else 0.0 for each in (answer.first_bounds, bounds))
+    first, full = (
+        float(each.tokens_per_second or 0) if each else 0.0
+        for each in (answer.first_bounds, bounds)
+    )
     if not (bounds and first and full):
         return ""
     host = f" (host memory: {bounds.host.bandwidth / 10**9:.1f} GB/s)" if bounds.host else ""
@@ -349,21 +437,40 @@ def _speed(answer: Answer, on_gpus: str) -> str:
 
 
 def _beside_the_cache(result: FitResult) -> str:
-    """Return what else than the memory for the cache is too small, and by how much; '' if nothing is."""
-    host, batch, context = result.host, result.resolved.workload.batch, int(result.resolved.workload.context)
+    """Return what else than the memory for the cache is too small, and by how much; '' if nothing
+    is.
+    """
+    host, batch, context = (
+        result.host,
+        result.resolved.workload.batch,
+        int(result.resolved.workload.context),
+    )
     if host and result.host_needed is not None and result.host_needed > host.limit:
         if not host.is_shared:
-            return f"the host needs {human(result.host_needed, BYTES)} and has {human(host.limit, BYTES)}"
+            return (
+                f"the host needs {human(result.host_needed, BYTES)} and has "
+                f"{human(host.limit, BYTES)}"
+            )
         if host.device.has_room(batch, context, "high"):
-            return f"GPU and host together need {gib(result.host_needed)} of the machine's {gib(host.limit)} GiB"
+            return (
+                f"GPU and host together need {gib(result.host_needed)} of the machine's "
+                f"{gib(host.limit)} GiB"
+            )
     budget, least = result.budget, result.resolved.engine.least_blocks(result.layout)
     if not result.resolved.engine.admits(result.layout, batch, context):
         more = f"{plural(batch, 'request')} of {count(context)} tokens"
         return f"the pool has at most {count(result.pool.tokens)} tokens, for {more}"
     blocks = least and int(result.layout.pool(budget.kv_memory_low, context).blocks or 0)
     if result.needed <= budget.kv_memory_low and blocks < least:
-        return f"a step may have {count(least)} sequences, and the cache may have only {count(blocks)} blocks of states"
-    if result.needed <= budget.kv_memory_low and budget.reserve and budget.reserve.runtime.may_run_out:
+        return (
+            f"a step may have {count(least)} sequences, and the cache may have only "
+            f"{count(blocks)} blocks of states"
+        )
+    if (
+        result.needed <= budget.kv_memory_low
+        and budget.reserve
+        and budget.reserve.runtime.may_run_out
+    ):
         runtime = budget.reserve.runtime
         most, room = human(runtime.outside_high, BYTES), human(runtime.room_outside or 0, BYTES)
         return f"after the cache, CUDA graphs may need {most}, and {room} are left for them"
@@ -371,7 +478,8 @@ def _beside_the_cache(result: FitResult) -> str:
 
 
 def _used(result: FitResult) -> str:
-    """Return what one request takes of each device that it has alone, as at a desk: '5.6 to 6.0 of 7.6 GiB'.
+    """Return what one request takes of each device that it has alone, as at a desk: '5.6 to 6.0 of
+    7.6 GiB'.
 
     '' for other requests: a server's memory for the cache is for as many as it holds.
     """
@@ -380,9 +488,13 @@ def _used(result: FitResult) -> str:
 
 
 def _on_gpus(result: FitResult) -> str:
-    """Return what is on the host if layers or experts are: '42 of 80 layers on the GPU, 20.7 GiB on the host'."""
+    """Return what is on the host if layers or experts are: '42 of 80 layers on the GPU, 20.7 GiB on
+    the host'.
+    """
     resolved, layers = result.resolved, result.resolved.model.main.n_layers
-    placed = sum(part.main.n_layers for part in resolved.engine.parts(resolved.model, resolved.args))
+    placed = sum(
+        part.main.n_layers for part in resolved.engine.parts(resolved.model, resolved.args)
+    )
     experts = min(resolved.request.engine_args.get("n_cpu_moe") or 0, layers)
     if placed == layers and not experts:
         return ""
@@ -390,21 +502,36 @@ def _on_gpus(result: FitResult) -> str:
     if placed < layers:
         where = f"{placed} of {layers} layers on {'the GPU' if resolved.gpus == 1 else 'GPUs'}"
     host = sum(device.total for device in device_memory(resolved) if device.name == "host")
-    of = f" of {human(result.host.limit, BYTES)}" if result.host and resolved.request.ram_is_given else ""
+    of = (
+        f" of {human(result.host.limit, BYTES)}"
+        if result.host and resolved.request.ram_is_given
+        else ""
+    )
     return f"{where}, {human(host, BYTES)}{of} on the host" if host else ""
 
 
 def _held(budget: MemoryBudget, cache: int) -> str:
-    """Return what weights, runtime memory and a cache take of one device: '5.6 to 6.0 of 7.6 GiB'; '' if unknown."""
+    """Return what weights, runtime memory and a cache take of one device: '5.6 to 6.0 of 7.6 GiB';
+    '' if unknown.
+    """
     if not (budget.weights and budget.reserve and budget.usable):  # as with the memory of a log
         return ""
     held = int(budget.weights.total) + cache
-    return f"{gib_range(held + budget.reserve.low, held + budget.reserve.high)} of {gib(int(budget.usable))} GiB"
+    return (
+        f"{gib_range(held + budget.reserve.low, held + budget.reserve.high)} of "
+        f"{gib(int(budget.usable))} GiB"
+    )
 
 
 def _per_replica(resolved: ResolvedRequest) -> str:
-    """Return how a batch is divided: ', 125 on each of 4 replicas'; '' without replicas, and for a single request."""
-    requests, batch, replicas = resolved.request.workload.batch, resolved.workload.batch, resolved.replicas
+    """Return how a batch is divided: ', 125 on each of 4 replicas'; '' without replicas, and for a
+    single request.
+    """
+    requests, batch, replicas = (
+        resolved.request.workload.batch,
+        resolved.workload.batch,
+        resolved.replicas,
+    )
     if replicas == 1 or requests == 1:
         return ""
     most = "" if batch * replicas == requests else "at most "
@@ -434,7 +561,11 @@ def _memory_bar(result: FitResult) -> Bar | None:
         runtime=(max(0, budget.reserve.low), budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
         has_others=any(part.name == "other_memory" for part in budget.reserve.runtime.parts),
-        owner="the CPU" if resolved.gpu and resolved.gpu.is_cpu else "each GPU" if resolved.gpus > 1 else "the GPU",
+        owner="the CPU"
+        if resolved.gpu and resolved.gpu.is_cpu
+        else "each GPU"
+        if resolved.gpus > 1
+        else "the GPU",
     )
 
 
@@ -444,7 +575,10 @@ def _picture(answer: Answer, bar: Bar | None) -> Picture | None:
     from .charts.picture import picture
 
     result, resolved, (bounds, _) = answer.result, answer.resolved, answer.bounds
-    charts: list[Chart] = [*([memory_chart(bar)] if bar else []), *([roofline_chart(bounds)] if bounds else [])]
+    charts: list[Chart] = [
+        *([memory_chart(bar)] if bar else []),
+        *([roofline_chart(bounds)] if bounds else []),
+    ]
     *facts, _, cache = request_facts(resolved)
     weights = result.budget.weights
     return picture(

@@ -1,4 +1,6 @@
-"""The report of `attncalc fit --engine all`: every engine's answer to one request, one row per engine."""
+"""The report of `attncalc fit --engine all`: every engine's answer to one request, one row per
+engine.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -21,17 +23,28 @@ from .fit_figures import FIGURES, answer_figures, detail_figures, term_figures
 from .fit_notes import fit_notes
 from .fit_tables import Figures, limit
 from .lists import WIDTH
-from .report import Column, Figure, Report, Table, column_table, heading, unit_column, workload_facts
+from .report import (
+    Column,
+    Figure,
+    Report,
+    Table,
+    column_table,
+    heading,
+    unit_column,
+    workload_facts,
+)
 from .roofline import roofline_section
 from .text import table_lines
 from .users import users_section
 
+# The figures that have a chart; the first two are drawn by default.
 _CHARTS = ("concurrency", "kv_bytes_per_sequence", "kv_tokens", "max_context")
-"""The figures that have a chart; the first two are drawn by default."""
 
 
 class _Supported(NamedTuple):
-    """An engine that supports the request: its name as people write it, its answer, and its figures."""
+    """An engine that supports the request: its name as people write it, its answer, and its
+    figures.
+    """
 
     title: str
     answer: Answer
@@ -47,8 +60,9 @@ def fit_all_report(
 ) -> Report:
     """Return what fits with each engine. The verdict is yes if it fits with one of them.
 
-    The report's own figures are those of the first engine that supports the request. `requests` are those of the
-    engines, or their errors; by default `request` with each engine. `full` and `roofline` are as in `fit_report`.
+    The report's own figures are those of the first engine that supports the request. `requests` are
+    those of the engines, or their errors; by default `request` with each engine. `full` and
+    `roofline` are as in `fit_report`.
 
     Raises AttncalcError if no engine supports it.
     """
@@ -71,8 +85,13 @@ def fit_all_report(
     first = engines[0].answer
     resolved = first.resolved
     bounds, per_user = roofline_section(first), users_section([engine.answer for engine in engines])
-    best, verdict = min((_verdict_of(engine) for engine in engines), key=list(VERDICTS).index), _verdict(engines)
-    refusals = tuple(f"{find_engine(name).title}: {error.message}." for name, error in errors.items())
+    best, verdict = (
+        min((_verdict_of(engine) for engine in engines), key=list(VERDICTS).index),
+        _verdict(engines),
+    )
+    refusals = tuple(
+        f"{find_engine(name).title}: {error.message}." for name, error in errors.items()
+    )
     notes = _notes(engines)
     return Report(
         "fit",
@@ -81,7 +100,11 @@ def fit_all_report(
         workload_facts(resolved.model, resolved.workload, resolved.engine.name),
         (*engines[0].figures.values(), *bounds.figures),
         tuple(layers),
-        (_table(engines), *per_user.tables, *(bounds.tables[: None if full else 1] if roofline else ())),
+        (
+            _table(engines),
+            *per_user.tables,
+            *(bounds.tables[: None if full else 1] if roofline else ()),
+        ),
         tuple(dict.fromkeys((*refusals, *notes, *bounds.notes))),
         (*term_figures(first.result.budget), *per_user.terms, *bounds.terms),
         {
@@ -115,9 +138,20 @@ def _request_of(
 
 
 def _refused(name: str, error: AttncalcError) -> dict[str, Any]:
-    """Return the keys of an engine that does not support the request, as `engine_facts` has them."""
-    no_answer: dict[str, Any] = dict.fromkeys(("engine_version", "bound", "fits", "verdict", "launch_command"))
-    return {"name": name, **no_answer, "runtime": [], "facts": [], "log_lines": [], "refused": error.message}
+    """Return the keys of an engine that does not support the request, as `engine_facts` has
+    them.
+    """
+    no_answer: dict[str, Any] = dict.fromkeys(
+        ("engine_version", "bound", "fits", "verdict", "launch_command")
+    )
+    return {
+        "name": name,
+        **no_answer,
+        "runtime": [],
+        "facts": [],
+        "log_lines": [],
+        "refused": error.message,
+    }
 
 
 def _no_answer(errors: dict[str, AttncalcError]) -> AttncalcError:
@@ -125,7 +159,9 @@ def _no_answer(errors: dict[str, AttncalcError]) -> AttncalcError:
     first = next(iter(errors.values()))
     if len({error.message for error in errors.values()}) == 1:
         return first
-    return AttncalcError(f"no engine supports this: {first.message}", "choose one engine: --engine vllm")
+    return AttncalcError(
+        f"no engine supports this: {first.message}", "choose one engine: --engine vllm"
+    )
 
 
 def _picture(engines: Sequence[_Supported], verdict: str) -> Picture | None:
@@ -134,7 +170,12 @@ def _picture(engines: Sequence[_Supported], verdict: str) -> Picture | None:
     *facts, _ = request_facts(resolved)
     caches = dict.fromkeys(request_facts(engine.answer.resolved)[-1] for engine in engines)
     drawn = [
-        bars(name, row.chart_title, row.unit, [(engine.title, engine.figures[name].value) for engine in engines])
+        bars(
+            name,
+            row.chart_title,
+            row.unit,
+            [(engine.title, engine.figures[name].value) for engine in engines],
+        )
         for name, row in ((name, FIGURES[name]) for name in _CHARTS)
     ]
     charts: list[Chart] = [chart for chart in drawn if chart]
@@ -152,13 +193,17 @@ def _picture(engines: Sequence[_Supported], verdict: str) -> Picture | None:
 def _heading(request: FitRequest, resolved: ResolvedRequest, *, full: bool) -> tuple[str, ...]:
     """Return the model, where it runs and the request; if `full`, also the model's attention."""
     if full:
-        return heading(request.model, f"every engine on {hardware(resolved)}", *request_facts(resolved))
+        return heading(
+            request.model, f"every engine on {hardware(resolved)}", *request_facts(resolved)
+        )
     assumed = (f"ASSUMED: {request.model.assumed}",) if request.model.assumed else ()
     return (", ".join(filter(None, (place(resolved), *request_facts(resolved)))), *assumed)
 
 
 def _table(engines: Sequence[_Supported]) -> Table:
-    """Return one row per engine. The memory column is left out if all engines have the same, or it is too wide."""
+    """Return one row per engine. The memory column is left out if all engines have the same, or it
+    is too wide.
+    """
 
     def sizes(header: str, name: str) -> tuple[Column, list[str]]:
         return unit_column(header, [engine.figures[name].whole for engine in engines], BYTES)
@@ -175,7 +220,10 @@ def _table(engines: Sequence[_Supported]) -> Table:
         (Column("max.\nbatch"), [limit(engine.figures["max_batch"]) for engine in engines]),
         (Column("max.\ncontext"), [limit(engine.figures["max_context"]) for engine in engines]),
     ]
-    narrow, wide = column_table(columns), column_table([*columns[:2], sizes("KV\nmemory", "kv_memory"), *columns[2:]])
+    narrow, wide = (
+        column_table(columns),
+        column_table([*columns[:2], sizes("KV\nmemory", "kv_memory"), *columns[2:]]),
+    )
     several = len({engine.figures["kv_memory"].whole for engine in engines}) > 1
     return wide if several and max(map(len, table_lines(wide))) <= WIDTH else narrow
 
@@ -188,19 +236,36 @@ def _title(engine: _Supported) -> str:
     result = engine.answer.result
     starts = "starts" if result.budget.kv_memory_low else "may start"
     longest = result.longest_request
-    return f"{engine.title} ({starts} with requests up to {count(longest)} tokens)" if longest else engine.title
+    return (
+        f"{engine.title} ({starts} with requests up to {count(longest)} tokens)"
+        if longest
+        else engine.title
+    )
 
 
 def _verdict(engines: Sequence[_Supported]) -> str:
     """Return 'FITS with vLLM, ideal; DOES NOT FIT with transformers.'"""
-    titles = {name: [_title(engine) for engine in engines if _verdict_of(engine) == name] for name in VERDICTS}
-    return "; ".join(f"{VERDICTS[name]} with {', '.join(of)}" for name, of in titles.items() if of) + "."
+    titles = {
+        name: [_title(engine) for engine in engines if _verdict_of(engine) == name]
+        for name in VERDICTS
+    }
+    return (
+        "; ".join(f"{VERDICTS[name]} with {', '.join(of)}" for name, of in titles.items() if of)
+        + "."
+    )
 
 
 def _notes(engines: Sequence[_Supported]) -> tuple[str, ...]:
-    """Return the notes. One that all engines share has no prefix; any other starts with its engines' names."""
-    titles = grouped((note, engine.title) for engine in engines for note in fit_notes(engine.answer))
+    """Return the notes. One that all engines share has no prefix; any other starts with its
+    engines' names.
+    """
+    titles = grouped(
+        (note, engine.title) for engine in engines for note in fit_notes(engine.answer)
+    )
     return (
         "bytes: 'lower' is a lower bound; 'reserved' is what the engine allocates.",
-        *(note if len(names) == len(engines) else f"{', '.join(names)}: {note}" for note, names in titles.items()),
+        *(
+            note if len(names) == len(engines) else f"{', '.join(names)}: {note}"
+            for note, names in titles.items()
+        ),
     )

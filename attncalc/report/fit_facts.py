@@ -63,7 +63,9 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
 def changes_facts(
     changes: Sequence[Suggestion], command: Callable[[ResolvedRequest], str | None] = launch_command
 ) -> list[dict[str, Any]]:
-    """Return what each change is and gives; `command` returns the command that starts the engine so."""
+    """Return what each change is and gives; `command` returns the command that starts the engine
+    so.
+    """
     return [
         {
             "change": change.change,

@@ -1,4 +1,6 @@
-"""The report of `attncalc fit --quants`: a model's types of GGUF files, or the files of a folder, by what they hold."""
+"""The report of `attncalc fit --quants`: a model's types of GGUF files, or the files of a folder,
+by what they hold.
+"""
 
 from collections.abc import Sequence
 
@@ -16,8 +18,8 @@ from .report import Column, Report, Table, column_table, unit_column, workload_f
 from .roofline import roofline_section
 from .users import users_section
 
+# Types that few publish: K-quants of the same size lose less.
 _RARE = ("q5_1", "q5_0", "q4_1", "q4_0")
-"""Types that few publish: K-quants of the same size lose less."""
 
 
 class _Quant(NamedTuple):
@@ -28,7 +30,8 @@ class _Quant(NamedTuple):
 
 
 def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: int | None) -> Report:
-    """Return what each quant holds, the largest first, and the command for the largest that holds the context.
+    """Return what each quant holds, the largest first, and the command for the largest that holds
+    the context.
 
     `requests` are (name of the quant, its request). Without `context`, it is a useful one, or the
     model's own if that is shorter. Raises AttncalcError as
@@ -37,7 +40,10 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
     own = max(request.model.max_context or USEFUL_CONTEXT for _, request in requests)
     wanted = context or min(USEFUL_CONTEXT, own)
     answers = [(name, Answer.to(request)) for name, request in requests]
-    found = [_Quant(name, one, answer_figures(one), sure_limits(one.resolved)[0]) for name, one in answers]
+    found = [
+        _Quant(name, one, answer_figures(one), sure_limits(one.resolved)[0])
+        for name, one in answers
+    ]
     quants = sorted(found, key=lambda one: (-one.figures["weights"].whole, one.name in _RARE))
     holding = [one for one in quants if one.longest >= wanted]
     best = next((one for one in holding if one.name not in _RARE), next(iter(holding), None))
@@ -49,23 +55,37 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
     columns = (
         (Column("quant", "left"), [one.name for one in quants]),
         weights,
-        (Column("longest\ncontext"), [count(one.longest) if one.longest else "-" for one in quants]),
-        (Column(f"holds\n{count(wanted)}"), ["yes" if one.longest >= wanted else "no" for one in quants]),
+        (
+            Column("longest\ncontext"),
+            [count(one.longest) if one.longest else "-" for one in quants],
+        ),
+        (
+            Column(f"holds\n{count(wanted)}"),
+            ["yes" if one.longest >= wanted else "no" for one in quants],
+        ),
     )
     command: tuple[Table, ...] = ()
     if chosen.longest:
         tokens = context if fits and context else chosen.longest
-        command = command_table(launch_command(Answer.to(resolved.request.with_workload(context=tokens)).resolved))
+        command = command_table(
+            launch_command(Answer.to(resolved.request.with_workload(context=tokens)).resolved)
+        )
     bounds = roofline_section(answer, with_variants=False)
     verdict = _verdict(chosen, wanted, which if fits else "")
     on_gpu = "" if resolved.args.on_cpu else "Weights are those on the GPU. "
     return Report(
         "fit",
-        (verdict, f"{resolved.request.model.title} on {hardware(resolved)}, {resolved.engine.title}"),
+        (
+            verdict,
+            f"{resolved.request.model.title} on {hardware(resolved)}, {resolved.engine.title}",
+        ),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.workload, resolved.engine.name),
         (*chosen.figures.values(), *bounds.figures),
-        tuple(({**engine_facts(one.answer.result), "name": one.name}, tuple(one.figures.values())) for one in quants),
+        tuple(
+            ({**engine_facts(one.answer.result), "name": one.name}, tuple(one.figures.values()))
+            for one in quants
+        ),
         (column_table(columns)._replace(missing="does not fit"), *command),
         (f"{on_gpu}The contexts of one request are sure to fit.",),
         extra={
@@ -83,5 +103,8 @@ def _verdict(chosen: _Quant, wanted: int, which: str) -> str:
     if which:
         return f"FITS: {chosen.name} is {which} that holds {count(wanted)} tokens."
     if chosen.longest:
-        return f"DOES NOT FIT: {chosen.name} holds {count(chosen.longest)} tokens, and none {count(wanted)}."
+        return (
+            f"DOES NOT FIT: {chosen.name} holds {count(chosen.longest)} tokens, and none "
+            f"{count(wanted)}."
+        )
     return "DOES NOT FIT: the weights of every quant are larger than the memory."

@@ -8,7 +8,13 @@ from itertools import islice
 from ..model import plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
-from ..serving.fit import FitResult, on_fewest_gpus, possible_verdict, sure_sequences, with_other_gpus
+from ..serving.fit import (
+    FitResult,
+    on_fewest_gpus,
+    possible_verdict,
+    sure_sequences,
+    with_other_gpus,
+)
 from ..serving.launch import OWN_FOLDER, launch_command
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
@@ -18,12 +24,12 @@ from .lists import WIDTH, command_lines, option_lines
 from .report import LABEL, Column, Figure, Table, times
 from .users import copy_name, described, in_short, shared
 
+# The figures of one engine, by name.
 Figures = Mapping[str, Figure]
-"""The figures of one engine, by name."""
+# Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them.
 _SHOWN_FROM = GIB // 200
-"""Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them."""
+# Columns of the options in the table of changes.
 _WIDEST_CHANGE = 62
-"""Columns of the options in the table of changes."""
 
 
 def lines_table(texts: Iterable[str]) -> Table:
@@ -44,17 +50,22 @@ def precise_range(low: int, high: int) -> str:
 
 
 def capacity_table(answer: Answer, figures: Figures) -> Table:
-    """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together.
+    """Return what fits: requests of this context, the longest context, and tokens; also in all
+    replicas together.
 
-    Each with the least and with the most memory for the cache; in replicas with the least, as in the changes. At a desk
-    the longest context says all.
+    Each with the least and with the most memory for the cache; in replicas with the least, as in
+    the changes. At a desk the longest context says all.
     """
     if answer.resolved.is_alone and not answer.resolved.request.traffic:
         return Table((LABEL, Column(), LABEL), (_longest_context(answer, figures),))
     resolved, traffic = answer.resolved, answer.resolved.request.traffic
     low, high = answer.limits
     rows: list[tuple[str, int | None, int | None]] = [
-        (f"concurrent requests of {count(resolved.workload.context)} tokens", low.max_batch, high.max_batch),
+        (
+            f"concurrent requests of {count(resolved.workload.context)} tokens",
+            low.max_batch,
+            high.max_batch,
+        ),
         ("tokens in the cache", low.kv_tokens, high.kv_tokens),
     ]
     fewest, most = users(resolved), users(resolved, "high")
@@ -62,7 +73,9 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         rows.append((f"users on average, {described(traffic)}", fewest.average, most.average))
         rows.append(("users at worst", fewest.worst, most.worst))
         if fewest.shares_prefix:
-            request = dataclasses.replace(resolved.request, traffic=traffic._replace(shared_prefix=0))
+            request = dataclasses.replace(
+                resolved.request, traffic=traffic._replace(shared_prefix=0)
+            )
             ends = (users(resolved._replace(request=request), end) for end in ("low", "high"))
             low_average, high_average = (found and found.average for found in ends)
             rows.append(("users on average without a shared prefix", low_average, high_average))
@@ -70,7 +83,10 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         copy, longest = copy_name(resolved), _longest_context(answer, figures)
         header = LABEL._replace(header="at least")
         columns = (header, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
-        in_all = [(label, span(least, least), span(least, least, resolved.replicas)) for label, least, _ in rows]
+        in_all = [
+            (label, span(least, least), span(least, least, resolved.replicas))
+            for label, least, _ in rows
+        ]
         return Table(columns, (*in_all, (*longest[:2], "")))
     cells = [(label, span(least, largest), "") for label, least, largest in rows]
     cells[1] = (*cells[1][:2], _about_tokens(answer, figures))
@@ -83,10 +99,12 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
 
 
 def _about_tokens(answer: Answer, figures: Figures) -> str:
-    """Return what --dcp gains in tokens, or what each request takes whatever its length: '+ 99.38 MiB each'.
+    """Return what --dcp gains in tokens, or what each request takes whatever its length: '+ 99.38
+    MiB each'.
 
-    So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length, and fewer than the
-    longest context: several requests have several windows, and one long request has one.
+    So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length, and
+    fewer than the longest context: several requests have several windows, and one long request has
+    one.
     """
     if answer.without_dcp:
         before = figures["kv_tokens_without_dcp"].whole
@@ -103,7 +121,11 @@ def _about_tokens(answer: Answer, figures: Figures) -> str:
 def limits_table(answer: Answer, figures: Figures) -> Table:
     """Return the longest context, the largest batch and the fewest GPUs."""
     batch = figures["max_batch"]
-    rows = (_longest_context(answer, figures), (batch.label, limit(batch), ""), *_fewest_gpus(answer, figures))
+    rows = (
+        _longest_context(answer, figures),
+        (batch.label, limit(batch), ""),
+        *_fewest_gpus(answer, figures),
+    )
     return Table((LABEL, Column(), LABEL), rows)
 
 
@@ -115,7 +137,11 @@ def span(low: int | None, high: int | None, replicas: int = 1) -> str:
 
 
 def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
-    maximum, (low, high), label = answer.resolved.request.model.max_context, answer.limits, figures["max_context"].label
+    maximum, (low, high), label = (
+        answer.resolved.request.model.max_context,
+        answer.limits,
+        figures["max_context"].label,
+    )
     if maximum and low.max_context == maximum:
         return label, count(maximum), "the model's own"
     longest = span(low.max_context, high.max_context)
@@ -126,14 +152,29 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
     """Yield the fewest GPUs, with the options that split the model over them: '--tp 4 --pp 2'."""
     resolved, fewest = answer.resolved, figures["min_gpus"]
     is_trivial = resolved.gpus == 1 == fewest.whole
-    if is_trivial or resolved.share is None or (resolved.gpu and (resolved.gpu.is_cpu or resolved.gpu.is_alone)):
+    if (
+        is_trivial
+        or resolved.share is None
+        or (resolved.gpu and (resolved.gpu.is_cpu or resolved.gpu.is_alone))
+    ):
         return
     dp, request, split = resolved.dp, on_fewest_gpus(resolved), "no --tp is enough"
     if request:
-        options = {"tp": request.tp or 1, "pp": request.pp, "dp": request.dp, "attn-dp": request.attn_dp}
-        split = " ".join(f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1)
-    fewer = (one.gpus or 1 for one in with_other_gpus(resolved) if possible_verdict(one) == "may_not_fit")
-    split += "".join(f"; maybe {least}" for least in islice(fewer, 1) if least < (fewest.whole or 0))
+        options = {
+            "tp": request.tp or 1,
+            "pp": request.pp,
+            "dp": request.dp,
+            "attn-dp": request.attn_dp,
+        }
+        split = " ".join(
+            f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1
+        )
+    fewer = (
+        one.gpus or 1 for one in with_other_gpus(resolved) if possible_verdict(one) == "may_not_fit"
+    )
+    split += "".join(
+        f"; maybe {least}" for least in islice(fewer, 1) if least < (fewest.whole or 0)
+    )
     label = "fewest GPUs per replica" if resolved.gpus > resolved.devices * dp else fewest.label
     yield label, fewest.human, "" if resolved.whole_layers else split
 
@@ -142,7 +183,9 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
 
 
 def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
-    """Return the rows of one change: the options to type, which may take several, and what they allow."""
+    """Return the rows of one change: the options to type, which may take several, and what they
+    allow.
+    """
     resolved = change.result.resolved
     sequences, slots = sure_sequences(resolved), resolved.request.engine_args.get("sequences")
     if slots:  # the command of the change has as many
@@ -167,7 +210,10 @@ def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Ta
     """Yield the changes that make it fit, and the command with the first one that has a command."""
     if not changes:
         yield lines_table(
-            [f"No change makes it fit, alone or combined: {tried(answer.resolved)}.", *_smaller_models(answer.resolved)]
+            [
+                f"No change makes it fit, alone or combined: {tried(answer.resolved)}.",
+                *_smaller_models(answer.resolved),
+            ]
         )
         return
     columns = [Column("change", "left"), Column("requests,\nat least")]
@@ -186,7 +232,9 @@ def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Ta
 
 
 def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
-    """Return a command as a table: its lines end with a backslash, so that they can be pasted. None without one."""
+    """Return a command as a table: its lines end with a backslash, so that they can be pasted. None
+    without one.
+    """
     if command is None:
         return ()
     own = re.search(rf"(?<!\S){OWN_FOLDER}\S+", command)
@@ -201,19 +249,26 @@ def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
 
 
 def cache_tables(answer: Answer, figures: Figures, details: Sequence[Figure]) -> tuple[Table, ...]:
-    """Return the memory that is left for the cache, and the blocks and tokens that it holds, with equal columns."""
+    """Return the memory that is left for the cache, and the blocks and tokens that it holds, with
+    equal columns.
+    """
     tables = (_budget_table(answer.result, figures), _pool_table(answer.result, figures, details))
     widths = [max(len(row[i]) for table in tables for row in table.rows) for i in range(3)]
     return tuple(
         table._replace(
-            rows=tuple((a.ljust(widths[0]), b.rjust(widths[1]), c.rjust(widths[2])) for a, b, c in table.rows)
+            rows=tuple(
+                (a.ljust(widths[0]), b.rjust(widths[1]), c.rjust(widths[2]))
+                for a, b, c in table.rows
+            )
         )
         for table in tables
     )
 
 
 def _budget_table(result: FitResult, figures: Figures) -> Table:
-    """Return the table that subtracts weights and runtime memory from one GPU's memory. The rest is for the cache."""
+    """Return the table that subtracts weights and runtime memory from one GPU's memory. The rest is
+    for the cache.
+    """
     budget, resolved = result.budget, result.resolved
     rows = []
 
@@ -226,7 +281,9 @@ def _budget_table(result: FitResult, figures: Figures) -> Table:
             add(f"x {budget.share.text} {budget.share.option.removeprefix('--')}", "usable_memory")
         n_layers = ""
         if budget.layers is not None and resolved.gpus > 1:
-            n_layers = f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
+            n_layers = (
+                f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
+            )
         add(f"- {figures['weights'].label}{n_layers}", "weights")
         for part in budget.weights.extra if budget.weights else ():
             if abs(part.size) >= _SHOWN_FROM:
@@ -239,17 +296,25 @@ def _budget_table(result: FitResult, figures: Figures) -> Table:
     if reserve and reserve.low != reserve.high:
         *others, (label, expected, _), (kv_label, kv_memory, _) = rows
         parts = [
-            (f"    {part.label}", f"{part.expected / GIB:.2f} GiB", precise_range(part.low, part.high))
+            (
+                f"    {part.label}",
+                f"{part.expected / GIB:.2f} GiB",
+                precise_range(part.low, part.high),
+            )
             for part in reserve.runtime.parts
         ]
         runtime = (label, expected, precise_range(reserve.low, reserve.high))
-        memory = precise_range(budget.kv_memory_low, budget.kv_memory_high) or human(budget.kv_memory_low, BYTES)
+        memory = precise_range(budget.kv_memory_low, budget.kv_memory_high) or human(
+            budget.kv_memory_low, BYTES
+        )
         rows = [*others, runtime, *parts, (kv_label, kv_memory, memory)]
     return Table((LABEL, Column(), Column()), tuple(rows), strong=frozenset({len(rows) - 1}))
 
 
 def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) -> Table:
-    """Return the table that divides the memory for the cache into the engine's blocks and tokens."""
+    """Return the table that divides the memory for the cache into the engine's blocks and
+    tokens.
+    """
     by_name = {**figures, **{figure.name: figure for figure in details}}
     labels = {detail.name: detail.label for detail in result.pool.details}
     rows = []
@@ -264,7 +329,9 @@ def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) 
 
 
 def devices_table(answer: Answer) -> tuple[Table, ...]:
-    """Return one row per GPU of llama.cpp and one of the host, with the buffers of each; none for other engines."""
+    """Return one row per GPU of llama.cpp and one of the host, with the buffers of each; none for
+    other engines.
+    """
     if not answer.devices:
         return ()
     parts = ("model_buffer", "kv_buffer", "compute_buffer", "outside_buffers", "total")
@@ -274,9 +341,15 @@ def devices_table(answer: Answer) -> tuple[Table, ...]:
     columns = (
         Column("device", "left"),
         Column("layers"),
-        *(Column(f"{name}\n{unit}") for name in ("model", "KV cache", "compute", "outside", "total")),
+        *(
+            Column(f"{name}\n{unit}")
+            for name in ("model", "KV cache", "compute", "outside", "total")
+        ),
     )
-    rows = ((row.name, count(row.layers), *cells[5 * i : 5 * i + 5]) for i, row in enumerate(answer.devices))
+    rows = (
+        (row.name, count(row.layers), *cells[5 * i : 5 * i + 5])
+        for i, row in enumerate(answer.devices)
+    )
     return (Table(columns, tuple(rows)),)
 
 

@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 
 from ..attention import FULL
-from ..cost.complexity import LayerComplexity, LayerTypes, ModelLayer, attention_layer_complexity, layer_types
+from ..cost.complexity import (
+    LayerComplexity,
+    LayerTypes,
+    ModelLayer,
+    attention_layer_complexity,
+    layer_types,
+)
 from ..cost.crossover import Growth, crossover, growth
 from ..cost.flops import Flops, LayerFlops, flops
 from ..cost.params import params
@@ -35,33 +41,47 @@ _ONLY_TRAINING = "if the phase is not train, or the model has an encoder beside 
 _CONTEXT = "at twice the context, relative to this context"
 FIGURES = FigureRows(
     flops_total=FigureRow("total", FLOP, "the whole step, with exact scores", title="FLOPs"),
-    flops_attention_projections=FigureRow("attention projections", FLOP, "projections of q, k, v and the output"),
+    flops_attention_projections=FigureRow(
+        "attention projections", FLOP, "projections of q, k, v and the output"
+    ),
     flops_attention_scores=FigureRow(
         "attention scores, exact for the mask", FLOP, "QK and PV for the pairs that the mask allows"
     ),
-    flops_attention_scores_dense=FigureRow("attention scores, dense", FLOP, "QK and PV for all pairs"),
+    flops_attention_scores_dense=FigureRow(
+        "attention scores, dense", FLOP, "QK and PV for all pairs"
+    ),
     flops_attention_qk_dense=FigureRow("of which QK, dense", FLOP, "QK alone, for all pairs"),
     flops_mlp=FigureRow("MLP", FLOP, "the MLPs"),
     flops_head=FigureRow("head", FLOP, "the lm head"),
-    flops_total_dense=FigureRow("total with dense scores", FLOP, "the whole step, with dense scores"),
+    flops_total_dense=FigureRow(
+        "total with dense scores", FLOP, "the whole step, with dense scores"
+    ),
     flops_recomputation=FigureRow(
         "recomputation",
         FLOP,
-        "what '--recompute' adds: a second forward pass of layers, of some matmuls, or of QK and PV",
+        "what '--recompute' adds: a second forward pass of layers, of some matmuls, or of QK and "
+        "PV",
     ),
     flops_6nd=FigureRow(
-        "6 N D", FLOP, "6 x the parameters that a token uses, with the embedding, x tokens", _ONLY_TRAINING
+        "6 N D",
+        FLOP,
+        "6 x the parameters that a token uses, with the embedding, x tokens",
+        _ONLY_TRAINING,
     ),
-    flops_total_ratio_6nd=ratio_row("total / 6 N D", "flops_total / flops_6nd", _ONLY_TRAINING, source=QUOTIENT),
+    flops_total_ratio_6nd=ratio_row(
+        "total / 6 N D", "flops_total / flops_6nd", _ONLY_TRAINING, source=QUOTIENT
+    ),
 )
+# {name of a figure: what scores overtake, in words, and the parts of it}.
 _OVERTAKEN = {
     "scores_overtake_context": ("projections", ["attention_projections"]),
     "scores_overtake_mlp_context": ("the MLP", ["mlp"]),
     "scores_overtake_both_context": ("projections and MLP", ["attention_projections", "mlp"]),
 }
-"""{name of a figure: what scores overtake, in words, and the parts of it}."""
 GROWTH = FigureRows(
-    growth_total=ratio_row("twice the context: total FLOP", f"flops_total {_CONTEXT}", source=QUOTIENT),
+    growth_total=ratio_row(
+        "twice the context: total FLOP", f"flops_total {_CONTEXT}", source=QUOTIENT
+    ),
     growth_attention_scores=ratio_row(
         "twice the context: attention scores", f"flops_attention_scores {_CONTEXT}", source=QUOTIENT
     ),
@@ -77,6 +97,7 @@ GROWTH = FigureRows(
     },
 )
 _STEPS, _PATH = "its sequential operations", "its maximum path length"
+# A layer of the model, and those of Table 1 of Vaswani et al. 2017.
 COMPLEXITY = FigureRows(
     attention_flops_per_layer=FigureRow(
         "one attention layer of the model",
@@ -84,38 +105,56 @@ COMPLEXITY = FigureRows(
         "one attention layer of the model: projections and exact scores",
         source=SUM,
     ),
-    attention_projections_flops_per_layer=FigureRow("its projections", FLOP, "its projections", source=MATMUL),
+    attention_projections_flops_per_layer=FigureRow(
+        "its projections", FLOP, "its projections", source=MATMUL
+    ),
     attention_scores_flops_per_layer=FigureRow(
-        "its scores, exact for the mask", FLOP, "its scores, for the pairs that the mask allows", source=MATMUL
+        "its scores, exact for the mask",
+        FLOP,
+        "its scores, for the pairs that the mask allows",
+        source=MATMUL,
     ),
     self_attention_flops_per_layer=FigureRow(
-        "self-attention, n^2 d", FLOP, "self-attention of the same width, n^2 d in Vaswani et al. 2017"
+        "self-attention, n^2 d",
+        FLOP,
+        "self-attention of the same width, n^2 d in Vaswani et al. 2017",
     ),
     recurrent_flops_per_layer=FigureRow(
         "recurrent layer, n d^2", FLOP, "a recurrent layer of the same width, n d^2 there"
     ),
     convolutional_flops_per_layer=FigureRow(
-        "convolutional layer, k n d^2", FLOP, "a convolutional layer of the same width, k n d^2 there"
+        "convolutional layer, k n d^2",
+        FLOP,
+        "a convolutional layer of the same width, k n d^2 there",
     ),
     restricted_flops_per_layer=FigureRow(
         "restricted self-attention, r n d", FLOP, "self-attention to a neighborhood, r n d there"
     ),
-    attention_sequential_steps=FigureRow(_STEPS, NO_UNIT, "sequential operations of one attention layer"),
+    attention_sequential_steps=FigureRow(
+        _STEPS, NO_UNIT, "sequential operations of one attention layer"
+    ),
     attention_longest_path=FigureRow(
         _PATH, NO_UNIT, "maximum path length of one attention layer", "if information never arrives"
     ),
-    recurrent_sequential_steps=FigureRow(_STEPS, NO_UNIT, "sequential operations of the recurrent layer"),
+    recurrent_sequential_steps=FigureRow(
+        _STEPS, NO_UNIT, "sequential operations of the recurrent layer"
+    ),
     recurrent_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of the recurrent layer"),
-    convolutional_kernel=FigureRow("width k of the convolution", NO_UNIT, "width k of the convolution, 3"),
-    convolutional_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of the convolutional layer"),
+    convolutional_kernel=FigureRow(
+        "width k of the convolution", NO_UNIT, "width k of the convolution, 3"
+    ),
+    convolutional_longest_path=FigureRow(
+        _PATH, NO_UNIT, "maximum path length of the convolutional layer"
+    ),
     restricted_neighborhood=FigureRow(
         "tokens r that restricted self-attention sees",
         NO_UNIT,
         "tokens r of the neighborhood: the model's narrowest window or chunk, or 128; at most n",
     ),
-    restricted_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of self-attention to a neighborhood"),
+    restricted_longest_path=FigureRow(
+        _PATH, NO_UNIT, "maximum path length of self-attention to a neighborhood"
+    ),
 )
-"""A layer of the model, and those of Table 1 of Vaswani et al. 2017."""
 OF_LAYERS = FigureRows(
     flops_total=FigureRow("all", FLOP, "all layers of this kind, with exact scores", source=SUM),
     flops_attention_projections=FIGURES["flops_attention_projections"]._replace(
@@ -128,13 +167,16 @@ OF_LAYERS = FigureRows(
         meaning="their QK and PV for all pairs"
     ),
     flops_mlp=FIGURES["flops_mlp"]._replace(meaning="their MLPs"),
-    flops_recomputation=FIGURES["flops_recomputation"]._replace(meaning="what '--recompute' adds to them"),
+    flops_recomputation=FIGURES["flops_recomputation"]._replace(
+        meaning="what '--recompute' adds to them"
+    ),
 )
 _PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 
 
 def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) -> Report:
-    """Return the FLOPs of `workload`: projections, scores (exact and dense), MLP, head, and their growth.
+    """Return the FLOPs of `workload`: projections, scores (exact and dense), MLP, head, and their
+    growth.
 
     `full` adds one layer beside those of Table 1 of Vaswani et al. 2017 to the screen.
     """
@@ -148,8 +190,13 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
     tables = [_main_table(counted)]
     if is_hybrid(model):
         tables.append(_group_table(counted))
-    growth_figures = GROWTH.filled(growth_total=grown.total, growth_attention_scores=grown.scores, **overtaken)
-    tables += [*([_layer_table(model, workload, own, types)] if full else []), _growth_table(grown, overtaken)]
+    growth_figures = GROWTH.filled(
+        growth_total=grown.total, growth_attention_scores=grown.scores, **overtaken
+    )
+    tables += [
+        *([_layer_table(model, workload, own, types)] if full else []),
+        _growth_table(grown, overtaken),
+    ]
     return Report(
         "flops",
         heading(model, *_workload_line(model, workload)),
@@ -159,7 +206,9 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
         layers_with_figures(model, map(_group_figures, counted.groups)),
         tuple(tables),
         _notes(model, workload, counted, overtaken["scores_overtake_context"]),
-        unexplained=frozenset(("growth_total", "growth_attention_scores", *(() if full else COMPLEXITY))),
+        unexplained=frozenset(
+            ("growth_total", "growth_attention_scores", *(() if full else COMPLEXITY))
+        ),
     )
 
 
@@ -167,7 +216,9 @@ def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
     return [
         f"{_PHASES[workload.phase]}, {context_fact(workload)}",
         f"{workload.recompute} recomputation" if workload.recompute != "none" else "",
-        f"{count(workload.past)} of them in the cache" if workload.phase == "prefill" and workload.past else "",
+        f"{count(workload.past)} of them in the cache"
+        if workload.phase == "prefill" and workload.past
+        else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
         f"{workload.mask or model.main.mask} mask",
@@ -242,7 +293,10 @@ def _main_table(counted: Flops) -> Table:
     rows = [row for row in rows if row[1]]
     shares = [f"{100 * int(value) / int(counted.total):.1f} %" for _, value in rows]
     if counted.scores_dense != counted.scores:
-        rows += [("total with dense scores", counted.total_dense), ("  attention scores, dense", counted.scores_dense)]
+        rows += [
+            ("total with dense scores", counted.total_dense),
+            ("  attention scores, dense", counted.scores_dense),
+        ]
         shares += ["", ""]
     if counted.six_n_d:
         rows.append((FIGURES["flops_6nd"].label, counted.six_n_d))
@@ -268,7 +322,9 @@ def _group_table(counted: Flops) -> Table:
 
 
 def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: LayerTypes) -> Table:
-    """Return Table 1 of Vaswani et al. 2017 at the model's width, and below it the parts of a layer of the model."""
+    """Return Table 1 of Vaswani et al. 2017 at the model's width, and below it the parts of a layer
+    of the model.
+    """
     # n queries over n keys in a prefill, m over n after a past, and one over n in a decode step
     n = "n " if workload.new == workload.context else "" if workload.new == 1 else "m "
     rows = (
@@ -291,7 +347,10 @@ def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: L
         (Column(numbers, "left"), [formula for _, formula, _ in rows]),
         unit_column("", [layer.flops for layer in layers], FLOP),
         (Column("sequential\noperations"), [count(layer.sequential_steps) for layer in layers]),
-        (Column("maximum\npath length"), ["none" if n is None else count(n) for n in (x.longest_path for x in layers)]),
+        (
+            Column("maximum\npath length"),
+            ["none" if n is None else count(n) for n in (x.longest_path for x in layers)],
+        ),
     )
     return column_table(columns)
 
@@ -299,14 +358,19 @@ def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: L
 def _growth_table(grown: Growth, overtaken: Mapping[str, Quantity | None]) -> Table:
     found = {name: count(value) for name, value in overtaken.items() if value is not None}
     rows = (
-        *((GROWTH[name].label, text) for name, text in (found or {"scores_overtake_context": "none"}).items()),
+        *(
+            (GROWTH[name].label, text)
+            for name, text in (found or {"scores_overtake_context": "none"}).items()
+        ),
         (GROWTH["growth_total"].label, times(grown.total, 2)),
         (GROWTH["growth_attention_scores"].label, times(grown.scores, 2)),
     )
     return Table((LABEL, Column()), rows)
 
 
-def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quantity | None) -> tuple[str, ...]:
+def _notes(
+    model: ModelSpec, workload: Workload, counted: Flops, overtake: Quantity | None
+) -> tuple[str, ...]:
     notes = context_notes(model, workload)
     if workload.phase == "train":
         notes.append(f"{counted.rule[:1].upper()}{counted.rule[1:]}.")
@@ -314,16 +378,26 @@ def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quant
         n, d = count(params(model).active), count(workload.batch * workload.context)
         as_much = times(ratio(counted.total, counted.six_n_d), 2)
         notes.append(
-            f"6 N D: N is the {n} parameters that a token uses, with the embedding. D is {d} tokens. The exact total "
+            f"6 N D: N is the {n} parameters that a token uses, with the embedding. D is {d} "
+            "tokens. The exact total "
             f"is {as_much} as much."
         )
     if overtake is None:
-        reason = "every layer has a window" if has_attention(model) else "a recurrent state has a fixed size"
-        notes.append(f"Scores never cost more than projections: {reason}, so both grow linearly with the context.")
+        reason = (
+            "every layer has a window"
+            if has_attention(model)
+            else "a recurrent state has a fixed size"
+        )
+        notes.append(
+            f"Scores never cost more than projections: {reason}, so both grow linearly with the "
+            "context."
+        )
     narrow_spans = [g.attention.span for g in model.main.layers if g.attention.span != FULL]
     if counted.scores * 2 < counted.scores_dense and narrow_spans:
         cause = (
-            "of windows" if any(span.reach is not None for span in narrow_spans) else "only selected keys are scored"
+            "of windows"
+            if any(span.reach is not None for span in narrow_spans)
+            else "only selected keys are scored"
         )
         notes.append(
             f"Because {cause}, exact scores are cheap: dense ones would cost "
@@ -331,6 +405,8 @@ def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quant
         )
     notes += kind_notes(model, past=bool(workload.past))
     if workload.lengths:
-        notes.append("Projections and MLP run over the padded batch; exact scores count real tokens only.")
+        notes.append(
+            "Projections and MLP run over the padded batch; exact scores count real tokens only."
+        )
     notes.append("Only matrix products are counted, not softmax, norms or activations.")
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

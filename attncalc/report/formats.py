@@ -27,33 +27,42 @@ class Rows(NamedTuple):
     units: Sequence[str | None]  # their units, '' for none; None for a column of text
     rows: Iterable[Row]  # the rows, which are computed while they are read
     facts: dict[str, Any]  # further keys of a JSON document
-    titles: Mapping[str, str] = MappingProxyType({})  # {name of a column or a model: its title in a paper}
+    # {name of a column or a model: its title in a paper}
+    titles: Mapping[str, str] = MappingProxyType({})
 
 
 class Format(NamedTuple):
     name: str  # what `--format` calls it
-    suffixes: tuple[str, ...]  # suffixes of files that are written in this format; "" is a file without a suffix
-    # The module in this package, imported when it is used. For a format of FORMATS it has `render(report, *, explain)`,
-    # and for one of ROW_FORMATS `write(rows, file)` and `escape(text)`.
+    # suffixes of files that are written in this format; "" is a file without a suffix
+    suffixes: tuple[str, ...]
+    # The module in this package, imported when it is used. For a format of FORMATS it has
+    # `render(report, *, explain)`, and for one of ROW_FORMATS `write(rows, file)` and
+    # `escape(text)`.
     module: str
     # Whether tabs separate its cells; the tabs of other formats come from a name, and are escaped
     has_tabs: bool = False
-    # Whether the file has bytes instead of text. The module may have `need()`, which raises CannotCheckError without
-    # the library that writes them.
+    # Whether the file has bytes instead of text. The module may have `need()`, which raises
+    # CannotCheckError without the library that writes them.
     is_binary: bool = False
 
     def render(self, report: Report, *, explain: bool = False) -> Any:
-        """Return the report as text in this format, or as bytes if it is binary; with `explain`, its formulas too."""
+        """Return the report as text in this format, or as bytes if it is binary; with `explain`,
+        its formulas too.
+        """
         return self._imported().render(report, explain=explain)
 
     def check(self, output: Path | None) -> None:
-        """Raise AttncalcError if bytes would go to a terminal, and CannotCheckError without the library for them."""
+        """Raise AttncalcError if bytes would go to a terminal, and CannotCheckError without the
+        library for them.
+        """
         if not self.is_binary:
             return
         if hasattr(module := self._imported(), "need"):
             module.need()
         if not goes_to_file(output) and (sys.stdout.isatty() or not hasattr(sys.stdout, "buffer")):
-            raise AttncalcError(f"--format {self.name} is not text", f"write a file: -o answer{self.suffixes[0]}")
+            raise AttncalcError(
+                f"--format {self.name} is not text", f"write a file: -o answer{self.suffixes[0]}"
+            )
 
     def write(self, rows: Rows, file: IO[Any]) -> None:
         """Write the rows to a file, one after the other."""
@@ -61,7 +70,9 @@ class Format(NamedTuple):
 
     @property
     def escape(self) -> Callable[[str], str]:
-        """What a text becomes in a cell of a row: a path may have characters that the format reads otherwise."""
+        """What a text becomes in a cell of a row: a path may have characters that the format reads
+        otherwise.
+        """
         function: Callable[[str], str] = self._imported().escape
         return function
 
@@ -69,8 +80,8 @@ class Format(NamedTuple):
         return import_module(f".{self.module}", __package__)
 
 
+# The default. Of rows it is a grid or a table on the screen, which needs all of them at once.
 TABLE = "table"
-"""The default. Of rows it is a grid or a table on the screen, which needs all of them at once."""
 _ALL = {
     known.name: known
     for known in (
@@ -86,12 +97,16 @@ _ALL = {
         Format("parquet", (".parquet",), "parquet", is_binary=True),
     )
 }
-FORMATS = {name: _ALL[name] for name in (TABLE, "json", "csv", "tsv", "markdown", "html", "latex", "jsonl", "xlsx")}
-"""The formats of a report."""
-ROW_FORMATS = {
-    name: _ALL[name] for name in ("csv", "jsonl", "json", "tsv", "markdown", "html", "latex", "xlsx", "parquet")
+# The formats of a report.
+FORMATS = {
+    name: _ALL[name]
+    for name in (TABLE, "json", "csv", "tsv", "markdown", "html", "latex", "jsonl", "xlsx")
 }
-"""The formats of the rows of a sweep, beside TABLE."""
+# The formats of the rows of a sweep, beside TABLE.
+ROW_FORMATS = {
+    name: _ALL[name]
+    for name in ("csv", "jsonl", "json", "tsv", "markdown", "html", "latex", "xlsx", "parquet")
+}
 
 
 def goes_to_file(output: Path | None) -> TypeGuard[Path]:
@@ -100,14 +115,18 @@ def goes_to_file(output: Path | None) -> TypeGuard[Path]:
 
 
 def descriptor_of(output: Path) -> int | None:
-    """Return the number of a descriptor of this process that a path names, as 1 of /dev/stdout; None for another."""
+    """Return the number of a descriptor of this process that a path names, as 1 of /dev/stdout;
+    None for another.
+    """
     named = {"/dev/stdout": 1, "/dev/stderr": 2}
     match = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d{1,9})", str(output))
     return int(match[1]) if match else named.get(str(output))
 
 
 def is_stream(output: Path) -> bool:
-    """Return whether a path leads to a pipe or a device, or is a descriptor: it is no file to make anew."""
+    """Return whether a path leads to a pipe or a device, or is a descriptor: it is no file to make
+    anew.
+    """
     if descriptor_of(output) is not None:
         return True
     try:
@@ -118,18 +137,25 @@ def is_stream(output: Path) -> bool:
 
 
 def choose_format(name: str | None, output: Path | None) -> Format:
-    """Return the format of that name, or the one that the suffix of `output` stands for, or the default.
+    """Return the format of that name, or the one that the suffix of `output` stands for, or the
+    default.
 
     Raises AttncalcError if there is no such format, or if the suffix is unknown and `name` is None.
     """
-    suffixes = [f"{suffix} ({known.name})" for known in FORMATS.values() for suffix in known.suffixes if suffix]
+    suffixes = [
+        f"{suffix} ({known.name})"
+        for known in FORMATS.values()
+        for suffix in known.suffixes
+        if suffix
+    ]
     return _chosen(name, output, FORMATS, suffixes) or FORMATS[TABLE]
 
 
 def choose_row_format(name: str | None, output: Path | None, *, on_terminal: bool) -> Format | None:
     """Return the format of rows in the same way; None for TABLE.
 
-    The default is TABLE on a terminal, and CSV in a pipe. Raises AttncalcError as `choose_format` does.
+    The default is TABLE on a terminal, and CSV in a pipe. Raises AttncalcError as `choose_format`
+    does.
     """
     formats = {TABLE: _ALL[TABLE], **ROW_FORMATS}
     suffixes = [f"{known.suffixes[0]} ({known.name})" for known in ROW_FORMATS.values()]
@@ -140,12 +166,19 @@ def choose_row_format(name: str | None, output: Path | None, *, on_terminal: boo
 def _chosen(
     name: str | None, output: Path | None, formats: Mapping[str, Format], suffixes: Sequence[str]
 ) -> Format | None:
-    """Return the format of a name or a suffix; None for standard output or a stream. An error lists `suffixes`."""
+    """Return the format of a name or a suffix; None for standard output or a stream. An error lists
+    `suffixes`.
+    """
     if name is not None:
-        name = next((known.name for known in formats.values() if f".{name}" in known.suffixes), name)  # 'md'
+        # 'md'
+        name = next(
+            (known.name for known in formats.values() if f".{name}" in known.suffixes), name
+        )
         if name not in formats:
             hint = did_you_mean(name, formats)
-            raise BadValueError(f"unknown format '{truncate(name)}'", f"{hint}known formats: {', '.join(formats)}")
+            raise BadValueError(
+                f"unknown format '{truncate(name)}'", f"{hint}known formats: {', '.join(formats)}"
+            )
         return formats[name]
     if not goes_to_file(output) or (not output.suffix and is_stream(output)):
         return None

@@ -1,4 +1,6 @@
-"""Terms of the field, each on one screen: what it means, its formula, and an example to redo by hand."""
+"""Terms of the field, each on one screen: what it means, its formula, and an example to redo by
+hand.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,13 +30,22 @@ FIGURES = FigureRows(terms_total=FigureRow("terms", NO_UNIT, "the number of term
 def _term(text: str) -> tuple[str, Term]:
     """Return the name and the term of a part of glossary.txt."""
     name, *lines = text.splitlines()
-    fields: dict[str, Any] = dict.fromkeys(Term._fields, "") | dict(line.strip().split(": ", 1) for line in lines)
-    several = {field: tuple(filter(None, fields[field].split(" | "))) for field in ("also", "formula", "example")}
+    fields: dict[str, Any] = dict.fromkeys(Term._fields, "") | dict(
+        line.strip().split(": ", 1) for line in lines
+    )
+    several = {
+        field: tuple(filter(None, fields[field].split(" | ")))
+        for field in ("also", "formula", "example")
+    }
     return name, Term(**(fields | several))
 
 
-TERMS = dict(map(_term, Path(__file__).with_name("glossary.txt").read_text("utf-8").strip().split("\n\n")[1:]))
-"""{name: term}."""
+# {name: term}.
+TERMS = dict(
+    map(
+        _term, Path(__file__).with_name("glossary.txt").read_text("utf-8").strip().split("\n\n")[1:]
+    )
+)
 
 
 def find_terms(words: Sequence[str]) -> list[str]:
@@ -42,7 +53,11 @@ def find_terms(words: Sequence[str]) -> list[str]:
 
     Raises AttncalcError for a word that is no term.
     """
-    names = {other.replace("_", "-"): name for name, term in TERMS.items() for other in (name, *term.also)}
+    names = {
+        other.replace("_", "-"): name
+        for name, term in TERMS.items()
+        for other in (name, *term.also)
+    }
     whole = _slug(" ".join(words))
     if whole in names:
         return [names[whole]]
@@ -50,7 +65,9 @@ def find_terms(words: Sequence[str]) -> list[str]:
     for word in words:
         if _slug(word) not in names:
             hint = did_you_mean(whole, names) or did_you_mean(_slug(word), names)
-            raise AttncalcError(f"no explanation of '{truncate(word)}'", f"{hint}'attncalc explain' lists all terms")
+            raise AttncalcError(
+                f"no explanation of '{truncate(word)}'", f"{hint}'attncalc explain' lists all terms"
+            )
         found.append(names[_slug(word)])
     return list(dict.fromkeys(found))
 
@@ -77,6 +94,19 @@ def terms_report(names: Sequence[str]) -> Report:
 
 def _report(heading: str, names: Sequence[str], table: Table) -> Report:
     terms = [{"name": name, **TERMS[name]._asdict()} for name in names]
-    joined = [{key: "; ".join(v) if isinstance(v, tuple) else v for key, v in term.items()} for term in terms]
+    joined = [
+        {key: "; ".join(v) if isinstance(v, tuple) else v for key, v in term.items()}
+        for term in terms
+    ]
     figures = FIGURES.filled(terms_total=Quantity(len(terms)))
-    return Report("explain", (heading,), {}, {}, figures, (), (table,), extra={"terms": terms}, rows=tuple(joined))
+    return Report(
+        "explain",
+        (heading,),
+        {},
+        {},
+        figures,
+        (),
+        (table,),
+        extra={"terms": terms},
+        rows=tuple(joined),
+    )

@@ -32,11 +32,15 @@ def best_verdict(verdicts: Iterable[Verdict]) -> Verdict:
 
 def verdict_of_all(verdicts: Sequence[Verdict]) -> str:
     """Return the verdicts of GPUs as a sentence: 'FITS: on 9 of 115 GPUs.'"""
-    return f"{VERDICTS[best_verdict(verdicts)]}: on {verdicts.count('fits')} of {plural(len(verdicts), 'GPU')}."
+    return (
+        f"{VERDICTS[best_verdict(verdicts)]}: on {verdicts.count('fits')} of "
+        f"{plural(len(verdicts), 'GPU')}."
+    )
 
 
 def gpu_table(rows: Sequence[GpuRow], *, searched: str = "", full: bool = False) -> Table:
-    """Return the rows by memory. Unless `full`, neighbours with the same answer are one row, of the least memory.
+    """Return the rows by memory. Unless `full`, neighbours with the same answer are one row, of the
+    least memory.
 
     `searched` is what `most` of the rows is: 'context' or 'batch'; '' if nothing was searched for.
     """
@@ -45,7 +49,10 @@ def gpu_table(rows: Sequence[GpuRow], *, searched: str = "", full: bool = False)
     firsts = [group[0] for group in groups]
     more = [f" + {len(group) - 1}" if len(group) > 1 else "" for group in groups]
     columns = [
-        (Column("GPU", "left"), [f"{row.name}{others}" for row, others in zip(firsts, more, strict=True)]),
+        (
+            Column("GPU", "left"),
+            [f"{row.name}{others}" for row, others in zip(firsts, more, strict=True)],
+        ),
         (Column("GiB"), [gib(row.memory) for row in firsts]),
         (Column("needs, GiB"), [gib_range(row.low, row.high) for row in firsts]),
         (Column("", "left"), [VERDICTS[row.verdict].lower() for row in firsts]),
@@ -61,5 +68,7 @@ def gpu_table(rows: Sequence[GpuRow], *, searched: str = "", full: bool = False)
 def _groups(rows: Sequence[GpuRow]) -> list[list[GpuRow]]:
     """Return rows with the same answer together, contexts within a factor of 2 being the same."""
     steps = [row.most.bit_length() if row.most and row.verdict == "fits" else 0 for row in rows]
-    groups = grouped(((row.verdict, step, row.engine), row) for row, step in zip(rows, steps, strict=True))
+    groups = grouped(
+        ((row.verdict, step, row.engine), row) for row, step in zip(rows, steps, strict=True)
+    )
     return list(groups.values())

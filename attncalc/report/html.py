@@ -24,7 +24,8 @@ _STYLE = """\
 
 
 def render(report: Report, *, explain: bool = False) -> str:
-    """Return a page without scripts and without links, so that it opens in a browser and can be sent as one file.
+    """Return a page without scripts and without links, so that it opens in a browser and can be
+    sent as one file.
 
     `explain` adds the formula of each figure.
     """
@@ -36,7 +37,8 @@ def render(report: Report, *, explain: bool = False) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(f'attncalc {report.command}: {_title(report)[0]}')}</title>",
         _STYLE,
-        "<style>:root { color-scheme: light dark; font-family: sans-serif; } body { margin: 2em; }</style>",
+        "<style>:root { color-scheme: light dark; font-family: sans-serif; } body { margin: 2em; "
+        "}</style>",
         "</head>",
         '<body class="attncalc">',
         *_blocks(report, explain=explain),
@@ -48,13 +50,24 @@ def render(report: Report, *, explain: bool = False) -> str:
 
 def write(rows: Rows, file: IO[str]) -> None:
     """Write the rows of a sweep as a page with one table."""
-    file.write('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>attncalc sweep</title>\n')
-    file.write("<style>td, th { padding: 0 0.5em; } .number { text-align: right; }</style>\n</head>\n<body>\n<table>\n")
+    file.write(
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>attncalc '
+        "sweep</title>\n"
+    )
+    file.write(
+        "<style>td, th { padding: 0 0.5em; } .number { text-align: right; }</style>\n</head>\n"
+        "<body>\n<table>\n"
+    )
     classes = ["" if unit is None else ' class="number"' for unit in rows.units]
-    headers = (f"<th{kind}>{escape(name)}</th>" for kind, name in zip(classes, rows.names, strict=True))
+    headers = (
+        f"<th{kind}>{escape(name)}</th>" for kind, name in zip(classes, rows.names, strict=True)
+    )
     file.write(f"<thead><tr>{''.join(headers)}</tr></thead>\n<tbody>\n")
     for row in rows.rows:
-        cells = (f"<td{kind}>{'' if cell is None else cell}</td>" for kind, cell in zip(classes, row, strict=True))
+        cells = (
+            f"<td{kind}>{'' if cell is None else cell}</td>"
+            for kind, cell in zip(classes, row, strict=True)
+        )
         file.write(f"<tr>{''.join(cells)}</tr>\n")
     file.write("</tbody>\n</table>\n</body>\n</html>\n")
 
@@ -82,7 +95,9 @@ def _blocks(report: Report, *, explain: bool) -> list[str]:
 
 
 def _title(report: Report) -> tuple[str, str]:
-    """Return the name of the model or the answer, and the rest of the first line: the model's attention."""
+    """Return the name of the model or the answer, and the rest of the first line: the model's
+    attention.
+    """
     name, _, attention = report.heading[0].partition("  ")
     return name, attention
 
@@ -117,11 +132,17 @@ def _header(column: Column) -> str:
 def _row(columns: Sequence[Column], cells: Sequence[str], *, strong: bool) -> str:
     start = '<tr class="strong">' if strong else "<tr>"
     pairs = zip(columns, cells, strict=True)
-    return start + "".join(_cell(column, cell, first=i == 0) for i, (column, cell) in enumerate(pairs)) + "</tr>"
+    return (
+        start
+        + "".join(_cell(column, cell, first=i == 0) for i, (column, cell) in enumerate(pairs))
+        + "</tr>"
+    )
 
 
 def _cell(column: Column, cell: str, *, first: bool) -> str:
-    """Return a cell; the first one names the row, and is indented if it is a part of the row above."""
+    """Return a cell; the first one names the row, and is indented if it is a part of the row
+    above.
+    """
     text = escape(cell.strip())
     if first and column.align == "left" and text:
         part = ' class="part"' if cell.startswith(" ") else ""
@@ -138,4 +159,6 @@ def escape(text: str) -> str:
 
     The result is ASCII, so that it is read correctly whatever encoding a page or a stream declares.
     """
-    return html.escape(printable(text, "utf-8")).encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return (
+        html.escape(printable(text, "utf-8")).encode("ascii", "xmlcharrefreplace").decode("ascii")
+    )

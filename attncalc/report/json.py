@@ -1,4 +1,6 @@
-"""JSON, the contract that scripts rely on: a report, whose shape never depends on a flag, and the rows of a sweep."""
+"""JSON, the contract that scripts rely on: a report, whose shape never depends on a flag, and the
+rows of a sweep.
+"""
 
 import json
 from typing import IO, Any
@@ -14,7 +16,8 @@ __all__ = ["escape", "render", "result", "write"]
 
 
 def render(report: Report, *, explain: bool = False) -> str:
-    """Return one JSON object; values are integers in base units, and a ratio is a number with unit ''.
+    """Return one JSON object; values are integers in base units, and a ratio is a number with unit
+    ''.
 
     `explain` has no effect: JSON always has every formula.
     """
@@ -27,7 +30,10 @@ def render(report: Report, *, explain: bool = False) -> str:
         "model": report.model,
         "workload": report.workload,
         "results": [result(figure, assumed) for figure in report.figures],
-        "layers": [{**facts, "results": [result(f, assumed) for f in figures]} for facts, figures in report.layers],
+        "layers": [
+            {**facts, "results": [result(f, assumed) for f in figures]}
+            for facts, figures in report.layers
+        ],
         "notes": list(report.notes),
         **({"fail_if": list(report.fail_if)} if report.command in fail_if.COMMANDS else {}),
         **report.extra,
@@ -38,7 +44,9 @@ def render(report: Report, *, explain: bool = False) -> str:
 def write(rows: Rows, file: IO[str]) -> None:
     """Write a sweep as one document: its facts, and a list of rows with one object per line."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
-    columns = [{"name": name, "unit": unit} for name, unit in zip(rows.names, rows.units, strict=True)]
+    columns = [
+        {"name": name, "unit": unit} for name, unit in zip(rows.names, rows.units, strict=True)
+    ]
     for name, value in {**rows.facts, "columns": columns}.items():
         file.write(f"{',' if name != 'schema' else '{'}\n  {encode(name)}: {encode(value)}")
     file.write(',\n  "rows": [')
@@ -50,7 +58,9 @@ def write(rows: Rows, file: IO[str]) -> None:
 
 
 def result(figure: Figure, assumed: bool = False) -> dict[str, Any]:
-    """Return a figure as plain data. If `assumed` (--assume-grouped), its source starts with 'assumed:'."""
+    """Return a figure as plain data. If `assumed` (--assume-grouped), its source starts with
+    'assumed:'.
+    """
     return {
         "name": figure.name,
         "value": figure.value,

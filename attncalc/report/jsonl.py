@@ -11,7 +11,9 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def render(report: Report, *, explain: bool = False) -> str:
-    """Return a line per row of a list, or one with the figures of the whole model. `explain` has no effect."""
+    """Return a line per row of a list, or one with the figures of the whole model. `explain` has no
+    effect.
+    """
     return "".join(f"{_encode(dict(row))}\n" for row in report.flat)
 
 

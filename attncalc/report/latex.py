@@ -1,4 +1,6 @@
-"""LaTeX for the body of a paper that uses the package booktabs: the tables of a report, and the rows of a sweep."""
+"""LaTeX for the body of a paper that uses the package booktabs: the tables of a report, and the
+rows of a sweep.
+"""
 
 import re
 import unicodedata
@@ -12,15 +14,40 @@ from .explain import explain_figures
 from .formats import Rows
 from .report import Report, Table, number
 
+# Columns of typewriter letters in the text width of LaTeX's article.
 _WIDTH = 64
-"""Columns of typewriter letters in the text width of LaTeX's article."""
 
-_MARKS = {"\\": "textbackslash", "~": "textasciitilde", "^": "textasciicircum", "`": "textasciigrave"}
+_MARKS = {
+    "\\": "textbackslash",
+    "~": "textasciitilde",
+    "^": "textasciicircum",
+    "`": "textasciigrave",
+}
 _MARKS |= {"<": "textless", ">": "textgreater", "|": "textbar", "\u2026": "ldots"}
-_LETTERS = {"\u00c6": "AE", "\u00e6": "ae", "\u00d8": "O", "\u00f8": "o", "\u0152": "OE", "\u0153": "oe"}
+_LETTERS = {
+    "\u00c6": "AE",
+    "\u00e6": "ae",
+    "\u00d8": "O",
+    "\u00f8": "o",
+    "\u0152": "OE",
+    "\u0153": "oe",
+}
 _LETTERS |= {"\u00df": "ss", "\u0131": "i", "\u0141": "L", "\u0142": "l"}
-_MATH = {"\u00b0": r"^\circ", "\u00b1": r"\pm", "\u00b5": r"\mu", "\u00b7": r"\cdot", "\u00d7": r"\times"}
-_MATH |= {"\u2192": r"\to", "\u2212": "-", "\u2248": r"\approx", "\u2260": r"\ne", "\u2264": r"\le", "\u2265": r"\ge"}
+_MATH = {
+    "\u00b0": r"^\circ",
+    "\u00b1": r"\pm",
+    "\u00b5": r"\mu",
+    "\u00b7": r"\cdot",
+    "\u00d7": r"\times",
+}
+_MATH |= {
+    "\u2192": r"\to",
+    "\u2212": "-",
+    "\u2248": r"\approx",
+    "\u2260": r"\ne",
+    "\u2264": r"\le",
+    "\u2265": r"\ge",
+}
 _MATH |= {"\u00b9": "^1", "\u00b2": "^2", "\u00b3": "^3"}
 _ESCAPES = {
     **{mark: f"\\{mark}" for mark in "{}&%$#_"},
@@ -52,34 +79,48 @@ _ACCENTS = {
     "\u0323": "d",
     "\u0327": "c",
 }
-_LIGATURE = re.compile(r"([-',])(?=\1)")  # TeX joins -- to a dash, '' to a quote, and in T1 ,, to a low quote
-_OPTION = re.compile(r"[\[*]")  # \\ takes a star or a bracket as its option, also at the start of the next row
+# TeX joins -- to a dash, '' to a quote, and in T1 ,, to a low quote
+_LIGATURE = re.compile(r"([-',])(?=\1)")
+# \\ takes a star or a bracket as its option, also at the start of the next row
+_OPTION = re.compile(r"[\[*]")
 
 
 def render(report: Report, *, explain: bool = False) -> str:
     r"""Return one tabular per table of the screen; the heading and the notes are comments.
 
-    There is no table environment and no caption: a paper has its own, and loads the tabulars with \input. `explain`
-    adds the formula of each figure.
+    There is no table environment and no caption: a paper has its own, and loads the tabulars with
+    \input. `explain` adds the formula of each figure.
     """
     title, *facts = report.heading
-    head = [f"attncalc {report.command}: {title}", *facts, "Load \\usepackage{booktabs} in the preamble."]
+    head = [
+        f"attncalc {report.command}: {title}",
+        *facts,
+        "Load \\usepackage{booktabs} in the preamble.",
+    ]
     blocks = [_comments(head)]
     blocks += [_comments([report.answer])] if report.answer else []
     blocks += _tabulars(report.tables, report.titles)
     if explain:
-        blocks += [_typewriter(lines) for lines in explain_figures(report.figures_to_explain, _WIDTH)]
+        blocks += [
+            _typewriter(lines) for lines in explain_figures(report.figures_to_explain, _WIDTH)
+        ]
     blocks += [_comments(report.screen_notes)] if report.screen_notes else []
     blocks += _tabulars(report.footer)
     return "\n\n".join(blocks) + "\n"
 
 
 def write(rows: Rows, file: IO[str]) -> None:
-    """Write the rows of a sweep as one tabular. A column has one unit, and one without any cell is left out."""
+    """Write the rows of a sweep as one tabular. A column has one unit, and one without any cell is
+    left out.
+    """
     columns = zip(rows.names, rows.units, zip(*rows.rows, strict=True), strict=True)
     titles = {escape(name): escape(title) for name, title in rows.titles.items()}
     kept = [
-        (titles[escape(name)], unit, [titles.get(cell, cell) for cell in cells] if name == "model" else cells)
+        (
+            titles[escape(name)],
+            unit,
+            [titles.get(cell, cell) for cell in cells] if name == "model" else cells,
+        )
         for name, unit, cells in columns
         if {*cells} - {None}
     ]
@@ -114,19 +155,30 @@ def _comments(lines: Iterable[str]) -> str:
 
 
 def _typewriter(lines: Iterable[str]) -> str:
-    r"""Return lines in which every space counts. \verbatim would not do: a title may contain its end."""
+    r"""Return lines in which every space counts. \verbatim would not do: a title may contain its
+    end.
+    """
     return "\n".join(rf"\noindent\texttt{{{escape(line).replace(' ', '~')}}}\par" for line in lines)
 
 
-def _tabulars(tables: Sequence[Table], titles: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Return the tables with space between them: in one table environment their rules would touch."""
+def _tabulars(
+    tables: Sequence[Table], titles: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
+    """Return the tables with space between them: in one table environment their rules would
+    touch.
+    """
     blocks = [block for table in tables for block in (r"\bigskip", _tabular(table, titles))]
     return blocks[1:]
 
 
 def _tabular(table: Table, titles: Mapping[str, str]) -> str:
     if table.code:
-        return _typewriter([*(column.header for column in table.columns if column.header), *(c for (c,) in table.rows)])
+        return _typewriter(
+            [
+                *(column.header for column in table.columns if column.header),
+                *(c for (c,) in table.rows),
+            ]
+        )
     header = table.header_rows
     last = len(table.columns)
     above = rf" & \multicolumn{{{last - 1}}}{{c}}{{{table.above}}} \\ \cmidrule(l){{2-{last}}}"
@@ -148,7 +200,9 @@ def _row(cells: Iterable[str], titles: Mapping[str, str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a cell; one that is indented, as a part of the row above, gets a quad for each two spaces."""
+    """Return a cell; one that is indented, as a part of the row above, gets a quad for each two
+    spaces.
+    """
     words = text.strip()
     return r"\quad " * ((len(text) - len(text.lstrip())) // 2 if words else 0) + escape(words)
 
@@ -156,11 +210,13 @@ def _cell(text: str) -> str:
 def escape(text: str) -> str:
     r"""Return `text` on one line, so that LaTeX prints its characters: 'a_b' becomes 'a\_b'.
 
-    The result is ASCII and compiles with any LaTeX of 2020 or later. A letter that pdfTeX's fonts lack is replaced by
-    its code point: 'U+4E2D'.
+    The result is ASCII and compiles with any LaTeX of 2020 or later. A letter that pdfTeX's fonts
+    lack is replaced by its code point: 'U+4E2D'.
     """
     line = printable(text.replace("\t", " "), "utf-8").replace("\n", " ")
-    escaped = "".join(map(_character, unicodedata.normalize("NFC", _LIGATURE.sub("\\1\u200b", line))))
+    escaped = "".join(
+        map(_character, unicodedata.normalize("NFC", _LIGATURE.sub("\\1\u200b", line)))
+    )
     return "{}" + escaped if _OPTION.match(escaped) else escaped
 
 

@@ -14,7 +14,9 @@ from .report import Column, Figure
 def layers_with_figures(
     model: ModelSpec, figures: Iterable[tuple[Figure, ...]]
 ) -> tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...]:
-    """Return the facts of each distinct layer group with its figures, in the order of the cost functions' groups."""
+    """Return the facts of each distinct layer group with its figures, in the order of the cost
+    functions' groups.
+    """
     facts = [
         {
             "name": group_name(model, stack, layers),
@@ -30,7 +32,9 @@ def layers_with_figures(
 
 
 def group_columns(groups: Sequence[tuple[str, Layers]]) -> list[tuple[Column, list[str]]]:
-    """Return the columns that name layer groups (name, number of layers, span), with their cells."""
+    """Return the columns that name layer groups (name, number of layers, span), with their
+    cells.
+    """
     return [
         (Column("group", "left"), [name for name, _ in groups]),
         (Column("layers"), [count(layers.count) for _, layers in groups]),
@@ -39,7 +43,9 @@ def group_columns(groups: Sequence[tuple[str, Layers]]) -> list[tuple[Column, li
 
 
 def is_hybrid(model: ModelSpec) -> bool:
-    """Return whether the model has several layer groups, so that a screen needs one row per group."""
+    """Return whether the model has several layer groups, so that a screen needs one row per
+    group.
+    """
     return len(list(model.groups())) > 1
 
 
@@ -49,7 +55,9 @@ def has_attention(model: ModelSpec) -> bool:
 
 
 def spans(layers: Layers) -> str:
-    """Return the span of a group: 'window 1,024', 'full', 'full + cross'; '-' for a recurrent layer."""
+    """Return the span of a group: 'window 1,024', 'full', 'full + cross'; '-' for a recurrent
+    layer.
+    """
     span = layers.attention.span.label if layers.attention.widths().n_heads else "-"
     return span + (" + cross" if layers.cross else "")
 
@@ -61,5 +69,7 @@ def attention_source(model: ModelSpec) -> str:
 
 
 def kv_heads(kind: Attention) -> int:
-    """Return the KV heads that a decode step reads; MLA has one latent for all query heads, so 1."""
+    """Return the KV heads that a decode step reads; MLA has one latent for all query heads, so
+    1.
+    """
     return kind.widths(Run(1, 1, 2)).n_kv_heads

@@ -10,13 +10,16 @@ from .report import Report
 
 
 def picked(report: Report, names: Sequence[str], unit: int = 1) -> str:
-    """Return the figures of these names with tabs between them, a line per row; one that does not apply is empty.
+    """Return the figures of these names with tabs between them, a line per row; one that does not
+    apply is empty.
 
     Sizes are in units of so many bytes. Raises AttncalcError if a name is unknown.
     """
     rows = _rows(report)
     known = [figure_named(name, rows[0], "--get") for name in names] if rows else []
-    sizes = {figure.name for figure in report.all_figures if figure.unit == BYTES} if unit > 1 else ()
+    sizes = (
+        {figure.name for figure in report.all_figures if figure.unit == BYTES} if unit > 1 else ()
+    )
 
     def cell(row: Mapping[str, Any], name: str) -> str:
         return _cell(row[name] / unit if name in sizes and row[name] is not None else row[name])
@@ -44,15 +47,25 @@ def short(report: Report) -> str:
     if report.rows is not None:
         return "".join(f"{_cell(next(iter(row.values())))}\n" for row in report.rows)
     first = report.figures[0]
-    return f"{first.label}  {first.human}{'' if first.exact == first.human else f'  {first.exact}'}\n"
+    return (
+        f"{first.label}  {first.human}{'' if first.exact == first.human else f'  {first.exact}'}\n"
+    )
 
 
 def _rows(report: Report) -> Sequence[Mapping[str, Any]]:
     """Return the rows of a list, or the one of an answer, with its facts."""
-    facts = {key: value for key, value in report.extra.items() if not isinstance(value, list | dict)}
+    facts = {
+        key: value for key, value in report.extra.items() if not isinstance(value, list | dict)
+    }
     return report.flat if report.rows is not None else [{**report.flat[0], **facts}]
 
 
 def _cell(value: Any) -> str:
     """Return a value as text: nothing for None, 'true' for True."""
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else printable(str(value), "utf-8")
+    return (
+        ""
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else printable(str(value), "utf-8")
+    )

@@ -15,16 +15,18 @@ from .characters import printable
 if TYPE_CHECKING:
     from .report import Table
 
+# Columns of a screen that is no terminal, and of text on a wider one.
 WIDTH = 80
-"""Columns of a screen that is no terminal, and of text on a wider one."""
 _UNITS = "|".join(map(re.escape, sorted(UNIT_NAMES, key=len, reverse=True)))
 _SIGNS = {"-": "minus", "+": "plus", "=": "equals", "x": "times"}  # a screen reader skips signs
+# Columns of the narrowest screen; a narrower terminal wraps the lines itself.
 _NARROWEST = 40
-"""Columns of the narrowest screen; a narrower terminal wraps the lines itself."""
 
 
 def screen_width(stream: TextIO) -> int:
-    """Return the columns of the terminal, at least _NARROWEST, or WIDTH if it is none; COLUMNS overrides both."""
+    """Return the columns of the terminal, at least _NARROWEST, or WIDTH if it is none; COLUMNS
+    overrides both.
+    """
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdecimal() and int(given[:6]):
         return max(_NARROWEST, int(given[:6]))
@@ -35,7 +37,9 @@ def screen_width(stream: TextIO) -> int:
 
 
 def screen_rows(stream: TextIO) -> int:
-    """Return the lines of the terminal, less those told above and one for the prompt; 0 if it is none."""
+    """Return the lines of the terminal, less those told above and one for the prompt; 0 if it is
+    none.
+    """
     try:
         return max(1, os.get_terminal_size(stream.fileno()).lines - 1 - sum(_told))
     except (OSError, ValueError):
@@ -48,18 +52,24 @@ def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
     No line ends between a number and its unit.
     """
     joined = re.sub(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/]))", "\0", text)
-    lines = textwrap.wrap(joined, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        joined, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )
     return [line.replace("\0", " ") for line in lines]
 
 
+# The lines of each text that this process wrote to a terminal beside its answer.
 _told: list[int] = []
-"""The lines of each text that this process wrote to a terminal beside its answer."""
 
 
-def tell(text: str, hanging: str = "  ", stream: TextIO | None = None, *, is_command: bool = False) -> None:
-    """Write a line to `stream`, by default standard error, in several of the width of a terminal or of COLUMNS.
+def tell(
+    text: str, hanging: str = "  ", stream: TextIO | None = None, *, is_command: bool = False
+) -> None:
+    """Write a line to `stream`, by default standard error, in several of the width of a terminal or
+    of COLUMNS.
 
-    In a pipe without COLUMNS it is one line, which programs search. A command's lines end with a backslash.
+    In a pipe without COLUMNS it is one line, which programs search. A command's lines end with a
+    backslash.
     """
     stream = stream or sys.stderr
     if stream is None:  # it is closed
@@ -73,7 +83,8 @@ def tell(text: str, hanging: str = "  ", stream: TextIO | None = None, *, is_com
 
 
 def divided(table: Table, width: int) -> list[Table]:
-    """Return a table, in parts of at most `width` columns if it is divisible; each part has the first column.
+    """Return a table, in parts of at most `width` columns if it is divisible; each part has the
+    first column.
 
     It is returned whole if a column does not fit beside the first.
     """
@@ -86,14 +97,20 @@ def divided(table: Table, width: int) -> list[Table]:
     for start in range(0, len(columns), per_part):
         end = start + per_part
         rows = tuple((row[0], *row[start + 1 : end + 1]) for row in table.rows)
-        parts.append(table._replace(columns=(table.columns[0], *table.columns[start + 1 : end + 1]), rows=rows))
+        parts.append(
+            table._replace(
+                columns=(table.columns[0], *table.columns[start + 1 : end + 1]), rows=rows
+            )
+        )
     return parts
 
 
 def list_lines(table: Table, width: int) -> list[str]:
-    """Return each row as a sentence that has the labels of its cells, in lines of at most `width` columns.
+    """Return each row as a sentence that has the labels of its cells, in lines of at most `width`
+    columns.
 
-    A line breaks between cells: '  gpu: h200; replicas: 1;' and '    TTFT >= 54.7 ms; tokens/s <= 7'.
+    A line breaks between cells: '  gpu: h200; replicas: 1;' and '    TTFT >= 54.7 ms; tokens/s <=
+    7'.
     """
     if table.code:
         command = " ".join(line.removesuffix("\\").strip() for (line,) in table.rows)
@@ -107,7 +124,9 @@ def list_lines(table: Table, width: int) -> list[str]:
 
 
 def packed(parts: list[str], indent: str, width: int) -> list[str]:
-    """Return the parts in lines of at most `width` columns, which break between parts, or else within a long one."""
+    """Return the parts in lines of at most `width` columns, which break between parts, or else
+    within a long one.
+    """
     first, *others = parts
     lines = wrapped(indent + first, f"{indent}  ", width)
     for part in others:
@@ -119,7 +138,8 @@ def packed(parts: list[str], indent: str, width: int) -> list[str]:
 
 
 def _records(table: Table) -> Iterator[tuple[str, ...]]:
-    """Yield the label of each row and its cells after their headers, or without headers the whole row in one text.
+    """Yield the label of each row and its cells after their headers, or without headers the whole
+    row in one text.
 
     '  gpu: h200;' and '8 GPUs', or 'KV cache: 1.25 GiB (1,342,177,280 B)'.
     """
@@ -132,7 +152,11 @@ def _records(table: Table) -> Iterator[tuple[str, ...]]:
     for label, *cells in _whole_rows(table, headers[0]):
         values = [table.missing if cell.strip() == "-" else cell.strip() for cell in cells]
         text = re.sub("^( *)([-+=x]) ", lambda sign: f"{sign[1]}{_SIGNS[sign[2]]} ", label.rstrip())
-        record = _record(table, headers, text, values) if any(headers) else [_without_headers(text, values)]
+        record = (
+            _record(table, headers, text, values)
+            if any(headers)
+            else [_without_headers(text, values)]
+        )
         if label == above and len(record) == 2:  # further tensors of the same kernel
             records[-1] += record[1:]
         else:
@@ -145,7 +169,10 @@ def _records(table: Table) -> Iterator[tuple[str, ...]]:
 
 def _headers(table: Table) -> list[str]:
     """Return the headers, each in one line, and with `above`: 'context 4,096'."""
-    texts = [re.sub("\n(?!/)", " ", column.header.replace("-\n", "")).replace("\n", "") for column in table.columns]
+    texts = [
+        re.sub("\n(?!/)", " ", column.header.replace("-\n", "")).replace("\n", "")
+        for column in table.columns
+    ]
     if not table.above:
         return texts
     pairs = zip(table.columns, texts, strict=True)
@@ -158,7 +185,8 @@ def _without_headers(label: str, values: list[str]) -> str:
 
 
 def _record(table: Table, headers: list[str], label: str, values: list[str]) -> list[str]:
-    """Return the label and the cells after their headers. A cell without a header is a part of the cell before it.
+    """Return the label and the cells after their headers. A cell without a header is a part of the
+    cell before it.
 
     The unit of a column, of a row as 'KV cache, GiB', or of the table follows each number.
     """
@@ -187,7 +215,9 @@ def _without_unit(header: str, before: str = "(?:^|,? )") -> tuple[str, str]:
 
 
 def _named(header: str, value: str, unit: str) -> str:
-    """Return a cell after its header, and before its unit: 'replicas: 8', 'TTFT >= 54.7 ms', 'KV cache: 36 MiB'."""
+    """Return a cell after its header, and before its unit: 'replicas: 8', 'TTFT >= 54.7 ms', 'KV
+    cache: 36 MiB'.
+    """
     if header.endswith("="):
         return f"{header} {value}"
     if re.fullmatch(r"[\d.,]+(?: to [\d.,]+)?", value):
@@ -198,7 +228,9 @@ def _named(header: str, value: str, unit: str) -> str:
 
 
 def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:
-    """Return the rows, with what a table prints once: labels of the row above, and a cell in several lines."""
+    """Return the rows, with what a table prints once: labels of the row above, and a cell in
+    several lines.
+    """
     rows: list[tuple[str, ...]] = []
     for row in table.rows:
         filled = [i for i, cell in enumerate(row) if cell] or [0]
@@ -212,7 +244,8 @@ def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:
 
 
 def command_lines(command: str, width: int) -> list[str]:
-    """Return a command in lines of at most `width` columns that end with a backslash, so that they can be pasted.
+    """Return a command in lines of at most `width` columns that end with a backslash, so that they
+    can be pasted.
 
     One that starts another in the background ends with '&'.
     """

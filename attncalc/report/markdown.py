@@ -13,10 +13,15 @@ _MARK = re.compile(r"[\\|*_`<\[&~$]")
 
 
 def render(report: Report, *, explain: bool = False) -> str:
-    """Return the report as Markdown; `explain` adds a code block with the formula of each figure."""
+    """Return the report as Markdown; `explain` adds a code block with the formula of each
+    figure.
+    """
     title, *facts = report.heading
     name, _, attention = title.partition("  ")
-    blocks = [f"**{_escaped(name)}** {_escaped(attention)}".rstrip(), *(_escaped(fact) for fact in facts)]
+    blocks = [
+        f"**{_escaped(name)}** {_escaped(attention)}".rstrip(),
+        *(_escaped(fact) for fact in facts),
+    ]
     blocks += [_escaped("; ".join(report.bar.words()))] if report.bar else []
     blocks += [f"**{_escaped(report.answer)}**"] if report.answer else []
     blocks += [_table(table) for table in report.tables]
@@ -44,7 +49,9 @@ def _table(table: Table) -> str:
 
 def _cell(text: str) -> str:
     indent = len(text) - len(text.lstrip())
-    return "&nbsp;" * indent * (2 if indent and text.strip()[:1].isalpha() else 0) + _escaped(text.strip())
+    return "&nbsp;" * indent * (2 if indent and text.strip()[:1].isalpha() else 0) + _escaped(
+        text.strip()
+    )
 
 
 def write(rows: Rows, file: IO[str]) -> None:
@@ -56,10 +63,14 @@ def write(rows: Rows, file: IO[str]) -> None:
 
 
 def escape(text: str) -> str:
-    """Return a text without control characters, on one line and with the marks of Markdown escaped."""
+    """Return a text without control characters, on one line and with the marks of Markdown
+    escaped.
+    """
     return _escaped(printable(text, "utf-8"))
 
 
 def _escaped(text: str) -> str:
-    """Return `text` on one line with the marks of Markdown escaped, those of GitHub's math and strikethrough too."""
+    """Return `text` on one line with the marks of Markdown escaped, those of GitHub's math and
+    strikethrough too.
+    """
     return _MARK.sub(r"\\\g<0>", text.replace("\n", " "))

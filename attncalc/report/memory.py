@@ -29,24 +29,32 @@ from .report import (
 )
 
 _SOURCES = {
-    "math": "torch, aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math",
+    "math": "torch, aten/src/ATen/native/transformers/attention.cpp, "
+    "_scaled_dot_product_attention_math",
     "flash": "Dao et al. 2022, arXiv:2205.14135: the output and one logsumexp per query",
-    "efficient": "Rabe and Staats 2021, arXiv:2112.05682; torch's kernel has no grouped heads: K and V are repeated",
+    "efficient": "Rabe and Staats 2021, arXiv:2112.05682; torch's kernel has no grouped heads: K "
+    "and V "
+    "are repeated",
     "cudnn": "as flash, without the logsumexp; its workspace is not counted",
 }
 FIGURES = FigureRows(
     score_matrix=FigureRow("score matrix per layer", BYTES, "the score matrix of one layer"),
     score_matrix_per_head=FigureRow("score matrix per head", BYTES, "the score matrix of one head"),
-    score_elements=FigureRow("scores per layer", NO_UNIT, "elements of the score matrix of one layer"),
+    score_elements=FigureRow(
+        "scores per layer", NO_UNIT, "elements of the score matrix of one layer"
+    ),
     **{
-        f"peak_{kernel}": FigureRow(f"peak with {kernel}", BYTES, f"the peak with the kernel '{kernel}'", source=source)
+        f"peak_{kernel}": FigureRow(
+            f"peak with {kernel}", BYTES, f"the peak with the kernel '{kernel}'", source=source
+        )
         for kernel, source in _SOURCES.items()
     },
 )
 
 
 def memory_report(model: ModelSpec, workload: Workload) -> Report:
-    """Return the activation memory of one attention layer: its score matrix, and its peak by kernel.
+    """Return the activation memory of one attention layer: its score matrix, and its peak by
+    kernel.
 
     The figures of the whole model are those of the layer with the largest score matrix.
 
@@ -58,14 +66,19 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
     phase = "decode step" if workload.phase == "decode" else "forward pass"
     facts = (
         f"one attention layer, {phase}, {context_fact(workload)}",
-        f"{count(workload.past)} of them in the cache" if workload.past and workload.phase != "decode" else "",
+        f"{count(workload.past)} of them in the cache"
+        if workload.past and workload.phase != "decode"
+        else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
         f"activations in {in_dtype.name} ({in_dtype.note})",
         f"scores B x n_heads x S x T = {' x '.join(map(count, largest.score_shape))}",
     )
     held = human(weights(model, in_dtype=in_dtype.name).total, BYTES)
-    answer = f"The weights take {held} in {in_dtype.name}. A pass adds the activations of one layer at a time."
+    answer = (
+        f"The weights take {held} in {in_dtype.name}. A pass adds the activations of one layer at "
+        "a time."
+    )
     return Report(
         "memory",
         heading(model, *facts),
@@ -81,7 +94,9 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
 
 
 def largest_layer(model: ModelSpec, layers: Sequence[LayerActivations]) -> LayerActivations:
-    """Return the layer with the largest score matrix. Raises AttncalcError if no layer runs an attention kernel."""
+    """Return the layer with the largest score matrix. Raises AttncalcError if no layer runs an
+    attention kernel.
+    """
     if not layers:
         label = model.main.layers[0].attention.label
         raise AttncalcError(
@@ -92,12 +107,16 @@ def largest_layer(model: ModelSpec, layers: Sequence[LayerActivations]) -> Layer
 
 
 def _tensors(layer: LayerActivations) -> tuple[Figure, ...]:
-    """Return the tensors held at a peak, which are terms of the peaks' formulas; one that several kernels hold once."""
+    """Return the tensors held at a peak, which are terms of the peaks' formulas; one that several
+    kernels hold once.
+    """
     figures: dict[str, Figure] = {}
     for kernel in KERNELS:
         for tensor in layer.peaks[kernel].tensors:
             label = f"{tensor.name}: {tensor.meaning}"
-            figures.setdefault(tensor.name, Figure(tensor.name, label, tensor.size, BYTES, _SOURCES[kernel]))
+            figures.setdefault(
+                tensor.name, Figure(tensor.name, label, tensor.size, BYTES, _SOURCES[kernel])
+            )
     return tuple(figures.values())
 
 
@@ -110,7 +129,9 @@ def _facts(layer: LayerActivations) -> dict[str, object]:
         "attention": (cross or layer.layers.attention).facts(),
         "score_shape": list(layer.score_shape),
         "output_shape": list(layer.output_shape),
-        "live_at_peak": {k: [t.name for t in moment.tensors if t.size] for k, moment in layer.peaks.items()},
+        "live_at_peak": {
+            k: [t.name for t in moment.tensors if t.size] for k, moment in layer.peaks.items()
+        },
     }
 
 
@@ -131,9 +152,12 @@ def _tables(
 ) -> tuple[Table, ...]:
     rows = [("score matrix", largest.score_matrix), ("  per head", largest.score_matrix_per_head)]
     cells = [(name, human(size, BYTES), exact(size, BYTES)) for name, size in rows]
-    if largest.score_matrix:  # a ratio, as `kv` has it: exact bytes on the screen are figures of JSON
+    # a ratio, as `kv` has it: exact bytes on the screen are figures of JSON
+    if largest.score_matrix:
         times = int(doubled.score_matrix) / int(largest.score_matrix)
-        cells.append(("  at twice the context", human(doubled.score_matrix, BYTES), f"{times:.1f} x as much"))
+        cells.append(
+            ("  at twice the context", human(doubled.score_matrix, BYTES), f"{times:.1f} x as much")
+        )
     matrix = Table((LABEL, Column(), Column()), tuple(cells))
     sizes = [largest.peaks[kernel].size for kernel in KERNELS]
     peaks = (
@@ -142,7 +166,10 @@ def _tables(
         (Column("B"), list(map(count, sizes))),
         (Column("peak during", "left"), [largest.peaks[kernel].name for kernel in KERNELS]),
     )
-    kinds = {(int(layer.score_matrix), *(layer.peaks[kernel].size for kernel in KERNELS)) for layer in layers}
+    kinds = {
+        (int(layer.score_matrix), *(layer.peaks[kernel].size for kernel in KERNELS))
+        for layer in layers
+    }
     return (matrix, column_table(peaks), *([_layer_table(layers)] if len(kinds) > 1 else []))
 
 
@@ -162,16 +189,26 @@ def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> t
     notes = context_notes(model, workload)
     math, flash = largest.peaks["math"].size, largest.peaks["flash"].size
     notes.append(
-        "Peaks are for inference, without the weights and the layer's input. The math kernel holds whole score "
-        f"matrices, in fp32 whatever the dtype: {times(ratio(math, flash))} as much as flash, which holds none."
+        "Peaks are for inference, without the weights and the layer's input. The math kernel "
+        "holds whole score "
+        f"matrices, in fp32 whatever the dtype: {times(ratio(math, flash))} as much as flash, "
+        "which holds none."
     )
-    whole = "'attncalc fit MODEL' counts the whole model, with weights and KV cache; " if model.main.has_cache else ""
+    whole = (
+        "'attncalc fit MODEL' counts the whole model, with weights and KV cache; "
+        if model.main.has_cache
+        else ""
+    )
     notes.append(f"{whole}--explain shows the tensors of each peak.")
     if workload.past:
         notes.append("K and V of past tokens are in the cache, which 'attncalc kv' counts.")
     kinds = [layers.attention for _, layers in model.groups()]
-    recurrent = dict.fromkeys(kind.label for kind in kinds if not kind.widths().n_heads and kind.cache())
+    recurrent = dict.fromkeys(
+        kind.label for kind in kinds if not kind.widths().n_heads and kind.cache()
+    )
     if recurrent:
-        notes.append(f"{' and '.join(recurrent)} layers run no attention kernel: they are not counted here.")
+        notes.append(
+            f"{' and '.join(recurrent)} layers run no attention kernel: they are not counted here."
+        )
     notes += kind_notes(model, past=bool(workload.past), kernels_only=True)
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

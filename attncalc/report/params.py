@@ -13,7 +13,17 @@ from .checkpoint import STORED, stored_by_dtype, stored_notes, stored_table, sto
 from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, QUOTIENT, SUM, FigureRow, FigureRows, ratio_row
 from .layers import attention_source, group_columns, is_hybrid, layers_with_figures
 from .notes import device_notes, model_notes, shape_notes
-from .report import LABEL, Column, Figure, Report, Table, column_table, heading, unit_column, workload_facts
+from .report import (
+    LABEL,
+    Column,
+    Figure,
+    Report,
+    Table,
+    column_table,
+    heading,
+    unit_column,
+    workload_facts,
+)
 
 _PARTS = ("mlp", "embedding", "head", "norm", "other")
 FIGURES = FigureRows(
@@ -23,42 +33,61 @@ FIGURES = FigureRows(
         "MLP",
         PARAMS,
         "MLPs",
-        source="arXiv:1706.03762, 3.3; gated: arXiv:2002.05202; mixtures of experts: arXiv:2401.04088, "
+        source="arXiv:1706.03762, 3.3; gated: arXiv:2002.05202; mixtures of experts: "
+        "arXiv:2401.04088, "
         "arXiv:2401.06066",
     ),
     params_embedding=FigureRow(
         "embedding",
         PARAMS,
         "embeddings",
-        source="arXiv:1706.03762, 3.4; learned positions: arXiv:1810.04805; relative ones: arXiv:1910.10683, 2.1",
+        source="arXiv:1706.03762, 3.4; learned positions: arXiv:1810.04805; relative ones: "
+        "arXiv:1910.10683, 2.1",
     ),
     params_head=FigureRow(
-        "head", PARAMS, "the lm head or pooler", source="arXiv:1706.03762, 3.4; the pooler: arXiv:1810.04805"
+        "head",
+        PARAMS,
+        "the lm head or pooler",
+        source="arXiv:1706.03762, 3.4; the pooler: arXiv:1810.04805",
     ),
-    params_norm=FigureRow("norms", PARAMS, "norms", source="LayerNorm: arXiv:1607.06450; RMSNorm: arXiv:1910.07467"),
+    params_norm=FigureRow(
+        "norms", PARAMS, "norms", source="LayerNorm: arXiv:1607.06450; RMSNorm: arXiv:1910.07467"
+    ),
     params_other=FigureRow("other", PARAMS, "other parts", source="the model file's extra_params"),
     params_active=FigureRow(
-        "active per token", PARAMS, "used by one token; fewer than all in a mixture of experts", source=SUM
+        "active per token",
+        PARAMS,
+        "used by one token; fewer than all in a mixture of experts",
+        source=SUM,
     ),
-    params_attention_weights=FigureRow("attention without biases and norms", PARAMS, "attention's matrices alone"),
+    params_attention_weights=FigureRow(
+        "attention without biases and norms", PARAMS, "attention's matrices alone"
+    ),
     params_attention_share=ratio_row(
         "attention parameters / all parameters", "params_attention / params_total", source=QUOTIENT
     ),
 )
 MATRIX = FigureRow(
-    "", PARAMS, "a tensor of attention in all layers, such as params_W_q", name="^params_[A-Za-z0-9_.]+$"
+    "",
+    PARAMS,
+    "a tensor of attention in all layers, such as params_W_q",
+    name="^params_[A-Za-z0-9_.]+$",
 )
+# The figures of a kind of layer; those of its matrices are after the fourth.
 OF_LAYERS = FigureRows(
     params_total=PARAMS_TOTAL._replace(meaning="all parameters of the layers"),
     params_attention=PARAMS_ATTENTION._replace(meaning="their attention"),
-    params_attention_per_layer=FigureRow("attention per layer", PARAMS, "the attention of one of them"),
+    params_attention_per_layer=FigureRow(
+        "attention per layer", PARAMS, "the attention of one of them"
+    ),
     params_attention_weights_per_layer=FigureRow(
-        "attention per layer, without biases and norms", PARAMS, "the matrices of the attention of one of them"
+        "attention per layer, without biases and norms",
+        PARAMS,
+        "the matrices of the attention of one of them",
     ),
     params_mlp=FIGURES["params_mlp"]._replace(meaning="their MLPs"),
     params_norm=FIGURES["params_norm"]._replace(meaning="their norms"),
 )
-"""The figures of a kind of layer; those of its matrices are after the fourth."""
 
 
 def params_report(model: ModelSpec) -> Report:
@@ -81,7 +110,9 @@ def params_report(model: ModelSpec) -> Report:
 def by_matrix(counted: Params) -> dict[str, Quantity]:
     """Return the parameters of each attention matrix, summed over all layers."""
     groups_by_matrix = grouped(
-        (name, Part(group.group, value)) for group in counted.groups for name, value in group.attention
+        (name, Part(group.group, value))
+        for group in counted.groups
+        for name, value in group.attention
     )
     return {
         name: sum_over_groups(_row(name).name, f"parameters of {name}", parts)
@@ -99,7 +130,9 @@ def _row(matrix: str) -> FigureRow:
 
 
 def params_figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
-    """Return the figures, whose names scripts rely on; those of attention's matrices depend on the model."""
+    """Return the figures, whose names scripts rely on; those of attention's matrices depend on the
+    model.
+    """
     source = attention_source(model)
     share = ratio(
         named(counted.attention, "params_attention", "parameters of attention"),
@@ -151,7 +184,9 @@ def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> t
     rows.append(("  attention", counted.attention))
     rows += [(f"    {name}", value) for name, value in by_matrix(counted).items()]
     rows += [
-        (f"  {FIGURES[f'params_{part}'].label}", getattr(counted, part)) for part in _PARTS if getattr(counted, part)
+        (f"  {FIGURES[f'params_{part}'].label}", getattr(counted, part))
+        for part in _PARTS
+        if getattr(counted, part)
     ]
     values = [value for _, value in rows]
     columns = (
@@ -184,8 +219,13 @@ def _notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
     if model.head and model.head.tied:
         notes.append("The lm head is tied to the embedding: it adds no parameters.")
     if model.vocab_size and model.vocab_size % model.tp:
-        notes.append(f"The vocabulary of {count(model.vocab_size)} is padded to a multiple of {model.tp}.")
+        notes.append(
+            f"The vocabulary of {count(model.vocab_size)} is padded to a multiple of {model.tp}."
+        )
     if model.tp > 1:
-        notes.append("Attention, MLP, embedding and head are split; norms, routers and output biases are not.")
+        notes.append(
+            "Attention, MLP, embedding and head are split; norms, routers and output biases are "
+            "not."
+        )
     notes += stored_notes(model, counted.total)
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

@@ -7,18 +7,27 @@ from ..errors import AttncalcError, CannotCheckError
 from ..units import PER_SECOND, SECONDS
 from .formats import Rows
 
+# Rows of a group, all of which are in memory.
 GROUP = 10_000
-"""Rows of a group, all of which are in memory."""
-_RATIOS = ("concurrency", "concurrency_all_replicas", "kv_cache_ratio_if_mha", "params_attention_share")
+_RATIOS = (
+    "concurrency",
+    "concurrency_all_replicas",
+    "kv_cache_ratio_if_mha",
+    "params_attention_share",
+)
 
 
 def write(rows: Rows, file: IO[bytes]) -> None:
-    """Write the rows. Raises CannotCheckError without pyarrow, and AttncalcError for a number of more than 64 bits."""
+    """Write the rows. Raises CannotCheckError without pyarrow, and AttncalcError for a number of
+    more than 64 bits.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise CannotCheckError("Parquet needs pyarrow, which is not installed", "pip install pyarrow") from None
+        raise CannotCheckError(
+            "Parquet needs pyarrow, which is not installed", "pip install pyarrow"
+        ) from None
     types = [_type(pyarrow, name, unit) for name, unit in zip(rows.names, rows.units, strict=True)]
     schema = pyarrow.schema(list(zip(rows.names, types, strict=True)))
     source = iter(rows.rows)
@@ -26,10 +35,13 @@ def write(rows: Rows, file: IO[bytes]) -> None:
         while group := list(islice(source, GROUP)):
             columns = zip(*group, strict=True)
             try:
-                arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+                arrays = [
+                    pyarrow.array(column, kind) for column, kind in zip(columns, types, strict=True)
+                ]
             except (OverflowError, pyarrow.ArrowInvalid):
                 raise AttncalcError(
-                    "a figure is too large for Parquet's 64 bits", "write .csv or .jsonl, which have no limit"
+                    "a figure is too large for Parquet's 64 bits",
+                    "write .csv or .jsonl, which have no limit",
                 ) from None
             writer.write_table(pyarrow.table(arrays, schema=schema))
 

@@ -1,4 +1,6 @@
-"""The report of `attncalc plan`: the best row as a sentence, the rows, and the command that starts a replica."""
+"""The report of `attncalc plan`: the best row as a sentence, the rows, and the command that starts
+a replica.
+"""
 
 import dataclasses
 import itertools
@@ -43,16 +45,20 @@ from .users import FIGURES as USERS
 from .users import described, shared
 
 _Columns = dict[str, tuple[Column, list[str]]]
+# Columns that are left out of a table that is too wide, in this order.
 _LEAST_NEEDED = ("limit", "nodes", "worst", "replicas", "TTFT", "tokens/s")
-"""Columns that are left out of a table that is too wide, in this order."""
 _PUBLISHED = (
-    *("published_tokens_per_second_low", "published_tokens_per_second_median", "published_tokens_per_second_high"),
-    *("published_runs", "published_class", "published_sources"),
+    "published_tokens_per_second_low",
+    "published_tokens_per_second_median",
+    "published_tokens_per_second_high",
+    "published_runs",
+    "published_class",
+    "published_sources",
 )
+# Kinds of GPU of the table of pools.
 _MOST_POOLS = 3
-"""Kinds of GPU of the table of pools."""
+# GPUs that a note names of each engine.
 _MOST_NAMES = 3
-"""GPUs that a note names of each engine."""
 _MAY_NOT = "may not fit"
 _NO_ROW = "if no GPUs serve the users"
 _OF_RUNS = "of the median published run, or with --efficiency"
@@ -61,31 +67,50 @@ _NO_TIMES = "with drafted tokens, and without the GPU's FLOP/s"
 _NO_POWER = "if the GPU's file has no power"
 _FIRST = "seconds to the first token of a request that waits for no other"
 _ALL = "output tokens per second of all replicas with so many users"
+# {a figure of the speed: its label, meaning and unit, and what its bound is}.
 _SPEED = {
     "ttft": ("time to the first token", _FIRST, SECONDS, "least", "a lower"),
-    "tpot": ("time per output token", "seconds per output token with so many users", SECONDS, "least", "a lower"),
+    "tpot": (
+        "time per output token",
+        "seconds per output token with so many users",
+        SECONDS,
+        "least",
+        "a lower",
+    ),
     "tokens_per_second": ("tokens/s", _ALL, PER_SECOND, "most", "an upper"),
 }
-"""{a figure of the speed: its label, meaning and unit, and what its bound is}."""
+# The figures of a row; those of the whole answer are the best row's.
 FIGURES = FigureRows(
     gpus=FigureRow("GPUs", NO_UNIT, "GPUs of all replicas", _NO_ROW),
     nodes=FigureRow("nodes", NO_UNIT, "nodes that they take", _NO_ROW),
     replicas=FigureRow("replicas", NO_UNIT, "replicas, each with requests of its own", _NO_ROW),
     gpus_per_replica=FigureRow("GPUs of a replica", NO_UNIT, "GPUs of one replica", _NO_ROW),
     users_per_replica=FigureRow(
-        "users per replica, on average", NO_UNIT, "requests that a replica runs concurrently, on average", _NO_LIMIT
+        "users per replica, on average",
+        NO_UNIT,
+        "requests that a replica runs concurrently, on average",
+        _NO_LIMIT,
     ),
     users_per_replica_worst=FigureRow(
-        "users per replica, at worst", NO_UNIT, "as many with all requests at their last token", _NO_LIMIT
+        "users per replica, at worst",
+        NO_UNIT,
+        "as many with all requests at their last token",
+        _NO_LIMIT,
     ),
     concurrent_average=USERS["concurrent_average"],
     concurrent_worst=USERS["concurrent_worst"],
-    users_all_replicas=FigureRow("users of all replicas", NO_UNIT, "users_per_replica of all replicas", _NO_LIMIT),
+    users_all_replicas=FigureRow(
+        "users of all replicas", NO_UNIT, "users_per_replica of all replicas", _NO_LIMIT
+    ),
     headroom=ratio_row(
-        "headroom", "the part of the users that could be added: 0.25 if 500 are asked for and 625 served", _NO_LIMIT
+        "headroom",
+        "the part of the users that could be added: 0.25 if 500 are asked for and 625 served",
+        _NO_LIMIT,
     ),
     **{
-        f"{name}_bound": ratio_row(f"{label}, at {least}", f"{meaning}; {bound} bound", _NO_TIMES, unit=unit)
+        f"{name}_bound": ratio_row(
+            f"{label}, at {least}", f"{meaning}; {bound} bound", _NO_TIMES, unit=unit
+        )
         for name, (label, meaning, unit, least, bound) in _SPEED.items()
     },
     **{
@@ -94,7 +119,8 @@ FIGURES = FigureRows(
     },
     price_per_million_tokens=ratio_row(
         "price of a million tokens",
-        "price of a million output tokens on average: with --rate of those asked for, else at that speed",
+        "price of a million output tokens on average: with --rate of those asked for, else at "
+        "that speed",
         f"without --price, {_NO_TIMES}",
     ),
     break_even_rate=ratio_row(
@@ -102,16 +128,23 @@ FIGURES = FigureRows(
         "requests per second on average at which the GPUs cost as much as the API",
         "without --api-price",
     ),
-    watts=FigureRow("power", NO_UNIT, "the GPUs' maximum power together, in W, without their hosts", _NO_POWER),
+    watts=FigureRow(
+        "power", NO_UNIT, "the GPUs' maximum power together, in W, without their hosts", _NO_POWER
+    ),
     kwh_per_million_tokens=ratio_row(
-        "kWh of a million tokens", "kWh of a million output tokens at that power and speed", f"{_NO_POWER}, {_NO_TIMES}"
+        "kWh of a million tokens",
+        "kWh of a million output tokens at that power and speed",
+        f"{_NO_POWER}, {_NO_TIMES}",
     ),
     price_per_hour=ratio_row(
-        "price of an hour", "the price of all GPUs for an hour, in the currency of --price", "without --price"
+        "price of an hour",
+        "the price of all GPUs for an hour, in the currency of --price",
+        "without --price",
     ),
-    price_per_month=ratio_row("price of a month", f"the price of {MONTH_HOURS} hours", "without --price"),
+    price_per_month=ratio_row(
+        "price of a month", f"the price of {MONTH_HOURS} hours", "without --price"
+    ),
 )
-"""The figures of a row; those of the whole answer are the best row's."""
 _NOTHING = dict.fromkeys(FIGURES)
 
 
@@ -144,7 +177,10 @@ def _picture(plan: Plan) -> Picture | None:
     if not plan.rows:
         return None
     lines = _heading(plan)
-    facts = ("users are averages, with half of the output", f"times, and what a million tokens cost: {_case(plan)}")
+    facts = (
+        "users are averages, with half of the output",
+        f"times, and what a million tokens cost: {_case(plan)}",
+    )
     models = ", ".join(dict.fromkeys(request.model.title for request in plan.requests))
     dtypes = "weights and cache in the dtypes of the rows"
     engines = ", ".join(dict.fromkeys(row.candidate.resolved.engine.title for row in plan.rows))
@@ -179,7 +215,9 @@ def row_facts(row: Row) -> dict[str, Any]:
 
 
 def _command(candidate: Candidate) -> str | None:
-    """Return the command that starts a replica; of an engine with slots with one per user. None if there is none."""
+    """Return the command that starts a replica; of an engine with slots with one per user. None if
+    there is none.
+    """
     resolved = candidate.resolved
     if candidate.worst and resolved.args_without_slots is not resolved.args:
         resolved = resolve(resolved.request.with_workload(batch=candidate.worst))
@@ -187,7 +225,9 @@ def _command(candidate: Candidate) -> str | None:
 
 
 def _published(row: Row) -> dict[str, Any]:
-    """Return the tokens/s to expect of a row from published runs, at its capacity; every value None without any."""
+    """Return the tokens/s to expect of a row from published runs, at its capacity; every value None
+    without any.
+    """
     found, speed = row.speed and row.speed.runs, row.tokens_per_second
     if speed is None or found is None:
         return dict.fromkeys(_PUBLISHED)
@@ -202,17 +242,27 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
     candidate = row.candidate
     users = symbol("users", row.asked, "users whose requests run concurrently")
     each = symbol("gpus_per_replica", candidate.split.gpus, "GPUs of one replica")
-    rented = symbol("gpus_per_instance", candidate.gpu.per_node, f"GPUs of a {candidate.gpu.instance}")
-    most = None if candidate.most is None else symbol("users_per_replica", candidate.most, "requests of one replica")
+    rented = symbol(
+        "gpus_per_instance", candidate.gpu.per_node, f"GPUs of a {candidate.gpu.instance}"
+    )
+    most = (
+        None
+        if candidate.most is None
+        else symbol("users_per_replica", candidate.most, "requests of one replica")
+    )
     needed = quantity(ceil_div(users, most)) if most else quantity(1)
-    replicas = needed if int(needed) == row.replicas else symbol("replicas", row.replicas, "replicas")
+    replicas = (
+        needed if int(needed) == row.replicas else symbol("replicas", row.replicas, "replicas")
+    )
     gpus = named(replicas, "replicas", "replicas") * each
     if candidate.gpu.instance:
         gpus = symbol("instances", row.nodes, "instances") * rented
     served = headroom = None
     if most is not None:
         served = quantity(replicas * most)
-        headroom = ratio(quantity(named(served, "users_all_replicas", "users of all replicas") - users), users)
+        headroom = ratio(
+            quantity(named(served, "users_all_replicas", "users of all replicas") - users), users
+        )
     speed, bounds = row.speed, row.speed and row.speed.bounds
     return FIGURES.filled(
         gpus=gpus,
@@ -244,13 +294,17 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
 
 
 def answer(row: Row) -> str:
-    """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, room for 612 users'."""
+    """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, room for 612
+    users'.
+    """
     candidate, gpu = row.candidate, row.candidate.gpu
     split = f"{candidate.split.words}, " if candidate.split.gpus > 1 else ""
     may = "" if candidate.verdict == "fits" else ", which may not fit"
     place = f"{count(row.gpus)} x {gpu.title.removeprefix(f'{gpu.vendor} ')}"
     place = (
-        f"{count(row.nodes)} x {gpu.instance} ({place})" if gpu.instance else f"{place} in {plural(row.nodes, 'node')}"
+        f"{count(row.nodes)} x {gpu.instance} ({place})"
+        if gpu.instance
+        else f"{place} in {plural(row.nodes, 'node')}"
     )
     ranks = candidate.resolved.ranks
     of_ranks = f" of {count(ranks)} ranks" if ranks > 1 else ""
@@ -266,16 +320,25 @@ def _capacity(row: Row) -> str:
 
 
 def _cost(row: Row) -> str:
-    """Return what a row costs: 'Price: 20.00 per hour (2.50 per GPU x 8), 14,600 per month (730 h), ...'."""
+    """Return what a row costs: 'Price: 20.00 per hour (2.50 per GPU x 8), 14,600 per month (730 h),
+    ...'.
+    """
     assert row.price
     assert row.price_per_month
     gpu, demand = row.candidate.gpu, row.demand
     number_of = row.nodes if gpu.instance else row.gpus
     one = float(demand.prices[gpu.rented]) * gpu.rented_gpus
     each = f"{one:,.2f}" if round(one, 2) == one else f"{one:,.3f}"
-    text = f"Price: {float(row.price):,.2f} per hour ({each} per {gpu.instance or 'GPU'} x {count(number_of)}), "
+    text = (
+        f"Price: {float(row.price):,.2f} per hour ({each} per {gpu.instance or 'GPU'} x "
+        f"{count(number_of)}), "
+    )
     text += f"{float(row.price_per_month):,.0f} per month ({MONTH_HOURS} h)"
-    return f"{text}, {float(row.price_per_million):,.3g} per million output tokens" if row.price_per_million else text
+    return (
+        f"{text}, {float(row.price_per_million):,.3g} per million output tokens"
+        if row.price_per_million
+        else text
+    )
 
 
 def _api(row: Row) -> str:
@@ -284,11 +347,16 @@ def _api(row: Row) -> str:
     part = float(demand.load_factor or 1)
     most = row.most_requests_per_second * part
     prices = list(dict.fromkeys(f"{float(price):,.4g}" for price in demand.api_price or ()))
-    text = f"API at {' (input) and '.join(prices)}{' (output)' * len(prices[1:])} per million tokens"
+    text = (
+        f"API at {' (input) and '.join(prices)}{' (output)' * len(prices[1:])} per million tokens"
+    )
     rate = float(demand.rate or row.requests_per_second or 0) * part
     if rate and not demand.is_open:
         own, traffic = float(row.price_per_month or 0), row.candidate.users.traffic
-        bill, tokens = own * rate / enough, rate * (traffic.prompt + traffic.output) * MONTH_HOURS * 3600 / 10**6
+        bill, tokens = (
+            own * rate / enough,
+            rate * (traffic.prompt + traffic.output) * MONTH_HOURS * 3600 / 10**6,
+        )
         own_price = f"{own:,.0f} ({own / tokens:,.3g} per million of input and output)"
         text += f": {bill:,.0f} per month for {number(rate)} requests/s, the GPUs {own_price}"
         text += f": the {'API is' if bill < own else 'GPUs are'} cheaper" * (enough <= most)
@@ -298,15 +366,21 @@ def _api(row: Row) -> str:
 
 
 def _expected(row: Row, at_best: int | None, *, has_reason: bool) -> str:
-    """Return the speed of each user, where it is from, and the GPUs that are enough in the best case, if known."""
+    """Return the speed of each user, where it is from, and the GPUs that are enough in the best
+    case, if known.
+    """
     speed = float(row.tokens_per_second or 0) / row.asked
     text = f"Expect {number(speed)} tokens/s per{' concurrent' * has_reason} user"
     if row.speed is None or row.speed.runs is None:
         return f"{text}: --efficiency {number(float(row.demand.efficiency or 1))}"
-    runs, share = plural(row.speed.runs.median_runs, "published run"), f"{row.speed.runs.median:.2g} of the best case"
+    runs, share = (
+        plural(row.speed.runs.median_runs, "published run"),
+        f"{row.speed.runs.median:.2g} of the best case",
+    )
     more = "; faster: --tpot 20/s" * (speed < LEAST_TOKENS_PER_SECOND and not row.demand.has_times)
     if at_best and at_best < row.gpus:
-        is_near = at_best < 0.7 * row.speed.runs.median * row.gpus  # the share is that of tokens/s at usual times
+        # the share is that of tokens/s at usual times
+        is_near = at_best < 0.7 * row.speed.runs.median * row.gpus
         more = f", for which {plural(at_best, 'GPU')} {'is' if at_best == 1 else 'are'} enough"
         more += "; the target is near the least time" * (is_near and row.demand.has_times)
     return text + f": the median of {runs} reaches {share}{more}" * has_reason
@@ -319,7 +393,9 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     }
     no = "" if plan.serves_all else "NOT ENOUGH: "
     lines = [f"{no}{answer(row)}" if row else _nothing(plan, name) for name, row in best.items()]
-    prices = {name: row.price_per_month for name, row in best.items() if row and row.price_per_month}
+    prices = {
+        name: row.price_per_month for name, row in best.items() if row and row.price_per_month
+    }
     if len(models) > 1:
         lines = [f"{name}: {line}" for name, line in zip(models, lines, strict=True)]
         each = ", ".join(f"{name} {float(price):,.0f}" for name, price in prices.items())
@@ -328,13 +404,17 @@ def _heading(plan: Plan) -> tuple[str, ...]:
         lines = [lines[0][0].upper() + lines[0][1:]]
     if plan.enough:
         price = plan.enough.price_per_month
-        lines.append(f"Enough: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}")
+        lines.append(
+            f"Enough: {answer(plan.enough)}{f', {float(price):,.0f} per month' if price else ''}"
+        )
     start = {name: f"{name}: " if len(models) > 1 else "" for name in models}
     lines += [start[name] + text for name, row in best.items() if row and (text := _fewer(row))]
     one = len(models) == 1
     found = {name: row for name, row in best.items() if row}
     lines += [
-        start[name] + _expected(row, plan.at_best.get(name), has_reason=one) for name, row in found.items() if row.speed
+        start[name] + _expected(row, plan.at_best.get(name), has_reason=one)
+        for name, row in found.items()
+        if row.speed
     ]
     if one and prices:
         lines.append(_cost(plan.rows[0]))
@@ -347,13 +427,21 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     engines = dict.fromkeys(candidate.resolved.engine.title for candidate in plan.found.candidates)
     titles = [first.model.title] if len(models) == 1 else []
     of = " at once," if plan.demand.users is not None else " of"
-    facts = [*titles, f"{asked(plan.demand)}{of} {load}", *engines, *_dtypes(plan), *_targets(plan.demand)]
+    facts = [
+        *titles,
+        f"{asked(plan.demand)}{of} {load}",
+        *engines,
+        *_dtypes(plan),
+        *_targets(plan.demand),
+    ]
     lines.append(", ".join(facts).lstrip())
     return tuple(lines)
 
 
 def _fewer(row: Row) -> str:
-    """Return how many GPUs may be enough, with the least runtime memory of its range; '' if it is as many."""
+    """Return how many GPUs may be enough, with the least runtime memory of its range; '' if it is
+    as many.
+    """
     candidate, users_asked, spread = row.candidate, row.demand.users, row.demand.spread
     if users_asked is None or candidate.limited_by != "cache":
         return ""
@@ -361,15 +449,24 @@ def _fewer(row: Row) -> str:
     most = found and found.average and int(found.average) * candidate.resolved.replicas
     if not most:
         return ""
-    gpus = gpus_of_replicas(candidate, *replicas_on_nodes(candidate, ceil_div(users_asked, most), spread=spread))
+    gpus = gpus_of_replicas(
+        candidate, *replicas_on_nodes(candidate, ceil_div(users_asked, most), spread=spread)
+    )
     if gpus >= row.gpus:
         return ""
-    return f"{plural(gpus, 'GPU')} may be enough: with the least runtime memory, a replica has room for {count(most)}"
+    return (
+        f"{plural(gpus, 'GPU')} may be enough: with the least runtime memory, a replica has room "
+        f"for {count(most)}"
+    )
 
 
 def _dtypes(plan: Plan) -> list[str]:
-    """Return the dtypes of weights and cache if an option sets one: '--dtype fp8' sets the cache's too."""
-    if not any(one.weights_dtype or one.workload.kv_dtype or one.workload.dtype for one in plan.requests):
+    """Return the dtypes of weights and cache if an option sets one: '--dtype fp8' sets the cache's
+    too.
+    """
+    if not any(
+        one.weights_dtype or one.workload.kv_dtype or one.workload.dtype for one in plan.requests
+    ):
         return []
     of_rows = {request_facts(row.candidate.resolved)[-2:] for row in plan.rows}
     return [fact for fact in of_rows.pop() if fact] if len(of_rows) == 1 else []
@@ -407,38 +504,60 @@ def _nothing(plan: Plan, model: str) -> str:
             return "NOTHING FITS: the budget has no replica"
         return f"NOTHING FITS: the users need more than {plural(plan.demand.max_gpus, 'GPU')}"
     refused = [one for one in plan.found.refused if one.model == model]
-    reasons = [f"{one.reason}. {one.tip[:1].upper()}{one.tip[1:].rstrip('.')}." for one in refused[:1]]
+    reasons = [
+        f"{one.reason}. {one.tip[:1].upper()}{one.tip[1:].rstrip('.')}." for one in refused[:1]
+    ]
     requests = [request for request in plan.requests if request.model.name == model]
     if len(refused) == len(requests) and all(one.is_whole for one in refused):
         return f"NOTHING STARTS: {reasons[0]}"
-    text = f"NOTHING FITS: no split over these GPUs holds the weights and one request{_what_fits(plan, model)}"
-    return " ".join([f"{text.rstrip('.')}.", *(f"Others do not start: {reason}" for reason in reasons)])
+    text = (
+        "NOTHING FITS: no split over these GPUs holds the weights and one "
+        f"request{_what_fits(plan, model)}"
+    )
+    return " ".join(
+        [f"{text.rstrip('.')}.", *(f"Others do not start: {reason}" for reason in reasons)]
+    )
 
 
 def _what_fits(plan: Plan, model: str) -> str:
-    """Return with which dtype one request fits on the first kind of GPU, and on how many of them; '' if not known."""
-    request, gpus = next(one for one in plan.requests if one.model.name == model), plan.demand.max_gpus
+    """Return with which dtype one request fits on the first kind of GPU, and on how many of them;
+    '' if not known.
+    """
+    request, gpus = (
+        next(one for one in plan.requests if one.model.name == model),
+        plan.demand.max_gpus,
+    )
     try:
         result = fit(dataclasses.replace(request, gpus=gpus or 1))
     except AttncalcError:  # no split over so many
         return ""
     context, more = request.workload.context, min_gpus(result.resolved)
-    kept = [one.flag for one in suggestions(result) if one.result.request.workload.context == context]
-    flags = [*(flag for flag in kept if "--gpus" not in flag)][:1] + ([f"--max-gpus {more}"] if more else [])
+    kept = [
+        one.flag for one in suggestions(result) if one.result.request.workload.context == context
+    ]
+    flags = [*(flag for flag in kept if "--gpus" not in flag)][:1] + (
+        [f"--max-gpus {more}"] if more else []
+    )
     return f". {' does, or '.join(flags)}{' does' * (len(flags) == 1)}." if flags and gpus else ""
 
 
 def _on_one_screen(report: Report, plan: Plan) -> Report:
-    """Return the report with as many rows as a screen has room for: those of the best of each GPU first."""
+    """Return the report with as many rows as a screen has room for: those of the best of each GPU
+    first.
+    """
     rows = _best_of_each_group_first(plan.rows)
 
     def screen(shown: int) -> Report:
         chosen = sorted(rows[:shown], key=plan.rows.index)
         left = len(rows) - shown
         columns, hidden = _fitting(_columns(plan, chosen)) if chosen else ({}, [])
-        columns_left = f"column{'s' if len(hidden) > 1 else ''} {', '.join(hidden)}" if hidden else ""
+        columns_left = (
+            f"column{'s' if len(hidden) > 1 else ''} {', '.join(hidden)}" if hidden else ""
+        )
         rest = filter(None, (plural(left, "row") if left else "", columns_left))
-        more = [f"Left out: {text}; -o plan.csv writes all."] if (text := " and ".join(rest)) else []
+        more = (
+            [f"Left out: {text}; -o plan.csv writes all."] if (text := " and ".join(rest)) else []
+        )
         tables = tuple(_tables(plan, chosen, columns))
         return report._replace(tables=tables, shown_notes=(*more, *_notes(plan, hidden)))
 
@@ -446,7 +565,9 @@ def _on_one_screen(report: Report, plan: Plan) -> Report:
 
 
 def _best_of_each_group_first(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with the best of each model first, then the best of each GPU and dtype, then the second."""
+    """Return the rows with the best of each model first, then the best of each GPU and dtype, then
+    the second.
+    """
     seen: dict[Any, int] = {}
     ranked = []
     for i, row in enumerate(rows):
@@ -459,7 +580,9 @@ def _best_of_each_group_first(rows: Sequence[Row]) -> list[Row]:
 
 
 def _fitting(columns: _Columns) -> tuple[_Columns, list[str]]:
-    """Return the columns without those that a table within WIDTH has no room for, and the names of these."""
+    """Return the columns without those that a table within WIDTH has no room for, and the names of
+    these.
+    """
     hidden: list[str] = []
     for name in _LEAST_NEEDED:
         if _width(columns.values()) <= WIDTH:
@@ -497,7 +620,9 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
         "split": [candidate.split.words for candidate in candidates],
     }
     columns = [
-        (Column(name, "left"), cells) for name, cells in texts.items() if name in ("gpu", "split") or len({*cells}) > 1
+        (Column(name, "left"), cells)
+        for name, cells in texts.items()
+        if name in ("gpu", "split") or len({*cells}) > 1
     ]
     columns += [
         (Column("gpus"), [count(row.gpus) for row in rows]),
@@ -507,36 +632,65 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
     if plan.demand.rate is None:
         for name in ("users", "worst"):
             served = [getattr(row, name) for row in rows]
-            columns.append((Column(name), ["any" if users is None else count(users) for users in served]))
+            columns.append(
+                (Column(name), ["any" if users is None else count(users) for users in served])
+            )
     else:
-        columns.append((Column("most\nreq/s"), [number(row.most_requests_per_second) for row in rows]))
+        columns.append(
+            (Column("most\nreq/s"), [number(row.most_requests_per_second) for row in rows])
+        )
     if plan.demand.prices:
-        columns.append((Column("price/\nhour"), [f"{float(row.price):,.2f}" if row.price else "-" for row in rows]))
+        columns.append(
+            (
+                Column("price/\nhour"),
+                [f"{float(row.price):,.2f}" if row.price else "-" for row in rows],
+            )
+        )
     speeds = [row.speed for row in rows]
     columns += [
         (Column("TTFT"), [quotient(s.ttft, SECONDS) if s else "-" for s in speeds]),
         (Column("TPOT"), [quotient(s.tpot, SECONDS) if s else "-" for s in speeds]),
         (
             Column("tokens\n/s"),
-            [f"{float(speed):,.0f}" if speed else "-" for speed in (row.tokens_per_second for row in rows)],
+            [
+                f"{float(speed):,.0f}" if speed else "-"
+                for speed in (row.tokens_per_second for row in rows)
+            ],
         ),
     ]
     if plan.demand.prices:
         per_million = [row.price_per_million for row in rows]
-        columns.append((Column("price/M\ntokens"), [f"{float(price):,.3g}" if price else "-" for price in per_million]))
+        columns.append(
+            (
+                Column("price/M\ntokens"),
+                [f"{float(price):,.3g}" if price else "-" for price in per_million],
+            )
+        )
     if plan.demand.shows_power:
-        columns.append((Column("kW"), [f"{row.watts / 1000:,.2f}" if row.watts else "-" for row in rows]))
+        columns.append(
+            (Column("kW"), [f"{row.watts / 1000:,.2f}" if row.watts else "-" for row in rows])
+        )
         energies = [row.kwh_per_million for row in rows]
-        columns.append((Column("kWh\n/M"), [f"{float(kwh):,.3g}" if kwh else "-" for kwh in energies]))
-    limits = [one.limited_by + ("" if one.verdict == "fits" else f", {_MAY_NOT}") for one in candidates]
+        columns.append(
+            (Column("kWh\n/M"), [f"{float(kwh):,.3g}" if kwh else "-" for kwh in energies])
+        )
+    limits = [
+        one.limited_by + ("" if one.verdict == "fits" else f", {_MAY_NOT}") for one in candidates
+    ]
     if {*limits} != {"cache"}:
         columns.append((Column("limit", "left"), limits))
-    return {column.header.replace("-\n", "").replace("\n", ""): (column, cells) for column, cells in columns}
+    return {
+        column.header.replace("-\n", "").replace("\n", ""): (column, cells)
+        for column, cells in columns
+    }
 
 
 def _split(columns: Sequence[tuple[Column, list[str]]]) -> Iterator[Table]:
     """Yield one table, or as many as fit WIDTH, each with the columns of text at its left."""
-    names = sum(column.align == "left" for column, _ in itertools.takewhile(lambda c: c[0].align == "left", columns))
+    names = sum(
+        column.align == "left"
+        for column, _ in itertools.takewhile(lambda c: c[0].align == "left", columns)
+    )
     chosen = list(columns[:names])
     for each in columns[names:]:
         if len(chosen) > names and _width([*chosen, each]) > WIDTH:
@@ -561,10 +715,17 @@ def _growth_table(plan: Plan) -> Table:
         last = (Column("per month"), [f"{price:,.0f}" if price else "-" for price in prices])
     return column_table(
         [
-            *((Column(name, "left"), cells) for name, cells in texts.items() if name == "growth" or len({*cells}) > 1),
+            *(
+                (Column(name, "left"), cells)
+                for name, cells in texts.items()
+                if name == "growth" or len({*cells}) > 1
+            ),
             (Column("gpus"), [count(row.gpus) if row else "-" for row in rows]),
             (Column("nodes"), [count(row.nodes) if row else "-" for row in rows]),
-            (Column("gpu", "left"), [row.candidate.gpu.rented if row else "none serves them" for row in rows]),
+            (
+                Column("gpu", "left"),
+                [row.candidate.gpu.rented if row else "none serves them" for row in rows],
+            ),
             (Column("split", "left"), [row.candidate.split.words if row else "" for row in rows]),
             last,
         ]
@@ -603,24 +764,39 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     yield from _assumptions(plan)
     if not plan.rows:
         pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
-        yield f"Searched: {plural(found.tried, 'split')} of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
+        yield (
+            f"Searched: {plural(found.tried, 'split')} of {plural(len(_gpus(plan)), 'kind')} of "
+            f"GPU{pruned}."
+        )
     if any(row.is_slow for row in plan.rows):
-        yield f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user, even in the best case, are the last."
+        yield (
+            f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user, even in the best "
+            "case, are the last."
+        )
     worst = "" if "worst" in hidden else "; worst, as 'fit -b': with all of it"
     if demand.rate is None:
         yield f"users: on average, with half of the output{worst}."
     if any(row.speed for row in plan.rows):
-        yield f"{'' if 'TTFT' in hidden else 'TTFT (first token) and '}TPOT (per token): {_case(plan)}."
+        yield (
+            f"{'' if 'TTFT' in hidden else 'TTFT (first token) and '}TPOT (per token): "
+            f"{_case(plan)}."
+        )
     expected = _published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
         low, _, high, runs, *_ = expected.values()
-        yield f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} tokens/s."
+        yield (
+            f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} "
+            "tokens/s."
+        )
     if plan.pools:
         rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
         yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."
     if demand.prices and (demand.rate or demand.load_factor):
         average = " on average" if demand.load_factor else ""
-        yield f"price/M: of the tokens{' asked for' * (demand.rate is not None)}{average}. tokens/s: of busy replicas."
+        yield (
+            f"price/M: of the tokens{' asked for' * (demand.rate is not None)}{average}. "
+            "tokens/s: of busy replicas."
+        )
     if demand.shows_power:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
 
@@ -636,7 +812,10 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         yield f"GPUs without NVLink: {PCIE / 10**9:.3g} GB/s each way is assumed (PCIe 4.0 x16)."
     if plan.rows and uses_host(resolved := plan.rows[0].candidate.resolved):
         speed, is_assumed = host_bandwidth(resolved)
-        yield f"The host's memory: {speed / 10**9:,.1f} GB/s{', assumed' if is_assumed else ''} (--ram-bandwidth)."
+        yield (
+            f"The host's memory: {speed / 10**9:,.1f} GB/s{', assumed' if is_assumed else ''} "
+            "(--ram-bandwidth)."
+        )
 
 
 def _engines_of_gpus(plan: Plan) -> Iterator[str]:
@@ -658,7 +837,11 @@ def _engines_of_gpus(plan: Plan) -> Iterator[str]:
 def _case(plan: Plan) -> str:
     """Return what the times are."""
     given = plan.demand.efficiency
-    return f"estimates with --efficiency {number(float(given))}" if given else "median run; --efficiency 1: best case"
+    return (
+        f"estimates with --efficiency {number(float(given))}"
+        if given
+        else "median run; --efficiency 1: best case"
+    )
 
 
 def _models(plan: Plan) -> list[str]:

@@ -1,4 +1,6 @@
-"""The reports of `attncalc presets`: the built-in models, and the supported model_types of a config.json."""
+"""The reports of `attncalc presets`: the built-in models, and the supported model_types of a
+config.json.
+"""
 
 import re
 import textwrap
@@ -28,7 +30,9 @@ OF_PRESETS = FigureRows(
     kv_cache_per_token_max=PER_TOKEN["kv_cache_per_token_max"]._replace(
         meaning="what a token adds to the cache until a window is full"
     ),
-    max_context=FigureRow("maximum context", TOKENS, "the model's own maximum context", "if it has none"),
+    max_context=FigureRow(
+        "maximum context", TOKENS, "the model's own maximum context", "if it has none"
+    ),
 )
 OF_FAMILIES = FigureRows(
     families_read=FigureRow("supported", NO_UNIT, "supported model_types"),
@@ -39,22 +43,29 @@ OF_FAMILIES = FigureRows(
 class Listed(NamedTuple):
     model: ModelSpec
     family: str  # what its name starts with: 'qwen' for 'qwen3-32b'
-    repositories: tuple[str, ...] = ()  # the repositories on the Hugging Face hub that it is found by
+    # the repositories on the Hugging Face hub that it is found by
+    repositories: tuple[str, ...] = ()
 
 
 def presets_report(
-    listed: Sequence[Listed], *, words: Sequence[str] = (), names_only: bool = False, one_per_line: bool = False
+    listed: Sequence[Listed],
+    *,
+    words: Sequence[str] = (),
+    names_only: bool = False,
+    one_per_line: bool = False,
 ) -> Report:
     """Return one row per preset: attention, maximum context, parameters, and cache per token.
 
-    `words` filtered them. `names_only` shows names instead of figures, one row per family or, with `one_per_line`, per
-    preset; JSON has figures in any case.
+    `words` filtered them. `names_only` shows names instead of figures, one row per family or, with
+    `one_per_line`, per preset; JSON has figures in any case.
     """
     models = [preset.model for preset in listed]
     totals = [params(model).total for model in models]
     # what a token takes while no window is full
     workloads = [Workload.decode(1, 1, source=1 if model.encoder else None) for model in models]
-    tokens = [kv_cache(*pair).per_token_without_windows for pair in zip(models, workloads, strict=True)]
+    tokens = [
+        kv_cache(*pair).per_token_without_windows for pair in zip(models, workloads, strict=True)
+    ]
     contexts = [quantity(model.max_context) if model.max_context else None for model in models]
     layers = tuple(
         (
@@ -67,9 +78,13 @@ def presets_report(
                 max_context=context,
             ),
         )
-        for (model, family, repositories), total, token, context in zip(listed, totals, tokens, contexts, strict=True)
+        for (model, family, repositories), total, token, context in zip(
+            listed, totals, tokens, contexts, strict=True
+        )
     )
-    table = _names_table(listed, one_per_line) if names_only else _figures_table(models, totals, tokens)
+    table = (
+        _names_table(listed, one_per_line) if names_only else _figures_table(models, totals, tokens)
+    )
     return Report(
         "presets",
         (_heading(len(listed), words, names_only),),
@@ -79,7 +94,9 @@ def presets_report(
         layers,
         (table,),
         () if names_only else (_KV_NOTE,),
-        rows=rows_of(layers, "name", "title", "family", "n_layers", "d_model", "vocab_size", "dtype"),
+        rows=rows_of(
+            layers, "name", "title", "family", "n_layers", "d_model", "vocab_size", "dtype"
+        ),
     )
 
 
@@ -92,7 +109,9 @@ def _heading(number: int, words: Sequence[str], names_only: bool) -> str:
 
 
 def _names_table(listed: Sequence[Listed], one_per_line: bool) -> Table:
-    """Return one row per family with its names, where small families share the last row; or one per name, for grep."""
+    """Return one row per family with its names, where small families share the last row; or one per
+    name, for grep.
+    """
     families = grouped((preset.family, preset.model.name) for preset in listed)
     rows = [names for names in families.values() if len(names) > 12]
     rows.append([name for names in families.values() if len(names) <= 12 for name in names])
@@ -102,29 +121,45 @@ def _names_table(listed: Sequence[Listed], one_per_line: bool) -> Table:
 
 
 def attention_words(model: ModelSpec) -> set[str]:
-    """Return what a model's attention is found by: {'mla'}, or {'gdn', 'gqa', 'linear', 'hybrid', 'moe'}."""
-    kinds = [group.attention for group in model.main.layers if not isinstance(group.attention, NoAttention)]
+    """Return what a model's attention is found by: {'mla'}, or {'gdn', 'gqa', 'linear', 'hybrid',
+    'moe'}.
+    """
+    kinds = [
+        group.attention
+        for group in model.main.layers
+        if not isinstance(group.attention, NoAttention)
+    ]
     recurrent = [isinstance(kind, Recurrent) for kind in kinds]
     words = [_attention(model), *(kind.headline.split(",")[0] for kind in kinds)]
-    words += ["linear recurrent"] * any(recurrent) + ["hybrid"] * (any(recurrent) and not all(recurrent))
+    words += ["linear recurrent"] * any(recurrent) + ["hybrid"] * (
+        any(recurrent) and not all(recurrent)
+    )
     words += ["moe"] * any(group.mlp and group.mlp.n_experts for group in model.main.layers)
     return set(re.findall(r"[\w]+", " ".join(words).lower().replace("mamba-2", "mamba2")))
 
 
-def _figures_table(models: Sequence[ModelSpec], totals: Sequence[Quantity], tokens: Sequence[Quantity]) -> Table:
+def _figures_table(
+    models: Sequence[ModelSpec], totals: Sequence[Quantity], tokens: Sequence[Quantity]
+) -> Table:
     """Return one row per preset."""
     columns = (
         (Column("name", "left"), [model.name for model in models]),
         (Column("attention", "left"), [_attention(model) for model in models]),
-        (Column("context"), [count(model.max_context) if model.max_context else "-" for model in models]),
+        (
+            Column("context"),
+            [count(model.max_context) if model.max_context else "-" for model in models],
+        ),
         unit_column("parameters", totals, PARAMS),
         unit_column("KV per\ntoken", tokens, BYTES),
     )
     return column_table(columns)
 
 
-def families_report(supported: Sequence[str], unsupported: Mapping[str, str], version: str) -> Report:
-    """Return the supported model_types of a config.json, and {model_type: reason} of the unsupported ones.
+def families_report(
+    supported: Sequence[str], unsupported: Mapping[str, str], version: str
+) -> Report:
+    """Return the supported model_types of a config.json, and {model_type: reason} of the
+    unsupported ones.
 
     `version` is that of transformers.
     """
@@ -138,12 +173,15 @@ def families_report(supported: Sequence[str], unsupported: Mapping[str, str], ve
     return Report(
         "families",
         (
-            f"model_types of transformers {version} and of vendors: {count(len(supported))} supported, "
+            f"model_types of transformers {version} and of vendors: {count(len(supported))} "
+            "supported, "
             f"{count(len(unsupported))} not",
         ),
         {},
         {},
-        OF_FAMILIES.filled(families_read=quantity(len(supported)), families_refused=quantity(len(unsupported))),
+        OF_FAMILIES.filled(
+            families_read=quantity(len(supported)), families_refused=quantity(len(unsupported))
+        ),
         tables=(
             Table((Column("supported", "left"),), ((" ".join(ordered),),)),
             Table((Column("not supported", "left"), Column("reason", "left")), reasons),
@@ -153,8 +191,14 @@ def families_report(supported: Sequence[str], unsupported: Mapping[str, str], ve
 
 
 def _attention(model: ModelSpec) -> str:
-    """Return the kinds and spans of a model's attention: 'GQA', 'GQA, window 1,024 + full', 'MQA/CSA/HCA, 3 spans'."""
-    attentions = [group.attention for group in model.main.layers if not isinstance(group.attention, NoAttention)]
+    """Return the kinds and spans of a model's attention: 'GQA', 'GQA, window 1,024 + full',
+    'MQA/CSA/HCA, 3 spans'.
+    """
+    attentions = [
+        group.attention
+        for group in model.main.layers
+        if not isinstance(group.attention, NoAttention)
+    ]
     kinds = dict.fromkeys(attention.label for attention in attentions)
     spans = dict.fromkeys(attention.span.label for attention in attentions)
     if list(spans) == ["full"]:

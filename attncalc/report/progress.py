@@ -6,29 +6,39 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+# Seconds between two lines where standard error is not a terminal.
 LINE_SECONDS = 30.0
-"""Seconds between two lines where standard error is not a terminal."""
 
 
 @contextmanager
 def progress(*, plain: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the current step.
 
-    A bar on a terminal disappears at the end. `plain`, in a pipe, with NO_COLOR or TERM=dumb there is a line each
-    LINE_SECONDS, however long a step takes, and none before the first LINE_SECONDS are over, so that short runs print
-    nothing.
+    A bar on a terminal disappears at the end. `plain`, in a pipe, with NO_COLOR or TERM=dumb there
+    is a line each LINE_SECONDS, however long a step takes, and none before the first LINE_SECONDS
+    are over, so that short runs print nothing.
     """
     if sys.stderr is None:
         yield lambda _: None
         return
-    if plain or not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if (
+        plain
+        or not sys.stderr.isatty()
+        or os.environ.get("NO_COLOR")
+        or os.environ.get("TERM") == "dumb"
+    ):
         with _lines() as show:
             yield show
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), BarColumn(bar_width=12), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        BarColumn(bar_width=12),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda step: bar.update(task, description=step)

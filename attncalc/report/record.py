@@ -15,34 +15,52 @@ from .markdown import escape
 from .verify_checks import number, verdict
 from .verify_tables import datasheet_shares, percent
 
+# A record as plain data.
 Document = Mapping[str, Any]
-"""A record as plain data."""
+# The name of a peak: its phase and its kernel.
 _PEAK = re.compile(r"peak_(prefill|decode)(?:_\d+)?_(\w+)")
-"""The name of a peak: its phase and its kernel."""
+# The name of the check that compares a kernel's outputs with the definition: its kernel and its
+# dtype.
 _OUTPUTS = re.compile(r"(\w+)_equals_reference_(\w+)")
-"""The name of the check that compares a kernel's outputs with the definition: its kernel and its dtype."""
 _REPORT = (
     "To report a disagreement, open an issue with this page and its JSON file. "
-    "Repeat a single row with `attncalc verify ARGUMENTS --full`; a run of more than a minute needs `--minutes` too."
+    "Repeat a single row with `attncalc verify ARGUMENTS --full`; a run of more than a minute "
+    "needs `--minutes` too."
 )
+# The header of the arguments of a run.
 _RUN = "`attncalc verify`"
-"""The header of the arguments of a run."""
+# Headers of the columns that are text; all others are numbers, which are aligned to the right.
 _TEXTS = (
-    *(_RUN, "arguments", "check", "compared", "dtype", "fact", "in", "kernel", "layer", "meaning", "note", "pass"),
-    *("phase", "value", "why"),
+    _RUN,
+    "arguments",
+    "check",
+    "compared",
+    "dtype",
+    "fact",
+    "in",
+    "kernel",
+    "layer",
+    "meaning",
+    "note",
+    "pass",
+    "phase",
+    "value",
+    "why",
 )
-"""Headers of the columns that are text; all others are numbers, which are aligned to the right."""
+# A row of a record by its columns, or of a table by its headers.
 Row = Mapping[str, Any]
-"""A row of a record by its columns, or of a table by its headers."""
 
 
 class Run:
     def __init__(self, facts: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> None:
-        self.facts = facts  # the run as plain data, in which each list has rows without the names of their columns
+        # the run as plain data, in which each list has rows without the names of their columns
+        self.facts = facts
         self._columns = columns
 
     def rows(self, name: str) -> list[Row]:
-        """Return the rows of a list by their columns: 'checks', 'reported', 'times' or 'scaling'."""
+        """Return the rows of a list by their columns: 'checks', 'reported', 'times' or
+        'scaling'.
+        """
         return [dict(zip(self._columns[name], row, strict=True)) for row in self.facts[name]]
 
     @cached_property
@@ -74,7 +92,9 @@ class Run:
     @property
     def peaks(self) -> list[tuple[str, Check]]:
         """The kernel and the check of each peak."""
-        return [(match[2], check) for check in self.checks if (match := _PEAK.fullmatch(check.name))]
+        return [
+            (match[2], check) for check in self.checks if (match := _PEAK.fullmatch(check.name))
+        ]
 
 
 def record_page(record: Document) -> str:
@@ -111,7 +131,9 @@ def record_verdict(record: Document) -> str:
 
 def agrees(record: Document) -> bool:
     """Whether all checks agree, and no step ended in an error that nobody expected."""
-    return not any(run["disagree"] for run in record["runs"]) and not any(step["failed"] for step in record["skipped"])
+    return not any(run["disagree"] for run in record["runs"]) and not any(
+        step["failed"] for step in record["skipped"]
+    )
 
 
 def is_empty(record: Document) -> bool:
@@ -130,10 +152,15 @@ def _answer(record: Document, runs: Sequence[Run]) -> Iterator[str]:
     yield f"**{record_verdict(record)}**"
     failed = [step for step in record["skipped"] if step["failed"]]
     if failed:
-        yield f"**{plural(len(failed), 'step')} ended in an error: see [What was not run](#what-was-not-run).**"
+        yield (
+            f"**{plural(len(failed), 'step')} ended in an error: see [What was not "
+            "run](#what-was-not-run).**"
+        )
     yield (
-        "Each run builds real layers of a model with torch, and compares their parameters, cache, FLOPs, peak memory "
-        "and outputs with the formulas of attncalc. [About these pages](README.md) explains every column."
+        "Each run builds real layers of a model with torch, and compares their parameters, "
+        "cache, FLOPs, peak memory "
+        "and outputs with the formulas of attncalc. [About these pages](README.md) explains "
+        "every column."
     )
 
 
@@ -159,7 +186,9 @@ def _device_table(record: Document) -> Iterator[str]:
         "time taken": f"{record['seconds']:,.0f} s",
         "command": f"`{record['command']}`",
     }
-    yield from _table([{"fact": name, "value": str(value)} for name, value in facts.items() if value])
+    yield from _table(
+        [{"fact": name, "value": str(value)} for name, value in facts.items() if value]
+    )
 
 
 def _clocks(clocks: Row) -> dict[str, str]:
@@ -170,7 +199,11 @@ def _clocks(clocks: Row) -> dict[str, str]:
         "highest memory clock": ("memory_max_mhz", "MHz"),
         "power limit": ("power_limit_w", "W"),
     }
-    return {label: f"{clocks[name]:,.0f} {unit}" for label, (name, unit) in names.items() if clocks.get(name)}
+    return {
+        label: f"{clocks[name]:,.0f} {unit}"
+        for label, (name, unit) in names.items()
+        if clocks.get(name)
+    }
 
 
 # Checks
@@ -219,7 +252,9 @@ def _agreeing(checks: Sequence[Check]) -> str:
 
 
 def _largest_error(checks: Sequence[Check]) -> str:
-    """Return the largest difference of a predicted figure in percent: '0 %' if all are equal, '-' without figures."""
+    """Return the largest difference of a predicted figure in percent: '0 %' if all are equal, '-'
+    without figures.
+    """
     if not any(check.unit and check.predicted for check in checks):
         return "-"
     largest = largest_difference(checks)
@@ -230,15 +265,21 @@ def _largest_error(checks: Sequence[Check]) -> str:
 
 
 def _kernel_section(runs: Sequence[Run]) -> Iterator[str]:
-    peaks = grouped(((kernel, run.dtype), (check, run)) for run in runs for kernel, check in run.peaks)
+    peaks = grouped(
+        ((kernel, run.dtype), (check, run)) for run in runs for kernel, check in run.peaks
+    )
     named = ((_OUTPUTS.fullmatch(check.name), check) for run in runs for check in run.checks)
     outputs = grouped(((match[1], match[2]), check) for match, check in named if match)
     rows = []
     for kernel, dtype in dict.fromkeys(sorted((*peaks, *outputs))):
         of_kernel = peaks.get((kernel, dtype), [])
         checks = [check for check, _ in of_kernel]
-        highest, run_of_highest = max(of_kernel, key=lambda pair: pair[0].predicted, default=(None, None))
-        worst = max(outputs.get((kernel, dtype), []), key=lambda check: check.tolerance_used, default=None)
+        highest, run_of_highest = max(
+            of_kernel, key=lambda pair: pair[0].predicted, default=(None, None)
+        )
+        worst = max(
+            outputs.get((kernel, dtype), []), key=lambda check: check.tolerance_used, default=None
+        )
         rows.append(
             {
                 "kernel": kernel,
@@ -248,7 +289,9 @@ def _kernel_section(runs: Sequence[Run]) -> Iterator[str]:
                 "highest peak predicted": human(int(highest.predicted), BYTES) if highest else "-",
                 "measured": human(int(highest.measured), BYTES) if highest else "-",
                 "in": run_of_highest.arguments if run_of_highest else "-",
-                "largest error of outputs": f"{number(worst.measured)} of {number(worst.tolerance)}" if worst else "-",
+                "largest error of outputs": f"{number(worst.measured)} of {number(worst.tolerance)}"
+                if worst
+                else "-",
             }
         )
     yield from _table(rows)
@@ -270,24 +313,35 @@ def _memory_section(runs: Sequence[Run]) -> Iterator[str]:
         if not allocated:
             continue
         of, label = max(allocated, key=lambda key: allocated[key])
-        peak = next((check for check in run.checks if (check.of, check.name) == (of, f"peak_{label}")), None)
+        peak = next(
+            (check for check in run.checks if (check.of, check.name) == (of, f"peak_{label}")), None
+        )
         sizes = {
             "tensors predicted": peak and peak.predicted,
             "tensors measured": peak and peak.measured,
-            **{name: measured.get((of, f"{name}_{label}")) for name in ("allocated", "reserved", "driver")},
+            **{
+                name: measured.get((of, f"{name}_{label}"))
+                for name in ("allocated", "reserved", "driver")
+            },
         }
-        cells = {name: "-" if size is None else human(int(size), BYTES) for name, size in sizes.items()}
+        cells = {
+            name: "-" if size is None else human(int(size), BYTES) for name, size in sizes.items()
+        }
         rows.append({_RUN: run.arguments, "pass": label.replace("_", ", "), **cells})
     if rows:
         yield from _table(rows)
         yield "\n".join(
             (
-                "- **tensors**: the tensors that torch's operators return. This is what attncalc predicts and checks.",
-                "- **allocated**: `torch.cuda.max_memory_allocated`. The same tensors in the allocator's blocks of at "
+                "- **tensors**: the tensors that torch's operators return. This is what attncalc "
+                "predicts and checks.",
+                "- **allocated**: `torch.cuda.max_memory_allocated`. The same tensors in the "
+                "allocator's blocks of at "
                 "least 512 B, and what kernels allocate inside.",
-                "- **reserved**: `torch.cuda.max_memory_reserved`. All memory that torch's allocator has taken from "
+                "- **reserved**: `torch.cuda.max_memory_reserved`. All memory that torch's "
+                "allocator has taken from "
                 "the driver and keeps, weights and caches included.",
-                "- **driver**: the memory in use on the whole GPU, as nvidia-smi shows it. It includes the CUDA "
+                "- **driver**: the memory in use on the whole GPU, as nvidia-smi shows it. It "
+                "includes the CUDA "
                 "context, the kernels' code and other processes.",
             )
         )
@@ -296,17 +350,32 @@ def _memory_section(runs: Sequence[Run]) -> Iterator[str]:
 def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
     """One row per phase, kernel and dtype: the shares of the device's own rates."""
     timings = ((run, timing) for run in runs for timing in run.rows("times"))
-    passes = grouped(((timing["phase"], timing["kernel"], run.dtype), (run, timing)) for run, timing in timings)
+    passes = grouped(
+        ((timing["phase"], timing["kernel"], run.dtype), (run, timing)) for run, timing in timings
+    )
     rows = []
     has_datasheet = bool(record["device"].get("datasheet"))
-    for (phase, kernel, dtype), timed in sorted(passes.items(), key=lambda item: (item[0][0] == "decode", item[0])):
-        flop, moved = (median(timing[name] for _, timing in timed) for name in ("flop_share", "bytes_share"))
+    for (phase, kernel, dtype), timed in sorted(
+        passes.items(), key=lambda item: (item[0][0] == "decode", item[0])
+    ):
+        flop, moved = (
+            median(timing[name] for _, timing in timed) for name in ("flop_share", "bytes_share")
+        )
         run, best = max(timed, key=lambda pair: _share_of_bound(pair[1]))
         published = {}
         if has_datasheet:
-            shares = zip(*(datasheet_shares(timing, record["device"], dtype) for _, timing in timed), strict=True)
+            shares = zip(
+                *(datasheet_shares(timing, record["device"], dtype) for _, timing in timed),
+                strict=True,
+            )
             known = [percent(median(share)) for share in shares if None not in share]
-            published = dict(zip(("of the datasheet's FLOP/s", "of its bytes/s"), (*known, "-", "-"), strict=False))
+            published = dict(
+                zip(
+                    ("of the datasheet's FLOP/s", "of its bytes/s"),
+                    (*known, "-", "-"),
+                    strict=False,
+                )
+            )
         rows.append(
             {
                 "phase": phase,
@@ -324,9 +393,12 @@ def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
     if rows:
         yield from _table(rows)
         yield (
-            "Each rate is the median over the passes, as a share of what this device's own large matmul (FLOP/s) and "
-            "copy (bytes/s) reached in the same run. The bound is the time that they would take for the same work, "
-            "whichever is longer. More than 100 % means that the data fits in a processor cache, or that the device "
+            "Each rate is the median over the passes, as a share of what this device's own large "
+            "matmul (FLOP/s) and "
+            "copy (bytes/s) reached in the same run. The bound is the time that they would take "
+            "for the same work, "
+            "whichever is longer. More than 100 % means that the data fits in a processor cache, "
+            "or that the device "
             "was busy while its own rate was measured. Times are not checked."
         )
 
@@ -363,9 +435,15 @@ def _skipped_section(record: Document) -> Iterator[str]:
             if step["seconds"] is None
         ]
     )
-    late = [f"{_step(step)} ({duration(step['seconds'])})" for step in steps if step["seconds"] is not None]
+    late = [
+        f"{_step(step)} ({duration(step['seconds'])})"
+        for step in steps
+        if step["seconds"] is not None
+    ]
     if late:
-        yield f"No time was left for these; in brackets, how long each would take: {', '.join(late)}."
+        yield (
+            f"No time was left for these; in brackets, how long each would take: {', '.join(late)}."
+        )
 
 
 def _step(step: Row) -> str:
@@ -375,11 +453,15 @@ def _step(step: Row) -> str:
 def _notes_section(runs: Sequence[Run]) -> Iterator[str]:
     """Group equal notes: what was left out, and in which runs."""
     notes = grouped((note, run.arguments) for run in runs for note in run.facts["notes"])
-    yield from _table([{"note": note, "in": ", ".join(dict.fromkeys(where))} for note, where in notes.items()])
+    yield from _table(
+        [{"note": note, "in": ", ".join(dict.fromkeys(where))} for note, where in notes.items()]
+    )
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield a table of Markdown of rows with the same headers; none without rows. Text in backticks is code."""
+    """Yield a table of Markdown of rows with the same headers; none without rows. Text in backticks
+    is code.
+    """
     if not rows:
         return
     headers = tuple(rows[0])
@@ -390,4 +472,6 @@ def _table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     parts = text.split("`")
-    return "`".join(part.replace("|", "\\|") if i % 2 else escape(part) for i, part in enumerate(parts))
+    return "`".join(
+        part.replace("|", "\\|") if i % 2 else escape(part) for i, part in enumerate(parts)
+    )

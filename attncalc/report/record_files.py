@@ -1,4 +1,6 @@
-"""The two files of a record: checked before anything is measured, and rewritten whole after every step."""
+"""The two files of a record: checked before anything is measured, and rewritten whole after every
+step.
+"""
 
 import json
 import tempfile
@@ -13,13 +15,15 @@ from .record import record_page
 from .schemas import schema_name
 from .write import save
 
+# Bytes of a record that is read; one of ten minutes has 150 KB.
 LARGEST = 64 * 2**20
-"""Bytes of a record that is read; one of ten minutes has 150 KB."""
 _HOW = "'attncalc verify --record DIR' writes a record; name its .json"
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the record in a JSON file. Raises AttncalcError if it cannot be read, or is no record."""
+    """Return the record in a JSON file. Raises AttncalcError if it cannot be read, or is no
+    record.
+    """
     name = truncate(path)
     try:
         with path.open("rb") as file:
@@ -35,7 +39,9 @@ def read_record(path: Path) -> dict[str, Any]:
         raise AttncalcError(f"--compare {name}: not JSON", _HOW) from None
     schema = record.get("schema") if isinstance(record, dict) else None
     if schema != schema_name("record"):
-        found = f"its schema is {truncate(schema)}" if isinstance(schema, str) else "it names no schema"
+        found = (
+            f"its schema is {truncate(schema)}" if isinstance(schema, str) else "it names no schema"
+        )
         raise AttncalcError(f"--compare {name}: not a record of this version: {found}", _HOW)
     return dict(record)
 
@@ -53,7 +59,8 @@ class RecordFiles(NamedTuple):
 def prepare_files(folder: Path, stem: str, *, force: bool) -> RecordFiles:
     """Return the files of a record in `folder`, which is created if only its last part is missing.
 
-    Raises AttncalcError if one of the files exists and `force` is false, or if the folder cannot be written to.
+    Raises AttncalcError if one of the files exists and `force` is false, or if the folder cannot be
+    written to.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -65,18 +72,24 @@ def prepare_files(folder: Path, stem: str, *, force: bool) -> RecordFiles:
         ) from None
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "cannot be written").lower()
-        raise AttncalcError(f"--record {truncate(folder)}: {reason}", "name a folder that you can write to") from None
+        raise AttncalcError(
+            f"--record {truncate(folder)}: {reason}", "name a folder that you can write to"
+        ) from None
     files = RecordFiles(folder / f"{stem}.md", folder / f"{stem}.json")
     for file in files:
         if file.exists() and not file.is_file():
-            raise AttncalcError(f"{truncate(file)}: not a file that can be written", "name another folder")
+            raise AttncalcError(
+                f"{truncate(file)}: not a file that can be written", "name another folder"
+            )
         if file.exists() and not force:
             raise AttncalcError(f"{truncate(file)}: already exists", "--force overwrites it")
     return files
 
 
 def to_json(record: Mapping[str, Any]) -> str:
-    """Return the record as JSON: one line per key, per run and per step that did not run, so that files stay small."""
+    """Return the record as JSON: one line per key, per run and per step that did not run, so that
+    files stay small.
+    """
     lines = []
     for key, value in record.items():
         if isinstance(value, list):

@@ -12,10 +12,10 @@ from .report import LABEL, Column, Report, Table
 from .report import number as ratio
 from .verify_checks import NOT_MEASURED, number
 
+# Differences that a screen lists without --full.
 _MOST_SHOWN = 10
-"""Differences that a screen lists without --full."""
+# Characters of a run's arguments in the table.
 _LONGEST = 38
-"""Characters of a run's arguments in the table."""
 
 
 class _Pair(NamedTuple):
@@ -53,10 +53,15 @@ def records_report(a: Document, b: Document, *, full: bool) -> Report:
         notes=(
             *map(_sentence, shown),
             *([f"{plural(more, 'more difference')}: --full lists them."] if more else []),
-            *(f"Only in {side.upper()}: {', '.join(names)}." for side, names in only.items() if names),
+            *(
+                f"Only in {side.upper()}: {', '.join(names)}."
+                for side, names in only.items()
+                if names
+            ),
             "ms: the sum over the passes that both records timed. Times are not checked."
             if full
-            else f"--full lists {plural(len(pairs), 'run')} with their times, which are not checked.",
+            else f"--full lists {plural(len(pairs), 'run')} with their times, which are not "
+            "checked.",
         ),
         answer=answer,
         extra={
@@ -83,7 +88,9 @@ def _pair(a: Run, b: Run) -> _Pair:
     checks_a, checks_b = ({(check.of, check.name): check for check in run.checks} for run in (a, b))
     shared = [(check, checks_b[key]) for key, check in checks_a.items() if key in checks_b]
     differences = [_difference(arguments, *checks) for checks in shared if _differ(*checks)]
-    times_a, times_b = ({tuple(row[:3]): float(row[3]) for row in run.facts["times"]} for run in (a, b))
+    times_a, times_b = (
+        {tuple(row[:3]): float(row[3]) for row in run.facts["times"]} for run in (a, b)
+    )
     timed = [(ms, times_b[key]) for key, ms in times_a.items() if key in times_b]
     facts = {
         "arguments": arguments,
@@ -96,7 +103,9 @@ def _pair(a: Run, b: Run) -> _Pair:
 
 
 def _differ(a: Check, b: Check) -> bool:
-    """Whether two checks differ: in their outcome, or in a figure that both give, by more than it may be off."""
+    """Whether two checks differ: in their outcome, or in a figure that both give, by more than it
+    may be off.
+    """
     if a.ok != b.ok:
         return True
     if not a.unit:  # a numerical error differs between any two devices
@@ -112,12 +121,18 @@ def _difference(arguments: str, a: Check, b: Check) -> dict[str, Any]:
         "of": a.of,
         "name": a.name,
         "unit": a.unit,
-        **{f"{key}_{side}": facts[key] for key in ("predicted", "measured", "ok") for side, facts in sides.items()},
+        **{
+            f"{key}_{side}": facts[key]
+            for key in ("predicted", "measured", "ok")
+            for side, facts in sides.items()
+        },
     }
 
 
 def _sentence(difference: Mapping[str, Any]) -> str:
-    """Return a difference in words: 'gpt2: decoder, params_W_q: predicted 8 in both; measured 8 in A, 9 in B.'"""
+    """Return a difference in words: 'gpt2: decoder, params_W_q: predicted 8 in both; measured 8 in
+    A, 9 in B.'
+    """
     where = ", ".join(filter(None, (difference["of"], difference["name"])))
     figures = []
     for key in ("predicted", "measured"):
@@ -131,11 +146,22 @@ def _table(pairs: Sequence[_Pair]) -> Table:
     rows = []
     for facts, _, _ in pairs:
         ms_a, ms_b = facts["ms_a"], facts["ms_b"]
-        times = ("-", "-", "-") if ms_a is None else (f"{ms_a:,.3f}", f"{ms_b:,.3f}", ratio(ms_a / ms_b))
-        rows.append(
-            (truncate(facts["arguments"], _LONGEST), f"{facts['differ']} of {count(facts['compared'])}", *times)
+        times = (
+            ("-", "-", "-")
+            if ms_a is None
+            else (f"{ms_a:,.3f}", f"{ms_b:,.3f}", ratio(ms_a / ms_b))
         )
-    columns = (LABEL._replace(header="attncalc verify"), *map(Column, ("differ", "A, ms", "B, ms", "A / B")))
+        rows.append(
+            (
+                truncate(facts["arguments"], _LONGEST),
+                f"{facts['differ']} of {count(facts['compared'])}",
+                *times,
+            )
+        )
+    columns = (
+        LABEL._replace(header="attncalc verify"),
+        *map(Column, ("differ", "A, ms", "B, ms", "A / B")),
+    )
     strong = frozenset(i for i, pair in enumerate(pairs) if pair.differences)
     return Table(columns, tuple(rows), strong, missing=NOT_MEASURED)
 
@@ -143,7 +169,10 @@ def _table(pairs: Sequence[_Pair]) -> Table:
 def _answer(pairs: Sequence[_Pair], differing: int) -> str:
     if not pairs:
         return "The records have no run in common."
-    compared = f"{count(sum(pair.facts['compared'] for pair in pairs))} figures of {plural(len(pairs), 'run')}"
+    compared = (
+        f"{count(sum(pair.facts['compared'] for pair in pairs))} figures of "
+        f"{plural(len(pairs), 'run')}"
+    )
     ratios = [value for pair in pairs for value in pair.ratios]
     factor = ratio(median(ratios)) if ratios else ""
     slower = "as long" if factor == "1" else f"{factor} times as long"
@@ -162,6 +191,8 @@ def _facts(record: Document) -> dict[str, str | None]:
 
 
 def _device(facts: Mapping[str, str | None]) -> str:
-    """Return a record's facts in words: 'NVIDIA H200, torch 2.13.0, ...'; the title is without its name."""
+    """Return a record's facts in words: 'NVIDIA H200, torch 2.13.0, ...'; the title is without its
+    name.
+    """
     named = (f"{name} {fact}" for name, fact in facts.items() if fact and name != "title")
     return ", ".join([str(facts["title"]), *named])

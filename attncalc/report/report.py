@@ -51,8 +51,14 @@ class Figure(NamedTuple):
         return int(self.quantity) if isinstance(self.quantity, Quantity) else 0
 
     def without_formula(self, of: str) -> Figure:
-        """Return an integer figure of `of` alone, whose formula another figure has already; a ratio as it is."""
-        return self._replace(quantity=Quantity(self.whole), of=of) if isinstance(self.quantity, Quantity) else self
+        """Return an integer figure of `of` alone, whose formula another figure has already; a ratio
+        as it is.
+        """
+        return (
+            self._replace(quantity=Quantity(self.whole), of=of)
+            if isinstance(self.quantity, Quantity)
+            else self
+        )
 
     @property
     def exact(self) -> str:
@@ -100,14 +106,18 @@ class Table(NamedTuple):
     rows: tuple[tuple[str, ...], ...]  # the cells of each row
     strong: frozenset[int] = frozenset()  # indices of the rows to print in bold on a terminal
     code: bool = False  # whether the rows are lines of a shell command
-    above: str = ""  # what the headers of the columns of numbers are, as 'context'; LaTeX prints it above them
+    # what the headers of the columns of numbers are, as 'context'; LaTeX prints it above them
+    above: str = ""
     unit: str = ""  # the unit of all numbers, if no header has it
     missing: str = "none"  # what a cell '-' means, in words for a list
-    is_divisible: bool = False  # whether a screen without room for all columns shows the table in parts
+    # whether a screen without room for all columns shows the table in parts
+    is_divisible: bool = False
 
     @property
     def header_rows(self) -> tuple[tuple[str, ...], ...]:
-        """The lines of the headers as rows; all headers end in the last one. None if no column has a header."""
+        """The lines of the headers as rows; all headers end in the last one. None if no column has
+        a header.
+        """
         headers = [column.header.split("\n") for column in self.columns]
         height = max(map(len, headers))
         padded = [[""] * (height - len(lines)) + lines for lines in headers]
@@ -117,8 +127,10 @@ class Table(NamedTuple):
 class Section(NamedTuple):
     """A part of a report."""
 
-    figures: tuple[Figure, ...]  # its figures; if it does not apply, they have the same names and no numbers
-    terms: tuple[Figure, ...] = ()  # terms of their formulas that have a formula themselves, for --explain
+    # its figures; if it does not apply, they have the same names and no numbers
+    figures: tuple[Figure, ...]
+    # terms of their formulas that have a formula themselves, for --explain
+    terms: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()  # sentences
     extra: dict[str, Any] | None = None  # its key of JSON; None if it does not apply
@@ -126,7 +138,8 @@ class Section(NamedTuple):
 
 class Report(NamedTuple):
     command: str  # the command's name, which names the JSON schema
-    heading: tuple[str, ...]  # the first lines of the screen: the model, then the options that were used
+    # the first lines of the screen: the model, then the options that were used
+    heading: tuple[str, ...]
     model: dict[str, Any]  # facts of the model, for JSON
     workload: dict[str, Any]  # facts of the workload, for JSON
     figures: tuple[Figure, ...]  # figures of the whole model; `results` in JSON
@@ -138,9 +151,10 @@ class Report(NamedTuple):
     terms: tuple[Figure, ...] = ()
     # Further keys of the JSON document, for this command only; `notes` replaces those of the screen
     extra: Mapping[str, Any] = MappingProxyType({})
-    checks: tuple[Check, ...] = ()  # comparisons of predicted and measured figures; CSV prints them in place of figures
-    # The rows of a list, {column: value} with the same columns each: CSV prints them in place of figures, and JSON has
-    # them as `rows`. None if the answer is no list.
+    # comparisons of predicted and measured figures; CSV prints them in place of figures
+    checks: tuple[Check, ...] = ()
+    # The rows of a list, {column: value} with the same columns each: CSV prints them in place of
+    # figures, and JSON has them as `rows`. None if the answer is no list.
     rows: tuple[Mapping[str, Any], ...] | None = None
     footer: tuple[Table, ...] = ()  # tables below the notes, such as the lines that an engine logs
     answer: str = ""  # the answer in a sentence, below the heading; "" if the tables give it
@@ -149,13 +163,17 @@ class Report(NamedTuple):
     bar: Bar | None = None  # a bar below the heading
     # The notes that a screen shows; None for all of them
     shown_notes: tuple[str, ...] | None = None
-    titles: Mapping[str, str] = MappingProxyType({})  # {name in a cell: the title that LaTeX prints instead}
-    fail_if: tuple[Mapping[str, Any], ...] = ()  # the conditions of --fail-if and what they were tested on, for JSON
+    # {name in a cell: the title that LaTeX prints instead}
+    titles: Mapping[str, str] = MappingProxyType({})
+    # the conditions of --fail-if and what they were tested on, for JSON
+    fail_if: tuple[Mapping[str, Any], ...] = ()
     # Returns what --plot draws; `picture` calls it, since most screens are printed without
     draw: Callable[[], Picture | None] = lambda: None
-    # Whether `layers` are answers of their own, such as engines, so that --fail-if is tested on each
+    # Whether `layers` are answers of their own, such as engines, so that --fail-if is tested on
+    # each
     has_answers: bool = False
-    unexplained: frozenset[str] = frozenset()  # names of figures that --explain leaves out, as the screen does
+    # names of figures that --explain leaves out, as the screen does
+    unexplained: frozenset[str] = frozenset()
 
     @property
     def picture(self) -> Picture | None:
@@ -171,24 +189,40 @@ class Report(NamedTuple):
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:
-        """The figures of the whole model, then those of each layer group or variant, without duplicates."""
-        return tuple(dict.fromkeys((*self.figures, *(figure for _, figures in self.layers for figure in figures))))
+        """The figures of the whole model, then those of each layer group or variant, without
+        duplicates.
+        """
+        return tuple(
+            dict.fromkeys(
+                (*self.figures, *(figure for _, figures in self.layers for figure in figures))
+            )
+        )
 
     @property
     def flat(self) -> tuple[Mapping[str, Any], ...]:
-        """The rows of a list; or one: the model, its batch and context, and the figures of the whole model."""
+        """The rows of a list; or one: the model, its batch and context, and the figures of the
+        whole model.
+        """
         if self.rows is not None:
             return self.rows
         asked = {"model": self.model.get("name"), **self.workload}
-        facts = {name: asked[name] for name in ("model", "batch", "context") if asked.get(name) is not None}
+        facts = {
+            name: asked[name]
+            for name in ("model", "batch", "context")
+            if asked.get(name) is not None
+        }
         return rows_of([(facts, self.figures)])
 
     @property
     def figures_to_explain(self) -> tuple[Figure, ...]:
-        """The figures that --explain prints: each formula once, and none that is a symbol or a number alone."""
+        """The figures that --explain prints: each formula once, and none that is a symbol or a
+        number alone.
+        """
         seen: set[tuple[str, str]] = set()
         figures = []
-        for figure in (one for one in (*self.all_figures, *self.terms) if one.name not in self.unexplained):
+        for figure in (
+            one for one in (*self.all_figures, *self.terms) if one.name not in self.unexplained
+        ):
             key = (figure.formula.text, figure.formula.substituted)
             if figure.formula.symbols and len(figure.formula.cells) > 1 and key not in seen:
                 figures.append(figure)
@@ -196,8 +230,11 @@ class Report(NamedTuple):
         return tuple(figures)
 
 
-def rows_of(layers: Iterable[tuple[Mapping[str, Any], Sequence[Figure]]], *facts: str) -> tuple[dict[str, Any], ...]:
-    """Return a row per entry: its facts of these names, then its figures, which are None if it lacks one.
+def rows_of(
+    layers: Iterable[tuple[Mapping[str, Any], Sequence[Figure]]], *facts: str
+) -> tuple[dict[str, Any], ...]:
+    """Return a row per entry: its facts of these names, then its figures, which are None if it
+    lacks one.
 
     Without names the row has all facts that are one value.
     """
@@ -214,12 +251,16 @@ def rows_of(layers: Iterable[tuple[Mapping[str, Any], Sequence[Figure]]], *facts
 
 
 def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, list[str]]:
-    """Return a column of figures in one unit, which its header shows below `name`, and the cells."""
+    """Return a column of figures in one unit, which its header shows below `name`, and the
+    cells.
+    """
     unit_name, cells = column(numbers, unit)
     return Column(f"{name}\n{unit_name}" if name else unit_name), cells
 
 
-def column_table(columns: Iterable[tuple[Column, Sequence[str]]], strong: frozenset[int] = frozenset()) -> Table:
+def column_table(
+    columns: Iterable[tuple[Column, Sequence[str]]], strong: frozenset[int] = frozenset()
+) -> Table:
     """Return a table of columns, each with its cells."""
     heads, cells = zip(*columns, strict=True)
     return Table(heads, tuple(zip(*cells, strict=True)), strong)
@@ -241,7 +282,9 @@ def context_fact(workload: Workload) -> str:
 
 
 def heading(model: ModelSpec, *facts: str) -> tuple[str, ...]:
-    """Return the first lines of a screen: the model and its attention, then `facts`, those that are not empty."""
+    """Return the first lines of a screen: the model and its attention, then `facts`, those that are
+    not empty.
+    """
     lines = [
         f"{model.title}  {model.headline}",
         f"ASSUMED: {model.assumed}" if model.assumed else "",

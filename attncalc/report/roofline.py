@@ -1,4 +1,5 @@
-"""The roofline as a section of other reports: figures, tables, notes, and the same model with other attention.
+"""The roofline as a section of other reports: figures, tables, notes, and the same model with other
+attention.
 
 Every label names the figure as a bound.
 """
@@ -17,12 +18,26 @@ from ..serving.weights_read import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count, human, quotient
 from ..workload import Workload
 from .figures import FigureRow, FigureRows, ratio_row
-from .report import Column, Figure, Report, Section, Table, context_fact, heading, number, workload_facts
+from .report import (
+    Column,
+    Figure,
+    Report,
+    Section,
+    Table,
+    context_fact,
+    heading,
+    number,
+    workload_facts,
+)
 
-_WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
+_WILLIAMS = (
+    "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / "
+    "bandwidth"
+)
+# Width of MLA's latent divided by that of a head: 512 / 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2.
 _LATENT_HEADS = 4
-"""Width of MLA's latent divided by that of a head: 512 / 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
 NO_EXPERTS = "without experts"
+# The bounds of time of an attention variant.
 FIGURES = FigureRows(
     prefill_time_bound=ratio_row(
         "prefill takes at least",
@@ -68,13 +83,15 @@ FIGURES = FigureRows(
         "if it never is, with layers on the host",
     ),
     ridge_flop_per_byte=ratio_row(
-        "FLOP per byte of the GPU (its ridge)", "the FLOP per byte from which a step is compute-bound on this GPU"
+        "FLOP per byte of the GPU (its ridge)",
+        "the FLOP per byte from which a step is compute-bound on this GPU",
     ),
     prefill_flop_per_byte=ratio_row(
         "FLOP per byte of the prefill", "FLOP per byte of the prefill, with the expected experts"
     ),
     decode_flop_per_byte=ratio_row(
-        "FLOP per byte of a decode step", "FLOP per byte of a decode step, with the expected experts"
+        "FLOP per byte of a decode step",
+        "FLOP per byte of a decode step, with the expected experts",
     ),
     decode_flop_per_byte_limit=ratio_row(
         "upper bound of FLOP per byte, of any batch",
@@ -82,16 +99,16 @@ FIGURES = FigureRows(
         "with layers on the host",
     ),
 )
-"""The bounds of time of an attention variant."""
+# The same of `fit`.
 IN_FIT = {
     name: row._replace(null_if=", and ".join(filter(None, (row.null_if, "without a roofline"))))
     for name, row in FIGURES.items()
 }
-"""The same of `fit`."""
 
 
 def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
-    """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no numbers.
+    """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no
+    numbers.
 
     The bounds of attention variants take as long as all other figures together.
     """
@@ -102,9 +119,17 @@ def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
     tables: tuple[Table, ...] = ()
     layers: Variants = ()
     if with_variants and bounds.host is None:
-        tables, layers = roofline_variants(resolved.model, bounds.workload, bounds, resolved.weights_dtype)
-    legend = ("* the model itself; the others are what-ifs: the same model with other attention.",) if tables else ()
-    variants = [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers]
+        tables, layers = roofline_variants(
+            resolved.model, bounds.workload, bounds, resolved.weights_dtype
+        )
+    legend = (
+        ("* the model itself; the others are what-ifs: the same model with other attention.",)
+        if tables
+        else ()
+    )
+    variants = [
+        {**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers
+    ]
     return section._replace(
         tables=(*section.tables, *tables),
         notes=(*section.notes, *legend),
@@ -139,9 +164,13 @@ def _section(model: ModelSpec, workload: Workload, bounds: Roofline) -> Section:
 
 
 def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...]:
-    """Return the bounds, whose names scripts rely on. A figure that does not apply has no number."""
+    """Return the bounds, whose names scripts rely on. A figure that does not apply has no
+    number.
+    """
     prefill, decode = (bounds.prefill, bounds.decode) if bounds else (None, None)
-    prefill_expected, decode_expected = (bounds.prefill_expected, bounds.decode_expected) if bounds else (None, None)
+    prefill_expected, decode_expected = (
+        (bounds.prefill_expected, bounds.decode_expected) if bounds else (None, None)
+    )
     prefill_step, decode_step = prefill_expected or prefill, decode_expected or decode
     return FIGURES.filled(
         _WILLIAMS if bounds else "",
@@ -194,8 +223,10 @@ def roofline_facts(bounds: Roofline) -> dict[str, Any]:
         "math_dtype": bounds.math.dtype,
         "prefill_bound_by": bounds.prefill.bound_by,
         "decode_bound_by": bounds.decode and bounds.decode.bound_by,
-        "prefill_expected_experts_bound_by": bounds.prefill_expected and bounds.prefill_expected.bound_by,
-        "decode_expected_experts_bound_by": bounds.decode_expected and bounds.decode_expected.bound_by,
+        "prefill_expected_experts_bound_by": bounds.prefill_expected
+        and bounds.prefill_expected.bound_by,
+        "decode_expected_experts_bound_by": bounds.decode_expected
+        and bounds.decode_expected.bound_by,
     }
 
 
@@ -204,7 +235,9 @@ def roofline_tables(bounds: Roofline, workload: Workload) -> tuple[Table, ...]:
 
     The first table has lower bounds; a mixture has a second one, with the expected experts.
     """
-    lower = _steps_table("lower bound", "at most\ntokens/s", bounds, workload, bounds.prefill, bounds.decode)
+    lower = _steps_table(
+        "lower bound", "at most\ntokens/s", bounds, workload, bounds.prefill, bounds.decode
+    )
     if bounds.prefill_expected is None:
         return (lower,)
     expected = bounds.prefill_expected, bounds.decode_expected
@@ -224,7 +257,9 @@ def _steps_table(
         Column(rate),
     )
     prompt = bounds.prompt
-    steps: list[tuple[str, Step | None, int]] = [("prefill", prefill, prompt.batch * prompt.context)]
+    steps: list[tuple[str, Step | None, int]] = [
+        ("prefill", prefill, prompt.batch * prompt.context)
+    ]
     steps += [("decode", decode, 0 if bounds.config.drafts else workload.batch)]
     rows = [
         (
@@ -234,7 +269,9 @@ def _steps_table(
             quotient(step.by_compute, SECONDS),
             quotient(step.by_memory, SECONDS),
             number(float(step.intensity)),
-            f"{int(tokens) * step.seconds.denominator / step.seconds.numerator:,.0f}" if tokens else "-",
+            f"{int(tokens) * step.seconds.denominator / step.seconds.numerator:,.0f}"
+            if tokens
+            else "-",
         )
         for name, step, tokens in steps
         if step
@@ -243,7 +280,8 @@ def _steps_table(
 
 
 def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
-    """Return the answer: 'At most 68 tokens/s for one request, 994 in total for 40 requests. A decode step ...'.
+    """Return the answer: 'At most 68 tokens/s for one request, 994 in total for 40 requests. A
+    decode step ...'.
 
     `of_most` has as many requests as fit.
     """
@@ -255,7 +293,11 @@ def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
             total = f"{float(of_most.tokens_per_second):,.0f} in total"
             of_all += f", {total} for {plural(of_most.workload.batch, 'request')}"
         answer.append(f"At most {rate:,.{1 if rate < 10 else 0}f} tokens/s {of_all}.")
-    larger = "" if bounds.compute_bound_batch is None else f" below batch {count(bounds.compute_bound_batch)}"
+    larger = (
+        ""
+        if bounds.compute_bound_batch is None
+        else f" below batch {count(bounds.compute_bound_batch)}"
+    )
     larger = "" if bounds.host else larger or " at every batch"
     decode = f"A decode step at context {count(bounds.workload.context)}"
     answer += [
@@ -272,18 +314,21 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
     math, stored = bounds.math.dtype, bounds.weights_dtype.name
     devices = f", without the communication between the {model.tp} devices" if model.tp > 1 else ""
     assumed = [
-        f"Bounds, not estimates: the dense {math} peak and the bandwidth of {bounds.gpu.title}, with weights and cache "
+        f"Bounds, not estimates: the dense {math} peak and the bandwidth of {bounds.gpu.title}, "
+        "with weights and cache "
         f"read once{devices}. Real software takes longer."
     ]
     if bounds.prompt != bounds.workload:
         prompt, length = count(bounds.prompt.context), count(workload.context)
         assumed.append(
-            f"The prefill is that of one prompt of {prompt} tokens without a cached prefix, and a decode step has "
+            f"The prefill is that of one prompt of {prompt} tokens without a cached prefix, and "
+            "a decode step has "
             f"{plural(workload.batch, 'request')} of {length} tokens, their average length."
         )
     if bounds.config.drafts:
         assumed.append(
-            f"Tokens per second have no bound here: a step verifies {plural(bounds.config.drafts, 'drafted token')} "
+            "Tokens per second have no bound here: a step verifies "
+            f"{plural(bounds.config.drafts, 'drafted token')} "
             "per sequence, and how many it accepts is unknown."
         )
     if bounds.decode and bounds.host:
@@ -294,7 +339,8 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
     if (stages := bounds.config.stages) > 1:
         notes.append(
             f"{count(stages)} stages: a decode step is split into as many micro-batches, of "
-            f"{plural(bounds.micro_batch, 'sequence')} each, and a prefill so that all stages work in parallel."
+            f"{plural(bounds.micro_batch, 'sequence')} each, and a prefill so that all stages "
+            "work in parallel."
         )
     if bounds.decode:
         notes += [] if bounds.host else [_batch_note(bounds)]
@@ -303,7 +349,9 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
         notes += _expert_notes(model)
     cached = [spec for layers in model.main.layers for spec in layers.cache()]
     if any(spec.span.label == "pools" for spec in cached):
-        notes.append("Pooled tokens are all read; if an indexer picks some of them, a step may be faster.")
+        notes.append(
+            "Pooled tokens are all read; if an indexer picks some of them, a step may be faster."
+        )
     return tuple(notes)
 
 
@@ -315,35 +363,51 @@ def _expert_notes(model: ModelSpec) -> Iterator[str]:
     if devices > 1:
         fewest = f"n_experts_per_token / {devices} routed experts per layer of a device, rounded up"
     yield (
-        f"Experts: the lower bounds read {fewest}, as if all tokens picked the same ones. The expected number, "
+        f"Experts: the lower bounds read {fewest}, as if all tokens picked the same ones. The "
+        "expected number, "
         "E (1 - (1 - k / E)^B) of B tokens that pick k of E at random, is no bound."
     )
     if ranks > 1:
         yield (
-            f"Tokens per second are those of one of {ranks} data-parallel ranks; the experts compute the tokens of all "
+            f"Tokens per second are those of one of {ranks} data-parallel ranks; the experts "
+            "compute the tokens of all "
             "ranks."
         )
 
 
 def _math_notes(bounds: Roofline, math: str, stored: str) -> list[str]:
-    """Return a note on the dtype in which narrow weights, which are stored in another, are multiplied."""
+    """Return a note on the dtype in which narrow weights, which are stored in another, are
+    multiplied.
+    """
     bits = bounds.weights_dtype.bits
     if bits >= 16:
         return []
     if math == stored:
-        return [f"{stored} weights are multiplied in {math} with activations in {math} (W{bits}A{bits})."]
+        return [
+            f"{stored} weights are multiplied in {math} with activations in {math} "
+            f"(W{bits}A{bits})."
+        ]
     native = MATMUL_DTYPES[bounds.weights_dtype.name][0]
     if native in ("bf16", "fp16"):
         return [f"{stored} weights are converted and multiplied in {math} (W{bits}A16)."]
     if math == native:
-        return [f"{stored} weights are multiplied in {math} with activations in {math}, as in llama.cpp."]
-    return [f"{stored} weights are multiplied in {math}: {bounds.gpu.title} has no FLOP/s for {native}."]
+        return [
+            f"{stored} weights are multiplied in {math} with activations in {math}, as in "
+            "llama.cpp."
+        ]
+    return [
+        f"{stored} weights are multiplied in {math}: {bounds.gpu.title} has no FLOP/s for {native}."
+    ]
 
 
 def _host_note(host: HostRead) -> str:
-    speed = f"{host.bandwidth / 10**9:,.1f} GB/s{', assumed (--ram-bandwidth)' if host.is_assumed else ''}"
+    speed = (
+        f"{host.bandwidth / 10**9:,.1f} "
+        f"GB/s{', assumed (--ram-bandwidth)' if host.is_assumed else ''}"
+    )
     return (
-        f"A decode step reads {human(host.size, BYTES)} in host memory at {speed}. The prefill's bound is that of all "
+        f"A decode step reads {human(host.size, BYTES)} in host memory at {speed}. The prefill's "
+        "bound is that of all "
         "layers on GPUs."
     )
 
@@ -354,24 +418,27 @@ def _batch_note(bounds: Roofline) -> str:
         experts = ", with the expected experts" if bounds.decode_expected else ""
         return f"Decode is compute-bound from batch {count(bounds.compute_bound_batch)}{experts}."
     return (
-        f"At a context of {count(bounds.workload.context)} tokens decode is memory-bound at every batch, since each "
-        f"sequence has its own cache: it reaches at most {limit} FLOP/byte, and this GPU needs {ridge}. A shorter "
+        f"At a context of {count(bounds.workload.context)} tokens decode is memory-bound at "
+        "every batch, since each "
+        f"sequence has its own cache: it reaches at most {limit} FLOP/byte, and this GPU needs "
+        f"{ridge}. A shorter "
         "context has a smaller cache."
     )
 
 
+# Each variant's facts and figures, as a report's layers.
 Variants = tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...]
-"""Each variant's facts and figures, as a report's layers."""
 
 
 def roofline_variants(
     model: ModelSpec, workload: Workload, bounds: Roofline, weights_dtype: str | None = None
 ) -> tuple[tuple[Table, ...], Variants]:
-    """Return the table, facts and figures of a decode step with MHA, the model's own GQA, MQA and MLA.
+    """Return the table, facts and figures of a decode step with MHA, the model's own GQA, MQA and
+    MLA.
 
-    The MLA has DeepSeek's shape, a latent as wide as 4 heads. The result is empty for an encoder, for a single variant,
-    and for a model whose files hold quantized weights, because a variant has no files to compare with. `model` is one
-    device's share, and `bounds` are its own.
+    The MLA has DeepSeek's shape, a latent as wide as 4 heads. The result is empty for an encoder,
+    for a single variant, and for a model whose files hold quantized weights, because a variant has
+    no files to compare with. `model` is one device's share, and `bounds` are its own.
     """
     by_name = _variants(model, workload, weights_dtype)
     if len(by_name) < 2:
@@ -382,9 +449,16 @@ def roofline_variants(
         strong = i if released else strong
         bound = bounds
         if not released or model.stored is not None:
-            bound = roofline(variant, workload, bounds.gpu, weights_dtype=weights_dtype, config=bounds.config)
+            bound = roofline(
+                variant, workload, bounds.gpu, weights_dtype=weights_dtype, config=bounds.config
+            )
         rows.append(_variant_row(f"{name} *" if released else name, bound))
-        layers.append(({"name": name, "released": released, **roofline_facts(bound)}, roofline_figures(bound, name)))
+        layers.append(
+            (
+                {"name": name, "released": released, **roofline_facts(bound)},
+                roofline_figures(bound, name),
+            )
+        )
     columns = (
         Column("decode", "left"),
         Column("a step,\nat least"),
@@ -396,12 +470,21 @@ def roofline_variants(
     return (Table(columns, tuple(rows), strong=frozenset({strong})),), tuple(layers)
 
 
-def _variants(model: ModelSpec, workload: Workload, weights_dtype: str | None) -> dict[str, ModelSpec]:
-    """Return the attention variants without files, by name; {} if the model cannot be compared with them."""
+def _variants(
+    model: ModelSpec, workload: Workload, weights_dtype: str | None
+) -> dict[str, ModelSpec]:
+    """Return the attention variants without files, by name; {} if the model cannot be compared with
+    them.
+    """
     from .compare import variants
 
-    full, without_files = dataclasses.replace(workload, lengths=None), dataclasses.replace(model, stored=None)
-    read, read_without = (bytes_read(each, full, weights_dtype=weights_dtype) for each in (model, without_files))
+    full, without_files = (
+        dataclasses.replace(workload, lengths=None),
+        dataclasses.replace(model, stored=None),
+    )
+    read, read_without = (
+        bytes_read(each, full, weights_dtype=weights_dtype) for each in (model, without_files)
+    )
     if not model.main.has_cache or read != read_without:
         return {}
     try:
@@ -418,7 +501,9 @@ def _variants(model: ModelSpec, workload: Workload, weights_dtype: str | None) -
 def _latent(model: ModelSpec) -> tuple[str, ...]:
     """Return the MLA to compare with; none if the model has MLA itself, or no heads."""
     widths = model.main.leading.widths()
-    has_latent = any(cached.role == "latent" for layers in model.main.layers for cached in layers.cache())
+    has_latent = any(
+        cached.role == "latent" for layers in model.main.layers for cached in layers.cache()
+    )
     return (f"mla:{_LATENT_HEADS * int(widths.d_qk)}",) if widths.n_heads and not has_latent else ()
 
 
@@ -426,7 +511,18 @@ def _variant_row(name: str, bounds: Roofline) -> tuple[str, ...]:
     step = bounds.decode
     if step is None:
         return (name, "-", "-", "-", "-", "-")
-    batch = "never" if bounds.compute_bound_batch is None else f"batch {count(bounds.compute_bound_batch)}"
+    batch = (
+        "never"
+        if bounds.compute_bound_batch is None
+        else f"batch {count(bounds.compute_bound_batch)}"
+    )
     speed = f"{float(bounds.tokens_per_second):,.0f}" if bounds.tokens_per_second else "-"
     intensity = (bounds.decode_expected or step).intensity
-    return (name, quotient(step.seconds, SECONDS), speed, step.bound_by, batch, number(float(intensity)))
+    return (
+        name,
+        quotient(step.seconds, SECONDS),
+        speed,
+        step.bound_by,
+        batch,
+        number(float(intensity)),
+    )

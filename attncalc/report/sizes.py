@@ -1,4 +1,6 @@
-"""The report of `kv`, `flops` or `memory` for a list of contexts or batches: a row of its figures for each."""
+"""The report of `kv`, `flops` or `memory` for a list of contexts or batches: a row of its figures
+for each.
+"""
 
 from collections.abc import Sequence
 
@@ -6,12 +8,18 @@ from ..units import count
 from .notes import WARNING
 from .report import Column, Figure, Report, Table, column_table, rows_of, unit_column
 
+# The figures that a screen has a column for; JSON, CSV and --get have all.
 _SHOWN = {
     "kv": ("kv_cache", "kv_cache_per_sequence", "kv_cache_per_token", "kv_cache_if_mha"),
-    "flops": ("flops_total", "flops_attention_projections", "flops_attention_scores", "flops_mlp", "flops_head"),
+    "flops": (
+        "flops_total",
+        "flops_attention_projections",
+        "flops_attention_scores",
+        "flops_mlp",
+        "flops_head",
+    ),
     "memory": ("score_matrix", "peak_math", "peak_flash", "peak_efficient"),
 }
-"""The figures that a screen has a column for; JSON, CSV and --get have all."""
 _HEADERS = {
     "kv_cache": "KV cache",
     "kv_cache_per_sequence": "per\nsequence",
@@ -30,7 +38,8 @@ _HEADERS = {
 
 
 def sizes_report(reports: Sequence[Report]) -> Report:
-    """Return the report of a list: the answers of one command for several contexts or batches of one model.
+    """Return the report of a list: the answers of one command for several contexts or batches of
+    one model.
 
     Args:
         reports: The answer for each context and batch, in the order of the list.
@@ -58,7 +67,11 @@ def _facts(report: Report) -> tuple[str, ...]:
     """Return what all rows have in common: the lines of the heading, without context and batch."""
     lines = []
     for line in report.heading[1:]:
-        facts = [fact for fact in line.split(", ") if not fact.startswith(("batch ", "context ", "scores "))]
+        facts = [
+            fact
+            for fact in line.split(", ")
+            if not fact.startswith(("batch ", "context ", "scores "))
+        ]
         lines.append(", ".join(facts))
     return tuple(line for line in lines if line)
 
@@ -77,7 +90,9 @@ def _layer(report: Report) -> tuple[dict[str, int], tuple[Figure, ...]]:
     """Return the context and the batch of a row, and its figures, which say whose they are."""
     context, batch = report.workload["context"], report.workload["batch"]
     of = f"batch {count(batch)}, context {count(context)}"
-    return {"context": context, "batch": batch}, tuple(figure._replace(of=of) for figure in report.figures)
+    return {"context": context, "batch": batch}, tuple(
+        figure._replace(of=of) for figure in report.figures
+    )
 
 
 def _table(command: str, reports: Sequence[Report]) -> Table:
@@ -91,12 +106,16 @@ def _table(command: str, reports: Sequence[Report]) -> Table:
         figures = [of_row[name] for of_row in by_name]
         if any(figure.value is None for figure in figures) or _is_repeated(command, name, by_name):
             continue
-        column, cells = unit_column(_HEADERS[name], [figure.whole for figure in figures], figures[0].unit)
+        column, cells = unit_column(
+            _HEADERS[name], [figure.whole for figure in figures], figures[0].unit
+        )
         columns.append((column, cells))
     return column_table(columns)
 
 
 def _is_repeated(command: str, name: str, rows: Sequence[dict[str, Figure]]) -> bool:
-    """Return whether a column has the numbers of the first figure, as the cache of one sequence with batch 1."""
+    """Return whether a column has the numbers of the first figure, as the cache of one sequence
+    with batch 1.
+    """
     main = _SHOWN[command][0]
     return name != main and all(row[name].value == row[main].value for row in rows)

@@ -25,15 +25,22 @@ _STYLES: dict[Kind | None, str] = {
 
 
 def print_report(report: Report, *, explain: bool = False) -> None:
-    """Print the report to the terminal. With NO_COLOR or TERM=dumb there is neither emphasis nor a bar."""
+    """Print the report to the terminal. With NO_COLOR or TERM=dumb there is neither emphasis nor a
+    bar.
+    """
     width = screen_width(sys.stdout)
     console = Console(highlight=False, soft_wrap=True, width=width)
     is_styled = not (console.no_color or console.is_dumb_terminal)
     styles = _STYLES if is_styled else {}
     rows = screen_rows(sys.stdout)
-    for i, block in enumerate(layout(report, explain=explain, width=width, with_bar=is_styled, rows=rows)):
+    for i, block in enumerate(
+        layout(report, explain=explain, width=width, with_bar=is_styled, rows=rows)
+    ):
         if i:
             console.print()
         for line in block:
-            pieces = ((printable(piece.text, console.encoding), styles.get(piece.kind, "")) for piece in line)
+            pieces = (
+                (printable(piece.text, console.encoding), styles.get(piece.kind, ""))
+                for piece in line
+            )
             console.print(Text.assemble(*pieces))

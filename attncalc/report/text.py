@@ -1,4 +1,6 @@
-"""A report as plain text, for pipes and files. A terminal shows the same lines with emphasis, in its own width."""
+"""A report as plain text, for pipes and files. A terminal shows the same lines with emphasis, in
+its own width.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,14 +11,18 @@ from .lists import WIDTH, divided, list_lines, wrapped
 from .notes import ALERTS
 from .report import Report, Table
 
+# Lines of a default screen: those of a terminal of 24, less one for the prompt.
 HEIGHT = 23
-"""Lines of a default screen: those of a terminal of 24, less one for the prompt."""
 
 
-def render(report: Report, *, explain: bool = False, width: int = WIDTH, plain: bool = False, rows: int = 0) -> str:
-    """Return the report in lines of at most `width` columns; only a longer word makes a longer line.
+def render(
+    report: Report, *, explain: bool = False, width: int = WIDTH, plain: bool = False, rows: int = 0
+) -> str:
+    """Return the report in lines of at most `width` columns; only a longer word makes a longer
+    line.
 
-    `plain` shows tables as lists, in which each number comes after its name: a screen reader reads them so.
+    `plain` shows tables as lists, in which each number comes after its name: a screen reader reads
+    them so.
     """
     blocks = layout(report, explain=explain, width=width, plain=plain, rows=rows)
     return "\n\n".join("\n".join(map(as_text, block)) for block in blocks) + "\n"
@@ -32,7 +38,9 @@ def _height(blocks: Sequence[Sequence[Line]]) -> int:
 
 
 def first_that_fits(screens: Iterable[Report]) -> Report:
-    """Return the first of these screens, which get shorter, that has at most HEIGHT lines; or else the last one."""
+    """Return the first of these screens, which get shorter, that has at most HEIGHT lines; or else
+    the last one.
+    """
     for screen in screens:
         if height(screen) <= HEIGHT:
             break
@@ -50,9 +58,9 @@ def layout(
 ) -> list[Sequence[Line]]:
     """Return the blocks of lines of a screen, between which a line is empty.
 
-    `width` is that of a table; a formula has at most 120 columns, and text at most WIDTH. `with_bar` shows the memory
-    as a bar of block characters, and not only in words. A screen of more than `rows` lines ends with the first sentence
-    of the verdict, which scrolls away.
+    `width` is that of a table; a formula has at most 120 columns, and text at most WIDTH.
+    `with_bar` shows the memory as a bar of block characters, and not only in words. A screen of
+    more than `rows` lines ends with the first sentence of the verdict, which scrolls away.
     """
     text_width = min(width, WIDTH)
     blocks = [_heading_lines(report, text_width, with_bar)]
@@ -64,17 +72,31 @@ def layout(
         explained = explain_figures(report.figures_to_explain, min(width, 120), in_words=in_words)
         blocks += [(*_lines([label], "strong"), *_lines(lines)) for label, *lines in explained]
     else:
-        parts = (part for table in report.tables for part in ([table] if plain else divided(table, width)))
+        parts = (
+            part
+            for table in report.tables
+            for part in ([table] if plain else divided(table, width))
+        )
         blocks += [_table_lines(part, width, plain) for part in parts]
     blocks += (
-        [notes] if (notes := [line for note in report.screen_notes for line in _note_lines(note, text_width)]) else []
+        [notes]
+        if (
+            notes := [
+                line for note in report.screen_notes for line in _note_lines(note, text_width)
+            ]
+        )
+        else []
     )
     blocks += [_table_lines(table, width, plain) for table in report.footer]
     if rows and report.verdict and _height(blocks) > rows:
         first = [re.split(r"(?<=\.) (?=[A-Z0-9])", line)[0] for line in report.heading]
-        number = 2 if re.match("([A-Z ]{4,}|Price):", "".join(first[1:2])) else 1  # the verdict below times
+        # the verdict below times
+        number = 2 if re.match("([A-Z ]{4,}|Price):", "".join(first[1:2])) else 1
         blocks.append(
-            _lines((line for text in first[:number] for line in wrapped(text, width=text_width)), report.verdict)
+            _lines(
+                (line for text in first[:number] for line in wrapped(text, width=text_width)),
+                report.verdict,
+            )
         )
     return blocks
 
@@ -88,7 +110,9 @@ def _lines(texts: Iterable[str], kind: Kind | None = None) -> list[Line]:
 
 
 def _heading_lines(report: Report, width: int, with_bar: bool) -> Sequence[Line]:
-    """Return the heading, with its first words and other lines of different kinds, and the bar or its words."""
+    """Return the heading, with its first words and other lines of different kinds, and the bar or
+    its words.
+    """
     title, *facts = report.heading
     name = title.partition(":" if report.verdict else "  ")[0]
     first, *others = wrapped(title, width=width)
@@ -110,8 +134,13 @@ def _note_lines(note: str, width: int) -> list[Line]:
 def _table_lines(table: Table, width: int, plain: bool) -> list[Line]:
     headers, lines = len(table.header_rows), table_lines(table)
     if plain or max(map(len, lines), default=0) > width:
-        return _lines(list_lines(table, width), "strong" if len(table.strong) == len(table.rows) else None)
-    rows = [(Piece(line, "strong" if i in table.strong else None),) for i, line in enumerate(lines[headers:])]
+        return _lines(
+            list_lines(table, width), "strong" if len(table.strong) == len(table.rows) else None
+        )
+    rows = [
+        (Piece(line, "strong" if i in table.strong else None),)
+        for i, line in enumerate(lines[headers:])
+    ]
     return [*_lines(lines[:headers]), *rows]
 
 

@@ -31,7 +31,8 @@ def escape(text: str) -> str:
 
 
 def _one_line(cell: str) -> str:
-    r"""Return a cell without tabs and line feeds, which many programs take for the end of a cell even in quotes.
+    r"""Return a cell without tabs and line feeds, which many programs take for the end of a cell
+    even in quotes.
 
     They are written as other control characters are: `\u0009`, `\u000a`.
     """

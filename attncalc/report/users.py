@@ -22,7 +22,8 @@ FIGURES = FigureRows(
         f"concurrent_{name}": FigureRow(
             f"concurrent users {words}",
             NO_UNIT,
-            f"concurrent users of one rank, {words}, with the least memory; a replica without data parallelism is one",
+            f"concurrent users of one rank, {words}, with the least memory; a replica without "
+            "data parallelism is one",
             _NO_USERS,
         )
         for name, words in (("average", "on average"), ("worst", "at worst"))
@@ -40,20 +41,52 @@ def users_section(answers: Sequence[Answer]) -> Section:
     return Section(
         user_figures(first),
         (
-            Figure("tokens_average", "tokens of a request on average", first.average_tokens, TOKENS, "the requests"),
-            Figure("tokens_worst", "tokens of a request at worst", first.worst_tokens, TOKENS, "the requests"),
-            Figure("kv_needed_average", "bytes that these need, on average", first.average_bytes, BYTES, _BLOCKS),
-            Figure("kv_needed_worst", "bytes that these need, at worst", first.worst_bytes, BYTES, _BLOCKS),
+            Figure(
+                "tokens_average",
+                "tokens of a request on average",
+                first.average_tokens,
+                TOKENS,
+                "the requests",
+            ),
+            Figure(
+                "tokens_worst",
+                "tokens of a request at worst",
+                first.worst_tokens,
+                TOKENS,
+                "the requests",
+            ),
+            Figure(
+                "kv_needed_average",
+                "bytes that these need, on average",
+                first.average_bytes,
+                BYTES,
+                _BLOCKS,
+            ),
+            Figure(
+                "kv_needed_worst",
+                "bytes that these need, at worst",
+                first.worst_bytes,
+                BYTES,
+                _BLOCKS,
+            ),
         ),
         (_table(answered),),
-        tuple(dict.fromkeys(filter(None, (*limits, *(note for of in answered for note in _notes(*of)))))),
+        tuple(
+            dict.fromkeys(
+                filter(None, (*limits, *(note for of in answered for note in _notes(*of))))
+            )
+        ),
         _facts(resolved, first),
     )
 
 
 def user_figures(answer: Users | None, of: str = "") -> tuple[Figure, ...]:
-    """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
-    average = answer and Given(answer.average, source="prompt + output / 2 tokens, in the engine's blocks")
+    """Return the figures, whose names scripts rely on. A figure that does not apply has no
+    number.
+    """
+    average = answer and Given(
+        answer.average, source="prompt + output / 2 tokens, in the engine's blocks"
+    )
     worst = answer and Given(answer.worst, source="prompt + output tokens, in the engine's blocks")
     return FIGURES.filled("", of, concurrent_average=average, concurrent_worst=worst)
 
@@ -92,7 +125,9 @@ def _table(answers: Sequence[tuple[ResolvedRequest, Users]]) -> Table:
         label = f"concurrent with {resolved.engine.title}" if several else "concurrent requests"
         rows.append((label, _number(answer.average), _number(answer.worst)))
         if resolved.replicas > 1 and not several:
-            average, worst = (_times(number, resolved.replicas) for number in (answer.average, answer.worst))
+            average, worst = (
+                _times(number, resolved.replicas) for number in (answer.average, answer.worst)
+            )
             copies = plural(resolved.replicas, copy_name(resolved))
             rows.append((f"in {copies}", _number(average), _number(worst)))
     return Table(columns, tuple(rows))
@@ -129,7 +164,9 @@ def _facts(resolved: ResolvedRequest, answer: Users) -> dict[str, Any]:
 
 
 def _limit_note(result: FitResult, answer: Users) -> str:
-    """Return that the engine runs no more requests than that, although the memory may hold more; '' if it does."""
+    """Return that the engine runs no more requests than that, although the memory may hold more; ''
+    if it does.
+    """
     limit, option = result.layout.max_sequences, result.resolved.engine.running_option
     if limit is None or answer.average != limit or result.verdict != "fits":
         return ""

@@ -41,10 +41,10 @@ from .verify_tables import (
     utilization_tables,
 )
 
+# The device as plain data.
 DeviceFacts = Mapping[str, Any]
-"""The device as plain data."""
+# Notes on what was not checked that the screen shows without --full; of more it shows the number.
 _MAX_SKIPPED = 2
-"""Notes on what was not checked that the screen shows without --full; of more it shows the number."""
 
 
 class VerifiedModel(NamedTuple):
@@ -55,18 +55,32 @@ class VerifiedModel(NamedTuple):
 
 
 def verify_report(
-    verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, full: bool = False, to_paste: str = ""
+    verified: VerifiedModel,
+    device: DeviceFacts,
+    tp: int = 1,
+    *,
+    full: bool = False,
+    to_paste: str = "",
 ) -> Report:
-    """Return the report of one model: the verdict and a row per section of checks; with `full`, every check.
+    """Return the report of one model: the verdict and a row per section of checks; with `full`,
+    every check.
 
-    `--tp` and `--against` have few checks, which are always listed. `to_paste` is the line of `--smoke`.
+    `--tp` and `--against` have few checks, which are always listed. `to_paste` is the line of
+    `--smoke`.
     """
     model, result, dtype = verified.model, verified.result, str(verified.workload.dtype)
     where, conditions = _compared_with(device, result), _conditions(verified, device)
     answer = verdict(result.checks, f"{where} in {dtype}", result.simulated)
     source = attention_source(model)
     figures = [
-        Figure(check.name, f"{check.label} ({check.section})", check.predicted, check.unit, source, check.of)
+        Figure(
+            check.name,
+            f"{check.label} ({check.section})",
+            check.predicted,
+            check.unit,
+            source,
+            check.of,
+        )
         for check in result.checks
         if isinstance(check.predicted, Quantity)
     ]
@@ -79,10 +93,16 @@ def verify_report(
         model.facts(),
         workload_facts(model, verified.workload),
         tuple(f for f in figures if not f.of),
-        tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups_of(result.checks)),
+        tuple(
+            ({"name": group}, tuple(f for f in figures if f.of == group))
+            for group in groups_of(result.checks)
+        ),
         tuple(_tables(result, times, full=full, lists_checks=lists_checks)),
         (*_notes(verified, full=full, lists_checks=lists_checks), *_device_notes(device), *pasted),
-        extra={**_json_facts(result, device, answer, (*_json_notes(verified), *pasted)), "times": times},
+        extra={
+            **_json_facts(result, device, answer, (*_json_notes(verified), *pasted)),
+            "times": times,
+        },
         checks=result.checks,
         answer=answer,
         draw=lambda: picture(
@@ -97,7 +117,9 @@ def verify_report(
     )
 
 
-def _json_facts(result: VerifyResult, device: DeviceFacts, answer: str, notes: Iterable[str]) -> dict[str, Any]:
+def _json_facts(
+    result: VerifyResult, device: DeviceFacts, answer: str, notes: Iterable[str]
+) -> dict[str, Any]:
     """Return what JSON contains for this command only. Its notes do not depend on `--full`."""
     warning = "" if result.ok else WARNING
     return {
@@ -120,7 +142,9 @@ def _device_notes(device: DeviceFacts) -> list[str]:
 
 
 def _compared_with(device: DeviceFacts, result: VerifyResult) -> str:
-    """Return what the predictions were compared with: 'on cpu (2 threads)', 'with transformers 5.23.0, ...'."""
+    """Return what the predictions were compared with: 'on cpu (2 threads)', 'with transformers
+    5.23.0, ...'.
+    """
     if result.simulated:
         return f"with a simulation of {device['name']}"
     return f"with {device['name']}" if _is_meta(device) else f"on {device['name']}"
@@ -147,7 +171,9 @@ def _tables(
     result: VerifyResult, times: Sequence[Mapping[str, Any]], *, full: bool, lists_checks: bool
 ) -> Iterator[Table]:
     source = came_from(result)
-    yield from check_tables(result.checks if lists_checks else [c for c in result.checks if not c.ok], source)
+    yield from check_tables(
+        result.checks if lists_checks else [c for c in result.checks if not c.ok], source
+    )
     if result.scaling:
         yield from scaling_tables(result.scaling, source)
     elif full:
@@ -204,7 +230,10 @@ def _skipped(verified: VerifiedModel) -> tuple[str, ...]:
     """Return the notes on what was not checked, and why."""
     kinds = [kind for _, group in verified.model.groups() for kind in group.attentions]
     if verified.kernels and any(kind.facts().get("sinks") for kind in kinds):
-        sinks = "Torch's attention has no sinks: numerics are checked with them, FLOPs, peaks and times without."
+        sinks = (
+            "Torch's attention has no sinks: numerics are checked with them, FLOPs, peaks and "
+            "times without."
+        )
         return (*verified.result.skipped, sinks)
     return verified.result.skipped
 
@@ -214,18 +243,22 @@ def _measurement_notes(verified: VerifiedModel, *, full: bool, lists_checks: boo
     result = verified.result
     if lists_checks and any("*" in check.label for check in result.checks):
         yield (
-            "* Projections only: torch counts 0 FLOP for its fused attention on a CPU (pytorch#195460). "
+            "* Projections only: torch counts 0 FLOP for its fused attention on a CPU "
+            "(pytorch#195460). "
             "Other prefill FLOPs are dense: torch counts masked pairs too."
         )
     if result.times and full:
         yield (
-            "Bound: the time that this device's own large matmul or copy takes for the FLOP of visible pairs, or for "
-            "the weights, tokens and cache, whichever is longer. 'cached': faster than that copy, because the data "
+            "Bound: the time that this device's own large matmul or copy takes for the FLOP of "
+            "visible pairs, or for "
+            "the weights, tokens and cache, whichever is longer. 'cached': faster than that "
+            "copy, because the data "
             "fits in a processor cache. Times are not checked."
         )
     if result.scaling:
         yield (
-            "x: ratio to the context before. The time would grow as FLOP does if it were compute-bound; it "
+            "x: ratio to the context before. The time would grow as FLOP does if it were "
+            "compute-bound; it "
             "is not checked."
         )
 
@@ -238,9 +271,14 @@ def _model_notes(verified: VerifiedModel) -> tuple[str, ...]:
 
 
 def catalogue_report(
-    verified: Sequence[VerifiedModel], device: DeviceFacts, unreached: Sequence[str] = (), *, full: bool = False
+    verified: Sequence[VerifiedModel],
+    device: DeviceFacts,
+    unreached: Sequence[str] = (),
+    *,
+    full: bool = False,
 ) -> Report:
-    """Return the report of several models: the verdict, and one row per model; with `full`, every check.
+    """Return the report of several models: the verdict, and one row per model; with `full`, every
+    check.
 
     A note names the models that were not reached before the time or the run ended.
     """
@@ -251,18 +289,28 @@ def catalogue_report(
     if failed:
         answer += f" {plural(failed, 'model')} could not be verified."
     if unreached:
-        answer += f" {plural(len(unreached), 'model')} {'was' if len(unreached) == 1 else 'were'} not reached."
-    facts = ({"name": v.model.name, "ok": v.result.ok, "checks": len(v.result.checks)} for v in verified)
+        answer += (
+            f" {plural(len(unreached), 'model')} {'was' if len(unreached) == 1 else 'were'} not "
+            "reached."
+        )
+    facts = (
+        {"name": v.model.name, "ok": v.result.ok, "checks": len(v.result.checks)} for v in verified
+    )
     return Report(
         "verify",
-        (f"{plural(len(verified), 'model')}, one real layer per kind of attention", f"torch {device['torch']}"),
+        (
+            f"{plural(len(verified), 'model')}, one real layer per kind of attention",
+            f"torch {device['torch']}",
+        ),
         {"name": "catalogue", "models": [v.model.name for v in verified]},
         workload_facts(verified[0].model, verified[0].workload),
         (),
         tuple((fact, ()) for fact in facts),
         (
             _model_table(verified),
-            *check_tables(result.checks if full else [c for c in result.checks if not c.ok], came_from(result)),
+            *check_tables(
+                result.checks if full else [c for c in result.checks if not c.ok], came_from(result)
+            ),
             *reported_tables(result.reported, came_from(result), full=full),
         ),
         (
@@ -273,7 +321,10 @@ def catalogue_report(
             *_device_notes(device),
         ),
         extra=_json_facts(
-            result, device, answer, (*failure_sentences(result.checks), *unverified, *result.limits, *result.skipped)
+            result,
+            device,
+            answer,
+            (*failure_sentences(result.checks), *unverified, *result.limits, *result.skipped),
         ),
         checks=result.checks,
         answer=answer,
@@ -281,16 +332,24 @@ def catalogue_report(
 
 
 def _limits(result: VerifyResult) -> Iterator[str]:
-    """Yield the limits of several models; one line for all shortened contexts, which the table has."""
+    """Yield the limits of several models; one line for all shortened contexts, which the table
+    has.
+    """
     shortened = [note for note in result.limits if ": shortened to " in note]
     yield from (note for note in result.limits if note not in shortened)
     if shortened:
-        yield f"The context of {plural(len(shortened), 'preset')} is shortened; --minutes N sets the time."
+        yield (
+            f"The context of {plural(len(shortened), 'preset')} is shortened; --minutes N sets "
+            "the time."
+        )
 
 
 def _model_table(verified: Sequence[VerifiedModel]) -> Table:
     models, results = [v.model for v in verified], [v.result for v in verified]
-    tags = [dict.fromkeys(kind.tag for _, group in m.groups() for kind in group.attentions) for m in models]
+    tags = [
+        dict.fromkeys(kind.tag for _, group in m.groups() for kind in group.attentions)
+        for m in models
+    ]
     peaks = [[abs(c.relative_difference) for c in r.checks if c.section == PEAKS] for r in results]
     columns = (
         (Column("model", "left"), [model.name for model in models]),
@@ -298,7 +357,10 @@ def _model_table(verified: Sequence[VerifiedModel]) -> Table:
         (Column("context"), [count(result.context) for result in results]),
         (Column("dtype"), [str(v.workload.dtype) for v in verified]),
         (Column("checks"), [f"{sum(c.ok for c in r.checks)} of {len(r.checks)}" for r in results]),
-        (Column("peak's\nerror, %"), [f"{100 * max(errors):.2f}" if errors else "-" for errors in peaks]),
+        (
+            Column("peak's\nerror, %"),
+            [f"{100 * max(errors):.2f}" if errors else "-" for errors in peaks],
+        ),
         (LABEL, [OK if r.ok else NOT_OK if r.checks else "not verified" for r in results]),
     )
     strong = frozenset(i for i, result in enumerate(results) if not result.ok)
@@ -306,13 +368,23 @@ def _model_table(verified: Sequence[VerifiedModel]) -> Table:
 
 
 def _combined(verified: Sequence[VerifiedModel]) -> VerifyResult:
-    """Return the results of the models that were verified as one, in which each check and note names its model."""
+    """Return the results of the models that were verified as one, in which each check and note
+    names its model.
+    """
     results = [(v.model.name, v.result) for v in verified if v.result.checks]
     return VerifyResult(
-        tuple(c._replace(of=" ".join(filter(None, (name, c.of)))) for name, r in results for c in r.checks),
+        tuple(
+            c._replace(of=" ".join(filter(None, (name, c.of))))
+            for name, r in results
+            for c in r.checks
+        ),
         skipped=tuple(f"{name}: {note}" for name, r in results for note in r.skipped),
         limits=tuple(f"{name}: {note}" for name, r in results for note in r.limits),
-        reported=tuple(f._replace(of=" ".join(filter(None, (name, f.of)))) for name, r in results for f in r.reported),
+        reported=tuple(
+            f._replace(of=" ".join(filter(None, (name, f.of))))
+            for name, r in results
+            for f in r.reported
+        ),
         simulated=any(r.simulated for _, r in results),
     )
 
@@ -330,7 +402,9 @@ def _unverified(verified: Sequence[VerifiedModel], unreached: Sequence[str]) -> 
 
 
 def smoke_line(verified: VerifiedModel, machine: Mapping[str, Any]) -> str:
-    """Return one line: versions, the GPU and its driver, the checks that agree, the kernels that ran."""
+    """Return one line: versions, the GPU and its driver, the checks that agree, the kernels that
+    ran.
+    """
     checks = verified.result.checks
     failed = [full_name(check) for check in checks if not check.ok]
     names = {name for check in checks for name in check.name.split("_")}
@@ -344,9 +418,14 @@ def smoke_line(verified: VerifiedModel, machine: Mapping[str, Any]) -> str:
         "torch": machine["torch"],
         "attncalc": __version__,
     }
-    facts = [machine["title"], *(f"{name} {version}" for name, version in versions.items() if version)]
+    facts = [
+        machine["title"],
+        *(f"{name} {version}" for name, version in versions.items() if version),
+    ]
     agree = f"{len(checks) - len(failed)} of {len(checks)} checks agree"
     if failed:
         agree += f", not {'; '.join(failed)}"
     without = f", not {', '.join(left_out)}" if left_out else ""
-    return f"{', '.join(facts)}: {agree}, in {verified.workload.dtype}; {', '.join(ran)} ran{without}."
+    return (
+        f"{', '.join(facts)}: {agree}, in {verified.workload.dtype}; {', '.join(ran)} ran{without}."
+    )

@@ -10,21 +10,32 @@ from ..units import BYTES, count, truncate
 from .notes import WARNING
 from .report import LABEL, Column, Table
 
+# The sections of checks, in the order of the screen.
 SECTIONS = (
-    *("parameters", "per rank", "cache", "FLOPs", "saved for backward", "training states", "peak memory"),
-    *("kernel buffers", "layer behaviour", "kernels vs reference", "mask effect, pairs", "softmax sum error", "model"),
+    "parameters",
+    "per rank",
+    "cache",
+    "FLOPs",
+    "saved for backward",
+    "training states",
+    "peak memory",
+    "kernel buffers",
+    "layer behaviour",
+    "kernels vs reference",
+    "mask effect, pairs",
+    "softmax sum error",
+    "model",
 )
-"""The sections of checks, in the order of the screen."""
 PEAKS = "peak memory"
+# Units that the screen shows next to the name of a section.
 _UNITS = {"cache": "bytes", PEAKS: "bytes"}
-"""Units that the screen shows next to the name of a section."""
 OK, NOT_OK = "ok", "NO"
+# What a cell of '-' means.
 NOT_MEASURED = "not measured"
-"""What a cell of '-' means."""
+# Characters of a number in the table of checks; longer ones are rounded.
 _MAX_DIGITS = 14
-"""Characters of a number in the table of checks; longer ones are rounded."""
+# Characters of a check's name in the table of sections, so that it fits in 80 columns.
 _MAX_NAME = 23
-"""Characters of a check's name in the table of sections, so that it fits in 80 columns."""
 
 
 def groups_of(checks: Iterable[Check]) -> tuple[str, ...]:
@@ -33,7 +44,9 @@ def groups_of(checks: Iterable[Check]) -> tuple[str, ...]:
 
 
 def full_name(check: Check) -> str:
-    """Return the name of a check with its section and layer group: 'decoder, peak memory, prefill, math'."""
+    """Return the name of a check with its section and layer group: 'decoder, peak memory, prefill,
+    math'.
+    """
     return ", ".join(filter(None, (check.of, check.section, _label(check))))
 
 
@@ -51,14 +64,18 @@ def number(value: float) -> str:
 
 
 def difference(check: Check) -> str:
-    """Return the difference in the unit of the tolerance; '' if the measured figure is a difference itself."""
+    """Return the difference in the unit of the tolerance; '' if the measured figure is a difference
+    itself.
+    """
     if not check.predicted:
         return ""
     if _is_in_percent(check):
         return f"{100 * check.relative_difference:.2f} %"
     if check.unit == BYTES and check.tolerance:
         return f"{count(int(check.difference))} B"
-    return number(check.difference) if isinstance(check.difference, int) else f"{check.difference:.4f}"
+    return (
+        number(check.difference) if isinstance(check.difference, int) else f"{check.difference:.4f}"
+    )
 
 
 def _tolerance(check: Check) -> str:
@@ -70,7 +87,9 @@ def _tolerance(check: Check) -> str:
 
 
 def _is_in_percent(check: Check) -> bool:
-    """Whether the difference and the tolerance of a peak are shares of it: if that is at least 0.1 %."""
+    """Whether the difference and the tolerance of a peak are shares of it: if that is at least 0.1
+    %.
+    """
     return check.unit == BYTES and 1000 * check.tolerance >= max(1, check.predicted)
 
 
@@ -88,9 +107,15 @@ def verdict(checks: Sequence[Check], where: str, simulated: bool = False) -> str
         return "Nothing was checked."
     failed = sum(not check.ok for check in checks)
     if failed:
-        sentence = f"{count(failed)} of {plural(len(checks), 'check')} DISAGREE{'S' if failed == 1 else ''} {where}."
+        sentence = (
+            f"{count(failed)} of {plural(len(checks), 'check')} "
+            f"DISAGREE{'S' if failed == 1 else ''} {where}."
+        )
     else:
-        sentence = f"{'The check agrees' if len(checks) == 1 else f'All {count(len(checks))} checks agree'} {where}."
+        agreed = "The check agrees"
+        if len(checks) != 1:
+            agreed = f"All {count(len(checks))} checks agree"
+        sentence = f"{agreed} {where}."
     largest = largest_difference(checks)
     if largest:
         share = abs(largest.relative_difference)
@@ -120,19 +145,46 @@ def came_from(result: VerifyResult) -> str:
 
 
 def check_tables(checks: Sequence[Check], source: str) -> Iterator[Table]:
-    """Yield the table of each layer group, then that of the whole model: one row per check. `source` is `came_from`."""
+    """Yield the table of each layer group, then that of the whole model: one row per check.
+    `source` is `came_from`.
+    """
     for group in (*groups_of(checks), ""):
         rows: list[tuple[str, ...]] = []
         strong = set()
-        for section, of_section in _by_section(check for check in checks if check.of == group).items():
+        for section, of_section in _by_section(
+            check for check in checks if check.of == group
+        ).items():
             if group:
-                rows.append((f"{section}, {_UNITS[section]}" if section in _UNITS else section, "", "", "", "", ""))
+                rows.append(
+                    (
+                        f"{section}, {_UNITS[section]}" if section in _UNITS else section,
+                        "",
+                        "",
+                        "",
+                        "",
+                        "",
+                    )
+                )
             for check in of_section:
                 if not check.ok:
                     strong.add(len(rows))
-                numbers = (number(check.predicted), number(check.measured), difference(check), _tolerance(check))
-                rows.append((f"  {check.label}" if group else check.label, *numbers, OK if check.ok else NOT_OK))
-        columns = (Column(group or "the whole model", "left"), *map(Column, ("predicted", source, "diff", "tolerance")))
+                numbers = (
+                    number(check.predicted),
+                    number(check.measured),
+                    difference(check),
+                    _tolerance(check),
+                )
+                rows.append(
+                    (
+                        f"  {check.label}" if group else check.label,
+                        *numbers,
+                        OK if check.ok else NOT_OK,
+                    )
+                )
+        columns = (
+            Column(group or "the whole model", "left"),
+            *map(Column, ("predicted", source, "diff", "tolerance")),
+        )
         if rows:
             yield Table((*columns, LABEL), tuple(rows), strong=frozenset(strong))
 
@@ -144,9 +196,11 @@ def _by_section(checks: Iterable[Check]) -> dict[str, list[Check]]:
 
 
 def section_table(checks: Sequence[Check]) -> Table:
-    """Return one row per section: its checks, and the difference of the check that is closest to its tolerance.
+    """Return one row per section: its checks, and the difference of the check that is closest to
+    its tolerance.
 
-    The difference has the unit of the tolerance: percent, bytes, or none. Of exact counts it is in their own unit.
+    The difference has the unit of the tolerance: percent, bytes, or none. Of exact counts it is in
+    their own unit.
     With several layer groups, the name of that check begins with its group.
     """
     several = len(groups_of(checks)) > 1
@@ -164,14 +218,21 @@ def section_table(checks: Sequence[Check]) -> Table:
         rows.append(
             (
                 section,
-                f"{len(of_section) - failed} of {len(of_section)}" if failed else count(len(of_section)),
+                f"{len(of_section) - failed} of {len(of_section)}"
+                if failed
+                else count(len(of_section)),
                 largest,
                 _tolerance(worst),
                 NOT_OK if failed else OK,
                 truncate(name, _MAX_NAME) if worst.difference else "",
             )
         )
-    columns = (LABEL, *map(Column, ("checks", "difference", "tolerance")), LABEL, Column("closest check", "left"))
+    columns = (
+        LABEL,
+        *map(Column, ("checks", "difference", "tolerance")),
+        LABEL,
+        Column("closest check", "left"),
+    )
     return Table(columns, tuple(rows), strong=frozenset(strong))
 
 
@@ -179,11 +240,15 @@ def section_table(checks: Sequence[Check]) -> Table:
 
 
 def failure_notes(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield a note per kind of disagreement: the checks, what they compare, and what it means; then how to report it.
+    """Yield a note per kind of disagreement: the checks, what they compare, and what it means; then
+    how to report it.
 
-    Checks of one section that compare the same, such as the parameters of several matrices, share a note.
+    Checks of one section that compare the same, such as the parameters of several matrices, share a
+    note.
     """
-    notes = grouped(((check.section, check.note, check.failure), check) for check in checks if not check.ok)
+    notes = grouped(
+        ((check.section, check.note, check.failure), check) for check in checks if not check.ok
+    )
     for (section, note, failure), failed in notes.items():
         names = "; ".join(", ".join(filter(None, (check.of, _label(check)))) for check in failed)
         compared = f"Predicted peak, during {note}" if section == PEAKS else f"Compared: {note}"
@@ -191,7 +256,8 @@ def failure_notes(checks: Sequence[Check]) -> Iterator[str]:
         yield f"{WARNING}{section} ({names}) {verb}. Meaning: {failure}. {compared}."
     if notes:
         yield (
-            "To report it, send the command, this screen and its JSON (--json). They name the device, the version of "
+            "To report it, send the command, this screen and its JSON (--json). They name the "
+            "device, the version of "
             "torch and every figure."
         )
 
@@ -202,6 +268,7 @@ def failure_sentences(checks: Sequence[Check]) -> Iterator[str]:
         if not check.ok:
             group = f"{check.of}, " if check.of else ""
             yield (
-                f"{WARNING}{group}{check.section}, {check.label}: predicted {number(check.predicted)}, measured "
+                f"{WARNING}{group}{check.section}, {check.label}: predicted "
+                f"{number(check.predicted)}, measured "
                 f"{number(check.measured)} ({check.note}). Meaning: {check.failure}."
             )

@@ -1,4 +1,6 @@
-"""Other tables of `attncalc verify`: peak memory and time, shares of rates, scaling, and figures for information."""
+"""Other tables of `attncalc verify`: peak memory and time, shares of rates, scaling, and figures
+for information.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,14 +11,16 @@ from ..units import BYTES, column, count, human
 from .report import Column, Table
 from .verify_checks import NOT_MEASURED, PEAKS, came_from, difference, groups_of, number
 
+# Tensors named per peak, for one layer and for several, whose longer labels leave less room.
 _MAX_TENSORS, _MAX_TENSORS_OF_SEVERAL = 3, 2
-"""Tensors named per peak, for one layer and for several, whose longer labels leave less room."""
 
 # Peak memory and time
 
 
 def pass_tables(result: VerifyResult) -> Iterator[Table]:
-    """Yield one table of the peak memory and the time of each pass over a layer; none if neither was measured."""
+    """Yield one table of the peak memory and the time of each pass over a layer; none if neither
+    was measured.
+    """
     peak_of = {(check.of, check.label): check for check in result.checks if check.section == PEAKS}
     time_of = {(timing.of, _pass(timing)): timing for timing in result.times}
     passes = {key: (peak_of.get(key), time_of.get(key)) for key in (*peak_of, *time_of)}
@@ -50,10 +54,20 @@ def _peak_cells(peaks: Sequence[Check | None], source: str) -> tuple[list[Column
     unit, numbers = column(peaks_of_all, BYTES)
     # a decode step has KiB beside a prefill's GiB
     of_check = iter(
-        [text if text.strip("0.") else human(n, BYTES) for n, text in zip(peaks_of_all, numbers, strict=True)]
+        [
+            text if text.strip("0.") else human(n, BYTES)
+            for n, text in zip(peaks_of_all, numbers, strict=True)
+        ]
     )
-    columns = [Column(f"peak, {unit}\npredicted"), Column(f"peak, {unit}\n{source}"), Column("diff")]
-    return columns, [[next(of_check), next(of_check), difference(check)] if check else ["-"] * 3 for check in peaks]
+    columns = [
+        Column(f"peak, {unit}\npredicted"),
+        Column(f"peak, {unit}\n{source}"),
+        Column("diff"),
+    ]
+    return columns, [
+        [next(of_check), next(of_check), difference(check)] if check else ["-"] * 3
+        for check in peaks
+    ]
 
 
 def _time_cells(times: Sequence[Timing | None]) -> tuple[list[Column], list[list[str]]]:
@@ -61,7 +75,9 @@ def _time_cells(times: Sequence[Timing | None]) -> tuple[list[Column], list[list
     if not any(times):
         return [], [[] for _ in times]
     columns = [Column("ms"), Column("share of\nbound")]
-    return columns, [[f"{timing.ms:,.3f}", _share_of_bound(timing)] if timing else ["-"] * 2 for timing in times]
+    return columns, [
+        [f"{timing.ms:,.3f}", _share_of_bound(timing)] if timing else ["-"] * 2 for timing in times
+    ]
 
 
 def _pass(timing: Timing) -> str:
@@ -71,7 +87,9 @@ def _pass(timing: Timing) -> str:
 
 def _share_of_bound(timing: Timing) -> str:
     """Return the lower bound of the time as a share of it."""
-    return f"{100 * timing.least_ms / timing.ms:.0f} %" if timing.least_ms <= timing.ms else "cached"
+    return (
+        f"{100 * timing.least_ms / timing.ms:.0f} %" if timing.least_ms <= timing.ms else "cached"
+    )
 
 
 def peak_tables(checks: Sequence[Check]) -> Iterator[Table]:
@@ -79,23 +97,35 @@ def peak_tables(checks: Sequence[Check]) -> Iterator[Table]:
     peaks = [check for check in checks if check.section == PEAKS]
     limit = _MAX_TENSORS_OF_SEVERAL if len(groups_of(peaks)) > 1 else _MAX_TENSORS
     rows = []
-    for label, check in zip(_labels([(check.of, check.label) for check in peaks]), peaks, strict=True):
+    for label, check in zip(
+        _labels([(check.of, check.label) for check in peaks]), peaks, strict=True
+    ):
         moment, _, tensors = check.note.partition(": ")
         names = tensors.split(", ")
-        rows.append((label, moment, ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")))
-    columns = (Column("tensors at the peak", "left"), Column("peak during", "left"), Column("largest tensors", "left"))
+        rows.append(
+            (label, moment, ", ".join(names[:limit]) + (", ..." if len(names) > limit else ""))
+        )
+    columns = (
+        Column("tensors at the peak", "left"),
+        Column("peak during", "left"),
+        Column("largest tensors", "left"),
+    )
     if rows:
         yield Table(columns, tuple(rows))
 
 
 def _labels(named: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the labels of pairs of a layer group and a label, with the group if there are several."""
+    """Return the labels of pairs of a layer group and a label, with the group if there are
+    several.
+    """
     several = len({group for group, _ in named}) > 1
     return [f"{group}, {label}" if several else label for group, label in named]
 
 
 def time_tables(times: Sequence[Timing]) -> Iterator[Table]:
-    """Yield one table of all times: the rates that each reaches in its median time, and its lower bound."""
+    """Yield one table of all times: the rates that each reaches in its median time, and its lower
+    bound.
+    """
     rows = tuple(
         (
             label,
@@ -106,26 +136,36 @@ def time_tables(times: Sequence[Timing]) -> Iterator[Table]:
         )
         for label, t in zip(_labels([(t.of, _pass(t)) for t in times]), times, strict=True)
     )
-    names = ("ms,\nmin", "ms,\nmedian", "ms,\np90", "GFLOP/s", "GB/s", "bound,\nms", "bound /\nmedian")
+    names = (
+        "ms,\nmin",
+        "ms,\nmedian",
+        "ms,\np90",
+        "GFLOP/s",
+        "GB/s",
+        "bound,\nms",
+        "bound /\nmedian",
+    )
     if rows:
         yield Table((Column("time per layer", "left"), *map(Column, names)), rows)
 
 
 # The shares of a device's rates
 
+# The shares in JSON, and their headers.
 _SHARES = {
     "flop_share": "FLOP/s, of\nown matmul",
     "bytes_share": "bytes/s, of\nown copy",
     "flop_share_datasheet": "FLOP/s, of\ndatasheet",
     "bytes_share_datasheet": "bytes/s, of\ndatasheet",
 }
-"""The shares in JSON, and their headers."""
 
 
 def datasheet_shares(
     timing: Mapping[str, Any], device: Mapping[str, Any], dtype: str
 ) -> tuple[float | None, float | None]:
-    """Return a time's shares of the datasheet's FLOP/s in this dtype and of its bytes/s; None if unknown."""
+    """Return a time's shares of the datasheet's FLOP/s in this dtype and of its bytes/s; None if
+    unknown.
+    """
     datasheet = device.get("datasheet") or {}
     peak, bandwidth = datasheet.get("flop_per_s", {}).get(dtype), datasheet.get("bytes_per_s")
     flop_per_s, bytes_per_s = (timing[name] / timing["ms"] * 1000 for name in ("flop", "bytes"))
@@ -140,15 +180,24 @@ def time_facts(timing: Timing, device: Mapping[str, Any], dtype: str) -> dict[st
 
 
 def utilization_tables(times: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
-    """Yield one table of the shares of each pass; those of a datasheet only for a GPU that has one."""
-    shares = {name: header for name, header in _SHARES.items() if any(timing[name] is not None for timing in times)}
+    """Yield one table of the shares of each pass; those of a datasheet only for a GPU that has
+    one.
+    """
+    shares = {
+        name: header
+        for name, header in _SHARES.items()
+        if any(timing[name] is not None for timing in times)
+    }
     if not shares:
         return
     labels = _labels([(timing["of"], f"{timing['phase']}, {timing['kernel']}") for timing in times])
     rows = tuple(
-        (label, *(percent(timing[name]) for name in shares)) for label, timing in zip(labels, times, strict=True)
+        (label, *(percent(timing[name]) for name in shares))
+        for label, timing in zip(labels, times, strict=True)
     )
-    yield Table((Column("utilization", "left"), *map(Column, shares.values())), rows, missing=NOT_MEASURED)
+    yield Table(
+        (Column("utilization", "left"), *map(Column, shares.values())), rows, missing=NOT_MEASURED
+    )
 
 
 def percent(share: float | None) -> str:
@@ -162,7 +211,9 @@ def percent(share: float | None) -> str:
 
 
 def scaling_tables(scaling: Sequence[ScalingRow], source: str) -> Iterator[Table]:
-    """Yield one table per layer: time and peak at each context, and their ratios to the context before."""
+    """Yield one table per layer: time and peak at each context, and their ratios to the context
+    before.
+    """
     names = ("tokens", "ms", "time\nx", "FLOP\nx")
     for group in dict.fromkeys(row.of for row in scaling):
         table_rows: list[tuple[str, ...]] = []
@@ -181,33 +232,54 @@ def scaling_tables(scaling: Sequence[ScalingRow], source: str) -> Iterator[Table
             label = row.kernel if before is None else ""
             peak = peaks[i] if row.peak is not None else "-"
             table_rows.append(
-                (label, count(row.context), f"{row.ms:,.2f}" if row.ms else "-", *ratios[:2], peak, *ratios[2:])
+                (
+                    label,
+                    count(row.context),
+                    f"{row.ms:,.2f}" if row.ms else "-",
+                    *ratios[:2],
+                    peak,
+                    *ratios[2:],
+                )
             )
         header = (*names, f"peak\n{unit}", f"{source}\nx", "predicted\nx")
-        yield Table((Column(group, "left"), *map(Column, header)), tuple(table_rows), missing=NOT_MEASURED)
+        yield Table(
+            (Column(group, "left"), *map(Column, header)), tuple(table_rows), missing=NOT_MEASURED
+        )
 
 
 # Figures for information
 
 
 def reported_tables(reported: Sequence[Reported], source: str, *, full: bool) -> Iterator[Table]:
-    """Yield one table of the figures that are not checked: the largest of each section, or all of them."""
+    """Yield one table of the figures that are not checked: the largest of each section, or all of
+    them.
+    """
     rows = []
     for section, figures in grouped((figure.section, figure) for figure in reported).items():
         shown = figures if full else [max(figures, key=lambda figure: figure.size)]
         for i, figure in enumerate(shown):
-            numbers = (_rounded(figure.predicted, figure.unit), _rounded(figure.measured, figure.unit))
+            numbers = (
+                _rounded(figure.predicted, figure.unit),
+                _rounded(figure.measured, figure.unit),
+            )
             label = ", ".join(filter(None, (figure.of, figure.label)))
             rows.append((section if i == 0 else "", *numbers, label))
     if rows:
         of = "of" if full else "largest of"
-        columns = (Column("not checked", "left"), Column("predicted"), Column(source), Column(of, "left"))
+        columns = (
+            Column("not checked", "left"),
+            Column("predicted"),
+            Column(source),
+            Column(of, "left"),
+        )
         yield Table(columns, tuple(rows))
 
 
 def reported_notes(reported: Sequence[Reported]) -> Iterator[str]:
     """Yield what each of these figures is, once per section."""
-    yield from dict.fromkeys(f"{figure.section}: {figure.note}." for figure in reported if figure.note)
+    yield from dict.fromkeys(
+        f"{figure.section}: {figure.note}." for figure in reported if figure.note
+    )
 
 
 def _rounded(value: float | None, unit: str) -> str:

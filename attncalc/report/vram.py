@@ -1,4 +1,6 @@
-"""The report of `attncalc fit` without a GPU: the memory that a model needs, and which GPUs have it."""
+"""The report of `attncalc fit` without a GPU: the memory that a model needs, and which GPUs have
+it.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,7 +28,11 @@ FIGURES = FigureRows(
     needed=FigureRow("needed", BYTES, "weights, cache and runtime memory on one GPU", source=SUM),
     needed_low=FigureRow("needed, at least", BYTES, "the same with the least runtime memory"),
     needed_high=FigureRow("needed, at most", BYTES, "the same with the most runtime memory"),
-    gpu_memory=FigureRow("one GPU", BYTES, "memory of a GPU; of the whole answer, the least that is sure to be enough"),
+    gpu_memory=FigureRow(
+        "one GPU",
+        BYTES,
+        "memory of a GPU; of the whole answer, the least that is sure to be enough",
+    ),
 )
 
 
@@ -36,7 +42,11 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
     model, answer, notes = resolved.request.model, _answer(asked), tuple(_notes(found))
     report = Report(
         "vram",
-        (answer, subject(asked, resolved.engine.title), *([f"ASSUMED: {model.assumed}"] if model.assumed else [])),
+        (
+            answer,
+            subject(asked, resolved.engine.title),
+            *([f"ASSUMED: {model.assumed}"] if model.assumed else []),
+        ),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         needed_figures(asked),
@@ -61,7 +71,9 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
         return report._replace(tables=(_table(found, ()), _quant_contexts_table(found)))
     quants = [_quants_table(found)] if any(quant for _, quant in found.quants) else []
     left_out = range(1 if full else max(1, len(found.gpus)))
-    return first_that_fits(report._replace(tables=(_table(found, found.gpus[n:]), *quants)) for n in left_out)
+    return first_that_fits(
+        report._replace(tables=(_table(found, found.gpus[n:]), *quants)) for n in left_out
+    )
 
 
 def _answer(of: Need) -> str:
@@ -69,7 +81,10 @@ def _answer(of: Need) -> str:
     cache = f"KV cache {_size(int(of.cache))}, " if of.cache else ""
     runtime = gib_range(of.reserve.low, of.reserve.high)
     total = gib_range(of.low, of.high)
-    return f"NEEDS {total} GiB{each}: weights {_size(int(of.weights.total))}, {cache}runtime {runtime} GiB."
+    return (
+        f"NEEDS {total} GiB{each}: weights {_size(int(of.weights.total))}, {cache}runtime "
+        f"{runtime} GiB."
+    )
 
 
 def _size(size: int) -> str:
@@ -77,7 +92,8 @@ def _size(size: int) -> str:
 
 
 def subject(need: Need, engine: str, of: str = "", *, with_weights: bool = True) -> str:
-    """Return what is asked and the request: 'Qwen3 8B, 1 request of 8,192 tokens, vLLM, cache in bf16'.
+    """Return what is asked and the request: 'Qwen3 8B, 1 request of 8,192 tokens, vLLM, cache in
+    bf16'.
 
     Args:
         need: The request.
@@ -93,7 +109,16 @@ def subject(need: Need, engine: str, of: str = "", *, with_weights: bool = True)
         is_given = resolved.request.weights_dtype is not None and of == resolved.request.model.title
         weights = weights if is_given and with_weights else ""
         source, cache = "", cache if resolved.request.workload.kv_dtype else ""
-    facts = (of or resolved.request.model.title, requests, source, split, experts, engine, weights, cache)
+    facts = (
+        of or resolved.request.model.title,
+        requests,
+        source,
+        split,
+        experts,
+        engine,
+        weights,
+        cache,
+    )
     return ", ".join(filter(None, facts))
 
 
@@ -125,8 +150,14 @@ def _quants_table(found: Vram) -> Table:
 
 
 def _quant_contexts_table(found: Vram) -> Table:
-    headers = (Column("longest context\nwith llama.cpp", "left"), *(Column(f"\n{gb} GB") for gb, _ in found.quants))
-    rows = ((name, *(count(tokens) if tokens else "-" for tokens in longest)) for name, longest in found.quant_contexts)
+    headers = (
+        Column("longest context\nwith llama.cpp", "left"),
+        *(Column(f"\n{gb} GB") for gb, _ in found.quants),
+    )
+    rows = (
+        (name, *(count(tokens) if tokens else "-" for tokens in longest))
+        for name, longest in found.quant_contexts
+    )
     return Table(headers, tuple(rows), missing=_TOO_LARGE)
 
 
@@ -134,22 +165,33 @@ def _notes(found: Vram) -> Iterator[str]:
     resolved = found.asked.resolved
     yield from resolved.workload.assumed
     if found.assumes_context:
-        yield f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several requests."
+        yield (
+            f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several "
+            "requests."
+        )
     if resolved.request.shared_tokens and not Deployment(resolved).shares_prefix:
         yield unshared(resolved)
     share = found.asked.budget.share
     if share and share.numerator != share.denominator:
         yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
     # on a desktop's GPU the engine and the weights are others by default
-    servers = [one for one in found.gpus if one.need.resolved.gpu and not one.need.resolved.gpu.runs_files]
+    servers = [
+        one for one in found.gpus if one.need.resolved.gpu and not one.need.resolved.gpu.runs_files
+    ]
     best = min(servers or found.gpus, key=lambda gpu: gpu.need.resolved.gpus, default=None)
     name, gpus = (best.name, best.need.resolved.gpus) if best else ("h100-80gb", 1)
-    asked = f"-c {found.contexts[0]} " if found.assumes_context else ""  # --gpu takes the model's own context
-    yield f"{asked}--gpu {f'{gpus}x' if gpus > 1 else ''}{name} shows that GPU in detail, --gpu all every known GPU."
+    # --gpu takes the model's own context
+    asked = f"-c {found.contexts[0]} " if found.assumes_context else ""
+    yield (
+        f"{asked}--gpu {f'{gpus}x' if gpus > 1 else ''}{name} shows that GPU in detail, --gpu all "
+        "every known GPU."
+    )
 
 
 def needed_figures(of: Need) -> tuple[Figure, ...]:
-    source = "an estimate: --reserve replaces it" if of.resolved.request.reserve is None else "as given"
+    source = (
+        "an estimate: --reserve replaces it" if of.resolved.request.reserve is None else "as given"
+    )
     return FIGURES.filled(
         of.resolved.engine.title,
         weights=Given(of.weights.total, f"weights in {of.weights.dtype}"),
@@ -168,7 +210,12 @@ def _of_gpu(found: Vram, gpu: UsualGpu) -> tuple[dict[str, Any], tuple[Figure, .
     """Return what a GPU is, as plain data, and its figures."""
     need, fewest = gpu.need, zip(found.contexts, gpu.fewest, strict=True)
     numbers = [{"context": context, "gpus": number} for context, number in fewest]
-    facts = {"gpu": need.gpu_name, "gpus": need.resolved.gpus, "verdict": need.verdict, "fewest_gpus": numbers}
+    facts = {
+        "gpu": need.gpu_name,
+        "gpus": need.resolved.gpus,
+        "verdict": need.verdict,
+        "fewest_gpus": numbers,
+    }
     return facts, tuple(figure.without_formula(need.gpu_name) for figure in needed_figures(need))
 
 

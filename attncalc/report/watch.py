@@ -1,4 +1,6 @@
-"""Rows on their way to a file: progress for who watches, and an end between two rows after Ctrl-C."""
+"""Rows on their way to a file: progress for who watches, and an end between two rows after
+Ctrl-C.
+"""
 
 import signal
 import sys
@@ -12,19 +14,22 @@ from ..units import count
 from .formats import Row
 from .progress import progress
 
+# Seconds of work before the progress is shown: a short sweep has none.
 _QUIET_SECONDS = 0.5
-"""Seconds of work before the progress is shown: a short sweep has none."""
+# Rows between two looks at the clock.
 _EVERY = 64
-"""Rows between two looks at the clock."""
 
 
 class Watch:
     """Counts rows while they are read, and ends them early after a signal."""
 
-    def __init__(self, total: int, *, shows_progress: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, total: int, *, shows_progress: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.rows = 0  # rows that were read
         self.errors = 0  # those of them that have an error
-        self.signal = 0  # the number of the signal that ended the rows, as SIGINT after Ctrl-C; 0 for none
+        # the number of the signal that ended the rows, as SIGINT after Ctrl-C; 0 for none
+        self.signal = 0
         self._total = total
         self._shows_progress = shows_progress
         self._clock = clock
@@ -49,7 +54,11 @@ class Watch:
                 self.errors += row[-1] is not None
                 yield row
                 self.rows += 1
-                if self.rows % _EVERY or not self._shows_progress or self._clock() - start < _QUIET_SECONDS:
+                if (
+                    self.rows % _EVERY
+                    or not self._shows_progress
+                    or self._clock() - start < _QUIET_SECONDS
+                ):
                     continue
                 if show is None:
                     show = stack.enter_context(progress())
@@ -57,7 +66,9 @@ class Watch:
 
     @contextmanager
     def between_rows(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM end the rows after the one that is being computed; a second one ends at once."""
+        """Let Ctrl-C and SIGTERM end the rows after the one that is being computed; a second one
+        ends at once.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,6 @@
-"""The report of `attncalc fit` about many: the built-in models on a GPU, or one model on each GPU."""
+"""The report of `attncalc fit` about many: the built-in models on a GPU, or one model on each
+GPU.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,23 +25,34 @@ from .text import HEIGHT, first_that_fits
 from .vram import FIGURES as NEEDED
 from .vram import needed_figures, subject
 
-OF_EACH_GPU = "Engine and weights are each GPU's defaults: --engine and --weights-dtype set the same for all."
+OF_EACH_GPU = (
+    "Engine and weights are each GPU's defaults: --engine and --weights-dtype set the same for all."
+)
 _UNFIT = "if it does not fit"
 _RATE = BOUNDS["decode_tokens_per_second_bound"]
 FIGURES = FigureRows(
     **NEEDED,
-    max_context=FigureRow("longest context", TOKENS, "the longest context of the batch that is sure to fit", _UNFIT),
-    max_batch=FigureRow("requests", NO_UNIT, "the most requests of this context that are sure to fit", _UNFIT),
-    decode_tokens_per_second_bound=_RATE._replace(null_if=f"{_UNFIT}, without the GPU's FLOP/s, {_RATE.null_if}"),
+    max_context=FigureRow(
+        "longest context", TOKENS, "the longest context of the batch that is sure to fit", _UNFIT
+    ),
+    max_batch=FigureRow(
+        "requests", NO_UNIT, "the most requests of this context that are sure to fit", _UNFIT
+    ),
+    decode_tokens_per_second_bound=_RATE._replace(
+        null_if=f"{_UNFIT}, without the GPU's FLOP/s, {_RATE.null_if}"
+    ),
 )
 
 
+# Rows of models that a screen has at most, besides its heading, the headers, a note and empty
+# lines.
 MOST_MODELS = HEIGHT - 8
-"""Rows of models that a screen has at most, besides its heading, the headers, a note and empty lines."""
 
 
 class _Row(NamedTuple):
-    """What one model needs on one GPU, and if it fits, what else is sure to: tokens of context, requests, tokens/s."""
+    """What one model needs on one GPU, and if it fits, what else is sure to: tokens of context,
+    requests, tokens/s.
+    """
 
     need: Need
     context: int | None = None
@@ -48,7 +61,9 @@ class _Row(NamedTuple):
 
 
 def verdict_of(found: WhatFits) -> str:
-    """Return the answer as a sentence: 'FITS: up to Qwen3 32B in q4_k_m, of the built-in models.'"""
+    """Return the answer as a sentence: 'FITS: up to Qwen3 32B in q4_k_m, of the built-in
+    models.'
+    """
     first, verdict = found.needs[0], best_verdict(found.verdicts)
     if found.models is None:
         return verdict_of_all(found.verdicts)
@@ -60,7 +75,8 @@ def verdict_of(found: WhatFits) -> str:
 def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = False) -> Report:
     """Return one row per model, or per GPU.
 
-    With `full` the screen leaves none out. `is_screen` computes what a screen has, without a formula.
+    With `full` the screen leaves none out. `is_screen` computes what a screen has, without a
+    formula.
     """
     resolved, verdict = found.needs[0].resolved, best_verdict(found.verdicts)
     needs = found.needs if is_screen else (need(resolved.request), *found.needs[1:])
@@ -96,13 +112,17 @@ def _with_limits(of: Need) -> _Row:
 
 
 def _subject(found: WhatFits) -> str:
-    """Return 'Llama 3.1 8B, 1 request of ...' or 'one RTX 4090 (23.5 GiB), 1 request of ...', with the engine."""
+    """Return 'Llama 3.1 8B, 1 request of ...' or 'one RTX 4090 (23.5 GiB), 1 request of ...', with
+    the engine.
+    """
     engines = {of.resolved.engine.title for of in found.needs}
     named = engines.pop() if len(engines) == 1 else ""
     first = found.needs[0]
     if found.models is None:
         title = first.resolved.request.model.title
-        return subject(first, named, of=title, with_weights=len(_types_of_weights(found.needs)) == 1)
+        return subject(
+            first, named, of=title, with_weights=len(_types_of_weights(found.needs)) == 1
+        )
     on_cpu = first.resolved.args.on_cpu
     memory = "" if on_cpu else f" ({gib(first.memory)} GiB)"
     return subject(first, named, of=f"On {hardware(first.resolved)}{memory}")
@@ -142,9 +162,16 @@ def _table_of_models(rows: Sequence[_Row], *, more: bool) -> Table:
         (Column("requests,\nat least"), numbers([row.batch for row in rows])),
     ]
     if any(row.rate for row in rows):
-        columns.append((Column("tokens/s,\nat most"), [f"{float(row.rate):,.0f}" if row.rate else "-" for row in rows]))
+        columns.append(
+            (
+                Column("tokens/s,\nat most"),
+                [f"{float(row.rate):,.0f}" if row.rate else "-" for row in rows],
+            )
+        )
     if more:
-        columns = [(column, [*cells, "smaller ones" * (column is LABEL)]) for column, cells in columns]
+        columns = [
+            (column, [*cells, "smaller ones" * (column is LABEL)]) for column, cells in columns
+        ]
     return column_table(columns)
 
 
@@ -153,7 +180,12 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
     of_all = [set(of.resolved.workload.assumed) for of in found.needs]
     yield from (note for note in first.workload.assumed if all(note in notes for notes in of_all))
     if found.models is None:
-        if len({(of.resolved.engine.name, of.resolved.request.weights_dtype) for of in found.needs}) > 1:
+        if (
+            len(
+                {(of.resolved.engine.name, of.resolved.request.weights_dtype) for of in found.needs}
+            )
+            > 1
+        ):
             yield OF_EACH_GPU
         if not full:
             yield GROUPED
@@ -161,16 +193,23 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
             yield "--gpus 8 answers for eight of each."
     else:
         yield (
-            "Weights are as released, or the widest of 4 bits or more that fit. -c and -b change the request, --full "
+            "Weights are as released, or the widest of 4 bits or more that fit. -c and -b change "
+            "the request, --full "
             f"lists all. One in detail: {_command(found.needs[0])}"
         )
     if found.problems and not found.untried:
         reasons = [*dict.fromkeys(found.problems)]
         if found.models is None:
-            yield f"warning: {plural(len(found.problems), 'further GPU')} cannot run it: {'; '.join(reasons)}."
+            yield (
+                f"warning: {plural(len(found.problems), 'further GPU')} cannot run it: "
+                f"{'; '.join(reasons)}."
+            )
         else:
             example = ", for example" if len(reasons) > 1 else ""
-            yield f"{plural(len(found.problems), 'further model')} cannot run so: {reasons[0]}{example}."
+            yield (
+                f"{plural(len(found.problems), 'further model')} cannot run so: "
+                f"{reasons[0]}{example}."
+            )
 
 
 def _command(of: Need) -> str:
@@ -178,7 +217,12 @@ def _command(of: Need) -> str:
     request, gpus = of.resolved.request, of.resolved.gpus
     dtype, gpu = request.weights_dtype, f"{gpus}x" * (gpus > 1) + of.gpu_name
     is_typed = dtype in FILE_TYPES
-    words = ["attncalc fit", f"{request.model.name}:{dtype}" if is_typed else request.model.name, "--gpu", gpu]
+    words = [
+        "attncalc fit",
+        f"{request.model.name}:{dtype}" if is_typed else request.model.name,
+        "--gpu",
+        gpu,
+    ]
     words += ["--ram", typed_bytes(int(of.budget.memory or 0))] if of.resolved.args.on_cpu else []
     words += ["-c", str(int(request.workload.context))]
     words += ["-b", str(request.workload.batch)] if request.workload.batch > 1 else []

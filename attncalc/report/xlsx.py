@@ -1,4 +1,6 @@
-"""Spreadsheets: a report or the rows of a sweep as .xlsx, with one sheet per model; XlsxWriter writes them."""
+"""Spreadsheets: a report or the rows of a sweep as .xlsx, with one sheet per model; XlsxWriter
+writes them.
+"""
 
 import io
 import itertools
@@ -14,13 +16,17 @@ from .csv import table_of
 from .formats import Row, Rows
 from .report import Report
 
+# Rows of a sheet.
 MOST_ROWS = 1_048_576
-"""Rows of a sheet."""
+# Characters of the widest column.
 _WIDEST = 40
-"""Characters of the widest column."""
+# Integers up to this are exact in a cell; larger ones are written as text.
 _EXACT = 2**53
-"""Integers up to this are exact in a cell; larger ones are written as text."""
-_FORMATS = {SECONDS: "0.0000", PER_SECOND: "#,##0.0", **dict.fromkeys((BYTES, FLOP, PARAMS), "#,##0")}
+_FORMATS = {
+    SECONDS: "0.0000",
+    PER_SECOND: "#,##0.0",
+    **dict.fromkeys((BYTES, FLOP, PARAMS), "#,##0"),
+}
 
 
 def need() -> None:
@@ -29,7 +35,9 @@ def need() -> None:
         import xlsxwriter  # noqa: F401
     except ImportError:
         command = 'pip install "attncalc[xlsx]", or pip install xlsxwriter'
-        raise CannotCheckError(".xlsx is written by XlsxWriter, which is not installed", command) from None
+        raise CannotCheckError(
+            ".xlsx is written by XlsxWriter, which is not installed", command
+        ) from None
 
 
 def render(report: Report, *, explain: bool = False) -> bytes:
@@ -57,23 +65,32 @@ def write(rows: Rows, file: IO[bytes], title: str = "sweep") -> None:
         book.set_properties({"created": datetime(2000, 1, 1)})  # equal rows are equal files
         for name, of_sheet in zip(_sheet_names(sheets), sheets.values(), strict=True):
             if len(of_sheet) >= MOST_ROWS:
-                raise AttncalcError("a sheet of .xlsx has at most 1,048,576 rows", "write .csv or .parquet")
+                raise AttncalcError(
+                    "a sheet of .xlsx has at most 1,048,576 rows", "write .csv or .parquet"
+                )
             _fill(book, book.add_worksheet(name), rows, of_sheet)
 
 
 def _fill(book: Any, sheet: Any, rows: Rows, of_sheet: Sequence[Row]) -> None:
     header = book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
-    titles = [f"{name} ({unit})" if unit else name for name, unit in zip(rows.names, rows.units, strict=True)]
+    titles = [
+        f"{name} ({unit})" if unit else name
+        for name, unit in zip(rows.names, rows.units, strict=True)
+    ]
     sheet.write_row(0, 0, titles, header)
     sheet.freeze_panes(1, 0)
     for i, (name, unit) in enumerate(zip(rows.names, rows.units, strict=True)):
         column = [row[i] for row in of_sheet]
         is_whole = all(isinstance(cell, int) for cell in column if cell is not None)
-        number = book.add_format({"num_format": "#,##0" if is_whole else _FORMATS.get(unit or "", "#,##0.000")})
+        number = book.add_format(
+            {"num_format": "#,##0" if is_whole else _FORMATS.get(unit or "", "#,##0.000")}
+        )
         for j, cell in enumerate(column, start=1):
             _write_cell(sheet, j, i, cell, number)
         longest = max((len(str(cell)) for cell in column if not isinstance(cell, float)), default=0)
-        sheet.set_column(i, i, min(_WIDEST, max(longest + 2, max(map(len, re.split(r"[ _]", name))) + 4, 10)))
+        sheet.set_column(
+            i, i, min(_WIDEST, max(longest + 2, max(map(len, re.split(r"[ _]", name))) + 4, 10))
+        )
 
 
 def _write_cell(sheet: Any, row: int, column: int, cell: Any, number: Any) -> None:
@@ -88,7 +105,9 @@ def _write_cell(sheet: Any, row: int, column: int, cell: Any, number: Any) -> No
 
 
 def _sheet_names(names: Iterable[str]) -> list[str]:
-    """Return names of sheets: at most 31 characters, each once, without those that Excel does not allow."""
+    """Return names of sheets: at most 31 characters, each once, without those that Excel does not
+    allow.
+    """
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[][:*?/\\]", "-", printable(name, "utf-8")).strip("'")[:31] or "model"

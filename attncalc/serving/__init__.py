@@ -1,1 +1,3 @@
-"""Whether a model fits on GPUs: the request, the memory budget, suggestions, bounds on speed, and log checks."""
+"""Whether a model fits on GPUs: the request, the memory budget, suggestions, bounds on speed, and
+log checks.
+"""

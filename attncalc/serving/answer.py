@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .roofline import Roofline
 
 
-def bounds_of(resolved: ResolvedRequest, *, with_limits: bool = True) -> tuple[Roofline | None, str]:
+def bounds_of(
+    resolved: ResolvedRequest, *, with_limits: bool = True
+) -> tuple[Roofline | None, str]:
     """Return `lower_bounds`; or None, and why there are none, which is '' without a GPU."""
     if resolved.gpu is None:
         return None, ""
@@ -36,8 +38,9 @@ def bounds_of(resolved: ResolvedRequest, *, with_limits: bool = True) -> tuple[R
 def lower_bounds(resolved: ResolvedRequest, *, with_limits: bool = True) -> Roofline:
     """Return lower bounds of time on the GPU.
 
-    With users' requests, the prefill is that of one prompt, and the decode step that of requests of average length: as
-    many as the batch, or without a batch as many as run on average. `with_limits` is as in `roofline`.
+    With users' requests, the prefill is that of one prompt, and the decode step that of requests of
+    average length: as many as the batch, or without a batch as many as run on average.
+    `with_limits` is as in `roofline`.
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
@@ -48,23 +51,30 @@ def lower_bounds(resolved: ResolvedRequest, *, with_limits: bool = True) -> Roof
 
     assert resolved.gpu is not None
     of_gpu = partial(
-        roofline, gpu=resolved.gpu, weights_dtype=resolved.weights_dtype, config=ServingConfig.of(resolved)
+        roofline,
+        gpu=resolved.gpu,
+        weights_dtype=resolved.weights_dtype,
+        config=ServingConfig.of(resolved),
     )
     batch, load = resolved.request.workload.batch, _load(resolved)
     _, ranks = resolved.requests_of_rank(ceil_div(batch, resolved.copies))
     if load is None:
         return with_host(
-            resolved, of_gpu(with_ranks(resolved.model, ranks), resolved.workload, with_limits=with_limits)
+            resolved,
+            of_gpu(with_ranks(resolved.model, ranks), resolved.workload, with_limits=with_limits),
         )
     prompt, decode = load
     model = resolved.model if batch == 1 else with_ranks(resolved.model, ranks)
     bounds = with_host(resolved, of_gpu(model, decode, with_limits=with_limits))
     of = of_gpu(with_ranks(resolved.model, 1), prompt, with_limits=False)
-    return bounds._replace(prefill=of.prefill, prefill_expected=of.prefill_expected, prompt=of.prompt)
+    return bounds._replace(
+        prefill=of.prefill, prefill_expected=of.prefill_expected, prompt=of.prompt
+    )
 
 
 def _load(resolved: ResolvedRequest) -> tuple[Workload, Workload] | None:
-    """Return the workloads of one prompt, and of a decode step of users' requests; None without such requests.
+    """Return the workloads of one prompt, and of a decode step of users' requests; None without
+    such requests.
 
     Requests with `lengths` have their average length as a prompt.
     """
@@ -77,7 +87,9 @@ def _load(resolved: ResolvedRequest) -> tuple[Workload, Workload] | None:
     prompt = load.traffic.prompt or int(load.traffic.average_tokens)
     return (
         dataclasses.replace(resolved.workload, batch=1, context=prompt),
-        dataclasses.replace(resolved.workload, batch=max(1, batch), context=int(load.traffic.average_tokens)),
+        dataclasses.replace(
+            resolved.workload, batch=max(1, batch), context=int(load.traffic.average_tokens)
+        ),
     )
 
 
@@ -105,7 +117,9 @@ class Answer:
     def limits(self) -> tuple[Limits, Limits]:
         """What fits with the least memory for the cache, and with the most."""
         deployment, workload = Deployment(self.resolved), self.resolved.workload
-        low, high = (deployment.limits(workload.batch, workload.context, end) for end in ("low", "high"))
+        low, high = (
+            deployment.limits(workload.batch, workload.context, end) for end in ("low", "high")
+        )
         return low, high
 
     @cached_property
@@ -145,7 +159,9 @@ class Answer:
         return tiers(self.result)
 
     def least_offload(self, option: str) -> int | None:
-        """Return llama.cpp's largest n_gpu_layers or smallest n_cpu_moe with which it fits; None if none does."""
+        """Return llama.cpp's largest n_gpu_layers or smallest n_cpu_moe with which it fits; None if
+        none does.
+        """
         resolved = self.resolved
         if option not in resolved.engine.offload_options or resolved.share is None:
             return None

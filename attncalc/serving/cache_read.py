@@ -1,4 +1,6 @@
-"""The settings of an engine that change the speed of a step, and the bytes of cache that a step reads with them."""
+"""The settings of an engine that change the speed of a step, and the bytes of cache that a step
+reads with them.
+"""
 
 from typing import Any
 
@@ -20,12 +22,14 @@ class ServingConfig(NamedTuple):
     """The settings of an engine that change the speed of a step."""
 
     stages: int = 1  # pipeline stages: devices that each have a part of the layers
-    dcp: int = 1  # decode-context-parallel devices, which divide each sequence's tokens between them
+    # decode-context-parallel devices, which divide each sequence's tokens between them
+    dcp: int = 1
     kv_dtype_k: DType | None = None  # the dtype of K; None for the workload's
     kv_dtype_v: DType | None = None  # the dtype of V; None for the workload's
     drafts: int = 0  # tokens that a drafter proposes per step
     whole: frozenset[str] = frozenset()  # roles of caches whose tokens are not divided
-    state_dtype: DType | None = None  # the dtype of states without one of their own; None for the workload's
+    # the dtype of states without one of their own; None for the workload's
+    state_dtype: DType | None = None
 
     @classmethod
     def of(cls, resolved: ResolvedRequest) -> "ServingConfig":
@@ -43,11 +47,20 @@ class ServingConfig(NamedTuple):
         )
 
     def divides(self, spec: CacheSpec) -> bool:
-        """Return whether `dcp` devices divide the tokens; vLLM does not divide windows and recurrent states."""
-        return self.dcp > 1 and spec.per == "token" and spec.span.reach is None and spec.role not in self.whole
+        """Return whether `dcp` devices divide the tokens; vLLM does not divide windows and
+        recurrent states.
+        """
+        return (
+            self.dcp > 1
+            and spec.per == "token"
+            and spec.span.reach is None
+            and spec.role not in self.whole
+        )
 
     def pieces(self, spec: CacheSpec, kv_dtype: DType) -> tuple[tuple[str, CacheSpec, DType], ...]:
-        """Return (name, spec, dtype) of each tensor that is stored: K and V are two tensors if their dtypes differ."""
+        """Return (name, spec, dtype) of each tensor that is stored: K and V are two tensors if
+        their dtypes differ.
+        """
         k, v = self.kv_dtype_k or kv_dtype, self.kv_dtype_v or kv_dtype
         if spec.role == "kv" and k != v:
             half = spec._replace(rows=exact_div(spec.rows, 2))
@@ -60,12 +73,14 @@ class ServingConfig(NamedTuple):
         return ((name, spec, by_role.get(spec.role, kv_dtype)),)
 
 
+# One device, or tensor-parallel ones, and one dtype for K and V.
 ONE_DEVICE = ServingConfig()
-"""One device, or tensor-parallel ones, and one dtype for K and V."""
 
 
 class _ConfiguredEngine(PerLayerEngine[Any]):
-    """An engine that stores the bytes of the ideal one, with the dtypes and devices of a ServingConfig."""
+    """An engine that stores the bytes of the ideal one, with the dtypes and devices of a
+    ServingConfig.
+    """
 
     name = "served"
 
@@ -85,7 +100,10 @@ class _ConfiguredEngine(PerLayerEngine[Any]):
     def token_bytes(self, spec: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         pieces = self.config.pieces(spec, kv_dtype)
         return self._share(
-            spec, sum(IDEAL.token_bytes(piece, workload, piece_dtype) for _, piece, piece_dtype in pieces)
+            spec,
+            sum(
+                IDEAL.token_bytes(piece, workload, piece_dtype) for _, piece, piece_dtype in pieces
+            ),
         )
 
     def _share(self, spec: CacheSpec, size: int) -> int:
@@ -95,15 +113,19 @@ class _ConfiguredEngine(PerLayerEngine[Any]):
         return size // symbol("dcp", self.config.dcp, "decode-context-parallel devices")
 
 
-def cache_read(model: ModelSpec, workload: Workload, config: ServingConfig = ONE_DEVICE) -> Quantity:
+def cache_read(
+    model: ModelSpec, workload: Workload, config: ServingConfig = ONE_DEVICE
+) -> Quantity:
     """Return the bytes of cache that a step reads or writes on one device.
 
-    That is the whole cache, less what the token of a decode step does not attend to: keys that an indexer did not
-    pick, or an earlier chunk.
+    That is the whole cache, less what the token of a decode step does not attend to: keys that an
+    indexer did not pick, or an earlier chunk.
     """
     if not model.main.has_cache:
         return Quantity(0)
-    whole = KVCache(*symbolic(model, workload), _ConfiguredEngine(config), cache_dtype(model, workload)).total
+    whole = KVCache(
+        *symbolic(model, workload), _ConfiguredEngine(config), cache_dtype(model, workload)
+    ).total
     unread = 0
     if workload.phase == "decode":
         unread = _unread(model, workload, config)
@@ -120,7 +142,11 @@ def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
     kv_dtype, unread = cache_dtype(model, workload), 0
     for _, layers in model.plain().groups():
         for spec in (spec for spec in layers.cache() if spec.per == "token"):
-            tokens = max(0, spec.span.cached_tokens(workload.context) - spec.span.visible_keys(workload.context))
+            tokens = max(
+                0,
+                spec.span.cached_tokens(workload.context)
+                - spec.span.visible_keys(workload.context),
+            )
             for _, piece, piece_dtype in config.pieces(spec, kv_dtype):
                 size = workload.batch * tokens * row_bytes(piece, piece_dtype)
                 unread += layers.count * (size // config.dcp if config.divides(spec) else size)

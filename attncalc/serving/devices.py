@@ -1,4 +1,6 @@
-"""The GPUs of a request that have layers of their own: their memory, and how the engine stores the cache there."""
+"""The GPUs of a request that have layers of their own: their memory, and how the engine stores the
+cache there.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -25,11 +27,19 @@ class Device(NamedTuple):
     name: str = ""  # 'gpu_2' or 'stage_2' if devices have layers of their own, else ''
 
     def slack(self, batch: int, context: int, end: End = "expected") -> int:
-        """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
-        return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.needed(batch, context)
+        """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they
+        do not fit.
+        """
+        return (
+            self.budget.room(end)
+            - self._extra_reserve(batch, context, end)
+            - self.needed(batch, context)
+        )
 
     def taken(self, batch: int, context: int) -> int:
-        """Return the least bytes that weights, runtime memory and the sequences take; 0 if the memory was given."""
+        """Return the least bytes that weights, runtime memory and the sequences take; 0 if the
+        memory was given.
+        """
         usable = self.budget.usable
         return int(usable) - self.slack(batch, context, "high") if usable is not None else 0
 
@@ -39,41 +49,60 @@ class Device(NamedTuple):
         return admitted and self.slack(batch, context, end) >= 0
 
     def missing_blocks(self, context: int, end: End) -> tuple[int, int] | None:
-        """Return the blocks that the engine needs to start and those it has; None if it has enough."""
+        """Return the blocks that the engine needs to start and those it has; None if it has
+        enough.
+        """
         least = self.resolved.engine.least_blocks(self.layout)
         blocks = least and int(self.layout.pool(max(0, self.budget.room(end)), context).blocks or 0)
         return (least, blocks) if blocks < least else None
 
     def needed(self, batch: int, context: int) -> int:
-        """Return the bytes that `batch` sequences need, at least those that one needs for the engine to start."""
+        """Return the bytes that `batch` sequences need, at least those that one needs for the
+        engine to start.
+        """
         needed = self.layout.needed(batch, context)
         return max(needed, self.start.needed(1, context)) if self.start else needed
 
     def kv_memory(self, batch: int, context: int, main: "Device") -> Quantity:
-        """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
+        """Return the bytes for the cache of that many sequences; the symbol names the device if it
+        is not `main`.
+        """
         name, meaning = "kv_memory", "bytes for the cache"
         if self.name != main.name:
-            name, meaning = f"kv_memory_{self.name}", f"bytes for the cache on {self.name.replace('_', ' ')}"
+            name, meaning = (
+                f"kv_memory_{self.name}",
+                f"bytes for the cache on {self.name.replace('_', ' ')}",
+            )
         extra = self._extra_reserve(batch, context, "expected")
         if extra:
-            name, meaning = f"{name}_then", f"{meaning}, less what a pass over these sequences takes"
+            name, meaning = (
+                f"{name}_then",
+                f"{meaning}, less what a pass over these sequences takes",
+            )
         return named(max(0, self.budget.room() - extra), name, meaning)
 
     def _extra_reserve(self, batch: int, context: int, end: End) -> int:
-        """Return the bytes that the runtime memory for `batch` sequences has beyond that for the requested ones.
+        """Return the bytes that the runtime memory for `batch` sequences has beyond that for the
+        requested ones.
 
         0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
         """
         budget = self.budget
-        if budget.reserve is None or budget.reserve_for is None or not self.resolved.engine.runtime_grows:
+        if (
+            budget.reserve is None
+            or budget.reserve_for is None
+            or not self.resolved.engine.runtime_grows
+        ):
             return 0
         return budget.reserve_for(batch, context).at(end) - budget.reserve.at(end)
 
 
 class HostMemory(NamedTuple):
-    """What llama.cpp has in host memory, whose size is known: layers, experts, the embedding, caches and inputs.
+    """What llama.cpp has in host memory, whose size is known: layers, experts, the embedding,
+    caches and inputs.
 
-    If a GPU uses the same memory, what is on the GPU counts too: layers on the host save nothing on a Mac.
+    If a GPU uses the same memory, what is on the GPU counts too: layers on the host save nothing on
+    a Mac.
     """
 
     limit: int  # bytes of host memory
@@ -87,7 +116,12 @@ class HostMemory(NamedTuple):
         cache = int(self.layout.needed(batch, context)) if self.layout else 0
         reserve_for = self.device.budget.reserve_for
         inputs = _inputs(reserve_for(batch, context)) if reserve_for else 0
-        return self.weights + cache + inputs + (self.device.taken(batch, context) if self.is_shared else 0)
+        return (
+            self.weights
+            + cache
+            + inputs
+            + (self.device.taken(batch, context) if self.is_shared else 0)
+        )
 
     def has_room(self, batch: int, context: int) -> bool:
         return self.needed(batch, context) <= self.limit
@@ -95,11 +129,15 @@ class HostMemory(NamedTuple):
 
 def _inputs(reserve: Reserve) -> int:
     """Return the bytes of the compute buffer in host memory; 0 if the reserve was given."""
-    return next((int(d.quantity) for d in reserve.runtime.details if d.name == "host_compute_buffer"), 0)
+    return next(
+        (int(d.quantity) for d in reserve.runtime.details if d.name == "host_compute_buffer"), 0
+    )
 
 
 def host_limit(resolved: ResolvedRequest) -> tuple[int, bool] | None:
-    """Return the bytes of host memory, and whether the GPU's are among them; None if no size of it is known."""
+    """Return the bytes of host memory, and whether the GPU's are among them; None if no size of it
+    is known.
+    """
     limit = resolved.engine.host_limit(resolved.args)
     if not resolved.whole_layers or resolved.share is None:
         return None
@@ -113,7 +151,8 @@ def host_memory(resolved: ResolvedRequest, first: Device) -> HostMemory | None:
     if not (limit := host_limit(resolved)):
         return None
     weights = _weights_on_host(resolved)
-    if limit[1] and first.budget.weights:  # Metal maps the file for the GPU too: its bytes are in memory once
+    # Metal maps the file for the GPU too: its bytes are in memory once
+    if limit[1] and first.budget.weights:
         both = int(weights_on_gpu(resolved, resolved.model).total)
         weights = min(weights, max(0, both - int(first.budget.weights.total)))
     return HostMemory(limit[0], weights, _host_layout(resolved), first, limit[1])
@@ -125,7 +164,9 @@ def _host_layout(resolved: ResolvedRequest) -> CacheLayout | None:
 
 
 def devices_of(resolved: ResolvedRequest) -> list[Device]:
-    """Return one device per GPU, or per pipeline stage, that has its own layers; a single one if all are equal."""
+    """Return one device per GPU, or per pipeline stage, that has its own layers; a single one if
+    all are equal.
+    """
     return list(each_device(resolved))
 
 
@@ -142,10 +183,14 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
         return
     kind, parts = "gpu" if resolved.whole_layers else "stage", engine.parts(model, resolved.args)
     start = None
-    if engine.checks_all_layers(args):  # it starts only if one request fits on each stage with all layers
+    # it starts only if one request fits on each stage with all layers
+    if engine.checks_all_layers(args):
         start = engine.layout(specs, dataclasses.replace(args, pp=1))
-    budgets: dict[tuple[ModelSpec, bool, bool], MemoryBudget] = {}  # equal parts in the middle have equal budgets
-    numbered = list(enumerate(zip(parts, layout_per_device(whole, len(parts)), strict=True), start=1))
+    # equal parts in the middle have equal budgets
+    budgets: dict[tuple[ModelSpec, bool, bool], MemoryBudget] = {}
+    numbered = list(
+        enumerate(zip(parts, layout_per_device(whole, len(parts)), strict=True), start=1)
+    )
     if most_layers_first:
         numbered.sort(key=lambda numbered_part: -numbered_part[1][0].main.n_layers)
     for i, (part, part_layout) in numbered:
@@ -156,19 +201,24 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
 
 
 def sharing_prefix(layout: CacheLayout, resolved: ResolvedRequest) -> CacheLayout:
-    """Return the layout in which the users' requests store their shared prefix once; unchanged if they do not."""
+    """Return the layout in which the users' requests store their shared prefix once; unchanged if
+    they do not.
+    """
     tokens = resolved.request.shared_tokens
     sharing = layout.with_shared_prefix(tokens) if tokens else None
     return sharing or layout
 
 
 def layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
-    """Return the layout of each device: its own (`parts`), or the same for all if the engine has only one."""
+    """Return the layout of each device: its own (`parts`), or the same for all if the engine has
+    only one.
+    """
     return whole.parts if len(whole.parts) == devices else (whole,) * devices
 
 
 def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
-    """Return the memory of each GPU with layers of its own, and then of the host; () without such GPUs.
+    """Return the memory of each GPU with layers of its own, and then of the host; () without such
+    GPUs.
 
     Raises AttncalcError as `fit` does.
     """
@@ -182,13 +232,17 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
         parts, details = {}, {}
         if budget.reserve:
             parts = {part.name: int(part.expected) for part in budget.reserve.runtime.parts}
-            details = {detail.name: int(detail.quantity) for detail in budget.reserve.runtime.details}
+            details = {
+                detail.name: int(detail.quantity) for detail in budget.reserve.runtime.details
+            }
         row = DeviceMemory(
             name=f"{resolved.args.backend}{i}",
             layers=device.model.main.n_layers,
             model_buffer=int(budget.weights.total) if budget.weights else 0,
             kv_buffer=int(device.needed(batch, context)),
-            compute_buffer=parts["compute_buffer"] + parts.get("draft_compute_buffer", 0) if parts else None,
+            compute_buffer=parts["compute_buffer"] + parts.get("draft_compute_buffer", 0)
+            if parts
+            else None,
             outside_buffers=parts["outside_buffers"] + parts.get("projector", 0) if parts else None,
         )
         rows.append(row)
@@ -207,7 +261,9 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
 
 
 def _weights_on_host(resolved: ResolvedRequest) -> int:
-    """Return the bytes of the weights on the host: its layers and tables, and the experts that GPUs do not have."""
+    """Return the bytes of the weights on the host: its layers and tables, and the experts that GPUs
+    do not have.
+    """
     engine, args = resolved.engine, resolved.args
 
     def size(part: ModelSpec) -> int:
@@ -216,4 +272,6 @@ def _weights_on_host(resolved: ResolvedRequest) -> int:
     host = engine.on_host(resolved.model, args)
     if host.stored is not None and host.stored.contents:
         return size(host)
-    return size(host) + sum(size(part) - size(engine.held(part, args)) for part in engine.parts(resolved.model, args))
+    return size(host) + sum(
+        size(part) - size(engine.held(part, args)) for part in engine.parts(resolved.model, args)
+    )

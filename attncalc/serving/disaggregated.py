@@ -1,8 +1,10 @@
-"""Prefill and decode on separate GPUs: how many each pool needs, and the bytes of cache that move between them.
+"""Prefill and decode on separate GPUs: how many each pool needs, and the bytes of cache that move
+between them.
 
-A request is prefilled on a GPU of one pool, and its cache moves to a GPU of the other, which decodes. By Little's law N
-users of O output tokens are N / (TTFT + (O - 1) * TPOT) requests per second. So many prompts per second are prefilled,
-one after the other on each replica, and so many caches move. Neither the time of moving them nor of waiting is counted.
+A request is prefilled on a GPU of one pool, and its cache moves to a GPU of the other, which
+decodes. By Little's law N users of O output tokens are N / (TTFT + (O - 1) * TPOT) requests per
+second. So many prompts per second are prefilled, one after the other on each replica, and so many
+caches move. Neither the time of moving them nor of waiting is counted.
 """
 
 import dataclasses
@@ -17,28 +19,38 @@ from .plan import NO_USERS_LIMIT, Candidate, Demand, Pool, Pools, most_in_time, 
 
 
 def disaggregated(candidates: Sequence[Candidate], demand: Demand) -> tuple[Pools, ...]:
-    """Return the pools with the fewest GPUs of each model, kind of GPU and dtypes, the fewest or the cheapest first."""
-    groups = grouped((candidate.group, candidate) for candidate in candidates if candidate.verdict == "fits")
+    """Return the pools with the fewest GPUs of each model, kind of GPU and dtypes, the fewest or
+    the cheapest first.
+    """
+    groups = grouped(
+        (candidate.group, candidate) for candidate in candidates if candidate.verdict == "fits"
+    )
     best = [found for of_group in groups.values() if (found := _smallest(of_group, demand))]
     return tuple(sorted(best, key=lambda pools: (pools.price or 0.0, pools.gpus)))
 
 
 def _smallest(candidates: Sequence[Candidate], demand: Demand) -> Pools | None:
-    """Return the pools of a group: each with the fewest GPUs, of equal ones the quicker; None if none is in time."""
+    """Return the pools of a group: each with the fewest GPUs, of equal ones the quicker; None if
+    none is in time.
+    """
     decodes = [found for one in candidates if (found := _decode(one, demand))]
     prefills = [(one, times[0]) for one in candidates if (times := _times(one, 1, demand))]
     prefills = [(one, ttft) for one, ttft in prefills if demand.ttft is None or ttft <= demand.ttft]
     if not decodes or not prefills:
         return None
-    decode = min(decodes, key=lambda found: (_decoders(found, demand) * found[0].split.gpus, found[2]))
+    decode = min(
+        decodes, key=lambda found: (_decoders(found, demand) * found[0].split.gpus, found[2])
+    )
     pools = min(
-        (_pools(prefill, decode, demand) for prefill in prefills), key=lambda pools: (pools.prefill.gpus, pools.ttft)
+        (_pools(prefill, decode, demand) for prefill in prefills),
+        key=lambda pools: (pools.prefill.gpus, pools.ttft),
     )
     return pools if demand.max_gpus is None or pools.gpus <= demand.max_gpus else None
 
 
 def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, float] | None:
-    """Return the seconds of a prefill, and of a decode step of so many requests; None without the GPU's FLOP/s.
+    """Return the seconds of a prefill, and of a decode step of so many requests; None without the
+    GPU's FLOP/s.
 
     A pool that prefills one prompt after the other is as busy as a replica with all its requests.
     """
@@ -46,12 +58,17 @@ def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, 
         steps = steps_of(candidate.resolved, candidate.load(requests), "expected")
     except AttncalcError:
         return None
-    of_load, of_many = (float(reached(candidate, n, demand)[0]) for n in (requests, candidate.most or NO_USERS_LIMIT))
+    of_load, of_many = (
+        float(reached(candidate, n, demand)[0])
+        for n in (requests, candidate.most or NO_USERS_LIMIT)
+    )
     return float(steps.ttft) / of_many, float(steps.tpot) / of_load
 
 
 def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float] | None:
-    """Return a replica with the most requests that it decodes in time, and the time of their step; None for none."""
+    """Return a replica with the most requests that it decodes in time, and the time of their step;
+    None for none.
+    """
 
     def tpot(requests: int) -> float:
         times = _times(candidate, requests, demand)
@@ -78,18 +95,31 @@ def _steps(candidate: Candidate) -> int:
     return max(0, candidate.users.traffic.output - 1)
 
 
-def _pools(prefill: tuple[Candidate, float], decode: tuple[Candidate, int, float], demand: Demand) -> Pools:
+def _pools(
+    prefill: tuple[Candidate, float], decode: tuple[Candidate, int, float], demand: Demand
+) -> Pools:
     (prefiller, ttft), (decoder, _, tpot) = prefill, decode
     rate = demand.load if demand.users is None else demand.users / (ttft + _steps(decoder) * tpot)
-    pools = Pool(prefiller, max(1, math.ceil(rate * ttft - 1e-9))), Pool(decoder, _decoders(decode, demand))
+    pools = (
+        Pool(prefiller, max(1, math.ceil(rate * ttft - 1e-9))),
+        Pool(decoder, _decoders(decode, demand)),
+    )
     price = demand.prices.get(decoder.gpu.rented)
-    cost = None if price is None else (pools[0].gpus + pools[1].gpus) * price.numerator / price.denominator
+    cost = (
+        None
+        if price is None
+        else (pools[0].gpus + pools[1].gpus) * price.numerator / price.denominator
+    )
     return Pools(*pools, rate, ttft, tpot, _cache_of_prompt(decoder), cost)
 
 
 def _cache_of_prompt(candidate: Candidate) -> int:
-    """Return the bytes of cache of a prompt, with all layers and heads; cached tokens do not move."""
+    """Return the bytes of cache of a prompt, with all layers and heads; cached tokens do not
+    move.
+    """
     request, traffic = candidate.resolved.request, candidate.users.traffic
     moved = traffic.prompt - (traffic.shared_tokens if candidate.users.shares_prefix else 0)
-    workload = dataclasses.replace(candidate.resolved.workload, batch=1, context=max(1, moved), lengths=None)
+    workload = dataclasses.replace(
+        candidate.resolved.workload, batch=1, context=max(1, moved), lengths=None
+    )
     return int(kv_cache(request.model, workload).total)

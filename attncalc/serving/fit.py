@@ -1,4 +1,6 @@
-"""What fits: how an engine divides the memory for the cache, and how many sequences and tokens it holds."""
+"""What fits: how an engine divides the memory for the cache, and how many sequences and tokens it
+holds.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,19 +29,23 @@ from .devices import (
 from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
 
+# Whether a request fits even with the least memory for the cache, only with more, or not even with
+# the most.
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
-"""Whether a request fits even with the least memory for the cache, only with more, or not even with the most."""
 
+# Tokens of context that are useful if none are asked for.
 USEFUL_CONTEXT = 8192
-"""Tokens of context that are useful if none are asked for."""
+# Tokens of context with which layers go to the host rather than fewer tokens: Ollama's on GPUs
+# below 24 GiB.
 LEAST_CONTEXT = 4096
-"""Tokens of context with which layers go to the host rather than fewer tokens: Ollama's on GPUs below 24 GiB."""
+# A search for the most sequences, or the longest context, stops here and reports that there is no
+# limit.
 NO_LIMIT = 2**50
-"""A search for the most sequences, or the longest context, stops here and reports that there is no limit."""
 
 
 class FitResult(NamedTuple):
-    """The answer to a FitRequest. If devices differ, it is that of the device with room for the fewest sequences.
+    """The answer to a FitRequest. If devices differ, it is that of the device with room for the
+    fewest sequences.
 
     Attributes:
         resolved: The complete request.
@@ -49,9 +55,10 @@ class FitResult(NamedTuple):
         needed: Bytes that the requested batch needs.
         verdict: Whether all devices have room for it, and the engine starts.
         refusal: Why the engine does not start, whatever the memory; None if it does.
-        max_context: The longest context of the requested batch, at most the model's own; None without a limit, 0 if it
-            never fits.
-        max_batch: The most sequences of the requested context; None without a limit, 0 if not one fits.
+        max_context: The longest context of the requested batch, at most the model's own; None
+            without a limit, 0 if it never fits.
+        max_batch: The most sequences of the requested context; None without a limit, 0 if not one
+            fits.
         host: What is in host memory, if its size is known.
     """
 
@@ -69,7 +76,11 @@ class FitResult(NamedTuple):
     @property
     def host_needed(self) -> int | None:
         """Bytes that the request needs in host memory; None if no size of it is known."""
-        return self.host.needed(self.resolved.workload.batch, self.resolved.workload.context) if self.host else None
+        return (
+            self.host.needed(self.resolved.workload.batch, self.resolved.workload.context)
+            if self.host
+            else None
+        )
 
     @property
     def request(self) -> FitRequest:
@@ -85,8 +96,15 @@ class FitResult(NamedTuple):
 
     @property
     def longest_request(self) -> int | None:
-        """Tokens of the longest request, if the engine starts although not one request of the context fits."""
-        if self.refusal or self.verdict != "does_not_fit" or self.max_batch is None or self.max_batch:
+        """Tokens of the longest request, if the engine starts although not one request of the
+        context fits.
+        """
+        if (
+            self.refusal
+            or self.verdict != "does_not_fit"
+            or self.max_batch is None
+            or self.max_batch
+        ):
             return None
         return self.resolved.engine.longest_request(self.pool)
 
@@ -97,7 +115,9 @@ class FitResult(NamedTuple):
 
     @property
     def requests_of_all_replicas(self) -> int | None:
-        """The most requests of this context that all replicas run concurrently; None without a limit."""
+        """The most requests of this context that all replicas run concurrently; None without a
+        limit.
+        """
         return None if self.max_batch is None else int(self.max_batch) * self.resolved.replicas
 
     @property
@@ -119,13 +139,15 @@ class MostSequences(NamedTuple):
     """The most sequences of one context that fit."""
 
     sequences: Quantity | None  # their number; None without a limit
-    needed: Quantity | None  # bytes of the cache that they need on the device with the least room; None without a limit
+    # bytes of the cache that they need on the device with the least room; None without a limit
+    needed: Quantity | None
 
 
 def fit(request: FitRequest) -> FitResult:
     """Return what fits.
 
-    Raises AttncalcError if a value is not possible, or the engine does not support the model or an argument.
+    Raises AttncalcError if a value is not possible, or the engine does not support the model or an
+    argument.
     """
     deployment = Deployment(resolve(request))
     workload = deployment.resolved.workload
@@ -133,26 +155,34 @@ def fit(request: FitRequest) -> FitResult:
 
 
 def budget_without_kv_memory(resolved: ResolvedRequest) -> MemoryBudget | None:
-    """Return the budget of the whole GPU with the least room, if the memory for its cache was given; else None."""
+    """Return the budget of the whole GPU with the least room, if the memory for its cache was
+    given; else None.
+    """
     if resolved.request.kv_memory is None or resolved.gpu is None or resolved.gpu.is_cpu:
         return None
     whole = dataclasses.replace(resolved.request, kv_memory=None, gpu_memory_utilization="1.0")
-    return min((device.budget for device in devices_of(resolve(whole))), key=lambda budget: budget.room("high"))
+    return min(
+        (device.budget for device in devices_of(resolve(whole))),
+        key=lambda budget: budget.room("high"),
+    )
 
 
 class Deployment:
-    """A complete request with its devices, which answers for any batch and context that its devices do not depend on.
+    """A complete request with its devices, which answers for any batch and context that its devices
+    do not depend on.
 
-    The memory for vLLM's cache depends on neither, except on the context with some models; llama.cpp's compute buffer
-    depends on both. A sweep keeps a Deployment for the cells that share it.
+    The memory for vLLM's cache depends on neither, except on the context with some models;
+    llama.cpp's compute buffer depends on both. A sweep keeps a Deployment for the cells that share
+    it.
     """
 
     def __init__(self, resolved: ResolvedRequest) -> None:
         self.resolved = resolved
         self.devices = devices_of(resolved)  # its devices, in plain ints
-        self.host = host_memory(resolved, self.devices[0])  # what is in host memory, if its size is known
-        # how the engine stores the cache on each device with the slots of the request, in plain ints. Those of
-        # `devices` have slots for any batch.
+        # what is in host memory, if its size is known
+        self.host = host_memory(resolved, self.devices[0])
+        # how the engine stores the cache on each device with the slots of the request, in plain
+        # ints. Those of `devices` have slots for any batch.
         self.layouts: Sequence[CacheLayout] = [device.layout for device in self.devices]
         if resolved.args_without_slots is not resolved.args:
             self.layouts = self._layouts(resolved.model.plain())
@@ -168,7 +198,9 @@ class Deployment:
         return tokens > 0 and self.layouts[0].with_shared_prefix(tokens) is not None
 
     def result(self, batch: int, context: int) -> FitResult:
-        """Return what fits, with the formulas of `needed` and `pool`. Raises AttncalcError as `fit` does."""
+        """Return what fits, with the formulas of `needed` and `pool`. Raises AttncalcError as `fit`
+        does.
+        """
         layouts = self._layouts(self.resolved.model.symbolic(gathered=False))
         pools = self.pools(context, layouts)
         tightest, pool = self.tightest(pools, batch, context)
@@ -196,8 +228,12 @@ class Deployment:
             for device, device_layout in zip(self.devices, layouts or self.layouts, strict=True)
         ]
 
-    def needed(self, batch: int, context: int, i: int, device_layout: CacheLayout | None = None) -> Quantity:
-        """Return the bytes that the batch needs on the i-th device, with their formula if its layout is in symbols."""
+    def needed(
+        self, batch: int, context: int, i: int, device_layout: CacheLayout | None = None
+    ) -> Quantity:
+        """Return the bytes that the batch needs on the i-th device, with their formula if its
+        layout is in symbols.
+        """
         if device_layout is None:
             needed = quantity(self.layouts[i].needed(batch, context))
         else:
@@ -219,7 +255,9 @@ class Deployment:
             return tightest, pool
         name = self.devices[fewest].name
         meaning = f"tokens on {name.replace('_', ' ')}, the fewest"
-        return tightest, pool._replace(tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning))
+        return tightest, pool._replace(
+            tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning)
+        )
 
     def _tightest(self, pools: Sequence[Pool], batch: int, context: int) -> int:
         if len(pools) == 1:
@@ -233,42 +271,63 @@ class Deployment:
         return min(range(len(pools)), key=room)
 
     def refusal(self, context: int) -> Refusal | None:
-        """Return why the engine does not start with that context, whatever the memory; None if it does."""
+        """Return why the engine does not start with that context, whatever the memory; None if it
+        does.
+        """
         resolved = self.resolved
         args = dataclasses.replace(resolved.args, max_model_len=context)
-        return resolved.refusal_with(args) or self._exceeds_the_gpu() or self._too_few_blocks(context)
+        return (
+            resolved.refusal_with(args) or self._exceeds_the_gpu() or self._too_few_blocks(context)
+        )
 
     def _exceeds_the_gpu(self) -> Refusal | None:
-        """Return that the given memory for the cache is more than weights and the least runtime leave of the GPU.
+        """Return that the given memory for the cache is more than weights and the least runtime
+        leave of the GPU.
 
-        vLLM does not compare them: with --kv-cache-memory-bytes it skips profiling, and runs out of memory.
+        vLLM does not compare them: with --kv-cache-memory-bytes it skips profiling, and runs out of
+        memory.
         """
         if self.resolved.request.has_started:
             return None
-        tightest, size = budget_without_kv_memory(self.resolved), self.resolved.request.kv_memory or 0
-        if not (tightest and tightest.weights and tightest.memory) or size <= tightest.kv_memory_high:
+        tightest, size = (
+            budget_without_kv_memory(self.resolved),
+            self.resolved.request.kv_memory or 0,
+        )
+        if (
+            not (tightest and tightest.weights and tightest.memory)
+            or size <= tightest.kv_memory_high
+        ):
             return None
         sizes = (size, tightest.weights.total, tightest.memory, tightest.kv_memory_high)
         cache, held, memory, left = (human(one, BYTES) for one in sizes)
         return Refusal(
-            f"a cache of {cache} and weights of {held} do not fit in {memory} with the runtime memory",
+            f"a cache of {cache} and weights of {held} do not fit in {memory} with the runtime "
+            "memory",
             f"Weights and runtime memory leave at most {left} for the cache.",
         )
 
     def _too_few_blocks(self, context: int) -> Refusal | None:
-        """Return that a request has room, and a step may have more sequences than the most blocks for their states."""
+        """Return that a request has room, and a step may have more sequences than the most blocks
+        for their states.
+        """
         missing = [device.missing_blocks(context, "high") for device in self.devices]
         if not any(missing) or not self.has_room(1, context, "high"):
             return None
         sequences, blocks = min((both for both in missing if both), key=lambda both: both[1])
-        least = min(both[1] for device in self.devices if (both := device.missing_blocks(context, "low")))
+        least = min(
+            both[1] for device in self.devices if (both := device.missing_blocks(context, "low"))
+        )
         return Refusal(
-            f"a step may have {count(sequences)} sequences, and the cache has at most {count(blocks)} blocks of states",
-            f"Use --max-num-seqs {max(1, least)} or less: each sequence of a step needs a block for its states.",
+            f"a step may have {count(sequences)} sequences, and the cache has at most "
+            f"{count(blocks)} blocks of states",
+            f"Use --max-num-seqs {max(1, least)} or less: each sequence of a step needs a block "
+            "for its states.",
         )
 
     def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
-        """Return whether every device has room for the sequences, and the engine can run that many."""
+        """Return whether every device has room for the sequences, and the engine can run that
+        many.
+        """
         on_host = self.host is None or self.host.has_room(batch, context)
         return on_host and all(device.has_room(batch, context, end) for device in self.devices)
 
@@ -277,26 +336,34 @@ class Deployment:
         return _verdict(self.devices, batch, context, self.host)
 
     def resolved_at(self, batch: int, context: int) -> ResolvedRequest:
-        """Return the complete request with another batch and context; the batch is that of all replicas."""
+        """Return the complete request with another batch and context; the batch is that of all
+        replicas.
+        """
         per_replica = self.resolved.per_replica(batch)
         workload = dataclasses.replace(self.resolved.workload, batch=per_replica, context=context)
         request = self.resolved.request.with_workload(batch=batch, context=context)
         return self.resolved._replace(workload=workload, request=request)
 
     def max_context(self, batch: int, tightest: int, end: End = "expected") -> Quantity | None:
-        """Return the longest context of `batch` sequences: what fits, or the model's own; None without a limit.
+        """Return the longest context of `batch` sequences: what fits, or the model's own; None
+        without a limit.
 
         The device with the index `tightest` has short names in the formula.
         """
         own = self.resolved.request.model.max_context
         if own and self.has_room(batch, own, end):
             return symbol("max_positions", own, "tokens of the model's own maximum context")
-        return self._most("T", "tokens of each sequence", tightest, lambda tokens: (batch, tokens), end)
+        return self._most(
+            "T", "tokens of each sequence", tightest, lambda tokens: (batch, tokens), end
+        )
 
     def limits(self, batch: int, context: int, end: End) -> Limits:
         """Return the limits with one end of the memory for the cache."""
         memories = [max(0, device.budget.room(end)) for device in self.devices]
-        pools = [layout.pool(memory, context) for layout, memory in zip(self.layouts, memories, strict=True)]
+        pools = [
+            layout.pool(memory, context)
+            for layout, memory in zip(self.layouts, memories, strict=True)
+        ]
         tokens = min(int(pool.tokens) for pool in pools)
         most, longest = self.max_batch(context, 0, end), self.max_context(batch, 0, end)
         return Limits(
@@ -307,7 +374,8 @@ class Deployment:
         )
 
     def max_batch(self, context: int, tightest: int, end: End = "expected") -> Quantity | None:
-        """Return the most sequences of `context` tokens: what fits, or the engine's own limit; None without a limit.
+        """Return the most sequences of `context` tokens: what fits, or the engine's own limit; None
+        without a limit.
 
         The device with the index `tightest` has short names in the formula.
         """
@@ -318,9 +386,15 @@ class Deployment:
         return symbol("max_sequences", limit, "concurrent sequences that the engine runs")
 
     def _most(
-        self, name: str, meaning: str, tightest: int, size: Callable[[int], tuple[int, int]], end: End = "expected"
+        self,
+        name: str,
+        meaning: str,
+        tightest: int,
+        size: Callable[[int], tuple[int, int]],
+        end: End = "expected",
     ) -> Quantity | None:
-        """Return the largest number whose `size`, a batch and a context, has room; None without a limit.
+        """Return the largest number whose `size`, a batch and a context, has room; None without a
+        limit.
 
         Only that with the expected memory has a formula.
         """
@@ -328,24 +402,40 @@ class Deployment:
         if not largest or end != "expected":
             return None if largest is None else Quantity(largest)
         main = self.devices[tightest]
-        limiting = min(self.devices, key=lambda device: (device.slack(*size(largest + 1)), device is not main))
-        if self.host and self.host.limit - self.host.needed(*size(largest + 1)) < limiting.slack(*size(largest + 1)):
-            on_host = named(self.host.needed(*size(largest)), "needed_on_host", "bytes that these need on the host")
-            return most(name, largest, meaning, on_host, symbol("ram", self.host.limit, "bytes of host memory"))
+        limiting = min(
+            self.devices, key=lambda device: (device.slack(*size(largest + 1)), device is not main)
+        )
+        if self.host and self.host.limit - self.host.needed(*size(largest + 1)) < limiting.slack(
+            *size(largest + 1)
+        ):
+            on_host = named(
+                self.host.needed(*size(largest)),
+                "needed_on_host",
+                "bytes that these need on the host",
+            )
+            return most(
+                name,
+                largest,
+                meaning,
+                on_host,
+                symbol("ram", self.host.limit, "bytes of host memory"),
+            )
         needed = named(limiting.needed(*size(largest)), "needed", "bytes that these need")
         return most(name, largest, meaning, needed, limiting.kv_memory(*size(largest), main))
 
 
 def _needed(layout: CacheLayout, batch: int, context: int) -> Quantity:
     """Return the bytes that sequences need, with their formula."""
-    return quantity(layout.needed(symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")))
+    return quantity(
+        layout.needed(symbol("B", batch, "sequences"), symbol("T", context, "tokens of each"))
+    )
 
 
 def possible_verdict(request: FitRequest) -> Verdict | None:
     """Return whether the request fits; None if it is not possible, or the engine refuses it.
 
-    A search asks this of many requests, and of some again. Most fail on the device with the most layers, and the others
-    are not computed then.
+    A search asks this of many requests, and of some again. Most fail on the device with the most
+    layers, and the others are not computed then.
     """
     return request.kept("verdict", lambda: _possible_verdict(request))
 
@@ -365,17 +455,21 @@ def _possible_verdict(request: FitRequest) -> Verdict | None:
 
 
 def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
-    """Return the longest context of the requested batch, and the most sequences of the requested context, that fit.
+    """Return the longest context of the requested batch, and the most sequences of the requested
+    context, that fit.
 
-    Both fit even with the least memory for the cache. They are 0 if none does, and without a limit. The context is at
-    most the model's maximum.
+    Both fit even with the least memory for the cache. They are 0 if none does, and without a limit.
+    The context is at most the model's maximum.
     """
     deployment = Deployment(resolved)
-    return int(deployment.max_context(resolved.workload.batch, 0, "low") or 0), _sure_sequences(deployment)
+    return int(deployment.max_context(resolved.workload.batch, 0, "low") or 0), _sure_sequences(
+        deployment
+    )
 
 
 def sure_sequences(resolved: ResolvedRequest) -> int:
-    """Return the most sequences of the requested context that fit in one replica even with the least memory.
+    """Return the most sequences of the requested context that fit in one replica even with the
+    least memory.
 
     0 if none does, and without a limit.
     """
@@ -386,7 +480,9 @@ def _sure_sequences(deployment: Deployment) -> int:
     return int(deployment.max_batch(deployment.resolved.workload.context, 0, "low") or 0)
 
 
-def most_sequences(deployment: Deployment, contexts: Sequence[int], end: End = "expected") -> tuple[MostSequences, ...]:
+def most_sequences(
+    deployment: Deployment, contexts: Sequence[int], end: End = "expected"
+) -> tuple[MostSequences, ...]:
     """Return the most sequences of each of those contexts. Raises AttncalcError as `fit` does."""
     devices = deployment.devices
     most_by_context = []
@@ -395,13 +491,18 @@ def most_sequences(deployment: Deployment, contexts: Sequence[int], end: End = "
         sequences = deployment.max_batch(context, tightest, end)
         needed = None
         if sequences is not None:
-            needed = _needed(devices[tightest].layout, int(sequences), context) if sequences else quantity(0)
+            needed = (
+                _needed(devices[tightest].layout, int(sequences), context)
+                if sequences
+                else quantity(0)
+            )
         most_by_context.append(MostSequences(sequences, needed))
     return tuple(most_by_context)
 
 
 def with_longest_context(request: FitRequest) -> FitRequest:
-    """Return the request with the longest context that fits, at most the model's maximum; unchanged if none fits.
+    """Return the request with the longest context that fits, at most the model's maximum; unchanged
+    if none fits.
 
     If none is sure to fit, it is the longest with the expected memory, and then that with the most.
 
@@ -414,8 +515,11 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context) if context else request
 
 
-def _verdict(devices: Iterable[Device], batch: int, context: int, host: HostMemory | None = None) -> Verdict:
-    """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most.
+def _verdict(
+    devices: Iterable[Device], batch: int, context: int, host: HostMemory | None = None
+) -> Verdict:
+    """Return whether the sequences fit with the least memory for the cache, only with more, or not
+    with the most.
 
     They may not fit either where the engine may run out of memory outside its share.
     """
@@ -437,7 +541,8 @@ def _verdict(devices: Iterable[Device], batch: int, context: int, host: HostMemo
 
 
 def _largest(holds: Callable[[int], bool]) -> int | None:
-    """Return the largest number for which `holds` is true, by binary search; 0 if there is none, None from NO_LIMIT.
+    """Return the largest number for which `holds` is true, by binary search; 0 if there is none,
+    None from NO_LIMIT.
 
     If `holds` is true for a number, it must be true for all smaller ones.
     """
@@ -452,10 +557,12 @@ def _largest(holds: Callable[[int], bool]) -> int | None:
 
 
 def on_fewest_gpus(resolved: ResolvedRequest) -> FitRequest | None:
-    """Return the request on the fewest GPUs of this kind that hold the model once and the batch of one replica.
+    """Return the request on the fewest GPUs of this kind that hold the model once and the batch of
+    one replica.
 
-    The pipeline stages and the data-parallel ranks are the requested ones, or more stages where a GPU's node has fewer
-    GPUs than a layer is split over. None without a GPU, and if no number of GPUs is enough.
+    The pipeline stages and the data-parallel ranks are the requested ones, or more stages where a
+    GPU's node has fewer GPUs than a layer is split over. None without a GPU, and if no number of
+    GPUs is enough.
     """
     batch, context = resolved.workload.batch, resolved.workload.context
     for request in with_other_gpus(resolved):
@@ -482,12 +589,15 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
 
 
 def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
-    """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU.
+    """Yield the request on each number of GPUs that can hold the model once, the fewest first; none
+    without a GPU.
 
     The batch is that of one replica. A Mac and a laptop have one.
     """
     found = _with_other_gpus(resolved)
-    yield from (one for one in found if one.gpus == 1) if resolved.gpu and resolved.gpu.is_alone else found
+    yield from (
+        (one for one in found if one.gpus == 1) if resolved.gpu and resolved.gpu.is_alone else found
+    )
 
 
 def _with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
@@ -497,26 +607,33 @@ def _with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
         request = _changed(request, workload=dataclasses.replace(request.workload, batch=batch))
     if resolved.whole_layers and request.kv_memory is None:
         n_layers = request.model.main.n_layers
-        for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.engine.max_gpus or n_layers) + 1):
+        for gpus in range(
+            _fewest_for_weights(resolved), min(n_layers, resolved.engine.max_gpus or n_layers) + 1
+        ):
             yield _changed(request, gpus=gpus)
     elif (
         resolved.gpu and not resolved.gpu.is_cpu and request.kv_memory is None
     ):  # on more GPUs the memory for the cache would be another
         for attention_tp in tensor_parallel_sizes(request.model):
             tp, nodes = attention_tp * request.attn_dp, 1
-            if request.attn_dp == 1 and tp % resolved.gpu.per_node == 0:  # stages: each layer stays within a node
+            # stages: each layer stays within a node
+            if request.attn_dp == 1 and tp % resolved.gpu.per_node == 0:
                 tp, nodes = resolved.gpu.per_node, tp // resolved.gpu.per_node
             pp = request.pp * nodes
             yield _changed(request, tp=tp, pp=pp, gpus=tp * pp * request.dp)
 
 
 def _changed(request: FitRequest, **fields: Any) -> FitRequest:
-    """Return the request with other fields: for the same ones the same object, which keeps its verdict."""
+    """Return the request with other fields: for the same ones the same object, which keeps its
+    verdict.
+    """
     return request.kept(tuple(fields.items()), lambda: dataclasses.replace(request, **fields))
 
 
 def _fewest_for_weights(resolved: ResolvedRequest) -> int:
-    """Return a number of GPUs below which their memory is smaller than the weights that they share, at least 1."""
+    """Return a number of GPUs below which their memory is smaller than the weights that they share,
+    at least 1.
+    """
     budgets = [device.budget for device in devices_of(resolved)]
     weights = sum(int(budget.weights.total) for budget in budgets if budget.weights)
     usable = max(int(budget.usable) for budget in budgets if budget.usable)
@@ -524,8 +641,12 @@ def _fewest_for_weights(resolved: ResolvedRequest) -> int:
 
 
 def tensor_parallel_sizes(model: ModelSpec) -> Iterator[int]:
-    """Yield the tensor-parallel sizes that divide the model, the smallest first; powers of two if it has no heads."""
-    heads = max(int(kind.widths().n_heads) for _, layers in model.groups() for kind in layers.attentions)
+    """Yield the tensor-parallel sizes that divide the model, the smallest first; powers of two if
+    it has no heads.
+    """
+    heads = max(
+        int(kind.widths().n_heads) for _, layers in model.groups() for kind in layers.attentions
+    )
     for tp in range(1, (heads or 64) + 1):
         # something else in the model may not divide, as a second kind's heads
         if (heads % tp == 0 if heads else tp & (tp - 1) == 0) and is_valid(model.shard, tp):

@@ -1,8 +1,10 @@
-"""What a decode step reads from host memory, if an engine leaves layers, experts or the cache there.
+"""What a decode step reads from host memory, if an engine leaves layers, experts or the cache
+there.
 
-llama.cpp computes layers one after another, those on the host with its CPU. So a step takes at least as long as the
-bytes on GPUs at their bandwidth and the bytes on the host at that of its memory, added. A 70B model in q4_k_m with half
-of its layers on the host reads 20 GB there: 0.23 s at 89.6 GB/s, and 0.02 s for the other half on an RTX 4090.
+llama.cpp computes layers one after another, those on the host with its CPU. So a step takes at
+least as long as the bytes on GPUs at their bandwidth and the bytes on the host at that of its
+memory, added. A 70B model in q4_k_m with half of its layers on the host reads 20 GB there: 0.23 s
+at 89.6 GB/s, and 0.02 s for the other half on an RTX 4090.
 """
 
 import dataclasses
@@ -16,8 +18,8 @@ from .request import ResolvedRequest
 from .roofline import HostRead, Roofline, Step
 from .weights_read import bytes_read
 
+# Bytes/s of two channels of DDR5-5600: 2 x 8 B x 5,600 MT/s.
 DEFAULT_BANDWIDTH = 89_600_000_000
-"""Bytes/s of two channels of DDR5-5600: 2 x 8 B x 5,600 MT/s."""
 
 
 def uses_host(resolved: ResolvedRequest) -> bool:
@@ -30,9 +32,11 @@ def uses_host(resolved: ResolvedRequest) -> bool:
 
 
 def with_host(resolved: ResolvedRequest, bounds: Roofline) -> Roofline:
-    """Return the bounds with a decode step that reads what is on the host at the speed of its memory.
+    """Return the bounds with a decode step that reads what is on the host at the speed of its
+    memory.
 
-    No batch is compute-bound then. The prefill's bound stays that of all layers on GPUs: weights may be copied there.
+    No batch is compute-bound then. The prefill's bound stays that of all layers on GPUs: weights
+    may be copied there.
     """
     if bounds.decode is None or not uses_host(resolved):
         return bounds
@@ -57,11 +61,19 @@ def with_host(resolved: ResolvedRequest, bounds: Roofline) -> Roofline:
     )
 
 
-def _parts(resolved: ResolvedRequest) -> tuple[ModelSpec, ModelSpec, list[tuple[ModelSpec, ModelSpec]]]:
-    """Return the model, the host's layers, and of each GPU its layers and what it holds of them, all without files."""
+def _parts(
+    resolved: ResolvedRequest,
+) -> tuple[ModelSpec, ModelSpec, list[tuple[ModelSpec, ModelSpec]]]:
+    """Return the model, the host's layers, and of each GPU its layers and what it holds of them,
+    all without files.
+    """
     engine, args = resolved.engine, resolved.args
     model = dataclasses.replace(resolved.model, stored=None)
-    return model, engine.on_host(model, args), [(part, engine.held(part, args)) for part in engine.parts(model, args)]
+    return (
+        model,
+        engine.on_host(model, args),
+        [(part, engine.held(part, args)) for part in engine.parts(model, args)],
+    )
 
 
 def host_bandwidth(resolved: ResolvedRequest) -> tuple[int, bool]:
@@ -72,12 +84,17 @@ def host_bandwidth(resolved: ResolvedRequest) -> tuple[int, bool]:
 
 
 def host_step(
-    resolved: ResolvedRequest, step: Step, workload: Workload, config: ServingConfig, routing: Routing
+    resolved: ResolvedRequest,
+    step: Step,
+    workload: Workload,
+    config: ServingConfig,
+    routing: Routing,
 ) -> tuple[Step, int]:
-    """Return a decode step with what is on the host read at the speed of its memory, and the bytes there.
+    """Return a decode step with what is on the host read at the speed of its memory, and the bytes
+    there.
 
-    The host's share of the weights is its share of the bytes that the step reads: experts in mxfp4 have half the bytes
-    per parameter of attention in q8_0.
+    The host's share of the weights is its share of the bytes that the step reads: experts in mxfp4
+    have half the bytes per parameter of attention in q8_0.
     """
     assert resolved.gpu is not None
 
@@ -85,7 +102,9 @@ def host_step(
         if not part.main.n_layers:
             return 0
         part = dataclasses.replace(part, stored=resolved.model.stored)
-        return int(bytes_read(part, workload, weights_dtype=resolved.weights_dtype, routing=routing))
+        return int(
+            bytes_read(part, workload, weights_dtype=resolved.weights_dtype, routing=routing)
+        )
 
     whole, host, parts = _parts(resolved)
     host = dataclasses.replace(host, head=None)
@@ -96,7 +115,10 @@ def host_step(
     if not int(cached) and host.main.n_layers:
         cached = cache_read(host, workload, config)
     weights = named(step.weights, "weights", "bytes of weights read")
-    size = quantity(weights * params // everything + named(cached, "cache_on_host", "bytes of cache on the host"))
+    size = quantity(
+        weights * params // everything
+        + named(cached, "cache_on_host", "bytes of cache on the host")
+    )
     on_gpu = named(quantity(step.read - size), "bytes_on_gpus", "bytes read on GPUs")
     slow = symbol("ram_bandwidth", host_bandwidth(resolved)[0], "bytes/s of the host's memory")
     fast = resolved.gpu.bandwidth_symbol

@@ -7,25 +7,30 @@ from ..engines.launch import LaunchFacts, NoCommandError
 from ..model import ModelSpec
 from .request import FitRequest, ResolvedRequest, file_type
 
+# The dtype of a model, and that in which an engine runs it on a GPU without bf16.
 _NO_BF16 = ("bf16", "fp16")
-"""The dtype of a model, and that in which an engine runs it on a GPU without bf16."""
 _REPOSITORY = r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:,; ]|$)"
+# Words of a repository's name that no preset's name has.
 _TUNED = r"(?i)[-_](?:instruct|chat|it|hf)\b"
-"""Words of a repository's name that no preset's name has."""
+# Stands for the folder of weights that have no public repository: 'path/to/gpt3'.
 OWN_FOLDER = "path/to/"
-"""Stands for the folder of weights that have no public repository: 'path/to/gpt3'."""
 
 
 def launch_command(resolved: ResolvedRequest) -> str | None:
-    """Return the command that starts the engine, as one line; None if it has no server, or no such options.
+    """Return the command that starts the engine, as one line; None if it has no server, or no such
+    options.
 
-    For example 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'. Weights in int4 need a
-    checkpoint in int4: if none is known there is no command for vLLM and SGLang, nor for a checkpoint that they do not
-    load.
+    For example 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'. Weights in
+    int4 need a checkpoint in int4: if none is known there is no command for vLLM and SGLang, nor
+    for a checkpoint that they do not load.
     """
     request, scheme = resolved.request, resolved.request.model.quantization
     version = resolved.args.engine_version
-    if scheme and not request.weights_dtype and not resolved.engine.loads_quantization(scheme.method, version):
+    if (
+        scheme
+        and not request.weights_dtype
+        and not resolved.engine.loads_quantization(scheme.method, version)
+    ):
         return None
     checkpoint = resolved.checkpoint
     facts = LaunchFacts(
@@ -38,7 +43,8 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         context=int(resolved.workload.context),
         batch=int(resolved.workload.batch),
         # vLLM up to 0.8 did not start a model in bf16 on a GPU without it
-        dtype_given=request.workload.dtype is not None or (request.model.dtype, resolved.args.dtype.name) == _NO_BF16,
+        dtype_given=request.workload.dtype is not None
+        or (request.model.dtype, resolved.args.dtype.name) == _NO_BF16,
         kv_dtype_given=request.workload.kv_dtype,
         weights_given=None if checkpoint else request.weights_dtype,
         weights_dtype=resolved.weights_dtype,
@@ -59,13 +65,15 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
 
 
 def served_model(request: FitRequest) -> str:
-    """Return the model's path or repository: as given, else from the sources of the preset, else 'path/to/NAME'."""
+    """Return the model's path or repository: as given, else from the sources of the preset, else
+    'path/to/NAME'.
+    """
     return request.served_model if request.served_model is not None else _repository(request.model)
 
 
 def _repository(model: ModelSpec) -> str:
-    """Return the repository of the model's own name that its sources name, else their first: a preset may be of several
-    releases, as qwen3.6-27b is Qwen3.5's too.
+    """Return the repository of the model's own name that its sources name, else their first: a
+    preset may be of several releases, as qwen3.6-27b is Qwen3.5's too.
     """
     found = [name for source in model.sources for name in re.findall(_REPOSITORY, source)]
     named = (name for name in found if _letters(name.rpartition("/")[2]) == _letters(model.name))

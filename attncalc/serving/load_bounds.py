@@ -1,18 +1,21 @@
-"""The bounds of a load: how fast one copy of a model can serve concurrent requests with a prompt and an output.
+"""The bounds of a load: how fast one copy of a model can serve concurrent requests with a prompt
+and an output.
 
     bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds
 
-A load is a mixture of prefills and decode steps. While R concurrent requests of O output tokens pass, a device computes
-R prefills, reads its weights and their cache in each of O - 1 decode steps (a prefill yields the first token), and
-computes these steps. Prefills and decode steps can share a pass, so that one computes while the other reads. Two
-figures follow:
+A load is a mixture of prefills and decode steps. While R concurrent requests of O output tokens
+pass, a device computes R prefills, reads its weights and their cache in each of O - 1 decode steps
+(a prefill yields the first token), and computes these steps. Prefills and decode steps can share a
+pass, so that one computes while the other reads. Two figures follow:
 
-- `tokens_per_second`, an upper bound: R * O tokens in the longer of all compute time and all memory time;
-- `planning_tokens_per_second`: in the prefills' compute time plus the time of the decode steps, one after the other,
-  with the expected number of experts and the all-reduces between tensor-parallel devices.
+- `tokens_per_second`, an upper bound: R * O tokens in the longer of all compute time and all memory
+  time;
+- `planning_tokens_per_second`: in the prefills' compute time plus the time of the decode steps, one
+  after the other, with the expected number of experts and the all-reduces between tensor-parallel
+  devices.
 
-Other communication is not counted, nor what a scheduler does. The steps are those of `roofline.py`. Decode
-steps have the average context, the prompt and half of the output, as in `traffic.py`.
+Other communication is not counted, nor what a scheduler does. The steps are those of `roofline.py`.
+Decode steps have the average context, the prompt and half of the output, as in `traffic.py`.
 """
 
 import dataclasses
@@ -33,12 +36,16 @@ from .traffic import Traffic
 
 
 class Load(NamedTuple):
-    """Concurrent requests of one copy of the model, on `ResolvedRequest.copies` of which all requests are divided."""
+    """Concurrent requests of one copy of the model, on `ResolvedRequest.copies` of which all
+    requests are divided.
+    """
 
-    requests: int  # requests that run concurrently, divided over the data-parallel ranks of the copy
+    # requests that run concurrently, divided over the data-parallel ranks of the copy
+    requests: int
     prompt_tokens: int  # tokens of a prompt
     output_tokens: int  # tokens of an output
-    # The share of prompt tokens that are in the cache already, 0 to 1; at least the last token of a prompt is computed
+    # The share of prompt tokens that are in the cache already, 0 to 1; at least the last token of a
+    # prompt is computed
     prefix_hit_rate: float = 0.0
 
     @property
@@ -65,8 +72,8 @@ class LoadBounds(NamedTuple):
     planning_ttft: Ratio  # as `ttft`, with the expected experts and all-reduces
     # Seconds per output token with these, while all other requests are prefilled once
     planning_tpot: Ratio | None
-    # Output tokens/s of prefills and decode steps one after the other, with these. Not a bound, but no published run
-    # without drafts and cached prefixes exceeds it.
+    # Output tokens/s of prefills and decode steps one after the other, with these. Not a bound, but
+    # no published run without drafts and cached prefixes exceeds it.
     planning_tokens_per_second: Ratio | None
 
 
@@ -78,7 +85,9 @@ class Steps(NamedTuple):
     decode: Step  # the decode step of all requests
     prompt_sent: Ratio  # seconds of the all-reduces of a prefill
     decode_sent: Ratio  # seconds of those of a decode step
-    stages: int  # pipeline stages that a prompt passes one after the other; llama.cpp's devices compute parts of it
+    # pipeline stages that a prompt passes one after the other; llama.cpp's devices compute parts of
+    # it
+    stages: int
 
     @property
     def ttft(self) -> Ratio:
@@ -87,7 +96,8 @@ class Steps(NamedTuple):
             return _sum(self.alone.seconds, self.prompt_sent)
         stages = symbol("stages", self.stages, "pipeline stages")
         compute, sent = (
-            ratio(one.numerator * stages, one.denominator) for one in (self.alone.by_compute, self.prompt_sent)
+            ratio(one.numerator * stages, one.denominator)
+            for one in (self.alone.by_compute, self.prompt_sent)
         )
         # a step's FLOPs are those of one stage, and its weights are those of all
         return _sum(self.alone._replace(by_compute=compute).seconds, sent)
@@ -98,29 +108,35 @@ class Steps(NamedTuple):
         return _sum(self.decode.seconds, self.decode_sent)
 
 
+# vLLM's kernel takes 8.5 to 11.8 us for 512 B to 32 KB on 2 to 8 H100, SGLang's 3.7 to 7.8
+# (sgl-project/sglang#2904).
+#
+# The planning figures of published runs on several GPUs differ less with all-reduces, those of
+# Llama 3 70B on 4 A100 with and without NVLink too: 0.6 and 0.4 of the figure, and 0.5 and 0.2
+# without all-reduces.
 _ALL_REDUCE = Constant(10, "us of an all-reduce without data")
-"""vLLM's kernel takes 8.5 to 11.8 us for 512 B to 32 KB on 2 to 8 H100, SGLang's 3.7 to 7.8 (sgl-project/sglang#2904).
-
-The planning figures of published runs on several GPUs differ less with all-reduces, those of Llama 3 70B on 4 A100 with
-and without NVLink too: 0.6 and 0.4 of the figure, and 0.5 and 0.2 without all-reduces.
-"""
 
 
 def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
     """Return the bounds of a load.
 
-    Raises AttncalcError without a GPU, if it has no FLOP/s for the dtype, for an encoder, and if a number of the load
-    is not possible.
+    Raises AttncalcError without a GPU, if it has no FLOP/s for the dtype, for an encoder, and if a
+    number of the load is not possible.
     """
     _check(resolved, load)
     steps = steps_of(resolved, load, "fewest")
     expected = steps_of(resolved, load, "expected") if resolved.model.has_experts else steps
-    requests = symbol("requests", resolved.requests_of_rank(load.requests)[0], "concurrent requests on one device")
+    requests = symbol(
+        "requests", resolved.requests_of_rank(load.requests)[0], "concurrent requests on one device"
+    )
     output = symbol("output", load.output_tokens, "tokens of an output")
     tokens = symbol("requests_of_copy", load.requests, "concurrent requests of the copy") * output
     _, busy = _busiest(steps, requests, output - 1)
     decodes = maximum(output - 1, 1)
-    all_of, others = _in_series(expected, requests, output - 1), _in_series(expected, requests - 1, decodes)
+    all_of, others = (
+        _in_series(expected, requests, output - 1),
+        _in_series(expected, requests - 1, decodes),
+    )
     drafts = resolved.args.speculative_tokens
     return LoadBounds(
         ttft=steps.alone.seconds,
@@ -129,19 +145,24 @@ def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
         bound_by=_busiest(expected, requests, output - 1)[0],
         planning_ttft=expected.ttft,
         planning_tpot=None if drafts else ratio(others.numerator, decodes * others.denominator),
-        planning_tokens_per_second=None if drafts else ratio(tokens * all_of.denominator, all_of.numerator),
+        planning_tokens_per_second=None
+        if drafts
+        else ratio(tokens * all_of.denominator, all_of.numerator),
     )
 
 
 def _check(resolved: ResolvedRequest, load: Load) -> None:
     if resolved.gpu is None:
         raise AttncalcError(
-            "bounds of time need --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
+            "bounds of time need --gpu",
+            "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times",
         )
     if not resolved.model.main.has_cache:
         raise AttncalcError("an encoder has no output tokens", "give a decoder")
     if min(load[:3]) < 1:
-        raise AttncalcError("requests, prompt and output must be at least 1", "give --prompt 4K --output-len 1K")
+        raise AttncalcError(
+            "requests, prompt and output must be at least 1", "give --prompt 4K --output-len 1K"
+        )
 
 
 def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
@@ -151,7 +172,9 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
     on_rank, ranks = resolved.requests_of_rank(load.requests)
     workload = dataclasses.replace(resolved.workload, lengths=None)
     prompt = dataclasses.replace(workload, batch=1, context=load.prompt_tokens)
-    decode = dataclasses.replace(workload, batch=max(1, on_rank // config.stages), context=load.average_tokens)
+    decode = dataclasses.replace(
+        workload, batch=max(1, on_rank // config.stages), context=load.average_tokens
+    )
     alone, shared = with_ranks(resolved.model, 1), with_ranks(resolved.model, ranks)
     machine, _ = machine_of(shared, workload, resolved.gpu, resolved.weights_dtype, config)
 
@@ -161,9 +184,16 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
         return model.kept(key, compute).on(machine)
 
     def of_prompt(model: ModelSpec) -> Step:
-        return kept(model, prompt, lambda: prefill_step(model, prompt, machine, routing, cached=load.cached_tokens))
+        return kept(
+            model,
+            prompt,
+            lambda: prefill_step(model, prompt, machine, routing, cached=load.cached_tokens),
+        )
 
-    of_one, step = of_prompt(alone), kept(shared, decode, lambda: decode_step(shared, decode, machine, routing))
+    of_one, step = (
+        of_prompt(alone),
+        kept(shared, decode, lambda: decode_step(shared, decode, machine, routing)),
+    )
     if uses_host(resolved):
         step, _ = host_step(resolved, step, decode, config, routing)
     return Steps(
@@ -177,17 +207,24 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
 
 
 def _all_reduces(resolved: ResolvedRequest, tokens: int, stages: int) -> Ratio:
-    """Return the seconds in which tensor-parallel devices add up their parts of so many tokens: two sums per layer.
+    """Return the seconds in which tensor-parallel devices add up their parts of so many tokens: two
+    sums per layer.
 
-    Each device sends 2 * (tp - 1) / tp of the activations, in 16 bits (a ring). `stages` share the layers.
+    Each device sends 2 * (tp - 1) / tp of the activations, in 16 bits (a ring). `stages` share the
+    layers.
     """
     assert resolved.gpu is not None
     model, link = resolved.model, resolved.gpu.link_symbol
     if model.tp == 1:
         return ratio(0, 1)
-    tp, width = symbol("tp", model.tp, "tensor-parallel devices"), symbol("d_model", model.main.d_model, "hidden size")
+    tp, width = (
+        symbol("tp", model.tp, "tensor-parallel devices"),
+        symbol("d_model", model.main.d_model, "hidden size"),
+    )
     sums = symbol("L", model.main.n_layers, "layers") * Constant(2, "all-reduces of a layer")
-    sent = symbol("sent", tokens, "tokens of the pass") * width * Constant(2, "bytes") * 2 * (tp - 1)
+    sent = (
+        symbol("sent", tokens, "tokens of the pass") * width * Constant(2, "bytes") * 2 * (tp - 1)
+    )
     micro = Constant(10**6, "us of a second")
     return ratio(sums * (sent * micro + _ALL_REDUCE * tp * link), tp * link * micro * stages)
 
@@ -196,20 +233,26 @@ def _sum(a: Ratio, b: Ratio) -> Ratio:
     """Return a + b; a itself if b is 0."""
     if not b.numerator:
         return a
-    return ratio(a.numerator * b.denominator + b.numerator * a.denominator, a.denominator * b.denominator)
+    return ratio(
+        a.numerator * b.denominator + b.numerator * a.denominator, a.denominator * b.denominator
+    )
 
 
 def _busiest(steps: Steps, requests: int, decodes: int) -> tuple[Bound, Ratio]:
-    """Return what all the prefills and decode steps of a device take longer for, and the seconds of it.
+    """Return what all the prefills and decode steps of a device take longer for, and the seconds of
+    it.
 
     It is 'compute' if both take as long.
     """
     decode = named(steps.decode.flops, "flops", "FLOP of a decode step")
-    by_memory = steps.decode.by_memory  # bytes over bytes/s; with layers on the host both times its bandwidth
+    # bytes over bytes/s; with layers on the host both times its bandwidth
+    by_memory = steps.decode.by_memory
     read = named(by_memory.numerator, "bytes_read", "bytes that a decode step reads")
     compute, peak = _of_prompt(steps)
     seconds = ratio(requests * compute + decodes * decode, peak)
-    reading = ratio(decodes * read, named(by_memory.denominator, "bandwidth", "bytes/s of the memory"))
+    reading = ratio(
+        decodes * read, named(by_memory.denominator, "bandwidth", "bytes/s of the memory")
+    )
     if reading.numerator * seconds.denominator > seconds.numerator * reading.denominator:
         return "memory", reading
     return "compute", seconds
@@ -219,7 +262,8 @@ def _in_series(steps: Steps, prompts: int, decodes: int) -> Ratio:
     """Return the seconds of so many prefills and decode steps, one after the other."""
     prefill, decode = _sum(ratio(*_of_prompt(steps)), steps.prompt_sent), steps.tpot
     return ratio(
-        prompts * prefill.numerator * decode.denominator + decodes * decode.numerator * prefill.denominator,
+        prompts * prefill.numerator * decode.denominator
+        + decodes * decode.numerator * prefill.denominator,
         prefill.denominator * decode.denominator,
     )
 

@@ -1,4 +1,6 @@
-"""Why an engine did not start, or why its requests wait, as its log alone says it, without the sizes of a model."""
+"""Why an engine did not start, or why its requests wait, as its log alone says it, without the
+sizes of a model.
+"""
 
 from collections.abc import Callable
 from typing import Literal
@@ -12,27 +14,34 @@ from ..records import NamedTuple
 from ..units import BYTES, GIB, count, human, truncate
 from .suggestions import Suggestion
 
+# Bytes of other processes from which they are the cause: a desktop uses less.
 _MOST_TAKEN = GIB
-"""Bytes of other processes from which they are the cause: a desktop uses less."""
+# The memory of a GB10 or AGX Thor only. Dropping its page cache gave a GB10 112.9 GiB instead of
+# 101.5.
 _UNIFIED = (119 * GIB, 124 * GIB)
-"""The memory of a GB10 or AGX Thor only. Dropping its page cache gave a GB10 112.9 GiB instead of 101.5."""
+# What is wanted over what is free, from which no option helps.
 _FAR_TOO_LARGE = 2
-"""What is wanted over what is free, from which no option helps."""
 
+# Why an engine did not start, or why requests wait.
 CAUSES = {
     "kv_too_small": "one request needs more than is left for the cache",
     "nothing_left": "weights and runtime memory leave nothing for the cache",
     "weights_too_large": "the weights did not fit in the GPU's memory",
     "memory_taken": "other processes use the memory",
-    "cache_too_large": "the cache is larger than what is free, or leaves too little for what is allocated after it",
-    "compute_too_large": "activations or the compute buffer did not fit beside the weights and the cache",
+    "cache_too_large": "the cache is larger than what is free, or leaves too little for what is "
+    "allocated after "
+    "it",
+    "compute_too_large": "activations or the compute buffer did not fit beside the weights and "
+    "the cache",
     "host_memory": "an allocation in host memory failed, or the process was killed",
     "out_of_memory": "an allocation failed, and neither log nor estimate say more",
-    "too_many_sequences": "the cache has fewer blocks of recurrent states than a step may have sequences",
+    "too_many_sequences": "the cache has fewer blocks of recurrent states than a step may have "
+    "sequences",
     "context_too_long": "the context is longer than the model's",
     "request_too_long": "the server runs, and a request was longer than its context",
     "request_refused": "the server runs, and refused a request for another reason than its length",
-    "option_value": "two options contradict each other, or one has a value that the engine does not take",
+    "option_value": "two options contradict each other, or one has a value that the engine does "
+    "not take",
     "indivisible": "something cannot be shared evenly by that number of GPUs",
     "too_few_gpus": "there are fewer GPUs than the options ask for",
     "gpu_unsupported": "the GPU or the build lacks what a dtype or a kernel needs",
@@ -43,7 +52,6 @@ CAUSES = {
     "log_ends": "the log ends before the start does",
     "no_failure": "the server runs, or the engine goes on after the message",
 }
-"""Why an engine did not start, or why requests wait."""
 
 
 _OTHER_GPU = Advice("another GPU, if there is one that is idle", "CUDA_VISIBLE_DEVICES=N")
@@ -55,23 +63,40 @@ class Stage(NamedTuple):
 
     failed: str  # that it failed
     cause: str  # of CAUSES
-    after: Literal["", "weights", "cache"] = ""  # what is settled before: that weights are loaded, the cache's size
+    # what is settled before: that weights are loaded, the cache's size
+    after: Literal["", "weights", "cache"] = ""
     at: str = ""  # when that is, for a log that ends within it
 
 
+# By `LogRefusal.where`.
 STAGES = {
-    "weights": Stage("The weights did not fit", "weights_too_large", at=", while it loaded the weights"),
+    "weights": Stage(
+        "The weights did not fit", "weights_too_large", at=", while it loaded the weights"
+    ),
     "fit": Stage("Weights, cache and buffers did not fit", "out_of_memory"),
-    "guardrail": Stage("LM Studio did not load it: by its estimate the free memory is too small", "out_of_memory"),
+    "guardrail": Stage(
+        "LM Studio did not load it: by its estimate the free memory is too small", "out_of_memory"
+    ),
     "cache": Stage("The cache did not fit", "cache_too_large", "weights"),
     "encoder": Stage(
-        "The images of the profile did not fit", "compute_too_large", "weights", ", while it profiled images"
+        "The images of the profile did not fit",
+        "compute_too_large",
+        "weights",
+        ", while it profiled images",
     ),
     "profile": Stage(
-        "The activations of a full step did not fit", "compute_too_large", "weights", ", while it measured a full step"
+        "The activations of a full step did not fit",
+        "compute_too_large",
+        "weights",
+        ", while it measured a full step",
     ),
     "compute": Stage("The compute buffer did not fit", "compute_too_large", "weights"),
-    "pool": Stage("The pool of the cache did not fit", "cache_too_large", "cache", ", while it allocated the cache"),
+    "pool": Stage(
+        "The pool of the cache did not fit",
+        "cache_too_large",
+        "cache",
+        ", while it allocated the cache",
+    ),
     "sampler": Stage(
         "The cache left too little for the warm-up of the sampler",
         "cache_too_large",
@@ -79,28 +104,44 @@ STAGES = {
         ", while it warmed up the sampler",
     ),
     "graphs": Stage(
-        "The cache left too little for the CUDA graphs", "cache_too_large", "cache", ", while it captured CUDA graphs"
+        "The cache left too little for the CUDA graphs",
+        "cache_too_large",
+        "cache",
+        ", while it captured CUDA graphs",
     ),
     "rest": Stage("The cache left too little for the rest", "cache_too_large", "cache"),
     "serving": Stage(
-        "The server ran, and a step ran out of memory", "cache_too_large", "cache", ", while it ran requests"
+        "The server ran, and a step ran out of memory",
+        "cache_too_large",
+        "cache",
+        ", while it ran requests",
     ),
-    "requests": Stage("The server ran, and a batch got no request slots", "requests_limited", "cache"),
-    "tokens": Stage("The server ran, and a batch got no tokens of its cache", "cache_full", "cache"),
+    "requests": Stage(
+        "The server ran, and a batch got no request slots", "requests_limited", "cache"
+    ),
+    "tokens": Stage(
+        "The server ran, and a batch got no tokens of its cache", "cache_full", "cache"
+    ),
     "host": Stage("Host memory is too small, not the GPU's", "host_memory"),
     "host_cache": Stage("The cache did not fit in host memory", "host_memory"),
-    "killed": Stage("The process was killed, most often since host memory is full, not the GPU's", "host_memory"),
+    "killed": Stage(
+        "The process was killed, most often since host memory is full, not the GPU's", "host_memory"
+    ),
     "other": Stage("The message is not known to be about memory", "other_error"),
     "error": Stage("The log ends within an error, before its message", "log_ends"),
-    "fitting": Stage("The log ends while llama.cpp chooses layers and a context that fit", "log_ends"),
+    "fitting": Stage(
+        "The log ends while llama.cpp chooses layers and a context that fit", "log_ends"
+    ),
     "loading": Stage("The log ends while weights are loaded", "log_ends"),
     "buffer": Stage("Weights, KV cache or compute buffer did not fit", "out_of_memory"),
     "": Stage("An allocation on the GPU failed", "out_of_memory"),
 }
-"""By `LogRefusal.where`."""
 _WITHOUT_A_MESSAGE = (
     Advice("give all lines, up to the last: the message, or the cache's size, is in the others"),
-    Advice("if nothing follows, the process was killed or still runs: 'dmesg -T' names killed processes"),
+    Advice(
+        "if nothing follows, the process was killed or still runs: 'dmesg -T' names killed "
+        "processes"
+    ),
 )
 
 
@@ -108,9 +149,12 @@ class Diagnosis(NamedTuple):
     message: str  # the engine's own
     cause: str  # of CAUSES
     reason: str  # the cause as a sentence with its numbers
-    needed: int | None = None  # bytes per GPU that were needed; None if the log and the estimate do not say it
-    available: int | None = None  # bytes per GPU for that; below 0 if weights and runtime memory were too large
-    changes: tuple[Suggestion, ...] = ()  # the changes with which it would start, the cheapest first
+    # bytes per GPU that were needed; None if the log and the estimate do not say it
+    needed: int | None = None
+    # bytes per GPU for that; below 0 if weights and runtime memory were too large
+    available: int | None = None
+    # the changes with which it would start, the cheapest first
+    changes: tuple[Suggestion, ...] = ()
     notes: tuple[str, ...] = ()  # what the diagnosis rests on, one sentence each
     tried: str = ""  # which changes were computed, in words; "" for none
     advice: tuple[Advice, ...] = ()  # what the log alone suggests, if no changes were computed
@@ -118,7 +162,11 @@ class Diagnosis(NamedTuple):
     @property
     def missing(self) -> int | None:
         """Bytes per GPU that are missing."""
-        return None if self.needed is None or self.available is None else max(0, self.needed - self.available)
+        return (
+            None
+            if self.needed is None or self.available is None
+            else max(0, self.needed - self.available)
+        )
 
 
 def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
@@ -140,12 +188,21 @@ def size(number: int) -> str:
 
 
 def missing_memory(needs: str, needed: int, room: int) -> str:
-    """Return that `needed` bytes are more than `room`, as a sentence; `needs` is its subject and verb."""
-    return f"{needs} {size(needed)}, {size(room)} are left for the cache: {size(max(0, needed - room))} are missing."
+    """Return that `needed` bytes are more than `room`, as a sentence; `needs` is its subject and
+    verb.
+    """
+    return (
+        f"{needs} {size(needed)}, {size(room)} are left for the cache: "
+        f"{size(max(0, needed - room))} are missing."
+    )
 
 
 def _advised(
-    log: StartupLog, cause: str, reason: str, needed: int | None = None, available: int | None = None
+    log: StartupLog,
+    cause: str,
+    reason: str,
+    needed: int | None = None,
+    available: int | None = None,
 ) -> Diagnosis:
     """Return the diagnosis with the advice of the engine."""
     refusal = log.refusal
@@ -156,7 +213,9 @@ def _advised(
 
 
 def _is_given(advice: Advice, log: StartupLog) -> bool:
-    """Return whether the command that was pasted with a log has the options already, or smaller numbers of them."""
+    """Return whether the command that was pasted with a log has the options already, or smaller
+    numbers of them.
+    """
     engine, advised = find_engine(log.engine), typed_options(advice.option)
     names = {name: meant for known in engine.commands for name, meant in known.names.items()}
     typed = {names.get(name, name): value for name, value in log.typed.items()}
@@ -177,7 +236,11 @@ def _too_small(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
         reason = missing_memory(f"one request of {tokens} needs", needed.bytes, available.bytes)
         return _advised(log, "kv_too_small", reason, needed.bytes, available.bytes)
     held = log.logged.get("kv_tokens")
-    holds = f"and the cache holds {count(int(held.text))}" if held else "which is more than the cache holds"
+    holds = (
+        f"and the cache holds {count(int(held.text))}"
+        if held
+        else "which is more than the cache holds"
+    )
     return _advised(log, "kv_too_small", f"one request may have {tokens}, {holds}.")
 
 
@@ -187,17 +250,33 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
     if refusal.where == "other":
         reason = f"{stage.failed}: {truncate(refusal.line, LONGEST)}"
         return Diagnosis(refusal.line, stage.cause, reason)
-    where = stage.failed if refusal.where else "The log ends before the cache has its size, without an error"
+    where = (
+        stage.failed
+        if refusal.where
+        else "The log ends before the cache has its size, without an error"
+    )
     where += STAGES[refusal.stage].at
-    files = f", {refusal.tried.text} of {refusal.free.text} files" if refusal.tried and refusal.free else ""
+    files = (
+        f", {refusal.tried.text} of {refusal.free.text} files"
+        if refusal.tried and refusal.free
+        else ""
+    )
     room = f": {size(left.bytes)} were left for the cache" if left else ""
     if refusal.needed and refusal.limit:
-        room = f": all of it needs {size(refusal.needed.bytes)}, and {size(refusal.limit.bytes)} are free"
+        room = (
+            f": all of it needs {size(refusal.needed.bytes)}, and {size(refusal.limit.bytes)} are "
+            "free"
+        )
     available = left.bytes if left else None
     failed = log._replace(refusal=refusal._replace(kind="out_of_memory", where=refusal.stage))
     options = find_engine(log.engine).log_advice(failed)[:2] if refusal.stage else ()
-    advice = (*_WITHOUT_A_MESSAGE, *(each._replace(change=f"if memory is short, {each.change}") for each in options))
-    return Diagnosis(refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=advice)
+    advice = (
+        *_WITHOUT_A_MESSAGE,
+        *(each._replace(change=f"if memory is short, {each.change}") for each in options),
+    )
+    return Diagnosis(
+        refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=advice
+    )
 
 
 def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
@@ -205,7 +284,11 @@ def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diag
     assert load is not None
     requests = requests_in_words(load)
     if load.is_full:
-        grows = "" if load.waiting or load.preempted else "; when they grow, one is stopped and computed again"
+        grows = (
+            ""
+            if load.waiting or load.preempted
+            else "; when they grow, one is stopped and computed again"
+        )
         holds = f": it holds {plural(load.fitting, 'such request')}" if load.running else ""
         return _advised(log, "cache_full", f"{requests}{holds}{grows}.")
     if not load.waiting:
@@ -231,18 +314,33 @@ def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Di
     for name, label in (("activations", "activations"), ("cuda_graphs", "CUDA graphs")):
         part = log.budget.get(name)
         parts += [f"{label} of {size(part.bytes)}"] if part and part.number >= 1 else []
-    value = f" ({share} of {size(total.bytes)})" if share and total else f" ({share})" if share else ""
-    subject = f"{' and '.join(parts)}, with the rest of the runtime memory," if parts else "Weights and runtime memory"
+    value = (
+        f" ({share} of {size(total.bytes)})" if share and total else f" ({share})" if share else ""
+    )
+    subject = (
+        f"{' and '.join(parts)}, with the rest of the runtime memory,"
+        if parts
+        else "Weights and runtime memory"
+    )
     of_share = f"the engine's share{value}"
     if room is not None and room < 0:
-        return _advised(log, "nothing_left", f"{subject} are {size(-room)} larger than {of_share}.", None, room)
-    return _advised(log, "nothing_left", f"{subject} leave nothing of {of_share} for the cache.", None, room)
+        return _advised(
+            log, "nothing_left", f"{subject} are {size(-room)} larger than {of_share}.", None, room
+        )
+    return _advised(
+        log, "nothing_left", f"{subject} leave nothing of {of_share} for the cache.", None, room
+    )
 
 
 def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diagnosis:
     total = log.budget.get("gpu_memory")
     if (gpu and gpu.shares_with_host) or (total and _UNIFIED[0] < total.bytes < _UNIFIED[1]):
-        advice = [Advice("drop the page cache, and end other programs of the host", "sudo sysctl vm.drop_caches=3")]
+        advice = [
+            Advice(
+                "drop the page cache, and end other programs of the host",
+                "sudo sysctl vm.drop_caches=3",
+            )
+        ]
     else:
         advice = [Advice("end the other processes: nvidia-smi lists them"), _OTHER_GPU]
     if refusal.use.processes > 2:
@@ -254,22 +352,35 @@ def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diag
         words = f"the share that is free, {size(free_memory(log) or 0)}, if the model fits in it"
         advice.append(Advice(words, f"{engine.share_option} {share}"))
     reason = f"{taken_by_others(log, refusal)}."
-    return Diagnosis(refusal.line, "memory_taken", reason, None, free_memory(log), advice=(*advice, *refusal.advice))
+    return Diagnosis(
+        refusal.line,
+        "memory_taken",
+        reason,
+        None,
+        free_memory(log),
+        advice=(*advice, *refusal.advice),
+    )
 
 
 def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diagnosis:
-    """Return what the log says of an allocation that failed: what it was for, its size, and what was free."""
+    """Return what the log says of an allocation that failed: what it was for, its size, and what
+    was free.
+    """
     what, cause = STAGES[refusal.where][:2]
     needed, limit, tried, free = refusal.needed, refusal.limit, refusal.tried, refusal.free
     if needed and limit:
-        sizes = f"{size(needed.bytes)} are allocated, and Metal recommends at most {size(limit.bytes)}"
+        sizes = (
+            f"{size(needed.bytes)} are allocated, and Metal recommends at most {size(limit.bytes)}"
+        )
         return _advised(log, cause, f"{what}: {sizes}.", needed.bytes, limit.bytes)
     if refusal.where in ("requests", "tokens"):
         asked, there = map(count, refusal.counts)
         unit = "request slots" if refusal.where == "requests" else "tokens"
         were = "was" if there == "1" else "were"
         sizes = f": {asked} {unit} were wanted, {there} {were} free" if tried else ""
-        return _advised(log, cause, f"{what}{sizes}{f'; {requests_in_words(log.load)}' if log.load else ''}.")
+        return _advised(
+            log, cause, f"{what}{sizes}{f'; {requests_in_words(log.load)}' if log.load else ''}."
+        )
     sequences = log.settings.get("max_num_seqs")
     if refusal.where == "sampler" and sequences:
         what += f" with {count(int(sequences))} requests"
@@ -280,22 +391,44 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
         words += _room(log, refusal, memory, " free" if before else "")
     if refusal.is_told:
         words.append(f"by the words '{truncate(refusal.line, LONGEST // 2)}'")
-    available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
+    available = (
+        free.bytes if free else memory if tried and memory and tried.bytes > memory else None
+    )
     reason = f"{what}{': ' if words else ''}{', '.join(words)}."
     found = _advised(log, cause, reason, tried.bytes if tried else None, available)
     found = found._replace(advice=(*found.advice, *_of_pieces(refusal)))
-    host = _for_the_host(log, gpu) if cause == "host_memory" else (_OF_RANKS,) if refusal.use.together else ()
-    if tried and free and refusal.where in ("host", "weights") and tried.bytes > _FAR_TOO_LARGE * free.bytes:
+    host = (
+        _for_the_host(log, gpu)
+        if cause == "host_memory"
+        else (_OF_RANKS,)
+        if refusal.use.together
+        else ()
+    )
+    if (
+        tried
+        and free
+        and refusal.where in ("host", "weights")
+        and tried.bytes > _FAR_TOO_LARGE * free.bytes
+    ):
         most = size(int(0.8 * free.bytes))  # a fifth for the cache and the buffers
-        return found._replace(advice=(Advice(f"a smaller model, or fewer bits: a file of at most {most}"), *host))
-    is_last = refusal.where == "host_cache" or refusal.use.together  # a shorter context costs less than memory
+        return found._replace(
+            advice=(Advice(f"a smaller model, or fewer bits: a file of at most {most}"), *host)
+        )
+    # a shorter context costs less than memory
+    is_last = refusal.where == "host_cache" or refusal.use.together
     return found._replace(advice=(*found.advice, *host) if is_last else (*host, *found.advice))
 
 
 def _sizes_of(log: StartupLog, refusal: LogRefusal) -> list[str]:
-    """Return what was wanted, what was free, and what the processes of the server use, as the message has them."""
+    """Return what was wanted, what was free, and what the processes of the server use, as the
+    message has them.
+    """
     tried, free, total = refusal.tried, refusal.free, log.budget.get("gpu_memory")
-    words = [f"{size(tried.bytes)} were {'used' if refusal.where == 'killed' else 'wanted'}"] if tried else []
+    words = (
+        [f"{size(tried.bytes)} were {'used' if refusal.where == 'killed' else 'wanted'}"]
+        if tried
+        else []
+    )
     if tried and tried.unit == 10**9:
         words = [f"{tried.text} GB ({size(tried.bytes)}) were wanted"]
     if refusal.one_buffer:
@@ -306,13 +439,16 @@ def _sizes_of(log: StartupLog, refusal: LogRefusal) -> list[str]:
         words.append(f"{size(free.bytes)}{of_total} were free{pieces}")
     if refusal.use.together:
         words.append(
-            f"and processes that were started together, as ranks of a server, use {size(refusal.use.together)}"
+            "and processes that were started together, as ranks of a server, use "
+            f"{size(refusal.use.together)}"
         )
     return words
 
 
 def _of_pieces(refusal: LogRefusal) -> tuple[Advice, ...]:
-    """Return what may give an allocation the memory that PyTorch holds in pieces, if that is as much as it lacked."""
+    """Return what may give an allocation the memory that PyTorch holds in pieces, if that is as
+    much as it lacked.
+    """
     tried, free, unused = refusal.tried, refusal.free, refusal.unused
     if not (tried and free and unused and free.bytes < tried.bytes <= free.bytes + unused.bytes):
         return ()
@@ -321,12 +457,16 @@ def _of_pieces(refusal: LogRefusal) -> tuple[Advice, ...]:
 
 
 def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: str) -> list[str]:
-    """Return what the GPU held when an allocation failed, and its memory: ' free' if it is what was free before."""
+    """Return what the GPU held when an allocation failed, and its memory: ' free' if it is what was
+    free before.
+    """
     buffers = {"weights": log.budget.get("model_buffer"), "cache": log.logged.get("kv_size")}
     if log.devices > 1:
         del buffers["cache"]
     failed = buffers if refusal.where == "buffer" else (refusal.where,)
-    held = " and ".join(f"{size(it.bytes)} of {name}" for name, it in buffers.items() if it and name not in failed)
+    held = " and ".join(
+        f"{size(it.bytes)} of {name}" for name, it in buffers.items() if it and name not in failed
+    )
     words = [f"{held} are there"] if held else []
     tried, limit = refusal.tried, refusal.limit
     if memory and (tried or of_memory):
@@ -341,12 +481,14 @@ def _for_the_host(log: StartupLog, gpu: Gpu | None) -> tuple[Advice, ...]:
     """Return more host memory, and a smaller share of a GPU that has the host's."""
     engine, share = find_engine(log.engine), log.settings.get("gpu_memory_utilization")
     more = Advice("more host memory or swap, or a higher limit of the container or of WSL")
-    option = f"{engine.share_option} {float(share) * 0.9:.2f}" if share else ""  # without it, the default is not known
+    # without it, the default is not known
+    option = f"{engine.share_option} {float(share) * 0.9:.2f}" if share else ""
     smaller = Advice("a smaller share, if the GPU's memory is the host's", option)
     has_share = not engine.splits_by_layer and (gpu is None or gpu.shares_with_host)
     return (more, smaller) if has_share else (more,)
 
 
+# By `LogRefusal.kind`; all others are allocations that failed.
 _BY_KIND: dict[str, Callable[[StartupLog, LogRefusal, Gpu | None], Diagnosis]] = {
     "too_small": _too_small,
     "no_memory": _nothing_left,
@@ -354,14 +496,15 @@ _BY_KIND: dict[str, Callable[[StartupLog, LogRefusal, Gpu | None], Diagnosis]] =
     "overloaded": _overloaded,
     "unfinished": _unfinished,
 }
-"""By `LogRefusal.kind`; all others are allocations that failed."""
 
 
 # What other processes leave
 
 
 def free_memory(log: StartupLog) -> int | None:
-    """Return the bytes of the GPU that other processes leave; None if the log does not have them."""
+    """Return the bytes of the GPU that other processes leave; None if the log does not have
+    them.
+    """
     free, total, refusal = log.budget.get("free_memory"), log.budget.get("gpu_memory"), log.refusal
     if refusal and refusal.use.taken:
         return total.bytes - refusal.use.taken if total else None
@@ -376,8 +519,14 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
     if refusal.kind == "occupied" and refusal.free and refusal.tried:
         least_free, more = size(refusal.free.bytes), size(refusal.tried.bytes)
         if refusal.where:
-            return f"Other processes released memory during the start: {least_free} were free, then {more}"
-        return f"The free memory of the GPUs is unequal: {least_free} are free on one, {more} on another"
+            return (
+                f"Other processes released memory during the start: {least_free} were free, then "
+                f"{more}"
+            )
+        return (
+            f"The free memory of the GPUs is unequal: {least_free} are free on one, {more} on "
+            "another"
+        )
     if free is None or total is None or free >= total.bytes:
         return "Other processes use the memory of the GPU"
     sizes = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}"
@@ -386,7 +535,11 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
         least = "" if refusal.use.own else "at least "
         return f"{wanted} were wanted, {left} were free: other processes use {least}{sizes}"
     share = log.settings.get("gpu_memory_utilization")
-    wanted = f", and the engine's share ({share}) is {size(int(float(share) * total.bytes))}" if share else ""
+    wanted = (
+        f", and the engine's share ({share}) is {size(int(float(share) * total.bytes))}"
+        if share
+        else ""
+    )
     return f"Other processes use {sizes}: {size(free)} are free{wanted}"
 
 

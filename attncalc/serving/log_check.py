@@ -1,7 +1,7 @@
 """Compare a start-up log with the prediction from the model and the arguments in it.
 
-The cache follows exactly from its memory, so its figures must agree within the log's rounding. Weights and runtime
-memory are estimates: they are compared with their ranges.
+The cache follows exactly from its memory, so its figures must agree within the log's rounding.
+Weights and runtime memory are estimates: they are compared with their ranges.
 """
 
 import contextlib
@@ -24,10 +24,12 @@ from .request import FitRequest, ResolvedRequest, resolve, weights_of
 from .weight_format import released_dtype
 from .weights import weights
 
+# The part of the logged weights by which those of a dtype may differ: groups and left-out layers
+# are not known.
 _SAME_WEIGHTS = Fraction(15, 100)
-"""The part of the logged weights by which those of a dtype may differ: groups and left-out layers are not known."""
+# More layers on GPUs than any model has.
 _ALL_LAYERS = 1 << 20
-"""More layers on GPUs than any model has."""
+# {what a log prints: (its label, the parts of the runtime memory that it consists of)}.
 _PARTS = {
     "activations": ("activation peak", ("activations", "experts", "encoder", "received")),
     "outside_torch": ("outside PyTorch", ("outside_torch",)),
@@ -37,19 +39,21 @@ _PARTS = {
     "draft_compute_buffer": ("drafter's compute buffer", ("draft_compute_buffer",)),
     "host_compute_buffer": ("compute buffer of the host", ("host_compute_buffer",)),
 }
-"""{what a log prints: (its label, the parts of the runtime memory that it consists of)}."""
+# The same for a log with "consumed memory": what lives on after the profile is in that, and the
+# peak has graphs.
+#
+# Example: Qwen3-235B in fp8 on 4 RTX PRO 6000, vLLM 0.27.1: 55.19 GiB of weights, 0.70 outside
+# PyTorch and 1.00 of the experts' workspace are the 56.89 that are logged.
 _PARTS_BESIDE_CONSUMED = {
-    "activations": ("activation peak and graphs", ("activations", "encoder", "received", "cuda_graphs")),
+    "activations": (
+        "activation peak and graphs",
+        ("activations", "encoder", "received", "cuda_graphs"),
+    ),
     "weights_and_outside": (
         "weights, workspaces and outside PyTorch",
         ("weights", "outside_torch", "experts", "gathered_latents", "sampler_states"),
     ),
 }
-"""The same for a log with "consumed memory": what lives on after the profile is in that, and the peak has graphs.
-
-Example: Qwen3-235B in fp8 on 4 RTX PRO 6000, vLLM 0.27.1: 55.19 GiB of weights, 0.70 outside PyTorch and 1.00 of the
-experts' workspace are the 56.89 that are logged.
-"""
 
 
 class Estimate(NamedTuple):
@@ -76,8 +80,10 @@ class Estimate(NamedTuple):
 class LogComparison(NamedTuple):
     """A log's figures, compared with predicted ones."""
 
-    request: FitRequest  # the request with the log's memory and the version of the engine that it is compared with
-    memory: LogMemory | None  # the log's memory for the cache; None if the engine did not get so far
+    # the request with the log's memory and the version of the engine that it is compared with
+    request: FitRequest
+    # the log's memory for the cache; None if the engine did not get so far
+    memory: LogMemory | None
     checks: tuple[Check, ...]  # each figure of the cache as printed and as predicted
     estimates: tuple[Estimate, ...]  # what was printed of the rest of the memory, and its estimates
     guessed: bool  # whether neither the log nor an option has the version
@@ -95,9 +101,11 @@ class LogComparison(NamedTuple):
 
     @property
     def misses(self) -> Estimate | None:
-        """The KV memory if it is outside its range by over a tenth of the GPU's memory: another GPU, model or --tp.
+        """The KV memory if it is outside its range by over a tenth of the GPU's memory: another
+        GPU, model or --tp.
 
-        None if the log has the weights, which may be quantized: then it has what the difference consists of.
+        None if the log has the weights, which may be quantized: then it has what the difference
+        consists of.
         """
         sizes = {one.name: one for one in self.estimates}
         if self.request.gpu is None or "weights" in sizes or "kv_memory" not in sizes:
@@ -107,13 +115,16 @@ class LogComparison(NamedTuple):
 
 
 def compare(request: FitRequest, log: StartupLog) -> LogComparison:
-    """Return the log's figures and the predicted ones. `request` must not set a memory; the log's is used.
+    """Return the log's figures and the predicted ones. `request` must not set a memory; the log's
+    is used.
 
-    If the log lacks a version that its figures depend on, the newest version that agrees is taken, or else the newest.
-    If neither the log nor the request has the tokens of a step, on which windows depend, or the GPU, on which their
-    default depends, those that agree are taken; so they are of a failed start.
+    If the log lacks a version that its figures depend on, the newest version that agrees is taken,
+    or else the newest. If neither the log nor the request has the tokens of a step, on which
+    windows depend, or the GPU, on which their default depends, those that agree are taken; so they
+    are of a failed start.
 
-    Raises AttncalcError if a running engine's log has neither a memory nor blocks, or no version supports the model.
+    Raises AttncalcError if a running engine's log has neither a memory nor blocks, or no version
+    supports the model.
     """
     found = _by_version(request, log)
     if found.agrees or request.engine_args.get("max_num_batched_tokens"):
@@ -136,7 +147,9 @@ def _by_version(request: FitRequest, log: StartupLog) -> LogComparison:
     first_error: AttncalcError | None = None
     for version in releases:
         try:
-            comparison = _comparison(request.with_engine_args(engine_version=version), log, guessed=True)
+            comparison = _comparison(
+                request.with_engine_args(engine_version=version), log, guessed=True
+            )
         except AttncalcError as error:  # this version does not support the model
             first_error = first_error or error
             continue
@@ -151,11 +164,17 @@ def _by_version(request: FitRequest, log: StartupLog) -> LogComparison:
 def with_logged_weights(request: FitRequest, log: StartupLog) -> FitRequest:
     """Return the request with the dtype of the weights that their size in the log shows.
 
-    A log often names a quantized checkpoint only by its folder. The request is unchanged if it names a dtype, has no
-    GPU, or agrees with the log, and if the engine started: its cache does not depend on the weights.
+    A log often names a quantized checkpoint only by its folder. The request is unchanged if it
+    names a dtype, has no GPU, or agrees with the log, and if the engine started: its cache does not
+    depend on the weights.
     """
     loaded = logged_weights(log) if log.refusal else None
-    if loaded is None or request.gpu is None or request.weights_dtype or released_dtype(request.model):
+    if (
+        loaded is None
+        or request.gpu is None
+        or request.weights_dtype
+        or released_dtype(request.model)
+    ):
         return request
     engine = find_engine(log.engine)
     for name in (None, *engine.narrower_weight_dtypes):
@@ -168,24 +187,34 @@ def with_logged_weights(request: FitRequest, log: StartupLog) -> FitRequest:
 
 
 def with_failed_cache(request: FitRequest, log: StartupLog) -> FitRequest:
-    """Return the request with about the context of the cache that did not fit, if neither log nor request has one.
+    """Return the request with about the context of the cache that did not fit, if neither log nor
+    request has one.
 
     The cache of 262,144 tokens has 16 GiB, and 2 GiB did not fit: the context was 32,768.
     """
     refusal, most = log.refusal, request.model.max_context
     tried = refusal.tried if refusal and refusal.where == "cache" else None
-    is_part = log.devices > 1 or (tried and tried.line[-1:] in "123456789")  # of the layers, on one GPU of several
+    # of the layers, on one GPU of several
+    is_part = log.devices > 1 or (tried and tried.line[-1:] in "123456789")
     known = log.settings.keys() & {"context", "n_gpu_layers"}
     if tried is None or most is None or known or is_part or request.workload.context != most:
         return request
     tokens = most * tried.bytes // max(1, int(fit(without_gpu(request, 0)).needed))
-    return request.with_workload(context=-(-tokens // 1024) * 1024) if 1024 < tokens < most * 9 // 10 else request
+    return (
+        request.with_workload(context=-(-tokens // 1024) * 1024)
+        if 1024 < tokens < most * 9 // 10
+        else request
+    )
 
 
 def logged_weights(log: StartupLog) -> int | None:
-    """Return the bytes of the weights that one GPU loaded; None if the log has not those of all layers."""
+    """Return the bytes of the weights that one GPU loaded; None if the log has not those of all
+    layers.
+    """
     loaded = log.budget.get("model_buffer") or log.budget.get("weights")
-    return loaded.bytes if loaded and log.devices <= 1 and "n_gpu_layers" not in log.settings else None
+    return (
+        loaded.bytes if loaded and log.devices <= 1 and "n_gpu_layers" not in log.settings else None
+    )
 
 
 def without_gpu(request: FitRequest, kv_memory: int) -> FitRequest:
@@ -205,7 +234,9 @@ def _comparison(request: FitRequest, log: StartupLog, *, guessed: bool) -> LogCo
     # the layout does not depend on the memory, but on the GPU's default of batched tokens
     resolved = resolve(dataclasses.replace(without_gpu(request, 0), gpu=request.gpu))
     cache_layout = resolved.engine.layout(layer_cache_specs(resolved.model.plain()), resolved.args)
-    memory, checks = resolved.engine.log_checks(log, cache_layout, resolved.args, resolved.workload.context)
+    memory, checks = resolved.engine.log_checks(
+        log, cache_layout, resolved.args, resolved.workload.context
+    )
     memory_request = without_gpu(request, memory.printed if memory else 0)
     if memory:
         memory_request = dataclasses.replace(
@@ -214,23 +245,39 @@ def _comparison(request: FitRequest, log: StartupLog, *, guessed: bool) -> LogCo
             weights_dtype=request.weights_dtype if request.gpu else None,
             has_started=log.refusal is None,
         )
-        if resolved.engine.splits_by_layer:  # the memory is that of all layers, also of those on the host
+        # the memory is that of all layers, also of those on the host
+        if resolved.engine.splits_by_layer:
             memory_request = memory_request.with_engine_args(n_gpu_layers=None)
-    return LogComparison(memory_request, memory, checks, tuple(_estimates(request, log, memory)), guessed)
+    return LogComparison(
+        memory_request, memory, checks, tuple(_estimates(request, log, memory)), guessed
+    )
 
 
 # The rest of the memory
 
 
-def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -> Iterator[Estimate]:
-    """Yield what the log prints of weights and runtime memory, with its estimate. The latter needs a GPU."""
+def _estimates(
+    request: FitRequest, log: StartupLog, memory: LogMemory | None
+) -> Iterator[Estimate]:
+    """Yield what the log prints of weights and runtime memory, with its estimate. The latter needs
+    a GPU.
+    """
     gpu = request.gpu
-    resolved = resolve(dataclasses.replace(request, kv_memory=None) if gpu else without_gpu(request, 0))
+    resolved = resolve(
+        dataclasses.replace(request, kv_memory=None) if gpu else without_gpu(request, 0)
+    )
     loaded = log.budget.get("model_buffer") or log.budget.get("weights")
 
     if gpu is None:
-        if loaded and int(log.settings.get("n_gpu_layers", _ALL_LAYERS)) > resolved.model.main.n_layers:
-            pp, in_dtype, weights_dtype = resolved.args.pp, resolved.workload.dtype, _weights_dtype(request)
+        if (
+            loaded
+            and int(log.settings.get("n_gpu_layers", _ALL_LAYERS)) > resolved.model.main.n_layers
+        ):
+            pp, in_dtype, weights_dtype = (
+                resolved.args.pp,
+                resolved.workload.dtype,
+                _weights_dtype(request),
+            )
             model = resolved.model
             if weights_dtype in FILE_TYPES and resolved.engine.splits_by_layer:
                 model, weights_dtype = weights_of(request)
@@ -242,7 +289,9 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
                 engine=resolved.engine if resolved.args.changes_weights else None,
                 args=resolved.args,
             )
-            yield Estimate("weights", "weights", loaded.bytes, *_weights_range(resolved, int(held.total)))
+            yield Estimate(
+                "weights", "weights", loaded.bytes, *_weights_range(resolved, int(held.total))
+            )
         return
     budget = fit(resolved.request).budget if resolved.whole_layers else memory_budget(resolved)
     parts = _runtime_parts(budget)
@@ -253,10 +302,21 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
     groups = _PARTS | (_PARTS_BESIDE_CONSUMED if "weights_and_outside" in log.budget else {})
     for name, (label, of) in groups.items():
         ranges = [parts[part] for part in of if part in parts]
-        if name in log.budget and ranges and not (name == "captured_graphs" and "cuda_graphs" in log.budget):
+        if (
+            name in log.budget
+            and ranges
+            and not (name == "captured_graphs" and "cuda_graphs" in log.budget)
+        ):
             low, expected, high = (sum(values) for values in zip(*ranges, strict=True))
             printed = log.budget[name]
-            yield Estimate(name, label, printed.bytes, max(0, low - printed.half), expected, high + printed.half)
+            yield Estimate(
+                name,
+                label,
+                printed.bytes,
+                max(0, low - printed.half),
+                expected,
+                high + printed.half,
+            )
     if memory is not None and not memory.missing and not resolved.whole_layers:
         low, high = (max(0, budget.room(end)) for end in ("low", "high"))
         yield Estimate("kv_memory", "KV memory", memory.printed, low, int(budget.kv_memory), high)
@@ -269,8 +329,13 @@ def _weights_dtype(request: FitRequest) -> str | None:
 
 
 def _weights_range(resolved: ResolvedRequest, expected: int) -> tuple[int, int, int]:
-    """Return the least, expected and most bytes of the weights, with 0.05 GiB for what a loader adds."""
-    below, above = (int(expected * Fraction(part, 100)) + GIB // 20 for part in resolved.engine.weights_tolerance)
+    """Return the least, expected and most bytes of the weights, with 0.05 GiB for what a loader
+    adds.
+    """
+    below, above = (
+        int(expected * Fraction(part, 100)) + GIB // 20
+        for part in resolved.engine.weights_tolerance
+    )
     return max(0, expected - below), expected, expected + above
 
 
@@ -279,7 +344,10 @@ def _runtime_parts(budget: MemoryBudget) -> dict[str, tuple[int, int, int]]:
     if budget.reserve is None:
         return {}
     runtime = budget.reserve.runtime
-    parts = {part.name: (part.low, int(part.expected), part.high) for part in (*runtime.parts, *runtime.outside)}
+    parts = {
+        part.name: (part.low, int(part.expected), part.high)
+        for part in (*runtime.parts, *runtime.outside)
+    }
     for detail in runtime.details:
         size = int(detail.quantity)  # ggml aligns tensors
         parts.setdefault(detail.name, (size * 98 // 100, size, size * 102 // 100))

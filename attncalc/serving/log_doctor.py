@@ -1,4 +1,6 @@
-"""Why an engine did not start, by its log and the model, and the changes with which it would; how a server copes."""
+"""Why an engine did not start, by its log and the model, and the changes with which it would; how a
+server copes.
+"""
 
 import dataclasses
 from collections.abc import Iterable
@@ -11,19 +13,30 @@ from ..model import ModelSpec
 from ..records import NamedTuple
 from ..units import BYTES, GIB, count, truncate
 from .fit import FitResult, fit
-from .log_cause import STAGES, Diagnosis, diagnose_alone, free_memory, free_share, missing_memory, size, taken_by_others
+from .log_cause import (
+    STAGES,
+    Diagnosis,
+    diagnose_alone,
+    free_memory,
+    free_share,
+    missing_memory,
+    size,
+    taken_by_others,
+)
 from .log_check import logged_weights, without_gpu
 from .request import FitRequest, LoggedExcess, resolve
 from .suggestions import Suggestion, narrower_caches, suggestions, tried
 
+# The part of a logged figure by which the predicted one may differ: versions differ by a block or
+# by padding.
 _TOLERANCE = 0.05
-"""The part of a logged figure by which the predicted one may differ: versions differ by a block or by padding."""
+# By `LogRefusal.where`, what the sizes of a model say nothing about.
 _ALONE = ("host", "host_cache", "killed", "requests", "tokens", "other", "encoder")
-"""By `LogRefusal.where`, what the sizes of a model say nothing about."""
+# Tokens to which builds of llama.cpp pad a context: 256, or 32 before that, or none.
 _PADDING = 256
-"""Tokens to which builds of llama.cpp pad a context: 256, or 32 before that, or none."""
+# The factor by which logged weights may differ from the estimated ones: towers and drafts may not
+# be counted.
 _OTHER_WEIGHTS = 1.4
-"""The factor by which logged weights may differ from the estimated ones: towers and drafts may not be counted."""
 NAME_THE_LOGS_MODEL = "Leave MODEL out, or give the model of the log."
 
 
@@ -36,15 +49,19 @@ def diagnose(
 ) -> Diagnosis | None:
     """Return why the engine did not start; None if it did.
 
-    The log's own figures come first. What it lacks is estimated, and corrected by what the log has: with a GPU, the
-    estimate of weights and runtime memory is replaced by what the log says that they left.
+    The log's own figures come first. What it lacks is estimated, and corrected by what the log has:
+    with a GPU, the estimate of weights and runtime memory is replaced by what the log says that
+    they left.
 
     Args:
-        request: The request with the GPU, if it is known; without one only changes of the cache can be computed.
+        request: The request with the GPU, if it is known; without one only changes of the cache can
+            be computed.
         log: What the engine printed.
         memory: The memory for the cache that it printed, or that follows from its figures.
-        checks: Its figures beside the predicted ones. If they contradict each other, nothing is advised.
-        named: The model that the log names, if it is known. If it has other sizes, nothing is advised.
+        checks: Its figures beside the predicted ones. If they contradict each other, nothing is
+            advised.
+        named: The model that the log names, if it is known. If it has other sizes, nothing is
+            advised.
 
     Raises AttncalcError as `fit` does.
     """
@@ -53,7 +70,11 @@ def diagnose(
         return None
     if refusal.cause or refusal.kind == "overloaded":
         is_computed = refusal.tokens and request.gpu
-        return _longer_context(request, log, refusal) if is_computed else diagnose_alone(log, request.gpu)
+        return (
+            _longer_context(request, log, refusal)
+            if is_computed
+            else diagnose_alone(log, request.gpu)
+        )
     if reason := named_otherwise(request.model, log, named):
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
     context = request.workload.context
@@ -61,11 +82,19 @@ def diagnose(
         # of the model that the log names, an older build or other options
         alone = named and refusal.kind == "out_of_memory" and diagnose_alone(log, request.gpu)
         why = (f"No change is computed: {disagreement}.",)
-        return alone._replace(notes=why) if alone else _other_model(request, log, refusal, disagreement, named)
+        return (
+            alone._replace(notes=why)
+            if alone
+            else _other_model(request, log, refusal, disagreement, named)
+        )
     is_assumed = "context" not in log.settings and context == request.model.max_context
     is_estimate = refusal.where == "guardrail" and refusal.tried  # of LM Studio's own context
     if refusal.where in _ALONE or refusal.one_buffer or (is_estimate and is_assumed):
-        notes = ("The log has no context: with --context, changes are computed.",) if is_estimate else ()
+        notes = (
+            ("The log has no context: with --context, changes are computed.",)
+            if is_estimate
+            else ()
+        )
         return diagnose_alone(log, request.gpu)._replace(notes=notes)
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
@@ -74,8 +103,14 @@ def diagnose(
     else:
         found = _with_gpu(request, log, refusal, available, named)
     needed = log.logged.get("kv_bytes_per_sequence")
-    if needed and found.needed and request.workload.batch == 1 and found.needed < (1 - _TOLERANCE) * needed.bytes:
-        found = diagnose_alone(log, request.gpu)  # with stages, vLLM wants room for all layers on each
+    if (
+        needed
+        and found.needed
+        and request.workload.batch == 1
+        and found.needed < (1 - _TOLERANCE) * needed.bytes
+    ):
+        # with stages, vLLM wants room for all layers on each
+        found = diagnose_alone(log, request.gpu)
     return _with_notes(found, request, log) if found.changes else found
 
 
@@ -83,7 +118,10 @@ def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -
     """Return whether a context that holds a refused request fits, or with which changes it does."""
     alone, own = diagnose_alone(log, request.gpu), request.model.max_context
     if own and refusal.tokens > own:
-        reason = f"{alone.reason[:-1]}, and {request.model.title} has at most {count(own)} tokens of context."
+        reason = (
+            f"{alone.reason[:-1]}, and {request.model.title} has at most {count(own)} tokens of "
+            "context."
+        )
         shorter = tuple(each for each in alone.advice if each.known or not each.option)
         return alone._replace(reason=reason, advice=shorter)
     context = min(filter(None, (own, refusal.context)))
@@ -91,22 +129,34 @@ def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -
     fits = result.verdict == "fits"
     if alone.advice[0].known:  # a change of the request, which needs no other server
         return alone._replace(
-            notes=(f"A context of {count(context)} tokens {'fits' if fits else 'does not fit'} too.",)
+            notes=(
+                f"A context of {count(context)} tokens {'fits' if fits else 'does not fit'} too.",
+            )
         )
     if fits:
         words = f"{count(context)} tokens of context"
-        return alone._replace(changes=(Suggestion(words, f"--context {context}", result),), advice=())
+        return alone._replace(
+            changes=(Suggestion(words, f"--context {context}", result),), advice=()
+        )
     changes = _changes(result)
-    note = f"A context of {count(context)} tokens, which holds the request, needs another change too."
-    return alone._replace(changes=changes, advice=() if changes else alone.advice, notes=(note,), tried=_tried(result))
+    note = (
+        f"A context of {count(context)} tokens, which holds the request, needs another change too."
+    )
+    return alone._replace(
+        changes=changes, advice=() if changes else alone.advice, notes=(note,), tried=_tried(result)
+    )
 
 
 def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagnosis:
-    """Return the diagnosis with what its changes assume, and without those that a program around the engine lacks."""
+    """Return the diagnosis with what its changes assume, and without those that a program around
+    the engine lacks.
+    """
     changes, notes, context = found.changes, found.notes, request.workload.context
     if log.within:
         lacks = log.within.lacks
-        changes = tuple(change for change in changes if not any(option in change.flag for option in lacks))
+        changes = tuple(
+            change for change in changes if not any(option in change.flag for option in lacks)
+        )
         notes = (*notes, log.within.names)
     if "context" not in log.settings and context == request.model.max_context:
         maximum = f"the model's maximum, {count(context)} tokens"
@@ -118,7 +168,10 @@ def named_otherwise(model: ModelSpec, log: StartupLog, named: ModelSpec | None) 
     """Return that the log names a model of other sizes, `named`; '' if it does not."""
     if named is None or _sizes(named) == _sizes(model):
         return ""
-    return f"The log is of '{truncate(log.model)}' ({_sizes(named)}), not of {model.title} ({_sizes(model)})."
+    return (
+        f"The log is of '{truncate(log.model)}' ({_sizes(named)}), not of {model.title} "
+        f"({_sizes(model)})."
+    )
 
 
 def _sizes(model: ModelSpec) -> str:
@@ -126,19 +179,29 @@ def _sizes(model: ModelSpec) -> str:
 
 
 def _contradiction(check: Check, context: int) -> str:
-    """Return that a logged figure is further from the predicted one than rounding or padding explains, or ''."""
+    """Return that a logged figure is further from the predicted one than rounding or padding
+    explains, or ''.
+    """
     tolerance = max(_TOLERANCE, _PADDING / context)
     if check.ok or abs(check.difference) <= tolerance * abs(check.measured):
         return ""
     figures = map(int, (check.measured, check.predicted))
-    logged, predicted = (size(figure) if check.unit == BYTES else count(figure) for figure in figures)
+    logged, predicted = (
+        size(figure) if check.unit == BYTES else count(figure) for figure in figures
+    )
     return f"{check.label} {logged} in the log, {predicted} with this model"
 
 
 def _other_model(
-    request: FitRequest, log: StartupLog, refusal: LogRefusal, disagreement: str, named: ModelSpec | None
+    request: FitRequest,
+    log: StartupLog,
+    refusal: LogRefusal,
+    disagreement: str,
+    named: ModelSpec | None,
 ) -> Diagnosis:
-    """Return that the log was written with another model, or with other arguments. `named` has this model's sizes."""
+    """Return that the log was written with another model, or with other arguments. `named` has this
+    model's sizes.
+    """
     of_model = f"The log is of '{truncate(log.model)}'. " if log.model else ""
     of_model = "Give" if named else f"{of_model}Give that model, or"
     note = f"{of_model} options that the log lacks, such as --gpu, --tp, --kv-dtype and --context."
@@ -146,9 +209,12 @@ def _other_model(
     return Diagnosis(refusal.line, "other_model", reason, notes=(note,))
 
 
-def _without_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
+def _without_gpu(
+    request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None
+) -> Diagnosis:
     notes = (
-        "The log does not name the GPU's memory. With --gpu, changes of the weights, the share and the number of GPUs "
+        "The log does not name the GPU's memory. With --gpu, changes of the weights, the share "
+        "and the number of GPUs "
         "are computed too.",
     )
     if available is None or refusal.kind in ("occupied", "out_of_memory"):
@@ -161,15 +227,24 @@ def _without_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, avai
             return alone._replace(notes=notes)
         reason = f"{alone.reason} {reason.capitalize()}"
     changes = _changes(result)
-    return Diagnosis(refusal.line, cause, reason, int(result.needed), available, changes, notes, _tried(result))
+    return Diagnosis(
+        refusal.line, cause, reason, int(result.needed), available, changes, notes, _tried(result)
+    )
 
 
 def _with_gpu(
-    request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None, named: ModelSpec | None
+    request: FitRequest,
+    log: StartupLog,
+    refusal: LogRefusal,
+    available: int | None,
+    named: ModelSpec | None,
 ) -> Diagnosis:
     alone = diagnose_alone(log, request.gpu)
     if find_engine(log.engine).typed_files and not (request.weights_dtype or request.model.stored):
-        note = "The log does not have the type of the file: with --weights-dtype, such as q4_k_m, changes are computed."
+        note = (
+            "The log does not have the type of the file: with --weights-dtype, such as q4_k_m, "
+            "changes are computed."
+        )
         return alone._replace(notes=(note,))
     estimate = fit(request)
     if alone.cause == "memory_taken":
@@ -180,12 +255,16 @@ def _with_gpu(
         estimate = fit(dataclasses.replace(request, logged_excess=logged))
     counts_layers = "n_gpu_layers" in log.settings or not find_engine(log.engine).splits_by_layer
     if counts_layers and (disagreement := _disagreement(estimate, log, refusal, available)):
-        if refusal.where == "serving":  # its settings are often not in the lines of a running server
-            return alone._replace(notes=(f"No change is computed: {disagreement}. --weights-dtype may be missing.",))
+        # its settings are often not in the lines of a running server
+        if refusal.where == "serving":
+            return alone._replace(
+                notes=(f"No change is computed: {disagreement}. --weights-dtype may be missing.",)
+            )
         return _other_model(request, log, refusal, disagreement, named)
     if STAGES[refusal.where].after == "cache":
         found = (_smaller_share(estimate, refusal), _fewer_sequences(estimate))
-        smaller = () if refusal.is_told else filter(None, found)  # words have no size that a share would have to leave
+        # words have no size that a share would have to leave
+        smaller = () if refusal.is_told else filter(None, found)
         changes = tuple(change for change in smaller if change.result.starts)
         return alone._replace(changes=changes, advice=()) if changes else alone
     return _before_the_cache(estimate, refusal, excess, alone)
@@ -196,26 +275,37 @@ def _logged_excess(estimate: FitResult, excess: int) -> LoggedExcess:
     return LoggedExcess(excess, estimate.resolved.devices, int(reserve.total) if reserve else 0)
 
 
-def _disagreement(estimate: FitResult, log: StartupLog, refusal: LogRefusal, available: int | None) -> str:
+def _disagreement(
+    estimate: FitResult, log: StartupLog, refusal: LogRefusal, available: int | None
+) -> str:
     """Return what contradicts that this model wrote the log; '' if nothing does."""
     loaded, weights = logged_weights(log), estimate.budget.weights
     if loaded and weights and not 1 / _OTHER_WEIGHTS < loaded / int(weights.total) < _OTHER_WEIGHTS:
-        return f"weights of {size(loaded)} in the log, of {size(int(weights.total))} with this model"
+        return (
+            f"weights of {size(loaded)} in the log, of {size(int(weights.total))} with this model"
+        )
     gpu = estimate.resolved.gpu
     after = STAGES[refusal.where].after
     is_loaded = after or refusal.kind == "too_small"
     if weights and gpu and is_loaded and int(weights.total) > gpu.memory:
-        return f"the weights were loaded, and this model's need {size(int(weights.total))} of {size(gpu.memory)}"
+        return (
+            f"the weights were loaded, and this model's need {size(int(weights.total))} of "
+            f"{size(gpu.memory)}"
+        )
     needed, room = int(estimate.needed), estimate.budget.room()
     if needed > room or after == "cache":
         return ""
     if available is not None and refusal.kind == "too_small":
-        return f"one batch needs {size(needed)} with this model, and {size(room)} were left for the cache"
+        return (
+            f"one batch needs {size(needed)} with this model, and {size(room)} were left for the "
+            "cache"
+        )
     # a message alone, without the lines of the start, may have come after those of the cache
     is_before = (after or refusal.where) == "weights" or (log.model and not refusal.where)
     if is_before and refusal.use.own > (most := _most_before_the_cache(estimate)):
         return (
-            f"{size(refusal.use.own)} were in use before there was a cache, and this model takes at most {size(most)}"
+            f"{size(refusal.use.own)} were in use before there was a cache, and this model takes "
+            f"at most {size(most)}"
         )
     return ""
 
@@ -229,13 +319,16 @@ def _most_before_the_cache(estimate: FitResult) -> int:
     return int(weights.total) + int(weights.total) // 20 + sum(part.high for part in parts)
 
 
-def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | None, alone: Diagnosis) -> Diagnosis:
+def _before_the_cache(
+    estimate: FitResult, refusal: LogRefusal, excess: int | None, alone: Diagnosis
+) -> Diagnosis:
     """Return what is missing for the cache, or for the weights.
 
     Args:
         estimate: What fits; by the log's figures if it has them.
         refusal: The engine's message.
-        excess: Bytes by which the log's figures differ from the estimate of attncalc; None if the log has none.
+        excess: Bytes by which the log's figures differ from the estimate of attncalc; None if the
+            log has none.
         alone: What the log alone says.
     """
     needed, room = int(estimate.needed), estimate.budget.room()
@@ -246,16 +339,23 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
         note = _measured(excess)
     elif weights and gpu:
         resolved = estimate.resolved
-        each = " on each GPU" if resolved.devices > 1 or (resolved.whole_layers and resolved.gpus > 1) else ""
+        each = (
+            " on each GPU"
+            if resolved.devices > 1 or (resolved.whole_layers and resolved.gpus > 1)
+            else ""
+        )
         need = f"the weights need {size(int(weights.total))}{each}"
         if int(weights.total) > gpu.memory:
-            is_logged = refusal.where == "weights" and refusal.tried and refusal.tried.bytes > gpu.memory
+            is_logged = (
+                refusal.where == "weights" and refusal.tried and refusal.tried.bytes > gpu.memory
+            )
             of_weights = f"T{need[1:]}, and the GPU has {size(gpu.memory)}."
             cause, reason = "weights_too_large", alone.reason if is_logged else of_weights
             needed, room = int(weights.total), gpu.memory
         elif refusal.tried and refusal.free and refusal.kind == "out_of_memory":
             reason = (
-                f"An allocation of {size(refusal.tried.bytes)} failed, {size(refusal.free.bytes)} were free. By the "
+                f"An allocation of {size(refusal.tried.bytes)} failed, "
+                f"{size(refusal.free.bytes)} were free. By the "
                 f"estimate, {need} of the GPU's {size(gpu.memory)}."
             )
         if refusal.where == "weights":
@@ -268,15 +368,21 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
             return alone._replace(notes=("By the estimate the GPU's memory is enough.",))
         reason = f"{alone.reason} By the estimate, {reason[0].lower()}{reason[1:]}"
     with_share = refusal.kind != "out_of_memory"  # a larger share leaves less for what failed
-    changes, words = _changes(estimate, with_share=with_share), _tried(estimate, with_share=with_share)
-    if needed <= room or alone.cause == "compute_too_large":  # the estimate may err, and the log does not
+    changes, words = (
+        _changes(estimate, with_share=with_share),
+        _tried(estimate, with_share=with_share),
+    )
+    # the estimate may err, and the log does not
+    if needed <= room or alone.cause == "compute_too_large":
         advice = alone.advice if needed <= room and not changes else ()
         return alone._replace(changes=changes, notes=(note,), tried=words, advice=advice)
     return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
 
 
 def _measured(excess: int) -> str:
-    """Return that the changes are computed with the log's figures, and how far these are from the estimate."""
+    """Return that the changes are computed with the log's figures, and how far these are from the
+    estimate.
+    """
     if abs(excess) < GIB // 20:
         return "The changes are computed with the log's weights and runtime memory."
     more = "larger" if excess > 0 else "smaller"
@@ -285,7 +391,9 @@ def _measured(excess: int) -> str:
 
 
 def _changes(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion, ...]:
-    """Return the changes with which it starts; first, if the users' requests are known, a context that holds them."""
+    """Return the changes with which it starts; first, if the users' requests are known, a context
+    that holds them.
+    """
     traffic, context = result.request.traffic, result.resolved.workload.context
     longest = int(traffic.worst_tokens) if traffic else context
     changes = suggestions(result, with_share=with_share)
@@ -298,25 +406,37 @@ def _changes(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion,
 
 
 def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int | None:
-    """Return the bytes that weights and reserve took beyond the estimate; None if the log does not say it."""
+    """Return the bytes that weights and reserve took beyond the estimate; None if the log does not
+    say it.
+    """
     if available is not None:
         return estimate.budget.room() - available
     loaded, budget = log.budget.get("model_buffer") if log.devices <= 1 else None, estimate.budget
     if loaded is None or budget.weights is None:
         return None
-    excess, tried = loaded.bytes - int(budget.weights.total), log.refusal.tried if log.refusal else None
+    excess, tried = (
+        loaded.bytes - int(budget.weights.total),
+        log.refusal.tried if log.refusal else None,
+    )
     if tried and budget.reserve and log.refusal and log.refusal.where == "compute":
         parts = budget.reserve.runtime.parts
-        excess += tried.bytes - sum(int(part.expected) for part in parts if part.name == "compute_buffer")
+        excess += tried.bytes - sum(
+            int(part.expected) for part in parts if part.name == "compute_buffer"
+        )
     return excess
 
 
 def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
-    """Return what starts when the other processes end, and what starts beside them with the share that is free."""
+    """Return what starts when the other processes end, and what starts beside them with the share
+    that is free.
+    """
     free, reason = free_memory(log), taken_by_others(log, refusal)
     found = Diagnosis(refusal.line, "memory_taken", f"{reason}.", None, free)
     if estimate.verdict != "fits":
-        reason = f"{reason}. End these processes (nvidia-smi lists them) or take another GPU; the changes are for then."
+        reason = (
+            f"{reason}. End these processes (nvidia-smi lists them) or take another GPU; the "
+            "changes are for then."
+        )
         return found._replace(reason=reason, changes=suggestions(estimate), tried=_tried(estimate))
     ended = Suggestion("the other processes ended", "", estimate)
     share = free_share(log)
@@ -328,7 +448,10 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     if result.verdict == "fits":
         note = f"End the other processes, or give {engine.title} the share that is free: {option}."
         return found._replace(changes=(Suggestion(words, option, result), ended), notes=(note,))
-    needed, weights = int(result.needed), int(result.budget.weights.total) if result.budget.weights else 0
+    needed, weights = (
+        int(result.needed),
+        int(result.budget.weights.total) if result.budget.weights else 0,
+    )
     if weights >= (free or 0):
         needed, reason = weights, f"{reason}, and the weights alone need {size(weights)}"
     else:
@@ -354,12 +477,18 @@ def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:
         return None
     text = f"0.{hundredths:02d}"
     changed = fit(dataclasses.replace(result.request, gpu_memory_utilization=text))
-    return Suggestion(f"{text} of the GPU's memory", f"{share.option} {text}", changed) if changed.starts else None
+    return (
+        Suggestion(f"{text} of the GPU's memory", f"{share.option} {text}", changed)
+        if changed.starts
+        else None
+    )
 
 
 def _fewer_sequences(result: FitResult) -> Suggestion | None:
     """Return a quarter of the sequences in one step: the sampler warms up with all of them."""
-    limits = result.resolved.limits(result.resolved.workload.batch, result.resolved.workload.context)
+    limits = result.resolved.limits(
+        result.resolved.workload.batch, result.resolved.workload.context
+    )
     if limits is None or not result.resolved.engine.fewer_sequences:
         return None
     fewer = limits.sequences // 4
@@ -367,7 +496,9 @@ def _fewer_sequences(result: FitResult) -> Suggestion | None:
         return None
     changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
     return Suggestion(
-        f"{count(fewer)} sequences per step", f"{changed.resolved.engine.running_option} {fewer}", changed
+        f"{count(fewer)} sequences per step",
+        f"{changed.resolved.engine.running_option} {fewer}",
+        changed,
     )
 
 
@@ -380,7 +511,9 @@ def _reason(result: FitResult, room: int) -> tuple[str, str]:
     """Return why the batch does not fit in `room` bytes, as a code and as a sentence."""
     workload, needed = result.resolved.workload, int(result.needed)
     batch = "one request" if workload.batch == 1 else f"{count(workload.batch)} requests"
-    needs = f"{batch} of {count(workload.context)} tokens {'needs' if workload.batch == 1 else 'need'}"
+    needs = (
+        f"{batch} of {count(workload.context)} tokens {'needs' if workload.batch == 1 else 'need'}"
+    )
     if room < 0:
         larger = f"weights and runtime memory are {size(-room)} larger than the engine's share"
         return "nothing_left", f"{needs} {size(needed)}, and {larger}."
@@ -393,21 +526,27 @@ class LoadState(NamedTuple):
     """How a server copes with its requests, or with as many as are asked for."""
 
     load: Load | None  # what the log prints
-    tokens_per_request: int  # tokens that a running request holds on average; the context without a load
+    # tokens that a running request holds on average; the context without a load
+    tokens_per_request: int
     fitting: int  # how many such requests the caches of all replicas hold
     requests: int  # how many there are: the batch, or those that run and wait
     is_asked: bool  # whether they are the batch, or one that is longer than the cache
-    longest: int | None  # tokens of the longest request, if the server runs with a cache for less than its context
-    # The changes with which the cache holds more, the cheapest first: a narrower cache, and others if they make it hold
-    # all requests. () if it does already
+    # tokens of the longest request, if the server runs with a cache for less than its context
+    longest: int | None
+    # The changes with which the cache holds more, the cheapest first: a narrower cache, and others
+    # if they make it hold all requests. () if it does already
     changes: tuple[Suggestion, ...]
 
 
-def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, tokens: int) -> LoadState | None:
-    """Return the state of the load; None if there is neither a load nor a batch, or no memory for the cache.
+def load_state(
+    request: FitRequest, log: StartupLog, memory: LogMemory | None, tokens: int
+) -> LoadState | None:
+    """Return the state of the load; None if there is neither a load nor a batch, or no memory for
+    the cache.
 
     Args:
-        request: The request with the GPU, if it is known; without one only changes of the cache can be computed.
+        request: The request with the GPU, if it is known; without one only changes of the cache can
+            be computed.
         log: What the engine printed.
         memory: The memory for the cache that it printed, or that follows from its figures.
         tokens: The tokens that the cache holds in that memory.
@@ -415,7 +554,9 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
     Raises AttncalcError as `fit` does.
     """
     load, batch = log.load, request.workload.batch
-    longest = fit(without_gpu(request, memory.printed)).longest_request if memory and not load else None
+    longest = (
+        fit(without_gpu(request, memory.printed)).longest_request if memory and not load else None
+    )
     # and not a log's number of slots
     is_asked = longest is not None or batch > int(request.engine_args.get("sequences") or 1)
     if memory is None or not (load or is_asked):
@@ -433,13 +574,23 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
     requests = (load.running + load.waiting) * replicas if load and not is_asked else batch
     everything = fit(logged.with_workload(batch=requests, context=per_request))
     changes = _more_room(everything, with_shorter=longest is not None)
-    return LoadState(load, per_request, tokens // per_request * replicas, requests, is_asked, longest, changes)
+    return LoadState(
+        load, per_request, tokens // per_request * replicas, requests, is_asked, longest, changes
+    )
 
 
 def _more_room(everything: FitResult, *, with_shorter: bool) -> tuple[Suggestion, ...]:
-    """Return the changes for these requests: not for fewer, nor for shorter ones unless one exceeds the cache."""
+    """Return the changes for these requests: not for fewer, nor for shorter ones unless one exceeds
+    the cache.
+    """
     if everything.verdict == "fits":
         return ()
-    narrower, left_out = narrower_caches(everything)[:1], ("--batch", *["--context"] * (not with_shorter))
+    narrower, left_out = (
+        narrower_caches(everything)[:1],
+        ("--batch", *["--context"] * (not with_shorter)),
+    )
     others = [change for change in suggestions(everything) if not change.flag.startswith(left_out)]
-    return (*narrower, *(change for change in others if change.flag not in {known.flag for known in narrower}))
+    return (
+        *narrower,
+        *(change for change in others if change.flag not in {known.flag for known in narrower}),
+    )

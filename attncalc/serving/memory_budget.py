@@ -1,4 +1,6 @@
-"""The memory budget of one GPU: the share that the engine takes, less weights and reserve, is for the cache."""
+"""The memory budget of one GPU: the share that the engine takes, less weights and reserve, is for
+the cache.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,10 +17,11 @@ from .request import ResolvedRequest, Share
 from .weight_format import multiplied_as, weight_format
 from .weights import Weights, weights
 
+# Which end of the range of the memory for the cache: the least, the expected, or the most.
 End = Literal["low", "expected", "high"]
-"""Which end of the range of the memory for the cache: the least, the expected, or the most."""
 _UNKNOWN_DRAFTER = (
-    "The drafter's weights are not counted. If it is a draft model, --speculative-model FILE counts them."
+    "The drafter's weights are not counted. If it is a draft model, --speculative-model FILE "
+    "counts them."
 )
 
 
@@ -28,24 +31,32 @@ class Reserve(NamedTuple):
     total: Quantity  # bytes, as given or as expected of the engine
     low: int  # the fewest bytes to expect; `total` if it was given
     high: int  # the most bytes to expect; `total` if it was given
-    runtime: RuntimeMemory = RuntimeMemory()  # the parts that add up to these; none if the total was given
+    # the parts that add up to these; none if the total was given
+    runtime: RuntimeMemory = RuntimeMemory()
 
     def at(self, end: End) -> int:
         """Return its bytes at one end of the memory for the cache: the most at its low end."""
         return {"low": self.high, "expected": int(self.total), "high": self.low}[end]
 
     def with_excess(self, excess: int, *, exact: bool) -> "Reserve":
-        """Return it with `excess` bytes that a log shows beyond the estimate; if exact, without a range."""
+        """Return it with `excess` bytes that a log shows beyond the estimate; if exact, without a
+        range.
+        """
         total = quantity(
-            named(self.total, "estimated", "bytes of the estimate") + symbol("excess", excess, "bytes logged")
+            named(self.total, "estimated", "bytes of the estimate")
+            + symbol("excess", excess, "bytes logged")
         )
         if exact:
             return self._replace(total=total, low=int(total), high=int(total))
-        return self._replace(total=total, low=max(0, self.low + excess), high=max(0, self.high + excess))
+        return self._replace(
+            total=total, low=max(0, self.low + excess), high=max(0, self.high + excess)
+        )
 
 
 class MemoryBudget(NamedTuple):
-    """The memory of one GPU. Only `kv_memory` is set if the request gives the memory for the cache."""
+    """The memory of one GPU. Only `kv_memory` is set if the request gives the memory for the
+    cache.
+    """
 
     kv_memory: Quantity  # bytes for the cache; 0 if weights and reserve leave none
     memory: Quantity | None = None  # bytes of the GPU that software sees
@@ -55,9 +66,11 @@ class MemoryBudget(NamedTuple):
     reserve: Reserve | None = None  # what is reserved for activations, CUDA graphs and the driver
     short: int = 0  # bytes by which weights and reserve exceed `usable`
     layers: int | None = None  # the number of layers on this GPU, if it does not have all of them
-    facts: RuntimeFacts[Any] | None = None  # what the runtime memory was estimated from; None if it was given
-    # Returns what is reserved for another batch and context; None if the reserve was given. It keeps its answers: a
-    # search asks again for each GPU, and GPUs with equal layers have one budget.
+    # what the runtime memory was estimated from; None if it was given
+    facts: RuntimeFacts[Any] | None = None
+    # Returns what is reserved for another batch and context; None if the reserve was given. It
+    # keeps its answers: a search asks again for each GPU, and GPUs with equal layers have one
+    # budget.
     reserve_for: Callable[[int, int], Reserve] | None = None
 
     def room(self, end: End = "expected") -> int:
@@ -86,19 +99,30 @@ class MemoryBudget(NamedTuple):
 
 
 def memory_budget(
-    resolved: ResolvedRequest, part: ModelSpec | None = None, *, first: bool = True, last: bool = True
+    resolved: ResolvedRequest,
+    part: ModelSpec | None = None,
+    *,
+    first: bool = True,
+    last: bool = True,
 ) -> MemoryBudget:
     """Return the budget of one GPU.
 
-    `part` is its layers as a model, None if it has all; `first` and `last` are whether it has the first and the last
-    layer. Raises AttncalcError as `weights` does, and if the engine does not support an argument.
+    `part` is its layers as a model, None if it has all; `first` and `last` are whether it has the
+    first and the last layer. Raises AttncalcError as `weights` does, and if the engine does not
+    support an argument.
     """
     gpu, share, engine, workload = resolved.gpu, resolved.share, resolved.engine, resolved.workload
     if gpu is None or share is None:
-        return MemoryBudget(symbol("kv_memory", resolved.request.kv_memory or 0, "bytes for the cache on one device"))
+        return MemoryBudget(
+            symbol(
+                "kv_memory", resolved.request.kv_memory or 0, "bytes for the cache on one device"
+            )
+        )
     memory = symbol("memory", gpu.memory, f"bytes of one {gpu.title} that software sees")
     usable = quantity(
-        memory if share.numerator == share.denominator else ceil_div(memory * share.numerator, share.denominator)
+        memory
+        if share.numerator == share.denominator
+        else ceil_div(memory * share.numerator, share.denominator)
     )
     on_gpu = engine.held(part or resolved.model, resolved.args)
     held = weights_on_gpu(resolved, None if on_gpu is resolved.model else on_gpu, last=last)
@@ -115,7 +139,9 @@ def memory_budget(
             batch=workload.batch,
             context=workload.context,
             weights=int(held.total),
-            weights_dtype=multiplied_as(resolved.model, resolved.args.dtype, resolved.weights_dtype).name,
+            weights_dtype=multiplied_as(
+                resolved.model, resolved.args.dtype, resolved.weights_dtype
+            ).name,
             first=first,
             last=last,
             states_read=resolved.draft.states_read if resolved.draft else 0,
@@ -145,8 +171,11 @@ def memory_budget(
     )
 
 
-def weights_on_gpu(resolved: ResolvedRequest, part: ModelSpec | None, *, last: bool = False) -> Weights:
-    """Return the weights of a part of the model, or of the largest stage; with the draft model on the last one.
+def weights_on_gpu(
+    resolved: ResolvedRequest, part: ModelSpec | None, *, last: bool = False
+) -> Weights:
+    """Return the weights of a part of the model, or of the largest stage; with the draft model on
+    the last one.
 
     Raises AttncalcError as `weights` does.
     """
@@ -158,18 +187,22 @@ def weights_on_gpu(resolved: ResolvedRequest, part: ModelSpec | None, *, last: b
         weights_dtype=resolved.weights_dtype,
         engine=resolved.engine,
         args=resolved.args,
-        draft=resolved.draft if last and resolved.engine.loads_drafter_first(resolved.args) else None,
+        draft=resolved.draft
+        if last and resolved.engine.loads_drafter_first(resolved.args)
+        else None,
     )
     if resolved.args.speculative_layers and resolved.draft is None:
         held = held._replace(notes=(*held.notes, _UNKNOWN_DRAFTER))
     return held
 
 
-def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[[int, int], Reserve]:
+def _estimates(
+    resolved: ResolvedRequest, facts: RuntimeFacts[Any]
+) -> Callable[[int, int], Reserve]:
     """Return the function (batch, context) -> the runtime memory of the GPU with those facts.
 
-    It keeps its answers if the engine's runtime memory depends on both. Otherwise it is asked once, and looks at
-    neither: the budget of one cell of a sweep then holds for others (tracing.py).
+    It keeps its answers if the engine's runtime memory depends on both. Otherwise it is asked once,
+    and looks at neither: the budget of one cell of a sweep then holds for others (tracing.py).
     """
     unquantized = _unquantized(resolved, facts.model)
 
@@ -182,36 +215,52 @@ def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[
             runtime = runtime._replace(parts=(*runtime.parts, others))
         if unquantized:
             note = (
-                f"warning: some checkpoints in {resolved.weights_dtype} leave attention in 16 bits, which "
-                f"takes {human(Quantity(unquantized.high), BYTES)} more. The name or config.json of yours decides."
+                f"warning: some checkpoints in {resolved.weights_dtype} leave attention in 16 "
+                "bits, which "
+                f"takes {human(Quantity(unquantized.high), BYTES)} more. The name or config.json "
+                "of yours decides."
             )
-            runtime = runtime._replace(parts=(*runtime.parts, unquantized), notes=(*runtime.notes, note))
+            runtime = runtime._replace(
+                parts=(*runtime.parts, unquantized), notes=(*runtime.notes, note)
+            )
         return _as_logged(Reserve(runtime.total, runtime.low, runtime.high, runtime), resolved)
 
     return cache(reserve_for) if resolved.engine.runtime_grows else reserve_for
 
 
 def _other_programs(resolved: ResolvedRequest) -> RuntimePart | None:
-    """Return what other programs hold of the GPU, as far as it leaves less for the cache; None if nothing was given."""
+    """Return what other programs hold of the GPU, as far as it leaves less for the cache; None if
+    nothing was given.
+    """
     gpu, share, engine = resolved.gpu, resolved.share, resolved.engine
     if not (gpu and share and gpu.other_memory) or not engine.counts_others(resolved.args):
         return None
     size: int = symbol("other_memory", gpu.other_memory, "bytes that other programs hold")
     if engine.share_is_of_free:
         size = ceil_div(size * share.numerator, share.denominator)
-    return RuntimePart("other_memory", "other programs", int(size), quantity(size), int(size), "as given")
+    return RuntimePart(
+        "other_memory", "other programs", int(size), quantity(size), int(size), "as given"
+    )
 
 
 def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | None:
-    """Return what 4-bit weights may take beyond the estimate, if a dtype stands for an unnamed checkpoint.
+    """Return what 4-bit weights may take beyond the estimate, if a dtype stands for an unnamed
+    checkpoint.
 
-    The recipes of llm-compressor for gated delta nets leave their matrices in 16 bits (ignore: 're:.*linear_attn.*' in
-    its examples for Qwen3-Next and Qwen3.5), those of ModelOpt do not. For example Qwen3.6-27B in NVFP4 on 4 GPUs has
-    5.04 GiB on each, or 6.89. Of mixtures some quantize the experts only, as TheHouseOfTheDude/MiniMax-M2.5: a log of
-    Gemma 4 26B in int4 has 2.0 GiB more.
+    The recipes of llm-compressor for gated delta nets leave their matrices in 16 bits (ignore:
+    're:.*linear_attn.*' in its examples for Qwen3-Next and Qwen3.5), those of ModelOpt do not. For
+    example Qwen3.6-27B in NVFP4 on 4 GPUs has 5.04 GiB on each, or 6.89. Of mixtures some quantize
+    the experts only, as TheHouseOfTheDude/MiniMax-M2.5: a log of Gemma 4 26B in int4 has 2.0 GiB
+    more.
     """
     form = weight_format(model, resolved.workload.dtype, resolved.weights_dtype)
-    if form.given is None or form.schemes or form.files or form.experts_only or form.matrices.bits >= 8:
+    if (
+        form.given is None
+        or form.schemes
+        or form.files
+        or form.experts_only
+        or form.matrices.bits >= 8
+    ):
         return None
     left_out = [
         (layers.count, matrix)
@@ -221,7 +270,8 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
         if matrix.applied_to
     ]
     more = sum(
-        int(n) * (int(matrix.weights) * form.rest.bits // 8 - int(form.matrix_bytes(matrix))) for n, matrix in left_out
+        int(n) * (int(matrix.weights) * form.rest.bits // 8 - int(form.matrix_bytes(matrix)))
+        for n, matrix in left_out
     )
     label = f"attention, if left in {form.rest.name}"
     source = "vllm-project/llm-compressor, examples for Qwen3.5: ignore=['re:.*linear_attn.*']"
@@ -229,7 +279,9 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
 
 
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:
-    """Return the runtime memory with what a log shows beyond the estimate; as it is without a log."""
+    """Return the runtime memory with what a log shows beyond the estimate; as it is without a
+    log.
+    """
     excess = resolved.request.logged_excess
     return (
         reserve.with_excess(excess.of(int(reserve.total)), exact=excess.devices == resolved.devices)

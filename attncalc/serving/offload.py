@@ -1,4 +1,6 @@
-"""The least that an engine must leave on the host so that a request fits: layers, or the experts of layers."""
+"""The least that an engine must leave on the host so that a request fits: layers, or the experts of
+layers.
+"""
 
 from ..engines import find_engine
 from ..engines.engine import AUTO
@@ -8,7 +10,8 @@ from .request import FitRequest, resolve
 
 
 def least_offload(request: FitRequest, option: str) -> int | None:
-    """Return the value of an option of `Engine.offload_options` with the least on the host that fits for sure.
+    """Return the value of an option of `Engine.offload_options` with the least on the host that
+    fits for sure.
 
     None if the option has no effect on the model, and if it does not fit with the most on the host.
     """
@@ -19,7 +22,8 @@ def _least_offload(request: FitRequest, option: str) -> int | None:
     values = _values(request, option)
 
     def fits(i: int) -> bool:
-        # Without a limit of host memory: more on the host leaves the GPUs more room, and the host less.
+        # Without a limit of host memory: more on the host leaves the GPUs more room, and the host
+        # less.
         return _fits(request.with_engine_args(ram=None, **{option: values[i]}))
 
     if not values:
@@ -39,7 +43,9 @@ def _fits(request: FitRequest) -> bool:
 
 
 def with_least_offload(request: FitRequest, option: str) -> FitRequest | None:
-    """Return the request with the least on the host; None if nothing needs to be, or the most is not enough."""
+    """Return the request with the least on the host; None if nothing needs to be, or the most is
+    not enough.
+    """
     value = least_offload(request, option)
     if value is None or value == _values(request, option)[0]:
         return None
@@ -47,10 +53,11 @@ def with_least_offload(request: FitRequest, option: str) -> FitRequest | None:
 
 
 def with_auto_offload(request: FitRequest) -> FitRequest:
-    """Return the request with a number for 'auto' of an offload option: all on GPUs if nothing else fits.
+    """Return the request with a number for 'auto' of an offload option: all on GPUs if nothing else
+    fits.
 
-    For an engine without the option 'auto' stays, which that engine rejects, and so it does with engine 'all', of
-    which each engine's request is completed.
+    For an engine without the option 'auto' stays, which that engine rejects, and so it does with
+    engine 'all', of which each engine's request is completed.
 
     Raises AttncalcError as `resolve` does.
     """

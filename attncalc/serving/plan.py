@@ -1,7 +1,7 @@
 """From users to GPUs: which GPUs, how many of them, and how a model is split over them.
 
-A candidate is one replica: what `fit` answers for its GPUs, and how many of the users' requests it runs. As many
-replicas as the users need are a row.
+A candidate is one replica: what `fit` answers for its GPUs, and how many of the users' requests it
+runs. As many replicas as the users need are a row.
 """
 
 import itertools
@@ -23,8 +23,9 @@ from .request import FitRequest, ResolvedRequest, resolve
 from .users import Users, users
 from .weights import weights
 
+# Candidates of the largest plan.
 MOST_CANDIDATES = 1_000_000
-"""Candidates of the largest plan."""
+# {what rows are sorted by: a number of which the first row has the least}.
 SORT_KEYS: dict[str, Callable[["Row"], float]] = {
     "gpus": lambda row: row.gpus,
     "price": lambda row: float(row.price or 0),
@@ -33,11 +34,10 @@ SORT_KEYS: dict[str, Callable[["Row"], float]] = {
     "headroom": lambda row: -row.headroom,
     "tokens-per-second": lambda row: -float(row.tokens_per_second or 0),
 }
-"""{what rows are sorted by: a number of which the first row has the least}."""
+# What a user who reads along needs at least: some 250 words per minute.
 LEAST_TOKENS_PER_SECOND = 5
-"""What a user who reads along needs at least: some 250 words per minute."""
+# Requests with which an engine without a limit is bounded.
 NO_USERS_LIMIT = 1 << 20
-"""Requests with which an engine without a limit is bounded."""
 
 
 class Candidate(NamedTuple):
@@ -57,26 +57,33 @@ class Candidate(NamedTuple):
         return self.resolved.gpu
 
     def load(self, requests: int) -> Load:
-        """Return so many concurrent requests of the users, with the part of a shared prefix that is cached."""
+        """Return so many concurrent requests of the users, with the part of a shared prefix that is
+        cached.
+        """
         traffic = self.users.traffic
         shared = traffic.shared_tokens / traffic.prompt if self.users.shares_prefix else 0.0
         return Load(requests, traffic.prompt, traffic.output, shared)
 
     @property
     def group(self) -> tuple[str, str, str | None, str | None]:
-        """What rows are compared within: the model, the GPU, and the dtypes of weights and cache."""
+        """What rows are compared within: the model, the GPU, and the dtypes of weights and
+        cache.
+        """
         request = self.resolved.request
         return request.model.name, self.gpu.rented, request.weights_dtype, request.workload.kv_dtype
 
 
 class Speed(NamedTuple):
-    """How fast one replica is at a load: the planning figures of `LoadBounds`, at the part of them that is reached."""
+    """How fast one replica is at a load: the planning figures of `LoadBounds`, at the part of them
+    that is reached.
+    """
 
     ttft: Ratio  # seconds to the first token of a request that waits for no other
     tpot: Ratio  # seconds per output token
     tokens_per_second: Ratio  # output tokens per second of all its requests
     bounds: LoadBounds
-    runs: PublishedRange | None  # the published runs whose median is that part; None with an efficiency
+    # the published runs whose median is that part; None with an efficiency
+    runs: PublishedRange | None
 
 
 class Demand(NamedTuple):
@@ -87,16 +94,20 @@ class Demand(NamedTuple):
 
     users: int | None  # concurrent requests
     rate: Ratio | None = None  # requests per second, at the peak
-    load_factor: Ratio | None = None  # the average load as a part of that; None if the load is always the same
+    # the average load as a part of that; None if the load is always the same
+    load_factor: Ratio | None = None
     ttft: float | None = None  # seconds to the first token at most; None without a target
     tpot: float | None = None  # seconds per output token at most; None without a target
-    efficiency: Ratio | None = None  # the part of the best case that is reached; None for that of published runs
+    # the part of the best case that is reached; None for that of published runs
+    efficiency: Ratio | None = None
     has_no_peak: bool = False  # whether the rate is that of a day or longer, without a load factor
     spread: bool = False  # whether the rest must serve them if one node fails
     max_gpus: int | None = None  # the most GPUs; None without a limit
     budget: Ratio | None = None  # the highest price of an hour; None without a limit
-    prices: Mapping[str, Ratio] = MappingProxyType({})  # {GPU, or instance: price of a GPU for an hour}
-    api_price: tuple[Ratio, Ratio] | None = None  # an API's prices of a million tokens of input and of output
+    # {GPU, or instance: price of a GPU for an hour}
+    prices: Mapping[str, Ratio] = MappingProxyType({})
+    # an API's prices of a million tokens of input and of output
+    api_price: tuple[Ratio, Ratio] | None = None
     shows_power: bool = False  # whether the screen shows the power of the GPUs
     assumed: str = ""  # a sentence about options that were not given: 'Assumed: --prompt 4K.'
 
@@ -112,7 +123,11 @@ class Demand(NamedTuple):
         """Return the part of a speed at the peak that is reached on average."""
         if speed is None or self.load_factor is None:
             return speed
-        part = symbol("load_factor", self.load_factor.numerator, f"load factor, times {self.load_factor.denominator}")
+        part = symbol(
+            "load_factor",
+            self.load_factor.numerator,
+            f"load factor, times {self.load_factor.denominator}",
+        )
         scale = symbol("scale", self.load_factor.denominator, "scale of the load factor")
         return ratio(speed.numerator * part, speed.denominator * scale)
 
@@ -122,7 +137,9 @@ class Demand(NamedTuple):
         return self.users is None and self.rate is None
 
     def most_gpus(self, gpu: Gpu) -> int | None:
-        """Return how many GPUs of a kind there may be, or of its whole instances; None without a limit."""
+        """Return how many GPUs of a kind there may be, or of its whole instances; None without a
+        limit.
+        """
         limits = [] if self.max_gpus is None else [self.max_gpus]
         if self.budget is not None:
             limits.append(int(float(self.budget) / float(self.prices[gpu.rented]) + 1e-9))
@@ -136,7 +153,11 @@ class Demand(NamedTuple):
     def times(self, factor: float) -> "Demand":
         """Return the demand of as many times the users, or the requests per second."""
         if self.rate is not None:
-            return self._replace(rate=ratio(round(self.rate.numerator * factor * 10**6), self.rate.denominator * 10**6))
+            return self._replace(
+                rate=ratio(
+                    round(self.rate.numerator * factor * 10**6), self.rate.denominator * 10**6
+                )
+            )
         assert self.users is not None
         return self._replace(users=math.ceil(self.users * factor - 1e-9))
 
@@ -157,7 +178,9 @@ class Row(NamedTuple):
 
     @property
     def asked(self) -> int:
-        """Concurrent requests that are asked for: with a rate by Little's law, without a load as many as possible."""
+        """Concurrent requests that are asked for: with a rate by Little's law, without a load as
+        many as possible.
+        """
         return self.requests * self.replicas if self.demand.users is None else self.demand.users
 
     @property
@@ -172,7 +195,9 @@ class Row(NamedTuple):
 
     @property
     def headroom(self) -> float:
-        """The part of the users that could be added: 0.22 if 500 ask and 612 are served; infinite without a limit."""
+        """The part of the users that could be added: 0.22 if 500 ask and 612 are served; infinite
+        without a limit.
+        """
         return float("inf") if self.users is None else self.users / self.asked - 1
 
     @property
@@ -200,7 +225,10 @@ class Row(NamedTuple):
     def is_slow(self) -> bool:
         """Whether a user gets fewer tokens per second than people read, even in the best case."""
         speed = self.speed and self.speed.bounds.planning_tokens_per_second
-        return speed is not None and self.replicas * float(speed) < LEAST_TOKENS_PER_SECOND * self.asked
+        return (
+            speed is not None
+            and self.replicas * float(speed) < LEAST_TOKENS_PER_SECOND * self.asked
+        )
 
     @property
     def price(self) -> Ratio | None:
@@ -209,7 +237,9 @@ class Row(NamedTuple):
         if each is None:
             return None
         price = symbol("price", each.numerator, f"price of a GPU-hour, times {each.denominator}")
-        return ratio(quantity(self._gpus * price), symbol("scale", each.denominator, "scale of the price"))
+        return ratio(
+            quantity(self._gpus * price), symbol("scale", each.denominator, "scale of the price")
+        )
 
     @property
     def price_per_month(self) -> Ratio | None:
@@ -217,24 +247,32 @@ class Row(NamedTuple):
         if price is None:
             return None
         hours = symbol("hours", MONTH_HOURS, "hours of a month")
-        return ratio(symbol("price", price.numerator, "price of an hour") * hours, price.denominator)
+        return ratio(
+            symbol("price", price.numerator, "price of an hour") * hours, price.denominator
+        )
 
     @property
     def requests_per_second(self) -> float | None:
-        """Requests per second that all replicas finish with so many concurrent ones; None if it is not known."""
+        """Requests per second that all replicas finish with so many concurrent ones; None if it is
+        not known.
+        """
         speed, output = self.tokens_per_second, self.candidate.users.traffic.output
         return float(speed) / output if speed and output else None
 
     @property
     def most_requests_per_second(self) -> float:
         """Requests per second that all replicas finish at most."""
-        return self.replicas * capacity(self.candidate, self.demand._replace(users=None, rate=ratio(1, 1)))
+        return self.replicas * capacity(
+            self.candidate, self.demand._replace(users=None, rate=ratio(1, 1))
+        )
 
     @property
     def watts(self) -> Quantity | None:
         """The most power of all GPUs; None if it is unknown."""
         watts = self.candidate.gpu.watts
-        return quantity(self._gpus * symbol("watts", watts, "W of a GPU at most")) if watts else None
+        return (
+            quantity(self._gpus * symbol("watts", watts, "W of a GPU at most")) if watts else None
+        )
 
     @property
     def kwh_per_million(self) -> Ratio | None:
@@ -245,34 +283,51 @@ class Row(NamedTuple):
 
     @property
     def price_per_million(self) -> Ratio | None:
-        """Price of a million output tokens at the average load; None without a price, and if the speed is not known.
+        """Price of a million output tokens at the average load; None without a price, and if the
+        speed is not known.
 
-        With a rate it is the price of the tokens asked for: GPUs that wait for requests cost as much as busy ones.
+        With a rate it is the price of the tokens asked for: GPUs that wait for requests cost as
+        much as busy ones.
         """
         rate = self.demand.rate
         if rate is None:
             return _per_million(self.price, self.demand.on_average(self.tokens_per_second))
         output = symbol("output", self.candidate.users.traffic.output, "output tokens of a request")
         requests = symbol("requests", rate.numerator, f"requests in {rate.denominator} s")
-        return _per_million(self.price, self.demand.on_average(ratio(requests * output, rate.denominator)))
+        return _per_million(
+            self.price, self.demand.on_average(ratio(requests * output, rate.denominator))
+        )
 
     @property
     def break_even_rate(self) -> Ratio | None:
-        """Requests per second at which the GPUs cost as much as an API; None without its price and the GPUs'."""
+        """Requests per second at which the GPUs cost as much as an API; None without its price and
+        the GPUs'.
+        """
         price, api = self.price, self.demand.api_price
         if price is None or api is None:
             return None
         traffic, (prompts, outputs) = self.candidate.users.traffic, api
         scale = prompts.denominator * outputs.denominator
-        of_input = symbol("input", prompts.numerator * outputs.denominator, f"price of a million, times {scale}")
-        of_output = symbol(
-            "output_price", outputs.numerator * prompts.denominator, f"price of a million, times {scale}"
+        of_input = symbol(
+            "input", prompts.numerator * outputs.denominator, f"price of a million, times {scale}"
         )
-        prompt, output = symbol("prompt", traffic.prompt, "tokens"), symbol("output", traffic.output, "tokens")
-        million, hour = symbol("million", 10**6 * scale, f"tokens, times {scale}"), symbol("hour", 3600, "s")
+        of_output = symbol(
+            "output_price",
+            outputs.numerator * prompts.denominator,
+            f"price of a million, times {scale}",
+        )
+        prompt, output = (
+            symbol("prompt", traffic.prompt, "tokens"),
+            symbol("output", traffic.output, "tokens"),
+        )
+        million, hour = (
+            symbol("million", 10**6 * scale, f"tokens, times {scale}"),
+            symbol("hour", 3600, "s"),
+        )
         of_request = prompt * of_input + output * of_output
         return ratio(
-            symbol("price", price.numerator, "price of an hour") * million, price.denominator * hour * of_request
+            symbol("price", price.numerator, "price of an hour") * million,
+            price.denominator * hour * of_request,
         )
 
     @property
@@ -285,9 +340,14 @@ def _per_million(price: Ratio | None, speed: Ratio | None) -> Ratio | None:
     if price is None or not speed:
         return None
     million, hour = symbol("million", 10**6, "tokens"), symbol("hour", 3600, "s")
-    seconds, tokens = symbol("s", speed.denominator, "s"), symbol("tokens", speed.numerator, "tokens")
+    seconds, tokens = (
+        symbol("s", speed.denominator, "s"),
+        symbol("tokens", speed.numerator, "tokens"),
+    )
     scale = symbol("scale", price.denominator, "scale of the price")
-    return ratio(symbol("price", price.numerator, "price") * million * seconds, scale * hour * tokens)
+    return ratio(
+        symbol("price", price.numerator, "price") * million * seconds, scale * hour * tokens
+    )
 
 
 class Refused(NamedTuple):
@@ -297,7 +357,8 @@ class Refused(NamedTuple):
     gpu: str  # the kind of GPU
     reason: str  # why the first split that was tried does not start
     tip: str  # what to do instead
-    is_whole: bool  # whether no split starts; otherwise the others do not hold the weights and one request
+    # whether no split starts; otherwise the others do not hold the weights and one request
+    is_whole: bool
 
 
 class Found(NamedTuple):
@@ -309,11 +370,13 @@ class Found(NamedTuple):
     complete: bool  # whether the search ended; False after Ctrl-C
 
 
-def search(requests: Sequence[FitRequest], space: Space, on_step: Callable[[str], None] = lambda _: None) -> Found:
+def search(
+    requests: Sequence[FitRequest], space: Space, on_step: Callable[[str], None] = lambda _: None
+) -> Found:
     """Return the replicas of every request and split; after Ctrl-C those found so far.
 
-    Each request has a model, GPU and dtype, users' requests and no split; `on_step` is told what is computed now.
-    Raises AttncalcError if there are more than MOST_CANDIDATES, or none is possible.
+    Each request has a model, GPU and dtype, users' requests and no split; `on_step` is told what is
+    computed now. Raises AttncalcError if there are more than MOST_CANDIDATES, or none is possible.
     """
     size = len(requests) * math.prod(len(sizes) for sizes in space.sizes if sizes)
     if size > MOST_CANDIDATES:
@@ -325,7 +388,9 @@ def search(requests: Sequence[FitRequest], space: Space, on_step: Callable[[str]
     try:
         for i, request in enumerate(requests):
             assert request.gpu is not None
-            on_step(f"{request.model.name} on {request.gpu.name}: {i + 1} of {count(len(requests))}")
+            on_step(
+                f"{request.model.name} on {request.gpu.name}: {i + 1} of {count(len(requests))}"
+            )
             search.run(request, splits(request, space))
     except KeyboardInterrupt:
         return search.found(requests, complete=False)
@@ -370,16 +435,21 @@ class _Search:
 
 
 def _least_weights(request: FitRequest) -> int:
-    """Return a lower bound of the bytes of weights that all GPUs of a replica hold together; 0 if none is known.
+    """Return a lower bound of the bytes of weights that all GPUs of a replica hold together; 0 if
+    none is known.
 
-    Towers are left out, which not every engine loads; a device holds its part of the rest, rounded up.
+    Towers are left out, which not every engine loads; a device holds its part of the rest, rounded
+    up.
     """
     try:
         resolved = resolve(Split(1).of(request))
         if resolved.engine.splits_by_layer:  # layers may stay on the host
             return 0
         held = weights(
-            resolved.model, in_dtype=resolved.workload.dtype, weights_dtype=resolved.weights_dtype, engine=None
+            resolved.model,
+            in_dtype=resolved.workload.dtype,
+            weights_dtype=resolved.weights_dtype,
+            engine=None,
         )
     except AttncalcError:  # the errors of splits say more
         return 0
@@ -400,18 +470,30 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
         return []
     answer = users(resolved, deployment=deployment)
     assert answer is not None
-    most, worst = (None if n is None else int(n) * resolved.replicas for n in (answer.average, answer.worst))
+    most, worst = (
+        None if n is None else int(n) * resolved.replicas for n in (answer.average, answer.worst)
+    )
     if most == 0:
         return []
     limit = deployment.devices[0].layout.max_sequences
-    limited_by = resolved.engine.running_option if limit is not None and answer.average == limit else "cache"
-    return [Candidate(resolved, split, deployment.verdict(batch, context), answer, most, worst, limited_by)]
+    limited_by = (
+        resolved.engine.running_option if limit is not None and answer.average == limit else "cache"
+    )
+    return [
+        Candidate(
+            resolved, split, deployment.verdict(batch, context), answer, most, worst, limited_by
+        )
+    ]
 
 
-def reached(candidate: Candidate, requests: int, demand: Demand) -> tuple[Ratio, PublishedRange | None]:
-    """Return the part of the best case that a replica reaches with so many requests, and the runs of which it is.
+def reached(
+    candidate: Candidate, requests: int, demand: Demand
+) -> tuple[Ratio, PublishedRange | None]:
+    """Return the part of the best case that a replica reaches with so many requests, and the runs
+    of which it is.
 
-    It is the demand's efficiency, or what the median of published runs reached; all of it without such runs.
+    It is the demand's efficiency, or what the median of published runs reached; all of it without
+    such runs.
     """
     if demand.efficiency is not None:
         return demand.efficiency, None
@@ -420,16 +502,24 @@ def reached(candidate: Candidate, requests: int, demand: Demand) -> tuple[Ratio,
 
 
 def speed_of(candidate: Candidate, requests: int, demand: Demand) -> Speed | None:
-    """Return how fast a replica is with so many concurrent requests; None without the GPU's FLOP/s."""
+    """Return how fast a replica is with so many concurrent requests; None without the GPU's
+    FLOP/s.
+    """
     try:
         bounds = bounds_of_load(candidate.resolved, candidate.load(requests))
     except AttncalcError:
         return None
-    ttft, tpot, tokens = bounds.planning_ttft, bounds.planning_tpot, bounds.planning_tokens_per_second
+    ttft, tpot, tokens = (
+        bounds.planning_ttft,
+        bounds.planning_tpot,
+        bounds.planning_tokens_per_second,
+    )
     if tpot is None or tokens is None:
         return None
     efficiency, runs = reached(candidate, requests, demand)
-    part = symbol("efficiency", efficiency.numerator, f"of the best case, times {efficiency.denominator}")
+    part = symbol(
+        "efficiency", efficiency.numerator, f"of the best case, times {efficiency.denominator}"
+    )
     scale = symbol("scale", efficiency.denominator, "scale of the efficiency")
 
     def longer(seconds: Ratio) -> Ratio:
@@ -440,7 +530,8 @@ def speed_of(candidate: Candidate, requests: int, demand: Demand) -> Speed | Non
 
 
 def loads_of_classes(most: int | None) -> list[tuple[int, int]]:
-    """Return the (fewest, most) requests of each class of published runs up to `most`, the largest first.
+    """Return the (fewest, most) requests of each class of published runs up to `most`, the largest
+    first.
 
     Times grow with the requests of a class, and not from one class to the next.
     """
@@ -458,7 +549,9 @@ def most_in_time(is_quick: Callable[[int], bool], most: int | None) -> int:
 
 
 def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
-    """Return a replica with no more requests than the targets of time allow; None if it serves none in that time."""
+    """Return a replica with no more requests than the targets of time allow; None if it serves none
+    in that time.
+    """
     if not demand.has_times:
         return candidate
 
@@ -478,7 +571,9 @@ def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
 
 
 def row(candidate: Candidate, demand: Demand) -> Row | None:
-    """Return as many replicas as the users need; None if these are more GPUs than allowed, or too slow."""
+    """Return as many replicas as the users need; None if these are more GPUs than allowed, or too
+    slow.
+    """
     within, most = limited(candidate, demand), demand.most_gpus(candidate.gpu)
     if within is None:
         return None
@@ -502,7 +597,8 @@ def row(candidate: Candidate, demand: Demand) -> Row | None:
 
 
 def _requests_for_rate(candidate: Candidate, replicas: int, demand: Demand) -> int:
-    """Return the fewest concurrent requests with which each of so many replicas keeps up with the rate.
+    """Return the fewest concurrent requests with which each of so many replicas keeps up with the
+    rate.
 
     This is Little's law with the time at that load.
     """
@@ -516,7 +612,9 @@ def _requests_for_rate(candidate: Candidate, replicas: int, demand: Demand) -> i
 
 
 def _served(candidate: Candidate, requests: int, demand: Demand) -> float:
-    """Return the requests per second of a replica with so many concurrent ones; 0 if its speed is not known."""
+    """Return the requests per second of a replica with so many concurrent ones; 0 if its speed is
+    not known.
+    """
     speed = speed_of(candidate, requests, demand)
     return float(speed.tokens_per_second) / max(1, candidate.users.traffic.output) if speed else 0.0
 
@@ -538,7 +636,9 @@ def capacity(candidate: Candidate, demand: Demand) -> float:
 
 
 def replicas_on_nodes(candidate: Candidate, needed: int, *, spread: bool) -> tuple[int, int]:
-    """Return (replicas, nodes) as `placed` does. An instance is rented whole, so that all its GPUs serve."""
+    """Return (replicas, nodes) as `placed` does. An instance is rented whole, so that all its GPUs
+    serve.
+    """
     split, gpu = candidate.split, candidate.gpu
     replicas, nodes = placed(needed, split.gpus, gpu.per_node, spread=spread)
     return max(replicas, nodes * (gpu.per_node // split.gpus)) if gpu.instance else replicas, nodes
@@ -546,14 +646,19 @@ def replicas_on_nodes(candidate: Candidate, needed: int, *, spread: bool) -> tup
 
 def gpus_of_replicas(candidate: Candidate, replicas: int, nodes: int) -> int:
     """Return the GPUs of so many replicas, or those of all instances that have them."""
-    return nodes * candidate.gpu.per_node if candidate.gpu.instance else replicas * candidate.split.gpus
+    return (
+        nodes * candidate.gpu.per_node
+        if candidate.gpu.instance
+        else replicas * candidate.split.gpus
+    )
 
 
 def placed(needed: int, gpus: int, per_node: int, *, spread: bool) -> tuple[int, int]:
-    """Return (replicas, nodes) of which `needed` replicas serve all users, on as few nodes as possible.
+    """Return (replicas, nodes) of which `needed` replicas serve all users, on as few nodes as
+    possible.
 
-    With `spread`, these are left after any one node fails: of 10 replicas, 8 of which a node could have, 15 on 3 nodes
-    leave 10. No more than these are needed.
+    With `spread`, these are left after any one node fails: of 10 replicas, 8 of which a node could
+    have, 15 on 3 nodes leave 10. No more than these are needed.
     """
     of_one = -(-gpus // per_node)
     if of_one > 1:  # a node that fails takes one replica
@@ -573,14 +678,17 @@ def rows(candidates: Iterable[Candidate], demand: Demand) -> list[Row]:
 
 
 def costs(found: Row) -> tuple[float, ...]:
-    """Return what a row should have little of; another row is better if none of these is larger and one is smaller."""
+    """Return what a row should have little of; another row is better if none of these is larger and
+    one is smaller.
+    """
     times = (float(found.speed.tpot), float(found.speed.ttft)) if found.speed else (0.0, 0.0)
     served = found.asked if found.demand.is_open else 0
     return (found.gpus, found.nodes, found.candidate.verdict != "fits", -served, *times)
 
 
 def not_dominated(found: Sequence[Row]) -> list[Row]:
-    """Return the rows than which no other row of the same model, GPU and dtypes is better, in their order.
+    """Return the rows than which no other row of the same model, GPU and dtypes is better, in their
+    order.
 
     Of rows with equal costs the one with the most users is kept, and of these the first.
     """
@@ -588,11 +696,17 @@ def not_dominated(found: Sequence[Row]) -> list[Row]:
     def is_better(one: Row, other: Row) -> bool:
         if costs(one) != costs(other):
             return all(a <= b for a, b in zip(costs(one), costs(other), strict=True))
-        return one.headroom > other.headroom or (one.headroom == other.headroom and place[id(one)] < place[id(other)])
+        return one.headroom > other.headroom or (
+            one.headroom == other.headroom and place[id(one)] < place[id(other)]
+        )
 
     place = {id(one): i for i, one in enumerate(found)}
     groups = grouped((one.candidate.group, one) for one in found)
-    return [one for one in found if not any(is_better(other, one) for other in groups[one.candidate.group])]
+    return [
+        one
+        for one in found
+        if not any(is_better(other, one) for other in groups[one.candidate.group])
+    ]
 
 
 # The plan
@@ -641,7 +755,8 @@ class Pools(NamedTuple):
 class Plan(NamedTuple):
     """The rows that serve the users, the best first."""
 
-    # The rows; without --all those than which no other is better. Of too few GPUs, those that serve the most users
+    # The rows; without --all those than which no other is better. Of too few GPUs, those that serve
+    # the most users
     rows: tuple[Row, ...]
     left_out: int  # how many rows are not among them, because another one is better
     too_large: int  # how many candidates would need more GPUs than allowed, or are too slow
@@ -651,7 +766,8 @@ class Plan(NamedTuple):
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
     enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
-    # {model: the GPUs of its row's kind that serve a rate or times in the best case}; {} with an efficiency
+    # {model: the GPUs of its row's kind that serve a rate or times in the best case}; {} with an
+    # efficiency
     at_best: Mapping[str, int] = MappingProxyType({})
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
@@ -677,13 +793,19 @@ def make_plan(
 ) -> Plan:
     """Return the plan for what a search found; `without_limit` searches with any number of GPUs.
 
-    `growth` are factors by which the users may grow, and when; `is_whole` keeps rows than which another is better.
+    `growth` are factors by which the users may grow, and when; `is_whole` keeps rows than which
+    another is better.
     """
     every, enough = rows(found.candidates, demand), None
-    if not every and not demand.is_open and any(demand.most_gpus(one.gpu) for one in found.candidates):
+    if (
+        not every
+        and not demand.is_open
+        and any(demand.most_gpus(one.gpu) for one in found.candidates)
+    ):
         unlimited = rows(without_limit().candidates, demand._replace(max_gpus=None, budget=None))
         enough = next(iter(sorted_rows(unlimited, sort)), None)
-        every = rows(found.candidates, demand._replace(users=None, rate=None))  # what so many GPUs serve of it
+        # what so many GPUs serve of it
+        every = rows(found.candidates, demand._replace(users=None, rate=None))
         served = [one.asked if demand.users else one.most_requests_per_second for one in every]
         every = [one for one, each in zip(every, served, strict=True) if each == max(served)]
     kept = sorted_rows(every if is_whole else not_dominated(every), sort)
@@ -694,7 +816,12 @@ def make_plan(
         too_slow="" if every else _too_slow(found.candidates, demand),
         demand=demand,
         growth=_due(
-            kept, [one for factor, when in growth.items() for one in _sizes(found, demand, factor, when, sort)]
+            kept,
+            [
+                one
+                for factor, when in growth.items()
+                for one in _sizes(found, demand, factor, when, sort)
+            ],
         ),
         sort=sort,
         found=found,
@@ -708,20 +835,25 @@ def best_of_models(found: Sequence[Row]) -> Iterable[Row]:
     return {one.candidate.group[0]: one for one in reversed(found)}.values()
 
 
-def _at_best(kept: Sequence[Row], candidates: Sequence[Candidate], demand: Demand) -> dict[str, int]:
+def _at_best(
+    kept: Sequence[Row], candidates: Sequence[Candidate], demand: Demand
+) -> dict[str, int]:
     """Return `Plan.at_best`."""
     if demand.efficiency is not None or demand.is_open or not (demand.rate or demand.has_times):
         return {}
     best_case = demand._replace(efficiency=ratio(1, 1))
     groups = {one.candidate.group for one in best_of_models(kept)}
     found = grouped(
-        (one.candidate.group, one) for one in rows((one for one in candidates if one.group in groups), best_case)
+        (one.candidate.group, one)
+        for one in rows((one for one in candidates if one.group in groups), best_case)
     )
     return {group[0]: min(one.gpus for one in of_group) for group, of_group in found.items()}
 
 
 def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
-    """Return which target no candidate reaches, and the shortest time; '' if each is reached by one."""
+    """Return which target no candidate reaches, and the shortest time; '' if each is reached by
+    one.
+    """
     loads = [(one, fewest) for one in candidates for fewest, _ in loads_of_classes(one.most)]
     speeds = [(one, speed_of(one, requests, demand)) for one, requests in loads]
     for name, target in (("ttft", demand.ttft), ("tpot", demand.tpot)):
@@ -729,16 +861,23 @@ def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
         shortest = min(times, key=lambda time: time[0], default=None)
         if target is not None and shortest is not None and shortest[0] > target:
             seconds, one, speed = shortest
-            best = f"; at best {quotient(seconds * speed.runs.median, SECONDS)} (--efficiency 1)" if speed.runs else ""
+            best = (
+                f"; at best {quotient(seconds * speed.runs.median, SECONDS)} (--efficiency 1)"
+                if speed.runs
+                else ""
+            )
             least = (
-                f"{quotient(seconds, SECONDS)} ({one.gpu.name}, {one.split.words}), {seconds / target:.3g} x as long"
+                f"{quotient(seconds, SECONDS)} ({one.gpu.name}, {one.split.words}), "
+                f"{seconds / target:.3g} x as long"
             )
             return f"--{name} {quotient(target, SECONDS)}, and the shortest is {least}{best}"
     return ""
 
 
 def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:
-    """Return the sizes without those of a month or year with as many GPUs as the one before; the last is kept."""
+    """Return the sizes without those of a month or year with as many GPUs as the one before; the
+    last is kept.
+    """
     kept, last = list[Size](), {size.model: size for size in sizes}
     before: dict[str, tuple[int, str] | None] = {
         one.candidate.group[0]: (one.gpus, one.candidate.gpu.rented) for one in best_of_models(now)
@@ -755,7 +894,10 @@ def _sizes(found: Found, demand: Demand, factor: float, when: str, sort: str) ->
     """Return what a size needs, for each model."""
     of_all = sorted_rows(rows(found.candidates, demand.times(factor)), sort)
     models = dict.fromkeys(request.model.name for request in found.requests)
-    best = {model: next((one for one in of_all if one.candidate.group[0] == model), None) for model in models}
+    best = {
+        model: next((one for one in of_all if one.candidate.group[0] == model), None)
+        for model in models
+    }
     return [Size(model, factor, demand.times(factor), row, when) for model, row in best.items()]
 
 

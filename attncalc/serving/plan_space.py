@@ -11,8 +11,8 @@ from ..records import NamedTuple
 from .fit import tensor_parallel_sizes
 from .request import FitRequest
 
+# Nodes that one replica spans at most, unless --tp, --pp or --dp ask for more.
 MOST_NODES = 8
-"""Nodes that one replica spans at most, unless --tp, --pp or --dp ask for more."""
 
 
 class Space(NamedTuple):
@@ -64,15 +64,17 @@ class Split(NamedTuple):
 def splits(request: FitRequest, space: Space) -> list[list[Split]]:
     """Return the splits in groups; a group is tried if none before it has a split that fits.
 
-    The first group are the splits within a node, and those over ranks that divide the experts of a mixture, which also
-    span nodes: large mixtures run so. Each further group takes one node more, all of whose GPUs it uses. Sizes that are
-    given are one group.
+    The first group are the splits within a node, and those over ranks that divide the experts of a
+    mixture, which also span nodes: large mixtures run so. Each further group takes one node more,
+    all of whose GPUs it uses. Sizes that are given are one group.
     """
     engine, model = find_engine(request.engine), request.model
     per_node = request.gpu.per_node if request.gpu else 1
     most = space.max_gpus or MOST_NODES * per_node
     if engine.splits_by_layer:
-        return [[Split(gpus) for gpus in _doubled(min(per_node, most, engine.max_gpus or per_node))]]
+        return [
+            [Split(gpus) for gpus in _doubled(min(per_node, most, engine.max_gpus or per_node))]
+        ]
     tp_sizes = space.tp or list(tensor_parallel_sizes(model))
     if any(space.sizes):
         groups = [list(_given(engine, space, tp_sizes))]
@@ -94,12 +96,17 @@ def _given(engine: Engine[Any], space: Space, tp_sizes: Sequence[int]) -> Iterat
 
 
 def _over_nodes(
-    engine: Engine[Any], model: ModelSpec, space: Space, tp_sizes: Sequence[int], per_node: int, nodes: int
+    engine: Engine[Any],
+    model: ModelSpec,
+    space: Space,
+    tp_sizes: Sequence[int],
+    per_node: int,
+    nodes: int,
 ) -> Iterator[Split]:
     """Yield the splits by tensor and pipeline parallelism over a number of nodes.
 
-    Within a node they use a part of it that divides it. Over several nodes they use all GPUs, with at most two stages
-    per node.
+    Within a node they use a part of it that divides it. Over several nodes they use all GPUs, with
+    at most two stages per node.
     """
     gpus = nodes * per_node
     for tp in tp_sizes:
@@ -115,7 +122,9 @@ def _over_nodes(
                 yield Split(tp, tp, attn_dp=tp, expert_parallel=space.expert_parallel)
 
 
-def _over_ranks(engine: Engine[Any], model: ModelSpec, tp_sizes: Sequence[int], per_node: int) -> Iterator[Split]:
+def _over_ranks(
+    engine: Engine[Any], model: ModelSpec, tp_sizes: Sequence[int], per_node: int
+) -> Iterator[Split]:
     """Yield the splits over ranks that divide the experts, with whole experts on each GPU.
 
     Over several nodes a rank has one GPU or one node.
@@ -126,7 +135,11 @@ def _over_ranks(engine: Engine[Any], model: ModelSpec, tp_sizes: Sequence[int], 
         if per_node % tp:
             continue
         inside = [dp for dp in range(2, per_node // tp + 1) if per_node // tp % dp == 0]
-        outside = [nodes * per_node // tp for nodes in _doubled(MOST_NODES)[1:]] if tp in (1, per_node) else []
+        outside = (
+            [nodes * per_node // tp for nodes in _doubled(MOST_NODES)[1:]]
+            if tp in (1, per_node)
+            else []
+        )
         yield from (Split(tp * dp, tp, 1, dp, expert_parallel=True) for dp in (*inside, *outside))
 
 

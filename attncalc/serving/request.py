@@ -1,7 +1,8 @@
 """The request to `fit`, and the one function that completes it.
 
-Most fields of a `FitRequest` may be left out. `resolve` fills in the defaults of the engine, the model and the GPU,
-and rejects combinations that exclude each other. No code after it looks up a default.
+Most fields of a `FitRequest` may be left out. `resolve` fills in the defaults of the engine, the
+model and the GPU, and rejects combinations that exclude each other. No code after it looks up a
+default.
 """
 
 import dataclasses
@@ -23,17 +24,33 @@ from ..model import ModelSpec
 from ..quantity import ceil_div
 from ..quantization import Role
 from ..records import Keeper, NamedTuple, dataclass
-from ..units import BYTES, cache_dtype_named, count, dtype, human, is_dtype, long_option, parse_decimal, truncate
+from ..units import (
+    BYTES,
+    cache_dtype_named,
+    count,
+    dtype,
+    human,
+    is_dtype,
+    long_option,
+    parse_decimal,
+    truncate,
+)
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
 from .traffic import Traffic
 from .weight_format import released_dtype
 from .weights import weights
 
+# The part of a GPU's memory that weights can have: CUDA takes the rest.
 _MOST_OF_GPU = 0.98
-"""The part of a GPU's memory that weights can have: CUDA takes the rest."""
-_DTYPES = ("kv_dtype_k", "kv_dtype_v", "kv_dtype_k_draft", "kv_dtype_v_draft", "mamba_ssm_cache_dtype")
-"""Arguments of engines that are dtypes, given by name."""
+# Arguments of engines that are dtypes, given by name.
+_DTYPES = (
+    "kv_dtype_k",
+    "kv_dtype_v",
+    "kv_dtype_k_draft",
+    "kv_dtype_v_draft",
+    "mamba_ssm_cache_dtype",
+)
 
 
 class Share(NamedTuple):
@@ -50,7 +67,9 @@ class Share(NamedTuple):
 
 
 def parse_share(text: str, option: str) -> Share:
-    """Return a share above 0 and up to 1, exactly: '0.92'. Raises AttncalcError if it is not one."""
+    """Return a share above 0 and up to 1, exactly: '0.92'. Raises AttncalcError if it is not
+    one.
+    """
     numerator, denominator = parse_decimal(text, option, upper=1)
     return Share(option, text.strip(), numerator, denominator)
 
@@ -65,8 +84,9 @@ class LoggedExcess(NamedTuple):
     def of(self, estimated: int) -> int:
         """Return the bytes beyond another estimate.
 
-        If a start took less than half of its estimate, its settings are others than assumed, and a smaller estimate
-        frees nothing: the logged bytes stay. Otherwise at most the estimate is taken off.
+        If a start took less than half of its estimate, its settings are others than assumed, and a
+        smaller estimate frees nothing: the logged bytes stay. Otherwise at most the estimate is
+        taken off.
         """
         logged = self.estimated + self.size
         if self.size >= 0 or estimated >= self.estimated:
@@ -76,14 +96,15 @@ class LoggedExcess(NamedTuple):
 
 @dataclass(frozen=True)
 class FitRequest(Keeper):
-    """Does a workload fit? Give `gpu` or `kv_memory`; None means the default of the engine or the model.
+    """Does a workload fit? Give `gpu` or `kv_memory`; None means the default of the engine or the
+    model.
 
     With both, the memory for the cache is as given, and the GPU sets the engine's defaults only.
 
     Attributes:
         model: The whole model, not one device's share.
-        workload: Batch, context and dtypes. The batch is that of all replicas and data-parallel ranks together. A
-            kv_dtype of None is the engine's default.
+        workload: Batch, context and dtypes. The batch is that of all replicas and data-parallel
+            ranks together. A kv_dtype of None is the engine's default.
         engine: The name of one of ENGINES.
         gpu: The kind of GPU.
         gpus: Their number; by default as many as hold the model once.
@@ -93,30 +114,42 @@ class FitRequest(Keeper):
         tp: Tensor-parallel devices; by default `gpus` divided by `pp`, and 1 without a GPU.
         pp: Pipeline stages.
         dcp: Decode-context-parallel devices.
-        dp: Data-parallel ranks, each with a cache of its own. With vLLM they divide the routed experts; otherwise they
-            are replicas.
-        attn_dp: Data-parallel ranks of attention, each with a cache of its own; they divide the `tp` devices (SGLang).
-        enable_expert_parallel: Whether the devices of all ranks have whole experts instead of a part of each.
-        gpu_memory_utilization: The share of a GPU's memory that the engine takes, above 0 and up to 1.
+        dp: Data-parallel ranks, each with a cache of its own. With vLLM they divide the routed
+            experts; otherwise they are replicas.
+        attn_dp: Data-parallel ranks of attention, each with a cache of its own; they divide the
+            `tp` devices (SGLang).
+        enable_expert_parallel: Whether the devices of all ranks have whole experts instead of a
+            part of each.
+        gpu_memory_utilization: The share of a GPU's memory that the engine takes, above 0 and up to
+            1.
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
-        weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
-        engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
-        ram_is_given: Whether `ram` was given, or the memory of --gpu cpu; otherwise it is this machine's.
-        logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
+        weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was
+            released.
+        engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size":
+            32}.
+        ram_is_given: Whether `ram` was given, or the memory of --gpu cpu; otherwise it is this
+            machine's.
+        logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows;
+            None without a log.
         draft: The draft model of speculative decoding.
         served_draft: The path or repository of the draft model, as `served_model`.
-        served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
-            GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
+        served_model: The path or repository that the engine loads; by default the one in the
+            preset's sources. For GGUF files a repository may be 'org/name:Q4_K_M' or
+            'org/name:FILE'.
         ollama: The model's name in Ollama's library, if Ollama runs it; "LM Studio" if that does.
-        checkpoint: The repository whose weights are in `weights_dtype`; None if the engine converts them.
-        checkpoints: {dtype: what to load if the engine cannot convert the weights to it}: 'Qwen/Qwen3-32B-AWQ' of int4.
+        checkpoint: The repository whose weights are in `weights_dtype`; None if the engine converts
+            them.
+        checkpoints: {dtype: what to load if the engine cannot convert the weights to it}:
+            'Qwen/Qwen3-32B-AWQ' of int4.
         revision: The repository's branch, tag or commit; None for the default branch.
-        host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default 25 GB/s.
+        host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default
+            25 GB/s.
         disk_size: Bytes on disk for the cache; None without a cache there.
         disk_bandwidth: Bytes/s of that disk; by default 5 GB/s.
-        traffic: The requests that users send, whose concurrency `users` returns. Of a batch, their shared prefix is
-            stored once; they do not change what fits otherwise.
-        batch_is_given: Whether a batch of 1 was given. Otherwise times are those of as many users as fit on average.
+        traffic: The requests that users send, whose concurrency `users` returns. Of a batch, their
+            shared prefix is stored once; they do not change what fits otherwise.
+        batch_is_given: Whether a batch of 1 was given. Otherwise times are those of as many users
+            as fit on average.
     """
 
     model: ModelSpec
@@ -153,7 +186,9 @@ class FitRequest(Keeper):
     batch_is_given: bool = False
 
     def with_engine_args(self, **changes: Any) -> "FitRequest":
-        """Return the request with some of the engine's arguments changed; None is the engine's default."""
+        """Return the request with some of the engine's arguments changed; None is the engine's
+        default.
+        """
         return dataclasses.replace(self, engine_args={**self.engine_args, **changes})
 
     def with_workload(self, **changes: Any) -> "FitRequest":
@@ -162,12 +197,15 @@ class FitRequest(Keeper):
 
     @property
     def shared_tokens(self) -> int:
-        """Tokens at the start of every request that may be stored once; 0 without users' requests."""
+        """Tokens at the start of every request that may be stored once; 0 without users'
+        requests.
+        """
         return self.traffic.shared_tokens if self.traffic else 0
 
 
 def _fp8_block(request: FitRequest, checkpoint: str | None, role: Role) -> int:
-    """Return how many outputs share a scale in the FP8 weights that are loaded; 0 without such blocks.
+    """Return how many outputs share a scale in the FP8 weights that are loaded; 0 without such
+    blocks.
 
     `checkpoint` is the repository that is loaded in place of the release.
     """
@@ -186,14 +224,19 @@ class ResolvedRequest(NamedTuple):
     request: FitRequest  # the request before it was completed
     model: ModelSpec  # one tensor-parallel device's share of the model
     engine: Engine[Any]
-    # The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
+    # The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per
+    # sequence.
     args: EngineArgs
-    draft: DraftModel | None  # the drafter on one device; None without one, or if its weights are unknown
-    workload: Workload  # a decode step of one replica, with its part of the batch and the dtype of the cache
+    # the drafter on one device; None without one, or if its weights are unknown
+    draft: DraftModel | None
+    # a decode step of one replica, with its part of the batch and the dtype of the cache
+    workload: Workload
     gpus: int  # all GPUs, those of replicas included; 1 without a GPU
-    # The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory
+    # The share of a GPU's memory that the engine takes; None without a GPU, and with a given
+    # kv_memory
     share: Share | None
-    weights_dtype: str | None  # the dtype of weight matrices; None for that of the model or of its files
+    # the dtype of weight matrices; None for that of the model or of its files
+    weights_dtype: str | None
 
     @property
     def gpu(self) -> Gpu | None:
@@ -217,7 +260,9 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def ranks(self) -> int:
-        """Data-parallel ranks of one copy of the model, each with a cache of its own; 1 if ranks are copies."""
+        """Data-parallel ranks of one copy of the model, each with a cache of its own; 1 if ranks
+        are copies.
+        """
         if self.engine.ranks_share_tp:
             return self.args.attn_dp
         return self.dp if self.request.model.has_experts else 1
@@ -229,7 +274,8 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def divides_experts(self) -> bool:
-        """Whether the routed experts are divided over data-parallel ranks, or whole experts over devices.
+        """Whether the routed experts are divided over data-parallel ranks, or whole experts over
+        devices.
 
         One device has all of them, with --enable-expert-parallel too.
         """
@@ -243,30 +289,44 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """Whether one request has all devices for itself, as at a desk, with an engine that leaves the rest unused."""
+        """Whether one request has all devices for itself, as at a desk, with an engine that leaves
+        the rest unused.
+        """
         slots = self.request.engine_args.get("sequences") or 1
-        return self.engine.splits_by_layer and self.gpu is not None and self.workload.batch * slots == 1
+        return (
+            self.engine.splits_by_layer
+            and self.gpu is not None
+            and self.workload.batch * slots == 1
+        )
 
     @property
     def replicas(self) -> int:
-        """Groups of GPUs with requests of their own: copies of the model, or data-parallel ranks."""
+        """Groups of GPUs with requests of their own: copies of the model, or data-parallel
+        ranks.
+        """
         if self.whole_layers:
             return 1
         return (self.gpus // self.devices if self.gpu else self.dp) * self.args.attn_dp
 
     @property
     def copies(self) -> int:
-        """Copies of the model that share nothing: replicas, of which data-parallel ranks of one copy are one."""
+        """Copies of the model that share nothing: replicas, of which data-parallel ranks of one
+        copy are one.
+        """
         return self.replicas // self.ranks
 
     def per_replica(self, batch: int) -> int:
-        """Return how many of `batch` requests one replica has, if they are divided evenly: 10 on 4 replicas are 3."""
+        """Return how many of `batch` requests one replica has, if they are divided evenly: 10 on 4
+        replicas are 3.
+        """
         return ceil_div(batch, self.replicas) if self.replicas > 1 else batch
 
     def requests_of_rank(self, requests: int) -> tuple[int, int]:
-        """Return the requests of the busiest data-parallel rank of a copy, and how many ranks at most have as many.
+        """Return the requests of the busiest data-parallel rank of a copy, and how many ranks at
+        most have as many.
 
-        9 requests on 8 ranks are 2 on the busiest, and at most 4 ranks have 2; 3 requests are 1 on each of 3 ranks.
+        9 requests on 8 ranks are 2 on the busiest, and at most 4 ranks have 2; 3 requests are 1 on
+        each of 3 ranks.
         """
         if self.ranks == 1:
             return requests, 1
@@ -275,7 +335,9 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def checkpoint(self) -> str | None:
-        """The repository that is loaded because its weights are in the dtype that was given; None for the release."""
+        """The repository that is loaded because its weights are in the dtype that was given; None
+        for the release.
+        """
         request = self.request
         if request.checkpoint or self.loads_weights:
             return request.checkpoint
@@ -283,7 +345,9 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def loads_weights(self) -> bool:
-        """Whether the engine loads the released weights, as they are or converted; True if it has its own files."""
+        """Whether the engine loads the released weights, as they are or converted; True if it has
+        its own files.
+        """
         model, to = self.request.model, self.engine.converts_to
         if to is None or is_released(model, self.request.weights_dtype, self.args.dtype):
             return True
@@ -305,13 +369,21 @@ class ResolvedRequest(NamedTuple):
         return self.refusal_with(self.args)
 
     def refusal_with(self, args: EngineArgs) -> Refusal | None:
-        """Return why the engine does not start with these arguments, whatever the memory; None if it does."""
-        return self.engine.refusal(self.request.model, args) or self._cut_blocks(args) or self._share_not_free()
+        """Return why the engine does not start with these arguments, whatever the memory; None if
+        it does.
+        """
+        return (
+            self.engine.refusal(self.request.model, args)
+            or self._cut_blocks(args)
+            or self._share_not_free()
+        )
 
     def _cut_blocks(self, args: EngineArgs) -> Refusal | None:
-        """Return that --tp cuts FP8 blocks: 1,536 / 8 = 192 is no multiple of 128 (vllm-project/vllm issue 17569).
+        """Return that --tp cuts FP8 blocks: 1,536 / 8 = 192 is no multiple of 128
+        (vllm-project/vllm issue 17569).
 
-        vLLM and SGLang check it as they load (create_weights in layers/quantization/fp8.py). Whole experts are not cut.
+        vLLM and SGLang check it as they load (create_weights in layers/quantization/fp8.py). Whole
+        experts are not cut.
         """
         for _, layers in self.request.model.groups() if args.tp > 1 else ():
             mlp = layers.mlp
@@ -320,27 +392,42 @@ class ResolvedRequest(NamedTuple):
             is_whole = role == "experts" and self.request.enable_expert_parallel
             if mlp is None or not block or is_whole or mlp.d_ff % (args.tp * block) == 0:
                 continue
-            sizes = [str(tp) for tp in range(1, args.tp) if args.tp % tp == mlp.d_ff % (tp * block) == 0]
+            sizes = [
+                str(tp) for tp in range(1, args.tp) if args.tp % tp == mlp.d_ff % (tp * block) == 0
+            ]
+            smaller = sizes[-1] if sizes else 1
+            tip = f"Use --tp {smaller}."
+            if role == "experts":
+                tip = f"Use --tp {smaller}, or --enable-expert-parallel."
             return Refusal(
-                f"--tp {args.tp} leaves {count(mlp.d_ff // args.tp)} of {count(mlp.d_ff)} outputs of {role}, which are "
+                f"--tp {args.tp} leaves {count(mlp.d_ff // args.tp)} of {count(mlp.d_ff)} "
+                f"outputs of {role}, which are "
                 f"not whole FP8 blocks of {block}",
-                f"Use --tp {sizes[-1] if sizes else 1}{', or --enable-expert-parallel' * (role == 'experts')}.",
+                tip,
             )
         return None
 
     def _share_not_free(self) -> Refusal | None:
-        """Return that other programs leave less than the share, if the engine needs all of it free."""
+        """Return that other programs leave less than the share, if the engine needs all of it
+        free.
+        """
         free, gpu, share = self.free_share, self.gpu, self._share_at_start
         if not (free and gpu and share):
             return None
-        wanted, other = (human(size, BYTES) for size in (share.of(gpu.memory), gpu.other_memory or 0))
+        wanted, other = (
+            human(size, BYTES) for size in (share.of(gpu.memory), gpu.other_memory or 0)
+        )
         memory = human(gpu.memory, BYTES)
-        reason = f"{self.engine.title} wants {wanted} of {memory}, of which other programs hold {other}"
+        reason = (
+            f"{self.engine.title} wants {wanted} of {memory}, of which other programs hold {other}"
+        )
         return Refusal(reason, f"Use {share.option} {free} or less.")
 
     @property
     def free_share(self) -> str:
-        """The share that other programs leave free, if the engine needs its whole share free and it is not; else ''."""
+        """The share that other programs leave free, if the engine needs its whole share free and it
+        is not; else ''.
+        """
         share = self._share_at_start
         if self.gpu is None or share is None or self.engine.counts_others(self.args):
             return ""
@@ -348,8 +435,12 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def _share_at_start(self) -> Share | None:
-        """The share, which vLLM wants to be free even if the memory for the cache was given (request_memory)."""
-        return self.share or _share(dataclasses.replace(self.request, kv_memory=None), self.engine, self.args)
+        """The share, which vLLM wants to be free even if the memory for the cache was given
+        (request_memory).
+        """
+        return self.share or _share(
+            dataclasses.replace(self.request, kv_memory=None), self.engine, self.args
+        )
 
     @property
     def args_without_slots(self) -> EngineArgs:
@@ -403,7 +494,11 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         given_args["speculative_model"] = draft
     device: dict[str, Any] = {}
     if request.gpu:
-        device = {"device_memory": request.gpu.memory, "device": name, "gpus": gpus if of.splits_by_layer else 1}
+        device = {
+            "device_memory": request.gpu.memory,
+            "device": name,
+            "gpus": gpus if of.splits_by_layer else 1,
+        }
         device["on_cpu"] = request.gpu.is_cpu
     args: EngineArgs = of.args(
         **given_args,
@@ -417,9 +512,13 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         source=workload.source,
         max_model_len=workload.context,
         model_type=model.model_type,
-        attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
+        attentions=frozenset(
+            kind.label for _, layers in model.groups() for kind in layers.attentions
+        ),
         vision_params=sum(tower.size_of_layers for tower in model.towers if tower.name == "vision"),
-        vision_width=max((t.item.d_model for t in model.towers if t.name == "vision" and t.item), default=0),
+        vision_width=max(
+            (t.item.d_model for t in model.towers if t.name == "vision" and t.item), default=0
+        ),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
         blocks=model.stored.blocks if model.stored and not model.stored.file_type else None,
     )
@@ -428,8 +527,16 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     model = without_prediction(of.loaded(model, args))
     if args.lookups_on_host and not (request.gpu and request.gpu.unified):
         model = model.without_lookups()
-    elif request.gpu and request.gpu.unified and not of.splits_by_layer and any(g.lookups for _, g in model.groups()):
-        note = "Lookup tables count, since the host's memory is the GPU's. If they are a mapped file, less is needed."
+    elif (
+        request.gpu
+        and request.gpu.unified
+        and not of.splits_by_layer
+        and any(g.lookups for _, g in model.groups())
+    ):
+        note = (
+            "Lookup tables count, since the host's memory is the GPU's. If they are a mapped "
+            "file, less is needed."
+        )
         model = dataclasses.replace(model, notes=(*model.notes, note))
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
@@ -441,13 +548,22 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         args=args,
         draft=draft or predicting(part, args, weights_dtype),
         workload=dataclasses.replace(
-            workload, phase="decode", new=1, dtype=loaded_dtype and model_dtype.name, kv_dtype=cache_dtype.name
+            workload,
+            phase="decode",
+            new=1,
+            dtype=loaded_dtype and model_dtype.name,
+            kv_dtype=cache_dtype.name,
         ),
         gpus=gpus,
         share=_share(request, of, args),
         weights_dtype=weights_dtype,
     )
-    if request.kv_memory is not None and request.gpu and request.gpu.other_memory and of.counts_others(args):
+    if (
+        request.kv_memory is not None
+        and request.gpu
+        and request.gpu.other_memory
+        and of.counts_others(args)
+    ):
         raise AttncalcError(
             f"--other-memory has no effect on {of.title} with --kv-memory",
             "leave one of them out, or use --engine vllm",
@@ -461,20 +577,24 @@ def resolve(request: FitRequest) -> ResolvedRequest:
 
 
 def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
-    """Return the model, with its file if the weights are a type of files, and otherwise the dtype of its matrices.
+    """Return the model, with its file if the weights are a type of files, and otherwise the dtype
+    of its matrices.
 
     Raises AttncalcError if the engine does not load such files, or there is no such dtype.
     """
     of, model, name = find_engine(request.engine), request.model, request.weights_dtype
     # a GGUF file in 16 bits has experts in MXFP4 too
-    if name is None or (of.typed_files and name in ("bf16", "fp16") and model.experts_dtype == "mxfp4"):
+    if name is None or (
+        of.typed_files and name in ("bf16", "fp16") and model.experts_dtype == "mxfp4"
+    ):
         return model, released_dtype(model)
     if quantized := of.quantized(model, name):
         return quantized, None
     if name in FILE_TYPES and not is_dtype(name):
         raise AttncalcError(
             f"{of.title} cannot load {model.title} in {name}, a type of GGUF files",
-            "give --engine llamacpp, which loads decoders in it, or another dtype: --weights-dtype int4",
+            "give --engine llamacpp, which loads decoders in it, or another dtype: "
+            "--weights-dtype int4",
         )
     return model, dtype(name).name
 
@@ -485,30 +605,40 @@ def file_type(model: ModelSpec) -> str:
 
 
 def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: int) -> ModelSpec:
-    """Return one device's part of the model. Raises AttncalcError if something in it does not divide."""
+    """Return one device's part of the model. Raises AttncalcError if something in it does not
+    divide.
+    """
     stored = model.stored
     if tp % request.attn_dp:
         raise AttncalcError(
             f"--attn-dp {request.attn_dp} does not divide --tp {tp}",
-            f"give --tp {request.attn_dp}, for example: SGLang's --tp-size counts the GPUs of all ranks",
+            f"give --tp {request.attn_dp}, for example: SGLang's --tp-size counts the GPUs of "
+            "all ranks",
         )
     ranks = request.attn_dp if of.ranks_share_tp else request.dp
     part = model
     if ranks > 1 or request.enable_expert_parallel:
         key = ("divided", of.name, tp, ranks, request.enable_expert_parallel)
         part = model.kept(key, lambda: of.divide(model, tp, ranks, expert_parallel=key[-1]))
-    if stored is not None and part is not model:  # the files' bytes are divided as the parameters are
+    # the files' bytes are divided as the parameters are
+    if stored is not None and part is not model:
         here, everywhere = int(params(part).total), int(params(model).total)
-        part = dataclasses.replace(part, stored=stored._replace(size=-(-stored.size * here // everywhere)))
+        part = dataclasses.replace(
+            part, stored=stored._replace(size=-(-stored.size * here // everywhere))
+        )
     try:
         return part.shard(tp // request.attn_dp)
     except AttncalcError as error:
-        by_layers = f"; --pp {tp} splits the layers instead" * (request.pp == 1 and tp <= model.main.n_layers)
+        by_layers = f"; --pp {tp} splits the layers instead" * (
+            request.pp == 1 and tp <= model.main.n_layers
+        )
         raise AttncalcError(error.message, f"{error.tip}{by_layers}") from None
 
 
 def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
-    """Return the 16-bit dtype to compute in: the released one, or that of the engine's casts; None without casts."""
+    """Return the 16-bit dtype to compute in: the released one, or that of the engine's casts; None
+    without casts.
+    """
     if of.dtype_of_fp32 is None:
         return None
     released = dtype(request.model.dtype).name
@@ -519,14 +649,19 @@ def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
 def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
     """Return the engine's arguments, without those that are None. Names of dtypes become dtypes.
 
-    Raises AttncalcError if no engine has an argument, or this one has not, a dtype is unknown, or two exclude each
-    other.
+    Raises AttncalcError if no engine has an argument, or this one has not, a dtype is unknown, or
+    two exclude each other.
     """
     given = {name: value for name, value in request.engine_args.items() if value is not None}
     try:
         of.check_options({**given, "speculative_model": request.draft})
     except AttncalcError:
-        known = {name for each in map(find_engine, ENGINES) for group in each.options for name in group.__annotations__}
+        known = {
+            name
+            for each in map(find_engine, ENGINES)
+            for group in each.options
+            for name in group.__annotations__
+        }
         for name in given:
             if name not in known:
                 what = f"engine_args: there is no argument '{truncate(name)}'"
@@ -540,7 +675,10 @@ def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
         )
     own = {field.name for field in dataclasses.fields(of.args)}
     args = {name: value for name, value in given.items() if name in own}
-    return {name: dtype(value) if name in _DTYPES and isinstance(value, str) else value for name, value in args.items()}
+    return {
+        name: dtype(value) if name in _DTYPES and isinstance(value, str) else value
+        for name, value in args.items()
+    }
 
 
 def _share(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | None:
@@ -559,7 +697,10 @@ def _share(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | No
 def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
     """Raise AttncalcError if the engine or the model does not have data or expert parallelism."""
     if not of.data_parallel:
-        for name, given in (("dp", request.dp > 1), ("enable-expert-parallel", request.enable_expert_parallel)):
+        for name, given in (
+            ("dp", request.dp > 1),
+            ("enable-expert-parallel", request.enable_expert_parallel),
+        ):
             if given:
                 raise AttncalcError(
                     f"--{name} has no effect on engine {request.engine}",
@@ -580,77 +721,116 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
 
 
 def _check_projector(request: FitRequest) -> None:
-    """Raise AttncalcError if a reserve replaces the runtime memory that the projector is a part of."""
+    """Raise AttncalcError if a reserve replaces the runtime memory that the projector is a part
+    of.
+    """
     projector = request.engine_args.get("mmproj")
     if projector and request.reserve is not None:
         raise clash(
-            "--mmproj", "--reserve", f"leave --mmproj out, and add its {human(projector.weights, BYTES)} to --reserve"
+            "--mmproj",
+            "--reserve",
+            f"leave --mmproj out, and add its {human(projector.weights, BYTES)} to --reserve",
         )
 
 
 def _check_cpu(request: FitRequest, of: Engine[Any]) -> None:
-    """Raise AttncalcError if the device is the host, and the engine's memory there is not known, or it is not one."""
+    """Raise AttncalcError if the device is the host, and the engine's memory there is not known, or
+    it is not one.
+    """
     if not (request.gpu and request.gpu.is_cpu):
         return
     if not of.runs_on_cpu:
         raise AttncalcError(
-            f"--gpu cpu has no figures for engine {of.name}", "leave --engine out: llama.cpp runs without a GPU"
+            f"--gpu cpu has no figures for engine {of.name}",
+            "leave --engine out: llama.cpp runs without a GPU",
         )
     if request.gpus and request.gpus > 1:
         raise clash(f"--gpus {request.gpus}", "--gpu cpu", "leave --gpus out")
 
 
 def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None:
-    """Raise AttncalcError if an option of a cache in host memory or on disk is given without that cache."""
-    given = [name for name in ("host_bandwidth", "disk_size", "disk_bandwidth") if getattr(request, name) is not None]
+    """Raise AttncalcError if an option of a cache in host memory or on disk is given without that
+    cache.
+    """
+    given = [
+        name
+        for name in ("host_bandwidth", "disk_size", "disk_bandwidth")
+        if getattr(request, name) is not None
+    ]
     if given and not of.host_cache_option:
         of.reject(*given)
     if request.host_bandwidth is not None and not args.caches_on_host:
         raise AttncalcError(
-            "--host-bandwidth needs a cache in host memory", f"add {of.host_cache_option} 64, for example"
+            "--host-bandwidth needs a cache in host memory",
+            f"add {of.host_cache_option} 64, for example",
         )
     if request.disk_bandwidth is not None and request.disk_size is None:
-        raise AttncalcError("--disk-bandwidth needs --disk-size", "give the size of the cache on disk: --disk-size 1TB")
+        raise AttncalcError(
+            "--disk-bandwidth needs --disk-size",
+            "give the size of the cache on disk: --disk-size 1TB",
+        )
 
 
 def _check_devices(request: FitRequest) -> None:
-    """Raise AttncalcError unless there is either a GPU or a memory, and every number is at least 1."""
+    """Raise AttncalcError unless there is either a GPU or a memory, and every number is at least
+    1.
+    """
     for name in ("gpus", "tp", "pp", "dcp", "dp", "attn_dp"):
         number = getattr(request, name)
         if number is not None and number < 1:
-            raise AttncalcError(f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more")
+            raise AttncalcError(
+                f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more"
+            )
     if request.kv_memory is None and request.gpu is None:
         raise AttncalcError(
             "--gpu or --kv-memory is required",
-            "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that is needed",
+            "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that "
+            "is needed",
         )
     if request.kv_memory is None:
         return
-    has_start = request.gpu is not None and request.gpu.other_memory is not None  # the share must be free then
-    for name in ("gpu_memory_utilization", "reserve", *([] if request.gpu else ["weights_dtype", "gpus"])):
-        if getattr(request, name) is not None and not (has_start and name == "gpu_memory_utilization"):
+    # the share must be free then
+    has_start = request.gpu is not None and request.gpu.other_memory is not None
+    for name in (
+        "gpu_memory_utilization",
+        "reserve",
+        *([] if request.gpu else ["weights_dtype", "gpus"]),
+    ):
+        if getattr(request, name) is not None and not (
+            has_start and name == "gpu_memory_utilization"
+        ):
             raise clash(
                 long_option(name),
                 "--kv-memory",
-                "leave it out, or give --gpu instead" if request.gpu is None else "leave one of them out",
+                "leave it out, or give --gpu instead"
+                if request.gpu is None
+                else "leave one of them out",
             )
 
 
 def _check_heads(request: FitRequest, tp: int) -> int:
-    """Return --tp as it follows from --gpus. Raises AttncalcError if it does not divide the model's heads."""
+    """Return --tp as it follows from --gpus. Raises AttncalcError if it does not divide the model's
+    heads.
+    """
     try:
         request.model.shard(tp)
     except AttncalcError as error:
-        smaller = next(n for n in range(tp - 1, 0, -1) if tp % n == 0 and is_valid(request.model.shard, n))
+        smaller = next(
+            n for n in range(tp - 1, 0, -1) if tp % n == 0 and is_valid(request.model.shard, n)
+        )
         if request.dp > 1 or request.pp > 1 or smaller == 1:
             return tp  # no smaller number helps: the error comes when the model is divided
-        tip = f"give --tp {smaller} for {tp // smaller} replicas, or --tp {smaller} --pp {tp // smaller}"
+        tip = (
+            f"give --tp {smaller} for {tp // smaller} replicas, or --tp {smaller} --pp "
+            f"{tp // smaller}"
+        )
         raise AttncalcError(f"--gpus {tp}: {error.message}", tip) from None
     return tp
 
 
 def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
-    """Return (GPUs, tensor-parallel devices). With `whole_layers`, tp is 1 by default, because no layer is split.
+    """Return (GPUs, tensor-parallel devices). With `whole_layers`, tp is 1 by default, because no
+    layer is split.
 
     Raises AttncalcError if the GPUs cannot be split so, or `_check_devices` does.
     """
@@ -663,20 +843,30 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
     if tp is None:
         gpus = gpus or pp * dp
         if gpus % (pp * dp):
-            of = f"--pp {pp}" if dp == 1 else f"--dp {dp}" if pp == 1 else f"--pp {pp} times --dp {dp}"
+            of = (
+                f"--pp {pp}"
+                if dp == 1
+                else f"--dp {dp}"
+                if pp == 1
+                else f"--pp {pp} times --dp {dp}"
+            )
             raise AttncalcError(
                 f"--gpus {gpus} is not a multiple of {of}",
-                f"give a multiple of {pp * dp}: every {'pipeline stage' if dp == 1 else 'rank'} has as many GPUs",
+                f"give a multiple of {pp * dp}: every {'pipeline stage' if dp == 1 else 'rank'} "
+                "has as many GPUs",
             )
         return gpus, _check_heads(request, gpus // (pp * dp))
     needed = tp * pp * dp
     of = f"--tp {tp} with --pp {pp}" + (f" and --dp {dp}" if dp > 1 else "")
     gpus = gpus or needed
     if gpus < needed:
-        raise AttncalcError(f"{of} needs {needed} GPUs, but --gpus is {gpus}", f"give --gpus {needed}")
+        raise AttncalcError(
+            f"{of} needs {needed} GPUs, but --gpus is {gpus}", f"give --gpus {needed}"
+        )
     if gpus % needed:
         raise AttncalcError(
-            f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}" + (f" times --dp {dp}" if dp > 1 else ""),
+            f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}"
+            + (f" times --dp {dp}" if dp > 1 else ""),
             f"give a multiple of {needed}: every replica has as many GPUs",
         )
     return gpus, tp

@@ -25,16 +25,18 @@ from .offload import with_least_offload
 from .request import FitRequest, ResolvedRequest, file_type, half_dtype, parse_share, resolve
 from .weight_format import weight_bits
 
+# Combinations of changes that are suggested, and the single changes of which as many make a pair
+# unnecessary.
 MAX_PAIRS = 2
-"""Combinations of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
 
 
 class Suggestion(NamedTuple):
     change: str  # the change in words: 'weights in fp8'
     flag: str  # the options to type: '--weights-dtype fp8'
     result: FitResult  # what fits after the change
-    # What it costs: 0 for options that users do not notice, then a narrower cache, narrower weights, less work, layers
-    # on the host, so few bits that answers suffer (a cache of 4, weights of fewer), and 6 for other hardware
+    # What it costs: 0 for options that users do not notice, then a narrower cache, narrower
+    # weights, less work, layers on the host, so few bits that answers suffer (a cache of 4, weights
+    # of fewer), and 6 for other hardware
     cost: int = 0
 
     @property
@@ -58,22 +60,26 @@ class _Change(NamedTuple):
         return dataclasses.replace(changed, **self.fields)
 
 
+# The costs of changes, which order them; that of several is the largest. 0 is for what users do not
+# notice.
 _CACHE, _WEIGHTS, _WORK, _HOST, _ROUGH, _HARDWARE = range(1, 7)
-"""The costs of changes, which order them; that of several is the largest. 0 is for what users do not notice."""
+# Returns changes of one kind, from the smallest to the largest.
 _Kind = Callable[[ResolvedRequest], Iterator[_Change]]
-"""Returns changes of one kind, from the smallest to the largest."""
 
 
 def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion, ...]:
-    """Return the changes that make the request fit for sure, the cheapest first; () if it does already, or none helps.
+    """Return the changes that make the request fit for sure, the cheapest first; () if it does
+    already, or none helps.
 
-    They are ordered by `Suggestion.cost`. On the same GPUs there are two changes that change no answer and no length,
-    each kind alone, a narrower cache with narrower weights, and as few as possible together of which fewer are not
-    enough; then a shorter context, alone and with both narrower, and a smaller batch, more GPUs, and fewer of them with
-    narrower weights. If nothing is enough, these are combined with one change on the same GPUs, or with all. For
-    several requests, less than half of them or of their context is no answer, unless no GPUs are enough. A change that
-    users do not notice comes with more GPUs if fewer of them are enough then: 4 with --enforce-eager, and not 64.
-    `with_share` is whether a larger share of the GPU's memory is tried.
+    They are ordered by `Suggestion.cost`. On the same GPUs there are two changes that change no
+    answer and no length, each kind alone, a narrower cache with narrower weights, and as few as
+    possible together of which fewer are not enough; then a shorter context, alone and with both
+    narrower, and a smaller batch, more GPUs, and fewer of them with narrower weights. If nothing is
+    enough, these are combined with one change on the same GPUs, or with all. For several requests,
+    less than half of them or of their context is no answer, unless no GPUs are enough. A change
+    that users do not notice comes with more GPUs if fewer of them are enough then: 4 with
+    --enforce-eager, and not 64. `with_share` is whether a larger share of the GPU's memory is
+    tried.
     """
     if result.verdict == "fits":
         return ()
@@ -89,36 +95,62 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         and (size := budget.kv_memory_low // GIB * GIB)
     ):
         left = dataclasses.replace(request, kv_memory=size)
-        return tuple(_first(f"{size // GIB} GiB for the cache", f"--kv-memory {size // GIB}GiB", fit(left)))
+        return tuple(
+            _first(f"{size // GIB} GiB for the cache", f"--kv-memory {size // GIB}GiB", fit(left))
+        )
     same_gpus, too_small = _on_the_same_gpus(resolved, with_share=with_share)
     same_gpus = [*_on_other_splits(resolved, same_gpus, with_share=with_share), *same_gpus]
     gpus, smaller = list(islice(_more_gpus(resolved), 1)), list(_smaller_workload(resolved))
     everything = [_largest_of(too_small)] if too_small else []
     if not (gpus or same_gpus):
         one = (changes[-1] for changes in too_small)
-        gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
+        gpus = list(
+            islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1)
+        )
     most = gpus[0].fields["gpus"] if gpus else 0
     fewer_gpus = (fewer for fewer in with_other_gpus(resolved) if (fewer.gpus or 1) < most)
     if gpus and any(possible_verdict(fewer) == "may_not_fit" for fewer in fewer_gpus):
-        unnoticed = [change for kind in _kinds(with_share=False) if kind in _FREE for change in kind(resolved)]
+        unnoticed = [
+            change
+            for kind in _kinds(with_share=False)
+            if kind in _FREE
+            for change in kind(resolved)
+        ]
         unnoticed_fewer = _with(partial(_more_gpus, below=most), unnoticed, request)
         gpus = [min((*gpus, *unnoticed_fewer), key=lambda change: change.fields["gpus"])]
     if gpus:
-        fewer = _with(partial(_more_gpus, below=gpus[0].fields["gpus"]), list(_narrow_weights(resolved)), request)
+        fewer = _with(
+            partial(_more_gpus, below=gpus[0].fields["gpus"]),
+            list(_narrow_weights(resolved)),
+            request,
+        )
         gpus += islice(fewer, 1)
     if not (same_gpus or (smaller and result.refusal)):
         weights = [] if result.refusal else list(_narrow_weights(resolved))
-        both = list(map(_both, _narrow_cache(resolved), weights))[:1]  # they leave more of the context
+        # they leave more of the context
+        both = list(map(_both, _narrow_cache(resolved), weights))[:1]
         others = both if smaller else [*weights, *both, *everything]
         smaller += islice(_with(_smaller_workload, others, request), 2 - bool(smaller))
-    changes = [*same_gpus, *(change for change in smaller if not (gpus and _is_much_less(change, request))), *gpus]
+    changes = [
+        *same_gpus,
+        *(change for change in smaller if not (gpus and _is_much_less(change, request))),
+        *gpus,
+    ]
     found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
-    narrowest = _fitting(_narrow_weights(resolved, resolved.engine.narrowest_weight_dtypes), request)
-    return found or tuple(islice(narrowest, 1)) or tuple(_with_possible_context(result, with_share=with_share))
+    narrowest = _fitting(
+        _narrow_weights(resolved, resolved.engine.narrowest_weight_dtypes), request
+    )
+    return (
+        found
+        or tuple(islice(narrowest, 1))
+        or tuple(_with_possible_context(result, with_share=with_share))
+    )
 
 
 def _first(words: str, flag: str, changed: FitResult) -> Iterator[Suggestion]:
-    """Yield a change without which nothing starts, alone if it is enough, or with the changes that it needs."""
+    """Yield a change without which nothing starts, alone if it is enough, or with the changes that
+    it needs.
+    """
     if changed.verdict == "fits":
         yield Suggestion(words, flag, changed)
     for change in suggestions(changed, with_share=False):
@@ -128,15 +160,27 @@ def _first(words: str, flag: str, changed: FitResult) -> Iterator[Suggestion]:
 def _on_the_same_gpus(
     resolved: ResolvedRequest, *, with_share: bool
 ) -> tuple[list[_Change], Sequence[Sequence[_Change]]]:
-    """Return the changes that make the request fit on the same GPUs, and by kind those that are not enough alone."""
+    """Return the changes that make the request fit on the same GPUs, and by kind those that are not
+    enough alone.
+    """
     request = resolved.request
-    offload: list[_Kind] = [partial(_on_host, option=option) for option in resolved.engine.offload_options]
+    offload: list[_Kind] = [
+        partial(_on_host, option=option) for option in resolved.engine.offload_options
+    ]
     too_small: dict[_Kind, list[_Change]] = {}
     enough: dict[_Kind, _Change] = {}
     kinds = _kinds(with_share=with_share)
-    usual = resolve(dataclasses.replace(request, gpu_memory_utilization=None)).share if resolved.share else None
+    usual = (
+        resolve(dataclasses.replace(request, gpu_memory_utilization=None)).share
+        if resolved.share
+        else None
+    )
     share = resolved.share  # the default costs nothing
-    if share and usual and share.numerator * usual.denominator < usual.numerator * share.denominator:
+    if (
+        share
+        and usual
+        and share.numerator * usual.denominator < usual.numerator * share.denominator
+    ):
         kinds.sort(key=lambda kind: kind is not _larger_share)
     for kind in (*kinds, *offload):
         for change in kind(resolved):
@@ -148,11 +192,15 @@ def _on_the_same_gpus(
                 too_small.setdefault(kind, []).append(change)
     single, free, all_kinds = list(enough.values()), list[_Change](), list(too_small.values())
     if not enough.keys() & _FREE:
-        free = list(_together([too_small[kind] for kind in too_small if kind in _FREE], request, most=2))[:1]
+        free = list(
+            _together([too_small[kind] for kind in too_small if kind in _FREE], request, most=2)
+        )[:1]
     pairs = []
     if not (single or free):
         with_weights = (_with(kind, list(_narrow_weights(resolved)), request) for kind in offload)
-        pairs = list(_together(all_kinds, request)) or list(islice(chain.from_iterable(with_weights), 1))
+        pairs = list(_together(all_kinds, request)) or list(
+            islice(chain.from_iterable(with_weights), 1)
+        )
     elif len(single) + len(free) < MAX_PAIRS:
         pairs = [pair for pair in _together(all_kinds, request, most=2) if pair not in free]
     elif _narrow_cache in enough and _narrow_weights in enough:
@@ -160,7 +208,9 @@ def _on_the_same_gpus(
     return [*free, *single, *pairs], all_kinds
 
 
-def _on_other_splits(resolved: ResolvedRequest, same_gpus: Sequence[_Change], *, with_share: bool) -> Sequence[_Change]:
+def _on_other_splits(
+    resolved: ResolvedRequest, same_gpus: Sequence[_Change], *, with_share: bool
+) -> Sequence[_Change]:
     """Return the first other split that is enough, or else the cheapest change together with one.
 
     Such a pair is left out if a change on the same GPUs costs no more without it.
@@ -174,7 +224,9 @@ def _on_other_splits(resolved: ResolvedRequest, same_gpus: Sequence[_Change], *,
         yield from _on_the_same_gpus(other, with_share=with_share)[0]
 
     found = min(
-        _with(changes_of, splits, resolved.request), key=lambda change: (change.cost, len(change.flag)), default=None
+        _with(changes_of, splits, resolved.request),
+        key=lambda change: (change.cost, len(change.flag)),
+        default=None,
     )
     least = min((change.cost for change in same_gpus), default=_HARDWARE)
     return [found] if found and found.cost < least else []
@@ -185,41 +237,61 @@ def _with_possible_context(result: FitResult, *, with_share: bool) -> Iterator[S
     request, maximum = result.request, result.request.model.max_context
     if result.refusal and maximum and result.resolved.workload.context > maximum:
         words, flag = f"{count(maximum)} tokens of context", f"--context {maximum}"
-        for change in suggestions(fit(request.with_workload(context=maximum)), with_share=with_share):
+        for change in suggestions(
+            fit(request.with_workload(context=maximum)), with_share=with_share
+        ):
             if "--context" not in change.flag:
-                yield change._replace(change=f"{words}, {change.change}", flag=f"{flag} {change.flag}")
+                yield change._replace(
+                    change=f"{words}, {change.change}", flag=f"{flag} {change.flag}"
+                )
 
 
 def tried(resolved: ResolvedRequest, *, with_share: bool = True) -> str:
     """Return what `suggestions` tries for a request, in words."""
-    words = [_ON_THE_SAME_GPUS[kind] for kind in _kinds(with_share=with_share) if any(True for _ in kind(resolved))]
+    words = [
+        _ON_THE_SAME_GPUS[kind]
+        for kind in _kinds(with_share=with_share)
+        if any(True for _ in kind(resolved))
+    ]
     if resolved.share and resolved.gpu:
-        has_host = resolved.engine.offload_options and not (resolved.gpu.is_cpu or resolved.gpu.unified)
+        has_host = resolved.engine.offload_options and not (
+            resolved.gpu.is_cpu or resolved.gpu.unified
+        )
         words += ["layers on the host"] if has_host else []
         words += ["more GPUs"] if any(True for _ in with_other_gpus(resolved)) else []
     words += ["a shorter context", *(["a smaller batch"] if resolved.workload.batch > 1 else [])]
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def best_of_each_cost(changes: Sequence[Suggestion], lines: Sequence[int], room: int) -> tuple[Suggestion, ...]:
-    """Return the changes that a screen has room for: the first of each cost, then the second of each, and so on.
+def best_of_each_cost(
+    changes: Sequence[Suggestion], lines: Sequence[int], room: int
+) -> tuple[Suggestion, ...]:
+    """Return the changes that a screen has room for: the first of each cost, then the second of
+    each, and so on.
 
-    The first change is never left out. Of the second of each cost, those that take fewer lines come first. `lines` are
-    how many each of them takes, and `room` how many there are for all.
+    The first change is never left out. Of the second of each cost, those that take fewer lines come
+    first. `lines` are how many each of them takes, and `room` how many there are for all.
     """
     costs = [change.cost for change in changes]
     earlier = [costs[:i].count(cost) for i, cost in enumerate(costs)]
     kept = [0]
-    for i in sorted(range(1, len(changes)), key=lambda i: (earlier[i], lines[i] * (earlier[i] > 0), i)):
+    for i in sorted(
+        range(1, len(changes)), key=lambda i: (earlier[i], lines[i] * (earlier[i] > 0), i)
+    ):
         if sum(lines[j] for j in (*kept, i)) <= room:
             kept.append(i)
     return tuple(changes[i] for i in sorted(kept))
 
 
 def narrower_caches(result: FitResult) -> tuple[Suggestion, ...]:
-    """Return what fits with each narrower dtype of the cache, the widest first, whether it is enough or not."""
+    """Return what fits with each narrower dtype of the cache, the widest first, whether it is
+    enough or not.
+    """
     changes = _narrow_cache(result.resolved)
-    return tuple(Suggestion(change.words, change.flag, fit(change.apply(result.request))) for change in changes)
+    return tuple(
+        Suggestion(change.words, change.flag, fit(change.apply(result.request)))
+        for change in changes
+    )
 
 
 def narrower_weights(request: FitRequest) -> Iterator[Suggestion]:
@@ -262,12 +334,16 @@ def _largest_of(kinds: Iterable[Sequence[_Change]]) -> _Change:
     return reduce(_both, (changes[-1] for changes in kinds))
 
 
-def _together(kinds: Sequence[Sequence[_Change]], request: FitRequest, most: int | None = None) -> Iterator[_Change]:
-    """Yield MAX_PAIRS combinations of as few kinds of changes as possible that make the request fit together.
+def _together(
+    kinds: Sequence[Sequence[_Change]], request: FitRequest, most: int | None = None
+) -> Iterator[_Change]:
+    """Yield MAX_PAIRS combinations of as few kinds of changes as possible that make the request fit
+    together.
 
-    At most one combination for the same kinds. The largest changes are tried first, of all kinds and then of those that
-    are combined: if they are not enough, smaller or fewer ones are not either. `kinds` are the changes of each kind
-    from the smallest to the largest, none of which is enough alone; `most` kinds are combined, by default all.
+    At most one combination for the same kinds. The largest changes are tried first, of all kinds
+    and then of those that are combined: if they are not enough, smaller or fewer ones are not
+    either. `kinds` are the changes of each kind from the smallest to the largest, none of which is
+    enough alone; `most` kinds are combined, by default all.
     """
 
     def of_size(size: int) -> Iterator[_Change]:
@@ -303,11 +379,17 @@ def _smaller_steps(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _fewer_requests(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield fewer running requests, not fewer than the batch of all ranks, if each of them takes memory of its own."""
+    """Yield fewer running requests, not fewer than the batch of all ranks, if each of them takes
+    memory of its own.
+    """
     for requests in resolved.engine.fewer_requests(resolved.args):
         if resolved.workload.batch * resolved.args.attn_dp <= requests:
             args = {"max_running_requests": requests}
-            yield _Change(plural(requests, "running request"), f"--max-running-requests {requests}", engine_args=args)
+            yield _Change(
+                plural(requests, "running request"),
+                f"--max-running-requests {requests}",
+                engine_args=args,
+            )
 
 
 def _without_graphs(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -333,7 +415,11 @@ def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
     for text in resolved.engine.larger_shares:
         larger, share = parse_share(text, ""), resolved.share
         if share and larger.numerator * share.denominator > share.numerator * larger.denominator:
-            yield _Change(f"{text} of the GPU's memory", f"{share.option} {text}", {"gpu_memory_utilization": text})
+            yield _Change(
+                f"{text} of the GPU's memory",
+                f"{share.option} {text}",
+                {"gpu_memory_utilization": text},
+            )
 
 
 def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -342,30 +428,49 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
     for name in resolved.engine.narrower_cache_dtypes:
         if dtype(name).bits < bits:
             cost = _CACHE if dtype(name).bits >= 8 else _ROUGH
-            yield _Change(f"a cache in {name}", f"--kv-dtype {name}", {}, {"kv_dtype": name}, of_k_or_v, cost)
+            yield _Change(
+                f"a cache in {name}", f"--kv-dtype {name}", {}, {"kv_dtype": name}, of_k_or_v, cost
+            )
 
 
-def _narrow_weights(resolved: ResolvedRequest, names: Sequence[str] | None = None) -> Iterator[_Change]:
+def _narrow_weights(
+    resolved: ResolvedRequest, names: Sequence[str] | None = None
+) -> Iterator[_Change]:
     """Yield weights in narrower dtypes: in those of `names`, by default the engine's."""
-    if resolved.share is None:  # the memory for the cache was given: smaller weights do not change it
+    # the memory for the cache was given: smaller weights do not change it
+    if resolved.share is None:
         return
     stored = resolved.request.model.stored
     if stored and stored.kind == "GGUF":  # another file has other weights
         return
-    half = half_dtype(resolved.request, resolved.engine) if resolved.args.dtype.name == "fp32" else None
+    half = (
+        half_dtype(resolved.request, resolved.engine)
+        if resolved.args.dtype.name == "fp32"
+        else None
+    )
     if half:
-        yield (in_half := _Change(f"computing in {half}", f"--dtype {half}", workload={"dtype": half}, cost=_CACHE))
-    bits = weight_bits(file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name)
+        yield (
+            in_half := _Change(
+                f"computing in {half}", f"--dtype {half}", workload={"dtype": half}, cost=_CACHE
+            )
+        )
+    bits = weight_bits(
+        file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name
+    )
     for name in resolved.engine.narrower_weight_dtypes if names is None else names:
         if weight_bits(name) < bits:
             cost = _WEIGHTS if weight_bits(name) >= 4 else _ROUGH
-            change = _Change(f"weights in {name}", f"--weights-dtype {name}", {"weights_dtype": name}, cost=cost)
-            yield _both(in_half, change) if half else change  # kernels of quantized weights compute in 16 bits
+            change = _Change(
+                f"weights in {name}", f"--weights-dtype {name}", {"weights_dtype": name}, cost=cost
+            )
+            # kernels of quantized weights compute in 16 bits
+            yield _both(in_half, change) if half else change
 
 
 def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
     """Yield the fewest layers on the host, or the fewest whose experts are."""
-    is_shared = resolved.gpu is not None and resolved.gpu.unified  # then the host's memory is the GPU's too
+    # then the host's memory is the GPU's too
+    is_shared = resolved.gpu is not None and resolved.gpu.unified
     if option in resolved.engine.offload_options and resolved.share and not is_shared:
         changed = with_least_offload(resolved.request, option)
         if changed:
@@ -375,6 +480,8 @@ def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
             yield _Change(words, flag, engine_args={option: layers}, cost=_HOST)
 
 
+# The kinds of changes that need no other GPUs, in words. A larger share is late: the engine may run
+# out of memory later. Layers in host memory come after them: they are slow.
 _ON_THE_SAME_GPUS: dict[_Kind, str] = {
     _smaller_steps: "fewer sequences or tokens per step",
     _fewer_requests: "fewer running requests",
@@ -384,24 +491,27 @@ _ON_THE_SAME_GPUS: dict[_Kind, str] = {
     _narrow_weights: "narrower weights",
     _larger_share: "a larger share of the GPU's memory",
 }
-"""The kinds of changes that need no other GPUs, in words. A larger share is late: the engine may run out of memory
-later. Layers in host memory come after them: they are slow."""
+# Those that change no answer and no length.
 _FREE = frozenset({_smaller_steps, _fewer_requests, _without_graphs, _text_only, _larger_share})
-"""Those that change no answer and no length."""
 
 
 # Other changes
 
 
 def _other_split(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield other splits of the same GPUs: attention on ranks of its own, then fewer copies of the model."""
+    """Yield other splits of the same GPUs: attention on ranks of its own, then fewer copies of the
+    model.
+    """
     request, args, gpus = resolved.request, resolved.args, resolved.gpus
     if resolved.gpu is None or resolved.whole_layers or gpus == 1 or args.attn_dp > 1:
         return
-    if resolved.engine.ranks_share_tp and resolved.dp > 1 and request.model.has_experts:  # the ranks share the experts
+    # the ranks share the experts
+    if resolved.engine.ranks_share_tp and resolved.dp > 1 and request.model.has_experts:
         tp = args.tp * resolved.dp
         fields = {"tp": tp, "attn_dp": resolved.dp, "dp": 1}
-        yield _Change("DP attention instead of replicas", f"--tp {tp} --enable-dp-attention", fields)
+        yield _Change(
+            "DP attention instead of replicas", f"--tp {tp} --enable-dp-attention", fields
+        )
     if "MLA" in args.attentions:  # tensor parallelism only makes copies of latents
         ranks = resolved.engine.attention_ranks(args, resolved.dp)
         if ranks and request.model.has_experts:
@@ -414,24 +524,30 @@ def _other_split(resolved: ResolvedRequest) -> Iterator[_Change]:
             fields = {"tp": tp, "pp": other.pp}
             if resolved.dp > 1:
                 fields["dp"] = gpus // copy
-            flag = " ".join(f"--{name} {n}" for name, n in fields.items() if name != "pp" or n != args.pp)
+            flag = " ".join(
+                f"--{name} {n}" for name, n in fields.items() if name != "pp" or n != args.pp
+            )
             yield _Change(plural(gpus // copy, "replica"), flag, {**fields, "gpus": gpus})
 
 
 def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Change]:
-    """Yield larger numbers of GPUs, the fewest first: --gpus 8 --tp 2, with as many replicas as the batch needs.
+    """Yield larger numbers of GPUs, the fewest first: --gpus 8 --tp 2, with as many replicas as the
+    batch needs.
 
-    GPUs of replicas that are there hold fewer copies first. Of equally many GPUs, those of one copy come before
-    further replicas, if it is in one node. Only numbers `below` another one are tried.
+    GPUs of replicas that are there hold fewer copies first. Of equally many GPUs, those of one copy
+    come before further replicas, if it is in one node. Only numbers `below` another one are tried.
     """
     current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
     waiting: list[tuple[tuple[int, bool, bool, int], _Change]] = []
     for request in with_other_gpus(resolved):
         copy = request.gpus or current
-        there = 1 if resolved.whole_layers or resolved.gpus % copy else max(1, resolved.gpus // copy)
+        there = (
+            1 if resolved.whole_layers or resolved.gpus % copy else max(1, resolved.gpus // copy)
+        )
         if copy >= below:
             break
-        while waiting and waiting[0][0] < (copy,):  # all that follow have at least the GPUs of this copy
+        # all that follow have at least the GPUs of this copy
+        while waiting and waiting[0][0] < (copy,):
             yield from _if_enough(heappop(waiting)[1], resolved)
         is_less = copy < current or (resolved.whole_layers and copy == current)
         needed = 0 if is_less else _copies(request, resolved.request.workload.batch)
@@ -453,12 +569,15 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
 
 
 def _if_enough(change: _Change, resolved: ResolvedRequest) -> Iterator[_Change]:
-    if resolved.whole_layers or _works(change, resolved.request):  # `_copies` has tried whole layers
+    # `_copies` has tried whole layers
+    if resolved.whole_layers or _works(change, resolved.request):
         yield change
 
 
 def _copies(request: FitRequest, batch: int) -> int:
-    """Return how many copies of a request's GPUs hold the batch for sure; 0 if none do, or it is not possible."""
+    """Return how many copies of a request's GPUs hold the batch for sure; 0 if none do, or it is
+    not possible.
+    """
     try:
         resolved = resolve(request)
         if resolved.whole_layers:
@@ -478,7 +597,9 @@ def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
         yield _Change(words, f"--context {context}", workload={"context": context}, cost=_WORK)
     if batch:
         batch *= resolved.replicas
-        yield _Change(plural(batch, "sequence"), f"--batch {batch}", workload={"batch": batch}, cost=_WORK)
+        yield _Change(
+            plural(batch, "sequence"), f"--batch {batch}", workload={"batch": batch}, cost=_WORK
+        )
 
 
 def _is_much_less(change: _Change, request: FitRequest) -> bool:
@@ -494,7 +615,8 @@ class AttentionRanks(NamedTuple):
     """The same GPUs, each with attention and a cache of its own: DP attention."""
 
     flags: str  # the options that ask for it
-    result: FitResult | None  # what fits with it; None if each GPU has no room for all weights of attention
+    # what fits with it; None if each GPU has no room for all weights of attention
+    result: FitResult | None
 
 
 def with_attention_ranks(result: FitResult) -> AttentionRanks | None:

@@ -1,7 +1,8 @@
 """The cache in tiers: on the GPUs, in host memory and on disk.
 
-An engine copies blocks of the cache to a lower tier, and loads them from there when another prompt starts with the same
-tokens. Loading is worth it if it takes less time than prefilling these tokens again.
+An engine copies blocks of the cache to a lower tier, and loads them from there when another prompt
+starts with the same tokens. Loading is worth it if it takes less time than prefilling these tokens
+again.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from .request import ResolvedRequest
 if TYPE_CHECKING:
     from .roofline import Step
 
+# The default bytes/s from host memory to one GPU, and from disk to all of them.
+#
+# Assumed: about what PCIe 4.0 x16 copies, of its 31.5 GB/s, and one fast SSD reads. PCIe 5.0 x16
+# copies 54 GB/s to an NVIDIA H20 (gitea.gahow.org/gahow/agentic-kvc,
+# exp_a_tier_latency/results/pcie.json).
 HOST_BANDWIDTH, DISK_BANDWIDTH = 25 * 10**9, 5 * 10**9
-"""The default bytes/s from host memory to one GPU, and from disk to all of them.
-
-Assumed: about what PCIe 4.0 x16 copies, of its 31.5 GB/s, and one fast SSD reads. PCIe 5.0 x16 copies 54 GB/s to an
-NVIDIA H20 (gitea.gahow.org/gahow/agentic-kvc, exp_a_tier_latency/results/pcie.json).
-"""
+# Tokens up to which `faster_from` is searched, for a model without a maximum context.
 _LONGEST = 2**24
-"""Tokens up to which `faster_from` is searched, for a model without a maximum context."""
 
 
 class Tier(NamedTuple):
@@ -41,8 +42,9 @@ class Tier(NamedTuple):
     bandwidth: int | None = None
     # Seconds in which the cache of the request's context is loaded to the GPUs; None for the GPUs
     load: Ratio | None = None
-    # The fewest tokens whose cache is loaded in less time than their prefill takes at the GPU's peak; None if there is
-    # no such number up to the model's maximum context, without a GPU, and if its FLOP/s are not known
+    # The fewest tokens whose cache is loaded in less time than their prefill takes at the GPU's
+    # peak; None if there is no such number up to the model's maximum context, without a GPU, and if
+    # its FLOP/s are not known
     faster_from: Quantity | None = None
 
     @property
@@ -54,29 +56,42 @@ class Tier(NamedTuple):
 
 
 def tiers(result: FitResult) -> tuple[Tier, ...]:
-    """Return the GPUs' memory for the cache, and that of the host and of a disk; () if neither of these is used."""
+    """Return the GPUs' memory for the cache, and that of the host and of a disk; () if neither of
+    these is used.
+    """
     resolved, request = result.resolved, result.request
     on_gpu = named(result.budget.kv_memory, "kv_memory", "bytes for the cache on one GPU")
     host = resolved.engine.host_cache(resolved.args, result.layout, on_gpu)
     if host is None and request.disk_size is None:
         return ()
-    devices = symbol("devices", resolved.devices // resolved.args.attn_dp, "GPUs that hold the cache together")
+    devices = symbol(
+        "devices", resolved.devices // resolved.args.attn_dp, "GPUs that hold the cache together"
+    )
     found = [Tier("gpu", quantity(on_gpu * devices), result.pool.tokens)]
     if host:
         found.append(_tier("host", result, host, request.host_bandwidth or HOST_BANDWIDTH))
     if request.disk_size is not None:
-        copies = symbol("copies", host.copies if host else int(devices), "GPUs whose caches are stored")
+        copies = symbol(
+            "copies", host.copies if host else int(devices), "GPUs whose caches are stored"
+        )
         size = symbol("disk_size", request.disk_size, "bytes on disk for the cache")
         disk = HostCache(quantity(size // copies), int(copies))
         found.append(_tier("disk", result, disk, request.disk_bandwidth or DISK_BANDWIDTH))
     return tuple(found)
 
 
-def _tier(name: Literal["host", "disk"], result: FitResult, stored: HostCache, bandwidth: int) -> Tier:
-    """Return the tier with that memory. Each GPU has a link to the host of its own; all GPUs share the disk."""
+def _tier(
+    name: Literal["host", "disk"], result: FitResult, stored: HostCache, bandwidth: int
+) -> Tier:
+    """Return the tier with that memory. Each GPU has a link to the host of its own; all GPUs share
+    the disk.
+    """
     resolved = result.resolved
     copies = symbol("copies", stored.copies, "GPUs whose caches are stored")
-    memory = quantity(named(stored.per_device, f"{name}_kv_memory_per_gpu", "bytes for the cache of one GPU") * copies)
+    memory = quantity(
+        named(stored.per_device, f"{name}_kv_memory_per_gpu", "bytes for the cache of one GPU")
+        * copies
+    )
     here = named(stored.per_device, f"{name}_kv_memory_per_gpu", "bytes for the cache of one GPU")
     sharing = 1 if name == "host" else stored.copies
 
@@ -97,12 +112,16 @@ def _tier(name: Literal["host", "disk"], result: FitResult, stored: HostCache, b
 
 
 def _cache_of(resolved: ResolvedRequest, context: int) -> Quantity:
-    """Return the bytes of the cache of one request on one GPU: the tokens themselves, without what the blocks waste."""
+    """Return the bytes of the cache of one request on one GPU: the tokens themselves, without what
+    the blocks waste.
+    """
     from .cache_read import ServingConfig, cache_read  # here and below: most requests have no tiers
 
     workload = dataclasses.replace(resolved.workload, batch=1, context=context, lengths=None)
     config = ServingConfig.of(resolved)
-    whole = cache_read(resolved.model, dataclasses.replace(workload, phase="prefill", new=context), config)
+    whole = cache_read(
+        resolved.model, dataclasses.replace(workload, phase="prefill", new=context), config
+    )
     if config.stages == 1:
         return whole
     share = symbol("stages", config.stages, "devices with layers of their own")
@@ -110,7 +129,9 @@ def _cache_of(resolved: ResolvedRequest, context: int) -> Quantity:
 
 
 def prefill_of(resolved: ResolvedRequest, context: int) -> Step | None:
-    """Return the prefill of one request of `context` tokens on one GPU; None without a GPU or its FLOP/s."""
+    """Return the prefill of one request of `context` tokens on one GPU; None without a GPU or its
+    FLOP/s.
+    """
     if resolved.gpu is None or resolved.divides_experts:
         return None
     from .cache_read import ServingConfig
@@ -119,19 +140,24 @@ def prefill_of(resolved: ResolvedRequest, context: int) -> Step | None:
     workload = dataclasses.replace(resolved.workload, batch=1, context=context, lengths=None)
     config = ServingConfig.of(resolved)
     try:
-        machine, _ = machine_of(resolved.model, workload, resolved.gpu, resolved.weights_dtype, config)
+        machine, _ = machine_of(
+            resolved.model, workload, resolved.gpu, resolved.weights_dtype, config
+        )
     except AttncalcError:  # the GPU has no FLOP/s for the dtype
         return None
     return prefill_step(resolved.model, workload, machine, with_head=False)
 
 
-def _faster_from(resolved: ResolvedRequest, sharing: int, bandwidth: int, name: str) -> Quantity | None:
+def _faster_from(
+    resolved: ResolvedRequest, sharing: int, bandwidth: int, name: str
+) -> Quantity | None:
     """Return `Tier.faster_from`.
 
-    Only the FLOPs of the layers count: prefills share the weights that they read, and the logits are needed anyway.
-    Each further token adds as many FLOPs as the one before it or more, and as many bytes or fewer. So if loading is
-    faster for some length, it is for all longer ones, and a binary search is exact; except within a chunk of chunked
-    attention, whose first tokens add fewer FLOPs.
+    Only the FLOPs of the layers count: prefills share the weights that they read, and the logits
+    are needed anyway. Each further token adds as many FLOPs as the one before it or more, and as
+    many bytes or fewer. So if loading is faster for some length, it is for all longer ones, and a
+    binary search is exact; except within a chunk of chunked attention, whose first tokens add fewer
+    FLOPs.
     """
 
     def faster(context: int) -> bool:
@@ -146,11 +172,16 @@ def _faster_from(resolved: ResolvedRequest, sharing: int, bandwidth: int, name: 
     assert step is not None
     prefill = named(step.flops, "flops_at_T", "FLOP of the prefill on one GPU")
     loaded = named(int(step.cache) * sharing, "kv_cache_at_T", "bytes to load")
-    speed, peak = symbol(f"{name}_bandwidth", bandwidth, f"bytes/s of the {name}"), step.by_compute.denominator
+    speed, peak = (
+        symbol(f"{name}_bandwidth", bandwidth, f"bytes/s of the {name}"),
+        step.by_compute.denominator,
+    )
     flops_per_second = named(peak, "peak", "dense FLOP/s of the GPU")
     # FLOP / peak > bytes / bandwidth, multiplied by both: whole numbers
     return least("T", found, "tokens of a prompt", prefill * speed, loaded * flops_per_second)
 
 
 def _beats(step: Step, sharing: int, bandwidth: int) -> bool:
-    return int(step.flops) * bandwidth > int(step.cache) * sharing * int(step.by_compute.denominator)
+    return int(step.flops) * bandwidth > int(step.cache) * sharing * int(
+        step.by_compute.denominator
+    )

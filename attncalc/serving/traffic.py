@@ -1,14 +1,16 @@
-"""The requests that users send: how many tokens they have on average and at most, and what they share."""
+"""The requests that users send: how many tokens they have on average and at most, and what they
+share.
+"""
 
 from ..errors import AttncalcError, clash
 from ..quantity import Quantity, ceil_div, quantity, symbol
 from ..records import NamedTuple
 from ..units import count
 
+# Tokens of a request of which an option is left out.
 USUAL_PROMPT, USUAL_OUTPUT = 4096, 1024
-"""Tokens of a request of which an option is left out."""
+# {these: how people type them}.
 USUAL = {USUAL_PROMPT: "4K", USUAL_OUTPUT: "1K"}
-"""{these: how people type them}."""
 
 
 class Traffic(NamedTuple):
@@ -19,7 +21,8 @@ class Traffic(NamedTuple):
         output: Tokens of an output.
         shared_prefix: Tokens with which all prompts start, such as a system prompt.
         lengths: Tokens of requests, prompt and output together, instead of `prompt` and `output`.
-        average: Tokens that a request holds on average, if requests differ and `prompt` and `output` are means; else 0.
+        average: Tokens that a request holds on average, if requests differ and `prompt` and
+            `output` are means; else 0.
         longest: Tokens of the longest request then; else 0.
     """
 
@@ -32,10 +35,14 @@ class Traffic(NamedTuple):
 
     @property
     def average_tokens(self) -> Quantity:
-        """Tokens that a request holds on average: its prompt and half of its output, or the mean length; rounded up."""
+        """Tokens that a request holds on average: its prompt and half of its output, or the mean
+        length; rounded up.
+        """
         if self.lengths:
             lengths = symbol("lengths", sum(self.lengths), "tokens of all lengths together")
-            return quantity(ceil_div(lengths, symbol("requests", len(self.lengths), "number of lengths")))
+            return quantity(
+                ceil_div(lengths, symbol("requests", len(self.lengths), "number of lengths"))
+            )
         if self.average:
             return symbol("T_average", self.average, "tokens that a request holds on average")
         prompt, output = self._symbols
@@ -61,7 +68,9 @@ class Traffic(NamedTuple):
 
     @property
     def _symbols(self) -> tuple[Quantity, Quantity]:
-        return symbol("prompt", self.prompt, "tokens of a prompt"), symbol("output", self.output, "tokens of an output")
+        return symbol("prompt", self.prompt, "tokens of a prompt"), symbol(
+            "output", self.output, "tokens of an output"
+        )
 
     @property
     def _shortest(self) -> int:
@@ -69,7 +78,9 @@ class Traffic(NamedTuple):
         return min(self.lengths) if self.lengths else self.prompt
 
     def check(self, context: int) -> None:
-        """Raise AttncalcError if a number is not possible, or a request is longer than `context`."""
+        """Raise AttncalcError if a number is not possible, or a request is longer than
+        `context`.
+        """
         if self.lengths and (self.prompt or self.output):
             raise clash("--lengths", "--prompt", "the lengths include prompt and output")
         if self._shortest < 1 or self.output < 0 or self.shared_prefix < 0:
@@ -80,24 +91,31 @@ class Traffic(NamedTuple):
         if self.shared_prefix > self._shortest:
             name = "the shortest of --lengths" if self.lengths else "--prompt"
             raise AttncalcError(
-                f"--shared-prefix {count(self.shared_prefix)} is longer than {name}, {count(self._shortest)}",
-                f"the prefix is part of every prompt: give --shared-prefix {self._shortest} or less",
+                f"--shared-prefix {count(self.shared_prefix)} is longer than {name}, "
+                f"{count(self._shortest)}",
+                f"the prefix is part of every prompt: give --shared-prefix {self._shortest} or "
+                "less",
             )
         longest = int(self.worst_tokens)
         if longest > context:
-            what = "the longest of --lengths" if self.lengths else "--prompt and --output-len together"
+            what = (
+                "the longest of --lengths" if self.lengths else "--prompt and --output-len together"
+            )
             raise AttncalcError(
-                f"{what} {'has' if self.lengths else 'have'} {count(longest)} tokens, more than the context of "
+                f"{what} {'has' if self.lengths else 'have'} {count(longest)} tokens, more than "
+                "the context of "
                 f"{count(context)}",
                 f"give shorter requests, or --context {longest} if the model supports it",
             )
 
 
-def usual_lengths(prompt: int | None, output: int | None, context: int | None, longest: int) -> tuple[int, int]:
+def usual_lengths(
+    prompt: int | None, output: int | None, context: int | None, longest: int
+) -> tuple[int, int]:
     """Return the tokens of a prompt and of an output, with the usual ones in the place of None.
 
-    Of a context of 8,192 tokens the prompt has 7,168. Without one both together have at most `longest` tokens, the
-    model's longest context: with 1,024, as GPT-2 has, they are 768 and 256.
+    Of a context of 8,192 tokens the prompt has 7,168. Without one both together have at most
+    `longest` tokens, the model's longest context: with 1,024, as GPT-2 has, they are 768 and 256.
     """
     most = context or longest
     if output is None:

@@ -2,10 +2,12 @@
 
 The engine's blocks are counted exactly for requests of both lengths:
 
-- average: each request holds its prompt and half of its output, since requests are at different points of their output;
+- average: each request holds its prompt and half of its output, since requests are at different
+  points of their output;
 - worst: all requests are at their last token.
 
-With more requests than at worst, an engine may have to preempt some of them. With more than on average, it has to.
+With more requests than at worst, an engine may have to preempt some of them. With more than on
+average, it has to.
 """
 
 from ..quantity import Quantity, symbol
@@ -24,17 +26,22 @@ class Users(NamedTuple):
     worst_tokens: Quantity  # tokens that it stores for a request at most
     average: Quantity | None  # concurrent requests on average; None without a limit
     worst: Quantity | None  # concurrent requests at worst; None without a limit
-    average_bytes: Quantity | None  # bytes of the cache that so many requests need on average; None without a limit
-    worst_bytes: Quantity | None  # bytes of the cache that so many requests need at worst; None without a limit
+    # bytes of the cache that so many requests need on average; None without a limit
+    average_bytes: Quantity | None
+    # bytes of the cache that so many requests need at worst; None without a limit
+    worst_bytes: Quantity | None
     shares_prefix: bool  # whether the engine stores the shared prefix once; False without one
-    reserves_context: bool  # whether the engine reserves the whole context for each request, so that both are equal
+    # whether the engine reserves the whole context for each request, so that both are equal
+    reserves_context: bool
 
 
-def users(resolved: ResolvedRequest, end: End = "low", deployment: Deployment | None = None) -> Users | None:
+def users(
+    resolved: ResolvedRequest, end: End = "low", deployment: Deployment | None = None
+) -> Users | None:
     """Return how many of the request's users run concurrently; None if the request has no traffic.
 
-    `end` is which of the memories for the cache they have: by default the least, so that all of them surely run.
-    `deployment` is the request's, if it is known already.
+    `end` is which of the memories for the cache they have: by default the least, so that all of
+    them surely run. `deployment` is the request's, if it is known already.
     Raises AttncalcError as `fit` does.
     """
     traffic = resolved.request.traffic

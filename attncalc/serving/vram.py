@@ -13,10 +13,10 @@ from .memory_budget import MemoryBudget, Reserve
 from .request import FitRequest, ResolvedRequest, resolve
 from .weights import Weights
 
+# Bytes between two memories that are tried: 64 MiB.
 STEP = 2**26
-"""Bytes between two memories that are tried: 64 MiB."""
+# The largest memory that is tried: 1 PiB.
 _LARGEST = 2**50
-"""The largest memory that is tried: 1 PiB."""
 
 
 class Need(NamedTuple):
@@ -69,7 +69,8 @@ class Need(NamedTuple):
 class WhatFits(NamedTuple):
     """Which models fit on a GPU, or on which GPUs a model fits."""
 
-    # What each model that fits needs, the largest first, in its widest weights; the smallest one if none fits.
+    # What each model that fits needs, the largest first, in its widest weights; the smallest one if
+    # none fits.
     # Or what one model needs on each GPU, those with the least memory first
     needs: tuple[Need, ...]
     problems: tuple[str, ...]  # why it is not possible for each of the others
@@ -93,10 +94,12 @@ class Vram(NamedTuple):
     # What it needs at each context, on the smallest GPU that is sure to hold it; first as asked
     needs: tuple[Need, ...]
     gpus: tuple[UsualGpu, ...]  # kinds of GPUs that hold it, those with the least memory first
-    # (a GPU's memory in GB, the largest type of GGUF files that it holds, or None); () if not searched for
+    # (a GPU's memory in GB, the largest type of GGUF files that it holds, or None); () if not
+    # searched for
     quants: tuple[tuple[int, str | None], ...]
     assumes_context: bool  # whether the context was not given
-    # (type of GGUF files, the longest context on each GPU of `quants`, 0 if none fits); () if not asked for
+    # (type of GGUF files, the longest context on each GPU of `quants`, 0 if none fits); () if not
+    # asked for
     quant_contexts: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
@@ -142,14 +145,18 @@ def quick_need(request: FitRequest) -> Need:
 
 
 def smallest(request: FitRequest, gpu: Gpu) -> Need:
-    """Return what a request needs on GPUs with the least memory that is sure to hold it, in steps of STEP.
+    """Return what a request needs on GPUs with the least memory that is sure to hold it, in steps
+    of STEP.
 
-    `request` has no GPU, or only the number of GPUs that share the model; of `gpu` only the memory is replaced. Raises
-    AttncalcError as `fit` does, and if the engine does not start or does not run the batch, whatever the memory.
+    `request` has no GPU, or only the number of GPUs that share the model; of `gpu` only the memory
+    is replaced. Raises AttncalcError as `fit` does, and if the engine does not start or does not
+    run the batch, whatever the memory.
     """
 
     def on(memory: int) -> FitRequest:
-        return dataclasses.replace(request, gpu=dataclasses.replace(gpu, title="GPU", memory=memory))
+        return dataclasses.replace(
+            request, gpu=dataclasses.replace(gpu, title="GPU", memory=memory)
+        )
 
     def holds(steps: int) -> bool:
         return possible_verdict(on(steps * STEP)) == "fits"
@@ -162,9 +169,12 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
         most = Deployment(largest).devices[0].layout.max_sequences
         if most is not None and most < largest.workload.batch:
             raise AttncalcError(
-                f"{largest.engine.title} runs at most {count(most)} concurrent requests", f"give -b {most} or fewer"
+                f"{largest.engine.title} runs at most {count(most)} concurrent requests",
+                f"give -b {most} or fewer",
             )
-        raise AttncalcError(f"no GPU of {human(_LARGEST, BYTES)} holds this", "give a shorter -c, or a smaller -b")
+        raise AttncalcError(
+            f"no GPU of {human(_LARGEST, BYTES)} holds this", "give a shorter -c, or a smaller -b"
+        )
     weights = Deployment(largest).devices[0].budget.weights
     low = int(weights.total) // STEP if weights else 0
     high = low + 1
@@ -174,9 +184,11 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
 
 
 def fewest_gpus(request: FitRequest, most: int, above: int = 0) -> FitRequest | None:
-    """Return the request on the fewest GPUs of its kind that are sure to hold it, or None if more than `most` are.
+    """Return the request on the fewest GPUs of its kind that are sure to hold it, or None if more
+    than `most` are.
 
-    A number of GPUs, or a split, that the request has is kept. `above` is a number that is known not to be enough.
+    A number of GPUs, or a split, that the request has is kept. `above` is a number that is known
+    not to be enough.
     """
     try:
         others = [request] if request.gpus or request.tp else with_other_gpus(resolve(request))

@@ -1,6 +1,8 @@
-"""How a model's weights are stored: as in its files, by the schemes of its quantization_config, or in one dtype.
+"""How a model's weights are stored: as in its files, by the schemes of its quantization_config, or
+in one dtype.
 
-The last two apply to the matrices of attention and MLPs; everything else is in the model's own dtype.
+The last two apply to the matrices of attention and MLPs; everything else is in the model's own
+dtype.
 """
 
 import dataclasses
@@ -19,26 +21,41 @@ from ..records import NamedTuple
 from ..units import DType, dtype
 from ..workload import Workload
 
+# Dtypes whose scales differ from a cache's: those of compressed-tensors' W8A8 and W4A16 schemes by
+# default.
 _AS_WEIGHTS = {
     "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),
-    "int4": DType("int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2),
+    "int4": DType(
+        "int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2
+    ),
 }
-"""Dtypes whose scales differ from a cache's: those of compressed-tensors' W8A8 and W4A16 schemes by default."""
-_QUANTIZED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
-"""{dtype in a file: the dtype in which its matrices are multiplied}. Packed dtypes (int4 in I32) are not here."""
+# {dtype in a file: the dtype in which its matrices are multiplied}. Packed dtypes (int4 in I32) are
+# not here.
+_QUANTIZED = {
+    "F8_E4M3": "fp8",
+    "F8_E5M2": "fp8",
+    "F8_E4M3FNUZ": "fp8",
+    "F8_E5M2FNUZ": "fp8",
+    "I8": "int8",
+}
 
 
 class WeightFormat(NamedTuple):
     rest: DType  # the dtype of weights that are not quantized
-    given: str | None  # the name of the dtype of the quantized matrices; None if they are in `rest`, or as in the files
+    # the name of the dtype of the quantized matrices; None if they are in `rest`, or as in the
+    # files
+    given: str | None
     matrices: DType  # that dtype
     experts_only: bool  # whether only routed experts are quantized (gpt-oss)
-    schemes: Quantization | None  # the schemes of the quantized matrices, if `given` stands for them
+    # the schemes of the quantized matrices, if `given` stands for them
+    schemes: Quantization | None
     files: CheckpointWeights | None  # the model's files, if the weights are as large as they are
 
     @property
     def quantized(self) -> str:
-        return "matrices of routed experts" if self.experts_only else "matrices of attention and MLPs"
+        return (
+            "matrices of routed experts" if self.experts_only else "matrices of attention and MLPs"
+        )
 
     @property
     def width(self) -> Quantity:
@@ -49,14 +66,16 @@ class WeightFormat(NamedTuple):
         return matrix.cols * self.matrices.row_bytes(matrix.rows)
 
 
-def weight_format(model: ModelSpec, in_dtype: str | None, weights_dtype: str | None) -> WeightFormat:
+def weight_format(
+    model: ModelSpec, in_dtype: str | None, weights_dtype: str | None
+) -> WeightFormat:
     """Return how the weights of a model are stored.
 
     Args:
         in_dtype: The dtype of weights that are not quantized; None for the model's.
-        weights_dtype: The dtype of the matrices of attention and MLPs, or of the routed experts only if it is the
-            model's experts_dtype. The dtype of the model's quantization stands for its schemes. None for the model's
-            dtype, or for the dtypes of its safetensors files.
+        weights_dtype: The dtype of the matrices of attention and MLPs, or of the routed experts
+            only if it is the model's experts_dtype. The dtype of the model's quantization stands
+            for its schemes. None for the model's dtype, or for the dtypes of its safetensors files.
 
     Raises AttncalcError if a dtype is unknown.
     """
@@ -79,7 +98,9 @@ def as_weights(name: str) -> DType:
 
 
 def weight_bits(name: str) -> float:
-    """Return the bits of an element without scales, or of most weights in a type of GGUF files with them."""
+    """Return the bits of an element without scales, or of most weights in a type of GGUF files with
+    them.
+    """
     ggml_type = TYPES_BY_NAME.get(FILE_TYPES.get(name, ""))
     return ggml_type.size * 8 / ggml_type.block if ggml_type else as_weights(name).bits
 
@@ -87,7 +108,8 @@ def weight_bits(name: str) -> float:
 def released_dtype(model: ModelSpec) -> str | None:
     """Return the dtype of the matrices that a checkpoint stores in another dtype than the rest.
 
-    An engine's --dtype does not change them. None if there are none, or if the model's files were read.
+    An engine's --dtype does not change them. None if there are none, or if the model's files were
+    read.
     """
     return None if model.stored is not None else model.weights_dtype or model.experts_dtype
 
@@ -98,27 +120,43 @@ def is_released(model: ModelSpec, weights_dtype: str | None) -> bool:
 
 
 def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> DType:
-    """Return the dtype of the weights that are multiplied: the given one, or the most frequent of the model's files.
+    """Return the dtype of the weights that are multiplied: the given one, or the most frequent of
+    the model's files.
 
     It is the model's for released weights of 8 bits whose activations are not quantized (W8A16).
     """
     form = weight_format(model, model_dtype.name, weights_dtype and dtype(weights_dtype).name)
     if form.given is not None:
-        of_dtype = [scheme for scheme in form.schemes.schemes if scheme.dtype == form.given] if form.schemes else []
-        converted = form.given != "int4" and bool(of_dtype) and all(scheme.weight_only for scheme in of_dtype)
+        of_dtype = (
+            [scheme for scheme in form.schemes.schemes if scheme.dtype == form.given]
+            if form.schemes
+            else []
+        )
+        converted = (
+            form.given != "int4"
+            and bool(of_dtype)
+            and all(scheme.weight_only for scheme in of_dtype)
+        )
         return model_dtype if converted else dtype(form.given)
-    if form.files and form.files.file_type:  # llama.cpp quantizes the activations in blocks of 32 (Q8_1)
+    # llama.cpp quantizes the activations in blocks of 32 (Q8_1)
+    if form.files and form.files.file_type:
         return dtype("q8_0")
     if form.files and form.files.by_dtype:
         return dtype(_QUANTIZED.get(form.files.by_dtype[0].name, model_dtype.name))
     return model_dtype
 
 
-def schemes_of_groups(model: ModelSpec, quantization: Quantization) -> list[dict[tuple[Role, str], dict[Scheme, int]]]:
-    """Return, for each distinct group of layers, {(role, matrix): {scheme: layers in which it has the scheme}}."""
+def schemes_of_groups(
+    model: ModelSpec, quantization: Quantization
+) -> list[dict[tuple[Role, str], dict[Scheme, int]]]:
+    """Return, for each distinct group of layers, {(role, matrix): {scheme: layers in which it has
+    the scheme}}.
+    """
     found: list[dict[tuple[Role, str], dict[Scheme, int]]] = []
     for stack in model.stacks:
-        groups = {dataclasses.replace(group, count=1): n for n, group in enumerate(stack.distinct())}
+        groups = {
+            dataclasses.replace(group, count=1): n for n, group in enumerate(stack.distinct())
+        }
         of_stack: list[dict[tuple[Role, str], dict[Scheme, int]]] = [{} for _ in groups]
         layer = model.first_layer
         for run in stack.layers:
@@ -133,10 +171,14 @@ def schemes_of_groups(model: ModelSpec, quantization: Quantization) -> list[dict
     return found
 
 
-def tables_in_schemes(symbols: ModelSpec, quantization: Quantization) -> list[tuple[Role, Matrix, Scheme]]:
-    """Return (role, matrix, scheme) of the token embedding and the lm head, of those that are quantized.
+def tables_in_schemes(
+    symbols: ModelSpec, quantization: Quantization
+) -> list[tuple[Role, Matrix, Scheme]]:
+    """Return (role, matrix, scheme) of the token embedding and the lm head, of those that are
+    quantized.
 
-    A tied head is the embedding. On a later pipeline stage the vocabulary's table is the head (`split_into_stages`).
+    A tied head is the embedding. On a later pipeline stage the vocabulary's table is the head
+    (`split_into_stages`).
     """
     if not symbols.vocab_size:
         return []
@@ -159,14 +201,20 @@ def quantized_total(
 ) -> Quantity:
     """Return the sum of `size` over the matrices that may be quantized, of all layers on a device.
 
-    `size` is the parameters of a matrix, or `form.matrix_bytes`. With `step`, they are the matrices that this step
-    reads, and one that layers share is read in each of them; without, those that are stored, each once.
+    `size` is the parameters of a matrix, or `form.matrix_bytes`. With `step`, they are the matrices
+    that this step reads, and one that layers share is read in each of them; without, those that are
+    stored, each once.
     """
     symbols = model.symbolic()
     if step is None:
-        groups = [(stack, layers) for stack, layers in symbols.groups() if not layers.shares_weights]
+        groups = [
+            (stack, layers) for stack, layers in symbols.groups() if not layers.shares_weights
+        ]
     else:
-        groups, step = [(symbols.main, layers) for layers in symbols.main.distinct()], step.symbolic()
+        groups, step = (
+            [(symbols.main, layers) for layers in symbols.main.distinct()],
+            step.symbolic(),
+        )
     parts = []
     for stack, layers in groups:
         per_layer = _layer_total(symbols, stack, layers, form, size, step, routing)
@@ -184,7 +232,9 @@ def _layer_total(
     step: Workload | None,
     routing: Routing,
 ) -> int:
-    """Return the sum of `size` over one layer's matrices; biases, vectors and routers are not quantized."""
+    """Return the sum of `size` over one layer's matrices; biases, vectors and routers are not
+    quantized.
+    """
     mlp = layers.mlp
     expert = total(size(m) for m in mlp.expert(stack.d_model)) if mlp else 0
     if form.experts_only:
@@ -197,6 +247,8 @@ def _layer_total(
         cross = tuple(m for m in cross if m.applied_to != "keys")
     layer_total: int = total(size(m) for m in (*attention, *cross) if m.applied_to)
     if mlp:
-        layer_total += experts_read(expert, mlp, step.batch, routing) if step else expert * mlp.experts_stored
+        layer_total += (
+            experts_read(expert, mlp, step.batch, routing) if step else expert * mlp.experts_stored
+        )
         layer_total += total(size(m) for m in mlp.shared(stack.d_model))
     return layer_total

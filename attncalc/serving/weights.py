@@ -1,7 +1,7 @@
 """Bytes of the weights that one device holds.
 
-If a model's files were read, its weights are as large as the files. An engine may hold more: towers, and what
-`Engine.extra_weights` returns.
+If a model's files were read, its weights are as large as the files. An engine may hold more:
+towers, and what `Engine.extra_weights` returns.
 """
 
 import dataclasses
@@ -28,11 +28,12 @@ from .weight_format import (
     weight_format,
 )
 
+# `Weights.dtype` of weights that are as large as the model's files.
 AS_STORED = "as stored"
-"""`Weights.dtype` of weights that are as large as the model's files."""
 _ON_DEVICE = "parameters on the device"
+# Dtypes whose releases of Qwen3.8-Flash-Next and DeepSeek-V4.1 have lookup tables in fp8, with one
+# scale or few.
 _WITH_TABLES_IN_FP8 = ("fp8", "fp4")
-"""Dtypes whose releases of Qwen3.8-Flash-Next and DeepSeek-V4.1 have lookup tables in fp8, with one scale or few."""
 
 
 class Weights(NamedTuple):
@@ -43,7 +44,8 @@ class Weights(NamedTuple):
     # (name, label, figure) of each symbol in the formula that has a formula itself
     parts: tuple[tuple[str, str, Quantity], ...]
     notes: tuple[str, ...]  # what is assumed, as sentences
-    # The parts of `total` that are no weights of the language model, or are copies or padding of them
+    # The parts of `total` that are no weights of the language model, or are copies or padding of
+    # them
     extra: tuple[ExtraWeights, ...] = ()
 
 
@@ -68,15 +70,16 @@ def weights(
         engine: The engine that loads them; None counts the checkpoint's weights with its towers.
         args: The engine's arguments, which its own extra weights depend on.
 
-    Raises AttncalcError if a dtype is unknown, the model cannot be split into stages, or its quantization is one that
-    attncalc cannot read.
+    Raises AttncalcError if a dtype is unknown, the model cannot be split into stages, or its
+    quantization is one that attncalc cannot read.
     """
     form = weight_format(model, in_dtype, weights_dtype)
     stages = split_into_stages(model, pp) if part is None else [part]
     if model.unread_quantization and weights_dtype is None and model.stored is None:
         raise AttncalcError(
             f"the quantization of {model.title} cannot be read: {model.unread_quantization}",
-            "name a folder with its safetensors files or its hf_quant_config.json, or give --weights-dtype",
+            "name a folder with its safetensors files or its hf_quant_config.json, or give "
+            "--weights-dtype",
         )
     is_whole = model.tp * pp == 1 and part is None
 
@@ -88,7 +91,12 @@ def weights(
         else:
             key = ("weights", form.rest, form.given, form.experts_only)
             counted = stage.kept(
-                key, lambda: _by_schemes(stage, form.schemes, form) if form.schemes else _in_one_dtype(stage, form)
+                key,
+                lambda: (
+                    _by_schemes(stage, form.schemes, form)
+                    if form.schemes
+                    else _in_one_dtype(stage, form)
+                ),
             )
         extra = _towers(stage, form, engine)
         if engine and args and engine.has_extra_weights:
@@ -96,20 +104,33 @@ def weights(
             held = stage.kept(of, lambda: _held(stage, form))
             extra += engine.extra_weights(stage, args, held)
         if draft:
-            extra.append(ExtraWeights("weights_draft", f"drafter, {draft.title}", Quantity(draft.weights)))
+            extra.append(
+                ExtraWeights("weights_draft", f"drafter, {draft.title}", Quantity(draft.weights))
+            )
         notes = _engine_notes(stage, form, engine, args) if engine else ()
-        return _with_extra(counted._replace(notes=(*counted.notes, *notes)), [part for part in extra if part.size])
+        return _with_extra(
+            counted._replace(notes=(*counted.notes, *notes)), [part for part in extra if part.size]
+        )
 
     return max(map(of_stage, stages), key=lambda stage: int(stage.total))
 
 
-def _engine_notes(stage: ModelSpec, form: WeightFormat, engine: Engine[Any], args: EngineArgs | None) -> Iterator[str]:
+def _engine_notes(
+    stage: ModelSpec, form: WeightFormat, engine: Engine[Any], args: EngineArgs | None
+) -> Iterator[str]:
     if stage.dtype == "fp32" and form.rest.name != "fp32":
         yield f"Weights are released in fp32; {engine.title} holds them in {form.rest.name}."
     method = stage.quantization.method if stage.quantization else ""
     as_released = form.files or is_released(stage, form.given)
-    if method and as_released and not engine.loads_quantization(method, args.engine_version if args else None):
-        yield f"warning: {engine.title} does not load {method} checkpoints; the figures only show their size."
+    if (
+        method
+        and as_released
+        and not engine.loads_quantization(method, args.engine_version if args else None)
+    ):
+        yield (
+            f"warning: {engine.title} does not load {method} checkpoints; the figures only show "
+            "their size."
+        )
 
 
 def _with_extra(counted: Weights, extra: Sequence[ExtraWeights]) -> Weights:
@@ -128,14 +149,20 @@ def _with_extra(counted: Weights, extra: Sequence[ExtraWeights]) -> Weights:
 
 
 def _towers(stage: ModelSpec, form: WeightFormat, engine: Engine[Any] | None) -> list[ExtraWeights]:
-    """Return the bytes of each tower on one device; none if files contain them, or the engine does not load them."""
+    """Return the bytes of each tower on one device; none if files contain them, or the engine does
+    not load them.
+    """
     if form.files or (engine and not engine.loads_towers):
         return []
     tp = symbol("tp", stage.tp, "tensor-parallel devices")
     towers = []
     for tower in stage.towers:
-        divided_params, whole_params = tower.split_by(stage.tp, pads_heads=bool(engine and engine.pads_tower_heads))
-        split = symbol("params_split", divided_params, "its parameters that tensor parallelism divides")
+        divided_params, whole_params = tower.split_by(
+            stage.tp, pads_heads=bool(engine and engine.pads_tower_heads)
+        )
+        split = symbol(
+            "params_split", divided_params, "its parameters that tensor parallelism divides"
+        )
         whole = symbol("params_whole", whole_params, "its parameters that every device has")
         size = quantity(((ceil_div(split, tp) if stage.tp > 1 else split) + whole) * form.width)
         towers.append(ExtraWeights(f"weights_{tower.name}_tower", f"{tower.name} tower", size))
@@ -157,10 +184,14 @@ def _held(stage: ModelSpec, form: WeightFormat) -> HeldWeights:
 
 
 def _by_schemes(model: ModelSpec, quantization: Quantization, form: WeightFormat) -> Weights:
-    """Return the weights with each matrix in the scheme that the checkpoint's quantization has for it."""
+    """Return the weights with each matrix in the scheme that the checkpoint's quantization has for
+    it.
+    """
     symbols = model.symbolic()
     schemes: dict[Scheme, list[tuple[int, int]]] = {}
-    for (stack, layers), runs in zip(symbols.groups(), schemes_of_groups(model, quantization), strict=True):
+    for (stack, layers), runs in zip(
+        symbols.groups(), schemes_of_groups(model, quantization), strict=True
+    ):
         if layers.shares_weights:
             continue
         for role, copies, matrix in layers.matrices_by_role(stack.d_model, symbols.d_source):
@@ -169,7 +200,9 @@ def _by_schemes(model: ModelSpec, quantization: Quantization, form: WeightFormat
                 size = times * scheme.matrix_bytes(matrix.rows, matrix.cols)
                 schemes.setdefault(scheme, []).append((times * matrix.weights, size))
     for _, matrix, scheme in tables_in_schemes(symbols, quantization):
-        schemes.setdefault(scheme, []).append((matrix.weights, scheme.matrix_bytes(matrix.rows, matrix.cols)))
+        schemes.setdefault(scheme, []).append(
+            (matrix.weights, scheme.matrix_bytes(matrix.rows, matrix.cols))
+        )
     parts = [("params_on_device", _ON_DEVICE, params(model).total)]
     size, rest = quantity(0), named(params(model).total, "params", _ON_DEVICE)
     for i, (scheme, of_scheme) in enumerate(schemes.items(), start=1):
@@ -179,11 +212,16 @@ def _by_schemes(model: ModelSpec, quantization: Quantization, form: WeightFormat
             (f"params_{label}", f"of them in {scheme.name} ({scheme.note})", in_scheme),
             (f"bytes_{label}", f"those matrices in {scheme.name}", scheme_bytes),
         ]
-        size = size + named(scheme_bytes, f"bytes_{label}", f"bytes of the matrices in {scheme.name}")
+        size = size + named(
+            scheme_bytes, f"bytes_{label}", f"bytes of the matrices in {scheme.name}"
+        )
         rest = rest - named(in_scheme, f"params_{label}", f"of them in {scheme.name}")
     names = list(dict.fromkeys(scheme.name for scheme in schemes)) or [form.rest.name]
     notes = list(dict.fromkeys(f"{scheme.name} ({scheme.note})" for scheme in schemes))
-    text = f"Weights as released ({quantization.method}): {', '.join(notes)}; {form.rest.name} for everything else."
+    text = (
+        f"Weights as released ({quantization.method}): {', '.join(notes)}; {form.rest.name} for "
+        "everything else."
+    )
     return Weights(quantity(size + rest * form.width), " and ".join(names), tuple(parts), (text,))
 
 
@@ -200,22 +238,31 @@ def _in_one_dtype(model: ModelSpec, form: WeightFormat) -> Weights:
     parts.append(("params_linear", of_them, in_matrices))
     if form.matrices.group is None:
         layout = form.matrices.note
-        matrix_bytes: int = matrices * symbol("bytes_linear", form.matrices.bits // 8, f"bytes of one in {name}")
+        matrix_bytes: int = matrices * symbol(
+            "bytes_linear", form.matrices.bits // 8, f"bytes of one in {name}"
+        )
     else:
         layout = form.matrices.meaning
         exact = quantized_total(model, form, form.matrix_bytes)
         parts.append(("bytes_linear", f"those matrices in {name}", exact))
         matrix_bytes = named(exact, "bytes_linear", f"bytes of those matrices in {name}")
     rest = "everything else" if form.experts_only else "embedding, head, routers, norms and biases"
-    note = f"Weights: {name} ({layout}) is assumed for the {form.quantized}, {form.rest.name} for {rest}."
+    note = (
+        f"Weights: {name} ({layout}) is assumed for the {form.quantized}, {form.rest.name} for "
+        f"{rest}."
+    )
     rest_bytes: int = (everything - matrices) * form.width
     if tables and name in _WITH_TABLES_IN_FP8:
         note = f"{note[:-1]}, and fp8 for lookup tables."
-        rest_bytes = rest_bytes - named(tables, "params_lookups", "of them in lookup tables") * (form.width - 1)
+        rest_bytes = rest_bytes - named(tables, "params_lookups", "of them in lookup tables") * (
+            form.width - 1
+        )
     return Weights(quantity(matrix_bytes + rest_bytes), name, tuple(parts), (note,))
 
 
-def _as_stored(model: ModelSpec, files: CheckpointWeights, on_device: int, *, whole: bool) -> Weights:
+def _as_stored(
+    model: ModelSpec, files: CheckpointWeights, on_device: int, *, whole: bool
+) -> Weights:
     """Return the bytes of the model's files, divided over the devices as its parameters are."""
     size = symbol("weights_stored", files.size, f"bytes of all tensors in its {files.kind} files")
     if whole:
@@ -223,18 +270,28 @@ def _as_stored(model: ModelSpec, files: CheckpointWeights, on_device: int, *, wh
         return Weights(size, files.file_type or AS_STORED, (), (note,))
     all_params = int(params(dataclasses.replace(model, tp=1)).total)
     share = named(on_device, "params_on_device", "parameters on the device")
-    per_device = ceil_div(size * share, named(all_params, "params_total", "parameters of the whole model"))
+    per_device = ceil_div(
+        size * share, named(all_params, "params_total", "parameters of the whole model")
+    )
     note = (
-        f"Weights: the bytes of its {files.kind} files, divided as the parameters are: {count(on_device)} of "
+        f"Weights: the bytes of its {files.kind} files, divided as the parameters are: "
+        f"{count(on_device)} of "
         f"{count(all_params)} on this device."
     )
     return Weights(quantity(per_device), AS_STORED, (), (note,))
 
 
 def _in_buffer(stored: CheckpointWeights) -> Weights:
-    """Return the bytes of the tensors of a GGUF file that one device has, as llama.cpp's model buffer."""
-    size = symbol("model_buffer", stored.size, "bytes of the tensors of its GGUF file on this device")
-    note = _of_file(stored) or "Weights: the tensors of its GGUF file on this GPU, each padded as CUDA's buffers are."
+    """Return the bytes of the tensors of a GGUF file that one device has, as llama.cpp's model
+    buffer.
+    """
+    size = symbol(
+        "model_buffer", stored.size, "bytes of the tensors of its GGUF file on this device"
+    )
+    note = (
+        _of_file(stored)
+        or "Weights: the tensors of its GGUF file on this GPU, each padded as CUDA's buffers are."
+    )
     return Weights(size, stored.file_type or AS_STORED, (), (note,))
 
 
@@ -243,4 +300,7 @@ def _of_file(stored: CheckpointWeights) -> str:
     if not stored.file_type:
         return ""
     types = ", ".join(dict.fromkeys(tensor.dtype for tensor in stored.contents))
-    return f"Weights: a {stored.file_type.upper()} file as llama-quantize makes it, with tensors in {types}."
+    return (
+        f"Weights: a {stored.file_type.upper()} file as llama-quantize makes it, with tensors in "
+        f"{types}."
+    )

@@ -1,6 +1,8 @@
-"""The axes of a sweep: the options that take a list of values, under the names that they have in Python.
+"""The axes of a sweep: the options that take a list of values, under the names that they have in
+Python.
 
-A row has the values of the axes that vary in this order, and so do the loops: a model changes last, a context first.
+A row has the values of the axes that vary in this order, and so do the loops: a model changes last,
+a context first.
 """
 
 import math
@@ -28,10 +30,10 @@ from ..records import NamedTuple
 from ..units import count, truncate
 from .options import RowOptions
 
+# The most cells of a sweep.
 MAX_CELLS = 10_000_000
-"""The most cells of a sweep."""
+# The most values of an axis.
 MAX_VALUES = 100_000
-"""The most values of an axis."""
 
 
 class SweepOptions(
@@ -48,36 +50,52 @@ class SweepOptions(
     RowOptions,
     total=False,
 ):
-    """The options of `attncalc sweep` besides the models: those of other commands, most of which take lists."""
+    """The options of `attncalc sweep` besides the models: those of other commands, most of which
+    take lists.
+    """
 
 
+# The axes over which a compiled formula runs; all others make a new setting.
 INNER = ("batch", "context")
-"""The axes over which a compiled formula runs; all others make a new setting."""
+# The axes that change only the figures of a pass.
 PASS_AXES = (*options_of(PassOptions), *options_of(TrainingOptions))
-"""The axes that change only the figures of a pass."""
+# The axes of the requests that users send.
 TRAFFIC_AXES = tuple(options_of(TrafficOptions))
-"""The axes of the requests that users send."""
 _FIT = (DeploymentOptions, EngineOptions, TrafficOptions)
+# The axes that only `fit` has.
 FIT_AXES = {name for kind in _FIT for name in options_of(kind)} - {"engine", "tp"}
-"""The axes that only `fit` has."""
+# The options that a sweep with --train may have.
 TRAIN = options_of(TrainOptions)
-"""The options that a sweep with --train may have."""
-ONLY_TRAIN = options_of(StepOptions).keys() - options_of(TrainingOptions).keys() - options_of(DtypeOptions).keys()
-"""Those of them that need it."""
+# Those of them that need it.
+ONLY_TRAIN = (
+    options_of(StepOptions).keys()
+    - options_of(TrainingOptions).keys()
+    - options_of(DtypeOptions).keys()
+)
 
 
 def _axes() -> dict[str, Option]:
     of_pass = (SizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions)
     kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, *of_pass, StepOptions)
-    found = {name: option for kind in kinds for name, option in options_of(kind).items() if option.is_axis}
+    found = {
+        name: option
+        for kind in kinds
+        for name, option in options_of(kind).items()
+        if option.is_axis
+    }
     inner = {name: found.pop(name) for name in INNER}
-    return {"model": Option("MODEL", metavar="MODEL", help="A model, as in other commands."), **found, **inner}
+    return {
+        "model": Option("MODEL", metavar="MODEL", help="A model, as in other commands."),
+        **found,
+        **inner,
+    }
 
 
+# Every axis, the outermost first.
 AXES = _axes()
-"""Every axis, the outermost first."""
+# Options that are no axes: they take no value, or a text that may have commas. A list in Python has
+# several values.
 FLAGS = {name: option for name, option in options_of(SweepOptions).items() if not option.is_axis}
-"""Options that are no axes: they take no value, or a text that may have commas. A list in Python has several values."""
 
 
 class Axis(NamedTuple):
@@ -93,8 +111,8 @@ class Axis(NamedTuple):
 def read_axes(given: Mapping[str, Any], *, with_train: bool = False) -> tuple[Axis, ...]:
     """Return the axes that are given, the outermost first.
 
-    `given` are {name of an axis: its values}, None for one that is left out. Raises AttncalcError if a name is unknown,
-    a value is not valid, or there are more than MAX_CELLS cells.
+    `given` are {name of an axis: its values}, None for one that is left out. Raises AttncalcError
+    if a name is unknown, a value is not valid, or there are more than MAX_CELLS cells.
     """
     for name in given:
         if name not in {**FLAGS, **AXES}:
@@ -106,7 +124,8 @@ def read_axes(given: Mapping[str, Any], *, with_train: bool = False) -> tuple[Ax
     if cells > MAX_CELLS:
         sizes = " x ".join(f"{count(len(axis.values))} {axis.name}" for axis in axes if axis.varies)
         raise AttncalcError(
-            f"the sweep has {count(cells)} cells, and may have {count(MAX_CELLS)}", f"give fewer values than {sizes}"
+            f"the sweep has {count(cells)} cells, and may have {count(MAX_CELLS)}",
+            f"give fewer values than {sizes}",
         )
     return axes
 
@@ -126,8 +145,9 @@ def _values(given: Any, name: str, axis: Option) -> Sequence[Any]:
     """Return the values of an axis, each once.
 
     Args:
-        given: A value, a text with a list of values, or a list with one value in each item. A text with numbers may
-            have ranges: '8:64:8' is 8, 16, ..., 64 and '1K:128K:x2' is 1K, 2K, ..., 128K.
+        given: A value, a text with a list of values, or a list with one value in each item. A text
+            with numbers may have ranges: '8:64:8' is 8, 16, ..., 64 and '1K:128K:x2' is 1K, 2K,
+            ..., 128K.
 
     Raises AttncalcError if a value is not valid, or there are none or too many.
     """
@@ -139,7 +159,9 @@ def _values(given: Any, name: str, axis: Option) -> Sequence[Any]:
     else:
         values = [_value(given, name, axis)]
     if len(values) > MAX_VALUES:
-        raise AttncalcError(f"{option} has more than {count(MAX_VALUES)} values", "give fewer, or larger steps")
+        raise AttncalcError(
+            f"{option} has more than {count(MAX_VALUES)} values", "give fewer, or larger steps"
+        )
     if not values:
         raise AttncalcError(f"{option} has no values", f"give at least one, or leave {option} out")
     if all(isinstance(value, str | int) for value in values):
@@ -152,7 +174,9 @@ def _check_once(values: Sequence[Any], option: str) -> None:
     seen: set[Any] = set()
     for value in values:
         if value in seen:
-            raise AttncalcError(f"{option}: {truncate(str(value))} is in the list twice", "give it once")
+            raise AttncalcError(
+                f"{option}: {truncate(str(value))} is in the list twice", "give it once"
+            )
         seen.add(value)
 
 
@@ -186,9 +210,13 @@ def _checked(text: str, part: str, name: str, axis: Option) -> str:
     """Return the text of one value, which is parsed again when its cells are computed."""
     option, parser = axis.name, axis.parser
     if not text:
-        raise AttncalcError(f"{option}: '{truncate(part)}' has an empty value", "separate values by one comma: a,b")
+        raise AttncalcError(
+            f"{option}: '{truncate(part)}' has an empty value", "separate values by one comma: a,b"
+        )
     if name == "engine" and text == "all":
-        raise AttncalcError("--engine all is not one engine", f"list them: --engine {','.join(ENGINES)}")
+        raise AttncalcError(
+            "--engine all is not one engine", f"list them: --engine {','.join(ENGINES)}"
+        )
     if name == "kv_dtype" and text == "auto":  # the engine's default
         return text
     if name == "gpu":
@@ -206,7 +234,9 @@ def cell(value: Any, escape: Callable[[str], str]) -> Any:
 
 
 def shown(value: Any) -> Any:
-    """Return a value of an axis as a row has it: the name of a GPU or a model instead of the object."""
+    """Return a value of an axis as a row has it: the name of a GPU or a model instead of the
+    object.
+    """
     if isinstance(value, str | int | float):
         return value
     return getattr(value, "name", None) or str(value)

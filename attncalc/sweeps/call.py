@@ -32,12 +32,16 @@ class ShownSweep(Sweep, Rows):
         if chosen is None:
             return str(self)
         file: Any = BytesIO() if chosen.is_binary else StringIO()
-        chosen.write(rows_of(self, chosen, self.selection.of(self.tuples(chosen.escape), self.names)), file)
+        chosen.write(
+            rows_of(self, chosen, self.selection.of(self.tuples(chosen.escape), self.names)), file
+        )
         return file.getvalue()
 
     @property
     def report(self) -> ShownReport:
-        """The table that the command prints. Raises AttncalcError for more rows than a screen shows."""
+        """The table that the command prints. Raises AttncalcError for more rows than a screen
+        shows.
+        """
         check_screen(self)
         return ShownReport(*sweep_report(self, self.selection.of(self.tuples(), self.names)))
 
@@ -50,9 +54,13 @@ class ShownSweep(Sweep, Rows):
 
 @errors_in_python()
 def sweep(
-    models: ModelLike | Sequence[ModelLike], *, columns: str | Sequence[str] | None = None, **options: Any
+    models: ModelLike | Sequence[ModelLike],
+    *,
+    columns: str | Sequence[str] | None = None,
+    **options: Any,
 ) -> ShownSweep:
-    """Return the rows of every combination of the values, as dicts that are computed while they are read.
+    """Return the rows of every combination of the values, as dicts that are computed while they are
+    read.
 
     >>> rows = sweep(models=["llama2-7b", "llama2-70b"], context="2K,4K")
     >>> for row in rows:
@@ -62,25 +70,32 @@ def sweep(
     llama2-70b 2048 671088640
     llama2-70b 4096 1342177280
 
-    `pandas.DataFrame(rows)` makes a table of them. A row has the axes that vary, then the figures under the names that
-    they have in JSON, and `error`: None, or why this combination is not possible; then its figures are None.
+    `pandas.DataFrame(rows)` makes a table of them. A row has the axes that vary, then the figures
+    under the names that they have in JSON, and `error`: None, or why this combination is not
+    possible; then its figures are None.
 
     Args:
         models: Names, paths or ModelSpecs.
-        columns: The names of the figures, as a list or as 'kv_cache,params_total'; by default the main ones.
-        options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis: context, batch,
-            attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
-            as '8K,32K' or '1K:128K:x2'. An item of a list is one value, whatever is in it:
-            pattern=["3 local, 1 global", "5 local, 1 global"] has two. The others hold for all rows, as
-            enforce_eager=True. With `gpu` or `kv_memory`, rows have the figures of `fit` too; with `train=True` those
-            of `train`, whose options are then the axes: zero, optimizer, recompute, ... `where`, `sort` and `top` keep
-            some of the rows; `failures` names those of which `fail_if` is true.
+        columns: The names of the figures, as a list or as 'kv_cache,params_total'; by default the
+            main ones.
+        options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis:
+            context, batch, attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its
+            values are a value, a list, or a text as '8K,32K' or '1K:128K:x2'. An item of a list is
+            one value, whatever is in it:
+            pattern=["3 local, 1 global", "5 local, 1 global"] has two. The others hold for all
+            rows, as enforce_eager=True. With `gpu` or `kv_memory`, rows have the figures of `fit`
+            too; with `train=True` those of `train`, whose options are then the axes: zero,
+            optimizer, recompute, ... `where`, `sort` and `top` keep some of the rows; `failures`
+            names those of which `fail_if` is true.
 
-    Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
+    Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10
+    million combinations.
     """
     assume_grouped = bool(options.pop("assume_grouped", False))
     of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
-    chosen = parsed({name: of_rows[name] for name in of_rows if name not in ("where", "fail_if")}, RowOptions)
+    chosen = parsed(
+        {name: of_rows[name] for name in of_rows if name not in ("where", "fail_if")}, RowOptions
+    )
     with_train = bool(chosen.get("train"))
     flags = {name: value for name, value in options.items() if _is_flag(name, value)}
     left_out = {name for name, value in options.items() if name in FLAGS and value is None}
@@ -98,15 +113,23 @@ def sweep(
     names = {axis.name for axis in given}
     with_users = not names.isdisjoint(TRAFFIC_AXES)
     if need.users and not with_users:
-        raise AttncalcError("--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500")
+        raise AttncalcError(
+            "--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500"
+        )
     with_fit = has_fit(given)
     if with_train:
-        has = {"with_gpu": "gpu" in names, "with_time": "tokens" in names, "with_price": bool(prices)}
+        has = {
+            "with_gpu": "gpu" in names,
+            "with_time": "tokens" in names,
+            "with_price": bool(prices),
+        }
         read = read_train_columns(columns, **has)
         figures: Iterable[str] = TRAIN_COLUMNS
     else:
         asked = {"gpus_needed": need.users, "price_per_hour": prices}
-        read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=[*filter(asked.get, asked)])
+        read = read_columns(
+            columns, with_fit=with_fit, with_users=with_users, need=[*filter(asked.get, asked)]
+        )
         read = ("gpus", *read) if need.fewest_gpus else read
         figures = columns_of(with_fit=with_fit)
     known = (*figures, *(axis.name for axis in given if axis.varies))
@@ -119,7 +142,8 @@ def sweep(
 
 
 def _is_flag(name: str, value: Any) -> bool:
-    """Return whether an option holds for all rows: it is no axis, and not a list with a value for each row.
+    """Return whether an option holds for all rows: it is no axis, and not a list with a value for
+    each row.
 
     A list of numbers is one value of an option that takes such a list: tensor_split=(3, 1).
     """
@@ -127,7 +151,9 @@ def _is_flag(name: str, value: Any) -> bool:
         return False
     if not isinstance(value, list | tuple):
         return True
-    takes_list = any(get_origin(kind) is Sequence for kind in get_args(without_metadata(_KINDS[name])))
+    takes_list = any(
+        get_origin(kind) is Sequence for kind in get_args(without_metadata(_KINDS[name]))
+    )
     return takes_list and all(isinstance(item, int | float) for item in value)
 
 

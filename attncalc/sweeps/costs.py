@@ -23,29 +23,41 @@ from .axes import PASS_AXES
 from .columns import COMPARED, KV, MEMORY, PASS, PER_BYTE, STEPS, WEIGHTS
 
 Number = Quantity | Ratio | None
+# A context with which options are checked that hold for all cells.
 ANY = 10**15
-"""A context with which options are checked that hold for all cells."""
 
 
 class Costs:
-    """The figures of `kv`, `params`, `flops` and `memory` of one tensor-parallel device, for any batch and context."""
+    """The figures of `kv`, `params`, `flops` and `memory` of one tensor-parallel device, for any
+    batch and context.
+    """
 
-    def __init__(self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str]) -> None:
+    def __init__(
+        self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str]
+    ) -> None:
         self._model = model
         self._columns = columns
         self._engine = options.get("engine") or "ideal"
         names = ("source_context", "dtype", "kv_dtype")
         given = {name: options[name] for name in names if options.get(name) not in (None, "auto")}
         self._decode = read_workload(model, {"batch": 1, "context": ANY, **given})
-        self._sources = [compute for names, compute in self._computations() if any(name in names for name in columns)]
+        self._sources = [
+            compute
+            for names, compute in self._computations()
+            if any(name in names for name in columns)
+        ]
         if any(name.startswith("params_") for name in columns):
             self._sources.append(self._params)
         passes = {name: options[name] for name in PASS_AXES if options.get(name) is not None}
-        self._pass = read_workload(model, {"batch": 1, "context": ANY, "phase": "prefill", **given, **passes})
+        self._pass = read_workload(
+            model, {"batch": 1, "context": ANY, "phase": "prefill", **given, **passes}
+        )
         self._past = passes.get("past", 0)
         self.figures: Callable[[int, int], tuple[Any, ...]] = Compiled(self._compute, ("B", "T"))
 
-    def _computations(self) -> list[tuple[Mapping[str, str], Callable[[int, int], Mapping[str, Number]]]]:
+    def _computations(
+        self,
+    ) -> list[tuple[Mapping[str, str], Callable[[int, int], Mapping[str, Number]]]]:
         return [
             ({**KV, **WEIGHTS}, self._kv),
             (STEPS, self._steps),
@@ -74,7 +86,11 @@ class Costs:
 
     def _compared(self, batch: int, context: int) -> dict[str, Number]:
         model = self._model
-        read = decode_intensity(model, _at(self._decode, batch, context)) if model.main.has_cache else None
+        read = (
+            decode_intensity(model, _at(self._decode, batch, context))
+            if model.main.has_cache
+            else None
+        )
         return {
             "n_kv_heads": quantity(kv_heads(model.symbolic().main.leading)),
             "decode_flop_per_byte": read and read.per_byte,
@@ -83,7 +99,9 @@ class Costs:
 
     def _flops(self, batch: int, context: int) -> dict[str, Number]:
         return _by_name(
-            flops_figures(self._model, flops(self._model, _at(self._pass, batch, context, past=self._past)))
+            flops_figures(
+                self._model, flops(self._model, _at(self._pass, batch, context, past=self._past))
+            )
         )
 
     def _memory(self, batch: int, context: int) -> dict[str, Number]:

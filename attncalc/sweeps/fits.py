@@ -1,4 +1,6 @@
-"""What fits of one model with one set of options, or what a training step needs, by batch and context."""
+"""What fits of one model with one set of options, or what a training step needs, by batch and
+context.
+"""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,17 +31,21 @@ from ..tracing import Compiled, LateQuestionError, Remembered
 from .columns import BOUNDS, LIMITS, NEED, USERS
 from .costs import ANY
 
+# Results that a Deployment's cells keep, so that the memory is bounded.
 MAX_KEPT = 4096
-"""Results that a Deployment's cells keep, so that the memory is bounded."""
 Kept = TypeVar("Kept")
 
 
 class _QuickLayout:
-    """A layout whose `needed` is compiled: a search for the longest context asks for it some fifty times."""
+    """A layout whose `needed` is compiled: a search for the longest context asks for it some fifty
+    times.
+    """
 
     def __init__(self, layout: CacheLayout) -> None:
         self._layout = layout
-        self._compiled = Compiled(lambda batch, context: [layout.needed(batch, context)], ("B", "T"))
+        self._compiled = Compiled(
+            lambda batch, context: [layout.needed(batch, context)], ("B", "T")
+        )
 
     def needed(self, batch: int, context: int) -> int:
         (size,) = self._compiled(batch, context)
@@ -50,13 +56,17 @@ class _QuickLayout:
 
 
 class _Cells:
-    """The cells of one Deployment; what depends on the batch alone or on the context alone is computed once."""
+    """The cells of one Deployment; what depends on the batch alone or on the context alone is
+    computed once.
+    """
 
     def __init__(self, deployment: Deployment, users_of: Users | None) -> None:
         self.users = users_of
         layouts = [*(device.layout for device in deployment.devices), *deployment.layouts]
         quick = {id(layout): cast("CacheLayout", _QuickLayout(layout)) for layout in layouts}
-        deployment.devices = [device._replace(layout=quick[id(device.layout)]) for device in deployment.devices]
+        deployment.devices = [
+            device._replace(layout=quick[id(device.layout)]) for device in deployment.devices
+        ]
         deployment.layouts = [quick[id(layout)] for layout in deployment.layouts]
         self._deployment = deployment
         self._kept: dict[Any, Any] = {}
@@ -77,8 +87,12 @@ class _Cells:
             needed=deployment.needed(batch, context, tightest),
             verdict="does_not_fit" if refusal else deployment.verdict(batch, context),
             refusal=refusal,
-            max_context=self._keep(("max_context", batch), lambda: deployment.max_context(batch, tightest)),
-            max_batch=self._keep(("max_batch", context), lambda: deployment.max_batch(context, tightest)),
+            max_context=self._keep(
+                ("max_context", batch), lambda: deployment.max_context(batch, tightest)
+            ),
+            max_batch=self._keep(
+                ("max_batch", context), lambda: deployment.max_batch(context, tightest)
+            ),
             host=deployment.host,
         )
 
@@ -98,13 +112,17 @@ class Need(NamedTuple):
     prices: Mapping[str, Ratio] = MappingProxyType({})  # {name of a GPU: price of an hour}
     fewest_gpus: bool = False  # whether each row has the fewest GPUs that hold it
 
-    def figures(self, resolved: ResolvedRequest, of_one: Users | None) -> dict[str, int | float | None]:
+    def figures(
+        self, resolved: ResolvedRequest, of_one: Users | None
+    ) -> dict[str, int | float | None]:
         """Return the figures of columns.NEED; None for those that do not apply."""
         average = None if of_one is None else of_one.average
         served = None if average is None else int(average) * resolved.replicas
         gpus: int | None = resolved.gpus
         if self.users is not None:
-            gpus = None if served == 0 else resolved.gpus * (-(-self.users // served) if served else 1)
+            gpus = (
+                None if served == 0 else resolved.gpus * (-(-self.users // served) if served else 1)
+            )
         price = self.prices.get(resolved.gpu.rented) if resolved.gpu else None
         cost = None if price is None or gpus is None else gpus * price.numerator / price.denominator
         return {
@@ -128,7 +146,9 @@ class Fits:
         need: Need = NOBODY,
         sizes: Collection[str] = ("batch", "context"),
     ) -> None:
-        """Take the options of a setting; `sizes` are which of batch and context the sweep was given."""
+        """Take the options of a setting; `sizes` are which of batch and context the sweep was
+        given.
+        """
         check_offload(options, model)
         self._sizes = sizes
         self._model = model
@@ -141,23 +161,33 @@ class Fits:
         self._with_users = self._with_need or any(name in USERS for name in columns)
         self._request = self._fit_request(1, ANY)
         self._engine = find_engine(self._request.engine)
-        self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
+        # 'auto' is another number for each batch and context
+        self._is_late = options.get("n_gpu_layers") == AUTO
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
         # with users' requests the batch is searched, which asks for every number
-        self._bounds: Callable[[int, int], Sequence[Any]] = Compiled(self._compute_bounds, ("B", "T"))
+        self._bounds: Callable[[int, int], Sequence[Any]] = Compiled(
+            self._compute_bounds, ("B", "T")
+        )
         if self._request.traffic:
-            self._bounds = lambda *size: [getattr(f, "value", f) for f in self._compute_bounds(*size)]
+            self._bounds = lambda *size: [
+                getattr(f, "value", f) for f in self._compute_bounds(*size)
+            ]
 
     def figures(self, batch: int, context: int) -> tuple[Any, ...]:
         """Return the figures. Raises AttncalcError as `fit` does."""
         if self._need.fewest_gpus and self._request.gpus is None:
-            need, resolved = self._need._replace(fewest_gpus=False), resolve(self._request_at(batch, context))
-            gpus = min_gpus(resolved)
-            fewest = next((one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request)
-            split = {"gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
-            return Fits(self._model, {**self._options, **split}, self._columns, need, self._sizes).figures(
-                batch, context
+            need, resolved = (
+                self._need._replace(fewest_gpus=False),
+                resolve(self._request_at(batch, context)),
             )
+            gpus = min_gpus(resolved)
+            fewest = next(
+                (one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request
+            )
+            split = {"gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
+            return Fits(
+                self._model, {**self._options, **split}, self._columns, need, self._sizes
+            ).figures(batch, context)
         size = {"context": context} if "context" in self._sizes else {}
         of_slots = self._engine.sizes(size, self._options) if "batch" not in self._sizes else {}
         if "batch" in of_slots:  # '-c 8192 -np 4' is '-c 2048 --batch 4', as in `fit`
@@ -165,11 +195,20 @@ class Fits:
             each = Fits(self._model, options, self._columns, self._need, self._sizes)
             return each.figures(of_slots["batch"], of_slots.get("context", context))
         traffic = self._request.traffic
-        if traffic and not traffic.lengths and any(self._options.get(name) is None for name in ("prompt", "output")):
-            given, longest = (self._options.get("prompt"), self._options.get("output")), self._model.max_context
+        if (
+            traffic
+            and not traffic.lengths
+            and any(self._options.get(name) is None for name in ("prompt", "output"))
+        ):
+            given, longest = (
+                (self._options.get("prompt"), self._options.get("output")),
+                self._model.max_context,
+            )
             prompt, output = usual_lengths(*given, context, longest or NO_LIMIT)
             options = {**self._options, "prompt": prompt, "output": output}
-            return Fits(self._model, options, self._columns, self._need, self._sizes).figures(batch, context)
+            return Fits(self._model, options, self._columns, self._need, self._sizes).figures(
+                batch, context
+            )
         if not self._is_late:
             try:
                 return self._row(self._remembered(batch, context), batch, context)
@@ -218,7 +257,9 @@ class Fits:
 
 
 def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
-    values: dict[str, Any] = {figure.name: figure.value for figure in fit_figures(Answer(result), searched=names)}
+    values: dict[str, Any] = {
+        figure.name: figure.value for figure in fit_figures(Answer(result), searched=names)
+    }
     resolved = result.resolved
     values |= {"verdict": result.verdict, "replicas": resolved.replicas, "gpus": resolved.gpus}
     return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}
@@ -227,8 +268,15 @@ def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
 class Trains:
     """The figures of `train` of one model, for any batch and context."""
 
-    def __init__(self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need) -> None:
-        self._model, self._options, self._columns, self._prices = model, options, columns, need.prices
+    def __init__(
+        self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need
+    ) -> None:
+        self._model, self._options, self._columns, self._prices = (
+            model,
+            options,
+            columns,
+            need.prices,
+        )
         self._request: TrainRequest | None = None
 
     def figures(self, batch: int, context: int) -> tuple[Any, ...]:

@@ -1,4 +1,5 @@
-"""The options of `attncalc sweep` about its rows: for how many users, at which price, which ones, in which order.
+"""The options of `attncalc sweep` about its rows: for how many users, at which price, which ones,
+in which order.
 
 They are no axes: each holds for the whole sweep.
 """
@@ -11,9 +12,13 @@ from ..options import COUNT, TEXT, Count, With
 
 
 class RowOptions(TypedDict, total=False):
-    """Which figures rows have, how many users all GPUs serve and what these cost, and which rows are kept."""
+    """Which figures rows have, how many users all GPUs serve and what these cost, and which rows
+    are kept.
+    """
 
-    train: Annotated[bool, "Rows of a training step, with the options of `attncalc train`.", With(common=True)]
+    train: Annotated[
+        bool, "Rows of a training step, with the options of `attncalc train`.", With(common=True)
+    ]
     users: Annotated[
         Count | None,
         USERS.but(
@@ -23,7 +28,9 @@ class RowOptions(TypedDict, total=False):
         ),
     ]
     price: Annotated[str | float | Mapping[str, float] | None, PRICE.but(axis=False, common=False)]
-    fewest_gpus: Annotated[bool, "Give each row the fewest GPUs of its kind that hold the model and the batch."]
+    fewest_gpus: Annotated[
+        bool, "Give each row the fewest GPUs of its kind that hold the model and the batch."
+    ]
     where: Annotated[
         str | Sequence[str] | None,
         TEXT,
@@ -33,7 +40,8 @@ class RowOptions(TypedDict, total=False):
     fail_if: Annotated[
         str | Sequence[str] | None,
         TEXT,
-        "Exit with 1 if this is true of a row: 'verdict != FITS'; may be repeated. Impossible rows fail too.",
+        "Exit with 1 if this is true of a row: 'verdict != FITS'; may be repeated. Impossible "
+        "rows fail too.",
         With(metavar="CONDITION", axis=False, repeated=True),
     ]
     sort: Annotated[

@@ -22,15 +22,22 @@ from .sweep import Row, Sweep
 
 
 def write_sweep(
-    sweep: Sweep, form: Format | None, *, output: Path | None, force: bool, plain: bool = False, jobs: int = 1
+    sweep: Sweep,
+    form: Format | None,
+    *,
+    output: Path | None,
+    force: bool,
+    plain: bool = False,
+    jobs: int = 1,
 ) -> int:
     """Write the rows to a file or to standard output, and return the exit code.
 
-    It is 0 if a cell has figures, 1 if a row fails, and 128 and the number of the signal after Ctrl-C or SIGTERM. On
-    standard output the last row then says so; into a file or on a screen nothing is written: the exception ends it.
+    It is 0 if a cell has figures, 1 if a row fails, and 128 and the number of the signal after
+    Ctrl-C or SIGTERM. On standard output the last row then says so; into a file or on a screen
+    nothing is written: the exception ends it.
 
-    Raises AttncalcError if no cell is possible, the file exists (without force) or cannot be written, or a screen has
-    too many cells.
+    Raises AttncalcError if no cell is possible, the file exists (without force) or cannot be
+    written, or a screen has too many cells.
     """
     to_file = goes_to_file(output)
     on_terminal = not to_file and sys.stdout.isatty()
@@ -40,13 +47,20 @@ def write_sweep(
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     if form is None:
         check_screen(sweep)
-        report = sweep_report(sweep, _checked(sweep, watch.watched(_rows(sweep, jobs, str)), failures))
+        report = sweep_report(
+            sweep, _checked(sweep, watch.watched(_rows(sweep, jobs, str)), failures)
+        )
         write(report, form="table", explain=False, output=output, force=force, plain=plain)
     else:
-        rows = rows_of(sweep, form, _checked(sweep, watch.watched(_rows(sweep, jobs, form.escape)), failures))
+        rows = rows_of(
+            sweep, form, _checked(sweep, watch.watched(_rows(sweep, jobs, form.escape)), failures)
+        )
         if goes_to_file(output):
             # of a pipe the reader may have read enough
-            with suppress(BrokenPipeError), new_file(output, force=force, is_binary=form.is_binary) as file:
+            with (
+                suppress(BrokenPipeError),
+                new_file(output, force=force, is_binary=form.is_binary) as file,
+            ):
                 form.write(rows, file)
             tell_written(output)
         else:
@@ -97,10 +111,17 @@ def _exit_code(watch: Watch, sweep: Sweep, failures: list[str], *, screen: bool)
         tell(watch.interrupted)
         return 128 + watch.signal
     if watch.rows and watch.errors == watch.rows:
-        raise AttncalcError("no cell is possible", f"{'the screen' if screen else 'the column error'} has the reason")
+        raise AttncalcError(
+            "no cell is possible",
+            f"{'the screen' if screen else 'the column error'} has the reason",
+        )
     if not screen:
         cells = f"{count(watch.errors)} of {count(watch.rows)} cells"
-        not_possible = f"{WARNING}{cells} are not possible; the column 'error' has the reason" if watch.errors else ""
+        not_possible = (
+            f"{WARNING}{cells} are not possible; the column 'error' has the reason"
+            if watch.errors
+            else ""
+        )
         for warning in filter(None, (not_possible, context_warning(sweep))):
             tell(warning)
     for failure in failures:

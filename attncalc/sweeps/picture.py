@@ -1,4 +1,6 @@
-"""The picture of a sweep: lines of each figure over a numeric axis, one per combination of the other axes."""
+"""The picture of a sweep: lines of each figure over a numeric axis, one per combination of the
+other axes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -18,12 +20,24 @@ from .columns import ERROR, title_of, unit_of
 from .grid import default_figure
 from .sweep import Sweep
 
+# Cells of a picture.
 MAX_CELLS = 100_000
-"""Cells of a picture."""
-_UNITS = {"context": TOKENS, "source_context": TOKENS, "past": TOKENS, "kv_memory": BYTES, "reserve": BYTES}
-"""Units of axes; other numbers have none."""
-_NOUNS = {"kv_dtype": "cache", "kv_dtype_k": "K", "kv_dtype_v": "V", "weights_dtype": "weights", "dtype": "model"}
-"""What a dtype is that of."""
+# Units of axes; other numbers have none.
+_UNITS = {
+    "context": TOKENS,
+    "source_context": TOKENS,
+    "past": TOKENS,
+    "kv_memory": BYTES,
+    "reserve": BYTES,
+}
+# What a dtype is that of.
+_NOUNS = {
+    "kv_dtype": "cache",
+    "kv_dtype_k": "K",
+    "kv_dtype_v": "V",
+    "weights_dtype": "weights",
+    "dtype": "model",
+}
 
 
 def for_picture(sweep: Sweep, *, chosen: bool) -> Sweep:
@@ -33,14 +47,17 @@ def for_picture(sweep: Sweep, *, chosen: bool) -> Sweep:
     """
     if len(sweep) > MAX_CELLS:
         raise AttncalcError(
-            f"a picture shows at most {count(MAX_CELLS)} cells, and the sweep has {count(len(sweep))}",
+            f"a picture shows at most {count(MAX_CELLS)} cells, and the sweep has "
+            f"{count(len(sweep))}",
             "give fewer values",
         )
     if not chosen:
         return sweep.with_columns([default_figure(sweep)])
     for name in sweep.columns:
         if unit_of(name) is None:
-            raise AttncalcError(f"--plot cannot draw {name}, which is text", "name figures: --show kv_cache")
+            raise AttncalcError(
+                f"--plot cannot draw {name}, which is text", "name figures: --show kv_cache"
+            )
     return sweep
 
 
@@ -56,11 +73,14 @@ def sweep_picture(sweep: Sweep) -> Picture:
     varying = [axis for axis in sweep.axes if axis.varies]
     keys = [tuple(row[axis.name] for axis in varying) for row in rows]
     drawn = [
-        _chart(name, varying, {key: row[name] for key, row in zip(keys, rows, strict=True)}) for name in sweep.columns
+        _chart(name, varying, {key: row[name] for key, row in zip(keys, rows, strict=True)})
+        for name in sweep.columns
     ]
     charts = tuple(chart for chart, _ in drawn if chart)
     if not charts:
-        raise AttncalcError("--plot: no cell has a number in these columns", "name other figures: --show kv_cache")
+        raise AttncalcError(
+            "--plot: no cell has a number in these columns", "name other figures: --show kv_cache"
+        )
     left_out = max(number for _, number in drawn)
     facts = [
         *(
@@ -72,18 +92,20 @@ def sweep_picture(sweep: Sweep) -> Picture:
         f"{count(left_out)} of {count(left_out + MAX_BARS)} lines are left out" if left_out else "",
         *([] if sweep.with_train else _defaults(sweep)),
     ]
-    return Picture(_title(sweep), "", captions(facts), charts, tuple(chart.name for chart in charts))
+    return Picture(
+        _title(sweep), "", captions(facts), charts, tuple(chart.name for chart in charts)
+    )
 
 
+# A figure by the values of the axes that vary.
 Values = Mapping[tuple[Any, ...], Any]
-"""A figure by the values of the axes that vary."""
 
 
 def _chart(name: str, varying: Sequence[Axis], values: Values) -> tuple[Chart | None, int]:
     """Return a figure as lines over an axis, or as bars, and the number of lines that are left out.
 
-    An axis on which the figure does not depend is left out, as the batch on which the number of requests that fit does
-    not depend. There is no chart without a number above zero.
+    An axis on which the figure does not depend is left out, as the batch on which the number of
+    requests that fit does not depend. There is no chart without a number above zero.
     """
     if not any(values.values()):
         return None, 0
@@ -109,17 +131,24 @@ def _chart(name: str, varying: Sequence[Axis], values: Values) -> tuple[Chart | 
 def _depends(values: Values, i: int) -> bool:
     """Return whether a figure depends on the axis `i`."""
     by_others: dict[tuple[Any, ...], Any] = {}
-    return any(by_others.setdefault((*key[:i], *key[i + 1 :]), value) != value for key, value in values.items())
+    return any(
+        by_others.setdefault((*key[:i], *key[i + 1 :]), value) != value
+        for key, value in values.items()
+    )
 
 
 def _across(varying: Sequence[Axis]) -> Axis | None:
-    """Return the axis of numbers that has most values; of equals the innermost, as the context is."""
+    """Return the axis of numbers that has most values; of equals the innermost, as the context
+    is.
+    """
     numbers = [axis for axis in varying if all(isinstance(value, int) for value in axis.values)]
     return max(reversed(numbers), key=lambda axis: len(axis.values), default=None)
 
 
 def _value(name: str, value: Any) -> str:
-    """Return a value of an axis as people write it: 'batch 8', '4 GPUs', 'fp8 cache', 'GQA-8', 'llama2-70b'."""
+    """Return a value of an axis as people write it: 'batch 8', '4 GPUs', 'fp8 cache', 'GQA-8',
+    'llama2-70b'.
+    """
     if name == "attention":
         return str(value).upper().replace(":", "-")
     if name == "gpus":
@@ -137,7 +166,9 @@ def _title(sweep: Sweep) -> str:
 
 
 def _models(sweep: Sweep) -> list[ModelSpec]:
-    return [model.spec for model in next(axis.values for axis in sweep.axes if axis.name == "model")]
+    return [
+        model.spec for model in next(axis.values for axis in sweep.axes if axis.name == "model")
+    ]
 
 
 def _defaults(sweep: Sweep) -> Iterator[str]:
@@ -146,11 +177,23 @@ def _defaults(sweep: Sweep) -> Iterator[str]:
     models = _models(sweep)
     deployments = [*chain(*sweep.deployments.values())]
     if "engine" not in given:
-        titles = [find_engine(engine).title for engine, _ in deployments] if sweep.with_fit else ["ideal"]
+        titles = (
+            [find_engine(engine).title for engine, _ in deployments]
+            if sweep.with_fit
+            else ["ideal"]
+        )
         yield f"engine: {' or '.join(dict.fromkeys(titles))}"
     if not given & {"dtype", "weights_dtype"}:
         dtypes = " or ".join(dict.fromkeys(model.dtype for model in models))
         of_fit = [f"in {weights}" if weights else "as released" for _, weights in deployments]
-        yield f"weights {' or '.join(dict.fromkeys(of_fit))}" if sweep.with_fit else f"weights in {dtypes}"
+        yield (
+            f"weights {' or '.join(dict.fromkeys(of_fit))}"
+            if sweep.with_fit
+            else f"weights in {dtypes}"
+        )
     if not given & {"kv_dtype", "kv_dtype_k", "kv_dtype_v"}:
-        yield "cache in the engine's default dtype" if sweep.with_fit else "cache in the dtype of the weights"
+        yield (
+            "cache in the engine's default dtype"
+            if sweep.with_fit
+            else "cache in the dtype of the weights"
+        )

@@ -27,13 +27,15 @@ class Text(NamedTuple):
     def holds(self, value: Any) -> bool:
         if value is None:
             return False
-        wanted, found = (str(text).lower().replace(" ", "_") for text in (self.text, value))  # MAY NOT FIT
+        # MAY NOT FIT
+        wanted, found = (str(text).lower().replace(" ", "_") for text in (self.text, value))
         return (found == wanted) == (self.operator == "==")
 
 
 class Selection(NamedTuple):
     where: tuple[Condition | Text, ...] = ()  # conditions that all hold for a row
-    sort: str | None = None  # the column by which they are sorted, the smallest first; None for their own order
+    # the column by which they are sorted, the smallest first; None for their own order
+    sort: str | None = None
     is_largest_first: bool = False  # whether the largest is first instead
     top: int | None = None  # the most rows; None for all
     fail_if: tuple[Condition | Text, ...] = ()  # conditions of which none may hold for a row
@@ -43,12 +45,16 @@ class Selection(NamedTuple):
         named = (condition.name for condition in (*self.where, *self.fail_if))
         return (*named, *([self.sort] if self.sort else []))
 
-    def of(self, rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    def of(
+        self, rows: Iterable[tuple[Any, ...]], names: Sequence[str]
+    ) -> Iterator[tuple[Any, ...]]:
         """Yield the rows. Those without the figure that they are sorted by are last."""
         places = [names.index(condition.name) for condition in self.where]
         conditions = list(zip(self.where, places, strict=True))
         kept: Iterable[tuple[Any, ...]] = (
-            row for row in rows if all(holds(condition, row[place]) for condition, place in conditions)
+            row
+            for row in rows
+            if all(holds(condition, row[place]) for condition, place in conditions)
         )
         if self.sort:
             place = names.index(self.sort)
@@ -63,16 +69,21 @@ ALL_ROWS = Selection()
 
 
 def read_selection(
-    where: Sequence[str], fail_if: Sequence[str], sort: str | None, top: int | None, names: Sequence[str]
+    where: Sequence[str],
+    fail_if: Sequence[str],
+    sort: str | None,
+    top: int | None,
+    names: Sequence[str],
 ) -> Selection:
     """Return what the options ask for.
 
-    `where` and `fail_if` are conditions as 'verdict == fits'; `sort` is a column, with - before it the largest first.
-    Raises AttncalcError if a column is unknown, or a condition cannot be read.
+    `where` and `fail_if` are conditions as 'verdict == fits'; `sort` is a column, with - before it
+    the largest first. Raises AttncalcError if a column is unknown, or a condition cannot be read.
     """
     column = sort.removeprefix("-").strip() if sort else None
     conditions, limits = (
-        tuple(_condition(text, option) for text in given) for given, option in ((where, "--where"), (fail_if, _FAIL_IF))
+        tuple(_condition(text, option) for text in given)
+        for given, option in ((where, "--where"), (fail_if, _FAIL_IF))
     )
     selection = Selection(conditions, column, bool(sort and sort.startswith("-")), top, limits)
     for name in selection.columns:
@@ -93,7 +104,9 @@ def _condition(given: str, option: str) -> Condition | Text:
             raise AttncalcError(error.message, _EXAMPLE) from None
         return Text(text["name"], text["operator"], text["text"].strip("'\""))
     if condition.sign:
-        raise AttncalcError(f"{option} '{truncate(given)}': a sign means a change from another model", _EXAMPLE)
+        raise AttncalcError(
+            f"{option} '{truncate(given)}': a sign means a change from another model", _EXAMPLE
+        )
     return condition
 
 

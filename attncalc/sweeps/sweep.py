@@ -1,4 +1,6 @@
-"""A sweep: a row of figures for every combination of models, contexts, batches, dtypes, GPUs and other options."""
+"""A sweep: a row of figures for every combination of models, contexts, batches, dtypes, GPUs and
+other options.
+"""
 
 import math
 import re
@@ -19,16 +21,28 @@ from ..records import NamedTuple
 from ..serving.fit import NO_LIMIT
 from ..serving.traffic import usual_lengths
 from ..what_if import what_if
-from .axes import AXES, FIT_AXES, INNER, ONLY_TRAIN, PASS_AXES, TRAFFIC_AXES, TRAIN, Axis, cell, option_name, shown
+from .axes import (
+    AXES,
+    FIT_AXES,
+    INNER,
+    ONLY_TRAIN,
+    PASS_AXES,
+    TRAFFIC_AXES,
+    TRAIN,
+    Axis,
+    cell,
+    option_name,
+    shown,
+)
 from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, unit_of
 from .costs import ANY, Costs
 from .fits import NOBODY, Fits, Need, Trains
 from .selection import ALL_ROWS, Selection, holds
 
+# The values of a row, in the order of `Sweep.names`.
 Row = tuple[Any, ...]
-"""The values of a row, in the order of `Sweep.names`."""
+# Returns figures for a batch and a context.
 Figures = Callable[[int, int], tuple[Any, ...]]
-"""Returns figures for a batch and a context."""
 
 
 class LoadedModel(NamedTuple):
@@ -44,7 +58,8 @@ class Sweep:
     Attributes:
         axes: The axes that were given, the outermost first.
         columns: The figures.
-        names: The keys of a row: the axes that vary, the context if none is given, the figures, and 'error'.
+        names: The keys of a row: the axes that vary, the context if none is given, the figures, and
+            'error'.
         with_train: Whether rows are of a training step.
         with_fit: Whether there is a GPU or a memory, and so the figures of `fit`.
         outer: The axes but batch and context: each combination of their values is a setting.
@@ -63,23 +78,34 @@ class Sweep:
         """Raise AttncalcError if an axis has no effect on any column."""
         self.axes = tuple(axes)
         self.need, self.selection = need, selection
-        columns = tuple(dict.fromkeys((*columns, *(name for name in selection.columns if name not in AXES))))
+        columns = tuple(
+            dict.fromkeys((*columns, *(name for name in selection.columns if name not in AXES)))
+        )
         self.columns = columns
         self.with_train = with_train
         self.with_fit = has_fit(axes) and not with_train
         varying = [axis.name for axis in axes if axis.varies]
         given = {axis.name for axis in axes}
-        has_own = given.isdisjoint(("context", *TRAFFIC_AXES))  # each model has a context of its own
-        self.names = (*dict.fromkeys((*varying, *(["context"] if has_own else []), *columns)), ERROR)
+        # each model has a context of its own
+        has_own = given.isdisjoint(("context", *TRAFFIC_AXES))
+        self.names = (
+            *dict.fromkeys((*varying, *(["context"] if has_own else []), *columns)),
+            ERROR,
+        )
         self._flags = flags
         self.outer = [axis for axis in axes if axis.name not in INNER]
         self._inner = {axis.name: axis.values for axis in axes if axis.name in INNER}
         of_axes = [axis.name for axis in self.outer]
         figures = [name for name in columns if name not in (*of_axes, *INNER)]
-        is_cost = {name: not self.with_fit or name in COSTS or name.startswith("params_") for name in figures}
+        is_cost = {
+            name: not self.with_fit or name in COSTS or name.startswith("params_")
+            for name in figures
+        }
         self._costs = [name for name in figures if is_cost[name] and not with_train]
         self._fits = [name for name in figures if not is_cost[name] or with_train]
-        places = {name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))}
+        places = {
+            name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))
+        }
         self._pick = itemgetter(*(places[name] for name in self.names))
         for name in self._given:
             if not with_train:
@@ -87,9 +113,17 @@ class Sweep:
             elif name not in TRAIN:
                 raise clash(option_name(name), "--train")
         if need.fewest_gpus and not self.can_have_fewest_gpus:
-            others = [name for name in ("gpus", "tp", "pp") if name in self._given] + ["train"] * with_train
-            tip = f"leave out {' and '.join(map(option_name, others))}" if others else "name the GPU only: --gpu h100"
-            raise AttncalcError("--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train", tip)
+            others = [name for name in ("gpus", "tp", "pp") if name in self._given] + [
+                "train"
+            ] * with_train
+            tip = (
+                f"leave out {' and '.join(map(option_name, others))}"
+                if others
+                else "name the GPU only: --gpu h100"
+            )
+            raise AttncalcError(
+                "--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train", tip
+            )
 
     @property
     def _given(self) -> list[str]:
@@ -99,15 +133,21 @@ class Sweep:
 
     def _check(self, name: str) -> None:
         option = option_name(name)
-        of_fit = name in FIT_AXES or (name in self._flags and name not in WhatIfOptions.__annotations__)
+        of_fit = name in FIT_AXES or (
+            name in self._flags and name not in WhatIfOptions.__annotations__
+        )
         if name in ONLY_TRAIN:
             raise AttncalcError(f"{option} needs --train", "add --train: rows of a training step")
         if of_fit and not self.with_fit:
-            raise AttncalcError(f"{option} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb")
+            raise AttncalcError(
+                f"{option} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb"
+            )
         if name in PASS_AXES and not any(column in {**PASS, **MEMORY} for column in self.columns):
             tip = "add figures of a pass: --columns flops_total,peak_flash"
             raise AttncalcError(f"{option} changes no column", tip)
-        if name in TRAFFIC_AXES and not any(column in (*USERS, *BOUNDS, *NEED) for column in self.columns):
+        if name in TRAFFIC_AXES and not any(
+            column in (*USERS, *BOUNDS, *NEED) for column in self.columns
+        ):
             tip = "add the figures of users: --columns concurrent_average,concurrent_worst"
             raise AttncalcError(f"{option} changes no column", tip)
 
@@ -139,21 +179,29 @@ class Sweep:
         return is_open and not all(re.match(r"\d+x", shown(gpu)) for gpu in of.get("gpu", ()))
 
     def with_columns(self, columns: Sequence[str]) -> "Sweep":
-        return type(self)(self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train)
+        return type(self)(
+            self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train
+        )
 
     def tuples(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
         """Yield all rows as tuples, in the order of `names`; `selection` keeps some of them.
 
         Args:
-            escape: What to do with a text that the user has given, such as the path of a model, and with errors.
+            escape: What to do with a text that the user has given, such as the path of a model, and
+                with errors.
         """
         for number in range(math.prod(len(axis.values) for axis in self.outer)):
             yield from self.rows_of(self.setting(number), escape)
 
     def failure_of(self, row: Row) -> str:
-        """Return which condition of --fail-if a row meets, or why it is not possible; '' if it passes."""
+        """Return which condition of --fail-if a row meets, or why it is not possible; '' if it
+        passes.
+        """
         cells, conditions = dict(zip(self.names, row, strict=True)), self.selection.fail_if
-        met = [f"{name} is {cells[name]}" for name in (one.name for one in conditions if holds(one, cells[one.name]))]
+        met = [
+            f"{name} is {cells[name]}"
+            for name in (one.name for one in conditions if holds(one, cells[one.name]))
+        ]
         if not met and not (conditions and cells[ERROR]):
             return ""
         axes = ", ".join(f"{axis.name} {cells[axis.name]}" for axis in self.axes if axis.varies)
@@ -162,7 +210,9 @@ class Sweep:
     @property
     def failures(self) -> list[str]:
         """The rows of which a condition of --fail-if is true, in words."""
-        return list(filter(None, map(self.failure_of, self.selection.of(self.tuples(), self.names))))
+        return list(
+            filter(None, map(self.failure_of, self.selection.of(self.tuples(), self.names)))
+        )
 
     @property
     def units(self) -> tuple[str | None, ...]:
@@ -174,10 +224,16 @@ class Sweep:
         """{name of a model: its maximum context}, of the models that the sweep takes beyond it."""
         longest = max(context or 0 for context in self.values_of("context"))
         models = next(axis.values for axis in self.outer if axis.name == "model")
-        return {name: spec.max_context for name, spec in models if spec.max_context and longest > spec.max_context}
+        return {
+            name: spec.max_context
+            for name, spec in models
+            if spec.max_context and longest > spec.max_context
+        }
 
     def setting(self, number: int) -> dict[str, Any]:
-        """Return {name: value} of all axes but batch and context, for one combination of them, counted from 0."""
+        """Return {name: value} of all axes but batch and context, for one combination of them,
+        counted from 0.
+        """
         values = {}
         for axis in reversed(self.outer):
             number, i = divmod(number, len(axis.values))
@@ -186,12 +242,15 @@ class Sweep:
 
     @cached_property
     def deployments(self) -> dict[str, dict[tuple[str, str | None], None]]:
-        """{GPU: {(engine, dtype of weights): None}} of the rows, in their order; None for weights as released.
+        """{GPU: {(engine, dtype of weights): None}} of the rows, in their order; None for weights
+        as released.
 
         {} without the figures of `fit`. Combinations that are not possible are left out.
         """
         found: dict[str, dict[tuple[str, str | None], None]] = {}
-        for number in range(math.prod(len(axis.values) for axis in self.outer) if self.with_fit else 0):
+        for number in range(
+            math.prod(len(axis.values) for axis in self.outer) if self.with_fit else 0
+        ):
             options = {**self._flags, **self.setting(number)}
             name, model = options.pop("model")
             implied, _ = options_of_name(name, {"context": ANY, **options})
@@ -217,7 +276,10 @@ class Sweep:
         default = usual_context(spec) if self.with_train else spec.max_context or DEFAULT_CONTEXT
         if any(setting.get(name) is not None for name in TRAFFIC_AXES):  # as in `fit`
             longest = spec.max_context or NO_LIMIT
-            default = min(sum(usual_lengths(setting.get("prompt"), setting.get("output"), None, longest)), longest)
+            default = min(
+                sum(usual_lengths(setting.get("prompt"), setting.get("output"), None, longest)),
+                longest,
+            )
         numbers: list[int] = [batch or 1 for batch in batches or self.values_of("batch")]
         contexts: list[int] = [context or default for context in self.values_of("context")]
         pick = self._pick
@@ -231,7 +293,16 @@ class Sweep:
         for batch in numbers:
             for context in contexts:
                 try:
-                    yield pick((*start, batch, context, *costs(batch, context), *fits(batch, context), None))
+                    yield pick(
+                        (
+                            *start,
+                            batch,
+                            context,
+                            *costs(batch, context),
+                            *fits(batch, context),
+                            None,
+                        )
+                    )
                 except AttncalcError as error:
                     yield pick((*start, batch, context, *nothing, escape(error.message)))
 
@@ -239,7 +310,11 @@ class Sweep:
         """Return what computes the figures of costs, and what computes those of `fit`."""
         options = {**self._flags, **setting}
         name, model = options.pop("model")
-        changes = {name: options.pop(name) for name in WhatIfOptions.__annotations__ if options.get(name) is not None}
+        changes = {
+            name: options.pop(name)
+            for name in WhatIfOptions.__annotations__
+            if options.get(name) is not None
+        }
         if changes:
             released, key = model, tuple((name, as_text(value)) for name, value in changes.items())
             model = model.kept(key, lambda: what_if(released, **parsed(changes, WhatIfOptions)))

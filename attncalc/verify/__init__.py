@@ -1,16 +1,16 @@
-"""Real attention layers on a device, measured and compared with the formulas. The only package that imports torch.
+"""Real attention layers on a device, measured and compared with the formulas. The only package that
+imports torch.
 
     options.py, request.py      the options of the command, and the complete request
-    devices/                    the devices, real and simulated: free memory, and the peak memory of a run
-    simulate/                   --simulate: what torch does on CUDA, for its fake tensors
-    cases.py, real_layer.py     the distinct layers of a model; one of them as a torch layer with random weights
-    layers/                     the torch layers, one class per attention kind
-    kernels.py, masks.py        torch's attention backends, and their masks
-    plan.py, passes.py          the kernels and the context that fit in memory; the ways to run a layer
-    checks/, timing.py          the comparisons; times
-    training/                   a model to train, the tensors that autograd saves, and their checks
-    programs/                   what the command runs: each layer, --scaling, --tp, --train
-    ranks.py                    the processes that torchrun started
+    devices/                    the devices, real and simulated: free memory, and the peak memory of
+    a run simulate/                   --simulate: what torch does on CUDA, for its fake tensors
+    cases.py, real_layer.py     the distinct layers of a model; one of them as a torch layer with
+    random weights layers/                     the torch layers, one class per attention kind
+    kernels.py, masks.py        torch's attention backends, and their masks plan.py, passes.py
+    the kernels and the context that fit in memory; the ways to run a layer checks/, timing.py
+    the comparisons; times training/                   a model to train, the tensors that autograd
+    saves, and their checks programs/                   what the command runs: each layer,
+    --scaling, --tp, --train ranks.py                    the processes that torchrun started
     transformers/               --against transformers
 
 Call `need_torch` before importing any of these.
@@ -27,34 +27,51 @@ from ..errors import CannotCheckError
 INSTALL = "pip install torch"
 WITHOUT_GPU = "--device cpu runs everywhere; --simulate cuda checks CUDA's memory without a GPU"
 INSTALL_BOTH = "pip install 'transformers>=5.23' torch"
+# The oldest transformers whose classes and caches the figures were compared with.
 MIN_TRANSFORMERS = (5, 23)
-"""The oldest transformers whose classes and caches the figures were compared with."""
 
 
 def need_torch() -> str:
     """Return the version of torch. Raises CannotCheckError if torch is not installed."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write its stages to standard error
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and its C++ code what it expects a training program to mend
+    # torch's profiler would write its stages to standard error
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    # and its C++ code what it expects a training program to mend
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns if NumPy is missing, which is not needed here
+            # torch warns if NumPy is missing, which is not needed here
+            warnings.simplefilter("ignore")
             import torch
             import torch.utils.flop_counter
     except ImportError as error:
-        reason = "torch is not installed" if error.name == "torch" else f"torch cannot be imported: {error}"
+        reason = (
+            "torch is not installed"
+            if error.name == "torch"
+            else f"torch cannot be imported: {error}"
+        )
         raise CannotCheckError(f"verify runs real torch layers, and {reason}", INSTALL) from None
     return str(torch.__version__)
 
 
 def need_cuda(device: str) -> None:
-    """Raise CannotCheckError for a GPU if torch is built for CPUs only, without the seconds that its import takes."""
+    """Raise CannotCheckError for a GPU if torch is built for CPUs only, without the seconds that
+    its import takes.
+    """
     with contextlib.suppress(PackageNotFoundError):
-        if device.startswith("cuda") and "torch" not in sys.modules and (built := version("torch")).endswith("+cpu"):
-            raise CannotCheckError(f"--device {device} is not available: torch {built} is built for CPUs", WITHOUT_GPU)
+        if (
+            device.startswith("cuda")
+            and "torch" not in sys.modules
+            and (built := version("torch")).endswith("+cpu")
+        ):
+            raise CannotCheckError(
+                f"--device {device} is not available: torch {built} is built for CPUs", WITHOUT_GPU
+            )
 
 
 def need_transformers() -> str:
-    """Return the version of transformers. Raises CannotCheckError if it or torch is not installed, or it is too old."""
+    """Return the version of transformers. Raises CannotCheckError if it or torch is not installed,
+    or it is too old.
+    """
     os.environ["HF_HUB_OFFLINE"] = "1"  # before the import, so that nothing is downloaded
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
@@ -65,12 +82,17 @@ def need_transformers() -> str:
     except CannotCheckError as error:
         raise CannotCheckError(error.message, INSTALL_BOTH) from None
     except ImportError as error:
-        reason = "is not installed" if error.name == "transformers" else f"cannot be imported: {error}"
-        raise CannotCheckError(f"--against transformers needs transformers, which {reason}", INSTALL_BOTH) from None
+        reason = (
+            "is not installed" if error.name == "transformers" else f"cannot be imported: {error}"
+        )
+        raise CannotCheckError(
+            f"--against transformers needs transformers, which {reason}", INSTALL_BOTH
+        ) from None
     version = str(transformers.__version__)
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_TRANSFORMERS:
         needed = ".".join(map(str, MIN_TRANSFORMERS))
         raise CannotCheckError(
-            f"--against transformers needs transformers {needed} or later; {version} is installed", INSTALL_BOTH
+            f"--against transformers needs transformers {needed} or later; {version} is installed",
+            INSTALL_BOTH,
         )
     return version

@@ -9,7 +9,9 @@ from ..workload import Mask
 
 
 class Case(NamedTuple):
-    """One distinct attention layer of a model: the self- or cross-attention of one or more layer groups."""
+    """One distinct attention layer of a model: the self- or cross-attention of one or more layer
+    groups.
+    """
 
     groups: tuple[str, ...]  # names of the layer groups that have this attention
     stack: Stack  # the stack that they belong to
@@ -49,7 +51,9 @@ class Case(NamedTuple):
 
 
 def cases(model: ModelSpec) -> tuple[Case, ...]:
-    """Return every distinct attention layer of a model. A symbolic model gives symbolic cases in the same order."""
+    """Return every distinct attention layer of a model. A symbolic model gives symbolic cases in
+    the same order.
+    """
     by_key: dict[object, Case] = {}
     for stack, layers in model.groups():
         group = group_name(model, stack, layers)
@@ -62,6 +66,7 @@ def cases(model: ModelSpec) -> tuple[Case, ...]:
             by_key[key] = case._replace(
                 groups=(*case.groups, group),
                 layers=case.layers + int(layers.count),
-                layers_with_weights=case.layers_with_weights + (0 if layers.shares_weights else int(layers.count)),
+                layers_with_weights=case.layers_with_weights
+                + (0 if layers.shares_weights else int(layers.count)),
             )
     return tuple(by_key.values())

@@ -1,8 +1,9 @@
-"""Attention kernels besides the four of torch's scaled_dot_product_attention, where they are installed.
+"""Attention kernels besides the four of torch's scaled_dot_product_attention, where they are
+installed.
 
-flex is torch's `flex_attention` (torch/nn/attention/flex_attention.py). flash_attn2 is the package flash_attn
-(flash_attn/flash_attn_interface.py, 2.8.4), and flash_attn3 its version for Hopper (hopper/flash_attn_interface.py).
-All three take shared KV heads as they are.
+flex is torch's `flex_attention` (torch/nn/attention/flex_attention.py). flash_attn2 is the package
+flash_attn (flash_attn/flash_attn_interface.py, 2.8.4), and flash_attn3 its version for Hopper
+(hopper/flash_attn_interface.py). All three take shared KV heads as they are.
 """
 
 import inspect
@@ -20,10 +21,11 @@ from ..records import NamedTuple
 from .errors import CannotRunError, refusal
 from .masks import KernelMask
 
+# Queries and keys of a block of flex_attention's mask.
 BLOCK = 128
-"""Queries and keys of a block of flex_attention's mask."""
+# Graphs that torch compiles of one function. After that it would run it uncompiled
+# (torch._dynamo.config).
 GRAPHS = 8
-"""Graphs that torch compiles of one function. After that it would run it uncompiled (torch._dynamo.config)."""
 
 Kernel = Callable[[Tensor, Tensor, Tensor, KernelMask, float], Tensor]
 
@@ -32,9 +34,12 @@ class ExtraKernel(NamedTuple):
     """A kernel that is not one of torch's four."""
 
     module: str  # the module that has it
-    run: Kernel  # computes softmax(Q K^T * scale) V from (B, heads, tokens, width) and returns (B, n_heads, S, d_v)
+    # computes softmax(Q K^T * scale) V from (B, heads, tokens, width) and returns (B, n_heads, S,
+    # d_v)
+    run: Kernel
     like: str  # the kernel of `attncalc memory` whose tensors it has
-    splits_keys: bool = False  # whether it splits the keys of a decode step, as that kernel does on a GPU
+    # whether it splits the keys of a decode step, as that kernel does on a GPU
+    splits_keys: bool = False
 
     @property
     def package(self) -> str:
@@ -48,7 +53,13 @@ class ExtraKernel(NamedTuple):
 
 
 def run(
-    kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None
+    kernel: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: KernelMask,
+    scale: float,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Return what one of EXTRA_KERNELS computes, as `kernels.sdpa` does for torch's own.
 
@@ -72,7 +83,9 @@ def cost_kernel(kernel: str) -> str:
 
 
 def has_split_buffers(kernel: str) -> bool:
-    """Whether the kernel has the buffers for split keys that `attncalc memory` predicts for `cost_kernel`."""
+    """Whether the kernel has the buffers for split keys that `attncalc memory` predicts for
+    `cost_kernel`.
+    """
     extra = EXTRA_KERNELS.get(kernel)
     return extra is None or extra.splits_keys
 
@@ -80,7 +93,8 @@ def has_split_buffers(kernel: str) -> bool:
 def is_compiled(kernel: str) -> bool:
     """Whether torch compiles the kernel, so that its operations cannot be counted.
 
-    Under a mode that watches operations, torch runs the uncompiled kernel instead, with the whole score matrix.
+    Under a mode that watches operations, torch runs the uncompiled kernel instead, with the whole
+    score matrix.
     """
     return kernel == "flex"
 
@@ -92,24 +106,32 @@ def missing(kernel: str) -> str | None:
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
-    """Run flex_attention: compiled on a GPU, where the uncompiled one holds the whole score matrix."""
+    """Run flex_attention: compiled on a GPU, where the uncompiled one holds the whole score
+    matrix.
+    """
     form = "causal" if mask.causal else None if mask.matrix is None else mask.matrix.dim()
     shape = (q.shape, k.shape, v.shape, q.dtype, form)
-    function = _compiled_flex(shape) if q.is_cuda else import_module(EXTRA_KERNELS["flex"].module).flex_attention
+    function = (
+        _compiled_flex(shape)
+        if q.is_cuda
+        else import_module(EXTRA_KERNELS["flex"].module).flex_attention
+    )
     grouped = q.shape[1] != k.shape[1]
-    out: Tensor = function(q, k, v, block_mask=_block_mask(mask, q, k), scale=scale, enable_gqa=grouped)
+    out: Tensor = function(
+        q, k, v, block_mask=_block_mask(mask, q, k), scale=scale, enable_gqa=grouped
+    )
     return out
 
 
+# The inputs that torch has compiled flex_attention for.
 _compiled_shapes: set[Hashable] = set()
-"""The inputs that torch has compiled flex_attention for."""
 
 
 def _compiled_flex(shape: Hashable) -> Callable[..., Any]:
     """Return flex_attention, compiled for these inputs.
 
-    torch compiles GRAPHS of them and runs all others uncompiled. It forgets what it has compiled before that happens,
-    and `fullgraph` makes it an error if it happens nevertheless.
+    torch compiles GRAPHS of them and runs all others uncompiled. It forgets what it has compiled
+    before that happens, and `fullgraph` makes it an error if it happens nevertheless.
     """
     if shape not in _compiled_shapes and len(_compiled_shapes) == GRAPHS:
         torch.compiler.reset()
@@ -124,7 +146,8 @@ def _compiled_flex(shape: Hashable) -> Callable[..., Any]:
 def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
     """Return flex_attention's mask, which lists the blocks of keys that each block of queries sees.
 
-    The causal one is made from block numbers: torch's `create_block_mask` would hold a byte per pair.
+    The causal one is made from block numbers: torch's `create_block_mask` would hold a byte per
+    pair.
     """
     flex = import_module(EXTRA_KERNELS["flex"].module)
     matrix, queries, keys = mask.matrix, q.shape[2], k.shape[2]
@@ -135,7 +158,9 @@ def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
             return matrix[b, 0, i, j] if per_sequence else matrix[i, j]
 
         sequences = matrix.shape[0] if per_sequence else None
-        return flex.create_block_mask(sees, sequences, None, queries, keys, device=q.device, BLOCK_SIZE=BLOCK)
+        return flex.create_block_mask(
+            sees, sequences, None, queries, keys, device=q.device, BLOCK_SIZE=BLOCK
+        )
     if not mask.causal:
         return None
 
@@ -145,11 +170,16 @@ def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
     rows, columns = -(-queries // BLOCK), -(-keys // BLOCK)
     numbers = torch.arange(rows, dtype=torch.int32, device=q.device)
     # block i of the queries sees the blocks before it whole, and block i in part
-    full = torch.arange(columns, dtype=torch.int32, device=q.device).expand(1, 1, rows, columns).contiguous()
+    full = (
+        torch.arange(columns, dtype=torch.int32, device=q.device)
+        .expand(1, 1, rows, columns)
+        .contiguous()
+    )
     in_part = torch.zeros_like(full)
     in_part[..., 0] = numbers
     make = flex.BlockMask.from_kv_blocks
-    newer = {"seq_lengths": (queries, keys), "compute_q_blocks": False}  # blocks of queries are for gradients only
+    # blocks of queries are for gradients only
+    newer = {"seq_lengths": (queries, keys), "compute_q_blocks": False}
     return make(
         torch.ones_like(numbers).view(1, 1, rows),
         in_part,
@@ -157,14 +187,22 @@ def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
         full,
         BLOCK_SIZE=BLOCK,
         mask_mod=is_past,
-        **{name: value for name, value in newer.items() if name in inspect.signature(make).parameters},
+        **{
+            name: value
+            for name, value in newer.items()
+            if name in inspect.signature(make).parameters
+        },
     )
 
 
-def _flash_attn(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
-    """Run flash_attn_func of either package: (B, tokens, heads, width), and a mask that is causal or none.
+def _flash_attn(
+    kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float
+) -> Tensor:
+    """Run flash_attn_func of either package: (B, tokens, heads, width), and a mask that is causal
+    or none.
 
-    The causal flag lets the last query see every key, so it is used only with as many queries as keys.
+    The causal flag lets the last query see every key, so it is used only with as many queries as
+    keys.
     """
     if mask.matrix is not None:
         raise CannotRunError(f"{kernel} has no mask matrix")
@@ -180,12 +218,17 @@ def _flash_attn(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, 
     return attended
 
 
+# The kernels besides torch's four, by the name that `--kernel` takes.
 EXTRA_KERNELS = {
     "flex": ExtraKernel("torch.nn.attention.flex_attention", _flex, "flash"),
     "flash_attn2": ExtraKernel(
-        "flash_attn.flash_attn_interface", partial(_flash_attn, "flash_attn2"), "flash", splits_keys=True
+        "flash_attn.flash_attn_interface",
+        partial(_flash_attn, "flash_attn2"),
+        "flash",
+        splits_keys=True,
     ),
     # num_splits is 1 by default
-    "flash_attn3": ExtraKernel("flash_attn_interface", partial(_flash_attn, "flash_attn3"), "flash"),
+    "flash_attn3": ExtraKernel(
+        "flash_attn_interface", partial(_flash_attn, "flash_attn3"), "flash"
+    ),
 }
-"""The kernels besides torch's four, by the name that `--kernel` takes."""

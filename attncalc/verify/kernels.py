@@ -1,4 +1,6 @@
-"""The attention kernels: the backends of torch's scaled_dot_product_attention, and a reference written out."""
+"""The attention kernels: the backends of torch's scaled_dot_product_attention, and a reference
+written out.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +23,10 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
+# Name of `reference` among the kernels.
 REFERENCE = "reference"
-"""Name of `reference` among the kernels."""
+# The backends that `only` lets torch's attention use, the one of this moment last.
 _chosen: list[str] = []
-"""The backends that `only` lets torch's attention use, the one of this moment last."""
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -32,8 +34,12 @@ def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
     return q @ _repeat_kv(q, k).transpose(-1, -2) * scale
 
 
-def weights(q: Tensor, k: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None) -> Tensor:
-    """Return the attention weights, (B, n_heads, S, T): softmax over the visible keys and the head's sink."""
+def weights(
+    q: Tensor, k: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None
+) -> Tensor:
+    """Return the attention weights, (B, n_heads, S, T): softmax over the visible keys and the
+    head's sink.
+    """
     logits = scores(q, k, scale)
     matrix = _matrix(mask, logits)
     if matrix is not None:
@@ -44,8 +50,12 @@ def weights(q: Tensor, k: Tensor, mask: KernelMask, scale: float, sinks: Tensor 
     return torch.cat((logits, sink), -1).softmax(-1)[..., :-1]
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None) -> Tensor:
-    """Return softmax(Q K^T * scale) V, as the paper defines it; (B, heads, tokens, width) in and out."""
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None
+) -> Tensor:
+    """Return softmax(Q K^T * scale) V, as the paper defines it; (B, heads, tokens, width) in and
+    out.
+    """
     return weights(q, k, mask, scale, sinks) @ _repeat_kv(q, v)
 
 
@@ -56,18 +66,26 @@ def _repeat_kv(q: Tensor, k: Tensor) -> Tensor:
 
 def _matrix(mask: KernelMask, scores_like: Tensor) -> Tensor | None:
     if mask.causal:
-        return torch.ones(scores_like.shape[-2:], dtype=torch.bool, device=scores_like.device).tril()
+        return torch.ones(
+            scores_like.shape[-2:], dtype=torch.bool, device=scores_like.device
+        ).tril()
     return mask.matrix
 
 
 def sdpa(
-    kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None
+    kernel: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: KernelMask,
+    scale: float,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Return what `reference` does, computed by one backend of torch or by one of EXTRA_KERNELS.
 
-    torch's function has no sinks: one more key of zeros, whose bias is the sink, has the same effect. KV heads that
-    query heads share are repeated for an efficient backend that cannot share them. Raises CannotRunError if the backend
-    does not run these inputs.
+    torch's function has no sinks: one more key of zeros, whose bias is the sink, has the same
+    effect. KV heads that query heads share are repeated for an efficient backend that cannot share
+    them. Raises CannotRunError if the backend does not run these inputs.
     """
     if kernel in EXTRA_KERNELS:
         return extra_kernels.run(kernel, q, k, v, mask, scale, sinks)
@@ -78,7 +96,8 @@ def sdpa(
     if sinks is not None:
         matrix = _matrix(mask, q.new_empty(q.shape[2], k.shape[2]))
         k, v, attn_mask, causal = _with_sinks(q, k, v, matrix, sinks)
-    if isinstance(q, FakeTensor):  # a CPU build of torch would choose math for them, whatever the device
+    # a CPU build of torch would choose math for them, whatever the device
+    if isinstance(q, FakeTensor):
         return fused_sdpa(kernel, q, k, v, attn_mask, causal, scale, grouped)
     try:
         with only(kernel):
@@ -107,9 +126,11 @@ def _with_sinks(
 
 @contextmanager
 def only(kernel: str) -> Iterator[None]:
-    """Let torch's attention use this backend only; no effect for a kernel that is not one of torch's.
+    """Let torch's attention use this backend only; no effect for a kernel that is not one of
+    torch's.
 
-    torch needs some 20 us to enter it. Whoever times a kernel enters it before, and the kernel need not enter it again.
+    torch needs some 20 us to enter it. Whoever times a kernel enters it before, and the kernel need
+    not enter it again.
     """
     if _chosen[-1:] == [kernel] or kernel not in BACKENDS:
         yield

@@ -1,20 +1,22 @@
-"""The options of the command, without the defaults of model and device. This module does not import torch."""
+"""The options of the command, without the defaults of model and device. This module does not import
+torch.
+"""
 
 from typing import Literal
 
 from ..records import NamedTuple
 
 Program = Literal["layers", "scaling", "tensor_parallel", "training"]
+# Tokens that a type of device verifies quickly, by program. A simulated one takes any number.
 DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
     "layers": {"cpu": 128, "mps": 512, "cuda": 4096, "xpu": 4096, "simulated": 2**40},
     "scaling": {"cpu": 1024, "mps": 4096, "cuda": 16_384, "xpu": 16_384, "simulated": 2**40},
     "tensor_parallel": {"cpu": 128, "mps": 128, "xpu": 128, "cuda": 128},
     "training": {"cpu": 64, "mps": 512, "cuda": 2048, "xpu": 2048, "simulated": 2048},
 }
-"""Tokens that a type of device verifies quickly, by program. A simulated one takes any number."""
 
+# Minutes that one model, or every preset together, may take by default.
 DEFAULT_MINUTES, CATALOGUE_MINUTES = 1, 10
-"""Minutes that one model, or every preset together, may take by default."""
 
 
 class VerifyOptions(NamedTuple):
@@ -30,7 +32,8 @@ class VerifyOptions(NamedTuple):
     tp: int = 1  # ranks to split each layer over; 1 for none
     train: bool = False  # whether to run training steps instead
     timed: bool = True  # whether to measure times too
-    minutes: float = DEFAULT_MINUTES  # minutes that one model may take; the context is shortened to keep to them
+    # minutes that one model may take; the context is shortened to keep to them
+    minutes: float = DEFAULT_MINUTES
 
     @property
     def program(self) -> Program:

@@ -13,14 +13,16 @@ from .masks import NO_MASK, KernelMask
 from .plan import RECURRENCE, Plan
 from .real_layer import RealLayer, attend_with
 
+# The kernel argument for a recurrent layer, which calls no kernel.
 UNUSED_KERNEL = attend_with(REFERENCE, NO_MASK)
-"""The kernel argument for a recurrent layer, which calls no kernel."""
 
 Phase = Literal["prefill", "decode"]
 
 
 class Pass(NamedTuple):
-    """One way to run a layer, which can be repeated. Sinks are left out: torch's kernels do not support them."""
+    """One way to run a layer, which can be repeated. Sinks are left out: torch's kernels do not
+    support them.
+    """
 
     phase: Phase  # 'prefill' or 'decode'
     kernel: str  # the backend of torch's attention, or RECURRENCE
@@ -33,10 +35,14 @@ def passes(layer: RealLayer, plan: Plan) -> Iterator[Pass]:
     """Yield every pass of the plan over this layer: first the prefills, then the decode steps."""
     tokens = layer.x.shape[1]
     if layer.is_recurrent:
-        yield Pass("prefill", RECURRENCE, tokens, tokens, partial(layer.prefill, tokens, UNUSED_KERNEL))
+        yield Pass(
+            "prefill", RECURRENCE, tokens, tokens, partial(layer.prefill, tokens, UNUSED_KERNEL)
+        )
         state = layer.new_state()
         layer.prefill(1, UNUSED_KERNEL, state)
-        yield Pass("decode", RECURRENCE, 1, 1, partial(layer.step, tokens - 1, UNUSED_KERNEL, state))
+        yield Pass(
+            "decode", RECURRENCE, 1, 1, partial(layer.step, tokens - 1, UNUSED_KERNEL, state)
+        )
         return
     for kernel in plan.kernels_of(layer.case, "prefill"):
         keys = tokens if layer.source is None else layer.source.shape[1]
@@ -44,7 +50,9 @@ def passes(layer: RealLayer, plan: Plan) -> Iterator[Pass]:
         yield Pass("prefill", kernel, tokens, keys, partial(_prefill, layer, tokens, kernel, mask))
     for kernel in plan.kernels_of(layer.case, "decode"):
         cache = layer.full_cache(plan.request.context)
-        keys = cache.length if layer.source is not None else cache.length_after(cache.tokens_seen + 1)
+        keys = (
+            cache.length if layer.source is not None else cache.length_after(cache.tokens_seen + 1)
+        )
         mask, last = layer.decode_mask(cache), plan.request.context - 1
         yield Pass("decode", kernel, 1, keys, partial(_step, layer, last, kernel, mask, cache))
 
@@ -54,7 +62,9 @@ def _prefill(layer: RealLayer, tokens: int, kernel: str, mask: KernelMask) -> Te
 
 
 def _step(layer: RealLayer, position: int, kernel: str, mask: KernelMask, cache: Cache) -> Tensor:
-    """Decode the last token, and restore the cache: after an error too, since the pass may be tried again."""
+    """Decode the last token, and restore the cache: after an error too, since the pass may be tried
+    again.
+    """
     seen = cache.tokens_seen
     try:
         return layer.step(position, attend_with(kernel, _copied(mask), with_sinks=False), cache)
@@ -63,5 +73,7 @@ def _step(layer: RealLayer, position: int, kernel: str, mask: KernelMask, cache:
 
 
 def _copied(mask: KernelMask) -> KernelMask:
-    """Return a copy of the mask. It is made within the pass, so that the measured peak includes a mask."""
+    """Return a copy of the mask. It is made within the pass, so that the measured peak includes a
+    mask.
+    """
     return mask if mask.matrix is None else KernelMask(matrix=mask.matrix.clone())

@@ -1,4 +1,6 @@
-"""How far a verification is: the step that runs, how many there are, about how long the rest takes, and its results."""
+"""How far a verification is: the step that runs, how many there are, about how long the rest takes,
+and its results.
+"""
 
 import math
 import time
@@ -8,8 +10,8 @@ from ..check import VerifyResult
 from ..records import NamedTuple
 from ..units import duration
 
+# Expected seconds of finished steps from which on their true time corrects the rest.
 MEASURED_SECONDS = 2.0
-"""Expected seconds of finished steps from which on their true time corrects the rest."""
 
 
 def ignore(_: object) -> None:
@@ -26,10 +28,11 @@ class Models(NamedTuple):
 
 
 class Progress:
-    """Describes each step that begins: '2 of 3, about 3 min left: llama2-70b, decoder'; of several models, each model.
+    """Describes each step that begins: '2 of 3, about 3 min left: llama2-70b, decoder'; of several
+    models, each model.
 
-    A program calls `expect` once, then the object itself with the name of each step that begins, and `keep` with what
-    it has measured so far, so that an interrupt loses nothing.
+    A program calls `expect` once, then the object itself with the name of each step that begins,
+    and `keep` with what it has measured so far, so that an interrupt loses nothing.
     """
 
     def __init__(
@@ -45,7 +48,8 @@ class Progress:
         self._running: list[float] = []
         self._ahead: list[float] = []
         self.models: Models | None = None  # where the model is among several; None for a single one
-        self.result: VerifyResult | None = None  # what the program has measured so far; None if nothing
+        # what the program has measured so far; None if nothing
+        self.result: VerifyResult | None = None
 
     def expect(self, steps: Sequence[float]) -> None:
         """Set the expected seconds of each step of the program that begins now."""
@@ -64,7 +68,9 @@ class Progress:
         self._on_result(result)
 
     def __call__(self, step: str) -> None:
-        """Describe the step that begins; without its number if the program has not told how many there are."""
+        """Describe the step that begins; without its number if the program has not told how many
+        there are.
+        """
         self.finish()
         if not self._ahead:
             self._show(step)
@@ -81,6 +87,8 @@ class Progress:
         self._show(f"{number} of {total}{left}: {step}")
 
     def correction(self) -> float:
-        """Return how much longer the finished steps took than expected; 1 before there is much to go by."""
+        """Return how much longer the finished steps took than expected; 1 before there is much to
+        go by.
+        """
         expected = math.fsum(self._finished)
         return (self.clock() - self._started) / expected if expected >= MEASURED_SECONDS else 1.0

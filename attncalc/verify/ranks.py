@@ -1,4 +1,6 @@
-"""The processes that torchrun started, as its environment describes them. This module does not import torch."""
+"""The processes that torchrun started, as its environment describes them. This module does not
+import torch.
+"""
 
 import os
 
@@ -19,7 +21,12 @@ def torchrun_rank() -> Rank | None:
     """Return the rank of this process; None if torchrun did not start it."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
-    return Rank(*(int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
+    return Rank(
+        *(
+            int(os.environ[name])
+            for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        )
+    )
 
 
 def check_torchrun(tp: int) -> None:
@@ -28,5 +35,7 @@ def check_torchrun(tp: int) -> None:
     if rank and rank.ranks != tp:
         raise AttncalcError(
             f"torchrun started {rank.ranks} processes, and --tp is {tp}",
-            f"give --tp {rank.ranks}" if rank.ranks > 1 else "leave out torchrun, or give --nproc-per-node",
+            f"give --tp {rank.ranks}"
+            if rank.ranks > 1
+            else "leave out torchrun, or give --nproc-per-node",
         )

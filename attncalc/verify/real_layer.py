@@ -18,15 +18,19 @@ from .layers.recurrent import RecurrentLayer, State, project
 from .masks import NO_MASK, KernelMask, decode_mask, mask_matrix, prefill_mask
 from .request import VerifyRequest
 
+# Random values that a large matrix repeats: the largest prime below 2^20.
 PERIOD = 1_048_573
-"""Random values that a large matrix repeats: the largest prime below 2^20."""
 
 
 class RealLayer:
     """One layer on a device, with the tokens to run it on."""
 
     def __init__(
-        self, case: Case, request: VerifyRequest, device: torch.device, random: torch.Generator | None
+        self,
+        case: Case,
+        request: VerifyRequest,
+        device: torch.device,
+        random: torch.Generator | None,
     ) -> None:
         self.case = case  # the attention layer that it implements
         self.request = request  # batch, context and dtype
@@ -40,13 +44,20 @@ class RealLayer:
             initialised(self.module, random)
         tokens = (request.source or 0) if case.stack.input == "source" else request.context
         # its input, (B, tokens, d_model)
-        self.x = self.random_tokens(tokens, (kind.d_input if isinstance(kind, Grouped) else None) or self.d_model)
+        self.x = self.random_tokens(
+            tokens, (kind.d_input if isinstance(kind, Grouped) else None) or self.d_model
+        )
         if isinstance(kind, Grouped) and kind.shares_kv and isinstance(self.module, GroupedLayer):
             widths = (kind.d_head, kind.d_v or kind.d_head)
-            k, v = (self.random_tokens(tokens, kind.n_kv_heads * n).unflatten(-1, (-1, n)) for n in widths)
+            k, v = (
+                self.random_tokens(tokens, kind.n_kv_heads * n).unflatten(-1, (-1, n))
+                for n in widths
+            )
             self.module.earlier_kv = (k, v)
         # tokens on the encoder's side, (B, T_source, d_source), for cross-attention
-        self.source = self.random_tokens(request.source or 0, case.d_source) if case.crosses else None
+        self.source = (
+            self.random_tokens(request.source or 0, case.d_source) if case.crosses else None
+        )
 
     def cached_bytes(self, tokens: int) -> int:
         """Return the bytes cached for `tokens` tokens of each sequence."""
@@ -56,7 +67,9 @@ class RealLayer:
     def random_tokens(self, tokens: int, width: int) -> Tensor:
         """Return (B, tokens, width) from a normal distribution, like the output of a norm."""
         shape = (self.request.batch, tokens, width)
-        return torch.randn(shape, generator=self.random, device=self.device, dtype=self.request.torch_dtype)
+        return torch.randn(
+            shape, generator=self.random, device=self.device, dtype=self.request.torch_dtype
+        )
 
     @property
     def is_recurrent(self) -> bool:
@@ -72,20 +85,29 @@ class RealLayer:
         return State() if self.is_recurrent else self.new_cache()
 
     def full_cache(self, tokens: int) -> Cache:
-        """Return a cache that holds tokens - 1 random tokens and has room for the last; or K and V of the source."""
+        """Return a cache that holds tokens - 1 random tokens and has room for the last; or K and V
+        of the source.
+        """
         cache = self.new_cache()
         self.prefill(1, attend_with(REFERENCE, NO_MASK), cache)
         if self.case.crosses:
             return cache
         full = self.new_cache(tokens)
         shapes = [(row.shape[0], tokens - 1, *row.shape[2:]) for row in cache.rows]
-        full.extend(*(torch.randn(s, generator=self.random, device=self.device, dtype=self.x.dtype) for s in shapes))
+        full.extend(
+            *(
+                torch.randn(s, generator=self.random, device=self.device, dtype=self.x.dtype)
+                for s in shapes
+            )
+        )
         return full
 
     def prefill_mask(self, tokens: int) -> KernelMask:
         if self.case.crosses:
             return NO_MASK
-        return prefill_mask(self.case.kind.span, self.case.mask, torch.arange(tokens, device=self.device))
+        return prefill_mask(
+            self.case.kind.span, self.case.mask, torch.arange(tokens, device=self.device)
+        )
 
     def decode_mask(self, cache: Cache | State) -> KernelMask:
         """Return the mask of the next token that `cache` takes in."""
@@ -95,7 +117,9 @@ class RealLayer:
         return decode_mask(self.case.kind.span, self.case.mask, cache.tokens_seen, keys)
 
     def prefill(self, tokens: int, attend: Attend, cache: Cache | State | None = None) -> Tensor:
-        """Run the first `tokens` tokens together: (B, tokens, d_model). A recurrent layer ignores `attend`."""
+        """Run the first `tokens` tokens together: (B, tokens, d_model). A recurrent layer ignores
+        `attend`.
+        """
         if self.is_recurrent:
             return project(self.module, self.x[:, :tokens], cache or State())
         from_source = () if self.source is None else (self.source,)
@@ -115,21 +139,33 @@ class RealLayer:
         return self.step(position, attend_with(kernel, self.decode_mask(cache)), cache)
 
     def by_definition(self) -> Tensor:
-        """Return the output of a prefill by the layer's definition: (B, S, d_model) in fp64 on the CPU."""
+        """Return the output of a prefill by the layer's definition: (B, S, d_model) in fp64 on the
+        CPU.
+        """
         assert isinstance(self.module, AttentionLayer)
         kind = self.case.kind
-        weights = {name: parameter.detach().cpu().double() for name, parameter in self.module.named_parameters()}
+        weights = {
+            name: parameter.detach().cpu().double()
+            for name, parameter in self.module.named_parameters()
+        }
         if isinstance(self.module, GroupedLayer) and self.module.shares_kv:
-            weights |= {n: t.flatten(2).cpu().double() for n, t in zip("kv", self.module.earlier_kv, strict=True)}
+            weights |= {
+                n: t.flatten(2).cpu().double()
+                for n, t in zip("kv", self.module.earlier_kv, strict=True)
+            }
         x = self.x.cpu().double()
         if self.source is not None:
             return self.module.definition(kind, weights, x, self.source.cpu().double(), None)
         positions = torch.arange(x.shape[1])
-        return self.module.definition(kind, weights, x, x, mask_matrix(kind.span, self.case.mask, positions, positions))
+        return self.module.definition(
+            kind, weights, x, x, mask_matrix(kind.span, self.case.mask, positions, positions)
+        )
 
 
 def attend_with(kernel: str, mask: KernelMask, *, with_sinks: bool = True) -> Attend:
-    """Return a kernel, or the reference, with this mask; `with_sinks=False` ignores a layer's sinks."""
+    """Return a kernel, or the reference, with this mask; `with_sinks=False` ignores a layer's
+    sinks.
+    """
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor:
         used_sinks = sinks if with_sinks else None
@@ -141,7 +177,9 @@ def attend_with(kernel: str, mask: KernelMask, *, with_sinks: bool = True) -> At
 
 
 def attend_with_first(kernels: Sequence[str], mask: KernelMask) -> Attend:
-    """Return the first of these kernels that runs the inputs it is given, with this mask and without sinks."""
+    """Return the first of these kernels that runs the inputs it is given, with this mask and
+    without sinks.
+    """
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor:
         for kernel in kernels[:-1]:
@@ -155,7 +193,8 @@ def attend_with_first(kernels: Sequence[str], mask: KernelMask) -> Attend:
 
 
 def materialised(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """Replace the module's parameters, which have no memory, by uninitialised ones on the device, and return it.
+    """Replace the module's parameters, which have no memory, by uninitialised ones on the device,
+    and return it.
 
     nn.Module.to_empty does the same, except that it fails for fake tensors.
     """
@@ -169,7 +208,8 @@ def materialised(module: nn.Module, device: torch.device, dtype: torch.dtype) ->
 def initialised(module: nn.Module, random: torch.Generator) -> nn.Module:
     """Fill the module's parameters with random values and return it.
 
-    Matrices have variance 1 / fan_in, so that a token keeps its spread; gains are near 1, biases and sinks near 0.
+    Matrices have variance 1 / fan_in, so that a token keeps its spread; gains are near 1, biases
+    and sinks near 0.
     """
     for name, parameter in module.named_parameters():
         if parameter.dim() > 1:
@@ -184,8 +224,9 @@ def initialised(module: nn.Module, random: torch.Generator) -> nn.Module:
 def _fill(matrix: Tensor, bound: float, random: torch.Generator) -> None:
     """Fill a matrix with random values between -bound and bound.
 
-    A CPU draws random numbers ten times more slowly than it copies them, so a large matrix repeats PERIOD of them. The
-    period is prime, so that each row starts at another of them and no two rows are equal.
+    A CPU draws random numbers ten times more slowly than it copies them, so a large matrix repeats
+    PERIOD of them. The period is prime, so that each row starts at another of them and no two rows
+    are equal.
     """
     values, drawn = matrix.view(-1), min(PERIOD, matrix.numel())
     values[:drawn].uniform_(-bound, bound, generator=random)

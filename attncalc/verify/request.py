@@ -13,10 +13,10 @@ from .extra_kernels import EXTRA_KERNELS, is_compiled, missing
 from .kernels import BACKENDS
 from .options import DEFAULT_CONTEXT, Program, VerifyOptions
 
+# Decode steps that are run after a prefill.
 DECODE_STEPS = 2
-"""Decode steps that are run after a prefill."""
+# The shortest context that has a prefill and those steps.
 MIN_CONTEXT = DECODE_STEPS + 2
-"""The shortest context that has a prefill and those steps."""
 
 
 class VerifyRequest(NamedTuple):
@@ -37,25 +37,33 @@ class VerifyRequest(NamedTuple):
 
     def prefill(self, context: int | None = None) -> Workload:
         """Return the prefill of all tokens, or of the first `context`, for the cost functions."""
-        return Workload.prefill(self.batch, context or self.context, source=self.source, dtype=self.dtype)
+        return Workload.prefill(
+            self.batch, context or self.context, source=self.source, dtype=self.dtype
+        )
 
     def decode(self, context: int | None = None) -> Workload:
-        """Return the decode step of the last token, or of the token number `context`, for the cost functions."""
-        return Workload.decode(self.batch, context or self.context, source=self.source, dtype=self.dtype)
+        """Return the decode step of the last token, or of the token number `context`, for the cost
+        functions.
+        """
+        return Workload.decode(
+            self.batch, context or self.context, source=self.source, dtype=self.dtype
+        )
 
 
 def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyRequest:
     """Return the complete request for one model on a device.
 
-    The default context is the model's maximum, but at most DEFAULT_CONTEXT; the default dtype is the device's, or the
-    model's own. Raises AttncalcError if the kernel or the dtype is unknown, or the context too short.
+    The default context is the model's maximum, but at most DEFAULT_CONTEXT; the default dtype is
+    the device's, or the model's own. Raises AttncalcError if the kernel or the dtype is unknown, or
+    the context too short.
     """
     defaults = DEFAULT_CONTEXT[options.program]
     longest = model.max_context or defaults["cuda"]
     context = options.context or max(MIN_CONTEXT, min(longest, defaults[device.type]))
     if context < MIN_CONTEXT:
         raise AttncalcError(
-            f"--context {count(context)} is too short: verify runs a prefill and {DECODE_STEPS} decode steps",
+            f"--context {count(context)} is too short: verify runs a prefill and {DECODE_STEPS} "
+            "decode steps",
             f"give at least --context {MIN_CONTEXT}",
         )
     source = options.source
@@ -69,7 +77,9 @@ def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyR
 
 
 def default_dtype(model: ModelSpec, device: Device | None = None) -> str:
-    """Return the model's own dtype, bf16 if torch's layers cannot run in it; or what the device runs in its place."""
+    """Return the model's own dtype, bf16 if torch's layers cannot run in it; or what the device
+    runs in its place.
+    """
     released = compute_dtype(model, Workload.decode(1, 1)).name
     name = released if released in DTYPES else "bf16"
     return name if device is None else device.dtype_for(name)
@@ -82,22 +92,33 @@ def parse_dtype(text: str) -> str:
     except AttncalcError:
         name = ""
     if name not in DTYPES:
-        raise AttncalcError(f"verify cannot run layers in dtype '{truncate(text)}'", f"known: {', '.join(DTYPES)}")
+        raise AttncalcError(
+            f"verify cannot run layers in dtype '{truncate(text)}'", f"known: {', '.join(DTYPES)}"
+        )
     return name
 
 
 def _parse_kernels(text: str, device: Device) -> tuple[str, ...]:
     if text == "all":
-        extra = [k for k in EXTRA_KERNELS if device.runs_extra_kernels and not missing(k) and not is_compiled(k)]
+        extra = [
+            k
+            for k in EXTRA_KERNELS
+            if device.runs_extra_kernels and not missing(k) and not is_compiled(k)
+        ]
         return (*device.kernels, *extra)
     known = (*BACKENDS, *EXTRA_KERNELS)
     if text not in known:
         hint = did_you_mean(text, known)
-        raise AttncalcError(f"unknown kernel '{truncate(text)}'", f"{hint}known: all, {', '.join(known)}")
+        raise AttncalcError(
+            f"unknown kernel '{truncate(text)}'", f"{hint}known: all, {', '.join(known)}"
+        )
     if text in EXTRA_KERNELS and not device.runs_extra_kernels:
-        raise AttncalcError(f"--kernel {text} needs a GPU", f"this device runs {', '.join(device.kernels)}")
+        raise AttncalcError(
+            f"--kernel {text} needs a GPU", f"this device runs {', '.join(device.kernels)}"
+        )
     if missing(text):
         raise AttncalcError(
-            f"--kernel {text} cannot run: {missing(text)}", "leave out --kernel to use what is installed"
+            f"--kernel {text} cannot run: {missing(text)}",
+            "leave out --kernel to use what is installed",
         )
     return (text,)

@@ -1,4 +1,6 @@
-"""The time that a verification will take, predicted from the device's own matmul and copy before anything is run."""
+"""The time that a verification will take, predicted from the device's own matmul and copy before
+anything is run.
+"""
 
 import os
 import time
@@ -22,37 +24,40 @@ from .real_layer import RealLayer
 from .request import DECODE_STEPS, MIN_CONTEXT, VerifyRequest
 from .timing import MAX_RUNS, MAX_SECONDS, Ceiling, known_ceiling
 
+# How much longer a pass takes than its FLOP and bytes at the device's own rates.
+#
+# On a CPU with 2 threads, shared with other programs, seven runs of 4 to 8,192 tokens took 0.2 to
+# 1.9 times the prediction with this factor, most of them about half. No GPU was measured: fused
+# kernels reach a third to two thirds of the matmul rate.
 SLOWDOWN = {"cpu": 1.5, "cuda": 3.0, "xpu": 3.0, "mps": 3.0}
-"""How much longer a pass takes than its FLOP and bytes at the device's own rates.
-
-On a CPU with 2 threads, shared with other programs, seven runs of 4 to 8,192 tokens took 0.2 to 1.9 times the
-prediction with this factor, most of them about half. No GPU was measured: fused kernels reach a third to two thirds
-of the matmul rate.
-"""
+# Seconds per layer for what does not depend on the context: the checks of kernels and of a small
+# layer.
 FIXED_SECONDS = {"cpu": 0.7, "cuda": 2.0, "xpu": 2.0, "mps": 2.0}
-"""Seconds per layer for what does not depend on the context: the checks of kernels and of a small layer."""
+# Seconds to compile a kernel for one shape. Not measured.
 COMPILE_SECONDS = 15
-"""Seconds to compile a kernel for one shape. Not measured."""
+# Seconds to start one process of --tp and to import torch in it.
 START_SECONDS = 10
-"""Seconds to start one process of --tp and to import torch in it."""
+# Normally distributed numbers that the device draws per second. A CPU uses one core for it.
 RANDOM_PER_SECOND = {"cpu": 150e6, "cuda": 20e9, "xpu": 10e9, "mps": 5e9}
-"""Normally distributed numbers that the device draws per second. A CPU uses one core for it."""
+# Seconds of one step of a recurrence, which is some twenty small operators.
 SECONDS_PER_STEP = {"cpu": 0.5e-3, "cuda": 1e-3, "xpu": 1e-3, "mps": 1e-3}
-"""Seconds of one step of a recurrence, which is some twenty small operators."""
+# Tokens of a recurrent layer that are run to see how long a simulated device takes: it computes
+# shapes in Python.
 SAMPLE_TOKENS = 16
-"""Tokens of a recurrent layer that are run to see how long a simulated device takes: it computes shapes in Python."""
+# Prefills that take as long as all checks of a simulated recurrent layer. Of ten kinds, nine took
+# 1.8 to 2.3.
 SIMULATED_PREFILLS = 3
-"""Prefills that take as long as all checks of a simulated recurrent layer. Of ten kinds, nine took 1.8 to 2.3."""
+# How many times slower a step is under torch's FLOP counter, which is written in Python.
 COUNTED_STEP = 6
-"""How many times slower a step is under torch's FLOP counter, which is written in Python."""
+# Bytes moved per query-key pair to make a mask: two comparisons of 8-byte positions, and their
+# results.
 BYTES_PER_PAIR = 40
-"""Bytes moved per query-key pair to make a mask: two comparisons of 8-byte positions, and their results."""
+# How often a pass reads or writes a tensor that it holds at its peak.
 TOUCHES = 6
-"""How often a pass reads or writes a tensor that it holds at its peak."""
+# How often --scaling doubles the context.
 DOUBLINGS = 3
-"""How often --scaling doubles the context."""
+# Runs of each pass besides the timed ones: the FLOP counter's, and that of the peak.
 RUNS = 2
-"""Runs of each pass besides the timed ones: the FLOP counter's, and that of the peak."""
 
 Kernels = Mapping[CasePhase, tuple[str, ...]]
 
@@ -64,14 +69,17 @@ def predicted_steps(
     ceiling: Ceiling | None = None,
     kernels: Kernels | None = None,
 ) -> list[float]:
-    """Return the seconds that each step of the program is expected to take: each layer, each context, or all of --tp.
+    """Return the seconds that each step of the program is expected to take: each layer, each
+    context, or all of --tp.
 
-    On a simulated device only the steps of a recurrence take time: it computes shapes, but one token after the other.
-    They are measured on a few tokens, in a session. Raises CannotCheckError if there is no such layer.
+    On a simulated device only the steps of a recurrence take time: it computes shapes, but one
+    token after the other. They are measured on a few tokens, in a session. Raises CannotCheckError
+    if there is no such layer.
 
     Args:
         ceiling: the device's rates in the request's dtype; by default they are measured once.
-        kernels: the kernels by case and phase; without, every kernel of the request runs in every phase.
+        kernels: the kernels by case and phase; without, every kernel of the request runs in every
+            phase.
     """
     ceiling = ceiling or known_ceiling(device, request.torch_dtype)
     layers = cases(model.plain())
@@ -82,7 +90,10 @@ def predicted_steps(
         contexts = doubling_contexts(request.context)
         if not device.has_values:
             return [0.0] * len(layers) * len(contexts)  # no recurrent layers are among them
-        parts = [_Estimate(model, request._replace(context=n), device, ceiling, kernels) for n in contexts]
+        parts = [
+            _Estimate(model, request._replace(context=n), device, ceiling, kernels)
+            for n in contexts
+        ]
         return [part.of_prefills(case) for case in layers for part in parts]
     if not device.has_values:
         return [
@@ -93,8 +104,11 @@ def predicted_steps(
         ]
     estimate = _Estimate(model, request, device, ceiling, kernels)
     if request.program == "tensor_parallel":
-        one_rank = sum(3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers)
-        starts = -(-request.tp // (os.cpu_count() or 1))  # one after the other, with a processor for each process
+        one_rank = sum(
+            3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers
+        )
+        # one after the other, with a processor for each process
+        starts = -(-request.tp // (os.cpu_count() or 1))
         return [START_SECONDS * starts + one_rank * (1 if device.type == "cuda" else request.tp)]
     return [estimate.of_layer(case) for case in layers]
 
@@ -108,26 +122,39 @@ def _simulated_token(case: Case, request: VerifyRequest, device: Device) -> floa
         layer.prefill(SAMPLE_TOKENS, UNUSED_KERNEL)
         return (time.perf_counter() - started) / SAMPLE_TOKENS
 
-    return device.kept(("simulated token", case.kind, case.stack.d_model, request.batch, request.dtype), measure)
+    return device.kept(
+        ("simulated token", case.kind, case.stack.d_model, request.batch, request.dtype), measure
+    )
 
 
 def doubling_contexts(longest: int) -> tuple[int, ...]:
-    """Return the contexts of --scaling: the longest, its half, its quarter and its eighth, in rising order."""
+    """Return the contexts of --scaling: the longest, its half, its quarter and its eighth, in
+    rising order.
+    """
     contexts = [longest >> i for i in range(DOUBLINGS, -1, -1)]
     return tuple(n for n in contexts if n >= MIN_CONTEXT)
 
 
 def is_scaled(case: Case) -> bool:
-    """Whether --scaling measures this layer: an attention kernel runs, over a number of tokens that doubles."""
+    """Whether --scaling measures this layer: an attention kernel runs, over a number of tokens that
+    doubles.
+    """
     return not isinstance(case.kind, Recurrent) and case.stack.input != "source"
 
 
 def plan_within_limit(
-    model: ModelSpec, request: VerifyRequest, device: Device, *, processes: int = 1, weight_copies: int = 1
+    model: ModelSpec,
+    request: VerifyRequest,
+    device: Device,
+    *,
+    processes: int = 1,
+    weight_copies: int = 1,
 ) -> tuple[Plan, list[float]]:
-    """Return a plan that fits in memory and in the request's time, and the expected seconds of its steps.
+    """Return a plan that fits in memory and in the request's time, and the expected seconds of its
+    steps.
 
-    The context is halved until it fits. Raises CannotCheckError if not even MIN_CONTEXT does, or no kernel runs.
+    The context is halved until it fits. Raises CannotCheckError if not even MIN_CONTEXT does, or no
+    kernel runs.
     """
 
     def planned(asked: VerifyRequest) -> tuple[Plan, list[float]]:
@@ -139,11 +166,14 @@ def plan_within_limit(
     while request.seconds is not None and sum(steps) > request.seconds:
         if plan.request.context == MIN_CONTEXT:
             raise CannotCheckError(
-                f"{model.name}: {MIN_CONTEXT} tokens would take about {duration(sum(steps))} on {device.name}, "
+                f"{model.name}: {MIN_CONTEXT} tokens would take about {duration(sum(steps))} on "
+                f"{device.name}, "
                 f"and the limit is {duration(request.seconds)}",
                 "give a smaller --batch, or more --minutes",
             )
-        plan, steps = planned(plan.request._replace(context=max(MIN_CONTEXT, plan.request.context // 2)))
+        plan, steps = planned(
+            plan.request._replace(context=max(MIN_CONTEXT, plan.request.context // 2))
+        )
     if plan is first:
         return plan, steps
     context, shorter = count(first.request.context), count(plan.request.context)
@@ -155,7 +185,12 @@ class _Estimate:
     """The expected seconds of the layers of one request."""
 
     def __init__(
-        self, model: ModelSpec, request: VerifyRequest, device: Device, ceiling: Ceiling, kernels: Kernels | None
+        self,
+        model: ModelSpec,
+        request: VerifyRequest,
+        device: Device,
+        ceiling: Ceiling,
+        kernels: Kernels | None,
     ) -> None:
         self.request, self.device, self.ceiling, self.kernels = request, device, ceiling, kernels
         self.size = request.torch_dtype.itemsize
@@ -164,31 +199,43 @@ class _Estimate:
             if phase == "decode" and not model.main.has_cache:
                 continue
             for layer in activations(model, workload):
-                self.peaks[layer.name, phase] = {kernel: moment.size for kernel, moment in layer.peaks.items()}
+                self.peaks[layer.name, phase] = {
+                    kernel: moment.size for kernel, moment in layer.peaks.items()
+                }
 
     def of_layer(self, case: Case) -> float:
         """Return the seconds of every check of one layer."""
         seconds = FIXED_SECONDS[self.device.type] + self.of_setup(case)
-        seconds += COMPILE_SECONDS * sum(map(is_compiled, self.request.kernels))  # to compare them with the reference
+        # to compare them with the reference
+        seconds += COMPILE_SECONDS * sum(map(is_compiled, self.request.kernels))
         if case.decodes:  # the cache is filled by two prefills, and by one with DECODE_STEPS steps
             seconds += 2 * self.of_one_prefill(case)
-            seconds += DECODE_STEPS * min(self._of_pass(case, "decode", k) for k in self._kernels(case, "decode"))
+            seconds += DECODE_STEPS * min(
+                self._of_pass(case, "decode", k) for k in self._kernels(case, "decode")
+            )
         if isinstance(case.kind, Recurrent):
             return seconds + COUNTED_STEP * self.of_one_prefill(case)
         tokens = min(self._tokens(case), MAX_COUNTED_TOKENS)
         seconds += tokens**2 * BYTES_PER_PAIR / self.ceiling.bytes_per_s
         for phase in ("prefill", "decode") if case.decodes else ("prefill",):
-            seconds += sum(self._repeated(self._of_pass(case, phase, k), k) for k in self._kernels(case, phase))
+            seconds += sum(
+                self._repeated(self._of_pass(case, phase, k), k) for k in self._kernels(case, phase)
+            )
         return seconds
 
     def of_prefills(self, case: Case) -> float:
         """Return the seconds of one context of --scaling."""
-        times = (self._repeated(self._of_pass(case, "prefill", k), k) for k in self._kernels(case, "prefill"))
+        times = (
+            self._repeated(self._of_pass(case, "prefill", k), k)
+            for k in self._kernels(case, "prefill")
+        )
         return self.of_setup(case) + sum(times)
 
     def of_one_prefill(self, case: Case) -> float:
         """Return the seconds of one prefill with the fastest kernel."""
-        return min(self._of_pass(case, "prefill", kernel) for kernel in self._kernels(case, "prefill"))
+        return min(
+            self._of_pass(case, "prefill", kernel) for kernel in self._kernels(case, "prefill")
+        )
 
     def of_setup(self, case: Case) -> float:
         """Return the seconds to fill weights, tokens and caches with random numbers."""
@@ -203,7 +250,11 @@ class _Estimate:
     def _kernels(self, case: Case, phase: str) -> tuple[str, ...]:
         if isinstance(case.kind, Recurrent):
             return ("",)
-        known = self.request.kernels if self.kernels is None else self.kernels.get((case.name, phase), ())
+        known = (
+            self.request.kernels
+            if self.kernels is None
+            else self.kernels.get((case.name, phase), ())
+        )
         return known or self.request.kernels
 
     def _tokens(self, case: Case) -> int:
@@ -218,20 +269,30 @@ class _Estimate:
         return RUNS * seconds + timed + (COMPILE_SECONDS if is_compiled(kernel) else 0)
 
     def _of_pass(self, case: Case, phase: str, kernel: str) -> float:
-        """Return the seconds of one run: its FLOP, and the bytes of its weights, its cache and its peak."""
+        """Return the seconds of one run: its FLOP, and the bytes of its weights, its cache and its
+        peak.
+        """
         batch, decodes = self.request.batch, phase == "decode"
         new = 1 if decodes else self._tokens(case)
         if isinstance(case.kind, Recurrent):
             flop = batch * projection_flops(case, new, new)
-            steps = new * SECONDS_PER_STEP[self.device.type] * max(1, batch * self._weights(case) // 10**9)
+            steps = (
+                new
+                * SECONDS_PER_STEP[self.device.type]
+                * max(1, batch * self._weights(case) // 10**9)
+            )
             return steps + self._of_work(flop, self._weights(case) * self.size)
         keys = (self.request.source or 0) if case.crosses else self._tokens(case)
         projected = 0 if decodes and case.crosses else 1 if decodes else keys
-        flop = batch * int(projection_flops(case, new, projected) + case.kind.score_flops(Run(1, new, keys), None))
+        flop = batch * int(
+            projection_flops(case, new, projected) + case.kind.score_flops(Run(1, new, keys), None)
+        )
         peaks = self.peaks.get((case.cost_name, phase), {})
         moved = self._weights(case) * self.size + TOUCHES * peaks.get(cost_kernel(kernel), 0)
         if decodes:
-            moved += batch * keys * sum(int(c.rows * c.width) for c in case.kind.cache()) * self.size
+            moved += (
+                batch * keys * sum(int(c.rows * c.width) for c in case.kind.cache()) * self.size
+            )
         if not decodes and case.kind.span != FULL:
             moved += new * keys * BYTES_PER_PAIR
         return self._of_work(flop, moved)

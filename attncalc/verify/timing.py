@@ -1,4 +1,6 @@
-"""Times of layers, and lower bounds from the device's own matmul and copy. They are shown and not checked."""
+"""Times of layers, and lower bounds from the device's own matmul and copy. They are shown and not
+checked.
+"""
 
 import math
 from collections.abc import Callable
@@ -17,8 +19,8 @@ from .kernels import only
 from .passes import Pass
 from .real_layer import RealLayer
 
+# A run is repeated until one of these is reached.
 MAX_RUNS, MAX_SECONDS = 10, 0.2
-"""A run is repeated until one of these is reached."""
 
 
 class Ceiling(NamedTuple):
@@ -31,16 +33,19 @@ class Ceiling(NamedTuple):
 def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
     """Measure a matmul, a copy and a sum in this dtype. The fastest of several runs counts.
 
-    A pass's time is a median, so that noise cannot make a pass faster than its bound. Ones draw less power than random
-    numbers, with which a GPU may lower its clock. A sum only reads, as a decode step almost does: that is a few percent
-    faster than a copy, which also writes.
+    A pass's time is a median, so that noise cannot make a pass faster than its bound. Ones draw
+    less power than random numbers, with which a GPU may lower its clock. A sum only reads, as a
+    decode step almost does: that is a few percent faster than a copy, which also writes.
     """
     budget = device.free() // 8
-    n = max(64, min(device.matrix_size, math.isqrt(budget // (3 * dtype.itemsize)) // 64 * 64))  # three matrices
+    # three matrices
+    n = max(64, min(device.matrix_size, math.isqrt(budget // (3 * dtype.itemsize)) // 64 * 64))
     a = torch.ones(n, n, dtype=dtype, device=device.torch)
     matmul_s = fastest(device, partial(nn.functional.linear, a, a.clone()))
     del a
-    source = torch.ones(max(1, min(device.copied_bytes, budget) // dtype.itemsize), dtype=dtype, device=device.torch)
+    source = torch.ones(
+        max(1, min(device.copied_bytes, budget) // dtype.itemsize), dtype=dtype, device=device.torch
+    )
     copy_s = fastest(device, partial(torch.empty_like(source).copy_, source))
     sum_s = fastest(device, partial(torch.sum, source))
     moved = source.nbytes
@@ -50,7 +55,9 @@ def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
 
 
 def known_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
-    """Return the ceiling that was measured first on this device, or measure it. A simulated device has no limit."""
+    """Return the ceiling that was measured first on this device, or measure it. A simulated device
+    has no limit.
+    """
     if not device.has_values:
         return Ceiling(math.inf, math.inf)
     return device.kept(("ceiling", dtype), lambda: measure_ceiling(device, dtype))
@@ -75,7 +82,9 @@ def fastest(device: Device, run: Callable[[], Tensor]) -> float:
 
 
 def typical(device: Device, run: Callable[[], Tensor]) -> float:
-    """Return the median seconds of several runs. `run` must have been run before, as its first run is slower."""
+    """Return the median seconds of several runs. `run` must have been run before, as its first run
+    is slower.
+    """
     return median(repeated(device, run))
 
 
@@ -90,16 +99,20 @@ def repeated(device: Device, run: Callable[[], Tensor]) -> list[float]:
 def measure_time(layer_pass: Pass, layer: RealLayer, device: Device, ceiling: Ceiling) -> Timing:
     """Time one pass, which must have been run before, in the context of its kernel.
 
-    Its FLOP and bytes are those of a perfect kernel: the FLOP of visible pairs; the weights, the tokens in and out
-    and, in decode, the cache.
+    Its FLOP and bytes are those of a perfect kernel: the FLOP of visible pairs; the weights, the
+    tokens in and out and, in decode, the cache.
     """
     with only(layer_pass.kernel):
         ms = sorted(1e3 * seconds for seconds in repeated(device, layer_pass.run))
     moved = sum(p.numel() for p in layer.module.parameters()) * layer.x.itemsize
-    moved += layer.cached_bytes(layer_pass.keys) if layer_pass.phase == "decode" else 2 * layer.x.nbytes
+    moved += (
+        layer.cached_bytes(layer_pass.keys) if layer_pass.phase == "decode" else 2 * layer.x.nbytes
+    )
     flop = exact_flop(layer_pass, layer)
     p90 = ms[math.ceil(0.9 * len(ms)) - 1]
-    timing = Timing(layer.case.name, layer_pass.phase, layer_pass.kernel, median(ms), flop, moved, 0, ms[0], p90)
+    timing = Timing(
+        layer.case.name, layer_pass.phase, layer_pass.kernel, median(ms), flop, moved, 0, ms[0], p90
+    )
     return with_bound([timing], ceiling)[0]
 
 

@@ -1,7 +1,8 @@
-"""What differs between versions of torch: one line per switch, with the place in torch's source that decides it.
+"""What differs between versions of torch: one line per switch, with the place in torch's source
+that decides it.
 
-Paths are in aten/src/ATen/native/transformers/cuda. What torch can be asked at run time, such as a signature, is asked
-and is not listed here.
+Paths are in aten/src/ATen/native/transformers/cuda. What torch can be asked at run time, such as a
+signature, is asked and is not listed here.
 """
 
 import re
@@ -10,8 +11,9 @@ import torch
 
 from ..records import NamedTuple
 
+# The versions whose kernels the predictions were compared with: on an H100 and an H200, and on a
+# CPU.
 MEASURED = ((2, 11), (2, 13))
-"""The versions whose kernels the predictions were compared with: on an H100 and an H200, and on a CPU."""
 
 
 class Since(NamedTuple):
@@ -24,11 +26,19 @@ class Since(NamedTuple):
         return torch_version() >= self.version
 
 
-CUDNN_256_WIDE_ON_HOPPER = Since((2, 9), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.10 (pytorch#161210)")
-CUDNN_192_128_ON_BLACKWELL = Since((2, 11), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.11 (pytorch#172621)")
-CUDNN_256_WIDE_ON_BLACKWELL = Since((2, 14), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.22 (pytorch#185553)")
-EFFICIENT_SHARES_KV_HEADS = Since((2, 14), "sdp_utils.cpp, can_use_mem_efficient_attention (pytorch#191085)")
-"""Before, K and V had to be repeated for the efficient kernel. Not on ROCm."""
+CUDNN_256_WIDE_ON_HOPPER = Since(
+    (2, 9), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.10 (pytorch#161210)"
+)
+CUDNN_192_128_ON_BLACKWELL = Since(
+    (2, 11), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.11 (pytorch#172621)"
+)
+CUDNN_256_WIDE_ON_BLACKWELL = Since(
+    (2, 14), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.22 (pytorch#185553)"
+)
+# Before, K and V had to be repeated for the efficient kernel. Not on ROCm.
+EFFICIENT_SHARES_KV_HEADS = Since(
+    (2, 14), "sdp_utils.cpp, can_use_mem_efficient_attention (pytorch#191085)"
+)
 
 
 def torch_version() -> tuple[int, int]:
@@ -38,11 +48,14 @@ def torch_version() -> tuple[int, int]:
 
 
 def version_notes(version: str) -> tuple[str, ...]:
-    """Return a note if this version of torch ('2.12.0+cu130') is none of those that were measured."""
+    """Return a note if this version of torch ('2.12.0+cu130') is none of those that were
+    measured.
+    """
     measured = [".".join(map(str, numbers)) for numbers in MEASURED]
     if ".".join(version.split(".")[:2]) in measured:
         return ()
     return (
-        f"The predictions were compared with torch {' and '.join(measured)}; this is {version}, whose kernels may hold "
+        f"The predictions were compared with torch {' and '.join(measured)}; this is {version}, "
+        "whose kernels may hold "
         "other tensors.",
     )

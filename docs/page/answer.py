@@ -1,4 +1,5 @@
-"""Answers of the page: a question of the form becomes a call of attncalc, and its report plain data for the page.
+"""Answers of the page: a question of the form becomes a call of attncalc, and its report plain data
+for the page.
 
 It runs in the browser, in a worker, with the wheel beside it. Each function takes and returns JSON.
 """
@@ -47,7 +48,8 @@ class Question(NamedTuple):
     Attributes:
         command: The command: 'fit'.
         models: Names of models, or of files that were dropped on the page.
-        options: {an option's name without dashes: its text, its texts if it is repeated, or whether it is set}.
+        options: {an option's name without dashes: its text, its texts if it is repeated, or whether
+            it is set}.
         hub: The repositories that the reader allowed to ask the hub for.
     """
 
@@ -75,7 +77,9 @@ class Question(NamedTuple):
 
     @property
     def given(self) -> list[ModelLike]:
-        """The models; without a name, the one of the sizes in the options. Raises AttncalcError if they are wrong."""
+        """The models; without a name, the one of the sizes in the options. Raises AttncalcError if
+        they are wrong.
+        """
         names: list[ModelLike] = [name for name in self.models if name]
         if names or self.command == "compare":
             return names
@@ -95,13 +99,17 @@ class Question(NamedTuple):
         options = self.arguments
         has_own_models = self.command in ("fit", "train") and "gpu" in options
         if not models and not has_own_models:
-            raise NoSuchModelError("a model is required", "type a name, as llama3.1-8b, or drop a config.json here")
+            raise NoSuchModelError(
+                "a model is required", "type a name, as llama3.1-8b, or drop a config.json here"
+            )
         if self.command == "compare":
             return _compare(*models, **options)
         if self.command == "plan":
             return attncalc.plan(*models, **options)
         if len(models) > 1:
-            raise AttncalcError(f"{self.command} takes one model, not {len(models)}", "'compare' takes several")
+            raise AttncalcError(
+                f"{self.command} takes one model, not {len(models)}", "'compare' takes several"
+            )
         model = models[0] if models else None
         if self.command == "fit":
             return _fit(model, is_screen=is_screen, **options)
@@ -112,7 +120,9 @@ class Question(NamedTuple):
 
 @takes(FitOptions)
 def _fit(model: Any, *, is_screen: bool, **options: Unpack[FitOptions]) -> Any:
-    """Return what `attncalc fit` answers: the memory that is needed, what fits where, or the answer of an engine."""
+    """Return what `attncalc fit` answers: the memory that is needed, what fits where, or the answer
+    of an engine.
+    """
     from attncalc.api.fit_request import fit_question, read_fit_request, requests_of_engines
 
     asked = fit_question(options, has_model=model is not None)
@@ -138,7 +148,9 @@ def _fit(model: Any, *, is_screen: bool, **options: Unpack[FitOptions]) -> Any:
 
 @takes(TrainOptions)
 def _train(model: Any, **options: Unpack[TrainOptions]) -> Any:
-    """Return what `attncalc train` answers: what a step needs, or without a model what a GPU can train."""
+    """Return what `attncalc train` answers: what a step needs, or without a model what a GPU can
+    train.
+    """
     from attncalc.api.train_request import asks_for_models
 
     if asks_for_models(options, has_model=model is not None):
@@ -173,8 +185,8 @@ class Reply:
         self.report: Report = self.result.report
 
 
+# The last reply, whose figures may be explained, and whose curve may be drawn.
 _last: dict[str, Reply] = {}
-"""The last reply, whose figures may be explained, and whose curve may be drawn."""
 
 
 def ask(question: str) -> str:
@@ -183,7 +195,9 @@ def ask(question: str) -> str:
     try:
         reply = _last["reply"] = Reply(asked)
     except Exception as error:
-        return json.dumps({"errors": [_error(each) for each in (error, *getattr(error, "further", ()))]})
+        return json.dumps(
+            {"errors": [_error(each) for each in (error, *getattr(error, "further", ()))]}
+        )
     return json.dumps({**_answer(reply.report), "command_line": asked.command_line})
 
 
@@ -209,7 +223,9 @@ def curve() -> str:
     reply = _last["reply"]
     asked = reply.question
     try:
-        return json.dumps(curve_of(asked.command, asked.given, asked.arguments, reply.result, reply.report))
+        return json.dumps(
+            curve_of(asked.command, asked.given, asked.arguments, reply.result, reply.report)
+        )
     except AttncalcError:  # an option that a row of a sweep does not have
         return "null"
 
@@ -234,13 +250,17 @@ def _answer(report: Report) -> dict[str, Any]:
     head, _, rest = report.heading[0].partition("  ")
     first = next((figure for figure in report.figures if figure.quantity is not None), None)
     is_first_row = first and report.tables and report.tables[0].rows[0][0] == first.label
-    answer = report.answer or (f"{first.label} {first.human}" if first and is_first_row and not report.verdict else "")
+    answer = report.answer or (
+        f"{first.label} {first.human}" if first and is_first_row and not report.verdict else ""
+    )
     return {
         "verdict": report.verdict,
         "headline": answer or head,
         "facts": [", ".join(filter(None, (head if answer else "", rest))), *report.heading[1:]],
         "bar": _bar(report) or _training_bar(report),
-        "tables": [_table(table) for table in report.tables if not table.code and not _lists_changes(table)],
+        "tables": [
+            _table(table) for table in report.tables if not table.code and not _lists_changes(table)
+        ],
         "changes": [_change(change) for change in report.extra.get("suggestions") or ()],
         "commands": [_command(table) for table in report.tables if table.code],
         "figures": [
@@ -260,12 +280,16 @@ def _figures(report: Report) -> list[Figure]:
 
 
 def _lists_changes(table: Table) -> bool:
-    """Return whether a table lists the changes that would make it fit, which the page shows as buttons."""
+    """Return whether a table lists the changes that would make it fit, which the page shows as
+    buttons.
+    """
     return table.columns[0].header == "change"
 
 
 def _change(change: dict[str, Any]) -> dict[str, str]:
-    """Return a change as a button with what it gives beside it. `train` names the cost of a change, not the change."""
+    """Return a change as a button with what it gives beside it. `train` names the cost of a change,
+    not the change.
+    """
     words, flag, requests = change["change"], change["flag"], change.get("max_batch_low")
     if "needed_high" in change:
         needed = gib_range(change["needed_low"], change["needed_high"])
@@ -283,7 +307,8 @@ def _command(table: Table) -> list[str]:
 def _table(table: Table) -> dict[str, Any]:
     return {
         "columns": [  # a name that a narrow column divides, as repli-cas
-            {**column._asdict(), "header": column.header.replace("-\n", "")} for column in table.columns
+            {**column._asdict(), "header": column.header.replace("-\n", "")}
+            for column in table.columns
         ],
         "rows": table.rows,
         "strong": sorted(table.strong),
@@ -313,19 +338,28 @@ def _training_bar(report: Report) -> dict[str, Any] | None:
         "activations": "activations_at_peak",
     }
     sizes = {kind: int(figures[name].value or 0) for kind, name in kinds.items()}
-    allocated, high, memory = (int(figures[name].value or 0) for name in ("allocated", "needed_high", "gpu_memory"))
+    allocated, high, memory = (
+        int(figures[name].value or 0) for name in ("allocated", "needed_high", "gpu_memory")
+    )
     sizes |= {"other": max(0, allocated - sum(sizes.values())), "range": high - allocated}
-    labels = {**{kind: figures[name].label for kind, name in kinds.items()}, "other": "other tensors"}
+    labels = {
+        **{kind: figures[name].label for kind, name in kinds.items()},
+        "other": "other tensors",
+    }
     labels["range"] = "allocator, CUDA context: up to"
     legend = {kind: f"{labels[kind]} {human(size, BYTES)}" for kind, size in sizes.items() if size}
     return _shares(sizes, memory, legend, f"One GPU has {human(memory, BYTES)}.")
 
 
-def _shares(sizes: Mapping[str, int], memory: int, legend: Mapping[str, str], caption: str) -> dict[str, Any]:
+def _shares(
+    sizes: Mapping[str, int], memory: int, legend: Mapping[str, str], caption: str
+) -> dict[str, Any]:
     """Return a bar as long as the memory, or what is needed if that is more. Sizes are in bytes."""
     length = max(memory, sum(sizes.values()))
     return {
-        "pieces": [{"kind": kind, "share": size / length} for kind, size in sizes.items() if size > 0],
+        "pieces": [
+            {"kind": kind, "share": size / length} for kind, size in sizes.items() if size > 0
+        ],
         "memory": memory / length,
         "legend": [{"kind": kind, "text": text} for kind, text in legend.items()],
         "caption": caption,

@@ -17,14 +17,15 @@ from attncalc.units import BYTES, NO_UNIT, TOKENS, human
 if TYPE_CHECKING:
     from attncalc.serving.plan import Plan
 
+# As many as the page has colours for.
 MOST_LINES = 6
-"""As many as the page has colours for."""
+# The first context, unless the model has no long one, and the longest that the last one has unless
+# it is asked for.
 SHORTEST, LONGEST = 1 << 10, 1 << 20
-"""The first context, unless the model has no long one, and the longest that the last one has unless it is asked for."""
+# The last context of a model without a maximum.
 DEFAULT_LONGEST = 1 << 17
-"""The last context of a model without a maximum."""
+# The users of a plan's curve, or its requests per second, as factors of those of the question.
 FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
-"""The users of a plan's curve, or its requests per second, as factors of those of the question."""
 
 
 class Curve(NamedTuple):
@@ -44,9 +45,14 @@ class Curve(NamedTuple):
 
 
 def curve_of(
-    command: str, models: Sequence[ModelLike], options: Mapping[str, Any], result: Any, report: Report
+    command: str,
+    models: Sequence[ModelLike],
+    options: Mapping[str, Any],
+    result: Any,
+    report: Report,
 ) -> dict[str, Any] | None:
-    """Return the curve of an answer as plain data, with places from 0 to 1; None if there is nothing to draw.
+    """Return the curve of an answer as plain data, with places from 0 to 1; None if there is
+    nothing to draw.
 
     Args:
         command: The command.
@@ -63,18 +69,33 @@ def curve_of(
         curve = _training_curve(report)
     else:
         curve = _context_curve(models, options, report)
-    return _plain(curve) if curve and curve.lines.series and len(curve.lines.series) <= MOST_LINES else None
+    return (
+        _plain(curve)
+        if curve and curve.lines.series and len(curve.lines.series) <= MOST_LINES
+        else None
+    )
 
 
-def _context_curve(models: Sequence[ModelLike], options: Mapping[str, Any], report: Report) -> Curve | None:
-    """Return the cache over the context, and with a GPU what is free for it; None for many models or GPUs."""
-    if not models or options.get("gpu") == ALL or len(models) > MOST_LINES:  # before they are computed
+def _context_curve(
+    models: Sequence[ModelLike], options: Mapping[str, Any], report: Report
+) -> Curve | None:
+    """Return the cache over the context, and with a GPU what is free for it; None for many models
+    or GPUs.
+    """
+    # before they are computed
+    if not models or options.get("gpu") == ALL or len(models) > MOST_LINES:
         return None
     with_fit = "gpu" in options or "kv_memory" in options
-    figure, title = ("kv_needed", "KV cache that is needed") if with_fit else ("kv_cache", "KV cache")
+    figure, title = (
+        ("kv_needed", "KV cache that is needed") if with_fit else ("kv_cache", "KV cache")
+    )
     here = report.workload.get("context")
     left_out = {"context", *(option.parameter for option in options_of(UserOptions).values())}
-    fixed = {name: value for name, value in options.items() if name not in left_out and not isinstance(value, list)}
+    fixed = {
+        name: value
+        for name, value in options.items()
+        if name not in left_out and not isinstance(value, list)
+    }
     contexts = _contexts(here, report.model.get("max_context"))
     columns = [figure, "kv_memory"] if with_fit else [figure]
     found = list(attncalc.sweep(list(models), context=contexts, columns=columns, **fixed))
@@ -82,7 +103,11 @@ def _context_curve(models: Sequence[ModelLike], options: Mapping[str, Any], repo
     for row in found:
         if row[figure] is not None:
             points.setdefault(row.get("model", ""), []).append((row["context"], row[figure]))
-    free = next((row["kv_memory"] for row in found if row["kv_memory"] is not None), None) if with_fit else None
+    free = (
+        next((row["kv_memory"] for row in found if row["kv_memory"] is not None), None)
+        if with_fit
+        else None
+    )
     return Curve(
         _lines(title, "context", {label: tuple(of_model) for label, of_model in points.items()}),
         here,
@@ -107,25 +132,36 @@ def _training_curve(report: Report) -> Curve | None:
     chart = next(chart for chart in drawn.charts if isinstance(chart, Lines))
     parts = {each.label: each.points for each in chart.series[: -1 if memory else None]}
     limit = (int(memory), "the GPU has") if memory else None
-    return Curve(_lines(chart.title, "context", parts), report.workload.get("context"), limit, linear=True)
+    return Curve(
+        _lines(chart.title, "context", parts), report.workload.get("context"), limit, linear=True
+    )
 
 
 def _users_curve(plan: Plan) -> Curve:
     """Return the fewest GPUs over the users, or over the requests per second, for each model."""
     from attncalc.serving.plan import rows, sorted_rows
 
-    points: dict[str, list[tuple[float, float | None]]] = {request.model.name: [] for request in plan.requests}
+    points: dict[str, list[tuple[float, float | None]]] = {
+        request.model.name: [] for request in plan.requests
+    }
     for asked, demand in {each.load: each for each in map(plan.demand.times, FACTORS)}.items():
         best = sorted_rows(rows(plan.found.candidates, demand), "gpus")
         for model, of_model in points.items():
-            of_model.append((asked, next((row.gpus for row in best if row.candidate.group[0] == model), None)))
+            of_model.append(
+                (asked, next((row.gpus for row in best if row.candidate.group[0] == model), None))
+            )
     x_label = "users" if plan.demand.users else "requests per second"
-    lines = _lines("GPUs", x_label, {model: tuple(of_model) for model, of_model in points.items()}, NO_UNIT)
+    lines = _lines(
+        "GPUs", x_label, {model: tuple(of_model) for model, of_model in points.items()}, NO_UNIT
+    )
     return Curve(lines, plan.demand.load)
 
 
 def _lines(
-    title: str, x_label: str, series: Mapping[str, tuple[tuple[float, float | None], ...]], unit: str = BYTES
+    title: str,
+    x_label: str,
+    series: Mapping[str, tuple[tuple[float, float | None], ...]],
+    unit: str = BYTES,
 ) -> Lines:
     x = Axis(x_label, TOKENS if unit == BYTES else NO_UNIT)
     named = [Series(label, points) for label, points in series.items() if known(points)]
@@ -138,19 +174,31 @@ def _plain(curve: Curve) -> dict[str, Any]:
     whole = lines._replace(series=(*lines.series, *level))
     x, y = whole.scales(most_x=6, most_y=5)
     if curve.linear:
-        y = scale(lines.y, [size for each in whole.series for _, size in known(each.points)], most=5, bar=True)
+        y = scale(
+            lines.y,
+            [size for each in whole.series for _, size in known(each.points)],
+            most=5,
+            bar=True,
+        )
     found = [dict(known(each.points)) for each in lines.series]
     return {
         "title": y.label,
         "x_label": lines.x.label,
         "x_ticks": [tick._asdict() for tick in x.ticks],
-        "y_ticks": [tick._asdict() for tick in y.ticks if unit or "." not in tick.label],  # half a GPU is no tick
+        # half a GPU is no tick
+        "y_ticks": [tick._asdict() for tick in y.ticks if unit or "." not in tick.label],
         "series": [
-            {"label": each.label, "points": [{"x": x.at(at), "y": y.at(size)} for at, size in points.items()]}
+            {
+                "label": each.label,
+                "points": [{"x": x.at(at), "y": y.at(size)} for at, size in points.items()],
+            }
             for each, points in zip(lines.series, found, strict=True)
         ],
         "rows": [
-            [exact_count(at), *(human(int(points[at]), unit) if at in points else "" for points in found)]
+            [
+                exact_count(at),
+                *(human(int(points[at]), unit) if at in points else "" for points in found),
+            ]
             for at in sorted(set().union(*found))
         ],
         "limit": limit and {"y": y.at(limit[0]), "label": f"{limit[1]}: {human(limit[0], unit)}"},

@@ -1,7 +1,8 @@
 """Requests to the hub from a browser's worker.
 
-It has the names of attncalc/config/download.py and stands for it, since a browser has neither sockets nor threads: the
-browser makes the request, follows redirects and keeps its own limits of time. Nothing is asked that is not allowed.
+It has the names of attncalc/config/download.py and stands for it, since a browser has neither
+sockets nor threads: the browser makes the request, follows redirects and keeps its own limits of
+time. Nothing is asked that is not allowed.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+# Bytes that all answers for a model may have together.
 MAX_BYTES = 64 << 20
-"""Bytes that all answers for a model may have together."""
 _TIP = "check the connection; or download the model's config.json, and drop it on this page"
 _allowed: set[str] = set()
+# What the hub has answered: the same model is asked for with each letter that is typed elsewhere.
 _answers: dict[Request, Answer] = {}
-"""What the hub has answered: the same model is asked for with each letter that is typed elsewhere."""
 
 
 class AsksHubError(Exception):
-    """The question needs a repository of the hub that the reader has not asked for. Its text is the name."""
+    """The question needs a repository of the hub that the reader has not asked for. Its text is the
+    name.
+    """
 
 
 class DownloadError(Exception):
@@ -55,12 +58,16 @@ class Downloads:
         self._bytes = MAX_BYTES
 
     def get(self, request: Request) -> Answer:
-        """Return the answer to one request. Raises DownloadError if there is none, AsksHubError if it may not ask."""
+        """Return the answer to one request. Raises DownloadError if there is none, AsksHubError if
+        it may not ask.
+        """
         if request not in _answers:
             _answers[request] = _ask(request)
         self._bytes -= len(_answers[request].content)
         if self._bytes < 0:
-            raise DownloadError(f"{_host_and_path(request)[0]} has sent more than {MAX_BYTES >> 20} MiB")
+            raise DownloadError(
+                f"{_host_and_path(request)[0]} has sent more than {MAX_BYTES >> 20} MiB"
+            )
         return _answers[request]
 
     def get_all(self, requests: Sequence[Request]) -> list[Answer]:
@@ -80,7 +87,8 @@ def install() -> None:
 
 
 def _host_and_path(request: Request) -> tuple[str, str]:
-    host, _, path = request.url.partition("://")[2].partition("/")  # urllib.parse takes 50 ms to import in a browser
+    # urllib.parse takes 50 ms to import in a browser
+    host, _, path = request.url.partition("://")[2].partition("/")
     return host, path
 
 
@@ -99,10 +107,15 @@ def _ask(request: Request) -> Answer:
     try:
         sent.send()
     except JsException:
-        raise DownloadError(f"{_host_and_path(request)[0]} cannot be reached from this page") from None
+        raise DownloadError(
+            f"{_host_and_path(request)[0]} cannot be reached from this page"
+        ) from None
     lines = re.findall(r"(?m)^([\w-]+): *(.*?)\r?$", sent.getAllResponseHeaders() or "")
     headers = {name.lower(): value for name, value in lines}
     content = sent.response.to_bytes()[: request.limit] if sent.response else b""
-    if sent.status == 206 and request.first is not None:  # a server may keep this header from pages of other hosts
-        headers.setdefault("content-range", f"bytes {request.first}-{request.first + len(content)}/*")
+    # a server may keep this header from pages of other hosts
+    if sent.status == 206 and request.first is not None:
+        headers.setdefault(
+            "content-range", f"bytes {request.first}-{request.first + len(content)}/*"
+        )
     return Answer(sent.status, headers, content)

@@ -1,4 +1,6 @@
-"""One input of the fuzzer: a command line, the files that it names, and the surroundings; and its run."""
+"""One input of the fuzzer: a command line, the files that it names, and the surroundings; and its
+run.
+"""
 
 import atexit
 import base64
@@ -20,22 +22,23 @@ from local_hub import Handler, LocalHub, running_hub
 
 from attncalc.cli import run
 
+# The name of the file that is standard input.
 STREAM = "<stdin>"
-"""The name of the file that is standard input."""
+# The start of the name of a file on a hub, as 'hub:org/name/config.json'.
 HUB = "hub:"
-"""The start of the name of a file on a hub, as 'hub:org/name/config.json'."""
+# The start of the end of a path on a hub, as 'hub!config.json'; its content is the number of the
+# HTTP status.
 BROKEN = "hub!"
-"""The start of the end of a path on a hub, as 'hub!config.json'; its content is the number of the HTTP status."""
+# Options that name a file to write.
 WRITERS = ("-o", "--output", "--plot")
-"""Options that name a file to write."""
 
 
 class Case(NamedTuple):
     """A command line, the files that it names, and its surroundings."""
 
     arguments: tuple[str, ...]  # what follows `attncalc`
-    # {path in the working folder: its bytes}; STREAM is standard input, and a path that ends in / is a folder. Names
-    # that start with HUB or BROKEN are on a hub.
+    # {path in the working folder: its bytes}; STREAM is standard input, and a path that ends in /
+    # is a folder. Names that start with HUB or BROKEN are on a hub.
     files: Mapping[str, bytes] = {}
     # Environment variables that are set. PYTHONIOENCODING is the encoding of the output.
     environment: Mapping[str, str] = {}
@@ -57,7 +60,11 @@ class Case(NamedTuple):
     def from_json(cls, text: str) -> "Case":
         data = json.loads(text)
         files = {name: base64.b64decode(content) for name, content in data["files"].items()}
-        of_case = data.get("environment", {}), data.get("terminal", False), tuple(data.get("relations", ()))
+        of_case = (
+            data.get("environment", {}),
+            data.get("terminal", False),
+            tuple(data.get("relations", ())),
+        )
         return cls(tuple(data["arguments"]), files, *of_case)
 
     @property
@@ -73,11 +80,14 @@ class Result(NamedTuple):
     code: int  # the exit code
     out: str  # standard output
     err: str  # standard error
-    written: dict[str, bytes]  # {path in the working folder: its bytes}, of the files that were written
+    # {path in the working folder: its bytes}, of the files that were written
+    written: dict[str, bytes]
 
 
 def run_case(case: Case) -> Result:
-    """Run the command in a folder of its own. Raises what is a bug in attncalc; AssertionError if it changes a file."""
+    """Run the command in a folder of its own. Raises what is a bug in attncalc; AssertionError if
+    it changes a file.
+    """
     out, err = _Output(case, "strict"), _Output(case, "backslashreplace")
     stdin = io.TextIOWrapper(io.BytesIO(case.files.get(STREAM, b"")))
     with (
@@ -98,7 +108,9 @@ def run_case(case: Case) -> Result:
 
 
 def _on_hub(case: Case) -> dict[str, str]:
-    """Put the case's files on a hub on this machine, and return the variables that lead there; {} without any."""
+    """Put the case's files on a hub on this machine, and return the variables that lead there; {}
+    without any.
+    """
     if not any(name.startswith(HUB) for name in case.files):
         return {}
     hub = _hub()
@@ -108,7 +120,9 @@ def _on_hub(case: Case) -> dict[str, str]:
             organisation, repository, file = name.removeprefix(HUB).split("/", 2)
             hub.files.setdefault(f"{organisation}/{repository}", {})[file] = content
         elif name.startswith(BROKEN):
-            hub.behaviours[name.removeprefix(BROKEN)] = functools.partial(_break_off, status=int(content))
+            hub.behaviours[name.removeprefix(BROKEN)] = functools.partial(
+                _break_off, status=int(content)
+            )
     return {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_CACHE": "no-cache"}
 
 
@@ -133,7 +147,9 @@ def _is_local(name: str) -> bool:
 
 @contextlib.contextmanager
 def _without_torch() -> Iterator[None]:
-    """Hide torch, so that `verify` gets as far as its options lead it. Modules that are imported stay imported."""
+    """Hide torch, so that `verify` gets as far as its options lead it. Modules that are imported
+    stay imported.
+    """
     before = sys.modules.get("torch")
     sys.modules["torch"] = None  # type: ignore[assignment]
     try:
@@ -144,12 +160,14 @@ def _without_torch() -> Iterator[None]:
             sys.modules["torch"] = before
 
 
+# A command is built once: that takes longer than most commands.
 _cached_command = functools.cache(typer.main.get_command)
-"""A command is built once: that takes longer than most commands."""
 
 
 class _Output(io.TextIOWrapper):
-    """A stream in the case's encoding, which remembers what is written; standard error escapes what that lacks."""
+    """A stream in the case's encoding, which remembers what is written; standard error escapes what
+    that lacks.
+    """
 
     def __init__(self, case: Case, errors: str) -> None:
         self._bytes = io.BytesIO()
@@ -167,13 +185,16 @@ class _Output(io.TextIOWrapper):
 
 @contextlib.contextmanager
 def _working_folder(case: Case) -> Iterator[dict[str, bytes]]:
-    """Work in a new folder with the case's files; afterwards, put what was written into the dict that is yielded.
+    """Work in a new folder with the case's files; afterwards, put what was written into the dict
+    that is yielded.
 
-    Raises AssertionError if a file appeared that the command line does not name, or one was changed or removed.
+    Raises AssertionError if a file appeared that the command line does not name, or one was changed
+    or removed.
     """
     before = Path.cwd()
     outer = tempfile.mkdtemp(prefix="attncalc-fuzz-")
-    folder = os.path.join(outer, "work")  # ../x is inside the folder that is searched for changes too
+    # ../x is inside the folder that is searched for changes too
+    folder = os.path.join(outer, "work")
     written: dict[str, bytes] = {}
     try:
         os.mkdir(folder)
@@ -197,8 +218,12 @@ def _working_folder(case: Case) -> Iterator[dict[str, bytes]]:
 
 
 def _compare_files(case: Case, folder: str, outer: str, written: dict[str, bytes]) -> None:
-    """Raise AssertionError if a file differs that the command line does not name; put those that it names in a dict."""
-    known = {os.path.normpath(name): content for name, content in case.files.items() if _is_local(name)}
+    """Raise AssertionError if a file differs that the command line does not name; put those that it
+    names in a dict.
+    """
+    known = {
+        os.path.normpath(name): content for name, content in case.files.items() if _is_local(name)
+    }
     found = set()
     for path in Path(outer).rglob("*"):
         if path.is_file():
@@ -209,5 +234,7 @@ def _compare_files(case: Case, folder: str, outer: str, written: dict[str, bytes
                 written[name] = content
             else:
                 assert content == known.get(name), f"{name} was changed"
-    missing = {os.path.normpath(name) for name in case.files if _is_local(name) and not name.endswith("/")} - found
+    missing = {
+        os.path.normpath(name) for name in case.files if _is_local(name) and not name.endswith("/")
+    } - found
     assert not missing, missing

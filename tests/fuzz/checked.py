@@ -1,4 +1,6 @@
-"""The check of one case: its answer, and for some of them how it relates to the answers of other cases."""
+"""The check of one case: its answer, and for some of them how it relates to the answers of other
+cases.
+"""
 
 import zlib
 from collections.abc import Sequence
@@ -8,17 +10,18 @@ from .oracles import check_result
 from .relations import RELATIONS, Relation, check_relations
 from .same import RELATIONS as SAME
 
+# One of so many answers is compared with another one: that takes as long as several cases.
 SHARE = 12
-"""One of so many answers is compared with another one: that takes as long as several cases."""
 
 
 def check(case: Case, relations: Sequence[Relation] | None = None) -> int:
-    """Run the case and return its exit code. Raises AssertionError, or the bug's own exception, if it fails.
+    """Run the case and return its exit code. Raises AssertionError, or the bug's own exception, if
+    it fails.
 
     Args:
         case: The case.
-        relations: The relations that are checked. By default those of the case, or one for every `SHARE`th case, always
-            the same one, so that a case fails again if it failed once.
+        relations: The relations that are checked. By default those of the case, or one for every
+            `SHARE`th case, always the same one, so that a case fails again if it failed once.
     """
     result = run_case(case)
     check_result(case, result)

@@ -1,4 +1,6 @@
-"""Command lines of every command: each of its options with usual values, and now and then with an odd one."""
+"""Command lines of every command: each of its options with usual values, and now and then with an
+odd one.
+"""
 
 from functools import cache
 from importlib import import_module
@@ -16,11 +18,39 @@ from attncalc.report.formats import FORMATS
 from attncalc.units import DTYPES
 
 _TEXT_FORMATS = tuple(name for name, known in FORMATS.items() if not known.is_binary)
+# Values that some option may not expect.
 ODD = (
-    *("0", "1", "-1", "4096", "128K", "1e3", "9" * 40, "9" * 400, "", " ", "x", "-", "--", "nan", "inf", "٣"),
-    *("512,300", "\u202e", "a\nb", "\x1b[31m", "1_000", "1,000", "0x10", "1.5", "+3", "a/b", ".", "/", "\udcff", "é"),
+    "0",
+    "1",
+    "-1",
+    "4096",
+    "128K",
+    "1e3",
+    "9" * 40,
+    "9" * 400,
+    "",
+    " ",
+    "x",
+    "-",
+    "--",
+    "nan",
+    "inf",
+    "٣",
+    "512,300",
+    "\u202e",
+    "a\nb",
+    "\x1b[31m",
+    "1_000",
+    "1,000",
+    "0x10",
+    "1.5",
+    "+3",
+    "a/b",
+    ".",
+    "/",
+    "\udcff",
+    "é",
 )
-"""Values that some option may not expect."""
 SMALL = ("1", "2", "3", "4", "8", "16", "64")
 TOKENS = ("1", "7", "16", "512", "1000", "4096", "8192", "32K", "128k", "200000", "1M")
 SIZES = ("1GiB", "0", "5.38GiB", "500MiB", "80GB", "10", "3TiB", "9999999GiB")
@@ -40,10 +70,15 @@ VERSIONS = (
 )
 KINDS = ("mha", "mqa", "gqa:2", "gqa:8", "gqa:3", "gqa:0", "mla:512", "mla:x", "gqa", ":")
 DTYPE = (*DTYPES, "auto")
+# {option: its usual values}; an option that is not here has those of its metavar.
 NAMED: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("--tp", "--pp", "--dp", "--dcp", "--attn-dp", "--gpus", "--batch", "--sequences"), SMALL),
+    **dict.fromkeys(
+        ("--tp", "--pp", "--dp", "--dcp", "--attn-dp", "--gpus", "--batch", "--sequences"), SMALL
+    ),
     **dict.fromkeys(("--block-size", "--ubatch", "--max-num-seqs"), (*SMALL, "128", "256", "1024")),
-    **dict.fromkeys(("--speculative-tokens", "--speculative-layers", "--n-cpu-moe"), ("0", "1", "2", "3", "20")),
+    **dict.fromkeys(
+        ("--speculative-tokens", "--speculative-layers", "--n-cpu-moe"), ("0", "1", "2", "3", "20")
+    ),
     "--n-gpu-layers": ("0", "1", "5", "20", "33", "99", "auto", "all"),
     "--lengths": ("512,300", "1", "7,7,7", "4096,1,30000", "1,2,3,4,5,6,7,8", "0,1", ","),
     "--tensor-split": ("1", "1,1", "3,1", "0,1", "1,2,3,4", "0,0", "1,,2"),
@@ -51,11 +86,17 @@ NAMED: dict[str, tuple[str, ...]] = {
     "--minutes": ("1", "10", "600000"),
     "--log": ("engine.log", "-", "no-such.log", "."),
     "--context": (*TOKENS, "auto", "-1", "1K,4096", "512:2K:512", "1K:32K:x2", "4K:1K:1"),
-    "--fail-if": ("kv_cache > 1GiB", "kv_cache>+0%", "params_total >= 7.5e9", "flops_decode < -5%", "n_kv_heads == 8"),
+    "--fail-if": (
+        "kv_cache > 1GiB",
+        "kv_cache>+0%",
+        "params_total >= 7.5e9",
+        "flops_decode < -5%",
+        "n_kv_heads == 8",
+    ),
     "--past": ("0", "1", "100", "4096", "4095"),
     "--record": ("record",),
 }
-"""{option: its usual values}; an option that is not here has those of its metavar."""
+# {metavar: usual values}.
 METAVARS: dict[str, tuple[str, ...]] = {
     "N": TOKENS,
     "N|FILE": ("256", "1K", "answer.json"),
@@ -75,10 +116,18 @@ METAVARS: dict[str, tuple[str, ...]] = {
     "KERNEL": ("all", "math", "flash", "efficient", "cudnn", "flex", "flash_attn2"),
     "LIBRARY": ("transformers",),
     "DIR": ("record",),
-    "FILE": ("answer.json", "answer.csv", "answer.md", "answer.txt", "answer.html", "answer.tex", "answer"),
+    "FILE": (
+        "answer.json",
+        "answer.csv",
+        "answer.md",
+        "answer.txt",
+        "answer.html",
+        "answer.tex",
+        "answer",
+    ),
     "FORMAT": _TEXT_FORMATS,
 }
-"""{metavar: usual values}."""
+# Names after -o; those in a folder that is not there are errors.
 FILES = (
     "answer.json",
     "a.csv",
@@ -92,8 +141,19 @@ FILES = (
     ".json",
     "a.",
 )
-"""Names after -o; those in a folder that is not there are errors."""
-MODEL_COMMANDS = ("kv", "kv", "params", "params", "flops", "flops", "memory", "compare", "fit", "fit", "train")
+MODEL_COMMANDS = (
+    "kv",
+    "kv",
+    "params",
+    "params",
+    "flops",
+    "flops",
+    "memory",
+    "compare",
+    "fit",
+    "fit",
+    "train",
+)
 FORMATTING = frozenset({"--json", "--format", "--output", "-o", "--force", "--explain"})
 
 
@@ -101,7 +161,9 @@ class Known:
     """An option of a command: its name, metavar, and whether it takes no value."""
 
     def __init__(self, parameter: Any) -> None:
-        self.name: str = max(parameter.opts, key=len) if len(parameter.opts[0]) < 3 else parameter.opts[0]
+        self.name: str = (
+            max(parameter.opts, key=len) if len(parameter.opts[0]) < 3 else parameter.opts[0]
+        )
         self.names: tuple[str, ...] = (*parameter.opts, *parameter.secondary_opts)
         self.is_flag: bool = parameter.is_flag
         self.metavar: str = parameter.metavar or ""
@@ -133,7 +195,9 @@ def options(command: str) -> tuple[Known, ...]:
     found = get_command(getattr(import_module(f"attncalc.cli.{name}"), name))
     if subcommand:
         found = found.commands[subcommand]  # type: ignore[attr-defined]
-    return tuple(Known(parameter) for parameter in found.params if parameter.param_type_name == "option")
+    return tuple(
+        Known(parameter) for parameter in found.params if parameter.param_type_name == "option"
+    )
 
 
 @cache
@@ -149,25 +213,38 @@ def engine_options(engine: str) -> tuple[Known, ...]:
     engines = ENGINES if engine == "all" else (engine,)
     groups = [group for name in engines for group in find_engine(name).options]
     own = {option.name for group in groups for option in options_of(group).values()}
-    return tuple(option for option in options("fit") if option.names[0] in own or option.names[0] not in of_engines)
+    return tuple(
+        option
+        for option in options("fit")
+        if option.names[0] in own or option.names[0] not in of_engines
+    )
 
 
 def gpu_word(random: Random) -> str:
     """Return a GPU as --gpu takes it."""
     if random.randrange(3):
-        return random.choice(("h100", "a100-80gb", "rtx-4090", "l4", "t4", "24GB", "2xh100", "8xa100-40gb", "h200"))
+        return random.choice(
+            ("h100", "a100-80gb", "rtx-4090", "l4", "t4", "24GB", "2xh100", "8xa100-40gb", "h200")
+        )
     return random.choice((*gpu_names(), "0GB", "9" * 30 + "GB", "x", "0xh100", "1e9GB"))
 
 
 def command_line(
-    random: Random, model: str, commands: tuple[str, ...] = MODEL_COMMANDS, fixed: tuple[str, ...] = ()
+    random: Random,
+    model: str,
+    commands: tuple[str, ...] = MODEL_COMMANDS,
+    fixed: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return a command of `model` with up to six options besides `fixed`, and a choice of output."""
+    """Return a command of `model` with up to six options besides `fixed`, and a choice of
+    output.
+    """
     command = random.choice(commands)
     known = options(command)
     words: list[str] = []
     if command == "fit":
-        engine = random.choice(("vllm",) * 5 + ("sglang",) * 3 + ("llamacpp",) * 4 + ("transformers", "ideal", "all"))
+        engine = random.choice(
+            ("vllm",) * 5 + ("sglang",) * 3 + ("llamacpp",) * 4 + ("transformers", "ideal", "all")
+        )
         known = engine_options(engine) if random.randrange(20) else known
         words += () if engine == "vllm" else ("--engine", engine)
         if "--log" not in fixed and "--gpu" not in fixed:
@@ -179,7 +256,9 @@ def command_line(
     taken = {*fixed, *words}
     chosen = [
         option
-        for option in random.sample(known, min(len(known), random.choice((0, 0, 1, 1, 1, 2, 2, 3, 4, 6))))
+        for option in random.sample(
+            known, min(len(known), random.choice((0, 0, 1, 1, 1, 2, 2, 3, 4, 6)))
+        )
         if not taken.intersection(option.names) and not FORMATTING.intersection(option.names)
     ]
     for option in chosen:

@@ -1,4 +1,6 @@
-"""Damage to data and to bytes. Every choice is drawn from a `random.Random`, or from Hypothesis's double of it."""
+"""Damage to data and to bytes. Every choice is drawn from a `random.Random`, or from Hypothesis's
+double of it.
+"""
 
 import copy
 import json
@@ -8,7 +10,23 @@ from typing import Any
 
 from attncalc.config.huggingface.sizes import is_name_of_size, names_of_size
 
-NUMBERS: tuple[Any, ...] = (0, 1, -1, 2, 7, 64, 2**31, 2**63, 10**15, 10**30, 10**400, 0.5, 1.0, 1e308, -0.0)
+NUMBERS: tuple[Any, ...] = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    64,
+    2**31,
+    2**63,
+    10**15,
+    10**30,
+    10**400,
+    0.5,
+    1.0,
+    1e308,
+    -0.0,
+)
 OTHERS: tuple[Any, ...] = (
     None,
     True,
@@ -29,8 +47,22 @@ OTHERS: tuple[Any, ...] = (
     {"x": {}},
     {"0": 5},
 )
-LETTERS = "aZ_0 9.-/\\:[]{}<>|&$#%'\"`\n\t\0\x1b\x7f\u00e9\u0663\u200b\u2028\u202e\u2066\uffff\U0001f600"
-PIECES = (b"\xff\xfe", b"\0" * 9, b"\xef\xbb\xbf", b"\r\n", b"{}", b"[", b'"', b"9" * 30, b"1e400", b"NaN", b"\x1b[31m")
+LETTERS = (
+    "aZ_0 9.-/\\:[]{}<>|&$#%'\"`\n\t\0\x1b\x7f\u00e9\u0663\u200b\u2028\u202e\u2066\uffff\U0001f600"
+)
+PIECES = (
+    b"\xff\xfe",
+    b"\0" * 9,
+    b"\xef\xbb\xbf",
+    b"\r\n",
+    b"{}",
+    b"[",
+    b'"',
+    b"9" * 30,
+    b"1e400",
+    b"NaN",
+    b"\x1b[31m",
+)
 
 
 def value(random: Random) -> Any:
@@ -50,8 +82,11 @@ def text(random: Random) -> str:
     return "".join(random.choice(LETTERS) for _ in range(random.randrange(9)))
 
 
-def damaged(random: Random, known: Mapping[str, Mapping[str, Any]], most: int = 4) -> dict[str, Any]:
-    """Return one of `known` with up to `most` of its fields changed, removed, renamed or taken from another.
+def damaged(
+    random: Random, known: Mapping[str, Mapping[str, Any]], most: int = 4
+) -> dict[str, Any]:
+    """Return one of `known` with up to `most` of its fields changed, removed, renamed or taken from
+    another.
 
     One in three is left as it is, so that commands get further than to its first error.
     """
@@ -73,11 +108,15 @@ def _change(random: Random, part: dict[str, Any], key: str, other: Mapping[str, 
     part[key] = value(random)
 
 
-def _change_number(random: Random, part: dict[str, Any], key: str, other: Mapping[str, Any]) -> None:
+def _change_number(
+    random: Random, part: dict[str, Any], key: str, other: Mapping[str, Any]
+) -> None:
     numbers = [name for name, value in part.items() if type(value) is int]
     if numbers:
         key = random.choice(numbers)
-        part[key] = random.choice((part[key] * 2, part[key] + 1, part[key] // 2, random.randint(0, 300)))
+        part[key] = random.choice(
+            (part[key] * 2, part[key] + 1, part[key] // 2, random.randint(0, 300))
+        )
 
 
 def _remove(random: Random, part: dict[str, Any], key: str, other: Mapping[str, Any]) -> None:
@@ -131,15 +170,27 @@ def _misspell(random: Random, part: dict[str, Any], key: str, other: Mapping[str
         key = random.choice(sizes)
         name = random.choice(sorted(names_of_size(key)))
     else:
-        name = random.choice((key + "s", key.replace("_", "-"), key.replace("_", ""), key.title(), key[1:]))
+        name = random.choice(
+            (key + "s", key.replace("_", "-"), key.replace("_", ""), key.title(), key[1:])
+        )
     part[name] = part.pop(key)
 
 
+# What can happen to a key of a mapping; some of it more often.
 DAMAGES = (
-    *(_change, _change, _change_number, _remove, _rename, _borrow, _borrow, _nest, _change_item),
-    *(_empty, _quote, _misspell),
+    _change,
+    _change,
+    _change_number,
+    _remove,
+    _rename,
+    _borrow,
+    _borrow,
+    _nest,
+    _change_item,
+    _empty,
+    _quote,
+    _misspell,
 )
-"""What can happen to a key of a mapping; some of it more often."""
 
 
 def damaged_bytes(random: Random, content: bytes, most: int = 3) -> bytes:

@@ -1,7 +1,7 @@
 """Every field of every config replaced by each odd value, one at a time.
 
-Random damage hits a given field with a given value about once in a million inputs; there are some 130,000 such pairs.
-`python tools/fuzz.py --every-field` tries all of them.
+Random damage hits a given field with a given value about once in a million inputs; there are some
+130,000 such pairs. `python tools/fuzz.py --every-field` tries all of them.
 """
 
 import json
@@ -14,8 +14,29 @@ from .case import Case
 from .inputs import CHEAP, configs, params_json
 
 VALUES: tuple[Any, ...] = (
-    *(10**400, -(10**400), 1e308, -1e308, math.inf, math.nan, 2**63, 10**30, 0, -1, 0.5),
-    *(None, True, "", "x", "8", "true", "false", [], [1], [[]], {}, {"x": {}}),
+    10**400,
+    -(10**400),
+    1e308,
+    -1e308,
+    math.inf,
+    math.nan,
+    2**63,
+    10**30,
+    0,
+    -1,
+    0.5,
+    None,
+    True,
+    "",
+    "x",
+    "8",
+    "true",
+    "false",
+    [],
+    [1],
+    [[]],
+    {},
+    {"x": {}},
 )
 
 Place = tuple[str | int, ...]
@@ -40,12 +61,18 @@ class Change(NamedTuple):
 
 
 def every_change() -> Iterator[Change]:
-    """Yield each change once for each model_type, so that 40 configs of Llama do not repeat each other."""
+    """Yield each change once for each model_type, so that 40 configs of Llama do not repeat each
+    other.
+    """
     seen = set()
     for file in ("config.json", "params.json"):
         for model, config in _configs(file).items():
             for place in _places(config):
-                key = (file, config.get("model_type"), tuple("item" if isinstance(k, int) else k for k in place))
+                key = (
+                    file,
+                    config.get("model_type"),
+                    tuple("item" if isinstance(k, int) else k for k in place),
+                )
                 if key not in seen:
                     seen.add(key)
                     yield from (Change(file, model, place, value) for value in VALUES)

@@ -1,4 +1,6 @@
-"""GGUF files written by hand: quickly, and with keys that no writer would write. Only their headers have content."""
+"""GGUF files written by hand: quickly, and with keys that no writer would write. Only their headers
+have content.
+"""
 
 import math
 import struct
@@ -33,7 +35,9 @@ def small_model(name: str) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
 
 
 def gguf_bytes(keys: Mapping[str, Any], tensors: Sequence[tuple[str, Sequence[int], int]]) -> bytes:
-    """Return a file with those keys, and with tensors of a name, a shape (the fastest first) and a type of ggml."""
+    """Return a file with those keys, and with tensors of a name, a shape (the fastest first) and a
+    type of ggml.
+    """
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(keys))]
     for key, value in keys.items():
         parts += (_text(key), _value(value))
@@ -55,11 +59,20 @@ def _value(value: Any) -> bytes:
     if isinstance(value, list):
         items = [_value(item) for item in value]
         kind = items[0][:4] if items else struct.pack("<I", 4)
-        return struct.pack("<I", 9) + kind + struct.pack("<Q", len(items)) + b"".join(item[4:] for item in items)
+        return (
+            struct.pack("<I", 9)
+            + kind
+            + struct.pack("<Q", len(items))
+            + b"".join(item[4:] for item in items)
+        )
     if isinstance(value, bool):
         return struct.pack("<I?", 7, value)
     if isinstance(value, int):
-        return struct.pack("<II", 4, value) if 0 <= value < 2**32 else struct.pack("<Iq", 11, value % 2**63)
+        return (
+            struct.pack("<II", 4, value)
+            if 0 <= value < 2**32
+            else struct.pack("<Iq", 11, value % 2**63)
+        )
     if isinstance(value, float):
         return struct.pack("<Id", 12, value)
     return struct.pack("<I", 8) + _text(str(value))

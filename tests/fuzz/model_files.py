@@ -1,4 +1,6 @@
-"""A preset as a model file in which every key that an option changes is written out, and that file with other keys."""
+"""A preset as a model file in which every key that an option changes is written out, and that file
+with other keys.
+"""
 
 import copy
 from collections.abc import Iterator
@@ -12,25 +14,42 @@ from attncalc.config import preset_text
 from attncalc.config.keys import is_layer_key, keys_of_layer
 
 Data = dict[str, Any]
-_OF_MLP = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared", "mlp_bias")
+_OF_MLP = (
+    "d_ff",
+    "n_experts",
+    "n_experts_per_token",
+    "n_shared_experts",
+    "d_ff_shared",
+    "mlp_bias",
+)
 _OF_MIXTURE = ("router_bias", "d_router", "d_latent")
 _OF_HEADS = {"kv_heads": "n_kv_heads", "heads": "n_heads", "head_dim": "d_head"}
 _OF_EXPERTS = {"experts": "n_experts", "experts_per_token": "n_experts_per_token"}
-_OF_MODEL = {"vocab_size": "vocab_size", "tie_word_embeddings": "tied_embeddings", "d_model": "d_model"}
+_OF_MODEL = {
+    "vocab_size": "vocab_size",
+    "tie_word_embeddings": "tied_embeddings",
+    "d_model": "d_model",
+}
+# The options that are keys of a model file.
 OPTIONS = (*_OF_HEADS, *_OF_EXPERTS, *_OF_MODEL, "d_ff", "window", "layers")
-"""The options that are keys of a model file."""
 
 
 @cache
 def written_out(name: str) -> Data:
-    """Return the model file of a preset, whose kinds of layers and encoder have all keys that they inherit.
+    """Return the model file of a preset, whose kinds of layers and encoder have all keys that they
+    inherit.
 
-    The width of a head is a key too, since --heads keeps it, and KV heads of MHA are none, since it stays MHA.
+    The width of a head is a key too, since --heads keeps it, and KV heads of MHA are none, since it
+    stays MHA.
     """
     data: Data = yaml.load(preset_text(name), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     data.pop("max_context_of", None)
     if "encoder" in data:
-        inherited = {key: value for key, value in data.items() if is_layer_key(key) or key in ("d_model", "norm")}
+        inherited = {
+            key: value
+            for key, value in data.items()
+            if is_layer_key(key) or key in ("d_model", "norm")
+        }
         data["encoder"] = {**inherited, **data["encoder"]}
     for section in _sections(data):
         _push_down(section)
@@ -66,7 +85,9 @@ def with_option(data: Data, option: str, value: Any) -> Data:
 
 
 def repeats_its_order(data: Data) -> bool:
-    """Return whether further layers continue the pattern, as they do with --layers: it is repeated at least once."""
+    """Return whether further layers continue the pattern, as they do with --layers: it is repeated
+    at least once.
+    """
     return all(
         "pattern" not in section or 2 * _length(section["pattern"]) <= section["n_layers"]
         for section in _sections(data)
@@ -92,7 +113,11 @@ def _layers(data: Data) -> Iterator[Data]:
 
 def _push_down(section: Data) -> None:
     """Move the keys of layers from a section to its kinds of layers that use them."""
-    moved = {key: section.pop(key) for key in [*section] if "layer_kinds" in section and is_layer_key(key)}
+    moved = {
+        key: section.pop(key)
+        for key in [*section]
+        if "layer_kinds" in section and is_layer_key(key)
+    }
     for kind in section.get("layer_kinds", {}).values():
         known = set(keys_of_layer(kind.get("attention", moved.get("attention", "grouped"))))
         if kind.get("mlp", moved.get("mlp")) == "none":

@@ -12,14 +12,16 @@ from attncalc.config.schema import MAX_MISTAKES
 
 from .case import Case, Result
 
+# What a terminal is told about colours; nothing else may control it.
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-"""What a terminal is told about colours; nothing else may control it."""
+# How lines about a reading of the words begin.
 READING = ("note: ", "read as: ", "not read: ", "assumed: ")
-"""How lines about a reading of the words begin."""
-INTERNAL = re.compile(r"<class |<function | object at 0x|Traceback|\bAttncalcError\b|\bdataclass\b|\bNoneType\b")
-"""What only the code of attncalc should see."""
+# What only the code of attncalc should see.
+INTERNAL = re.compile(
+    r"<class |<function | object at 0x|Traceback|\bAttncalcError\b|\bdataclass\b|\bNoneType\b"
+)
+# Characters of an error and its tip. The longest lists the supported model types.
 LONGEST_ERROR = 1500
-"""Characters of an error and its tip. The longest lists the supported model types."""
 
 
 def check_result(case: Case, result: Result) -> None:
@@ -34,7 +36,11 @@ def check_result(case: Case, result: Result) -> None:
 
 
 def _check_characters(result: Result, case: Case) -> None:
-    for text in (result.out, result.err, *(content.decode("utf-8") for content in result.written.values())):
+    for text in (
+        result.out,
+        result.err,
+        *(content.decode("utf-8") for content in result.written.values()),
+    ):
         plain = COLOUR.sub("", text) if case.terminal else text
         allowed = {"\n", "\t"} if "tsv" in case.arguments else {"\n"}
         if not plain.replace("\n", "").isprintable():
@@ -42,7 +48,9 @@ def _check_characters(result: Result, case: Case) -> None:
 
 
 def _is_visible(char: str) -> bool:
-    """Whether a character is neither a control character, nor invisible, nor a line's end, nor half of another."""
+    """Whether a character is neither a control character, nor invisible, nor a line's end, nor half
+    of another.
+    """
     return char.isprintable() or unicodedata.category(char) in ("Zs", "Co", "Cn")
 
 
@@ -81,9 +89,13 @@ def _check_answer(case: Case, result: Result) -> None:
 
 
 def check_json(text: str, command: str) -> dict[str, Any]:
-    """Return the data of a JSON answer. Raises AssertionError if it breaks its schema, or a formula is wrong."""
+    """Return the data of a JSON answer. Raises AssertionError if it breaks its schema, or a formula
+    is wrong.
+    """
     data = check_answer(text)
-    assert re.fullmatch(rf"attncalc\.({command}|families|diagnosis|vram|what_fits)/\d+", data["schema"]), data["schema"]
+    assert re.fullmatch(
+        rf"attncalc\.({command}|families|diagnosis|vram|what_fits)/\d+", data["schema"]
+    ), data["schema"]
     for figure in figures(data):
         _check_figure(figure)
     return data

@@ -1,4 +1,5 @@
-"""A printed launch command is the question: `fit` answers it as it answered the options that printed it.
+"""A printed launch command is the question: `fit` answers it as it answered the options that
+printed it.
 
 So is a row of `plan`, and a row of a sweep is what `fit` answers.
 """
@@ -33,6 +34,7 @@ from .command_lines import METAVARS, NAMED
 Values = Mapping[str, Sequence[Any]]
 SERVERS = ("h100", "h200", "a100-40gb", "l4", "t4", "mi300x", "b200", "l40s", "gb200", "mi325x")
 AT_DESKS = ("rtx-4090", "rtx-3060", "rtx-5090", "m4-max-128gb", "m2-16gb", "rtx-4060-laptop")
+# {engine: GPUs to draw from}.
 GPUS: Values = {
     "vllm": (*SERVERS, "rtx-4090"),
     "sglang": (*SERVERS, "rtx-4090"),
@@ -40,7 +42,6 @@ GPUS: Values = {
     "transformers": ("h100", "rtx-4090"),
     "ideal": ("h100", "l4"),
 }
-"""{engine: GPUs to draw from}."""
 _ON_SERVERS: Values = {
     "gpus": (2, 8, 16),
     "tp": (1, 2, 4, 8),
@@ -54,6 +55,7 @@ _ON_SERVERS: Values = {
     "prefix_caching": (False, True),
     "engine_version": ("0.8.5", "0.10.0", "0.15.0", "0.20.0", "0.33.0"),
 }
+# {engine: {an option: its values}}.
 OPTIONS: Mapping[str, Values] = {
     "vllm": {
         **_ON_SERVERS,
@@ -96,13 +98,16 @@ OPTIONS: Mapping[str, Values] = {
         "no_kv_offload": (True,),
         "ram": ("32GiB", "128GiB"),
     },
-    "transformers": {"tp": (1, 2), "kv_dtype": ("int8",), "cache_implementation": ("static", "dynamic")},
+    "transformers": {
+        "tp": (1, 2),
+        "kv_dtype": ("int8",),
+        "cache_implementation": ("static", "dynamic"),
+    },
     "ideal": {"tp": (1, 2), "kv_dtype": ("fp8",)},
 }
-"""{engine: {an option: its values}}."""
 USERS: Values = {"prompt": (500, 3000, "8K"), "output": (1, 500, "1K"), "shared_prefix": (100, 400)}
+# Options that no launch command has; that of llama.cpp has the batch.
 _BESIDE = ("ram", "ram_bandwidth", "batch", "prompt", "output", "shared_prefix", "engine_version")
-"""Options that no launch command has; that of llama.cpp has the batch."""
 _ENGINES = ("vllm",) * 4 + ("sglang",) * 3 + ("llamacpp",) * 3
 
 
@@ -139,20 +144,31 @@ def question(random: Random, engines: Sequence[str] = _ENGINES) -> Question:
     if random.randrange(3):
         options["context"] = random.choice((1000, 4096, 8192, "16K", 32768))
     elif random.randrange(3) == 0:
-        options |= {name: random.choice(USERS[name]) for name in random.sample([*USERS], random.choice((1, 2, 3)))}
+        options |= {
+            name: random.choice(USERS[name])
+            for name in random.sample([*USERS], random.choice((1, 2, 3)))
+        }
     if random.randrange(4) == 0 and "sequences" not in options:
         options["batch"] = random.choice((1, 2, 8, 64))
     return Question(random.choice(models()), options)
 
 
 def _rare(random: Random, engine: str) -> dict[str, Any]:
-    """Return one of all options of an engine, with a usual value; {} for an engine without options."""
-    known = [(name, each) for group in find_engine(engine).options for name, each in options_of(group).items()]
+    """Return one of all options of an engine, with a usual value; {} for an engine without
+    options.
+    """
+    known = [
+        (name, each)
+        for group in find_engine(engine).options
+        for name, each in options_of(group).items()
+    ]
     if not known:
         return {}
     name, option = random.choice(known)
     values = NAMED.get(option.name) or METAVARS.get(option.metavar) if option.metavar else (True,)
-    return {name: random.choice(values)} if values and option.metavar not in ("FILE", "MODEL") else {}
+    return (
+        {name: random.choice(values)} if values and option.metavar not in ("FILE", "MODEL") else {}
+    )
 
 
 @cache
@@ -181,7 +197,9 @@ def request_of(arguments: Sequence[str]) -> FitRequest:
             _command().main(list(arguments), standalone_mode=False)
         except _Captured as captured:
             return captured.request
-    raise AssertionError(f"the command line is answered as another question: {shlex.join(arguments)}")
+    raise AssertionError(
+        f"the command line is answered as another question: {shlex.join(arguments)}"
+    )
 
 
 @cache
@@ -190,7 +208,9 @@ def _command() -> Any:
 
 
 def answer_of(request: FitRequest) -> dict[str, Any]:
-    """Return what must be the same of two answers: verdict, requests, bytes, tokens, and the command."""
+    """Return what must be the same of two answers: verdict, requests, bytes, tokens, and the
+    command.
+    """
     answer = Answer.to(request)
     result, users = answer.result, answer.users
     return {
@@ -199,7 +219,11 @@ def answer_of(request: FitRequest) -> dict[str, Any]:
         "totals": totals(result),
         "max_context": result.max_context,
         "needed": int(result.needed),
-        "kv_memory": (int(result.budget.kv_memory), result.budget.kv_memory_low, result.budget.kv_memory_high),
+        "kv_memory": (
+            int(result.budget.kv_memory),
+            result.budget.kv_memory_low,
+            result.budget.kv_memory_high,
+        ),
         "weights": result.budget.weights and int(result.budget.weights.total),
         "users": users and (users.average, users.worst),
         "gpus": result.resolved.gpus,
@@ -209,10 +233,18 @@ def answer_of(request: FitRequest) -> dict[str, Any]:
 
 
 def _of_one_command(request: FitRequest) -> tuple[FitRequest, ResolvedRequest]:
-    """Return the request of one server: replicas of a mixture, and of DP attention, have a command each."""
+    """Return the request of one server: replicas of a mixture, and of DP attention, have a command
+    each.
+    """
     resolved = resolve(request)
-    of_one = resolved.gpus if resolved.copies == 1 or resolved.whole_layers else resolved.gpus // resolved.copies
-    has_copies = resolved.args.attn_dp > 1 if resolved.engine.ranks_share_tp else request.model.has_experts
+    of_one = (
+        resolved.gpus
+        if resolved.copies == 1 or resolved.whole_layers
+        else resolved.gpus // resolved.copies
+    )
+    has_copies = (
+        resolved.args.attn_dp > 1 if resolved.engine.ranks_share_tp else request.model.has_experts
+    )
     if of_one == resolved.gpus or not has_copies:
         return request, resolved
     batch = -(-request.workload.batch // resolved.copies)
@@ -221,7 +253,9 @@ def _of_one_command(request: FitRequest) -> tuple[FitRequest, ResolvedRequest]:
 
 
 def check_command(command: str, request: FitRequest, asked: Question) -> None:
-    """Check that `fit` answers a printed command as the request. Raises AssertionError if it does not."""
+    """Check that `fit` answers a printed command as the request. Raises AssertionError if it does
+    not.
+    """
     beside = {name: asked.options[name] for name in ("gpu", *_BESIDE) if name in asked.options}
     if request.engine == "llamacpp":
         beside.pop("batch", None)
@@ -232,21 +266,30 @@ def check_command(command: str, request: FitRequest, asked: Question) -> None:
         beside["batch"] = request.workload.batch
     before = ["--gpu", str(beside.pop("gpu")), *words_of(beside)]
     if resolved.checkpoint:  # its config.json is on the hub
-        before = [resolved.request.model.name, "--weights-dtype", str(request.weights_dtype), *before]
+        before = [
+            resolved.request.model.name,
+            "--weights-dtype",
+            str(request.weights_dtype),
+            *before,
+        ]
     if resolved.whole_layers:
         before += ["--gpus", str(resolved.gpus)]
     line = [*before, "--", *shlex.split(command)]
     try:
         again = answer_of(request_of(line))
     except AttncalcError as error:
-        raise AssertionError(f"{shlex.join(asked.arguments)} prints {command}, an error: {error}") from None
+        raise AssertionError(
+            f"{shlex.join(asked.arguments)} prints {command}, an error: {error}"
+        ) from None
     first = answer_of(request)
     different = {name: (first[name], again[name]) for name in first if first[name] != again[name]}
     assert not different, f"{shlex.join(asked.arguments)}\nfit {shlex.join(line)}\n{different}"
 
 
 def check_fit(asked: Question) -> bool:
-    """Check the commands of an answer of `fit` and of its first changes. Return whether it was answered."""
+    """Check the commands of an answer of `fit` and of its first changes. Return whether it was
+    answered.
+    """
     try:
         request = request_of(asked.arguments[1:])
         answer = Answer.to(request)
@@ -265,7 +308,9 @@ def check_fit(asked: Question) -> bool:
 
 
 def check_plan(random: Random) -> bool:
-    """Check that a row of a plan is what `fit` answers to its command. Return whether there is a row."""
+    """Check that a row of a plan is what `fit` answers to its command. Return whether there is a
+    row.
+    """
     engine = random.choice(("vllm", "vllm", "sglang", "llamacpp"))
     gpu = random.choice(GPUS[engine])
     options: dict[str, Any] = {
@@ -276,8 +321,15 @@ def check_plan(random: Random) -> bool:
         "output": 500,
         "all": True,
     }
-    of_plan: Values = {"kv_dtype": ("fp8",), "weights_dtype": ("fp8", "all", "int4"), "shared_prefix": (300,)}
-    options |= {name: random.choice(of_plan[name]) for name in random.sample([*of_plan], random.randrange(2))}
+    of_plan: Values = {
+        "kv_dtype": ("fp8",),
+        "weights_dtype": ("fp8", "all", "int4"),
+        "shared_prefix": (300,),
+    }
+    options |= {
+        name: random.choice(of_plan[name])
+        for name in random.sample([*of_plan], random.randrange(2))
+    }
     if engine != "llamacpp":
         options["tp"] = random.choice((1, 2, 4, 8))
     if engine == "llamacpp":
@@ -312,9 +364,21 @@ def check_plan(random: Random) -> bool:
 
 
 COLUMNS = (
-    *("verdict", "weights", "kv_memory", "kv_memory_low", "kv_memory_high", "kv_tokens", "concurrency"),
-    *("max_batch", "max_context", "kv_needed", "replicas", "concurrent_average", "concurrent_worst"),
-    *("prefill_time_bound", "decode_time_bound"),
+    "verdict",
+    "weights",
+    "kv_memory",
+    "kv_memory_low",
+    "kv_memory_high",
+    "kv_tokens",
+    "concurrency",
+    "max_batch",
+    "max_context",
+    "kv_needed",
+    "replicas",
+    "concurrent_average",
+    "concurrent_worst",
+    "prefill_time_bound",
+    "decode_time_bound",
 )
 
 
@@ -323,7 +387,9 @@ def check_sweep(random: Random) -> bool:
     from attncalc.report.fit import answer_report
 
     asked = question(random, tuple(OPTIONS))
-    options = {name: value for name, value in asked.options.items() if options_of(FitOptions)[name].is_axis}
+    options = {
+        name: value for name, value in asked.options.items() if options_of(FitOptions)[name].is_axis
+    }
     options["context"] = options.get("context", 4096)
     if options["engine"] == "llamacpp":  # by default `fit` counts a desktop's files in q4_k_m
         options.setdefault("weights_dtype", "q8_0")
@@ -350,7 +416,9 @@ def check_sweep(random: Random) -> bool:
 
 
 def check_number(seed: str, number: int) -> bool:
-    """Check the question of a number: of `fit` mostly, of `plan`, or of `sweep`. Return whether it was answered."""
+    """Check the question of a number: of `fit` mostly, of `plan`, or of `sweep`. Return whether it
+    was answered.
+    """
     random = Random(f"{seed}/{number}")
     kind = random.randrange(10)
     if kind == 0:

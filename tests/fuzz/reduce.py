@@ -11,7 +11,9 @@ MOST_TRIES = 600
 
 
 def reduced(case: Case, fails: Fails) -> Case:
-    """Return the smallest case that still fails, among those that at most MOST_TRIES steps lead to."""
+    """Return the smallest case that still fails, among those that at most MOST_TRIES steps lead
+    to.
+    """
     tries = 0
     found = True
     while found and tries < MOST_TRIES:
@@ -29,7 +31,9 @@ def reduced(case: Case, fails: Fails) -> Case:
 def _smaller(case: Case) -> Iterator[Case]:
     """Yield the case with something left out: the largest parts first."""
     for name in case.environment:
-        yield case._replace(environment={key: value for key, value in case.environment.items() if key != name})
+        yield case._replace(
+            environment={key: value for key, value in case.environment.items() if key != name}
+        )
     if case.terminal:
         yield case._replace(terminal=False)
     for name in case.files:
@@ -45,7 +49,9 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def _smaller_contents(content: bytes) -> Iterator[bytes]:
-    """Yield the content with keys left out if it is JSON, else with lines left out, then with bytes left out."""
+    """Yield the content with keys left out if it is JSON, else with lines left out, then with bytes
+    left out.
+    """
     try:
         data = json.loads(content)
     except (ValueError, RecursionError):

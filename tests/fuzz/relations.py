@@ -1,4 +1,6 @@
-"""How the answer of a case relates to those of similar cases: other formats, larger inputs, limits, shards."""
+"""How the answer of a case relates to those of similar cases: other formats, larger inputs, limits,
+shards.
+"""
 
 import csv
 import io
@@ -13,17 +15,17 @@ from .oracles import check_json, check_result, figures
 
 Data = dict[str, Any]
 Relation = Callable[[Case, Result, Data], None]
+# {command: its figures that never become smaller with a larger batch or a longer context}.
 SIZES = {
     "kv": ("kv_cache", "kv_cache_per_sequence", "kv_cache_all_devices"),
     "flops": ("flops_total", "flops_total_dense", "flops_attention_scores", "flops_mlp"),
     "memory": ("score_matrix", "peak_math", "peak_flash"),
     "fit": ("kv_needed", "kv_bytes_per_sequence"),
 }
-"""{command: its figures that never become smaller with a larger batch or a longer context}."""
+# Figures of one sequence, which a larger batch need not enlarge.
 NEEDS_BATCH = {"kv_cache_per_sequence", "kv_bytes_per_sequence"}
-"""Figures of one sequence, which a larger batch need not enlarge."""
+# Figures of `fit` that never become smaller with more memory.
 LIMITS = ("kv_tokens", "max_context", "max_batch", "kv_blocks")
-"""Figures of `fit` that never become smaller with more memory."""
 EXACT = re.compile(r"(\d{1,3}(?:,\d{3})+) (?:B|FLOP)(?![\w/])")
 NUMBER = re.compile(r"\d[\d,.]*")
 
@@ -38,9 +40,13 @@ def check_relations(case: Case, result: Result, relations: Sequence[Relation]) -
     """
     arguments = tuple(argument for argument in case.arguments if argument != "--quiet")
     case = case._replace(arguments=arguments, environment=_quiet(case), terminal=False)
-    if case.arguments[:1] in (("verify",), ("presets",), ("gpus",), ("sweep",), ()) or result.code > 1:
+    if (
+        case.arguments[:1] in (("verify",), ("presets",), ("gpus",), ("sweep",), ())
+        or result.code > 1
+    ):
         return
-    if case.arguments[0] == "help" or {"--help", "-h"} & {*case.arguments}:  # which is text, with --json too
+    # which is text, with --json too
+    if case.arguments[0] == "help" or {"--help", "-h"} & {*case.arguments}:
         return
     as_json = case._replace(arguments=(*_without_output(case.arguments), "--json"))
     answer = run_case(as_json)
@@ -49,7 +55,8 @@ def check_relations(case: Case, result: Result, relations: Sequence[Relation]) -
         return
     data = check_json(answer.out, case.arguments[0])
     for relation in relations:
-        if relation in _OF_FORMATS or not re.match(r"attncalc\.(vram|what_fits)/", data["schema"]):  # of no one GPU
+        # of no one GPU
+        if relation in _OF_FORMATS or not re.match(r"attncalc\.(vram|what_fits)/", data["schema"]):
             relation(as_json, answer, data)
 
 
@@ -113,13 +120,16 @@ def csv_equals_json(case: Case, result: Result, data: Data) -> None:
         return
     rows = {tuple(row[column] for column in columns) for row in table}
     expected = {
-        tuple("" if figure[column] is None else str(figure[column]) for column in columns) for figure in figures(data)
+        tuple("" if figure[column] is None else str(figure[column]) for column in columns)
+        for figure in figures(data)
     }
     assert rows == expected, rows ^ expected
 
 
 def screen_equals_json(case: Case, result: Result, data: Data) -> None:
-    """Every exact figure on the screen is one of JSON, and the first one of JSON is on the screen."""
+    """Every exact figure on the screen is one of JSON, and the first one of JSON is on the
+    screen.
+    """
     command = case.arguments[0]
     if command not in ("kv", "flops", "params", "memory"):
         return
@@ -134,7 +144,9 @@ def screen_equals_json(case: Case, result: Result, data: Data) -> None:
 
 
 def explanation_equals_json(case: Case, result: Result, data: Data) -> None:
-    """--explain shows the value of every figure of JSON that has symbols, if its formula is more than one."""
+    """--explain shows the value of every figure of JSON that has symbols, if its formula is more
+    than one.
+    """
     full = ["--full"] if case.arguments[0] == "flops" else []  # whose Table 1 is shown on demand
     explained = case._replace(arguments=(*case.arguments[:-1], "--explain", *full))
     answer = run_case(explained)
@@ -145,7 +157,11 @@ def explanation_equals_json(case: Case, result: Result, data: Data) -> None:
     text = _flat(answer.out)
     for figure in figures(data):
         is_shown = figure["symbols"] and not figure["formula"].isidentifier()
-        if is_shown and type(figure["value"]) is int and figure["unit"] in ("B", "FLOP", "parameters"):
+        if (
+            is_shown
+            and type(figure["value"]) is int
+            and figure["unit"] in ("B", "FLOP", "parameters")
+        ):
             assert f"= {figure['value']:,}" in text, (case.arguments, figure)
 
 
@@ -153,7 +169,8 @@ def markdown_equals_screen(case: Case, result: Result, data: Data) -> None:
     """Markdown has the numbers of the screen."""
     if case.arguments[0] not in ("kv", "params", "flops", "memory", "compare"):
         return
-    arguments = tuple(one for one in case.arguments[:-1] if one != "--plain")  # which repeats a table's title
+    # which repeats a table's title
+    arguments = tuple(one for one in case.arguments[:-1] if one != "--plain")
     screen = run_case(case._replace(arguments=arguments)).out
     markdown = run_case(case._replace(arguments=(*arguments, "--format", "markdown"))).out
     assert _numbers(screen) == _numbers(markdown), case.arguments
@@ -177,17 +194,23 @@ def larger_batch(case: Case, result: Result, data: Data) -> None:
 def longer_context(case: Case, result: Result, data: Data) -> None:
     """No figure of a size becomes smaller with a longer context; `fit` does not begin to fit.
 
-    The math kernel is an exception. Beyond a window it gets a mask of 1 byte per pair and makes a bias of 2 bytes of
-    it. Up to the window it makes a mask of 4 bytes itself.
+    The math kernel is an exception. Beyond a window it gets a mask of 1 byte per pair and makes a
+    bias of 2 bytes of it. Up to the window it makes a mask of 4 bytes itself.
     """
     if not _has(case, "--past", "auto", "-1"):
         context = data["workload"].get("context")
         _check_larger(case, data, ("-c", "--context", "--max-model-len"), context, {"peak_math"})
 
 
-def _check_larger(case: Case, data: Data, names: tuple[str, ...], value: Any, except_for: set[str]) -> None:
+def _check_larger(
+    case: Case, data: Data, names: tuple[str, ...], value: Any, except_for: set[str]
+) -> None:
     command = case.arguments[0]
-    if command not in SIZES or not value or _has(case, "--lengths", "--log", "--vllm-log", "--prompt", "--input-len"):
+    if (
+        command not in SIZES
+        or not value
+        or _has(case, "--lengths", "--log", "--vllm-log", "--prompt", "--input-len")
+    ):
         return
     for larger in (value + 1, 2 * value):
         result, changed = _answer(_with(case, names, larger))
@@ -196,7 +219,14 @@ def _check_larger(case: Case, data: Data, names: tuple[str, ...], value: Any, ex
         before, after = _values(data), _values(changed)
         for name in set(SIZES[command]) - except_for:
             if before.get(name) is not None and after.get(name) is not None:
-                assert after[name] >= before[name], (case.arguments, name, value, larger, before[name], after[name])
+                assert after[name] >= before[name], (
+                    case.arguments,
+                    name,
+                    value,
+                    larger,
+                    before[name],
+                    after[name],
+                )
         if command == "fit" and not _is_refused(data) and data["verdict"] == "does_not_fit":
             assert changed["verdict"] != "fits", (case.arguments, value, larger)
 
@@ -206,7 +236,9 @@ def more_memory(case: Case, result: Result, data: Data) -> None:
     memory = _values(data).get("kv_memory")
     if not _has(case, "--kv-memory", "--kv-cache-memory-bytes") or not memory:
         return
-    _, changed = _answer(_with(case, ("--kv-memory", "--kv-cache-memory-bytes"), memory + memory // 3 + 1))
+    _, changed = _answer(
+        _with(case, ("--kv-memory", "--kv-cache-memory-bytes"), memory + memory // 3 + 1)
+    )
     before, after = _values(data), _values(changed)
     for name in LIMITS:
         if before.get(name) is not None and after.get(name) is not None:
@@ -216,7 +248,11 @@ def more_memory(case: Case, result: Result, data: Data) -> None:
 
 def limits_hold(case: Case, result: Result, data: Data) -> None:
     """`fit`'s longest context and largest batch fit, and one more does not."""
-    if case.arguments[0] != "fit" or _has(case, "--log", "--vllm-log", "all", "auto", "-1") or _is_refused(data):
+    if (
+        case.arguments[0] != "fit"
+        or _has(case, "--log", "--vllm-log", "all", "auto", "-1")
+        or _is_refused(data)
+    ):
         return
     if data["engine"] == "vllm" and not _has(case, "--allow-long-max-model-len"):
         case = case._replace(arguments=(*case.arguments, "--allow-long-max-model-len"))
@@ -224,9 +260,13 @@ def limits_hold(case: Case, result: Result, data: Data) -> None:
     if not _has(case, *of_context):  # llama.cpp's is the longest for the batch
         case = case._replace(arguments=(*case.arguments, "-c", str(data["workload"]["context"])))
     for name, options in (("max_context", of_context), ("max_batch", ("-b", "--batch"))):
-        most = (_values(data).get(name) or 0) * (data["dp"] if name == "max_batch" else 1)  # -b is of all replicas
-        is_own = name == "max_context" and most == data["model"]["max_context"]  # the memory may hold more
-        for number, wrong in ((most, "does_not_fit"), (most + 1, "fits"))[: 1 if is_own else 2] if most else ():
+        # -b is of all replicas
+        most = (_values(data).get(name) or 0) * (data["dp"] if name == "max_batch" else 1)
+        # the memory may hold more
+        is_own = name == "max_context" and most == data["model"]["max_context"]
+        for number, wrong in (
+            ((most, "does_not_fit"), (most + 1, "fits"))[: 1 if is_own else 2] if most else ()
+        ):
             answer, changed = _answer(_with(case, options, number))
             if answer.code > 1 or _is_refused(changed):
                 break
@@ -239,13 +279,31 @@ def _is_refused(data: Data) -> bool:
 
 
 def fewest_gpus_hold(case: Case, result: Result, data: Data) -> None:
-    """`fit`'s fewest GPUs hold the model, and fewer do not, unless their number divides no heads: --pp is chosen."""
+    """`fit`'s fewest GPUs hold the model, and fewer do not, unless their number divides no heads:
+    --pp is chosen.
+    """
     fewest = _values(data).get("min_gpus")
-    if case.arguments[0] != "fit" or not fewest or _has(case, "--log", "--vllm-log", "all", "auto", "-1"):
+    if (
+        case.arguments[0] != "fit"
+        or not fewest
+        or _has(case, "--log", "--vllm-log", "all", "auto", "-1")
+    ):
         return
-    taken = ("--gpus", "--tp", "--pp", "--dp", "--dcp", "--attn-dp", "--enable-dp-attention", "--tensor-split")
+    taken = (
+        "--gpus",
+        "--tp",
+        "--pp",
+        "--dp",
+        "--dcp",
+        "--attn-dp",
+        "--enable-dp-attention",
+        "--tensor-split",
+    )
     names = {name for name in case.arguments if name.startswith("-")}
-    if any(name.startswith(taken) or "parallel" in name or "-size" in name for name in names) or data["gpus"] != 1:
+    if (
+        any(name.startswith(taken) or "parallel" in name or "-size" in name for name in names)
+        or data["gpus"] != 1
+    ):
         return
     if _is_refused(data):
         return
@@ -287,7 +345,10 @@ def batch_is_linear(case: Case, result: Result, data: Data) -> None:
 def added_preset_equals_its_config(case: Case, result: Result, data: Data) -> None:
     """The model file that `presets add` writes has the figures of the config.json."""
     model = case.arguments[1]
-    if case.arguments[0] not in ("kv", "params", "flops", "memory") or model not in ("model", "folder"):
+    if case.arguments[0] not in ("kv", "params", "flops", "memory") or model not in (
+        "model",
+        "folder",
+    ):
         return
     if any(name.endswith((".safetensors", ".index.json", ".gguf")) for name in case.files):
         return  # a model file has no weights
@@ -295,8 +356,14 @@ def added_preset_equals_its_config(case: Case, result: Result, data: Data) -> No
     added = run_case(case._replace(arguments=("presets", "add", model, *flags)))
     if added.code:
         return
-    words = (case.arguments[0], "added.yaml", *(word for word in case.arguments[2:] if word != "--assume-grouped"))
-    answer, changed = _answer(case._replace(arguments=words, files={**case.files, "added.yaml": added.out.encode()}))
+    words = (
+        case.arguments[0],
+        "added.yaml",
+        *(word for word in case.arguments[2:] if word != "--assume-grouped"),
+    )
+    answer, changed = _answer(
+        case._replace(arguments=words, files={**case.files, "added.yaml": added.out.encode()})
+    )
     assert answer.code == 0, (case.arguments, answer.err)
     assert _values(changed) == _values(data), (case.arguments, _values(changed), _values(data))
 
@@ -307,21 +374,40 @@ def quotes_change_no_figure(case: Case, result: Result, data: Data) -> None:
         if not file.endswith("config.json") or not content.startswith(b"{"):
             continue
         config = json.loads(content)
-        inner = next((value for value in config.values() if isinstance(value, dict) and "hidden_size" in value), config)
+        inner = next(
+            (
+                value
+                for value in config.values()
+                if isinstance(value, dict) and "hidden_size" in value
+            ),
+            config,
+        )
         scalars = [key for key, value in inner.items() if type(value) in (int, bool)]
         for key in scalars[len(content) % 5 :: 5]:
             value, inner[key] = inner[key], quoted(inner[key])
-            answer = run_case(case._replace(files={**case.files, file: json.dumps(config).encode()}))
+            answer = run_case(
+                case._replace(files={**case.files, file: json.dumps(config).encode()})
+            )
             inner[key] = value
             check_result(case, answer)
             if answer.code < 2:
                 changed = check_json(answer.out, case.arguments[0])
-                assert _values(changed) == _values(data), (case.arguments, key, _values(changed), _values(data))
+                assert _values(changed) == _values(data), (
+                    case.arguments,
+                    key,
+                    _values(changed),
+                    _values(data),
+                )
 
 
 def sweep_equals_command(case: Case, result: Result, data: Data) -> None:
     """A row of `sweep` has the figure of the command that it stands for."""
-    figure = {"kv": "kv_cache", "params": "params_total", "flops": "flops_total", "memory": "peak_flash"}
+    figure = {
+        "kv": "kv_cache",
+        "params": "params_total",
+        "flops": "flops_total",
+        "memory": "peak_flash",
+    }
     command = case.arguments[0]
     if (
         command not in figure
@@ -329,7 +415,9 @@ def sweep_equals_command(case: Case, result: Result, data: Data) -> None:
         or data["model"]["tp"] > 1
     ):
         return
-    if _has(case, *("--kv-dtype-k", "--cache-type-k", "-ctk"), *("--kv-dtype-v", "--cache-type-v", "-ctv")):
+    if _has(
+        case, "--kv-dtype-k", "--cache-type-k", "-ctk", "--kv-dtype-v", "--cache-type-v", "-ctv"
+    ):
         return  # a sweep takes them with a GPU only
     name = figure[command]
     # a command reads 1,000 as a number; a sweep rejects it, because it could be a list

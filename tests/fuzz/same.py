@@ -1,4 +1,6 @@
-"""One question asked in several ways: a command line, a call, a row of a sweep or of a comparison, a model file."""
+"""One question asked in several ways: a command line, a call, a row of a sweep or of a comparison,
+a model file.
+"""
 
 import csv
 import io
@@ -6,7 +8,12 @@ from random import Random
 from typing import Any
 
 import attncalc
-from attncalc.api.options import ActivationsOptions, FlopsOptions, KVCacheOptions, ShardedModelOptions
+from attncalc.api.options import (
+    ActivationsOptions,
+    FlopsOptions,
+    KVCacheOptions,
+    ShardedModelOptions,
+)
 from attncalc.config.presets import presets
 from attncalc.options import by_name, options_of
 from attncalc.sweeps.columns import COSTS
@@ -15,13 +22,14 @@ from .case import Case, Result, run_case
 from .command_lines import Known, options
 
 Data = dict[str, Any]
+# {command: its function and its options}.
 KINDS: dict[str, Any] = {
     "kv": (attncalc.kv_cache, KVCacheOptions),
     "params": (attncalc.params, ShardedModelOptions),
     "flops": (attncalc.flops, FlopsOptions),
     "memory": (attncalc.activations, ActivationsOptions),
 }
-"""{command: its function and its options}."""
+# {option: values that many models may have}.
 VALUES: dict[str, tuple[str, ...]] = {
     "--attention": ("mha", "mqa", "gqa:2", "gqa:4", "mla:512", "linear"),
     "--layers": ("2", "7", "100"),
@@ -47,24 +55,45 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--recompute": ("none", "full", "selective"),
     "--engine": ("ideal", "transformers"),
 }
-"""{option: values that many models may have}."""
-OF_COMPARED = {"kv_cache", "kv_cache_per_token", "params_total", "params_active", "params_attention"}
-"""Figures of `kv` and `params` that a row of `compare` has too."""
-_NOT_COMPARED = {"lengths", "phase", "past", "mask", "recompute", "engine", "kv_dtype_k", "kv_dtype_v", "attention"}
+# Figures of `kv` and `params` that a row of `compare` has too.
+OF_COMPARED = {
+    "kv_cache",
+    "kv_cache_per_token",
+    "params_total",
+    "params_active",
+    "params_attention",
+}
+_NOT_COMPARED = {
+    "lengths",
+    "phase",
+    "past",
+    "mask",
+    "recompute",
+    "engine",
+    "kv_dtype_k",
+    "kv_dtype_v",
+    "attention",
+}
 
 
 def same_answers(random: Random) -> Case:
-    """Return a command of costs with up to four options, whose answer is compared with those of the other ways."""
+    """Return a command of costs with up to four options, whose answer is compared with those of the
+    other ways.
+    """
     command = random.choice([*KINDS])
     model = random.choice([preset.name for preset in presets()])
-    known = [option for option in options(command) if _name(option) in VALUES or "--tie" in option.name]
+    known = [
+        option for option in options(command) if _name(option) in VALUES or "--tie" in option.name
+    ]
     words: list[str] = []
     for option in random.sample(known, random.choice((0, 1, 1, 2, 2, 3, 4))):
         if "--tie" in option.name:
             words.append(random.choice(option.names))
         else:
             words += (_name(option), random.choice(VALUES[_name(option)]))
-    return Case((command, model, *words, "--json"), relations=tuple(one.__name__ for one in RELATIONS))
+    return Case(
+        (command, model, *words, "--json"), relations=tuple(one.__name__ for one in RELATIONS)
+    )
 
 
 def _name(option: Known) -> str:
@@ -99,11 +128,18 @@ def call_equals_command(case: Case, result: Result, data: Data) -> None:
 def row_of_sweep_equals_command(case: Case, result: Result, data: Data) -> None:
     """A row of a sweep has every figure of the command that is a column."""
     arguments = given(case)
-    if "lengths" in arguments or (case.arguments[0] in ("params", "kv") and "recompute" in arguments):
+    if "lengths" in arguments or (
+        case.arguments[0] in ("params", "kv") and "recompute" in arguments
+    ):
         return
     figures = {name: value for name, value in _values(data).items() if name in COSTS}
-    if case.arguments[0] == "flops" and "phase" not in arguments and arguments.get("recompute", "none") != "none":
-        arguments["phase"] = "train"  # the only phase that recomputes: `flops` has it by default then
+    if (
+        case.arguments[0] == "flops"
+        and "phase" not in arguments
+        and arguments.get("recompute", "none") != "none"
+    ):
+        # the only phase that recomputes: `flops` has it by default then
+        arguments["phase"] = "train"
     (row,) = attncalc.sweep(case.arguments[1], columns=[*figures], **arguments)
     assert row["error"] is None, (case.arguments, row)
     assert {name: row[name] for name in figures} == figures, case.arguments
@@ -115,7 +151,9 @@ def row_of_comparison_equals_command(case: Case, result: Result, data: Data) -> 
     if case.arguments[0] not in ("kv", "params") or _NOT_COMPARED & arguments.keys():
         return
     model = attncalc.load(case.arguments[1])
-    options_of_comparison = {name: arguments.pop(name) for name in [*arguments] if name in _OF_WORKLOAD}
+    options_of_comparison = {
+        name: arguments.pop(name) for name in [*arguments] if name in _OF_WORKLOAD
+    }
     changed = _changed(case, arguments)
     figures = {name: value for name, value in _values(data).items() if name in OF_COMPARED}
     if "context" not in options_of_comparison:
@@ -143,4 +181,9 @@ def table_equals_command(case: Case, result: Result, data: Data) -> None:
     assert {name: found[name] for name in expected} == expected, case.arguments
 
 
-RELATIONS = (call_equals_command, row_of_sweep_equals_command, row_of_comparison_equals_command, table_equals_command)
+RELATIONS = (
+    call_equals_command,
+    row_of_sweep_equals_command,
+    row_of_comparison_equals_command,
+    table_equals_command,
+)

@@ -1,4 +1,6 @@
-"""Starts the stand-in for CUDA in each process whose environment has a box: see tests/cuda_stand_in.py."""
+"""Starts the stand-in for CUDA in each process whose environment has a box: see
+tests/cuda_stand_in.py.
+"""
 
 import os
 

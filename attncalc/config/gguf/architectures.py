@@ -1,10 +1,12 @@
-"""The architectures of GGUF files: those that attncalc reads, and what llama.cpp decides by an architecture's name.
+"""The architectures of GGUF files: those that attncalc reads, and what llama.cpp decides by an
+architecture's name.
 
-Sizes are in the keys and shapes of the file, whatever the architecture. Its name decides which layers have a sliding
-window, which layers have no cache of their own, and whether the model is an encoder.
+Sizes are in the keys and shapes of the file, whatever the architecture. Its name decides which
+layers have a sliding window, which layers have no cache of their own, and whether the model is an
+encoder.
 
-Source: src/llama-arch.cpp, src/llama-model.cpp and load_arch_hparams in src/models/*.cpp of llama.cpp, as in
-llama-cpp-python 0.3.36.
+Source: src/llama-arch.cpp, src/llama-model.cpp and load_arch_hparams in src/models/*.cpp of
+llama.cpp, as in llama-cpp-python 0.3.36.
 """
 
 from ...errors import did_you_mean
@@ -14,13 +16,15 @@ from ...records import NamedTuple
 class Windows(NamedTuple):
     """Which layers have a sliding window."""
 
-    # Every period-th layer has none, unless the file has `attention.sliding_window_pattern`; 0 if all have one; None
-    # for an architecture whose files always have the pattern
+    # Every period-th layer has none, unless the file has `attention.sliding_window_pattern`; 0 if
+    # all have one; None for an architecture whose files always have the pattern
     period: int | None
     dense_first: bool = False  # the first layer of a period has none, not the last
-    # Tokens of the window if the file does not have `attention.sliding_window`; None for no windows then
+    # Tokens of the window if the file does not have `attention.sliding_window`; None for no windows
+    # then
     default: int | None = None
-    fixed: bool = False  # whether the window is `default` tokens whatever the file has, as long as that is not 0
+    # whether the window is `default` tokens whatever the file has, as long as that is not 0
+    fixed: bool = False
     chunked: bool = False  # whether it is a chunk instead of a window (Llama 4)
     layers: int | None = None  # only models with so many layers have windows
 
@@ -38,22 +42,120 @@ class Architecture(NamedTuple):
 _PLAIN = Architecture()
 _ENCODER = Architecture(encoder=True)
 _PLAIN_NAMES = (
-    *("llama", "deci", "falcon", "baichuan", "grok", "gpt2", "gptneox", "mpt", "starcoder", "refact", "bloom"),
-    *("stablelm", "qwen", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3next", "qwen3vl"),
-    *("qwen3vlmoe", "qwen35", "qwen35moe", "phi2", "phi3", "phimoe", "plamo", "codeshell", "orion", "internlm2"),
-    *("minicpm", "gemma", "starcoder2", "mamba", "mamba2", "jamba", "xverse", "command-r", "dbrx", "olmo"),
-    *("olmoe", "openelm", "arctic", "deepseek", "deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa"),
-    *("chatglm", "glm4", "glm4moe", "bitnet", "jais", "jais2", "nemotron", "nemotron_h", "nemotron_h_moe"),
-    *("exaone", "granite", "granitemoe", "granitehybrid", "chameleon", "bailingmoe", "bailingmoe2", "dots1"),
-    *("arcee", "ernie4_5", "ernie4_5-moe", "falcon-h1", "hunyuan-moe", "hunyuan-dense", "hunyuan_vl", "smollm3"),
-    *("lfm2moe", "seed_oss", "apertus", "minimax-m2", "pangu-embedded", "mistral3", "mistral4", "paddleocr"),
+    *(
+        "llama",
+        "deci",
+        "falcon",
+        "baichuan",
+        "grok",
+        "gpt2",
+        "gptneox",
+        "mpt",
+        "starcoder",
+        "refact",
+        "bloom",
+    ),
+    *(
+        "stablelm",
+        "qwen",
+        "qwen2",
+        "qwen2moe",
+        "qwen2vl",
+        "qwen3",
+        "qwen3moe",
+        "qwen3next",
+        "qwen3vl",
+    ),
+    *(
+        "qwen3vlmoe",
+        "qwen35",
+        "qwen35moe",
+        "phi2",
+        "phi3",
+        "phimoe",
+        "plamo",
+        "codeshell",
+        "orion",
+        "internlm2",
+    ),
+    *(
+        "minicpm",
+        "gemma",
+        "starcoder2",
+        "mamba",
+        "mamba2",
+        "jamba",
+        "xverse",
+        "command-r",
+        "dbrx",
+        "olmo",
+    ),
+    *(
+        "olmoe",
+        "openelm",
+        "arctic",
+        "deepseek",
+        "deepseek2",
+        "deepseek2-ocr",
+        "deepseek32",
+        "glm-dsa",
+    ),
+    *(
+        "chatglm",
+        "glm4",
+        "glm4moe",
+        "bitnet",
+        "jais",
+        "jais2",
+        "nemotron",
+        "nemotron_h",
+        "nemotron_h_moe",
+    ),
+    *(
+        "exaone",
+        "granite",
+        "granitemoe",
+        "granitehybrid",
+        "chameleon",
+        "bailingmoe",
+        "bailingmoe2",
+        "dots1",
+    ),
+    *(
+        "arcee",
+        "ernie4_5",
+        "ernie4_5-moe",
+        "falcon-h1",
+        "hunyuan-moe",
+        "hunyuan-dense",
+        "hunyuan_vl",
+        "smollm3",
+    ),
+    *(
+        "lfm2moe",
+        "seed_oss",
+        "apertus",
+        "minimax-m2",
+        "pangu-embedded",
+        "mistral3",
+        "mistral4",
+        "paddleocr",
+    ),
     *("maincoder", "kimi-linear"),
 )
 _ENCODER_NAMES = (
-    *("bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3", "eurobert", "llama-embed"),
+    "bert",
+    "nomic-bert",
+    "nomic-bert-moe",
+    "neo-bert",
+    "jina-bert-v2",
+    "jina-bert-v3",
+    "eurobert",
+    "llama-embed",
 )
 _BY_PATTERN = Architecture(Windows(None))
 
+# The architectures that attncalc reads.
 ARCHITECTURES = {
     **dict.fromkeys(_PLAIN_NAMES, _PLAIN),
     **dict.fromkeys(_ENCODER_NAMES, _ENCODER),
@@ -77,23 +179,25 @@ ARCHITECTURES = {
     "mimo2": _BY_PATTERN,
     "step35": _BY_PATTERN,
 }
-"""The architectures that attncalc reads."""
 
 _EXPANDED = "llama.cpp expands its latent before it stores it, which is not modelled"
 _DIFFUSION = "it is a diffusion model, whose passes have no cache"
 _RWKV = "only RWKV-4 is modelled, which llama.cpp does not have"
+# Why attncalc does not read an architecture.
 UNSUPPORTED = {
-    "clip": "it is a projector (mmproj) that goes with a language model; name the language model's file",
+    "clip": "it is a projector (mmproj) that goes with a language model; name the language model's "
+    "file",
     **dict.fromkeys(("minicpm3", "plm"), _EXPANDED),
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), _DIFFUSION),
     **dict.fromkeys(("rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"), _RWKV),
-    **dict.fromkeys(("t5", "t5encoder"), "its encoder and decoder are not read from GGUF; use its config.json"),
+    **dict.fromkeys(
+        ("t5", "t5encoder"), "its encoder and decoder are not read from GGUF; use its config.json"
+    ),
     "plamo2": "its Mamba layers are not modelled",
     "grovemoe": "its adjugate experts are not modelled",
     "cogvlm": "its vision experts are not modelled",
     "wavtokenizer-dec": "it decodes audio",
 }
-"""Why attncalc does not read an architecture."""
 
 
 def unsupported_reason(name: str) -> str:

@@ -10,24 +10,35 @@ from ...units import count, truncate
 from .header import GgufTensor
 from .keys import Keys
 
+# The keys of a layer, as in a model file.
 LayerKeys = dict[str, Any]
-"""The keys of a layer, as in a model file."""
+# Tensors that multiply every token and have no key of their own (Gemma 3n, Nemotron-H, the linear
+# layers of Deci, DeepSeek-V4's mixers of streams).
 _MATRICES = frozenset(
     {
-        *("inp_gate", "proj", "laurel_l", "laurel_r", "altup_router", "altup_correct_coef", "altup_predict_coef"),
-        *("ffn_latent_down", "ffn_latent_up", "attn_output"),
-        *("hc_attn_fn", "hc_ffn_fn"),
+        "inp_gate",
+        "proj",
+        "laurel_l",
+        "laurel_r",
+        "altup_router",
+        "altup_correct_coef",
+        "altup_predict_coef",
+        "ffn_latent_down",
+        "ffn_latent_up",
+        "attn_output",
+        "hc_attn_fn",
+        "hc_ffn_fn",
     }
 )
-"""Tensors that multiply every token and have no key of their own (Gemma 3n, Nemotron-H, the linear layers of Deci,
-DeepSeek-V4's mixers of streams)."""
+# Tensors that multiply nothing and have no key of their own: scales, rotary factors, biases of some
+# matrices, a table of the tokens' experts.
 _VECTORS = re.compile(
-    r"(.+\.(scale|scales|input_scale)|layer_output_scale\.weight|rope_freqs\.weight|rope_factors_(long|short)\.weight"
-    r"|attn_rot_embd\.weight|altup_correct_scale\.weight|ffn_gate_inp_shexp\.weight|ffn_(gate|up|down)(_shexp)?\.bias"
+    r"(.+\.(scale|scales|input_scale)|layer_output_scale\.weight|rope_freqs\.weight"
+    r"|rope_factors_(long|short)\.weight"
+    r"|attn_rot_embd\.weight|altup_correct_scale\.weight|ffn_gate_inp_shexp\.weight|ffn_(gate|up"
+    r"|down)(_shexp)?\.bias"
     r"|ffn_latent_(down|up)\.bias|hc_(attn|ffn)_(base|scale)\.weight|ffn_gate_tid2eid\.weight)"
 )
-"""Tensors that multiply nothing and have no key of their own: scales, rotary factors, biases of some matrices, a
-table of the tokens' experts."""
 _NORM = re.compile(r".*norm.*?(\.(weight|bias))?")
 
 
@@ -44,7 +55,12 @@ class BlockFacts(NamedTuple):
 
 class Block:
     def __init__(
-        self, number: int, tensors: Mapping[str, GgufTensor], keys: Keys, d_model: int, facts: BlockFacts
+        self,
+        number: int,
+        tensors: Mapping[str, GgufTensor],
+        keys: Keys,
+        d_model: int,
+        facts: BlockFacts,
     ) -> None:
         self.number, self.keys, self.d_model, self.facts = number, keys, d_model, facts
         self._left = dict(tensors)
@@ -57,8 +73,8 @@ class Block:
     def take(self, name: str, *dimensions: int | None) -> tuple[int, ...]:
         """Return the shape of a tensor, which is counted then.
 
-        Its name is without 'blk.N.', its `dimensions` are any if None, and those of 1 at the end may be left out.
-        Raises AttncalcError if it is missing or has another shape.
+        Its name is without 'blk.N.', its `dimensions` are any if None, and those of 1 at the end
+        may be left out. Raises AttncalcError if it is missing or has another shape.
         """
         tensor = self._left.pop(name, None)
         if tensor is None:
@@ -72,11 +88,15 @@ class Block:
         )
         if not fits:
             expected = " x ".join("any" if size is None else count(size) for size in dimensions)
-            raise self.error(f"has {name} of {' x '.join(map(count, tensor.shape))}, and not of {expected}")
+            raise self.error(
+                f"has {name} of {' x '.join(map(count, tensor.shape))}, and not of {expected}"
+            )
         return shape
 
     def elements(self, name: str) -> int:
-        """Return the elements of a tensor, which is counted then; 0 if the block does not have it."""
+        """Return the elements of a tensor, which is counted then; 0 if the block does not have
+        it.
+        """
         tensor = self._left.pop(name, None)
         return tensor.elements if tensor else 0
 
@@ -86,18 +106,27 @@ class Block:
     def divide(self, width: int, heads: int, what: str) -> int:
         """Return the width of a head. Raises AttncalcError if the heads do not divide the width."""
         if heads < 1 or width % heads:
-            raise self.error(f"has {what} of width {count(width)}, which {count(heads)} heads do not divide")
+            raise self.error(
+                f"has {what} of width {count(width)}, which {count(heads)} heads do not divide"
+            )
         return width // heads
 
     def check_keys(self, prefix: str, **widths: int) -> None:
-        """Raise AttncalcError if the file has one of those keys, after the prefix, with another number."""
+        """Raise AttncalcError if the file has one of those keys, after the prefix, with another
+        number.
+        """
         for name, width in widths.items():
             value = self.keys.number(prefix + name)
             if value not in (None, width):
-                raise self.error(f"has tensors for {prefix}{name} {count(width)}, but the key says {count(value or 0)}")
+                raise self.error(
+                    f"has tensors for {prefix}{name} {count(width)}, but the key says "
+                    f"{count(value or 0)}"
+                )
 
     def take_norms(self) -> int:
-        """Take all norms of the model's width that are left; return the elements of norms of another width."""
+        """Take all norms of the model's width that are left; return the elements of norms of
+        another width.
+        """
         others = 0
         for name in [name for name in self._left if _NORM.fullmatch(name)]:
             tensor = self._left.pop(name)
@@ -110,7 +139,9 @@ class Block:
         return others
 
     def extra(self) -> dict[str, dict[str, list[int]]]:
-        """Return the keys of all tensors that are left. Raises AttncalcError for one that is not known."""
+        """Return the keys of all tensors that are left. Raises AttncalcError for one that is not
+        known.
+        """
         extra: dict[str, dict[str, list[int]]] = {}
         for name, tensor in self._left.items():
             if name.removesuffix(".weight") in _MATRICES and len(tensor.shape) == 2:
@@ -119,7 +150,8 @@ class Block:
                 extra.setdefault("extra_vectors_per_layer", {})[as_key(name)] = [tensor.elements]
             else:
                 raise self.error(
-                    f"has the tensor {truncate(name, 80)}, which is not known for {self.keys.architecture}"
+                    f"has the tensor {truncate(name, 80)}, which is not known for "
+                    f"{self.keys.architecture}"
                 )
         self._left.clear()
         return extra

@@ -12,21 +12,26 @@ from ...errors import AttncalcError
 from ...units import count, truncate
 from ..folder import LocalFile
 
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<files>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE)
+_SHARD = re.compile(
+    r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<files>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE
+)
 _MAX_SHARDS = 1000
 
+# The quantizations that are taken if none is named, in this order; else the first file.
 _DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
-"""The quantizations that are taken if none is named, in this order; else the first file."""
 
 _NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _LATER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf", re.IGNORECASE)
 _TAG = re.compile(
-    r"[-._/](?P<tag>(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4\w*))(?:-00001-of-\d{5})?\.gguf", re.IGNORECASE
+    r"[-._/](?P<tag>(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*"
+    r"|NVFP4\w*))(?:-00001-of-\d{5})?\.gguf",
+    re.IGNORECASE,
 )
 
 
 def shard_names(name: str) -> list[str]:
-    """Return the names of all files of a model, of which `name` is one: [name] unless it is numbered.
+    """Return the names of all files of a model, of which `name` is one: [name] unless it is
+    numbered.
 
     'model-00002-of-00003.gguf' gives the three names. Source: llama_split_path (src/llama.cpp).
     """
@@ -37,7 +42,9 @@ def shard_names(name: str) -> list[str]:
 def _numbered(name: str) -> re.Match[str] | None:
     """Return the parts of a name of `shard_names`, or None if it is not numbered."""
     match = _SHARD.fullmatch(name)
-    return match if match and 1 <= int(match["number"]) <= int(match["files"]) <= _MAX_SHARDS else None
+    return (
+        match if match and 1 <= int(match["number"]) <= int(match["files"]) <= _MAX_SHARDS else None
+    )
 
 
 def _with_number(shard: re.Match[str], number: int) -> str:
@@ -53,8 +60,8 @@ def model_name(name: str) -> str:
 def local_gguf(model: str) -> Path | None:
     """Return the first GGUF file that `model` leads to; None if it leads to something else.
 
-    A folder must have GGUF files, and no config.json or model file. Raises AttncalcError if the folder has several
-    models.
+    A folder must have GGUF files, and no config.json or model file. Raises AttncalcError if the
+    folder has several models.
     """
     path = Path(model)
     try:
@@ -70,7 +77,9 @@ def local_gguf(model: str) -> Path | None:
         return None
     models = _first_files(names)
     if len(models) > 1:
-        listed = ", ".join(truncate(name, 60) for name in models[:5]) + (", ..." if len(models) > 5 else "")
+        listed = ", ".join(truncate(name, 60) for name in models[:5]) + (
+            ", ..." if len(models) > 5 else ""
+        )
         raise AttncalcError(
             f"{truncate(path, 200)}: the folder has {count(len(models))} GGUF models: {listed}",
             "name one of the files, or rank them: attncalc fit FOLDER --gpu 12GB",
@@ -79,7 +88,9 @@ def local_gguf(model: str) -> Path | None:
 
 
 def _has_config(names: Iterable[str]) -> bool:
-    """Return whether these files of a folder describe its model, whichever GGUF files are beside them."""
+    """Return whether these files of a folder describe its model, whichever GGUF files are beside
+    them.
+    """
     return any(name == "config.json" or name.endswith((".yaml", ".yml")) for name in names)
 
 
@@ -93,7 +104,11 @@ def local_models(folder: str, *, with_config: bool = True) -> list[Path]:
         names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
     except OSError:
         return []
-    return [path / name for name in _first_files(names)] if with_config or not _has_config(names) else []
+    return (
+        [path / name for name in _first_files(names)]
+        if with_config or not _has_config(names)
+        else []
+    )
 
 
 def _first_files(names: Iterable[str]) -> list[str]:
@@ -103,12 +118,15 @@ def _first_files(names: Iterable[str]) -> list[str]:
 
 
 def local_sources(path: Path) -> list[LocalFile]:
-    """Return all files of the model that the file at `path` belongs to. Raises AttncalcError if one is missing."""
+    """Return all files of the model that the file at `path` belongs to. Raises AttncalcError if one
+    is missing.
+    """
     names = shard_names(path.name)
     missing = [name for name in names if not (path.parent / name).is_file()]
     if missing and len(names) > 1:
         raise AttncalcError(
-            f"{truncate(path, 200)}: {count(len(missing))} of its {count(len(names))} files are missing, such as "
+            f"{truncate(path, 200)}: {count(len(missing))} of its {count(len(names))} files are "
+            "missing, such as "
             f"{truncate(missing[0], 80)}",
             "fetch the rest: each file has a part of the tensors",
         )
@@ -116,7 +134,9 @@ def local_sources(path: Path) -> list[LocalFile]:
 
 
 def gguf_models(names: Iterable[str]) -> list[str]:
-    """Return the sorted GGUF files that are language models, of those in several parts only the first."""
+    """Return the sorted GGUF files that are language models, of those in several parts only the
+    first.
+    """
     bases = ((name, name.rpartition("/")[2]) for name in names)
     return sorted(
         name
@@ -136,7 +156,11 @@ def gguf_file(names: Iterable[str], wanted: str = "") -> str | None:
     for tag in (wanted,) if wanted else _DEFAULT_TAGS:
         by_name = [name for name in models if name.lower() == tag.lower()]
         # 'F16' is not 'x-BF16.gguf', though llama.cpp would take it.
-        whole = [name for name in models if re.search(rf"(?<![A-Z0-9]){re.escape(tag)}[.-]", name, re.IGNORECASE)]
+        whole = [
+            name
+            for name in models
+            if re.search(rf"(?<![A-Z0-9]){re.escape(tag)}[.-]", name, re.IGNORECASE)
+        ]
         if found := by_name or whole:
             return found[0]
     return models[0] if models and not wanted else None
@@ -144,6 +168,7 @@ def gguf_file(names: Iterable[str], wanted: str = "") -> str | None:
 
 def quantizations(names: Iterable[str]) -> list[str]:
     """Return the quantizations of the GGUF models, as one can name them after 'org/name:'."""
-    # Only the end: '_Q4_Q4_Q4...' of 500 characters would take milliseconds, and a hub may list thousands of names.
+    # Only the end: '_Q4_Q4_Q4...' of 500 characters would take milliseconds, and a hub may list
+    # thousands of names.
     tags = (_TAG.search(name[-80:]) for name in gguf_models(names))
     return list(dict.fromkeys(match["tag"] for match in tags if match))

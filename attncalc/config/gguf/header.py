@@ -1,10 +1,12 @@
 """The header of a GGUF file: its keys, and the name, shape, type and place of every tensor.
 
-A file has the magic 'GGUF', a version, the number of tensors and of keys, the keys, the list of tensors, and then the
-data of the tensors, each aligned to `general.alignment` bytes. Numbers are little-endian.
+A file has the magic 'GGUF', a version, the number of tensors and of keys, the keys, the list of
+tensors, and then the data of the tensors, each aligned to `general.alignment` bytes. Numbers are
+little-endian.
 
-Source: docs/gguf.md in ggml's repository and ggml/src/gguf.cpp of llama.cpp, whose rules are applied: versions 2 and 3,
-keys and tensors given once, at most 4 dimensions, tensors one after the other without gaps but those of alignment.
+Source: docs/gguf.md in ggml's repository and ggml/src/gguf.cpp of llama.cpp, whose rules are
+applied: versions 2 and 3, keys and tensors given once, at most 4 dimensions, tensors one after the
+other without gaps but those of alignment.
 """
 
 import math
@@ -20,20 +22,22 @@ from ...units import count, truncate
 from ..folder import ByteSource
 
 _MAGIC = b"GGUF"
+# Bytes of the first read. Each later one reads as many as all before it: 1, 1, 2, 4, 8 MiB and so
+# on.
 FIRST_READ = 1 << 20
-"""Bytes of the first read. Each later one reads as many as all before it: 1, 1, 2, 4, 8 MiB and so on."""
+# Bytes that the headers of a model may have. Those with the longest vocabularies, as Gemma 4's with
+# 262,144 tokens and 515,000 merges, have about 16 MiB. Reading takes 1.2 times the bytes of memory,
+# of numbers 2.5 times.
 LIMIT = 32 << 20
-"""Bytes that the headers of a model may have. Those with the longest vocabularies, as Gemma 4's with 262,144 tokens and
-515,000 merges, have about 16 MiB. Reading takes 1.2 times the bytes of memory, of numbers 2.5 times."""
+# Tensors and keys that a model may have: those of today have at most some thousands and a hundred.
 MAX_TENSORS, MAX_KEYS = 100_000, 1_000
-"""Tensors and keys that a model may have: those of today have at most some thousands and a hundred."""
+# Texts of an array: the longest vocabulary has 262,144, and twice as many merges.
 MAX_TEXTS = 1 << 21
-"""Texts of an array: the longest vocabulary has 262,144, and twice as many merges."""
+# Numbers of an array that are returned, of up to 40 bytes each: one per layer. Of longer arrays,
+# and of strings, only the length is.
 MAX_ARRAY = MAX_LAYERS
-"""Numbers of an array that are returned, of up to 40 bytes each: one per layer. Of longer arrays, and of strings, only
-the length is."""
+# Bytes of a tensor's name (GGML_MAX_NAME - 1), of a key, and of a text that is returned.
 _MAX_NAME, _MAX_KEY, _MAX_STRING = 63, 65_535, 1 << 12
-"""Bytes of a tensor's name (GGML_MAX_NAME - 1), of a key, and of a text that is returned."""
 _MAX_DIMENSIONS = 4
 _SCALARS = {number: struct.Struct(f"<{code}") for number, code in enumerate("BbHhIif?")} | {
     10: struct.Struct("<Q"),
@@ -45,14 +49,17 @@ _U32, _U64, _U32_U64, _U64_U64 = map(struct.Struct, ("<I", "<Q", "<IQ", "<QQ"))
 
 
 class ArrayLength(NamedTuple):
-    """An array of which only the number of its elements was read: strings, or more than MAX_ARRAY numbers."""
+    """An array of which only the number of its elements was read: strings, or more than MAX_ARRAY
+    numbers.
+    """
 
     length: int
 
 
 class GgufTensor(NamedTuple):
     name: str  # 'blk.0.attn_q.weight'
-    shape: tuple[int, ...]  # its dimensions, the fastest first: a matrix has its inputs first, then its outputs
+    # its dimensions, the fastest first: a matrix has its inputs first, then its outputs
+    shape: tuple[int, ...]
     type: GgmlType
     offset: int  # its first byte, counted from the end of the header
 
@@ -74,7 +81,8 @@ class GgufHeader(NamedTuple):
 
 
 def read_headers(sources: Sequence[ByteSource]) -> list[GgufHeader]:
-    """Return the headers of a model's files, the keys only of the first. The limits of one file are those of all.
+    """Return the headers of a model's files, the keys only of the first. The limits of one file are
+    those of all.
 
     Raises AttncalcError as `read_header` does.
     """
@@ -88,8 +96,12 @@ def read_headers(sources: Sequence[ByteSource]) -> list[GgufHeader]:
     return headers
 
 
-def read_header(source: ByteSource, limit: int = LIMIT, max_tensors: int = MAX_TENSORS) -> GgufHeader:
-    """Return the header of a file. Raises AttncalcError, with the file's name, if it is not valid."""
+def read_header(
+    source: ByteSource, limit: int = LIMIT, max_tensors: int = MAX_TENSORS
+) -> GgufHeader:
+    """Return the header of a file. Raises AttncalcError, with the file's name, if it is not
+    valid.
+    """
     cursor = Cursor(source, limit)
     version = _version(cursor)
     n_tensors, n_keys = cursor.unpack(_U64_U64)
@@ -111,12 +123,16 @@ def read_header(source: ByteSource, limit: int = LIMIT, max_tensors: int = MAX_T
     if source.size is not None and tensors:
         end = data_start + max(tensor.offset + tensor.size for tensor in tensors)
         if source.size < end:
-            raise cursor.broken(f"{count(end - source.size)} bytes shorter than its header describes")
+            raise cursor.broken(
+                f"{count(end - source.size)} bytes shorter than its header describes"
+            )
     return GgufHeader(source.name, version, metadata, tensors, data_start)
 
 
 class Cursor:
-    """A position in the header of a file. Bytes are read as they are needed, at most `limit` of them."""
+    """A position in the header of a file. Bytes are read as they are needed, at most `limit` of
+    them.
+    """
 
     def __init__(self, source: ByteSource, limit: int = LIMIT) -> None:
         self.source, self.limit = source, limit
@@ -124,10 +140,13 @@ class Cursor:
         self._buffer = bytearray()
 
     def broken(self, problem: str) -> AttncalcError:
-        return AttncalcError(f"{self.source.name}: {problem}", "fetch the file again, or convert the model again")
+        return AttncalcError(
+            f"{self.source.name}: {problem}", "fetch the file again, or convert the model again"
+        )
 
     def take(self, length: int) -> int:
-        """Move over `length` bytes and return where they start in `buffer`. Raises AttncalcError if they are not there.
+        """Move over `length` bytes and return where they start in `buffer`. Raises AttncalcError if
+        they are not there.
 
         A length from the file is compared with the limits before anything is read.
         """
@@ -149,10 +168,14 @@ class Cursor:
             content = self.source.read(start, stop)
             self._buffer += content[: stop - start]
             if start + len(content) < end:
-                raise self.broken("the file ends in its header: it is incomplete, or not a GGUF file")
+                raise self.broken(
+                    "the file ends in its header: it is incomplete, or not a GGUF file"
+                )
 
     def skip_texts(self, number: int) -> None:
-        """Move over `number` texts, each after its length: a vocabulary has hundreds of thousands."""
+        """Move over `number` texts, each after its length: a vocabulary has hundreds of
+        thousands.
+        """
         position, known, length_at = self.position, len(self._buffer), _U64.unpack_from
         for _ in range(number):
             if position + 8 > known:
@@ -201,7 +224,8 @@ def _value(cursor: Cursor, key: str) -> Any:
         return _array(cursor, key)
     if kind == _STRING:
         length = cursor.unpack(_U64)[0]
-        if length > _MAX_STRING:  # a chat template has some thousands; of a longer text nothing is used
+        # a chat template has some thousands; of a longer text nothing is used
+        if length > _MAX_STRING:
             cursor.take(length)
             return ""
         return cursor.content(length).decode("utf-8", "replace")
@@ -211,15 +235,24 @@ def _value(cursor: Cursor, key: str) -> Any:
 
 
 def _array(cursor: Cursor, key: str) -> list[Any] | ArrayLength:
-    """Return the numbers of an array, or its length. Raises AttncalcError for an array of arrays."""
+    """Return the numbers of an array, or its length. Raises AttncalcError for an array of
+    arrays.
+    """
     kind, length = cursor.unpack(_U32_U64)
     if kind == _STRING:
         if length > MAX_TEXTS:
-            raise cursor.broken(f"the key {truncate(key, 80)} has {count(length)} texts, more than {count(MAX_TEXTS)}")
+            raise cursor.broken(
+                f"the key {truncate(key, 80)} has {count(length)} texts, more than "
+                f"{count(MAX_TEXTS)}"
+            )
         cursor.skip_texts(length)
         return ArrayLength(length)
     if kind not in _SCALARS:
-        what = "an array of arrays" if kind == _ARRAY else f"an array of the unknown type {count(kind)}"
+        what = (
+            "an array of arrays"
+            if kind == _ARRAY
+            else f"an array of the unknown type {count(kind)}"
+        )
         raise cursor.broken(f"the key {truncate(key, 80)} has {what}")
     form = _SCALARS[kind]
     if length > MAX_ARRAY:
@@ -240,7 +273,8 @@ def _tensors(cursor: Cursor, n_tensors: int, alignment: int) -> tuple[GgufTensor
         tensor = _tensor(cursor, name)
         if tensor.offset != expected:
             raise cursor.broken(
-                f"the tensor {truncate(name, 80)} starts at byte {count(tensor.offset)} of the data, and not where "
+                f"the tensor {truncate(name, 80)} starts at byte {count(tensor.offset)} of the "
+                "data, and not where "
                 f"the one before it ends, at {count(expected)}"
             )
         expected = _aligned(tensor.offset + tensor.size, alignment)
@@ -252,7 +286,9 @@ def _tensor(cursor: Cursor, name: str) -> GgufTensor:
     label = f"the tensor {truncate(name, 80)}"
     n_dimensions = cursor.unpack(_U32)[0]
     if n_dimensions > _MAX_DIMENSIONS:
-        raise cursor.broken(f"{label} has {count(n_dimensions)} dimensions; at most {_MAX_DIMENSIONS} are allowed")
+        raise cursor.broken(
+            f"{label} has {count(n_dimensions)} dimensions; at most {_MAX_DIMENSIONS} are allowed"
+        )
     shape = tuple(cursor.unpack(_U64)[0] for _ in range(n_dimensions))
     number, offset = cursor.unpack(_U32_U64)
     if 0 in shape or math.prod(shape) >= 2**63:
@@ -262,7 +298,8 @@ def _tensor(cursor: Cursor, name: str) -> GgufTensor:
     ggml_type = GGML_TYPES[number]
     if (shape[0] if shape else 1) % ggml_type.block:
         raise cursor.broken(
-            f"{label} has rows of {count(shape[0] if shape else 1)} elements, which {ggml_type.name} cannot store in "
+            f"{label} has rows of {count(shape[0] if shape else 1)} elements, which "
+            f"{ggml_type.name} cannot store in "
             f"blocks of {ggml_type.block}"
         )
     return GgufTensor(name, shape, ggml_type, offset)

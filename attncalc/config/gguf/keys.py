@@ -1,4 +1,6 @@
-"""The keys of a GGUF file that describe its model: 'llama.block_count' under its architecture's name."""
+"""The keys of a GGUF file that describe its model: 'llama.block_count' under its architecture's
+name.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,10 @@ from ...units import count, truncate
 from ..data_files import words
 from .header import ArrayLength, GgufHeader
 
+# The largest value that a key of the model may have.
 LARGEST = 2**40
-"""The largest value that a key of the model may have."""
+# The file with the keys of llama.cpp.
 KNOWN_KEYS = Path(__file__).with_name("known_keys.txt")
-"""The file with the keys of llama.cpp."""
 _TIP = "convert the model again with a newer convert_hf_to_gguf.py"
 
 
@@ -25,7 +27,8 @@ class Keys:
         name = header.metadata.get("general.architecture")
         if not isinstance(name, str) or not name:
             raise AttncalcError(
-                f"{self.file}: general.architecture is missing", "name the first file of the model, or fetch it again"
+                f"{self.file}: general.architecture is missing",
+                "name the first file of the model, or fetch it again",
             )
         self.architecture = name
 
@@ -33,13 +36,20 @@ class Keys:
         return AttncalcError(f"{self.file}: {problem}", _TIP)
 
     def check(self) -> None:
-        """Raise AttncalcError if the file has a key of the architecture that llama.cpp does not have."""
+        """Raise AttncalcError if the file has a key of the architecture that llama.cpp does not
+        have.
+        """
         prefix = f"{self.architecture}."
         for key in self._metadata:
             name = key.removeprefix(prefix)
-            if key.startswith(prefix) and name not in words(KNOWN_KEYS) and not name.startswith("rope."):
+            if (
+                key.startswith(prefix)
+                and name not in words(KNOWN_KEYS)
+                and not name.startswith("rope.")
+            ):
                 raise AttncalcError(
-                    f"{self.file}: the key {truncate(key, 80)} is not one of llama.cpp's, and may change the figures",
+                    f"{self.file}: the key {truncate(key, 80)} is not one of llama.cpp's, and "
+                    "may change the figures",
                     "give the config.json of the same model",
                 )
 
@@ -60,7 +70,9 @@ class Keys:
         return value if isinstance(value, str) else ""
 
     def number(self, key: str, default: int | None = None) -> int | None:
-        """Return a whole number; the default if the key is missing. Raises AttncalcError for another value."""
+        """Return a whole number; the default if the key is missing. Raises AttncalcError for
+        another value.
+        """
         value = self._raw(key)
         return default if value is None else self._checked(key, value)
 
@@ -77,7 +89,8 @@ class Keys:
         return None if value is None else bool(value)
 
     def per_layer(self, key: str, layers: int) -> list[int] | None:
-        """Return one number per layer, from a list or from one number for all; None without the key.
+        """Return one number per layer, from a list or from one number for all; None without the
+        key.
 
         Raises AttncalcError if a list has another length.
         """
@@ -88,7 +101,9 @@ class Keys:
             return [self._checked(key, value)] * layers
         if isinstance(value, ArrayLength) or len(value) < layers:
             length = value.length if isinstance(value, ArrayLength) else len(value)
-            raise self.error(f"the key {self.name(key)} has {count(length)} values for {count(layers)} layers")
+            raise self.error(
+                f"the key {self.name(key)} has {count(length)} values for {count(layers)} layers"
+            )
         return [self._checked(key, item) for item in value[:layers]]
 
     def flags_per_layer(self, key: str, layers: int) -> list[bool] | None:
@@ -100,11 +115,15 @@ class Keys:
         if isinstance(value, bool):
             return int(value)
         if not isinstance(value, int) or not 0 <= value <= LARGEST:
-            raise self.error(f"the key {self.name(key)} is {truncate(value)}, and not a number from 0 on")
+            raise self.error(
+                f"the key {self.name(key)} is {truncate(value)}, and not a number from 0 on"
+            )
         return value
 
     def vocabulary(self) -> int | None:
-        """Return the number of its tokens: of the tokenizer, or the key vocab_size; None if the file has neither."""
+        """Return the number of its tokens: of the tokenizer, or the key vocab_size; None if the
+        file has neither.
+        """
         tokens = self._metadata.get("tokenizer.ggml.tokens")
         if isinstance(tokens, ArrayLength):
             return tokens.length

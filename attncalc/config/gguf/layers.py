@@ -1,7 +1,7 @@
 """A block of a GGUF file becomes the keys of a layer of a model file.
 
-Widths are read from the shapes of tensors. Where a key of the file says the same, both must agree. Every tensor must be
-known, and every element is counted once.
+Widths are read from the shapes of tensors. Where a key of the file says the same, both must agree.
+Every tensor must be known, and every element is counted once.
 """
 
 import math
@@ -11,7 +11,8 @@ from .block import Block, LayerKeys, without_defaults
 
 
 def read_block(block: Block) -> list[tuple[tuple[str, ...], LayerKeys]]:
-    """Return the names and keys of the layers that a block is: one, or two if it has attention and Mamba in parallel.
+    """Return the names and keys of the layers that a block is: one, or two if it has attention and
+    Mamba in parallel.
 
     Raises AttncalcError if a tensor is not known, or contradicts another or a key.
     """
@@ -34,7 +35,9 @@ def read_block(block: Block) -> list[tuple[tuple[str, ...], LayerKeys]]:
 def _names(block: Block, attention: LayerKeys, mlp: LayerKeys) -> tuple[str, ...]:
     kind = attention.get("attention", "grouped")
     if kind == "compressed":
-        kind = "csa" if "index_topk" in attention else "hca" if "compress_rate" in attention else "swa"
+        kind = (
+            "csa" if "index_topk" in attention else "hca" if "compress_rate" in attention else "swa"
+        )
     if kind in ("grouped", "latent"):
         span = "chunked" if "chunk" in attention else "sliding" if "window" in attention else "full"
         kind = f"{span}_shared" if attention.get("shares_kv") else span
@@ -42,11 +45,15 @@ def _names(block: Block, attention: LayerKeys, mlp: LayerKeys) -> tuple[str, ...
 
 
 def _read_attention(block: Block) -> LayerKeys:
-    """Return the keys of the block's attention or recurrent layer; those of a block without either if it has an MLP."""
+    """Return the keys of the block's attention or recurrent layer; those of a block without either
+    if it has an MLP.
+    """
     reader = next((read for names, read in _READERS if block.has(*names)), None)
     if reader is not None:
         return reader(block)
-    if block.facts.n_kv_heads and not block.has("ffn_up.weight", "ffn_up_exps.weight", "ffn_gate_up_exps.weight"):
+    if block.facts.n_kv_heads and not block.has(
+        "ffn_up.weight", "ffn_up_exps.weight", "ffn_gate_up_exps.weight"
+    ):
         raise block.error("has no tensors of attention and of an MLP")
     return {"attention": "none"}
 
@@ -60,7 +67,9 @@ def _grouped(block: Block) -> LayerKeys:
     n_heads, n_kv = facts.n_heads, facts.n_kv_heads
     if n_heads < 1 or n_kv < 1:
         raise block.error("has matrices of attention, but its keys give it no heads")
-    d_v = block.divide(block.take("attn_output.weight", None, block.d_model)[0], n_heads, "attn_output.weight")
+    d_v = block.divide(
+        block.take("attn_output.weight", None, block.d_model)[0], n_heads, "attn_output.weight"
+    )
     fused = block.has("attn_qkv.weight")
     projections = _fused(block, d_v) if fused else _separate(block, d_v)
     if block.has("attn_gate.weight"):
@@ -93,7 +102,12 @@ def _fused(block: Block, d_v: int) -> LayerKeys:
 
 
 def _separate(block: Block, d_v: int) -> LayerKeys:
-    d, n_heads, n_kv, shares_kv = block.d_model, block.facts.n_heads, block.facts.n_kv_heads, block.facts.shares_kv
+    d, n_heads, n_kv, shares_kv = (
+        block.d_model,
+        block.facts.n_heads,
+        block.facts.n_kv_heads,
+        block.facts.shares_kv,
+    )
     queries = block.take("attn_q.weight", d, None)[1]
     keys: LayerKeys = {"d_head": d_v}
     if shares_kv:  # files may have the matrices, which nothing uses (Gemma 3n)
@@ -101,16 +115,21 @@ def _separate(block: Block, d_v: int) -> LayerKeys:
             block.elements(f"attn_{name}") for name in ("k.weight", "v.weight", "k_norm.weight")
         )
     else:
-        keys["d_head"] = block.divide(block.take("attn_k.weight", d, None)[1], n_kv, "attn_k.weight")
+        keys["d_head"] = block.divide(
+            block.take("attn_k.weight", d, None)[1], n_kv, "attn_k.weight"
+        )
         keys["v_from_k"] = not block.has("attn_v.weight")
         if not keys["v_from_k"]:
             block.take("attn_v.weight", d, n_kv * d_v)
     width = n_heads * keys["d_head"]
-    if queries == 2 * width and keys["d_head"] == d_v:  # queries and a gate in one matrix (Qwen3-Next)
+    # queries and a gate in one matrix (Qwen3-Next)
+    if queries == 2 * width and keys["d_head"] == d_v:
         keys["gate"] = True
     elif queries != width:
         raise block.error(f"has attn_q.weight of width {count(queries)}, and not of {count(width)}")
-    keys["bias"] = [letter for letter in ("q" if shares_kv else "qkv") if block.elements(f"attn_{letter}.bias")]
+    keys["bias"] = [
+        letter for letter in ("q" if shares_kv else "qkv") if block.elements(f"attn_{letter}.bias")
+    ]
     return keys
 
 
@@ -119,19 +138,28 @@ def _gate(block: Block, width: int) -> str | bool:
     n_heads = block.facts.n_heads
     gate = block.take("attn_gate.weight", block.d_model, None)[1]
     if gate not in (n_heads, width):
-        raise block.error(f"has attn_gate.weight of width {count(gate)}, and not of {count(width)} or {count(n_heads)}")
+        raise block.error(
+            f"has attn_gate.weight of width {count(gate)}, and not of {count(width)} or "
+            f"{count(n_heads)}"
+        )
     return "head" if gate == n_heads else True
 
 
 def _check_lengths(block: Block, d_head: int, d_v: int) -> None:
     for key, width in (("key_length", d_head), ("value_length", d_v)):
-        has_own = block.facts.window is not None and block.keys.number(f"attention.{key}_swa") is not None
+        has_own = (
+            block.facts.window is not None and block.keys.number(f"attention.{key}_swa") is not None
+        )
         block.check_keys("attention.", **{f"{key}_swa" if has_own else key: width})
 
 
 def _qk_norm(block: Block, queries: int, keys: int, d_head: int) -> tuple[str | None, int]:
     """Return the kind of norm on queries and keys, and the elements of norms of another kind."""
-    q, k, *biases = (block.elements(f"attn_{letter}_norm.{part}") for part in ("weight", "bias") for letter in "qk")
+    q, k, *biases = (
+        block.elements(f"attn_{letter}_norm.{part}")
+        for part in ("weight", "bias")
+        for letter in "qk"
+    )
     shared = block.facts.shares_kv
     if q == d_head and (shared or k == d_head):
         return "head", sum(biases)
@@ -146,7 +174,8 @@ def _latent(block: Block) -> LayerKeys:
     d_rope = block.take("attn_kv_a_mqa.weight", d, None)[1] - rank
     if not block.has("attn_k_b.weight"):
         raise block.error(
-            "has no tensor attn_k_b.weight: the file is from before llama.cpp stored the latent, or its latent is "
+            "has no tensor attn_k_b.weight: the file is from before llama.cpp stored the latent, "
+            "or its latent is "
             "expanded before it is stored"
         )
     d_nope, _, n_heads = block.take("attn_k_b.weight", None, rank, None)
@@ -161,18 +190,28 @@ def _latent(block: Block) -> LayerKeys:
         block.take("attn_q.weight", d, queries)
     if d_rope < 0:
         raise block.error(f"has a latent of {count(rank)}, wider than its matrix")
-    block.check_keys("attention.", kv_lora_rank=rank, key_length_mla=d_nope + d_rope, value_length_mla=d_v)
+    block.check_keys(
+        "attention.", kv_lora_rank=rank, key_length_mla=d_nope + d_rope, value_length_mla=d_v
+    )
     if q_rank:
         block.check_keys("attention.", q_lora_rank=q_rank)
     # some files have the matrix in both forms; nothing uses the whole one
     vectors = block.elements("attn_kv_b.weight")
-    keys = {"n_heads": n_heads, "kv_lora_rank": rank, "d_nope": d_nope, "d_rope": d_rope, "d_v": d_v}
+    keys = {
+        "n_heads": n_heads,
+        "kv_lora_rank": rank,
+        "d_nope": d_nope,
+        "d_rope": d_rope,
+        "d_v": d_v,
+    }
     optional = without_defaults({"q_lora_rank": q_rank, "extra_vectors": vectors})
     return {"attention": "latent", **keys, **optional, **_indexer(block, q_rank or d)}
 
 
 def _compressed(block: Block) -> LayerKeys:
-    """Read compressed attention (DeepSeek-V4). A pool of 4 tokens has an indexer, and overlaps the pool before."""
+    """Read compressed attention (DeepSeek-V4). A pool of 4 tokens has an indexer, and overlaps the
+    pool before.
+    """
     d = block.d_model
     rank = block.take("attn_q_a.weight", d, None)[1]
     block.take("attn_q_a_norm.weight", rank)
@@ -183,23 +222,38 @@ def _compressed(block: Block) -> LayerKeys:
     groups = block.keys.required("attention.output_group_count")
     width = block.take("attn_output_b.weight", None, d)[0]
     o_rank = block.divide(width, groups, "attn_output_b.weight")
-    block.take("attn_output_a.weight", block.divide(n_heads * d_head, groups, "attn_q_b.weight"), width)
+    block.take(
+        "attn_output_a.weight", block.divide(n_heads * d_head, groups, "attn_q_b.weight"), width
+    )
     block.check_keys("attention.", key_length=d_head, q_lora_rank=rank, output_lora_rank=o_rank)
-    keys = {"n_heads": n_heads, "d_head": d_head, "q_lora_rank": rank, "o_groups": groups, "o_lora_rank": o_rank}
+    keys = {
+        "n_heads": n_heads,
+        "d_head": d_head,
+        "q_lora_rank": rank,
+        "o_groups": groups,
+        "o_lora_rank": o_rank,
+    }
     if block.facts.window:
         keys["window"] = block.facts.window
     index: LayerKeys = {}
     if block.has("indexer.proj.weight"):
         heads = block.take("indexer.proj.weight", d, None)[1]
-        d_index = block.divide(block.take("indexer.attn_q_b.weight", rank, None)[1], heads, "indexer.attn_q_b.weight")
+        d_index = block.divide(
+            block.take("indexer.attn_q_b.weight", rank, None)[1], heads, "indexer.attn_q_b.weight"
+        )
         topk = block.keys.required("attention.indexer.top_k")
         index = {"index_topk": topk, "index_n_heads": heads, "index_head_dim": d_index}
         _pooling(block, "indexer", 2 * d_index)
-    rate = _pooling(block, "attn", (2 if index else 1) * d_head) if block.has("attn_compressor_kv.weight") else 0
+    rate = (
+        _pooling(block, "attn", (2 if index else 1) * d_head)
+        if block.has("attn_compressor_kv.weight")
+        else 0
+    )
     rates = block.keys.per_layer("attention.compress_ratios", block.number + 1)
     if rates and rates[-1] != rate:
         raise block.error(
-            f"has pools of {count(rate)} tokens, but the key attention.compress_ratios {count(rates[-1])}"
+            f"has pools of {count(rate)} tokens, but the key attention.compress_ratios "
+            f"{count(rates[-1])}"
         )
     return {"attention": "compressed", **keys, **without_defaults({"compress_rate": rate}), **index}
 
@@ -216,7 +270,8 @@ def _indexer(block: Block, d_query: int) -> LayerKeys:
     topk = block.keys.number("attention.indexer.top_k")
     if not topk:
         return {}
-    if not block.has("indexer.attn_k.weight"):  # the layer uses the keys that an earlier layer's indexer picked
+    # the layer uses the keys that an earlier layer's indexer picked
+    if not block.has("indexer.attn_k.weight"):
         return {"index_topk": topk}
     width = block.take("indexer.attn_k.weight", block.d_model, None)[1]
     heads = block.take("indexer.proj.weight", block.d_model, None)[1]
@@ -236,11 +291,17 @@ def _read_mlp(block: Block) -> LayerKeys:
     if not block.has("ffn_up.weight"):
         return {"mlp": "none"}
     width, gated, has_bias = _dense(block, "")
-    return {"mlp": "gated" if gated else "plain", "d_ff": width, **without_defaults({"mlp_bias": has_bias})}
+    return {
+        "mlp": "gated" if gated else "plain",
+        "d_ff": width,
+        **without_defaults({"mlp_bias": has_bias}),
+    }
 
 
 def _dense(block: Block, suffix: str) -> tuple[int, bool, bool]:
-    """Return (width, whether it is gated, whether all its matrices have a bias) of a dense MLP or shared experts."""
+    """Return (width, whether it is gated, whether all its matrices have a bias) of a dense MLP or
+    shared experts.
+    """
     d = block.d_model
     width = block.take(f"ffn_down{suffix}.weight", None, d)[0]
     gated = separate = block.has(f"ffn_gate{suffix}.weight")
@@ -251,9 +312,14 @@ def _dense(block: Block, suffix: str) -> tuple[int, bool, bool]:
         up = block.take(f"ffn_up{suffix}.weight", d, None)[1]
         gated = up == 2 * width  # gate and up in one matrix (Phi-3, GLM-4)
         if up not in (width, 2 * width):
-            raise block.error(f"has ffn_up{suffix}.weight of width {count(up)}, and not of {count(width)}")
+            raise block.error(
+                f"has ffn_up{suffix}.weight of width {count(up)}, and not of {count(width)}"
+            )
     # the biases of gate and up in one matrix are one vector of both
-    biases = [f"ffn_{name}{suffix}.bias" for name in (("gate", "up", "down") if separate else ("up", "down"))]
+    biases = [
+        f"ffn_{name}{suffix}.bias"
+        for name in (("gate", "up", "down") if separate else ("up", "down"))
+    ]
     has_bias = not suffix and all(map(block.has, biases))
     if has_bias:
         for name in biases:
@@ -265,7 +331,9 @@ def _experts(block: Block) -> LayerKeys:
     d, used = block.d_model, block.facts.experts_used
     width, d_latent, n_experts = block.take("ffn_down_exps.weight", None, None, None)
     if d_latent != d and not block.has("ffn_latent_down.weight"):
-        raise block.error(f"has experts with outputs of width {count(d_latent)}, and not of {count(d)}")
+        raise block.error(
+            f"has experts with outputs of width {count(d_latent)}, and not of {count(d)}"
+        )
     if fused := block.has("ffn_gate_up_exps.weight"):
         block.take("ffn_gate_up_exps.weight", d_latent, 2 * width, n_experts)
     else:
@@ -274,24 +342,39 @@ def _experts(block: Block) -> LayerKeys:
     if gated and not fused:
         block.take("ffn_gate_exps.weight", d_latent, width, n_experts)
     if not 1 <= used <= n_experts:
-        raise block.error(f"has {count(n_experts)} experts, of which the keys use {count(used)} per token")
+        raise block.error(
+            f"has {count(n_experts)} experts, of which the keys use {count(used)} per token"
+        )
     block.check_keys("", expert_count=n_experts)
     block.take("ffn_gate_inp.weight", d, n_experts)
     # a bias, or a correction of the scores, or a scale: one value per expert each
-    per_expert = sum(map(block.elements, ("ffn_gate_inp.bias", "exp_probs_b.bias", "exp_probs_b.weight")))
+    per_expert = sum(
+        map(block.elements, ("ffn_gate_inp.bias", "exp_probs_b.bias", "exp_probs_b.weight"))
+    )
     sizes = {"up": width, "down": d_latent} | ({"gate": width} if gated else {})
     mlp_bias = all(block.has(f"ffn_{name}_exps.bias") for name in sizes)
     if mlp_bias:
         for name, size in sizes.items():
             block.take(f"ffn_{name}_exps.bias", size, n_experts)
     shared = _dense(block, "_shexp")[0] if block.has("ffn_up_shexp.weight") else None
-    if shared is None and block.has("ffn_up.weight"):  # a dense MLP beside the experts (Gemma 4, Arctic)
+    # a dense MLP beside the experts (Gemma 4, Arctic)
+    if shared is None and block.has("ffn_up.weight"):
         shared = _dense(block, "")[0]
-    keys = {"mlp": "gated" if gated else "plain", "d_ff": width, "n_experts": n_experts, "n_experts_per_token": used}
+    keys = {
+        "mlp": "gated" if gated else "plain",
+        "d_ff": width,
+        "n_experts": n_experts,
+        "n_experts_per_token": used,
+    }
     if per_expert not in (0, n_experts):
-        raise block.error(f"has {count(per_expert)} values for the scores of {count(n_experts)} experts")
+        raise block.error(
+            f"has {count(per_expert)} values for the scores of {count(n_experts)} experts"
+        )
     optional = {"d_ff_shared": shared, "router_bias": bool(per_expert), "mlp_bias": mlp_bias}
-    return {**keys, **without_defaults(optional | {"d_latent": None if d_latent == d else d_latent})}
+    return {
+        **keys,
+        **without_defaults(optional | {"d_latent": None if d_latent == d else d_latent}),
+    }
 
 
 # Recurrent layers
@@ -314,7 +397,11 @@ def _mamba(block: Block) -> LayerKeys:
     block.check_keys("ssm.", inner_size=d_inner, state_size=d_state, conv_kernel=d_conv)
     keys = {"d_inner": d_inner, "d_state": d_state, "d_conv": d_conv, "dt_rank": dt_rank}
     conv_bias = bool(block.elements("ssm_conv1d.bias"))
-    return {"attention": "mamba", **keys, **without_defaults({"conv_bias": conv_bias, "dt_norms": norms})}
+    return {
+        "attention": "mamba",
+        **keys,
+        **without_defaults({"conv_bias": conv_bias, "dt_norms": norms}),
+    }
 
 
 def _mamba2(block: Block) -> LayerKeys:
@@ -329,8 +416,12 @@ def _mamba2(block: Block) -> LayerKeys:
     block.take("ssm_in.weight", d, d_inner + channels + n_heads)
     norm = block.elements("ssm_norm.weight")
     if norm not in (0, d_inner):
-        raise block.error(f"has ssm_norm.weight of {count(norm)} elements, and not of {count(d_inner)}")
-    block.check_keys("ssm.", inner_size=d_inner, conv_kernel=d_conv, group_count=n_groups, time_step_rank=n_heads)
+        raise block.error(
+            f"has ssm_norm.weight of {count(norm)} elements, and not of {count(d_inner)}"
+        )
+    block.check_keys(
+        "ssm.", inner_size=d_inner, conv_kernel=d_conv, group_count=n_groups, time_step_rank=n_heads
+    )
     keys = {
         "n_heads": n_heads,
         "d_head": block.divide(d_inner, n_heads, "ssm_out.weight"),
@@ -339,7 +430,11 @@ def _mamba2(block: Block) -> LayerKeys:
         "n_groups": n_groups,
     }
     conv_bias = bool(block.elements("ssm_conv1d.bias"))
-    return {"attention": "mamba2", **keys, **without_defaults({"conv_bias": conv_bias, "inner_norm": bool(norm)})}
+    return {
+        "attention": "mamba2",
+        **keys,
+        **without_defaults({"conv_bias": conv_bias, "inner_norm": bool(norm)}),
+    }
 
 
 def _delta(block: Block) -> LayerKeys:
@@ -364,8 +459,16 @@ def _delta(block: Block) -> LayerKeys:
         block.take("ssm_beta.weight", d, n_heads)
     block.take("ssm_dt.bias" if block.has("ssm_dt.bias") else "ssm_dt", n_heads)
     block.take("ssm_norm.weight", d_v)
-    block.check_keys("ssm.", inner_size=values, conv_kernel=d_conv, state_size=d_head, time_step_rank=n_heads)
-    keys = {"n_heads": n_heads, "n_k_heads": n_k_heads, "d_head": d_head, "d_v": d_v, "d_conv": d_conv}
+    block.check_keys(
+        "ssm.", inner_size=values, conv_kernel=d_conv, state_size=d_head, time_step_rank=n_heads
+    )
+    keys = {
+        "n_heads": n_heads,
+        "n_k_heads": n_k_heads,
+        "d_head": d_head,
+        "d_v": d_v,
+        "d_conv": d_conv,
+    }
     return {"attention": "delta", **keys}
 
 
@@ -401,6 +504,8 @@ def _short_convolution(block: Block) -> LayerKeys:
     return {"attention": "short_convolution", "d_inner": d_inner, "d_conv": d_conv}
 
 
+# The tensors by which a kind of attention or recurrent layer is known, and its reader; the first
+# that applies.
 _READERS = (
     (("attn_kv.weight",), _compressed),
     (("attn_kv_a_mqa.weight",), _latent),
@@ -411,4 +516,3 @@ _READERS = (
     (("ssm_in.weight",), _mamba2),
     (("shortconv.conv.weight",), _short_convolution),
 )
-"""The tensors by which a kind of attention or recurrent layer is known, and its reader; the first that applies."""

@@ -1,4 +1,5 @@
-"""The headers of a model's GGUF files become a model file: the keys of every layer, and the tensors outside them.
+"""The headers of a model's GGUF files become a model file: the keys of every layer, and the tensors
+outside them.
 
 The projector of a multimodal model is a file of its own, which llama.cpp loads with --mmproj.
 """
@@ -24,11 +25,12 @@ from .keys import Keys
 from .layers import read_block
 
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.(.+)")
+# What general.type says of files that are no models.
 _TYPES = {
     "adapter": "a LoRA adapter, which goes with a model: name the model's own file",
     "imatrix": "statistics for quantization, and no model",
 }
-"""What general.type says of files that are no models."""
+# Tensors outside the blocks that multiply nothing, and their keys.
 _OUTSIDE = {
     "per_layer_token_embd.weight": "layers_embedding",
     "per_layer_proj_norm.weight": "layers_norm",
@@ -38,14 +40,15 @@ _OUTSIDE = {
     "output_hc_base.weight": "mixer_base",
     "output_hc_scale.weight": "mixer_scale",
 }
-"""Tensors outside the blocks that multiply nothing, and their keys."""
+# Matrices outside the blocks that multiply every token, and their keys (Gemma 3n and 4,
+# DeepSeek-V4).
 _OUTSIDE_MATRICES = {
     "per_layer_model_proj.weight": "layers_projection",
     "altup_proj.weight": "altup_in",
     "altup_unembd_proj.weight": "altup_out",
     "output_hc_fn.weight": "mixer",
 }
-"""Matrices outside the blocks that multiply every token, and their keys (Gemma 3n and 4, DeepSeek-V4)."""
+# {key of a model file: the key of the file that has the same number}, for errors.
 _ORIGINS = {
     "d_model": "embedding_length",
     "n_layers": "block_count",
@@ -62,23 +65,28 @@ _ORIGINS = {
     "kv_lora_rank": "attention.kv_lora_rank",
     "q_lora_rank": "attention.q_lora_rank",
 }
-"""{key of a model file: the key of the file that has the same number}, for errors."""
-_HEADS = re.compile(r"(cls|cls\.output|cls\.norm|dense_2|dense_3|output)\.(weight|bias)|output\.(scale|input_scale)")
-"""Tensors of heads that are counted without being named."""
+# Tensors of heads that are counted without being named.
+_HEADS = re.compile(
+    r"(cls|cls\.output|cls\.norm|dense_2|dense_3|output)\.(weight|bias)|output\.(scale|input_scale)"
+)
 
 
 def read_document(sources: Sequence[ByteSource], name: str) -> tuple[Document, CheckpointWeights]:
-    """Return the model in those files, all of its shards in order, as a model file, and the weights that they have.
+    """Return the model in those files, all of its shards in order, as a model file, and the weights
+    that they have.
 
-    Raises AttncalcError if a file is not valid, its architecture is not supported, or its keys and tensors contradict.
+    Raises AttncalcError if a file is not valid, its architecture is not supported, or its keys and
+    tensors contradict.
     """
     return gguf_document(read_headers(sources), name)
 
 
 def gguf_document(headers: Sequence[GgufHeader], name: str) -> tuple[Document, CheckpointWeights]:
-    """Return the model file that the headers of a model's files describe, and the weights in the files.
+    """Return the model file that the headers of a model's files describe, and the weights in the
+    files.
 
-    Raises AttncalcError if the architecture is not supported, a key is missing, or keys and tensors contradict.
+    Raises AttncalcError if the architecture is not supported, a key is missing, or keys and tensors
+    contradict.
     """
     keys = Keys(headers[0])
     tensors = _all_tensors(headers, keys)
@@ -87,24 +95,32 @@ def gguf_document(headers: Sequence[GgufHeader], name: str) -> tuple[Document, C
     keys.check()
     reader = _Reader(keys, architecture, tensors)
     data = reader.data(name)
-    after = [f"blk.{i}." for i in range(reader.layers, reader.all_layers)]  # the layers of multi-token prediction
-    weights = weights._replace(predicting=sum(t.size for t in weights.contents if t.name.startswith(tuple(after))))
+    # the layers of multi-token prediction
+    after = [f"blk.{i}." for i in range(reader.layers, reader.all_layers)]
+    weights = weights._replace(
+        predicting=sum(t.size for t in weights.contents if t.name.startswith(tuple(after)))
+    )
     origins = {key: {"": keys.name(other)} for key, other in _ORIGINS.items() if keys.has(other)}
     return Document(keys.file, data, {}, origins), weights
 
 
 def _all_tensors(headers: Sequence[GgufHeader], keys: Keys) -> dict[str, GgufTensor]:
-    """Return {name: tensor} of all files. Raises AttncalcError if a file is missing or does not belong to the model."""
+    """Return {name: tensor} of all files. Raises AttncalcError if a file is missing or does not
+    belong to the model.
+    """
     tensors: dict[str, GgufTensor] = {}
     for header in headers:
         for tensor in header.tensors:
             if tensor.name in tensors:
-                raise keys.error(f"the tensor {truncate(tensor.name, 80)} is in {truncate(header.file, 80)} too")
+                raise keys.error(
+                    f"the tensor {truncate(tensor.name, 80)} is in {truncate(header.file, 80)} too"
+                )
             tensors[tensor.name] = tensor
     files, total = (headers[0].metadata.get(f"split.{key}") for key in ("count", "tensors.count"))
     if isinstance(files, int) and files > 1 and files != len(headers):
         raise AttncalcError(
-            f"{keys.file}: one of {count(files)} files, whose names do not end in -00001-of-{files:05}.gguf",
+            f"{keys.file}: one of {count(files)} files, whose names do not end in "
+            f"-00001-of-{files:05}.gguf",
             "keep the names that the files were released with",
         )
     if len(headers) > 1 and isinstance(total, int) and total != len(tensors):
@@ -113,7 +129,9 @@ def _all_tensors(headers: Sequence[GgufHeader], keys: Keys) -> dict[str, GgufTen
 
 
 def stored_weights(headers: Sequence[GgufHeader]) -> CheckpointWeights:
-    """Return the weights in the files: bytes and elements of each type, and where each tensor is."""
+    """Return the weights in the files: bytes and elements of each type, and where each tensor
+    is.
+    """
     elements, sizes = Counter[str](), Counter[str]()
     stored = []
     for i, header in enumerate(headers):
@@ -122,11 +140,18 @@ def stored_weights(headers: Sequence[GgufHeader]) -> CheckpointWeights:
             elements[name] += tensor.elements
             sizes[name] += tensor.size
             row = tensor.shape[0] if tensor.shape else 1
-            stored.append(StoredTensor(tensor.name, name, row, tensor.size, i, header.data_start + tensor.offset))
+            stored.append(
+                StoredTensor(
+                    tensor.name, name, row, tensor.size, i, header.data_start + tensor.offset
+                )
+            )
     by_dtype = sorted(
-        (StoredDtype(name, elements[name], sizes[name]) for name in sizes), key=lambda d: (-d.size, d.name)
+        (StoredDtype(name, elements[name], sizes[name]) for name in sizes),
+        key=lambda d: (-d.size, d.name),
     )
-    return CheckpointWeights(len(headers), len(stored), tuple(by_dtype), sizes.total(), "GGUF", tuple(stored))
+    return CheckpointWeights(
+        len(headers), len(stored), tuple(by_dtype), sizes.total(), "GGUF", tuple(stored)
+    )
 
 
 def _architecture(keys: Keys, weights: CheckpointWeights) -> Architecture:
@@ -138,7 +163,8 @@ def _architecture(keys: Keys, weights: CheckpointWeights) -> Architecture:
         size = f"its tensors have {human(weights.size, BYTES)}"
         raise AttncalcError(
             f"{keys.file}: the architecture {truncate(name)} {unsupported_reason(name)} ({size})",
-            "use the model's config.json, or write a model file: 'attncalc presets show llama2-70b' prints one",
+            "use the model's config.json, or write a model file: 'attncalc presets show "
+            "llama2-70b' prints one",
         )
     return ARCHITECTURES[name]
 
@@ -146,14 +172,20 @@ def _architecture(keys: Keys, weights: CheckpointWeights) -> Architecture:
 class _Reader:
     """Reads the model of one set of files."""
 
-    def __init__(self, keys: Keys, architecture: Architecture, tensors: Mapping[str, GgufTensor]) -> None:
+    def __init__(
+        self, keys: Keys, architecture: Architecture, tensors: Mapping[str, GgufTensor]
+    ) -> None:
         self.keys, self.architecture = keys, architecture
         self.all_layers = keys.required("block_count")
         if not 1 <= self.all_layers <= MAX_LAYERS:
-            raise keys.error(f"has {count(self.all_layers)} layers, and not 1 to {count(MAX_LAYERS)}")
+            raise keys.error(
+                f"has {count(self.all_layers)} layers, and not 1 to {count(MAX_LAYERS)}"
+            )
         nextn = keys.number("nextn_predict_layers", 0) or 0
         if nextn >= self.all_layers:
-            raise keys.error("has layers for multi-token prediction only: name the file of the model itself")
+            raise keys.error(
+                "has layers for multi-token prediction only: name the file of the model itself"
+            )
         self.d_model = keys.required("embedding_length")
         self.left: dict[str, GgufTensor] = {}
         self.blocks: dict[int, dict[str, GgufTensor]] = {}
@@ -172,7 +204,9 @@ class _Reader:
         self.notes: list[str] = []
 
     def data(self, name: str) -> dict[str, Any]:
-        """Return the keys of the model file. Raises AttncalcError if the file contradicts itself."""
+        """Return the keys of the model file. Raises AttncalcError if the file contradicts
+        itself.
+        """
         layers, norms, norm_biases = self._layers()
         outer = self._outer()
         final, first = "output_norm", "token_embd_norm"
@@ -184,7 +218,10 @@ class _Reader:
         layer_norm = counted > 0 and norm_biases == counted
         extra = outer["extra_params"]
         for norm in has:
-            tensor, bias = self.left.pop(f"{norm}.weight", None), self.left.pop(f"{norm}.bias", None)
+            tensor, bias = (
+                self.left.pop(f"{norm}.weight", None),
+                self.left.pop(f"{norm}.bias", None),
+            )
             if tensor and tensor.elements != self.d_model:
                 raise self.keys.error(f"{norm}.weight has {count(tensor.elements)} elements")
             if bias and not layer_norm:
@@ -252,7 +289,8 @@ class _Reader:
         if windows is None or (windows.layers is not None and self.layers != windows.layers):
             if size:
                 self.notes.append(
-                    f"The file has sliding windows of {count(size)} tokens. llama.cpp stores the whole context for "
+                    f"The file has sliding windows of {count(size)} tokens. llama.cpp stores the "
+                    "whole context for "
                     f"{keys.architecture}."
                 )
             return None, [False] * self.layers
@@ -280,7 +318,8 @@ class _Reader:
         named = self.keys.vocabulary()
         if named not in (None, vocabulary):
             raise self.keys.error(
-                f"token_embd.weight has {count(vocabulary)} rows, and the vocabulary {count(named or 0)} tokens"
+                f"token_embd.weight has {count(vocabulary)} rows, and the vocabulary "
+                f"{count(named or 0)} tokens"
             )
         data["vocab_size"] = vocabulary
         if width != self.d_model:
@@ -307,24 +346,34 @@ class _Reader:
         """Count the tensors that are left. Raises AttncalcError for one that is not known."""
         for name, tensor in self.left.items():
             if name not in _OUTSIDE and not _HEADS.fullmatch(name):
-                raise self.keys.error(f"the tensor {truncate(name, 80)} is not known for {self.keys.architecture}")
+                raise self.keys.error(
+                    f"the tensor {truncate(name, 80)} is not known for {self.keys.architecture}"
+                )
             key = _OUTSIDE.get(name, as_key(name))
             extra[key] = [tensor.elements]
         for i, tensors in self.blocks.items():
             if not self.layers <= i < self.all_layers:
-                raise self.keys.error(f"has a block {count(i)}, but {count(self.all_layers)} layers")
+                raise self.keys.error(
+                    f"has a block {count(i)}, but {count(self.all_layers)} layers"
+                )
             extra[f"nextn_{i}"] = [sum(tensor.elements for tensor in tensors.values())]
         if self.blocks:
             number = len(self.blocks)
             self.notes.append(
-                f"Multi-token prediction has {count(number)} layer{'s'[: number != 1]}, which llama.cpp loads only for "
+                f"Multi-token prediction has {count(number)} layer{'s'[: number != 1]}, which "
+                "llama.cpp loads only for "
                 "speculation. Their parameters are counted, their cache is not."
             )
 
 
 def projector_bytes(path: str) -> int:
-    """Return the bytes of all tensors in a projector's file. Raises AttncalcError if it is no such file."""
-    name, tip = truncate(path, 200), "give the file that llama-server gets, as --mmproj mmproj-model-f16.gguf"
+    """Return the bytes of all tensors in a projector's file. Raises AttncalcError if it is no such
+    file.
+    """
+    name, tip = (
+        truncate(path, 200),
+        "give the file that llama-server gets, as --mmproj mmproj-model-f16.gguf",
+    )
     try:
         is_file = Path(path).is_file()
     except (OSError, ValueError):  # a name that is too long, or has a NUL
@@ -333,5 +382,7 @@ def projector_bytes(path: str) -> int:
         raise AttncalcError(f"--mmproj {name}: there is no such file", tip)
     headers = read_headers(local_sources(Path(path)))
     if headers[0].metadata.get("general.architecture") != "clip":
-        raise AttncalcError(f"--mmproj {name}: it is not a projector, whose architecture is clip", tip)
+        raise AttncalcError(
+            f"--mmproj {name}: it is not a projector, whose architecture is clip", tip
+        )
     return stored_weights(headers).size

@@ -1,19 +1,23 @@
-"""The model_type of a class that a config names in `architectures`, for a config without a model_type."""
+"""The model_type of a class that a config names in `architectures`, for a config without a
+model_type.
+"""
 
 import re
 from collections.abc import Iterable
 
+# The end of a class's name: 'ForCausalLM' in 'LlamaForCausalLM'.
 _TASK = re.compile(
-    r"(For[A-Z]\w*|(With)?LMHead|ModelWithLMHead|DoubleHeads|MT|Encoder|(?<!Encoder)Decoder|_Reasoning_V3)?(Model)?$"
+    r"(For[A-Z]\w*|(With)?LMHead|ModelWithLMHead|DoubleHeads|MT|Encoder|(?<!Encoder)Decoder"
+    r"|_Reasoning_V3)?(Model)?$"
 )
-"""The end of a class's name: 'ForCausalLM' in 'LlamaForCausalLM'."""
 
+# The names of draft models in vLLM, SGLang and SpecForge: 'EagleLlamaForCausalLM', 'MiMoMTPModel'.
 _DRAFT = re.compile(
     r"^(Eagle3?|EAGLE3?|DFlash2?|PEagle|Peagle|Medusa|HASS)(?=[A-Z])"
     r"|(Eagle3?|MTP(Model)?|NextN|DraftModel|DSparkModel|XPressModel)$"
 )
-"""The names of draft models in vLLM, SGLang and SpecForge: 'EagleLlamaForCausalLM', 'MiMoMTPModel'."""
 
+# Classes that are not named as their model_type, without the task.
 _OTHER_NAMES = {
     "decilm": "nemotron-nas",
     "eagle3llama": "llama",
@@ -26,14 +30,15 @@ _OTHER_NAMES = {
     "speech2text": "speech_to_text",
     "step3p7text": "step3p5",
 }
-"""Classes that are not named as their model_type, without the task."""
 
 
 def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
-    """Return the model_type in `known` that a class of transformers, or of a vendor's own, belongs to, or None.
+    """Return the model_type in `known` that a class of transformers, or of a vendor's own, belongs
+    to, or None.
 
-    A class is named as its model_type: 'Qwen2MoeForCausalLM' belongs to 'qwen2_moe', 'MiniCPM3ForCausalLM' to
-    'minicpm3', and 'Gemma3ForCausalLM' to 'gemma3_text', because 'gemma3' is the model with images.
+    A class is named as its model_type: 'Qwen2MoeForCausalLM' belongs to 'qwen2_moe',
+    'MiniCPM3ForCausalLM' to 'minicpm3', and 'Gemma3ForCausalLM' to 'gemma3_text', because 'gemma3'
+    is the model with images.
     """
     stem = letters_of(_TASK.sub("", class_name))
     stems = [stem + "text", stem] if class_name.endswith("ForCausalLM") else [stem]
@@ -43,7 +48,9 @@ def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
 
 
 def is_draft_class(class_name: str) -> bool:
-    """Return whether a class is a draft model for speculative decoding, whose config has its target's model_type."""
+    """Return whether a class is a draft model for speculative decoding, whose config has its
+    target's model_type.
+    """
     return _DRAFT.search(class_name) is not None or has_own_eagle(class_name)
 
 

@@ -1,14 +1,14 @@
 """The value of a rule, from the fields of a config.
 
-A rule gives the value of one key of a model file. It is the value itself, or a formula of the config's fields after
-'=', as in a spreadsheet:
+A rule gives the value of one key of a model file. It is the value itself, or a formula of the
+config's fields after '=', as in a spreadsheet:
 
     norm: rmsnorm
     n_heads: =num_attention_heads
     d_head: =head_dim or hidden_size // num_attention_heads
 
-In the rules of a layer, `i` is the number of the layer, counted from 0. `top` are the fields of the config around a
-text_config, such as `top["tie_word_embeddings"]`.
+In the rules of a layer, `i` is the number of the layer, counted from 0. `top` are the fields of the
+config around a text_config, such as `top["tie_word_embeddings"]`.
 """
 
 import ast
@@ -29,22 +29,44 @@ def primes(start: int, count: int) -> list[int]:
     """Return the first `count` primes from `start` on: the rows of tables of hashed n-grams."""
     if count > _MOST_PRIMES or start > _LARGEST_PRIME:
         raise ValueError
-    odd = (n for n in range(start | 1, start + 1000 * count, 2) if all(n % d for d in range(3, isqrt(n) + 1, 2)))
+    odd = (
+        n
+        for n in range(start | 1, start + 1000 * count, 2)
+        if all(n % d for d in range(3, isqrt(n) + 1, 2))
+    )
     return list(islice(odd, count))
 
 
 _MOST_PRIMES, _LARGEST_PRIME = 256, 10**9
+# The functions that a formula may call.
 FUNCTIONS: dict[str, Any] = {
     function.__name__: function
     for function in (
-        *(abs, all, any, bool, dict, enumerate, int, isinstance, len, list, max, min, primes, range, round, str, sum),
+        abs,
+        all,
+        any,
+        bool,
+        dict,
+        enumerate,
+        int,
+        isinstance,
+        len,
+        list,
+        max,
+        min,
+        primes,
+        range,
+        round,
+        str,
+        sum,
     )
 }
-"""The functions that a formula may call."""
 
 
 class _Namespace(dict[str, Any]):
-    """The names of a formula: a layer's number, a function, or a field; it records which fields are looked up."""
+    """The names of a formula: a layer's number, a function, or a field; it records which fields are
+    looked up.
+    """
 
     def __init__(self, fields: Fields, variables: Mapping[str, Any], looked_up: list[str]) -> None:
         super().__init__(FUNCTIONS, **variables, top=fields.outer_or_self, __builtins__={})
@@ -58,19 +80,30 @@ class _Namespace(dict[str, Any]):
 
 
 def value_of_key(key: str, rule: Any, fields: Fields, **variables: Any) -> Any:
-    """Return the value of the rule of a key, and record in the fields which of them it was computed from.
+    """Return the value of the rule of a key, and record in the fields which of them it was computed
+    from.
 
     Raises AttncalcError as `value_of` does.
     """
     names: list[str] = []
     value = value_of(rule, fields, names, **variables)
-    if key == "d_head" and "//" in str(rule) and value != value_of(rule.replace("//", "/"), fields, **variables):
-        numbers = ", ".join(f"{fields.own_name(name)} {written(fields[name])}" for name in names if fields[name])
-        raise AttncalcError(f"the width of a head is not a whole number: {numbers}", "correct one of them")
+    if (
+        key == "d_head"
+        and "//" in str(rule)
+        and value != value_of(rule.replace("//", "/"), fields, **variables)
+    ):
+        numbers = ", ".join(
+            f"{fields.own_name(name)} {written(fields[name])}" for name in names if fields[name]
+        )
+        raise AttncalcError(
+            f"the width of a head is not a whole number: {numbers}", "correct one of them"
+        )
     given = [name for name in names if fields[name] is not None] or names
     if given:
         is_equal = value is None or value == fields[given[0]]
-        fields.origins.setdefault(key, {})[str(value)] = origin(key, map(fields.own_name, given), is_equal=is_equal)
+        fields.origins.setdefault(key, {})[str(value)] = origin(
+            key, map(fields.own_name, given), is_equal=is_equal
+        )
     return value
 
 
@@ -79,7 +112,8 @@ def value_of(rule: Any, fields: Fields, used: list[str] | None = None, /, **vari
 
     The names of the fields that a single formula looks up are added to `used`.
 
-    Raises AttncalcError, with the fields that the formula uses, if it cannot be computed from their values.
+    Raises AttncalcError, with the fields that the formula uses, if it cannot be computed from their
+    values.
     """
     if isinstance(rule, list):
         return [value_of(item, fields, **variables) for item in rule]
@@ -90,7 +124,15 @@ def value_of(rule: Any, fields: Fields, used: list[str] | None = None, /, **vari
     names = _Namespace(fields, variables, [] if used is None else used)
     try:
         return eval(_compile(rule[1:]), names)
-    except (TypeError, ValueError, ZeroDivisionError, IndexError, KeyError, AttributeError, OverflowError):
+    except (
+        TypeError,
+        ValueError,
+        ZeroDivisionError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+    ):
         raise _cannot_compute(rule, fields, dict.fromkeys(names.looked_up)) from None
 
 
@@ -100,21 +142,28 @@ def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> Attn
         return AttncalcError(f"{zeros[0]} is 0; it must be at least 1", "correct the config")
     missing = [name for name in names if fields[name] is None]
     if missing:
-        subject = missing[0] if len(missing) == 1 else f"one of {', '.join(missing)}"  # some of them are optional
+        # some of them are optional
+        subject = missing[0] if len(missing) == 1 else f"one of {', '.join(missing)}"
         return AttncalcError(f"{subject} is missing", "add it to the config")
     of_top = {name: fields.outer_or_self[name] for name in re.findall(r"""top\[['"](\w+)""", rule)}
-    given = {name: fields[name] for name in names} | {name: v for name, v in of_top.items() if v is not None}
+    given = {name: fields[name] for name in names} | {
+        name: v for name, v in of_top.items() if v is not None
+    }
     values = ", ".join(f"{name} {written(value)}" for name, value in given.items())
     return AttncalcError(
-        f"the model cannot be computed from {values or rule}", "a field has another value than its class expects"
+        f"the model cannot be computed from {values or rule}",
+        "a field has another value than its class expects",
     )
 
 
 def kinds_of_layer(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
-    """Return the names of layer i's kinds, in the order in which their rules override each other."""
+    """Return the names of layer i's kinds, in the order in which their rules override each
+    other.
+    """
     rule = rules.get("kind", [])
     formulas = rule if isinstance(rule, list) else [rule]
-    return [str(value_of(formula, fields, i=i)) for formula in formulas]  # a list in a config is an unknown kind
+    # a list in a config is an unknown kind
+    return [str(value_of(formula, fields, i=i)) for formula in formulas]
 
 
 def uses_layer_number(rules: Mapping[str, Any]) -> bool:
@@ -123,7 +172,9 @@ def uses_layer_number(rules: Mapping[str, Any]) -> bool:
 
 
 def names_in(rules: Any) -> set[str]:
-    """Return the fields that formulas in `rules` name, whether or not a config's values make them look there."""
+    """Return the fields that formulas in `rules` name, whether or not a config's values make them
+    look there.
+    """
     if isinstance(rules, Mapping | list):
         items = rules.values() if isinstance(rules, Mapping) else rules
         return {name for rule in items for name in names_in(rule)}
@@ -139,7 +190,9 @@ def outer_names_in(rules: Any) -> set[str]:
 
 @cache
 def _fields_of(formula: str) -> frozenset[str]:
-    """Return the fields that one formula names. Cached, because families share most of their formulas."""
+    """Return the fields that one formula names. Cached, because families share most of their
+    formulas.
+    """
     nodes = list(ast.walk(ast.parse(formula.strip(), mode="eval")))
     names = [node for node in nodes if isinstance(node, ast.Name)]
     local_names = {node.id for node in names if isinstance(node.ctx, ast.Store)}

@@ -1,4 +1,6 @@
-"""The keys of every layer by a family's rules, and the shortest pattern of kinds of layers that describes them."""
+"""The keys of every layer by a family's rules, and the shortest pattern of kinds of layers that
+describes them.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,25 +17,35 @@ from .family import RULE_KEYS
 from .fields import Fields
 from .formulas import kinds_of_layer, names_in, uses_layer_number, value_of, value_of_key
 
+# The names of a layer's kinds, such as ('sliding', 'sparse'), and its keys.
 Layer = tuple[tuple[str, ...], dict[str, Any]]
-"""The names of a layer's kinds, such as ('sliding', 'sparse'), and its keys."""
 
 _EXPERT_KEYS = {
-    *("n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared", "router_bias", "d_router", "d_latent")
+    "n_experts",
+    "n_experts_per_token",
+    "n_shared_experts",
+    "d_ff_shared",
+    "router_bias",
+    "d_router",
+    "d_latent",
 }
 
 
 def pattern_of_layers(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -> dict[str, Any]:
     """Return the keys of a model file for all layers: those of equal layers, or a pattern of kinds.
 
-    Raises AttncalcError if `n_layers` is not a possible number, or the family has no rules for a layer's kind.
+    Raises AttncalcError if `n_layers` is not a possible number, or the family has no rules for a
+    layer's kind.
     """
     if n_layers is None:
         names = sorted(names_in(rules.get("n_layers")))
-        raise AttncalcError(f"{' or '.join(names) or 'the number of layers'} is missing", "add it to the config")
+        raise AttncalcError(
+            f"{' or '.join(names) or 'the number of layers'} is missing", "add it to the config"
+        )
     if type(n_layers) is not int or not 1 <= n_layers <= MAX_LAYERS:
         raise AttncalcError(
-            f"the number of layers is {truncate(repr(n_layers))}", f"it must be a whole number from 1 to {MAX_LAYERS:,}"
+            f"the number of layers is {truncate(repr(n_layers))}",
+            f"it must be a whole number from 1 to {MAX_LAYERS:,}",
         )
     layers = []
     layers_by_kind: dict[tuple[str, ...], Layer] = {}
@@ -73,17 +85,27 @@ def _rules_of_kinds(rules: Mapping[str, Any], kinds: Sequence[str], i: int) -> d
 
 def _layer(kinds: Sequence[str], rules: Mapping[str, Any], fields: Fields, i: int) -> Layer:
     """Return layer i by its rules. Raises AttncalcError if its window or chunk has no size."""
-    keys = {key: value_of_key(key, rules[key], fields, i=i) for key in _keys_that_apply(rules, fields, i)}
+    keys = {
+        key: value_of_key(key, rules[key], fields, i=i)
+        for key in _keys_that_apply(rules, fields, i)
+    }
     for key in ("window", "chunk"):
         if key in keys and keys[key] is None:
-            raise AttncalcError(f"layer {i}: {kinds[0]} needs a {key}", "the config lacks a field, or switches it off")
-    given = {key: value for key, value in keys.items() if value not in (None, []) and value is not False}
+            raise AttncalcError(
+                f"layer {i}: {kinds[0]} needs a {key}",
+                "the config lacks a field, or switches it off",
+            )
+    given = {
+        key: value for key, value in keys.items() if value not in (None, []) and value is not False
+    }
     return tuple(kind.removesuffix("_attention") for kind in kinds), given
 
 
 def _keys_that_apply(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
     """Return the keys that the layer's kind of attention and MLP has, in the schema's order."""
-    attention, mlp, experts = (value_of(rules.get(key), fields, i=i) for key in ("attention", "mlp", "n_experts"))
+    attention, mlp, experts = (
+        value_of(rules.get(key), fields, i=i) for key in ("attention", "mlp", "n_experts")
+    )
     excluded = set()
     if issubclass(KINDS[attention], Recurrent):
         excluded |= {"window", "chunk"}
@@ -92,32 +114,48 @@ def _keys_that_apply(rules: Mapping[str, Any], fields: Fields, i: int) -> list[s
     if mlp == "none" or experts is None:
         excluded |= _EXPERT_KEYS
     rule = rules.get("n_experts")  # 'None' in it allows layers without experts
-    if mlp != "none" and experts is None and "None" not in str(rule) and (names := sorted(names_in(rule))):
+    if (
+        mlp != "none"
+        and experts is None
+        and "None" not in str(rule)
+        and (names := sorted(names_in(rule)))
+    ):
         raise AttncalcError(f"{' or '.join(names)} is missing", "add it to the config")
     return [key for key in keys_of_layer(attention) if key in rules and key not in excluded]
 
 
 def shortest_pattern(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Return the keys of a model file for `layers`: the common keys, and a pattern of the kinds that differ.
+    """Return the keys of a model file for `layers`: the common keys, and a pattern of the kinds
+    that differ.
 
-    Six layers (sliding, sliding, full, sliding, sliding, full) of which only the window differs become
+    Six layers (sliding, sliding, full, sliding, sliding, full) of which only the window differs
+    become
 
-        {n_heads: 8, ..., pattern: [2 sliding, full], layer_kinds: {sliding: {window: 512}, full: {}}}
+        {n_heads: 8, ..., pattern: [2 sliding, full], layer_kinds: {sliding: {window: 512}, full:
+        {}}}
     """
     order, kinds = _name_kinds(layers)
     if all(keys == layers[0][1] for keys in kinds.values()):
         return layers[0][1]
     first, *others = kinds.values()
-    common = {key: value for key, value in first.items() if all(key in keys and keys[key] == value for keys in others)}
-    differing = {name: {key: value for key, value in keys.items() if key not in common} for name, keys in kinds.items()}
+    common = {
+        key: value
+        for key, value in first.items()
+        if all(key in keys and keys[key] == value for keys in others)
+    }
+    differing = {
+        name: {key: value for key, value in keys.items() if key not in common}
+        for name, keys in kinds.items()
+    }
     return {**common, "pattern": _shortest_period(order), "layer_kinds": differing}
 
 
 def _name_kinds(layers: Sequence[Layer]) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Return the name of each layer's kind, and {name: keys} of the kinds.
 
-    A name consists of those names of the layers that differ: 'sliding_dense' and 'sliding_sparse' are 'dense' and
-    'sparse' if all layers slide. Layers of one name with different keys are numbered: 'sparse', 'sparse_2'.
+    A name consists of those names of the layers that differ: 'sliding_dense' and 'sliding_sparse'
+    are 'dense' and 'sparse' if all layers slide. Layers of one name with different keys are
+    numbered: 'sparse', 'sparse_2'.
     """
     columns = list(zip(*(names for names, _ in layers), strict=True))
     differing = [i for i, column in enumerate(columns) if len(set(column)) > 1]
@@ -125,7 +163,11 @@ def _name_kinds(layers: Sequence[Layer]) -> tuple[list[str], dict[str, dict[str,
     order = []
     for names, keys in layers:
         stem = "_".join(names[i] for i in differing) or "layers"
-        same_stem = [name for name in kinds if re.sub(r"(^|_)\d+$", "", name) == re.sub(r"(^|_)\d+$", "", stem)]
+        same_stem = [
+            name
+            for name in kinds
+            if re.sub(r"(^|_)\d+$", "", name) == re.sub(r"(^|_)\d+$", "", stem)
+        ]
         kind = next((name for name in same_stem if kinds[name] == keys), None)
         if kind is None:
             kind = f"{stem}_{len(same_stem) + 1}" if stem in kinds else stem

@@ -1,4 +1,6 @@
-"""Convert a config.json to a Document: compute the rules of its family, and reject fields that no rule uses."""
+"""Convert a config.json to a Document: compute the rules of its family, and reject fields that no
+rule uses.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,16 +34,18 @@ from .towers import towers
 from .unused_fields import structural_fields, unused_fields
 from .values import check_values, check_zeros
 
-_FIELD_TIP = "correct the config, or write a preset: 'attncalc presets show llama2-70b' prints an example"
+_FIELD_TIP = (
+    "correct the config, or write a preset: 'attncalc presets show llama2-70b' prints an example"
+)
 
+# A requirement that fields are given: '=vocab_size is not None', '=None not in (vocab_size, bias)'.
 _NEEDED = re.compile(r"=(None not in \((?=.*\)))?(?P<names>[\w, ]+)(\)| is not None)")
-"""A requirement that fields are given: '=vocab_size is not None', '=None not in (vocab_size, bias)'."""
 
+# Characters of a list of fields; a config.json has some dozens of them.
 _LONGEST_LIST = 2000
-"""Characters of a list of fields; a config.json has some dozens of them."""
 
+# Endings of the names of classes with a language model's head.
 _LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
-"""Endings of the names of classes with a language model's head."""
 
 
 def convert_config(
@@ -57,10 +61,11 @@ def convert_config(
     Args:
         title: What the model is called if the config does not name it.
         assume_grouped: Read an unknown model_type as plain grouped attention.
-        names: {field: what it is called in the user's file}, if the config was made of another format.
+        names: {field: what it is called in the user's file}, if the config was made of another
+            format.
 
-    Raises AttncalcError, with the field and its value, if the model_type is not supported, a field is missing or
-    contradicts another, or a field changes the figures in a way that is not modelled.
+    Raises AttncalcError, with the field and its value, if the model_type is not supported, a field
+    is missing or contradicts another, or a field changes the figures in a way that is not modelled.
     """
     try:
         family = family_of(config, assume_grouped)
@@ -82,14 +87,17 @@ def convert_config(
         )
         raise type(error)(f"{file}: {error.message}", error.tip + hint) from None
     except AttncalcError as error:
-        raise type(error)(f"{file}: {renamed(error.message, names or {})}", renamed(error.tip, names or {})) from None
+        raise type(error)(
+            f"{file}: {renamed(error.message, names or {})}", renamed(error.tip, names or {})
+        ) from None
 
 
 def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) -> None:
-    """Raise AttncalcError if `architectures` names another model's class, and only one of the two has experts.
+    """Raise AttncalcError if `architectures` names another model's class, and only one of the two
+    has experts.
 
-    transformers chooses the class by model_type, and vLLM by architectures: EAGLE's draft for Mixtral has model_type
-    mixtral and one layer of LlamaForCausalLM, without experts.
+    transformers chooses the class by model_type, and vLLM by architectures: EAGLE's draft for
+    Mixtral has model_type mixtral and one layer of LlamaForCausalLM, without experts.
     """
     named, class_name = data["model_type"], architecture(config)
     if model_type_of_class(class_name, [named]):
@@ -104,7 +112,8 @@ def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) 
         return
     if has_experts != _has_experts(data):
         raise AttncalcError(
-            f"model_type {truncate(named)} and architectures {truncate(class_name)} contradict each other",
+            f"model_type {truncate(named)} and architectures {truncate(class_name)} contradict "
+            "each other",
             f"correct one of them: {truncate(class_name)} is a class of model_type {other}",
         )
 
@@ -130,7 +139,12 @@ class _Reader:
     """Reads a config by the rules of its family."""
 
     def __init__(self, config: Mapping[str, Any], family: Family) -> None:
-        self.config, self.family, self.rules, self.fields = config, family, family.rules, family.fields
+        self.config, self.family, self.rules, self.fields = (
+            config,
+            family,
+            family.rules,
+            family.fields,
+        )
         self.given = self.fields.outer_or_self.given
         self.class_name = architecture(self.given)
 
@@ -148,26 +162,46 @@ class _Reader:
         if not family.assumed:
             data["model_type"] = str(model_type_of(self.config))
         if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
-            data["max_context"] = scaled_context(family.name, self.fields.given, data["max_context"])
+            data["max_context"] = scaled_context(
+                family.name, self.fields.given, data["max_context"]
+            )
         data.update(self._keys_of_engines())
-        name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]  # Windows has backslashes
+        # Windows has backslashes
+        name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]
         if not self.released and (scheme := scheme_in_name(" ".join(self._names(name, title)))):
-            data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
+            data["unread_quantization"] = (
+                f"its name says {scheme}, and the config.json has no quantization_config"
+            )
             data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
         if family.assumed:
-            subject = f"model_type '{truncate(family.name)}'" if family.name else "a config without a model_type"
+            subject = (
+                f"model_type '{truncate(family.name)}'"
+                if family.name
+                else "a config without a model_type"
+            )
             unused = ", ".join(structural_fields(self.rules, self.fields))
             ignored = f" Ignored fields: {truncate(unused, _LONGEST_LIST)}." if unused else ""
             data["assumed"] = f"{subject} read as plain grouped attention.{ignored}"
             return data
         rejected, ignored_fields = unused_fields(self.rules, self.fields, data["n_layers"])
         if family.encoder_fields:
-            of_encoder = unused_fields(self.rules, family.encoder_fields, data["encoder"]["n_layers"])
-            rejected, ignored_fields = rejected + of_encoder.rejected, ignored_fields + of_encoder.ignored
+            of_encoder = unused_fields(
+                self.rules, family.encoder_fields, data["encoder"]["n_layers"]
+            )
+            rejected, ignored_fields = (
+                rejected + of_encoder.rejected,
+                ignored_fields + of_encoder.ignored,
+            )
         if rejected:
-            fields = self.fields if rejected[0] in self.fields.given else family.encoder_fields or self.fields
+            fields = (
+                self.fields
+                if rejected[0] in self.fields.given
+                else family.encoder_fields or self.fields
+            )
             value = written(fields.given[rejected[0]])
-            raise NotSupportedError(f"{rejected[0]} {value} is not supported for {family.name}", _FIELD_TIP)
+            raise NotSupportedError(
+                f"{rejected[0]} {value} is not supported for {family.name}", _FIELD_TIP
+            )
         notes = [*data.get("notes", ()), *self._reading_notes(ignored_fields)]
         return {**data, "notes": notes} if notes else data
 
@@ -175,23 +209,28 @@ class _Reader:
         return str(self.given.get("_name_or_path") or "")
 
     def _names(self, *names: str) -> list[str]:
-        """Return the names of a checkpoint, with the config's own unless that is of one by bitsandbytes.
+        """Return the names of a checkpoint, with the config's own unless that is of one by
+        bitsandbytes.
 
-        Those always have a quantization_config. A config without one is of merged weights, and names what they came
-        from.
+        Those always have a quantization_config. A config without one is of merged weights, and
+        names what they came from.
         """
         own = self._own_name()
         others = [name for name in names if not own.endswith(name)]
         return others if re.search(r"bnb|bitsandbytes", own, re.IGNORECASE) else [*others, own]
 
     def _title(self, title: str) -> str:
-        """Return the model's name: the config's own if it is org/name and no path on somebody's machine."""
+        """Return the model's name: the config's own if it is org/name and no path on somebody's
+        machine.
+        """
         name = self._own_name()
         is_repo = name.count("/") == 1 and not name.startswith((".", "/"))
         return truncate(name) if is_repo else title or self.family.name or "a model"
 
     def _model_keys(self) -> dict[str, Any]:
-        """Return the keys of the model file, except the title and those from `quantization_config`."""
+        """Return the keys of the model file, except the title and those from
+        `quantization_config`.
+        """
         family, rules, fields = self.family, self.rules, self.fields
         check_values(fields, names_in(rules))
         check_values(fields.outer_or_self, outer_names_in(rules))
@@ -207,12 +246,19 @@ class _Reader:
         if "encoder" in rules:
             data["encoder"] = self._encoder_keys()
             _move_to_layer_kinds(data, data["encoder"])
-            own_params = value_of(rules["encoder"].get("extra_params", {}), family.encoder_fields or fields)
+            own_params = value_of(
+                rules["encoder"].get("extra_params", {}), family.encoder_fields or fields
+            )
             values["extra_params"] = {**(values.get("extra_params") or {}), **own_params}
         for key, value in values.items():
-            if not is_stack_key(key):  # a table of tensors is without those that the config leaves out
+            # a table of tensors is without those that the config leaves out
+            if not is_stack_key(key):
                 is_table = isinstance(value, Mapping)
-                data[key] = {name: item for name, item in value.items() if item is not None} if is_table else value
+                data[key] = (
+                    {name: item for name, item in value.items() if item is not None}
+                    if is_table
+                    else value
+                )
         for used in filter(None, (fields, family.encoder_fields)):
             check_zeros(used, rules)
         of_family = (value_of(note, fields) for note in as_list(rules.get("note")))
@@ -221,7 +267,9 @@ class _Reader:
         return {key: value for key, value in data.items() if value not in (None, [], {})}
 
     def _values_outside_layers(self) -> dict[str, Any]:
-        """Return the values of all rules but those of layers, as the class in `architectures` changes them."""
+        """Return the values of all rules but those of layers, as the class in `architectures`
+        changes them.
+        """
         values = {
             key: value_of_key(key, rule, self.fields)
             for key, rule in self.rules.items()
@@ -233,12 +281,18 @@ class _Reader:
         return values
 
     def _head_values(self) -> dict[str, Any]:
-        """Return the keys that the class in `architectures` changes, because it has another head or none."""
+        """Return the keys that the class in `architectures` changes, because it has another head or
+        none.
+        """
         rules, class_name = self.rules, self.class_name
         for ending, keys in rules.get("heads", {}).items():
             if class_name.endswith(ending):
                 return {key: value_of(rule, self.fields) for key, rule in keys.items()}
-        headless = class_name.endswith("Model") and not class_name.endswith(_LM_HEADS) and rules.get("head") != "pooler"
+        headless = (
+            class_name.endswith("Model")
+            and not class_name.endswith(_LM_HEADS)
+            and rules.get("head") != "pooler"
+        )
         if headless or _has_unknown_head(rules, class_name):
             return {"head": "none", "tied_embeddings": None, "head_bias": None}
         return {}
@@ -253,8 +307,8 @@ class _Reader:
     def _encoder_keys(self) -> dict[str, Any]:
         """Return the keys of the encoder.
 
-        An encoder with a config of its own has all rules applied to it. Otherwise the rules under `encoder` give what
-        differs from the decoder.
+        An encoder with a config of its own has all rules applied to it. Otherwise the rules under
+        `encoder` give what differs from the decoder.
         """
         all_rules = {**self.rules, **self.rules["encoder"]}
         stack_rules, fields = self.rules["encoder"], self.fields
@@ -277,36 +331,57 @@ class _Reader:
         name = "bfloat16" if name in (None, "auto") else str(name).removeprefix("torch.")
         known = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
         if name not in known:
-            raise NotSupportedError(f"dtype '{truncate(name)}' is not supported", f"known: {', '.join(known)}")
+            raise NotSupportedError(
+                f"dtype '{truncate(name)}' is not supported", f"known: {', '.join(known)}"
+            )
         return known[name]
 
     def _named_dtype(self) -> Any:
-        """Return the dtype that the config names, or None; a wrapper's goes before its text_config's."""
+        """Return the dtype that the config names, or None; a wrapper's goes before its
+        text_config's.
+        """
         configs = (self.given, self.fields.given)
-        return next((given[key] for given in configs for key in ("dtype", "torch_dtype") if given.get(key)), None)
+        return next(
+            (given[key] for given in configs for key in ("dtype", "torch_dtype") if given.get(key)),
+            None,
+        )
 
     def _keys_of_engines(self) -> dict[str, Any]:
-        """Return the keys of what engines hold beside the language model's parameters, and of quantized matrices."""
+        """Return the keys of what engines hold beside the language model's parameters, and of
+        quantized matrices.
+        """
         model_type = str(self.fields.given.get("model_type") or self.family.name)
         keys = {
             "towers": {tower.name: [tower.params, tower.split] for tower in self.towers},
-            "tower_items": {tower.name: tower.item._asdict() for tower in self.towers if tower.item},
+            "tower_items": {
+                tower.name: tower.item._asdict() for tower in self.towers if tower.item
+            },
             "tower_attention": {
-                tower.name: {key: value for key, value in tower.attention._asdict().items() if value}
+                tower.name: {
+                    key: value for key, value in tower.attention._asdict().items() if value
+                }
                 for tower in self.towers
                 if tower.attention
             },
-            "rope_tables": {table.name: [table.rows, table.width] for table in rope_tables(model_type, self.fields)},
+            "rope_tables": {
+                table.name: [table.rows, table.width]
+                for table in rope_tables(model_type, self.fields)
+            },
         }
         of_quantization = dict(to_keys(self.released)) if self.released else {}
         return {**of_quantization, **{key: value for key, value in keys.items() if value}}
 
     def _reading_notes(self, ignored: Sequence[str]) -> Iterator[str]:
-        """Yield the notes about fields that are missing, that are ignored, or that contradict each other."""
+        """Yield the notes about fields that are missing, that are ignored, or that contradict each
+        other.
+        """
         family = self.family
         class_name = self.rules.get("class", family.name)
         if self.config.get("model_type") is None:
-            yield f"The config names no model_type; {truncate(architecture(self.config))} is read as {family.name}."
+            yield (
+                f"The config names no model_type; {truncate(architecture(self.config))} is read "
+                f"as {family.name}."
+            )
         for fields in (self.fields, family.encoder_fields):
             if fields:
                 yield from fields.remarks
@@ -328,19 +403,29 @@ class _Reader:
             main = found.experts_dtype or found.weights_dtype
             yield f"{subject} are released in {main}." if main else _unread_note(found.unread)
         if self.rules.get("mask") == "bidirectional" and not self.class_name:
-            yield "The config names no class in architectures; the model without a task head is counted."
+            yield (
+                "The config names no class in architectures; the model without a task head is "
+                "counted."
+            )
         if _has_unknown_head(self.rules, self.class_name):
             yield f"The head of {truncate(self.class_name)} is not counted."
         counted = sorted(tower.name for tower in self.towers)
-        uncounted = [name for name, field in TOWERS.items() if self.given.get(field) and name not in counted]
+        uncounted = [
+            name for name, field in TOWERS.items() if self.given.get(field) and name not in counted
+        ]
         if uncounted:
             yield f"The {' and '.join(uncounted)} tower is not counted."
         if counted:
-            yield f"The {' and '.join(counted)} tower is not counted, except in the size of the weights."
+            yield (
+                f"The {' and '.join(counted)} tower is not counted, except in the size of the "
+                "weights."
+            )
 
 
 def _check_requirements(family: Family) -> None:
-    """Raise AttncalcError, with the fields' values, if one of the family's `require` formulas does not hold."""
+    """Raise AttncalcError, with the fields' values, if one of the family's `require` formulas does
+    not hold.
+    """
     fields = family.fields
     for formula in family.rules.get("require", ()):
         if value_of(formula, fields):
@@ -349,7 +434,8 @@ def _check_requirements(family: Family) -> None:
             missing = [name for name in re.findall(r"\w+", needed["names"]) if fields[name] is None]
             verb = "is" if len(missing) == 1 else "are"
             raise AttncalcError(
-                f"{listed(missing)} {verb} missing", f"configs of {family.name} have no defaults: add what is missing"
+                f"{listed(missing)} {verb} missing",
+                f"configs of {family.name} have no defaults: add what is missing",
             )
         values = {name: fields[name] for name in sorted(names_in(formula))}
         values |= {name: fields.outer_or_self[name] for name in sorted(outer_names_in(formula))}
@@ -359,7 +445,8 @@ def _check_requirements(family: Family) -> None:
 
 
 def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) -> None:
-    """Move the decoder's keys of layers that the encoder must not inherit into the decoder's layer_kinds.
+    """Move the decoder's keys of layers that the encoder must not inherit into the decoder's
+    layer_kinds.
 
     An encoder inherits every key that it does not give itself, but for layer_kinds.
     """
@@ -379,9 +466,15 @@ def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) ->
 
 
 def _has_unknown_head(rules: Mapping[str, Any], class_name: str) -> bool:
-    """Return whether a class has a head that is neither a language model's nor one of the family's `heads`."""
+    """Return whether a class has a head that is neither a language model's nor one of the family's
+    `heads`.
+    """
     is_base = class_name.endswith("Model") and not re.search("For[A-Z]", class_name)
-    return bool(class_name) and not is_base and not class_name.endswith((*rules.get("heads", ()), *_LM_HEADS))
+    return (
+        bool(class_name)
+        and not is_base
+        and not class_name.endswith((*rules.get("heads", ()), *_LM_HEADS))
+    )
 
 
 def _unread_note(unread: str) -> str:

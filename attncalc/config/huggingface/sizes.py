@@ -1,6 +1,7 @@
 """The sizes of a model, and the names that classes have for them.
 
-A config that has `dim` for a class that reads `hidden_size` must not be answered with the class's default in silence.
+A config that has `dim` for a class that reads `hidden_size` must not be answered with the class's
+default in silence.
 """
 
 from collections.abc import Mapping
@@ -14,21 +15,24 @@ from .architectures import letters_of
 from .fields import Fields
 from .formulas import names_in
 
+# The keys of a model file whose fields a config must not omit all at once.
 _REQUIRED = ("d_model", "n_layers", "n_heads")
-"""The keys of a model file whose fields a config must not omit all at once."""
 
 
 def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: bool) -> None:
-    """Raise AttncalcError if the model's sizes would be the class's defaults although the config has other sizes.
+    """Raise AttncalcError if the model's sizes would be the class's defaults although the config
+    has other sizes.
 
     Args:
         name: The model_type, for the message.
         rules: The family's rules.
         fields: The fields of the language model.
-        whole: Whether they are those of the whole config.json. A text_config may rely on its class's defaults:
-            LLaVA-1.5 gives no size of its language model, which is LLaMA 7B.
+        whole: Whether they are those of the whole config.json. A text_config may rely on its
+            class's defaults: LLaVA-1.5 gives no size of its language model, which is LLaMA 7B.
     """
-    sizes = [other for other in fields.given if is_name_of_size(other) and _is_size(fields.given[other])]
+    sizes = [
+        other for other in fields.given if is_name_of_size(other) and _is_size(fields.given[other])
+    ]
     others = [other for other in sizes if not _is_read(other, rules, fields)]
     required = [names for key in _REQUIRED if (names := _own_names(rules, key, fields))]
     if whole and not any(name in fields.given for names in required for name in names):
@@ -36,27 +40,35 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
             field
             for field, value in fields.given.items()
             if isinstance(value, Mapping)
-            and sum(is_name_of_size(str(name)) and _is_size(size) for name, size in value.items()) > 1
+            and sum(is_name_of_size(str(name)) and _is_size(size) for name, size in value.items())
+            > 1
         ]
         raise AttncalcError(
             f"{listed([names[0] for names in required])} are missing{_found(others, inner)}",
-            f"a config.json of model_type {truncate(name)} has these fields; give the model's own file",
+            f"a config.json of model_type {truncate(name)} has these fields; give the model's "
+            "own file",
         )
     for other in others:
         own = _own_name_of(other, rules, fields)
-        if own and own not in fields.given and fields.given[other] not in (fields[own], _derived(own, fields)):
+        if (
+            own
+            and own not in fields.given
+            and fields.given[other] not in (fields[own], _derived(own, fields))
+        ):
             raise AttncalcError(
-                f"{own} is missing, and {truncate(other)} {fields.given[other]} is not a field of {truncate(name)}",
+                f"{own} is missing, and {truncate(other)} {fields.given[other]} is not a field "
+                f"of {truncate(name)}",
                 f"rename {truncate(other)} to {own} if that is what it means",
             )
     _check_misspelt(rules, fields)
 
 
 def _check_misspelt(rules: Mapping[str, Any], fields: Fields) -> None:
-    """Raise AttncalcError if a key is nearly the name of a field that the rules use and the config omits.
+    """Raise AttncalcError if a key is nearly the name of a field that the rules use and the config
+    omits.
 
-    transformers ignores num_attetion_heads, and takes its default number of heads. A name that starts with an
-    underscore is a private one of old versions (_num_labels).
+    transformers ignores num_attetion_heads, and takes its default number of heads. A name that
+    starts with an underscore is a private one of old versions (_num_labels).
     """
     omitted = sorted(_used_names(rules, fields) - fields.given.keys())
     for other, value in fields.given.items():
@@ -64,18 +76,24 @@ def _check_misspelt(rules: Mapping[str, Any], fields: Fields) -> None:
         if own is None or other[0] == "_" or _is_read(other, rules, fields):
             continue
         if value not in (fields[own], _derived(own, fields)):
-            raise AttncalcError(f"{own} is missing; {other} is not a field", f"rename {other} to {own}")
+            raise AttncalcError(
+                f"{own} is missing; {other} is not a field", f"rename {other} to {own}"
+            )
 
 
 def _is_misspelt(name: str, own: str) -> bool:
-    """Return whether a name has the letters of another, or differs from its second letter on in one edit.
+    """Return whether a name has the letters of another, or differs from its second letter on in one
+    edit.
 
     q_lora_rank is no misspelt o_lora_rank.
     """
     if name[:1].lower() != own[0] or abs(len(name) - len(own)) > own.count("_") + 1:
         return False
     short, long = sorted((name, own), key=len)
-    i = next((i for i, pair in enumerate(zip(short, long, strict=False)) if len(set(pair)) > 1), len(short))
+    i = next(
+        (i for i, pair in enumerate(zip(short, long, strict=False)) if len(set(pair)) > 1),
+        len(short),
+    )
     edits = [
         (short[i:], long[i + 1 :]),  # a letter too many
         (short[i + 1 :], long[i + 1 :]),  # a wrong one
@@ -90,19 +108,25 @@ def _found(others: list[str], inner: list[str]) -> str:
 
 
 def omitted_sizes(fields: Fields) -> list[str]:
-    """Return the sizes that formulas have used, that the config omits, and for which the class has a number."""
+    """Return the sizes that formulas have used, that the config omits, and for which the class has
+    a number.
+    """
     omitted = sorted(fields.looked_up - fields.given.keys())
     return [name for name in omitted if is_name_of_size(name) and _is_size(fields[name])]
 
 
 def repeats_own_size(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:
-    """Return whether a field repeats the value of the class's own size, as d_model 64 beside hidden_size 64."""
+    """Return whether a field repeats the value of the class's own size, as d_model 64 beside
+    hidden_size 64.
+    """
     own = _own_name_of(name, rules, fields)
     return own is not None and fields.given[name] in (fields[own], _derived(own, fields))
 
 
 def head_dim_of(fields: Fields) -> Any:
-    """Return the width of a head that a config gives, or that follows from its hidden size; None if neither."""
+    """Return the width of a head that a config gives, or that follows from its hidden size; None if
+    neither.
+    """
     hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
     if fields.is_of_class("head_dim") and fields["head_dim"] is not None:
         return fields["head_dim"]
@@ -135,7 +159,8 @@ def _is_read(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:
 
 
 def _own_name_of(name: str, rules: Mapping[str, Any], fields: Fields) -> str | None:
-    """Return the class's own name of the size that `name` is another name of, or None if it has no such size.
+    """Return the class's own name of the size that `name` is another name of, or None if it has no
+    such size.
 
     A name that the config gives goes before one that it omits.
     """
@@ -152,19 +177,27 @@ def _own_name_of(name: str, rules: Mapping[str, Any], fields: Fields) -> str | N
 def _used_names(rules: Mapping[str, Any], fields: Fields) -> set[str]:
     """Return the fields that the rules use, under their own names.
 
-    Rules of kinds that a family only inherits, such as those of experts for a family without any, do not count. A kind
-    is used if a formula names it, or a list in the config.
+    Rules of kinds that a family only inherits, such as those of experts for a family without any,
+    do not count. A kind is used if a formula names it, or a list in the config.
     """
     formulas = str(rules.get("kind", ""))
-    listed = {str(item) for value in fields.given.values() if isinstance(value, list) for item in value}
-    used = {name: rule for name, rule in (rules.get("kinds") or {}).items() if name in formulas or name in listed}
+    listed = {
+        str(item) for value in fields.given.values() if isinstance(value, list) for item in value
+    }
+    used = {
+        name: rule
+        for name, rule in (rules.get("kinds") or {}).items()
+        if name in formulas or name in listed
+    }
     return set(map(fields.own_name, names_in({**rules, "kinds": used})))
 
 
 def _own_names(rules: Mapping[str, Any], key: str, fields: Fields) -> list[str]:
     """Return the fields that give a key of the model file, in any kind of layer."""
     kinds = (rules.get("kinds") or {}).values()
-    names = {fields.own_name(n) for table in (rules, *kinds) for n in names_in((table or {}).get(key))}
+    names = {
+        fields.own_name(n) for table in (rules, *kinds) for n in names_in((table or {}).get(key))
+    }
     return sorted(filter(is_name_of_size, names)) or sorted(names)
 
 

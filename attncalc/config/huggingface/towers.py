@@ -1,6 +1,8 @@
-"""The vision and audio towers beside a language model, by the formulas of tower_formulas/towers.yaml.
+"""The vision and audio towers beside a language model, by the formulas of
+tower_formulas/towers.yaml.
 
-A tower has its parameters, and the largest item that it encodes, whose memory vLLM measures when it starts.
+A tower has its parameters, and the largest item that it encodes, whose memory vLLM measures when it
+starts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,8 +17,8 @@ from ..data_files import file_content
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class
 from .formulas import value_of
 
+# {name of a tower: the field of a config.json that contains its own config}.
 FIELDS = {"vision": "vision_config", "audio": "audio_config"}
-"""{name of a tower: the field of a config.json that contains its own config}."""
 _MAX_PARAMS = 10**12
 
 
@@ -33,17 +35,27 @@ def towers(fields: Fields) -> Iterator[Tower]:
         return
     for name, field in FIELDS.items():
         config = outer.given.get(field)
-        if config is None:  # all releases of a family may have the same tower, which a config.json leaves out
+        # all releases of a family may have the same tower, which a config.json leaves out
+        if config is None:
             with suppress(AttncalcError):
                 config = value_of(projector.get("left_out", {}).get(name), fields)
-        if isinstance(config, Mapping) and (tower := _tower(name, field, config, projector, fields, outer)):
+        if isinstance(config, Mapping) and (
+            tower := _tower(name, field, config, projector, fields, outer)
+        ):
             yield tower
 
 
 def _tower(
-    name: str, field: str, config: Mapping[str, Any], projector: Mapping[str, Any], text: Fields, outer: Fields
+    name: str,
+    field: str,
+    config: Mapping[str, Any],
+    projector: Mapping[str, Any],
+    text: Fields,
+    outer: Fields,
 ) -> Tower | None:
-    """Return a tower with its projector, or None if there is no formula for it or its fields have other types."""
+    """Return a tower with its projector, or None if there is no formula for it or its fields have
+    other types.
+    """
     known = _table()["towers"]
     kind = str(config.get("model_type") or projector.get("tower" if name == "vision" else name))
     if kind not in known:
@@ -54,7 +66,9 @@ def _tower(
     outer_class = config_class(str(outer.given.get("model_type"))) or UNKNOWN_CLASS
     try:
         whole_model = Fields(_safe(outer.given), outer_class)
-        tower_fields = Fields(_safe(config), _class_of(outer_class.sub_configs.get(field) or kind, rules), whole_model)
+        tower_fields = Fields(
+            _safe(config), _class_of(outer_class.sub_configs.get(field) or kind, rules), whole_model
+        )
         projected = {"layers": projector["layers"]} if "layers" in projector else {}
         reads = value_of(projected, tower_fields).get("layers")
         layers = tower_fields["num_hidden_layers"]
@@ -65,20 +79,33 @@ def _tower(
         }
         parts = [rules, *([projector] if name == "vision" else [])]
         split, whole = (
-            sum(value_of(part.get(key, 0), tower_fields, **variables) for part in parts) for key in ("split", "whole")
+            sum(value_of(part.get(key, 0), tower_fields, **variables) for part in parts)
+            for key in ("split", "whole")
         )
     except (AttncalcError, TypeError):
         return None
-    if type(split) is not int or type(whole) is not int or min(split, whole) < 0 or not 0 < split + whole < _MAX_PARAMS:
+    if (
+        type(split) is not int
+        or type(whole) is not int
+        or min(split, whole) < 0
+        or not 0 < split + whole < _MAX_PARAMS
+    ):
         return None
     item = _item(rules, projector, tower_fields, variables)
-    return Tower(name, split + whole, split, item, _attention(rules, split, tower_fields) if split else None)
+    return Tower(
+        name, split + whole, split, item, _attention(rules, split, tower_fields) if split else None
+    )
 
 
 def _item(
-    rules: Mapping[str, Any], projector: Mapping[str, Any], fields: Fields, variables: Mapping[str, Any]
+    rules: Mapping[str, Any],
+    projector: Mapping[str, Any],
+    fields: Fields,
+    variables: Mapping[str, Any],
 ) -> TowerItem | None:
-    """Return the largest item of a tower, or None if it is not known; the projector's formulas come first."""
+    """Return the largest item of a tower, or None if it is not known; the projector's formulas come
+    first.
+    """
     formulas = {**rules.get("item", {}), **projector.get("item", {})}
     if not rules.get("item"):
         return None
@@ -86,7 +113,10 @@ def _item(
         sizes = value_of({"d_output": '=text["hidden_size"]', **formulas}, fields, **variables)
     except AttncalcError:
         return None
-    if any(type(size) is not int or not 0 <= size < _MAX_PARAMS for size in sizes.values()) or not sizes["tokens"]:
+    if (
+        any(type(size) is not int or not 0 <= size < _MAX_PARAMS for size in sizes.values())
+        or not sizes["tokens"]
+    ):
         return None
     return TowerItem(**sizes)
 
@@ -97,18 +127,25 @@ def _attention(rules: Mapping[str, Any], split: int, fields: Fields) -> TowerAtt
         whole = value_of(rules.get("attention", 0), fields)
     except (AttncalcError, TypeError):
         return None
-    if type(heads) is not int or not 0 < heads < _MAX_PARAMS or type(whole) is not int or not 0 <= whole <= split:
+    if (
+        type(heads) is not int
+        or not 0 < heads < _MAX_PARAMS
+        or type(whole) is not int
+        or not 0 <= whole <= split
+    ):
         return None
     return TowerAttention(heads, whole)
 
 
+# Fields that may be a pair of equal numbers.
 _SQUARES = ("image_size", "patch_size")
-"""Fields that may be a pair of equal numbers."""
 _TEXTS = ("model_type", "norm_type")
 
 
 def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that a formula may compute with: a list or a text times a number could fill the memory."""
+    """Return the fields that a formula may compute with: a list or a text times a number could fill
+    the memory.
+    """
     safe: dict[str, Any] = {}
     for name, given in config.items():
         value = _side(given) if name in _SQUARES else given
@@ -137,19 +174,23 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(_is_size, value))
 
 
+# {field that is a list: what each item must be}.
 _LISTS = {
-    **dict.fromkeys(("deepstack_visual_indexes", "sscp_conv_channel_size", "subsampling_conv_channels"), _is_size),
+    **dict.fromkeys(
+        ("deepstack_visual_indexes", "sscp_conv_channel_size", "subsampling_conv_channels"),
+        _is_size,
+    ),
     **dict.fromkeys(("image_grid_pinpoints", "supported_aspect_ratios"), _is_pair),
     "vision_feature_layer": _is_size,
 }
-"""{field that is a list: what each item must be}."""
 
 
 def _used_layers(reads: Any, layers: int) -> int:
-    """Return the layers that vLLM loads if the projector reads the outputs of `reads`, one layer or several.
+    """Return the layers that vLLM loads if the projector reads the outputs of `reads`, one layer or
+    several.
 
-    -2 is the output of the last layer but one. Source: get_num_hidden_layers in model_executor/models/vision.py and
-    llava.py.
+    -2 is the output of the last layer but one. Source: get_num_hidden_layers in
+    model_executor/models/vision.py and llava.py.
     """
     listed: list[int] = reads if isinstance(reads, list) else [reads]
     return max(layers + layer + 1 if layer < 0 else layer for layer in listed)
@@ -160,7 +201,10 @@ def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
     return known._replace(
         defaults={
             **rules.get("defaults", {}),
-            **{field: _side(value) if field in _SQUARES else value for field, value in known.defaults.items()},
+            **{
+                field: _side(value) if field in _SQUARES else value
+                for field, value in known.defaults.items()
+            },
         },
         attribute_map={**known.attribute_map, **rules.get("attribute_map", {})},
     )

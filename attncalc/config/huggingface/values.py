@@ -1,6 +1,7 @@
 """Which values the fields of a config may have: their types, and which of them may be null or 0.
 
-transformers' classes reject a value of another type, and so does this module. It also rejects 0 where it is no size.
+transformers' classes reject a value of another type, and so does this module. It also rejects 0
+where it is no size.
 """
 
 import re
@@ -15,36 +16,61 @@ from .sizes import names_of_size
 from .unused_fields import is_ignored
 
 _PER_LAYER_LISTS = ("layer_types", "mlp_layer_types")
+# The fields that may be 0 in every family. A family's `zero` names more: without experts, Qwen's
+# layers are dense.
 _MAY_BE_ZERO = frozenset(
     {
         # numbers of something that a model need not have
-        *("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
-        *("num_dense_layers", "first_k_dense_replace", "num_kv_shared_layers", "num_nextn_predict_layers"),
-        *("max_window_layers", "type_vocab_size", "additional_vocab_size", "zero_expert_num", "pre_seq_len"),
-        *("hidden_size_per_layer_input", "vocab_size_per_layer_input", "shared_intermediate_size"),
-        *("moe_latent_size", "attn_res_block_size", "routed_expert_hidden_size", "layer_group_size"),
+        "n_shared_experts",
+        "num_shared_experts",
+        "moe_num_shared_experts",
+        "num_shared_expert",
+        "num_dense_layers",
+        "first_k_dense_replace",
+        "num_kv_shared_layers",
+        "num_nextn_predict_layers",
+        "max_window_layers",
+        "type_vocab_size",
+        "additional_vocab_size",
+        "zero_expert_num",
+        "pre_seq_len",
+        "hidden_size_per_layer_input",
+        "vocab_size_per_layer_input",
+        "shared_intermediate_size",
+        "moe_latent_size",
+        "attn_res_block_size",
+        "routed_expert_hidden_size",
+        "layer_group_size",
         # positions, counted from 0
-        *("attn_layer_offset", "expert_layer_offset", "moe_layer_start_index", "moe_layer_end_index", "pad_token_id"),
-        *("index_skip_topk_offset", "index_topk_freq", "bos_token_id", "eos_token_id"),
+        "attn_layer_offset",
+        "expert_layer_offset",
+        "moe_layer_start_index",
+        "moe_layer_end_index",
+        "pad_token_id",
+        "index_skip_topk_offset",
+        "index_topk_freq",
+        "bos_token_id",
+        "eos_token_id",
     }
 )
-"""The fields that may be 0 in every family. A family's `zero` names more: without experts, Qwen's layers are dense."""
 
 _KV_SIZES = names_of_size("num_key_value_heads") | {"head_dim"}
 
+# The fields that may be -1, which means none, or the last.
 _MAY_BE_NEGATIVE = names_of_size("sliding_window") | {"moe_layer_end_index"}
-"""The fields that may be -1, which means none, or the last."""
 
-_DIVISORS = names_of_size("num_attention_heads") | names_of_size("num_key_value_heads") | {"head_dim"}
-"""Sizes that classes divide by, whether or not they use them."""
+# Sizes that classes divide by, whether or not they use them.
+_DIVISORS = (
+    names_of_size("num_attention_heads") | names_of_size("num_key_value_heads") | {"head_dim"}
+)
 
 
 def check_values(fields: Fields, names: Collection[str]) -> None:
     """Raise AttncalcError if a field that matters cannot have its value.
 
-    A value must have a type that the class accepts, and a list with one entry per layer must be as long as there are
-    layers. `per_layer_config` must have fields of layers under their numbers. `names` are those that the family's rules
-    use. Others are checked if the class declares them.
+    A value must have a type that the class accepts, and a list with one entry per layer must be as
+    long as there are layers. `per_layer_config` must have fields of layers under their numbers.
+    `names` are those that the family's rules use. Others are checked if the class declares them.
     """
     used = set(map(fields.own_name, names))
     _check_per_layer_config(fields.given.get("per_layer_config"))
@@ -58,20 +84,33 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
                 is_required = own_name in _KV_SIZES and type(fields.default(own_name)) is int
                 _check_type(str(name), value, types - {"null"} if is_required else types)
     hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
-    if fields.divides and type(hidden) is int and type(heads) is int and heads > 0 and hidden % heads:
+    if (
+        fields.divides
+        and type(hidden) is int
+        and type(heads) is int
+        and heads > 0
+        and hidden % heads
+    ):
         raise AttncalcError(
-            f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}", "correct one of them"
+            f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}",
+            "correct one of them",
         )
     n_layers, mtp_layers = fields["num_hidden_layers"], fields["num_nextn_predict_layers"] or 0
-    if type(n_layers) is not int or type(mtp_layers) is not int:  # the rules that use them raise the error
+    # the rules that use them raise the error
+    if type(n_layers) is not int or type(mtp_layers) is not int:
         return
     for name in _PER_LAYER_LISTS:
         value = fields.given.get(name)
         # Some lists go on with the layers of multi-token prediction, which no figure counts.
         is_checked = name in names or fields.is_known_class
-        if is_checked and isinstance(value, list) and len(value) not in (n_layers, n_layers + mtp_layers):
+        if (
+            is_checked
+            and isinstance(value, list)
+            and len(value) not in (n_layers, n_layers + mtp_layers)
+        ):
             raise AttncalcError(
-                f"{name} has {len(value)} entries for {n_layers} layers (num_hidden_layers)", "correct one of them"
+                f"{name} has {len(value)} entries for {n_layers} layers (num_hidden_layers)",
+                "correct one of them",
             )
 
 
@@ -82,18 +121,25 @@ def check_zeros(fields: Fields, rules: Mapping[str, Any]) -> None:
         for name, value in config.items():
             own_name = fields.own_name(name)
             is_used = own_name in fields.looked_up or own_name in _DIVISORS
-            if not is_used or type(value) is not int or value > 0 or value == fields.default(own_name):
+            if (
+                not is_used
+                or type(value) is not int
+                or value > 0
+                or value == fields.default(own_name)
+            ):
                 continue
             if own_name not in (may_be_zero if value == 0 else _MAY_BE_NEGATIVE):
                 raise AttncalcError(
-                    f"{name} is {value}; it must be at least 1", "correct the config, or leave the field out"
+                    f"{name} is {value}; it must be at least 1",
+                    "correct the config, or leave the field out",
                 )
 
 
 def _check_per_layer_config(per_layer: Any) -> None:
     """Raise AttncalcError if a `per_layer_config` is not {"5": {field: value}, ...}."""
     is_table = isinstance(per_layer, Mapping) and all(
-        key.isdecimal() and len(key) < 10 and isinstance(changes, Mapping) for key, changes in per_layer.items()
+        key.isdecimal() and len(key) < 10 and isinstance(changes, Mapping)
+        for key, changes in per_layer.items()
     )
     if per_layer is not None and not is_table:
         raise AttncalcError(
@@ -102,6 +148,7 @@ def _check_per_layer_config(per_layer: Any) -> None:
         )
 
 
+# {JSON's type, under Python's name: what an error calls it}.
 _TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
@@ -111,18 +158,30 @@ _TYPE_NAMES = {
     "dict": "a table",
     "null": "null",
 }
-"""{JSON's type, under Python's name: what an error calls it}."""
 
+# A number, a boolean or nothing, in quotes.
 _LITERAL = re.compile(r"\s*(true|false|[-+]?[0-9.]+(e[-+]?[0-9]+)?|)\s*", re.IGNORECASE)
-"""A number, a boolean or nothing, in quotes."""
 
 
 def _check_type(name: str, value: Any, types: Collection[str]) -> None:
-    """Raise AttncalcError unless a field of these types may have the value; no types if they are not known."""
-    is_possible = type_of(value) in types if types else not (isinstance(value, str) and _LITERAL.fullmatch(value))
-    is_possible |= "float" in types and type_of(value) == "int"  # engines read -5 where transformers wants -5.0
+    """Raise AttncalcError unless a field of these types may have the value; no types if they are
+    not known.
+    """
+    is_possible = (
+        type_of(value) in types
+        if types
+        else not (isinstance(value, str) and _LITERAL.fullmatch(value))
+    )
+    # engines read -5 where transformers wants -5.0
+    is_possible |= "float" in types and type_of(value) == "int"
     if not is_possible or (isinstance(value, float) and not isfinite(value)):
         possible = " or ".join(meaning for known, meaning in _TYPE_NAMES.items() if known in types)
         digits = without_commas(value)
-        tip = f"write {digits}: a comma groups no digits" if digits else "correct the config, or leave the field out"
-        raise AttncalcError(f"{name} {written(value)} is not {possible or 'a value of a config'}", tip)
+        tip = (
+            f"write {digits}: a comma groups no digits"
+            if digits
+            else "correct the config, or leave the field out"
+        )
+        raise AttncalcError(
+            f"{name} {written(value)} is not {possible or 'a value of a config'}", tip
+        )

@@ -1,1 +1,3 @@
-"""What a training step costs on each GPU: weights, gradients, optimizer states, activations, and its FLOPs."""
+"""What a training step costs on each GPU: weights, gradients, optimizer states, activations, and
+its FLOPs.
+"""

@@ -1,14 +1,25 @@
 """The activations that a GPU keeps for the backward pass, by part.
 
-A layer's saved tensors are listed once (attention/saved.py and below). Recomputation keeps only each layer's input
-(full) or drops the scores (selective). Source: Korthikanti et al. 2022, arXiv:2205.05198, 4 and 5.
+A layer's saved tensors are listed once (attention/saved.py and below). Recomputation keeps only
+each layer's input (full) or drops the scores (selective). Source: Korthikanti et al. 2022,
+arXiv:2205.05198, 4 and 5.
 """
 
 import dataclasses
 from collections.abc import Iterable, Iterator
 
 from ...attention.recurrent import NoAttention
-from ...attention.saved import FP32, INT64, MASK, Forward, Part, SavedTensor, matrix_input, norm_tensors, split
+from ...attention.saved import (
+    FP32,
+    INT64,
+    MASK,
+    Forward,
+    Part,
+    SavedTensor,
+    matrix_input,
+    norm_tensors,
+    split,
+)
 from ...errors import NotSupportedError
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, exact_div, quantity, summed, symbol, symbol_like, total
@@ -44,18 +55,24 @@ class StageSaved(NamedTuple):
     """What a stage saves for one micro-batch."""
 
     layers: tuple[LayerSaved, ...]  # what one layer of each group saves
-    outside: tuple[SavedTensor, ...]  # what the embedding, the last norm and the head save, without the loss
+    # what the embedding, the last norm and the head save, without the loss
+    outside: tuple[SavedTensor, ...]
     tokens: Quantity  # those of a micro-batch on one device, as a formula
 
 
 def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
-    """Return what a stage saves for one micro-batch. `model` is the stage's, as symbols or as plain ints.
+    """Return what a stage saves for one micro-batch. `model` is the stage's, as symbols or as plain
+    ints.
 
     Raises NotSupportedError if a kind's saved tensors are not known.
     """
     workload = run.workload if model is stage.model.plain() else run.workload.symbolic()
     size = dtype(run.dtype).bits // 8
-    element = symbol("bytes", size, f"bytes of an element in {run.dtype}") if workload is not run.workload else size
+    element = (
+        symbol("bytes", size, f"bytes of an element in {run.dtype}")
+        if workload is not run.workload
+        else size
+    )
     tokens = split(workload.new, run.cp, "cp", "context-parallel devices")
     source = workload.source or 0
     math = class_math(model.model_type)
@@ -84,17 +101,32 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
         saved = tuple(_reduced(run, f, _layer_saved(run, stack, group, params, f, source)))
         hidden = (FP32 if run.autocasts_adapters else f.bytes) * f.tokens * f.d_model
         name = group_name(model, stack, group)
-        layers.append(LayerSaved(name, group, saved, tuple(_kept(run, f, stack, group, saved)), params, hidden))
+        layers.append(
+            LayerSaved(
+                name, group, saved, tuple(_kept(run, f, stack, group, saved)), params, hidden
+            )
+        )
     for stack in model.stacks:
         f = forward(stack)
         if stage.is_first and (stack is model.main or stack.input == "source"):
             outside += _reduced(run, f, _of_the_embedding(model, stack, f))
         if stage.is_last:
             outside += _reduced(run, f, _of_the_head(run, model, stack, f))
-        # Recomputed layers get the mask again: bools for SDPA, and what is added to the scores if eager
-        size = f.bytes if run.kernel == "eager" else MASK if run.kernel == "efficient" and has_windows(run) else 0
+        # Recomputed layers get the mask again: bools for SDPA, and what is added to the scores if
+        # eager
+        size = (
+            f.bytes
+            if run.kernel == "eager"
+            else MASK
+            if run.kernel == "efficient" and has_windows(run)
+            else 0
+        )
         if run.workload.recompute == "full" and stack is model.main and size:
-            outside.append(SavedTensor(SHARED_MASK, "the layers' recomputation", size * f.B * f.S * f.S, "embedding"))
+            outside.append(
+                SavedTensor(
+                    SHARED_MASK, "the layers' recomputation", size * f.B * f.S * f.S, "embedding"
+                )
+            )
     return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
 
 
@@ -104,53 +136,81 @@ def has_windows(run: Training) -> bool:
 
 
 def _has_window(layers: Layers, run: Training) -> bool:
-    """Return whether a layer's window hides tokens: only then transformers passes a mask to SDPA."""
+    """Return whether a layer's window hides tokens: only then transformers passes a mask to
+    SDPA.
+    """
     reach = layers.attention.span.reach
     return reach is not None and int(reach) < run.workload.new
 
 
 def _layer_saved(
-    run: Training, stack: Stack, layers: Layers, params: Iterable[ParamTensor], f: Forward, source: int
+    run: Training,
+    stack: Stack,
+    layers: Layers,
+    params: Iterable[ParamTensor],
+    f: Forward,
+    source: int,
 ) -> Iterator[SavedTensor]:
-    """Yield what one layer's forward pass saves, in its order, before parallelism and compilation."""
+    """Yield what one layer's forward pass saves, in its order, before parallelism and
+    compilation.
+    """
     norms = f.math.norms(int(layers.norms))
-    first, *others = [norm_tensors(f, f.tokens, stack.d_model, "norm") for _ in range(norms)] or [iter(())]
+    first, *others = [norm_tensors(f, f.tokens, stack.d_model, "norm") for _ in range(norms)] or [
+        iter(())
+    ]
     inside = list(_adapted(run, layers, params, f, source))
-    if run.kernel == "efficient" and _has_window(layers, run):  # each call of SDPA turns the bools into a bias
-        inside.append(SavedTensor("mask of the kernel", "the kernel", f.bytes * f.B * f.S * f.S, is_score=True))
+    # each call of SDPA turns the bools into a bias
+    if run.kernel == "efficient" and _has_window(layers, run):
+        inside.append(
+            SavedTensor(
+                "mask of the kernel", "the kernel", f.bytes * f.B * f.S * f.S, is_score=True
+            )
+        )
     yield from first
     yield from (tensor for tensor in inside if tensor.part != "mlp")
     for norm in others:
-        yield from (tensor for tensor in norm if not (f.math.in_parallel and tensor.name == "norm input"))
+        yield from (
+            tensor for tensor in norm if not (f.math.in_parallel and tensor.name == "norm input")
+        )
     yield from (tensor for tensor in inside if tensor.part == "mlp")
     if run.autocasts:
         n = sum(tensor.total for tensor in params if tensor.is_hidden)
         matrices = symbol_like(f.bytes, "N_layer", n, "elements of the layer's matrices")
-        yield SavedTensor("cast weights", "autocast", f.bytes * matrices, "mlp" if layers.mlp else "attention")
+        yield SavedTensor(
+            "cast weights", "autocast", f.bytes * matrices, "mlp" if layers.mlp else "attention"
+        )
 
 
 def _plain_tensors(layers: Layers, f: Forward, source: int) -> Iterator[SavedTensor]:
     yield from layers.attention.saved_tensors(f)
     if f.dropout:
-        yield SavedTensor("dropout mask", "dropout", MASK * f.tokens * f.d_model, is_replicated=True)
+        yield SavedTensor(
+            "dropout mask", "dropout", MASK * f.tokens * f.d_model, is_replicated=True
+        )
     if layers.cross:
         yield from layers.cross.saved_tensors(f._replace(T=source))
     if layers.mlp:
         yield from mlp_tensors(layers.mlp, f)
         if f.dropout:
-            yield SavedTensor("dropout mask", "dropout", MASK * f.tokens * f.d_model, "mlp", is_replicated=True)
+            yield SavedTensor(
+                "dropout mask", "dropout", MASK * f.tokens * f.d_model, "mlp", is_replicated=True
+            )
     if f.math.scales_layer:
         yield SavedTensor("scale of the layer", "the product", f.bytes, "mlp", is_statistic=True)
     for matrix in layers.extra:
         if matrix.name == "shared_gate":  # its input is that of the router
             size = f.bytes * f.tokens
             yield SavedTensor("output of the shared experts", "the gate", size * f.d_model, "mlp")
-            yield SavedTensor("gate of the shared experts", "sigmoid, product", size, "mlp", is_statistic=True)
+            yield SavedTensor(
+                "gate of the shared experts", "sigmoid, product", size, "mlp", is_statistic=True
+            )
         elif matrix.name == "input_gate":  # Gemma's inputs of each layer
             size = f.bytes * f.tokens * matrix.cols
             yield matrix_input(f, matrix.rows, (matrix.name,), f"input of {matrix.name}", "mlp")
             yield SavedTensor("gate of the layer's input", "the activation", size, "mlp")
-            yield SavedTensor("activation of the gate", "the product", size, "mlp", is_pointwise=True)
+            yield SavedTensor(
+                "activation of the gate", "the product", size, "mlp", is_pointwise=True
+            )
         elif matrix.applied_to:
             yield matrix_input(f, matrix.rows, (matrix.name,), f"input of {matrix.name}", "mlp")
 
@@ -158,24 +218,30 @@ def _plain_tensors(layers: Layers, f: Forward, source: int) -> Iterator[SavedTen
 def _adapted(
     run: Training, layers: Layers, params: Iterable[ParamTensor], f: Forward, source: int
 ) -> Iterator[SavedTensor]:
-    """Yield what attention and MLP save; with LoRA without the inputs of frozen matrices, and with those of adapters.
+    """Yield what attention and MLP save; with LoRA without the inputs of frozen matrices, and with
+    those of adapters.
 
-    The input of a matrix is kept for its adapter A if it has one. An adapter in fp32 beside activations of 16 bits has
-    an fp32 copy of its own, and one with dropout the result of it, with a mask (peft's tuners/lora/layer.py). Autocast
-    casts the fp32 output of a norm for each adapter, and so the adapters; a quantized matrix returns the dtype of its
-    input, so that the MLP computes in fp32 (Linear4bit in bitsandbytes/nn/modules.py). Beside plain matrices peft casts
-    the input to fp32 first, so that autocast makes a copy of 16 bits; beside quantized ones it does not (lora/bnb.py).
+    The input of a matrix is kept for its adapter A if it has one. An adapter in fp32 beside
+    activations of 16 bits has an fp32 copy of its own, and one with dropout the result of it, with
+    a mask (peft's tuners/lora/layer.py). Autocast casts the fp32 output of a norm for each adapter,
+    and so the adapters; a quantized matrix returns the dtype of its input, so that the MLP computes
+    in fp32 (Linear4bit in bitsandbytes/nn/modules.py). Beside plain matrices peft casts the input
+    to fp32 first, so that autocast makes a copy of 16 bits; beside quantized ones it does not
+    (lora/bnb.py).
     """
     tensors = _plain_tensors(layers, f, source)
     if run.lora is None:
         in_parallel = int(layers.norms) == 1 and not isinstance(layers.attention, NoAttention)
         in_parallel = in_parallel and not f.math.parallel_mixers
         # attention has saved the input of a parallel MLP already
-        yield from (t for t in tensors if not (in_parallel and t.part == "mlp" and t.name == "input"))
+        yield from (
+            t for t in tensors if not (in_parallel and t.part == "mlp" and t.name == "input")
+        )
         return
     targets = run.lora.targets
     autocasts = run.autocasts_adapters
-    computes = run.dtype if autocasts or run.autocast else run.param_dtype  # the dtype of the adapters' matmuls
+    # the dtype of the adapters' matmuls
+    computes = run.dtype if autocasts or run.autocast else run.param_dtype
     adapter_bytes = dtype(computes).bits // 8
     casts = autocasts or (run.autocast and not run.weights_dtype)
     copies = casts or adapter_bytes != int(f.bytes) or run.lora.dropout
@@ -184,7 +250,9 @@ def _adapted(
         read_by = () if autocasts and not run.lora.dropout else tensor.read_by  # which need no copy
         adapted = [name for name in (*tensor.input_of, *read_by) if name in targets]
         if not tensor.input_of or (run.keeps_quantized_inputs and tensor.input_of != ("router",)):
-            in_fp32 = autocasts and tensor.part == "mlp" and layers.mlp and layers.mlp.n_experts is None
+            in_fp32 = (
+                autocasts and tensor.part == "mlp" and layers.mlp and layers.mlp.n_experts is None
+            )
             yield tensor._replace(size=tensor.size // f.bytes * FP32) if in_fp32 else tensor
         elif adapted and not copies:
             yield tensor._replace(input_of=tuple(adapted))
@@ -194,45 +262,79 @@ def _adapted(
             yield tensor._replace(name=named, size=elements * size, input_of=(name,), read_by=())
             if run.lora.dropout:
                 mask = f"dropout mask of {name} A"
-                yield tensor._replace(name=mask, meaning="dropout", size=elements * MASK, input_of=(), read_by=())
+                yield tensor._replace(
+                    name=mask, meaning="dropout", size=elements * MASK, input_of=(), read_by=()
+                )
     rank = symbol_like(f.bytes, "r", run.lora.rank, "rank of LoRA")
     for matrix in filter(lambda matrix: is_target(run, matrix), params):
         part: Part = "attention" if matrix.part == "attention" else "mlp"
         name, meaning = f"output of {matrix.name} A", f"the gradient of {matrix.name} B"
         yield SavedTensor(name, meaning, adapter_bytes * f.tokens * rank, part)
     if (autocasts or run.autocast) and run.param_dtype == "fp32":
-        n = symbol_like(f.bytes, "N_adapters", sum(t.total for t in adapters(run, list(params))), "their elements")
-        yield SavedTensor("cast adapters", "autocast", f.bytes * n, "mlp" if layers.mlp else "attention")
-
-
-def _of_the_embedding(model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
-    yield SavedTensor("token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True)
-    if stack.learned_positions:
-        ids = f.tokens if f.math.positions_of_rows else stack.learned_positions if model.token_types else f.S
-        yield SavedTensor("position ids", "the table of positions", 8 * ids, "embedding", is_statistic=True)
-    if model.token_types:  # beside a buffer of all position ids, as in BERT
-        types = f.tokens if f.math.positions_of_rows else f.S
-        yield SavedTensor("token types", "their table", INT64 * types, "embedding", is_statistic=True)
-    if f.math.scales_embedding:
-        yield SavedTensor("scale of the embedding", "the product", f.bytes, "embedding", is_statistic=True)
-    if stack.embedding_norm or f.math.gain == "bare":
-        yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
-    for projection in (m for m in model.extra if m.name == "layers_projection"):  # Gemma 4's inputs of each layer
-        width = next(m.cols for m in model.main.layers[0].extra if m.name == "input_gate")
-        yield SavedTensor("scale of the layers' embedding", "the product", f.bytes, "embedding", is_statistic=True)
-        yield matrix_input(f, projection.rows, (projection.name,), "input of layers_projection", "embedding")
-        rows = f.tokens * exact_div(projection.cols, width)
-        yield from norm_tensors(f, rows, width, "norm of layers_projection", "embedding")
+        n = symbol_like(
+            f.bytes,
+            "N_adapters",
+            sum(t.total for t in adapters(run, list(params))),
+            "their elements",
+        )
         yield SavedTensor(
-            "inputs of the layers", "products with gates", f.bytes * f.tokens * projection.cols, "embedding"
+            "cast adapters", "autocast", f.bytes * n, "mlp" if layers.mlp else "attention"
         )
 
 
-def _of_the_head(run: Training, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
+def _of_the_embedding(model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
+    yield SavedTensor(
+        "token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True
+    )
+    if stack.learned_positions:
+        ids = (
+            f.tokens
+            if f.math.positions_of_rows
+            else stack.learned_positions
+            if model.token_types
+            else f.S
+        )
+        yield SavedTensor(
+            "position ids", "the table of positions", 8 * ids, "embedding", is_statistic=True
+        )
+    if model.token_types:  # beside a buffer of all position ids, as in BERT
+        types = f.tokens if f.math.positions_of_rows else f.S
+        yield SavedTensor(
+            "token types", "their table", INT64 * types, "embedding", is_statistic=True
+        )
+    if f.math.scales_embedding:
+        yield SavedTensor(
+            "scale of the embedding", "the product", f.bytes, "embedding", is_statistic=True
+        )
+    if stack.embedding_norm or f.math.gain == "bare":
+        yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
+    # Gemma 4's inputs of each layer
+    for projection in (m for m in model.extra if m.name == "layers_projection"):
+        width = next(m.cols for m in model.main.layers[0].extra if m.name == "input_gate")
+        yield SavedTensor(
+            "scale of the layers' embedding", "the product", f.bytes, "embedding", is_statistic=True
+        )
+        yield matrix_input(
+            f, projection.rows, (projection.name,), "input of layers_projection", "embedding"
+        )
+        rows = f.tokens * exact_div(projection.cols, width)
+        yield from norm_tensors(f, rows, width, "norm of layers_projection", "embedding")
+        yield SavedTensor(
+            "inputs of the layers",
+            "products with gates",
+            f.bytes * f.tokens * projection.cols,
+            "embedding",
+        )
+
+
+def _of_the_head(
+    run: Training, model: ModelSpec, stack: Stack, f: Forward
+) -> Iterator[SavedTensor]:
     if stack.final_norm or f.math.gain in ("none", "bare"):
         normed = f._replace(bytes=FP32) if f.math.residual_in_fp32 else f
         yield from norm_tensors(normed, f.tokens, stack.d_model, "norm", "head")
-    for matrix in model.extra:  # BERT's, with an activation function and a norm, before a masked language model's head
+    # BERT's, with an activation function and a norm, before a masked language model's head
+    for matrix in model.extra:
         if matrix.name == "transform" and matrix.applied_to:
             size = f.bytes * f.tokens * matrix.cols
             yield matrix_input(f, matrix.rows, (matrix.name,), "input of the transform", "head")
@@ -242,16 +344,27 @@ def _of_the_head(run: Training, model: ModelSpec, stack: Stack, f: Forward) -> I
         yield matrix_input(f, model.table_width, ("lm_head",), "input of the head", "head")
         vocabulary = model.vocab_size or 0
         if run.autocasts or run.autocasts_adapters:
-            yield SavedTensor("cast weights of the head", "autocast", f.bytes * vocabulary * model.table_width, "head")
+            yield SavedTensor(
+                "cast weights of the head",
+                "autocast",
+                f.bytes * vocabulary * model.table_width,
+                "head",
+            )
         if f.math.caps_logits and run.loss in ("full", "compiled"):
             size = f.bytes * f.tokens * vocabulary
             yield SavedTensor("tanh of the logits", "the softcap", size, "head", is_pointwise=True)
     elif stack.input == "source":
-        yield SavedTensor("output of the encoder", "W_k and W_v of the decoder", f.bytes * f.tokens * f.d_model, "head")
+        yield SavedTensor(
+            "output of the encoder",
+            "W_k and W_v of the decoder",
+            f.bytes * f.tokens * f.d_model,
+            "head",
+        )
 
 
 def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Iterator[SavedTensor]:
-    """Yield what is left with frozen weights, a compiler and sequence parallelism, and what autocast changes.
+    """Yield what is left with frozen weights, a compiler and sequence parallelism, and what
+    autocast changes.
 
     A frozen norm's gain needs no normalized input. What a compiler fuses, it computes again.
     """
@@ -262,12 +375,20 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
             continue
         if run.compile and tensor.is_pointwise:
             continue
-        for changed in _cast(f, tensor) if run.autocasts else _in_fp8(f, tensor) if run.fp8 != "none" else (tensor,):
+        for changed in (
+            _cast(f, tensor)
+            if run.autocasts
+            else _in_fp8(f, tensor)
+            if run.fp8 != "none"
+            else (tensor,)
+        ):
             yield _divided(run, changed)
 
 
 def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
-    """Yield a tensor as autocast saves it: the residual and its norms are in fp32, and each matmul casts its input."""
+    """Yield a tensor as autocast saves it: the residual and its norms are in fp32, and each matmul
+    casts its input.
+    """
     if tensor.name in ("norm input", "norm normalized") and f.math.gain == "cast":
         yield tensor._replace(size=tensor.size // f.bytes * FP32)
     elif tensor.name == "input":
@@ -278,7 +399,8 @@ def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
 
 
 def _in_fp8(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
-    """Yield a tensor as Transformer Engine saves it: inputs of a layer's matrices in fp8 (pytorch/module/linear.py).
+    """Yield a tensor as Transformer Engine saves it: inputs of a layer's matrices in fp8
+    (pytorch/module/linear.py).
 
     An input that another operation saves too, such as the output of attention, has a copy in fp8.
     """
@@ -295,8 +417,9 @@ def _in_fp8(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
 def _divided(run: Training, tensor: SavedTensor) -> SavedTensor:
     """Return a tensor as sequence parallelism divides it.
 
-    torch, beside FSDP, keeps the gathered input of matrices (ColwiseParallel in torch/distributed/tensor/parallel);
-    Megatron keeps its own part, and gathers again (LinearWithGradAccumulationAndAsyncCommunication).
+    torch, beside FSDP, keeps the gathered input of matrices (ColwiseParallel in
+    torch/distributed/tensor/parallel); Megatron keeps its own part, and gathers again
+    (LinearWithGradAccumulationAndAsyncCommunication).
     """
     is_gathered = run.is_fsdp and tensor.input_of and not tensor.input_of[0].endswith("norm")
     if not (run.sequence_parallel and tensor.is_replicated) or is_gathered:
@@ -311,8 +434,11 @@ def _kept(
     if run.workload.recompute in ("full", "op"):
         in_fp32 = run.autocasts or run.autocasts_adapters or f.math.residual_in_fp32
         size = (FP32 if in_fp32 else f.bytes) * f.tokens * f.d_model
-        if layers.mlp or not f.math.parallel_mixers:  # whose attention is recomputed with the layer of the MLP
-            yield _divided(run, SavedTensor("input of the layer", "recomputation", size, is_replicated=True))
+        # whose attention is recomputed with the layer of the MLP
+        if layers.mlp or not f.math.parallel_mixers:
+            yield _divided(
+                run, SavedTensor("input of the layer", "recomputation", size, is_replicated=True)
+            )
         if run.workload.recompute == "op":
             yield from _kept_by_op(run, f, stack, layers, tensors)
         return
@@ -325,7 +451,8 @@ def _kept(
 def _kept_by_op(
     run: Training, f: Forward, stack: Stack, layers: Layers, tensors: Iterable[SavedTensor]
 ) -> Iterator[SavedTensor]:
-    """Yield the outputs that torchtitan's _save_list keeps: of every second matmul, of attention, of reduce-scatters.
+    """Yield the outputs that torchtitan's _save_list keeps: of every second matmul, of attention,
+    of reduce-scatters.
 
     A compiler drops those of the last matmul, which no gradient needs.
     """
@@ -339,17 +466,25 @@ def _kept_by_op(
             yield saved.get(_OUTPUTS.get(matrix.name, ""), output)
     yield from (saved[name] for name in ("output", "log-sum-exp") if name in saved)
     for _ in range(0 if not run.sequence_parallel else 1 if run.compile else 2):
-        scattered = SavedTensor("output of the reduce-scatter", "", f.bytes * f.tokens * f.d_model, is_replicated=True)
+        scattered = SavedTensor(
+            "output of the reduce-scatter", "", f.bytes * f.tokens * f.d_model, is_replicated=True
+        )
         yield _divided(run, scattered)
 
 
+# Matrices of MLPs whose outputs layers save anyway, and how these are called.
 _OUTPUTS = {"W_gate": "gate", "W_up": "up"}
-"""Matrices of MLPs whose outputs layers save anyway, and how these are called."""
 
 
 def kept_parts(run: Training, saved: StageSaved) -> dict[str, Quantity]:
-    """Return what a stage keeps of one micro-batch, by part: attention, mlp, norms, embedding, head."""
-    in_layers = ((tensor.part, layer.layers.count * tensor.size) for layer in saved.layers for tensor in layer.kept)
+    """Return what a stage keeps of one micro-batch, by part: attention, mlp, norms, embedding,
+    head.
+    """
+    in_layers = (
+        (tensor.part, layer.layers.count * tensor.size)
+        for layer in saved.layers
+        for tensor in layer.kept
+    )
     parts = grouped((*in_layers, *((tensor.part, tensor.size) for tensor in saved.outside)))
     return {part: quantity(summed(sizes)) for part, sizes in parts.items()}
 
@@ -357,4 +492,6 @@ def kept_parts(run: Training, saved: StageSaved) -> dict[str, Quantity]:
 def check_kinds(run: Training) -> None:
     """Raise NotSupportedError if the saved tensors of a kind in the model are not known."""
     if any(layers.shares_weights for _, layers in run.model.groups()):
-        raise NotSupportedError(f"{run.model.title} shares weights between layers, which train does not support")
+        raise NotSupportedError(
+            f"{run.model.title} shares weights between layers, which train does not support"
+        )

@@ -18,23 +18,26 @@ from .setup import Training
 from .step import Cached, StageBudget, budgets, most_loaded
 
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
+# Percent of the allocated bytes that the caching allocator reserves: none more, the expected and
+# the most.
+#
+# Five runs that Megatron-Bridge publishes reserve 2.5, 3.1, 3.4, 7.8 and 10.9 % more than they
+# allocate (its model verification cards). On an H200 with a limit of memory, 10 runs needed 0.3 to
+# 6 % more, and three with large logits 13 to 25 % (tests/data/training/h200.json); runs with
+# expandable segments 0.5 to 9 %, with varied lengths too.
 ALLOCATOR, EXPANDABLE = (100, 103, 111), (100, 102, 109)
-"""Percent of the allocated bytes that the caching allocator reserves: none more, the expected and the most.
-
-Five runs that Megatron-Bridge publishes reserve 2.5, 3.1, 3.4, 7.8 and 10.9 % more than they allocate (its model
-verification cards). On an H200 with a limit of memory, 10 runs needed 0.3 to 6 % more, and three with large logits 13
-to 25 % (tests/data/training/h200.json); runs with expandable segments 0.5 to 9 %, with varied lengths too.
-"""
+# The most with a large tensor: percent of the allocated bytes, and of the largest tensor. Tensors
+# that are alive lie in the segments from which the allocator would have to make one for it.
 AROUND_LARGEST = (105, 120)
-"""The most with a large tensor: percent of the allocated bytes, and of the largest tensor. Tensors that are alive lie
-in the segments from which the allocator would have to make one for it."""
+# The most with batches of varied lengths: 5 to 34 % more than is allocated, on an H200 with a limit
+# of memory.
 VARIED = 134
-"""The most with batches of varied lengths: 5 to 34 % more than is allocated, on an H200 with a limit of memory."""
+# Bytes of the CUDA context with cuBLAS: 140.875 MiB in fitcheck-llm's runs on a T4; 0.45, 0.30 to
+# 0.75 GiB, around llama.cpp's buffers in posted logs.
 CONTEXT = (141 * MIB, 45 * GIB // 100, 75 * GIB // 100)
-"""Bytes of the CUDA context with cuBLAS: 140.875 MiB in fitcheck-llm's runs on a T4; 0.45, 0.30 to 0.75 GiB, around
-llama.cpp's buffers in posted logs."""
+# Bytes of NCCL's buffers with several GPUs: 0.03 to 0.25 GiB over PCIe, 1.4 to 2.1 over NVLink in
+# vLLM's logs.
 NCCL = (GIB // 10, GIB, 21 * GIB // 10)
-"""Bytes of NCCL's buffers with several GPUs: 0.03 to 0.25 GiB over PCIe, 1.4 to 2.1 over NVLink in vLLM's logs."""
 MAX_CONTEXT = 2**24
 MAX_BATCH = 2**16
 
@@ -51,7 +54,12 @@ class TrainResult(NamedTuple):
     def needs_one_length(self) -> bool:
         """Return whether a run that fits may not fit if its batches have varied lengths."""
         gpu, most = self.run.gpu, self.budget.allocated * VARIED // 100 + overhead(self.run)[2]
-        return self.verdict == "fits" and not self.run.expandable_segments and gpu is not None and most > gpu.memory
+        return (
+            self.verdict == "fits"
+            and not self.run.expandable_segments
+            and gpu is not None
+            and most > gpu.memory
+        )
 
     @property
     def fits(self) -> bool | None:
@@ -72,12 +80,13 @@ def reserved(run: Training, allocated: int, largest: int, cached: Cached) -> tup
     Short of memory, it frees blocks that it only holds, if nothing lies in their segments.
     """
     low, expected, high = (
-        allocated * percent // 100 for percent in (EXPANDABLE if run.expandable_segments else ALLOCATOR)
+        allocated * percent // 100
+        for percent in (EXPANDABLE if run.expandable_segments else ALLOCATOR)
     )
     of_all, of_largest = AROUND_LARGEST
-    if not run.expandable_segments and of_all * int(allocated) + of_largest * int(largest) > ALLOCATOR[2] * int(
-        allocated
-    ):
+    if not run.expandable_segments and of_all * int(allocated) + of_largest * int(
+        largest
+    ) > ALLOCATOR[2] * int(allocated):
         high = (of_all * allocated + of_largest * largest) // 100
     for more in filter(None, cached[:2]):
         expected += more
@@ -93,7 +102,11 @@ def train_result(run: Training, *, plain: bool = False) -> TrainResult:
     verdict: Verdict | None = None
     if run.gpu:
         verdict = (
-            "fits" if needed[2] <= run.gpu.memory else "may_not_fit" if needed[0] <= run.gpu.memory else "does_not_fit"
+            "fits"
+            if needed[2] <= run.gpu.memory
+            else "may_not_fit"
+            if needed[0] <= run.gpu.memory
+            else "does_not_fit"
         )
     return TrainResult(run, budget, needed[0], needed[1], needed[2], verdict)
 
@@ -107,7 +120,8 @@ def stage_sizes(run: Training) -> list[int]:
 
 
 def longest_context(run: Training) -> int | None:
-    """Return the longest context that is sure to fit, a multiple of 128 and of what the parallelism needs.
+    """Return the longest context that is sure to fit, a multiple of 128 and of what the parallelism
+    needs.
 
     None if not even the shortest fits.
     """
@@ -124,7 +138,9 @@ def context_step(run: Training) -> int:
 
 
 def largest_batch(run: Training) -> int | None:
-    """Return the largest micro-batch that is sure to fit, in examples; None if not even one does."""
+    """Return the largest micro-batch that is sure to fit, in examples; None if not even one
+    does.
+    """
     return _most(lambda n: _fits(run.with_workload(batch=n)), MAX_BATCH)
 
 
@@ -144,7 +160,8 @@ def _fits(run: Training) -> bool:
 class Asked(NamedTuple):
     """A run, and the options that describe it: a change of it is a change of options.
 
-    Defaults that depend on an option, such as the dtype of gradients on that of the weights, are derived again.
+    Defaults that depend on an option, such as the dtype of gradients on that of the weights, are
+    derived again.
     """
 
     run: Training  # the run
@@ -153,7 +170,9 @@ class Asked(NamedTuple):
     named_gpus: int | None = None  # the number that --gpu has, as 8 of 8xh100; None if it has none
 
     def changed(self, **options: Any) -> Asked:
-        """Return the run with these options, instead of its own of that name. Raises AttncalcError if it cannot be."""
+        """Return the run with these options, instead of its own of that name. Raises AttncalcError
+        if it cannot be.
+        """
         changed = {**self.options, **options}
         return self._replace(run=self.resolve(changed), options=changed)
 
@@ -185,15 +204,22 @@ class Change(NamedTuple):
 
 
 def changes(asked: Asked) -> tuple[Change, ...]:
-    """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or none does.
+    """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or
+    none does.
 
-    Each kind is tried alone. If none that keeps what is trained, and how long it is, is enough, these are tried
-    together; then together with each of the others, such as more GPUs; then with pairs of these, and more.
+    Each kind is tried alone. If none that keeps what is trained, and how long it is, is enough,
+    these are tried together; then together with each of the others, such as more GPUs; then with
+    pairs of these, and more.
     """
     if asked.run.gpu is None or _fits(asked.run):
         return ()
-    alone = {kind: next((change for change in _try(kind, asked) if _fits(change.run)), None) for kind in _KINDS}
-    found: dict[tuple[_Kind, ...], Change] = {(kind,): change for kind, change in alone.items() if change}
+    alone = {
+        kind: next((change for change in _try(kind, asked) if _fits(change.run)), None)
+        for kind in _KINDS
+    }
+    found: dict[tuple[_Kind, ...], Change] = {
+        (kind,): change for kind, change in alone.items() if change
+    }
     if any((kind,) in found for kind in _SAME_RESULT):
         return tuple(found.values())
     for number in range(len(_OTHERS) + 1):
@@ -202,11 +228,14 @@ def changes(asked: Asked) -> tuple[Change, ...]:
                 found[kinds] = change
         if () in found or (number and found.keys() - {(_more_gpus,)}):
             break
-    return tuple(found[kinds] for kinds in sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)]))
+    return tuple(
+        found[kinds] for kinds in sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)])
+    )
 
 
 def fewest_gpus(asked: Asked, gpu: Gpu) -> Change | None:
-    """Return the fewest GPUs of a kind, of 1 and USUAL_GPUS, that are enough with changes that keep the training.
+    """Return the fewest GPUs of a kind, of 1 and USUAL_GPUS, that are enough with changes that keep
+    the training.
 
     None if not even these are.
     """
@@ -222,11 +251,14 @@ def fewest_gpus(asked: Asked, gpu: Gpu) -> Change | None:
 
 
 def widest_tuned(asked: Asked) -> Change | None:
-    """Return the changes that keep the training in the first way to tune in which it fits; None if it does in none.
+    """Return the changes that keep the training in the first way to tune in which it fits; None if
+    it does in none.
 
     They include those of the way.
     """
-    ways = (_joined(way, _all_of(way.asked, _SAME_TRAINING)) for way in ways_to_tune(asked).values())
+    ways = (
+        _joined(way, _all_of(way.asked, _SAME_TRAINING)) for way in ways_to_tune(asked).values()
+    )
     return next((change for change in ways if _fits(change.run)), None)
 
 
@@ -244,7 +276,8 @@ def all_changes(asked: Asked) -> Change:
     """Return every kind of change together, with more GPUs or without, whichever needs less."""
     rest = _OTHERS[::-1]
     return min(
-        (_all_of(asked, (*kinds, *_SAME_RESULT)) for kinds in (rest, rest[1:])), key=lambda change: change.result.high
+        (_all_of(asked, (*kinds, *_SAME_RESULT)) for kinds in (rest, rest[1:])),
+        key=lambda change: change.result.high,
     )
 
 
@@ -272,7 +305,8 @@ def _combined(asked: Asked, kinds: Sequence[_Kind]) -> list[Change]:
 
 
 def _joined(one: Change, then: Change, *shown: Change) -> Change:
-    """Return two changes, of which the second is one of the first's run and replaces what both have.
+    """Return two changes, of which the second is one of the first's run and replaces what both
+    have.
 
     `shown` has both in the order in which their options are shown, if it is another one.
     """
@@ -282,7 +316,9 @@ def _joined(one: Change, then: Change, *shown: Change) -> Change:
 
 
 def _fewest(asked: Asked, kinds: Sequence[_Kind]) -> Change:
-    """Return as few changes of these kinds as make a run fit together, without the dearest if possible; or all."""
+    """Return as few changes of these kinds as make a run fit together, without the dearest if
+    possible; or all.
+    """
     found = _all_of(asked, kinds)
     for kind in reversed(kinds) if _fits(found.run) else ():
         fewer = [one for one in kinds if one is not kind]
@@ -300,8 +336,8 @@ def _all_of(asked: Asked, kinds: Sequence[_Kind]) -> Change:
 
 
 _Options = dict[str, Any]
+# Returns the changed options of each change of a kind, and what it costs.
 _Kind = Callable[[Asked], Iterator[tuple[_Options, str]]]
-"""Returns the changed options of each change of a kind, and what it costs."""
 
 
 def _try(kind: _Kind, asked: Asked) -> Iterator[Change]:
@@ -315,7 +351,9 @@ def _typed(options: Mapping[str, Any]) -> str:
     """Return options as the command line has them."""
     short = {"batch": "-b", "context": "-c", "master_weights": "--no-master-weights"}
     names = [(short.get(name, long_option(name)), value) for name, value in options.items()]
-    return " ".join(name if isinstance(value, bool) else f"{name} {_text(value)}" for name, value in names)
+    return " ".join(
+        name if isinstance(value, bool) else f"{name} {_text(value)}" for name, value in names
+    )
 
 
 def _text(value: object) -> str:
@@ -352,15 +390,24 @@ def _no_upcast(asked: Asked) -> Iterator[tuple[_Options, str]]:
 def _flash(asked: Asked) -> Iterator[tuple[_Options, str]]:
     if asked.run.kernel in ("math", "eager"):
         has_sdpa = class_math(asked.run.model.model_type).has_sdpa
-        yield {"kernel": "flash"}, "the same result, faster" if has_sdpa else "a kernel from the hub"
+        yield (
+            {"kernel": "flash"},
+            "the same result, faster" if has_sdpa else "a kernel from the hub",
+        )
 
 
 def _smaller_batch(asked: Asked) -> Iterator[tuple[_Options, str]]:
     batch, steps = asked.run.batch, asked.run.gradient_accumulation
-    smaller_batches = [batch // parts for parts in (*range(2, 65), batch) if batch % parts == 0 and parts <= batch]
+    smaller_batches = [
+        batch // parts for parts in (*range(2, 65), batch) if batch % parts == 0 and parts <= batch
+    ]
     for n in smaller_batches if batch > 1 else ():
         # --global-batch has the micro-batches already
-        more = {} if "global_batch" in asked.options else {"gradient_accumulation": steps * (batch // n)}
+        more = (
+            {}
+            if "global_batch" in asked.options
+            else {"gradient_accumulation": steps * (batch // n)}
+        )
         yield {"batch": n, **more}, "smaller matmuls, the same result"
 
 
@@ -370,7 +417,10 @@ def _eight_bit(asked: Asked) -> Iterator[tuple[_Options, str]]:
         if run.zero or not run.master_weights:
             yield {"optimizer": "adam8bit"}, "8-bit moments"
         else:
-            yield {"optimizer": "adam8bit", "master_weights": False}, "8-bit moments, weights of 16 bits"
+            yield (
+                {"optimizer": "adam8bit", "master_weights": False},
+                "8-bit moments, weights of 16 bits",
+            )
 
 
 def _double_quant(asked: Asked) -> Iterator[tuple[_Options, str]]:
@@ -379,7 +429,9 @@ def _double_quant(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _sharding(asked: Asked, zero: int) -> _Options:
-    """Return the options of a stage of ZeRO; with adapters that of all is FSDP, unless --zero is given."""
+    """Return the options of a stage of ZeRO; with adapters that of all is FSDP, unless --zero is
+    given.
+    """
     if zero == asked.run.zero:
         return {}
     is_fsdp = zero == 3 and asked.run.lora and "zero" not in asked.options
@@ -392,10 +444,14 @@ def _more_sharding(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _shorter(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    """Yield the longest context that fits; without one, halves of it, which may fit with other changes."""
+    """Yield the longest context that fits; without one, halves of it, which may fit with other
+    changes.
+    """
     context = asked.run.workload.context
     longest = longest_context(asked.run)
-    for shorter in (longest,) if longest else [context >> n for n in range(1, context.bit_length() - 7)]:
+    for shorter in (
+        (longest,) if longest else [context >> n for n in range(1, context.bit_length() - 7)]
+    ):
         if shorter < context:
             yield {"context": shorter}, "shorter sequences"
 
@@ -433,20 +489,34 @@ def _more_gpus(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _number(asked: Asked, gpus: int) -> _Options:
-    """Return the options of a number of GPUs, which is part of --gpu if that has one: 8xh100 are no 16."""
+    """Return the options of a number of GPUs, which is part of --gpu if that has one: 8xh100 are no
+    16.
+    """
     if asked.run.gpu is None or asked.named_gpus is None or gpus <= asked.named_gpus:
         return {"gpus": gpus}
     several = {"gpu": f"{gpus}x{asked.run.gpu.name}"}
     return several | {"gpus": gpus} if "gpus" in asked.options else several
 
 
+# Numbers of GPUs that people have: whole machines of 8 from 8 on.
 USUAL_GPUS = (2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Numbers of GPUs that people have: whole machines of 8 from 8 on."""
+# The matrices of attention and MLPs that LoRA adapts by default: all linear layers, as in QLoRA
+# (arXiv:2305.14314).
 ALL_LINEAR = (
-    *("W_q", "W_k", "W_v", "W_o", "W_qkv", "W_q_a", "W_q_b", "W_kv_a", "W_kv_b"),
-    *("W_gate", "W_up", "W_down"),
+    "W_q",
+    "W_k",
+    "W_v",
+    "W_o",
+    "W_qkv",
+    "W_q_a",
+    "W_q_b",
+    "W_kv_a",
+    "W_kv_b",
+    "W_gate",
+    "W_up",
+    "W_down",
 )
-"""The matrices of attention and MLPs that LoRA adapts by default: all linear layers, as in QLoRA (arXiv:2305.14314)."""
+# The kinds of changes, the cheapest first.
 _KINDS: tuple[_Kind, ...] = (
     _expandable,
     _flash,
@@ -462,10 +532,9 @@ _KINDS: tuple[_Kind, ...] = (
     _offload,
     _more_gpus,
 )
-"""The kinds of changes, the cheapest first."""
+# Those after which the same is trained, on sequences of the same length.
 _SAME_RESULT = _KINDS[: _KINDS.index(_shorter)]
-"""Those after which the same is trained, on sequences of the same length."""
+# Those with the same optimizer too.
 _SAME_TRAINING = tuple(kind for kind in _SAME_RESULT if kind is not _eight_bit)
-"""Those with the same optimizer too."""
+# Those that change what is trained, or need other machines.
 _OTHERS = _KINDS[len(_SAME_RESULT) :]
-"""Those that change what is trained, or need other machines."""

@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator
 
-from ...attention.saved import FP32, INT64, Forward, SavedTensor, l2_norm_tensors, matrix_input, norm_tensors
+from ...attention.saved import (
+    FP32,
+    INT64,
+    Forward,
+    SavedTensor,
+    l2_norm_tensors,
+    matrix_input,
+    norm_tensors,
+)
 from ...mlp import Mlp
 from ...quantity import Constant
 
@@ -11,7 +19,9 @@ BOOLEAN = Constant(1, "byte of an element of a mask")
 
 
 def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
-    """Yield what the MLP saves: its input, both operands of SwiGLU's product and of SiLU, and the input of W_down."""
+    """Yield what the MLP saves: its input, both operands of SwiGLU's product and of SiLU, and the
+    input of W_down.
+    """
     up = ("W_gate", "W_up") if mlp.gated else ("W_up",)
     if mlp.n_experts is None:
         yield matrix_input(f, f.d_model, up, part="mlp")
@@ -30,20 +40,33 @@ def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
 
 
 def _router_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
-    """Yield what the router saves: copies of its operands, scores, and indices and weights of the chosen experts."""
+    """Yield what the router saves: copies of its operands, scores, and indices and weights of the
+    chosen experts.
+    """
     router, n_experts = f.math.router, mlp.n_experts or 0
     width = mlp.d_router or f.d_model
     if router.in_fp32 and f.is_half:
         size = FP32 * f.tokens * width
-        yield SavedTensor("input of the router in fp32", "its gradient", size, "mlp", ("router",), is_replicated=True)
+        yield SavedTensor(
+            "input of the router in fp32",
+            "its gradient",
+            size,
+            "mlp",
+            ("router",),
+            is_replicated=True,
+        )
         if router.in_fp32 == "copied":
-            yield SavedTensor("router in fp32", "the gradient of its input", FP32 * n_experts * width, "mlp")
+            yield SavedTensor(
+                "router in fp32", "the gradient of its input", FP32 * n_experts * width, "mlp"
+            )
     if router.scales:
         yield from l2_norm_tensors(f, f.tokens, width, "router norm", "mlp")
         yield matrix_input(f, width, ("router",), "normalized input of the router", "mlp")
         yield matrix_input(f, width, ("router",), "input of the router", "mlp")
     size = f.tokens * _routing_per_token(f, n_experts, mlp.n_experts_per_token or 0)
-    yield SavedTensor("routing", "softmax, top k, weights", size, "mlp", is_replicated=True, is_statistic=True)
+    yield SavedTensor(
+        "routing", "softmax, top k, weights", size, "mlp", is_replicated=True, is_statistic=True
+    )
 
 
 def _routing_per_token(f: Forward, n_experts: int, n_chosen: int) -> int:
@@ -74,8 +97,9 @@ def _routing_per_token(f: Forward, n_experts: int, n_chosen: int) -> int:
 def _expert_tensors(mlp: Mlp, f: Forward, up: tuple[str, ...]) -> Iterator[SavedTensor]:
     """Yield what the routed experts save.
 
-    The tokens of each expert are sorted into one tensor, and the outputs are multiplied by the router's weights. Tokens
-    are assumed to be spread evenly over the experts. In Llama 4, each expert multiplies all tokens by their weights.
+    The tokens of each expert are sorted into one tensor, and the outputs are multiplied by the
+    router's weights. Tokens are assumed to be spread evenly over the experts. In Llama 4, each
+    expert multiplies all tokens by their weights.
     """
     n_experts, width = mlp.n_experts or 0, mlp.d_latent or f.d_model
     rows = f._replace(S=f.S * (n_experts if f.math.is_dense else mlp.n_experts_per_token or 0))
@@ -87,23 +111,31 @@ def _expert_tensors(mlp: Mlp, f: Forward, up: tuple[str, ...]) -> Iterator[Saved
     if f.math.is_dense:
         return
     yield SavedTensor("output of the experts", "the router's weights", size, "mlp")
-    indices = 4 if mlp.bias else 3  # the order of the tokens, its inverse, each one's token, and each one's bias
+    # the order of the tokens, its inverse, each one's token, and each one's bias
+    indices = 4 if mlp.bias else 3
     order = INT64 * indices * rows.tokens + INT32 * n_experts
-    yield SavedTensor("order of the tokens", "sorting", order, "mlp", is_replicated=True, is_statistic=True)
+    yield SavedTensor(
+        "order of the tokens", "sorting", order, "mlp", is_replicated=True, is_statistic=True
+    )
 
 
+# Tensors that an activation function saves besides its result: its input. 0.5 x (1 + tanh(...)) in
+# single operations saves x, 0.5 x, the tanh and 1 + tanh; xIELU operands of both branches, besides
+# a mask of them.
 _OPERANDS = {"fused": 1, "relu": 0, "gelu_new": 4, "xielu": 4}
-"""Tensors that an activation function saves besides its result: its input. 0.5 x (1 + tanh(...)) in single operations
-saves x, 0.5 x, the tanh and 1 + tanh; xIELU operands of both branches, besides a mask of them."""
 
 
-def _inside(gated: bool, f: Forward, width: int, of: str, *, clamps: bool = True) -> Iterator[SavedTensor]:
+def _inside(
+    gated: bool, f: Forward, width: int, of: str, *, clamps: bool = True
+) -> Iterator[SavedTensor]:
     """Yield what is between the input of W_up and the output of W_down."""
     size = f.bytes * f.tokens * width
     if clamps and f.math.clamps:  # (up + 1) * gate * sigmoid(gate), with both clamped
         for name in ("gate", "up", "clamped gate", "sigmoid", "SiLU of the gate", "up + 1"):
             pointwise = name not in ("gate", "up")
-            yield SavedTensor(f"{of}{name}", "the clamped product", size, "mlp", is_pointwise=pointwise)
+            yield SavedTensor(
+                f"{of}{name}", "the clamped product", size, "mlp", is_pointwise=pointwise
+            )
         yield SavedTensor(f"{of}product", "the gradient of W_down", size, "mlp", ("W_down",))
         return
     before, function = ("gate", "SiLU of the gate") if gated else ("up", "activation")

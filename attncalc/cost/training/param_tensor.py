@@ -12,7 +12,8 @@ class ParamTensor(NamedTuple):
     columns: int  # its other dimensions
     copies: int  # how many of them the stage has
     is_hidden: bool = False  # whether it is a matrix of a layer, which multiplies tokens
-    # How many of them are one parameter: transformers stacks a layer's experts, with gate and up in one
+    # How many of them are one parameter: transformers stacks a layer's experts, with gate and up in
+    # one
     stacked: int = 1
 
     @property
@@ -21,7 +22,9 @@ class ParamTensor(NamedTuple):
 
     @property
     def has_gradient(self) -> bool:
-        """Return whether the loss reaches it: indexers pick keys without a gradient (modeling_deepseek_v32.py)."""
+        """Return whether the loss reaches it: indexers pick keys without a gradient
+        (modeling_deepseek_v32.py).
+        """
         return not self.name.startswith("index_")
 
     @property

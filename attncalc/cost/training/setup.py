@@ -1,4 +1,6 @@
-"""How a model is trained: the micro-batch, the dtypes, the optimizer, and how GPUs share the work."""
+"""How a model is trained: the micro-batch, the dtypes, the optimizer, and how GPUs share the
+work.
+"""
 
 import dataclasses
 import math
@@ -21,14 +23,16 @@ Loss = Literal["full", "compiled", "chunked", "fused"]
 Stepping = Literal["fused", "foreach", "loop"]
 WAYS = ("full", "LoRA", "QLoRA")
 Fp8 = Literal["none", "inputs", "weights"]
+# Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8).
 CHUNKS = 8
-"""Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8)."""
 
 
 class Bitsandbytes(Version):
     """A version of bitsandbytes."""
 
-    keeps_4bit_inputs = until((0, 43, 2), "autograd/_functions.py: MatMul4Bit had ctx.tensors = (A, B), now (None, B)")
+    keeps_4bit_inputs = until(
+        (0, 43, 2), "autograd/_functions.py: MatMul4Bit had ctx.tensors = (A, B), now (None, B)"
+    )
 
 
 BITSANDBYTES = Bitsandbytes("0.50.1", (0, 50, 1))
@@ -56,23 +60,29 @@ class Training:
     virtual_stages: int = 1  # stages of the model that each GPU of a pipeline has; 1 is plain 1F1B
     cp: int = 1  # context-parallel GPUs
     ep: int = 1  # expert-parallel GPUs
-    sequence_parallel: bool = False  # tensor-parallel GPUs divide what each of them would hold whole
-    zero: int = 0  # ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights
+    # tensor-parallel GPUs divide what each of them would hold whole
+    sequence_parallel: bool = False
+    # ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights
+    zero: int = 0
     gradient_accumulation: int = 1  # micro-batches of a step
     kernel: TrainingKernel = "flash"  # the attention kernel
     compile: bool = False  # element-wise operations are fused, and their results recomputed
     loss: Loss = "full"  # how logits become a loss
     param_dtype: str = "bf16"  # dtype of the trained weights between steps
     grad_dtype: str = "bf16"  # dtype of the gradients
-    optimizer_dtype: str = "fp32"  # dtype of the optimizer's moments, if the optimizer does not fix it
+    # dtype of the optimizer's moments, if the optimizer does not fix it
+    optimizer_dtype: str = "fp32"
     master_weights: bool = True  # whether the optimizer keeps an fp32 copy of the weights
-    fp8: Fp8 = "none"  # what Transformer Engine keeps in fp8 for layers' matmuls: 'inputs', or also 'weights'
+    # what Transformer Engine keeps in fp8 for layers' matmuls: 'inputs', or also 'weights'
+    fp8: Fp8 = "none"
     optimizer: str = "adamw"
     optimizer_step: Stepping = "fused"  # how the optimizer's step is implemented
-    optimizer_in_backward: bool = False  # the optimizer's step of a weight follows its gradient, which is then freed
+    # the optimizer's step of a weight follows its gradient, which is then freed
+    optimizer_in_backward: bool = False
     offload: frozenset[str] = frozenset()  # what is in host memory: 'optimizer', 'params'
     lora: Lora | None = None  # adapters; None if the weights themselves are trained
-    weights_dtype: str | None = None  # dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations
+    # dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations
+    weights_dtype: str | None = None
     double_quant: bool = False  # whether the scales of nf4 are quantized too
     bitsandbytes: Bitsandbytes = BITSANDBYTES  # the version of bitsandbytes, which quantizes
     references: int = 0  # reference models (DPO, GRPO): frozen copies, but none with adapters
@@ -80,20 +90,28 @@ class Training:
     dropout: bool = False  # whether dropout is active
     # Whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True
     expandable_segments: bool = False
-    # Whether what is not quantized beside quantized matrices is in fp32, as peft's prepare_model_for_kbit_training
-    # casts it
+    # Whether what is not quantized beside quantized matrices is in fp32, as peft's
+    # prepare_model_for_kbit_training casts it
     kbit_upcast: bool = True
-    autocast: bool = False  # whether adapters in fp32 compute in the activations' dtype, as under torch.autocast
-    hold_logits: bool = False  # whether the loop holds the model's output until the end of the step: `out = model(...)`
-    upcasts: bool = True  # whether norms, eager softmax and loss compute in fp32 as transformers' classes do
+    # whether adapters in fp32 compute in the activations' dtype, as under torch.autocast
+    autocast: bool = False
+    # whether the loop holds the model's output until the end of the step: `out = model(...)`
+    hold_logits: bool = False
+    # whether norms, eager softmax and loss compute in fp32 as transformers' classes do
+    upcasts: bool = True
 
     def __post_init__(self) -> None:
         size = self.tp * self.pp * self.cp
         if self.gpus % size:
-            split = ", ".join(f"--{name} {n}" for name in ("tp", "pp", "cp") if (n := getattr(self, name)) > 1)
+            split = ", ".join(
+                f"--{name} {n}" for name in ("tp", "pp", "cp") if (n := getattr(self, name)) > 1
+            )
             raise AttncalcError(
                 f"--gpus {self.gpus} is not a multiple of {size}, the GPUs of one copy ({split})",
-                give_one_of([n for n in (self.gpus // size * size, -(-self.gpus // size) * size) if n], "--gpus"),
+                give_one_of(
+                    [n for n in (self.gpus // size * size, -(-self.gpus // size) * size) if n],
+                    "--gpus",
+                ),
             )
         if self.zero >= 2 and self.pp > 1 and not self.is_fsdp:
             why = "a pipeline accumulates whole gradients"
@@ -103,8 +121,13 @@ class Training:
             raise AttncalcError("--sequence-parallel needs --tp", "give --tp 2 or more")
         context, parts = self.workload.context, self.cp * (self.tp if self.sequence_parallel else 1)
         if context % parts:
-            split = f"--cp {self.cp}" + (f" x --tp {self.tp} of --sequence-parallel" if parts > self.cp else "")
-            raise AttncalcError(f"{split} does not divide {context} tokens", f"give -c {-(-context // parts) * parts}")
+            split = f"--cp {self.cp}" + (
+                f" x --tp {self.tp} of --sequence-parallel" if parts > self.cp else ""
+            )
+            raise AttncalcError(
+                f"{split} does not divide {context} tokens",
+                f"give -c {-(-context // parts) * parts}",
+            )
         if self.ep > 1:
             self._check_experts()
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
@@ -115,15 +138,21 @@ class Training:
         if self.virtual_stages > 1 and self.gradient_accumulation % self.pp:
             n = self.gradient_accumulation
             problem = f"--virtual-stages: {n} micro-batches are not a multiple of --pp {self.pp}"
-            raise AttncalcError(problem, f"give --gradient-accumulation {-(-n // self.pp) * self.pp}")
+            raise AttncalcError(
+                problem, f"give --gradient-accumulation {-(-n // self.pp) * self.pp}"
+            )
         self.model.shard(self.tp)
         self.stages  # noqa: B018 - raises the error of a pipeline that does not divide
 
     def _check_experts(self) -> None:
         if not self.model.has_experts:
-            raise AttncalcError(f"--ep {self.ep} has no effect: the model has no experts", "leave it out")
+            raise AttncalcError(
+                f"--ep {self.ep} has no effect: the model has no experts", "leave it out"
+            )
         gpus = self.dp * self.cp * self.tp
-        experts = math.gcd(*(layers.mlp.n_experts or 0 for _, layers in self.model.groups() if layers.mlp))
+        experts = math.gcd(
+            *(layers.mlp.n_experts or 0 for _, layers in self.model.groups() if layers.mlp)
+        )
         for n, what in ((gpus, "GPUs of a stage"), (experts, "experts")):
             if n % self.ep:
                 tip = give_one_of(_divisors(math.gcd(gpus, experts)), "--ep")
@@ -131,20 +160,28 @@ class Training:
 
     @property
     def is_fsdp(self) -> bool:
-        """Return whether fp32 weights are sharded and gathered in the dtype of the activations, as FSDP does."""
+        """Return whether fp32 weights are sharded and gathered in the dtype of the activations, as
+        FSDP does.
+        """
         return self.zero == 3 and not self.master_weights
 
     @property
     def keeps_quantized_inputs(self) -> bool:
-        """Return whether matmuls of frozen quantized matrices keep their inputs, which no gradient needs.
+        """Return whether matmuls of frozen quantized matrices keep their inputs, which no gradient
+        needs.
 
-        Those in int8 do (`ctx.tensors = (CAt, subA, A)` of MatMul8bitLt in bitsandbytes/autograd/_functions.py).
+        Those in int8 do (`ctx.tensors = (CAt, subA, A)` of MatMul8bitLt in
+        bitsandbytes/autograd/_functions.py).
         """
-        return self.weights_dtype == "int8" or (self.weights_dtype == "nf4" and self.bitsandbytes.keeps_4bit_inputs)
+        return self.weights_dtype == "int8" or (
+            self.weights_dtype == "nf4" and self.bitsandbytes.keeps_4bit_inputs
+        )
 
     @property
     def updates_in_place(self) -> bool:
-        """Return whether the optimizer updates trained weights of 16 bits that have no fp32 copy."""
+        """Return whether the optimizer updates trained weights of 16 bits that have no fp32
+        copy.
+        """
         return self.lora is None and not self.master_weights and dtype(self.param_dtype).bits == 16
 
     @property
@@ -157,9 +194,15 @@ class Training:
     def autocasts_adapters(self) -> bool:
         """Return whether norms and the residual stream are in fp32 beside matmuls in 16 bits.
 
-        So they are after peft's prepare_model_for_kbit_training under autocast, which is the Trainer's bf16=True.
+        So they are after peft's prepare_model_for_kbit_training under autocast, which is the
+        Trainer's bf16=True.
         """
-        return bool(self.weights_dtype) and self.kbit_upcast and self.upcasts and dtype(self.dtype).bits == 16
+        return (
+            bool(self.weights_dtype)
+            and self.kbit_upcast
+            and self.upcasts
+            and dtype(self.dtype).bits == 16
+        )
 
     @property
     def way(self) -> str:
@@ -178,7 +221,9 @@ class Training:
 
     @property
     def expert_tp(self) -> int:
-        """Return the tensor-parallel GPUs of an expert: those of --tp, or 1 if experts are divided over them too."""
+        """Return the tensor-parallel GPUs of an expert: those of --tp, or 1 if experts are divided
+        over them too.
+        """
         return self.tp if self.ranks % self.ep == 0 else 1
 
     @property
@@ -215,13 +260,16 @@ class Training:
         return stages(self)
 
     def with_workload(self, **changes: int | str) -> "Training":
-        """Return the run with another micro-batch, of so many examples, or another context or recomputation."""
+        """Return the run with another micro-batch, of so many examples, or another context or
+        recomputation.
+        """
         workload = self.workload
         if "batch" in changes:
             changes["batch"] = int(changes["batch"]) * (1 + self.pairs)
         if "context" in changes:
             workload = workload.at(int(changes.pop("context")))
-        return dataclasses.replace(self, workload=dataclasses.replace(workload, **changes))  # type: ignore[arg-type]
+        changed = dataclasses.replace(workload, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(self, workload=changed)
 
 
 class Stage(NamedTuple):
@@ -238,9 +286,10 @@ class Stage(NamedTuple):
 def stages(run: Training) -> tuple[Stage, ...]:
     """Return the stages of a run's pipeline.
 
-    With 1F1B, stage s of p holds the activations of p - s micro-batches, at most those of a step (arXiv:2104.04473,
-    2.2). Interleaved with v stages per GPU, the first holds 1 + (p - 1) / (p v) times those of its layers for p
-    micro-batches (arXiv:2205.05198, appendix C; Megatron-LM's theoretical_memory_usage.py).
+    With 1F1B, stage s of p holds the activations of p - s micro-batches, at most those of a step
+    (arXiv:2104.04473, 2.2). Interleaved with v stages per GPU, the first holds 1 + (p - 1) / (p v)
+    times those of its layers for p micro-batches (arXiv:2205.05198, appendix C; Megatron-LM's
+    theoretical_memory_usage.py).
 
     Raises AttncalcError if the stages do not divide the layers.
     """
@@ -251,17 +300,24 @@ def stages(run: Training) -> tuple[Stage, ...]:
         raise NotSupportedError("--pp does not support a model with an encoder", "leave out --pp")
     main, parts = model.main, run.pp * run.virtual_stages
     if main.n_layers % parts:
-        every = _divisors(main.n_layers)[min(1, run.virtual_stages - 1) :]  # --virtual-stages needs --pp 2 or more
+        # --virtual-stages needs --pp 2 or more
+        every = _divisors(main.n_layers)[min(1, run.virtual_stages - 1) :]
         possible = [n for n in every if main.n_layers // n % run.virtual_stages == 0]
         raise AttncalcError(
             f"{parts} stages do not divide {main.n_layers} layers",
             give_one_of(possible, "--pp") if possible else "give other --virtual-stages",
         )
-    layers = [dataclasses.replace(group, count=1) for group in main.layers for _ in range(group.count)]
+    layers = [
+        dataclasses.replace(group, count=1) for group in main.layers for _ in range(group.count)
+    ]
     per = main.n_layers // parts
     found = []
     for index in range(run.pp):
-        held = [layer for v in range(run.virtual_stages) for layer in layers[(v * run.pp + index) * per :][:per]]
+        held = [
+            layer
+            for v in range(run.virtual_stages)
+            for layer in layers[(v * run.pp + index) * per :][:per]
+        ]
         groups = tuple(dataclasses.replace(layer, count=n) for layer, n in Counter(held).items())
         stack: Stack = dataclasses.replace(main, layers=groups)
         in_flight = (min(run.gradient_accumulation, run.pp - index), 1)

@@ -1,8 +1,10 @@
-"""What a GPU holds during the whole run: weights, gradients and optimizer states, whole or as shards.
+"""What a GPU holds during the whole run: weights, gradients and optimizer states, whole or as
+shards.
 
-Source: Rajbhandari et al. 2019, arXiv:1910.02054 (ZeRO): with N parameters in 16 bits and Adam, a GPU holds 2 N of
-weights, 2 N of gradients, and 12 N of optimizer states (fp32 weights, two moments). Stage 1 divides the states by the
-ranks, stage 2 also the gradients, stage 3 also the weights.
+Source: Rajbhandari et al. 2019, arXiv:1910.02054 (ZeRO): with N parameters in 16 bits and Adam, a
+GPU holds 2 N of weights, 2 N of gradients, and 12 N of optimizer states (fp32 weights, two
+moments). Stage 1 divides the states by the ranks, stage 2 also the gradients, stage 3 also the
+weights.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,8 +35,11 @@ class States(NamedTuple):
     layer_bytes: int  # bytes of them, of which quantized matrices are gathered as they are
     outside: int  # elements outside the layers that a rank gathers
     on_host: Quantity  # bytes in host memory
-    transposes: int  # bytes of transposed copies that Transformer Engine keeps, but on SM 100 to 110 (module/base.py)
-    experts_left: int  # bytes that experts would take beyond the quantized ones if they were left in 16 bits
+    # bytes of transposed copies that Transformer Engine keeps, but on SM 100 to 110
+    # (module/base.py)
+    transposes: int
+    # bytes that experts would take beyond the quantized ones if they were left in 16 bits
+    experts_left: int
     tensors: list[ParamTensor]  # the model's parameter tensors
     trained_tensors: list[ParamTensor]  # the tensors that are trained
 
@@ -45,7 +50,10 @@ def states(run: Training, stage: Stage) -> States:
     added = list(adapters(run, tensors))
     trained, frozen = added, tensors
     if not run.lora:
-        trained, frozen = [t for t in tensors if t.has_gradient], [t for t in tensors if not t.has_gradient]
+        trained, frozen = (
+            [t for t in tensors if t.has_gradient],
+            [t for t in tensors if not t.has_gradient],
+        )
     sharded = _Shards(run)
     n_trained = _of_parts(trained, "N", "trained parameters of a stage on one device")
     n_frozen = _of_parts(frozen, "N_frozen", "frozen parameters of a stage on one device")
@@ -54,15 +62,27 @@ def states(run: Training, stage: Stage) -> States:
     transposes = 0
     if run.fp8 == "weights":
         saved = dtype(run.param_dtype).bits // 8 - 1
-        matrices = sharded([t for t in trained if t.is_hidden and t.name != "router"], run.zero >= 3, "N_fp8")
-        weights = quantity(weights - matrices * symbol("bytes_saved", saved, "bytes that a weight in fp8 saves"))
-        transposes = int(matrices) * (run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11))
+        matrices = sharded(
+            [t for t in trained if t.is_hidden and t.name != "router"], run.zero >= 3, "N_fp8"
+        )
+        weights = quantity(
+            weights - matrices * symbol("bytes_saved", saved, "bytes that a weight in fp8 saves")
+        )
+        transposes = int(matrices) * (
+            run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11)
+        )
     frozen_weights = _frozen_weights(run, frozen, sharded)
     in_optimizer = sharded(trained, run.zero >= 1, "N")
-    master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master_weights else 0)
+    master = quantity(
+        in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy")
+        if run.master_weights
+        else 0
+    )
     moments = _moments(run, trained, in_optimizer)
     largest = max((tensor.elements * tensor.stacked for tensor in trained), default=0)
-    gradients = quantity(sharded(trained, run.zero >= 2, "N") * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
+    gradients = quantity(
+        sharded(trained, run.zero >= 2, "N") * _bytes(run.grad_dtype, "bytes_grad", "a gradient")
+    )
     if run.optimizer_in_backward:
         one = named(largest, "largest", "elements of the largest trained tensor")
         gradients = quantity(one * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
@@ -70,7 +90,8 @@ def states(run: Training, stage: Stage) -> States:
     if "optimizer" in run.offload:
         on_host += [("master", master), ("moments", moments)]
         master = moments = quantity(0)
-        if run.zero >= 1:  # DeepSpeed moves averaged gradients to the host, where the optimizer runs
+        # DeepSpeed moves averaged gradients to the host, where the optimizer runs
+        if run.zero >= 1:
             on_host.append(("gradients", gradients))
             gradients = quantity(0)
     if "params" in run.offload:
@@ -81,10 +102,13 @@ def states(run: Training, stage: Stage) -> States:
         on_host += [("weights", weights), ("frozen", quantity(frozen_weights - scales))]
         weights, frozen_weights = quantity(0), scales
     references = quantity(0)
-    if run.references and run.lora is None:  # else the model with its adapters switched off, as in TRL
+    # else the model with its adapters switched off, as in TRL
+    if run.references and run.lora is None:
         whole = sharded(tensors, run.zero >= 3, "N_model")
         copies = symbol("references", run.references, "frozen copies of the model")
-        references = quantity(copies * whole * _bytes(run.dtype, "bytes", "a weight of a reference model"))
+        references = quantity(
+            copies * whole * _bytes(run.dtype, "bytes", "a weight of a reference model")
+        )
     layer, layer_bytes, outside = _gathered(run, stage, tensors)
     return States(
         trained=n_trained,
@@ -99,7 +123,9 @@ def states(run: Training, stage: Stage) -> States:
         layer=layer,
         layer_bytes=layer_bytes,
         outside=outside,
-        on_host=total(named(value, f"host_{name}", f"bytes of {name} on the host") for name, value in on_host),
+        on_host=total(
+            named(value, f"host_{name}", f"bytes of {name} on the host") for name, value in on_host
+        ),
         transposes=transposes,
         experts_left=_experts_left(run, frozen),
         tensors=tensors,
@@ -114,15 +140,18 @@ def _bytes(name: str, symbol_name: str, what: str) -> Quantity:
 def _of_parts(tensors: Iterable[ParamTensor], name: str, meaning: str) -> Quantity:
     """Return the number of parameters as a sum of named parts."""
     parts = grouped((tensor.part, tensor.total) for tensor in tensors).items()
-    return total(symbol(f"{name}_{part}", sum(n), f"{meaning}: {part}") for part, n in parts if any(n))
+    return total(
+        symbol(f"{name}_{part}", sum(n), f"{meaning}: {part}") for part, n in parts if any(n)
+    )
 
 
 class _Shards:
     """Counts the parameters that one rank holds.
 
-    FSDP shards each tensor by its first dimension, rounded up (torch/distributed/fsdp/_fully_shard/_fsdp_param.py);
-    ZeRO-3 each tensor by its elements (deepspeed/runtime/zero/partition_parameters.py). DeepSpeed's other stages and
-    Megatron shard all of them as one vector. Experts are replicated on fewer ranks than other weights.
+    FSDP shards each tensor by its first dimension, rounded up
+    (torch/distributed/fsdp/_fully_shard/_fsdp_param.py); ZeRO-3 each tensor by its elements
+    (deepspeed/runtime/zero/partition_parameters.py). DeepSpeed's other stages and Megatron shard
+    all of them as one vector. Experts are replicated on fewer ranks than other weights.
     """
 
     def __init__(self, run: Training) -> None:
@@ -136,19 +165,27 @@ class _Shards:
         parts = [self._of(others, run.ranks, is_sharded, name, "parameters")]
         if experts:
             name = f"{name}_experts"
-            parts.append(self._of(experts, run.expert_ranks, is_sharded, name, "parameters of the experts"))
+            parts.append(
+                self._of(experts, run.expert_ranks, is_sharded, name, "parameters of the experts")
+            )
         return total(parts)
 
-    def _of(self, tensors: list[ParamTensor], ranks: int, is_sharded: bool, name: str, what: str) -> Quantity:
+    def _of(
+        self, tensors: list[ParamTensor], ranks: int, is_sharded: bool, name: str, what: str
+    ) -> Quantity:
         whole = sum(tensor.total for tensor in tensors)
         if not is_sharded or ranks == 1:
             return symbol(name, whole, f"{what} of a stage on one device")
         if self._run.zero >= 3:
             if self._run.is_fsdp:
-                held = sum(tensor.copies * -(-tensor.rows // ranks) * tensor.columns for tensor in tensors)
+                held = sum(
+                    tensor.copies * -(-tensor.rows // ranks) * tensor.columns for tensor in tensors
+                )
             else:
                 held = sum(tensor.copies * -(-tensor.elements // ranks) for tensor in tensors)
-            return symbol(f"{name}_shard", held, f"{what} of one of {ranks} shards, rounded up per tensor")
+            return symbol(
+                f"{name}_shard", held, f"{what} of one of {ranks} shards, rounded up per tensor"
+            )
         return symbol(f"{name}_shard", -(-whole // ranks), f"{what} of one of {ranks} shards")
 
 
@@ -159,26 +196,43 @@ def _moments(run: Training, trained: list[ParamTensor], held: Quantity) -> Quant
         return quantity(count * held * _bytes(run.optimizer_dtype, "bytes_moment", "a moment"))
     whole = state_bytes(trained, optimizer, dtype(run.optimizer_dtype).bits // 8)
     if run.zero == 0 or run.ranks == 1:
-        return symbol("state_bytes", whole, f"bytes of {optimizer.title}'s states, tensor by tensor")
-    return symbol("state_bytes", -(-whole // run.ranks), f"bytes of one shard of {optimizer.title}'s states")
+        return symbol(
+            "state_bytes", whole, f"bytes of {optimizer.title}'s states, tensor by tensor"
+        )
+    return symbol(
+        "state_bytes", -(-whole // run.ranks), f"bytes of one shard of {optimizer.title}'s states"
+    )
 
 
-def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[..., Quantity]) -> Quantity:
-    """Return the bytes of frozen weights: quantized matrices of layers, and the rest in the activations' dtype."""
+def _frozen_weights(
+    run: Training, frozen: list[ParamTensor], sharded: Callable[..., Quantity]
+) -> Quantity:
+    """Return the bytes of frozen weights: quantized matrices of layers, and the rest in the
+    activations' dtype.
+    """
     if not frozen:
         return quantity(0)
     if run.weights_dtype is None:
-        return quantity(sharded(frozen, run.zero >= 3, "N_frozen") * _bytes(run.dtype, "bytes", "a frozen weight"))
+        return quantity(
+            sharded(frozen, run.zero >= 3, "N_frozen")
+            * _bytes(run.dtype, "bytes", "a frozen weight")
+        )
     ranks = run.ranks if run.zero >= 3 else 1
     packed, scales, others = _quantized(run, frozen, run.weights_dtype)
     kept = sum(t.total for t in others)
     size = -(-packed // ranks) + scales
     return total(
         (
-            symbol("quantized", size, f"bytes of the matrices in {run.weights_dtype}, with all their scales"),
+            symbol(
+                "quantized",
+                size,
+                f"bytes of the matrices in {run.weights_dtype}, with all their scales",
+            ),
             symbol("N_unquantized", -(-kept // ranks), "parameters that are not quantized")
             * _bytes(
-                "fp32" if run.autocasts_adapters else run.dtype, "bytes_unquantized", "a weight that is not quantized"
+                "fp32" if run.autocasts_adapters else run.dtype,
+                "bytes_unquantized",
+                "a weight that is not quantized",
             ),
         )
     )
@@ -193,23 +247,36 @@ def _experts_left(run: Training, frozen: list[ParamTensor]) -> int:
     return (2 * sum(tensor.total for tensor in experts) - packed) // ranks - scales
 
 
-def _quantized(run: Training, tensors: list[ParamTensor], quantized: str) -> tuple[int, int, list[ParamTensor]]:
-    """Return the bytes of the matrices of layers in a quantized dtype, those of their scales, and the other tensors.
+def _quantized(
+    run: Training, tensors: list[ParamTensor], quantized: str
+) -> tuple[int, int, list[ParamTensor]]:
+    """Return the bytes of the matrices of layers in a quantized dtype, those of their scales, and
+    the other tensors.
 
-    Shards have whole scales: they belong to the module and not to the parameter (bitsandbytes/nn/modules.py,
-    fix_4bit_weight_quant_state_from_module).
+    Shards have whole scales: they belong to the module and not to the parameter
+    (bitsandbytes/nn/modules.py, fix_4bit_weight_quant_state_from_module).
     """
     matrices = [t for t in tensors if t.is_hidden and t.name != "router"]
-    size = sum(t.copies * quantized_bytes(t, quantized, double_quant=run.double_quant) for t in matrices)
-    packed = sum(t.copies * (t.elements // 2 if quantized == "nf4" else t.elements) for t in matrices)
+    size = sum(
+        t.copies * quantized_bytes(t, quantized, double_quant=run.double_quant) for t in matrices
+    )
+    packed = sum(
+        t.copies * (t.elements // 2 if quantized == "nf4" else t.elements) for t in matrices
+    )
     return packed, size - packed, [t for t in tensors if t not in matrices]
 
 
 def _gathered(run: Training, stage: Stage, tensors: list[ParamTensor]) -> tuple[int, int, int]:
-    """Return the elements and bytes of a layer, and the elements outside the layers: ZeRO-3 gathers them for use."""
+    """Return the elements and bytes of a layer, and the elements outside the layers: ZeRO-3 gathers
+    them for use.
+    """
     inside = [t for t in tensors if t.part not in ("embedding", "head")]
     outside = sum(t.total for t in tensors) - sum(t.total for t in inside)
-    size, _, others = _quantized(run, inside, run.weights_dtype) if run.weights_dtype else (0, 0, inside)
+    size, _, others = (
+        _quantized(run, inside, run.weights_dtype) if run.weights_dtype else (0, 0, inside)
+    )
     size += sum(t.total for t in others) * (dtype(run.dtype).bits // 8)
-    n_layers = max(1, sum(int(layers.count) for stack in stage.model.stacks for layers in stack.layers))
+    n_layers = max(
+        1, sum(int(layers.count) for stack in stage.model.stacks for layers in stack.layers)
+    )
     return -(-sum(t.total for t in inside) // n_layers), -(-size // n_layers), outside

@@ -1,15 +1,25 @@
 """The most that a GPU holds at any moment of a training step.
 
-What stays all the time is in states.py, what stays until its backward pass in activations.py. The peak is at one of a
-few moments: when the loss is differentiated, in the backward pass of the last layer (all activations), in that of the
-first (all gradients), or when the optimizer steps.
+What stays all the time is in states.py, what stays until its backward pass in activations.py. The
+peak is at one of a few moments: when the loss is differentiated, in the backward pass of the last
+layer (all activations), in that of the first (all gradients), or when the optimizer steps.
 """
 
 from collections.abc import Iterator
 
 from ...attention.saved import SavedTensor
 from ...model import ModelSpec
-from ...quantity import Quantity, ceil_div, exact_div, named, quantity, summed, symbol, symbol_like, total
+from ...quantity import (
+    Quantity,
+    ceil_div,
+    exact_div,
+    named,
+    quantity,
+    summed,
+    symbol,
+    symbol_like,
+    total,
+)
 from ...records import NamedTuple
 from ...units import MIB, dtype
 from .activations import SHARED_MASK, LayerSaved, StageSaved, kept_parts, stage_saved
@@ -17,11 +27,12 @@ from .classes import class_math
 from .setup import CHUNKS, Stage, Training
 from .states import States, states
 
+# Bytes of cuBLAS's workspace, 4096 KiB x 2 and 16 KiB x 8, or 32 MiB on Hopper; the threads of the
+# forward and of the backward pass have one each (aten/src/ATen/cuda/CublasHandlePool.cpp).
 WORKSPACE, WORKSPACE_HOPPER = 65 * MIB // 8, 32 * MIB
-"""Bytes of cuBLAS's workspace, 4096 KiB x 2 and 16 KiB x 8, or 32 MiB on Hopper; the threads of the forward and of the
-backward pass have one each (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+# Elements of DeepSpeed's reduce_bucket_size, max_live_parameters and sub_group_size
+# (runtime/zero/config.py).
 DEEPSPEED_BUCKET, DEEPSPEED_LIVE, DEEPSPEED_GROUP = 500_000_000, 10**9, 10**9
-"""Elements of DeepSpeed's reduce_bucket_size, max_live_parameters and sub_group_size (runtime/zero/config.py)."""
 
 
 LOSS, GRADIENTS = "backward pass of the loss", "gradients"
@@ -50,9 +61,11 @@ class StepMoment(NamedTuple):
 class Cached(NamedTuple):
     """Bytes that the caching allocator holds at the peak beside those that are allocated."""
 
-    # The logits in 16 bits, which are freed before the loss is differentiated: no larger tensor fits there
+    # The logits in 16 bits, which are freed before the loss is differentiated: no larger tensor
+    # fits there
     logits: int = 0
-    streams: int = 0  # what FSDP allocates in streams of its own at other moments, since streams share no memory
+    # what FSDP allocates in streams of its own at other moments, since streams share no memory
+    streams: int = 0
     transposes: int = 0  # transposed weights, which the upper end of the range has
 
 
@@ -62,7 +75,8 @@ class StageBudget(NamedTuple):
     stage: Stage
     states: States  # weights, gradients, optimizer states
     saved: StageSaved  # what one micro-batch saves
-    activations: dict[str, Quantity]  # bytes of the activations of all micro-batches in flight, by part
+    # bytes of the activations of all micro-batches in flight, by part
+    activations: dict[str, Quantity]
     workspaces: Quantity  # bytes of cuBLAS's workspaces
     moments: tuple[StepMoment, ...]  # the moments that may be the peak
     cached: Cached  # what the allocator holds at the peak besides
@@ -92,7 +106,9 @@ class StageBudget(NamedTuple):
     def largest(self) -> int:
         """Return the bytes of the largest tensor of a step: of the logits or of an activation."""
         sizes = [t.size for layer in self.saved.layers for t in layer.tensors]
-        sizes += [held.size for moment in self.moments for held in moment.held if held.name == "logits"]
+        sizes += [
+            held.size for moment in self.moments for held in moment.held if held.name == "logits"
+        ]
         return max(map(int, sizes), default=0)
 
     def held(self, name: str) -> int:
@@ -101,14 +117,22 @@ class StageBudget(NamedTuple):
 
 
 def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBudget:
-    """Return the memory of one GPU of a stage. With `plain` the activations carry no formulas, which is faster."""
+    """Return the memory of one GPU of a stage. With `plain` the activations carry no formulas,
+    which is faster.
+    """
     model = stage.model.plain() if plain else stage.model.symbolic()
     held, saved = states(run, stage), stage_saved(run, stage, model)
-    parts = {part: quantity(_in_flight(stage, size)) for part, size in kept_parts(run, saved).items() if size}
+    parts = {
+        part: quantity(_in_flight(stage, size))
+        for part, size in kept_parts(run, saved).items()
+        if size
+    }
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
     cached = _cached(run, model, held, saved, _peak(moments))._replace(transposes=held.transposes)
     hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
-    workspace = symbol("workspace", WORKSPACE_HOPPER if hopper else WORKSPACE, "bytes of a workspace of cuBLAS")
+    workspace = symbol(
+        "workspace", WORKSPACE_HOPPER if hopper else WORKSPACE, "bytes of a workspace of cuBLAS"
+    )
     return StageBudget(stage, held, saved, parts, quantity(2 * workspace), moments, cached)
 
 
@@ -116,11 +140,14 @@ def _peak(moments: tuple[StepMoment, ...]) -> StepMoment:
     return max(moments, key=lambda moment: moment.size)
 
 
-def _cached(run: Training, model: ModelSpec, held: States, saved: StageSaved, peak: StepMoment) -> Cached:
+def _cached(
+    run: Training, model: ModelSpec, held: States, saved: StageSaved, peak: StepMoment
+) -> Cached:
     """Return what the allocator holds at the peak besides.
 
-    FSDP gathers into a buffer, which it copies to the weights, and reduces gradients in streams of their own
-    (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: foreach_all_gather, foreach_reduce).
+    FSDP gathers into a buffer, which it copies to the weights, and reduces gradients in streams of
+    their own (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: foreach_all_gather,
+    foreach_reduce).
     """
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     logits: int = 0
@@ -130,15 +157,21 @@ def _cached(run: Training, model: ModelSpec, held: States, saved: StageSaved, pe
         logits = saved.tokens * (model.vocab_size or 0) * size
     if not _reduces_layers(run):
         return Cached(logits)
-    gathered = symbol("N_outside", held.outside, "parameters of embedding and head") * size + _gathered_layer(run, held)
+    gathered = symbol(
+        "N_outside", held.outside, "parameters of embedding and head"
+    ) * size + _gathered_layer(run, held)
     later = held.gradients - total(h.size for h in peak.held if h.meaning == GRADIENTS)
     return Cached(logits, gathered + later)
 
 
 def _gathered_layer(run: Training, held: States) -> Quantity:
-    """Return the bytes of a layer's weights that FSDP gathers: of quantized matrices, what they are packed into."""
+    """Return the bytes of a layer's weights that FSDP gathers: of quantized matrices, what they are
+    packed into.
+    """
     if run.weights_dtype:
-        return symbol("layer", held.layer_bytes, f"bytes of a layer that are gathered, in {run.weights_dtype}")
+        return symbol(
+            "layer", held.layer_bytes, f"bytes of a layer that are gathered, in {run.weights_dtype}"
+        )
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     return quantity(symbol("N_layer", held.layer, "parameters of a layer") * size)
 
@@ -157,40 +190,61 @@ def most_loaded(run: Training, *, plain: bool = False) -> StageBudget:
 
 
 def _in_flight(stage: Stage, size: int) -> int:
-    """Return the bytes of the activations of all micro-batches in flight. `size` is those of one."""
+    """Return the bytes of the activations of all micro-batches in flight. `size` is those of
+    one.
+    """
     above, below = stage.in_flight
     if above > 1:
         size = symbol_like(size, "in_flight", above, "micro-batches in flight") * size
-    return size if below == 1 else ceil_div(size, symbol_like(size, "stages_per_gpu", below, "stages of a GPU"))
+    return (
+        size
+        if below == 1
+        else ceil_div(size, symbol_like(size, "stages_per_gpu", below, "stages of a GPU"))
+    )
 
 
 class _Moments:
     """The moments of a step that may be its peak."""
 
     def __init__(
-        self, run: Training, stage: Stage, model: ModelSpec, held: States, saved: StageSaved, parts: dict[str, Quantity]
+        self,
+        run: Training,
+        stage: Stage,
+        model: ModelSpec,
+        held: States,
+        saved: StageSaved,
+        parts: dict[str, Quantity],
     ) -> None:
         self.run, self.stage, self.model, self.held, self.saved = run, stage, model, held, saved
-        self.kept = Held("activations", "activations kept for the backward pass", total(parts.values()))
+        self.kept = Held(
+            "activations", "activations kept for the backward pass", total(parts.values())
+        )
         self.grads = Held("gradients", GRADIENTS, held.gradients)
         self.always = (self.grads,) if run.gradient_accumulation > 1 else ()
         self.of_head = _head_gradients(run, stage, model, held)
         self.buffers = _communication(run, stage, held)
         # the same gradients at every moment of the layers
-        self.is_whole = not _reduces_layers(run) and (bool(self.always) or run.optimizer_in_backward)
+        self.is_whole = not _reduces_layers(run) and (
+            bool(self.always) or run.optimizer_in_backward
+        )
         self.has_loss = bool(stage.is_last and model.head and model.head.kind == "lm")
         mask = total(tensor.size for tensor in saved.outside if tensor.name == SHARED_MASK)
-        self.mask = (Held("activations", "the mask that recomputed layers share", mask),) if mask else ()
+        self.mask = (
+            (Held("activations", "the mask that recomputed layers share", mask),) if mask else ()
+        )
         self.logits: tuple[Held, ...] = ()
         if self.has_loss and run.hold_logits and run.loss == "full":
-            size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+            size = symbol(
+                "bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}"
+            )
             output = quantity(saved.tokens * (model.vocab_size or 0) * size)
             self.logits = (Held("logits", "the model's output, which the loop holds", output),)
 
     def __iter__(self) -> Iterator[StepMoment]:
         run, stepping = self.run, _stepping(self.run, self.held)
         if self.has_loss:
-            # In chunks, the head has gradients of the first ones while the loss of another is differentiated.
+            # In chunks, the head has gradients of the first ones while the loss of another is
+            # differentiated.
             with_loss = self.always or (() if run.loss in ("full", "compiled") else self.of_head)
             of_loss = (*with_loss, self.kept, *_loss(run, self.model, self.saved))
             yield self._moment(LOSS, of_loss, self.buffers.loss)
@@ -198,7 +252,9 @@ class _Moments:
         yield from at_embedding
         for layer in self.saved.layers:
             yield from self._layer(layer, before)
-        temporaries = [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
+        temporaries = (
+            [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
+        )
         yield self._moment("optimizer step", (self.grads, *temporaries), self.buffers.step)
 
     def _moment(self, name: str, held: tuple[Held, ...], buffers: int) -> StepMoment:
@@ -210,42 +266,92 @@ class _Moments:
         run, held, is_tied, end = self.run, self.held, _is_tied(self.model), self.buffers.end
         embedding = _embedding_gradient(run, self.stage, held)
         if embedding is None:
-            shard = symbol("N_outside_shard", held.outside // run.ranks, "parameters of embedding and head on one rank")
-            reduced = quantity(shard * (dtype(run.grad_dtype).bits // 8)) if _reduces_layers(run) else quantity(0)
+            shard = symbol(
+                "N_outside_shard",
+                held.outside // run.ranks,
+                "parameters of embedding and head on one rank",
+            )
+            reduced = (
+                quantity(shard * (dtype(run.grad_dtype).bits // 8))
+                if _reduces_layers(run)
+                else quantity(0)
+            )
             before = _without(self.grads, reduced)
-            return before, [self._moment("backward pass of the embedding", (before,), end)] if end else []
-        # A tied table has a gradient of the head already; a step with more micro-batches has those of earlier ones.
+            return before, [
+                self._moment("backward pass of the embedding", (before,), end)
+            ] if end else []
+        # A tied table has a gradient of the head already; a step with more micro-batches has those
+        # of earlier ones.
         others = int(is_tied) + len(self.always)
         found, hidden = [], self.saved.layers[0].hidden
         parts = [
             ("backward pass of the embedding", others, hidden),
-            # the gradient of the head's cast weights, which no other tensor shares, is added to in place
+            # the gradient of the head's cast weights, which no other tensor shares, is added to in
+            # place
             ("sum of the embedding's gradients", 2 if is_tied and not run.autocasts else others, 0),
         ]
-        if is_tied and run.loss == "compiled" and run.compile and not run.is_fsdp and dtype(run.grad_dtype).bits == 16:
-            # Compiled with the model, both gradients of the table come last, the embedding's as a sum in fp32
-            # (embedding_dense_backward in torch/_decomp/decompositions.py): the logits' gradient stays until then.
-            logits = self.saved.tokens * (self.model.vocab_size or 0) * symbol("bytes_logit", 2, "bytes of a gradient")
-            parts.append(("sum of the compiled embedding's gradients", 2 + 2, quantity(logits + hidden)))
+        if (
+            is_tied
+            and run.loss == "compiled"
+            and run.compile
+            and not run.is_fsdp
+            and dtype(run.grad_dtype).bits == 16
+        ):
+            # Compiled with the model, both gradients of the table come last, the embedding's as a
+            # sum in fp32 (embedding_dense_backward in torch/_decomp/decompositions.py): the logits'
+            # gradient stays until then.
+            logits = (
+                self.saved.tokens
+                * (self.model.vocab_size or 0)
+                * symbol("bytes_logit", 2, "bytes of a gradient")
+            )
+            parts.append(
+                ("sum of the compiled embedding's gradients", 2 + 2, quantity(logits + hidden))
+            )
         for name, copies, others_held in parts:
-            tables = symbol("copies_grad", copies, "gradients of the embedding besides the one that stays") * embedding
-            more = Held("temporary", "gradients of the embedding and of its output", quantity(tables + others_held))
+            tables = (
+                symbol(
+                    "copies_grad", copies, "gradients of the embedding besides the one that stays"
+                )
+                * embedding
+            )
+            more = Held(
+                "temporary",
+                "gradients of the embedding and of its output",
+                quantity(tables + others_held),
+            )
             found.append(self._moment(name, (self.grads, more, *self.mask), end))
         return self.grads if is_tied or self.is_whole else _without(self.grads, embedding), found
 
     def _layer(self, layer: LayerSaved, before_embedding: Held) -> Iterator[StepMoment]:
         run, buffers = self.run, self.buffers
         reduces = self.of_head if _reduces_layers(run) else ()
-        first = (*self.always, *reduces) if _reduces_layers(run) else (self.grads,) if self.is_whole else self.of_head
+        first = (
+            (*self.always, *reduces)
+            if _reduces_layers(run)
+            else (self.grads,)
+            if self.is_whole
+            else self.of_head
+        )
         of = "" if len(self.saved.layers) == 1 else f" ({layer.group})"
         one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
         for moment in _layer_moments(layer):
             freed = total(t.size for t in layer.kept if t in moment.freed)
-            more = Held("temporary", "recomputed activations, and gradients of activations", moment.temporary)
+            more = Held(
+                "temporary",
+                "recomputed activations, and gradients of activations",
+                moment.temporary,
+            )
             if run.workload.recompute != "none":
-                again = (t.size for t in layer.tensors if t not in layer.kept and t not in moment.freed)
+                again = (
+                    t.size for t in layer.tensors if t not in layer.kept and t not in moment.freed
+                )
                 more = more._replace(size=total((*again, moment.temporary)))
-            done, later = ((), quantity(0)) if self.is_whole else _own_gradients(run, self.held, layer, moment)
+            done, later = (
+                ((), quantity(0))
+                if self.is_whole
+                else _own_gradients(run, self.held, layer, moment)
+            )
             last, earlier = _without(self.kept, freed), _without(before_embedding, later)
             where = f"backward pass of the {moment.name} in the"
             yield self._moment(f"{where} last layer{of}", (*first, *done, last, more), buffers.last)
@@ -258,7 +364,9 @@ class _Moments:
 
 
 def _is_megatron(run: Training) -> bool:
-    """Return whether a tensor-parallel run or a pipeline is Megatron's, which has no ZeRO 2 and 3."""
+    """Return whether a tensor-parallel run or a pipeline is Megatron's, which has no ZeRO 2 and
+    3.
+    """
     return (run.tp > 1 or run.pp > 1) and run.zero <= 1
 
 
@@ -267,25 +375,37 @@ def _is_tied(model: ModelSpec) -> bool:
 
 
 def _reduces_layers(run: Training) -> bool:
-    """Return whether whole gradients exist beside the shards until a layer is reduced, as in FSDP."""
+    """Return whether whole gradients exist beside the shards until a layer is reduced, as in
+    FSDP.
+    """
     return run.is_fsdp and run.ranks > 1
 
 
 def _embedding_gradient(run: Training, stage: Stage, held: States) -> Quantity | None:
-    """Return the bytes of the embedding's whole gradient, which is computed last; None if no such tensor stays."""
+    """Return the bytes of the embedding's whole gradient, which is computed last; None if no such
+    tensor stays.
+    """
     table = sum(t.total for t in held.trained_tensors if t.name == "embedding")
     if not (stage.is_first and table) or run.zero >= 2 or run.optimizer_in_backward:
         return None
-    size = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
+    size = symbol(
+        "bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}"
+    )
     return quantity(symbol("N_embedding", table, "trained parameters of the embedding") * size)
 
 
-def _head_gradients(run: Training, stage: Stage, model: ModelSpec, held: States) -> tuple[Held, ...]:
+def _head_gradients(
+    run: Training, stage: Stage, model: ModelSpec, held: States
+) -> tuple[Held, ...]:
     """Return the gradients that exist when the backward pass of the last layer begins."""
     if not stage.is_last:
         return ()
     has_embedding = _is_tied(model)
-    n = sum(t.total for t in held.trained_tensors if t.part == "head" or (has_embedding and t.name == "embedding"))
+    n = sum(
+        t.total
+        for t in held.trained_tensors
+        if t.part == "head" or (has_embedding and t.name == "embedding")
+    )
     head = symbol("N_head", n, "trained parameters of the head")
     size = dtype(_whole_gradients(run)).bits // 8
     return (Held("gradients", "gradients of the head", quantity(head * size)),) if n else ()
@@ -299,15 +419,16 @@ def _whole_gradients(run: Training) -> str:
 def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...]:
     """Return what the loss holds while it is differentiated.
 
-    transformers (loss/loss_utils.py) converts logits to fp32; older classes, such as BERT's, do not. torch saves the
-    log-probabilities, and computes two gradients of that size: of these, and of the logits. loss_parallel, which
-    torchtitan has with sequence parallelism, has one more (`grad_input + torch.exp(x)` in
-    torch/distributed/tensor/parallel/loss.py).
-    Megatron turns one copy in fp32 into probabilities and then into their gradient, in place, and casts that
-    (megatron/core/tensor_parallel/cross_entropy.py). When compiled, the loss saves the logits as they are, and
-    computes one gradient; two if it is compiled with the whole model: torch.compile(model), measured on an H200. In
-    chunks, each chunk's logits stay in the dtype of the activations. A fused loss computes the gradients of its input
-    and of the head with the loss, and stores logits of one chunk only (Liger-Kernel's fused_linear_cross_entropy.py).
+    transformers (loss/loss_utils.py) converts logits to fp32; older classes, such as BERT's, do
+    not. torch saves the log-probabilities, and computes two gradients of that size: of these, and
+    of the logits. loss_parallel, which torchtitan has with sequence parallelism, has one more
+    (`grad_input + torch.exp(x)` in torch/distributed/tensor/parallel/loss.py).
+    Megatron turns one copy in fp32 into probabilities and then into their gradient, in place, and
+    casts that (megatron/core/tensor_parallel/cross_entropy.py). When compiled, the loss saves the
+    logits as they are, and computes one gradient; two if it is compiled with the whole model:
+    torch.compile(model), measured on an H200. In chunks, each chunk's logits stay in the dtype of
+    the activations. A fused loss computes the gradients of its input and of the head with the loss,
+    and stores logits of one chunk only (Liger-Kernel's fused_linear_cross_entropy.py).
     """
     vocabulary = model.vocab_size or 0
     logits = saved.tokens * vocabulary
@@ -317,7 +438,9 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
     if run.is_fsdp and run.sequence_parallel:
         copies = symbol("copies", 4, "log-probabilities, two gradients, and the probabilities")
     if run.loss == "compiled":
-        gradients = logits * symbol("copies", 2, "gradients") if run.compile and not run.is_fsdp else logits
+        gradients = (
+            logits * symbol("copies", 2, "gradients") if run.compile and not run.is_fsdp else logits
+        )
         return (
             Held("logits", "logits", quantity(logits * size)),
             Held("temporary", "gradient of the logits", quantity(gradients * size)),
@@ -329,17 +452,25 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
             Held("temporary", "gradient of the logits", quantity(cast)),
         )
     if run.loss == "full":
-        element, of = (fp32, " in fp32") if class_math(model.model_type).upcasts_loss else (size, "")
+        element, of = (
+            (fp32, " in fp32") if class_math(model.model_type).upcasts_loss else (size, "")
+        )
         return (
             Held("logits", f"log-probabilities{of}", quantity(logits * element)),
-            Held("temporary", f"gradients of the logits{of}", quantity(logits * element * (copies - 1))),
+            Held(
+                "temporary",
+                f"gradients of the logits{of}",
+                quantity(logits * element * (copies - 1)),
+            ),
         )
     if run.loss == "chunked":
         chunks = symbol("chunks", CHUNKS, "chunks of the logits")
         return (
             Held("logits", "logits", quantity(logits * size)),
             Held(
-                "temporary", "one chunk in fp32 with its gradients", quantity(ceil_div(logits * fp32 * copies, chunks))
+                "temporary",
+                "one chunk in fp32 with its gradients",
+                quantity(ceil_div(logits * fp32 * copies, chunks)),
             ),
         )
     width = model.table_width
@@ -347,12 +478,18 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
     rows = symbol("chunk", chunk, "tokens of a chunk")
     return (
         Held("logits", "gradient of the head's input", quantity(saved.tokens * width * size)),
-        Held("temporary", "logits of one chunk and their gradient", quantity(rows * vocabulary * (size + fp32))),
+        Held(
+            "temporary",
+            "logits of one chunk and their gradient",
+            quantity(rows * vocabulary * (size + fp32)),
+        ),
     )
 
 
 def maximum_chunk(tokens: int, vocabulary: int, width: int) -> int:
-    """Return the tokens of a chunk of Liger's fused loss: its logits are about as large as its input."""
+    """Return the tokens of a chunk of Liger's fused loss: its logits are about as large as its
+    input.
+    """
     factor = -(-vocabulary // width)
     share = -(-tokens // factor)
     return min(tokens, 1 << max(0, share - 1).bit_length())
@@ -364,34 +501,43 @@ class _LayerMoment(NamedTuple):
     name: str  # what is differentiated
     freed: list[SavedTensor]  # the saved tensors whose operations are over
     temporary: Quantity  # bytes of the gradients of activations
-    later: tuple[str, ...]  # the parts of the layer, and the matrices of this one's, whose gradients do not exist yet
+    # the parts of the layer, and the matrices of this one's, whose gradients do not exist yet
+    later: tuple[str, ...]
 
 
 def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
-    """Yield the moments of a layer's backward pass that may be its peak: first of its MLP, then of its attention.
+    """Yield the moments of a layer's backward pass that may be its peak: first of its MLP, then of
+    its attention.
 
-    At the MLP's product the gradients of it and of both operands exist, and its own copy for W_down is freed. At the
-    first matrices their weights have gradients, and those of gate and up are turned into gradients of the input:
-    of both at once where transformers stacks experts (integrations/moe.py), one after the other elsewhere. CUDA's
-    softmax has three tensors as large as the scores: the gradient of its output and that times the output in fp32, and
-    the result (softmax_backward_cuda_out in aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of
-    q, k, v and the output.
+    At the MLP's product the gradients of it and of both operands exist, and its own copy for W_down
+    is freed. At the first matrices their weights have gradients, and those of gate and up are
+    turned into gradients of the input:
+    of both at once where transformers stacks experts (integrations/moe.py), one after the other
+    elsewhere. CUDA's softmax has three tensors as large as the scores: the gradient of its output
+    and that times the output in fp32, and the result (softmax_backward_cuda_out in
+    aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of q, k, v and the
+    output.
     """
     mlp = [t for t in layer.tensors if t.part == "mlp"]
     experts = [t for t in mlp if t.name.startswith("experts' ")]
     inside = [t.size for t in experts or mlp if t.name.removeprefix("experts' ") in ("gate", "up")]
-    inside = inside or [t.size for t in mlp if t.name.endswith("activation")]  # ReLU saves its result only
+    # ReLU saves its result only
+    inside = inside or [t.size for t in mlp if t.name.endswith("activation")]
     hidden = layer.hidden
     if inside:
         product = [t for t in mlp if t.input_of == ("W_down",)]
         temporary = quantity(summed([*inside, inside[0], hidden]))
-        yield _LayerMoment("MLP's product", product, temporary, ("attention", "W_gate", "W_up", "router"))
+        yield _LayerMoment(
+            "MLP's product", product, temporary, ("attention", "W_gate", "W_up", "router")
+        )
         inputs = [i for i, t in enumerate(mlp) if "W_up" in t.input_of]
         if inputs:
             size = mlp[inputs[-1]].size
             of_both = [*inside, size] if experts else [inside[0], size, size]
             own = mlp[inputs[-1] + 1 :]
-            yield _LayerMoment("MLP's first matrices", own, quantity(summed([*of_both, hidden])), ("attention",))
+            yield _LayerMoment(
+                "MLP's first matrices", own, quantity(summed([*of_both, hidden])), ("attention",)
+            )
     scores = {t.name: t.size for t in layer.tensors if t.is_score and not t.is_statistic}
     if scores:
         result = scores.get("probabilities", 0)
@@ -399,23 +545,31 @@ def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
         temporary = quantity(2 * in_fp32 + (result or in_fp32))
     elif layer.layers.attention.widths().n_heads:
         temporary = total(t.size for t in layer.tensors if t.name in ("q", "k", "v", "output"))
-    else:  # a recurrent layer: the gradients of its largest tensor, such as W_in's output, and of its own output
+    # a recurrent layer: the gradients of its largest tensor, such as W_in's output, and of its own
+    # output
+    else:
         sizes = [t.size for t in layer.tensors if t.part == "attention"]
         if not sizes:
             return
         temporary = quantity(max(sizes, key=int) + hidden)
-    of_attention = tuple(t.name for t in layer.params if t.part == "attention" and t.name not in ("W_o", "W_out"))
+    of_attention = tuple(
+        t.name for t in layer.params if t.part == "attention" and t.name not in ("W_o", "W_out")
+    )
     name = "attention" if layer.layers.attention.widths().n_heads else "recurrence"
     yield _LayerMoment(name, _after_kernel(layer), temporary, of_attention)
 
 
 def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
-    """Return the tensors of a layer that are freed before the backward pass of the attention kernel.
+    """Return the tensors of a layer that are freed before the backward pass of the attention
+    kernel.
 
-    They are those that the forward pass saves after the kernel, and the operand of PV if softmax saves another.
+    They are those that the forward pass saves after the kernel, and the operand of PV if softmax
+    saves another.
     """
     names = [tensor.name for tensor in layer.tensors]
-    last = max((i for i, tensor in enumerate(layer.tensors) if tensor.part == "attention"), default=-1)
+    last = max(
+        (i for i, tensor in enumerate(layer.tensors) if tensor.part == "attention"), default=-1
+    )
     if "probabilities" in names and "probabilities in fp32" in names:
         last = names.index("probabilities in fp32")
     elif layer.tensors[last].input_of in (("W_o",), ("W_out",)):
@@ -426,7 +580,9 @@ def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
 def _own_gradients(
     run: Training, held: States, layer: LayerSaved, moment: _LayerMoment
 ) -> tuple[tuple[Held, ...], Quantity]:
-    """Return the gradients of a layer that exist at a moment of its backward pass, and the bytes of those to come."""
+    """Return the gradients of a layer that exist at a moment of its backward pass, and the bytes of
+    those to come.
+    """
     if run.lora or not held.gradients:
         return (), quantity(0)
     ranks = run.ranks if run.zero >= 2 and not _reduces_layers(run) else 1
@@ -438,8 +594,14 @@ def _own_gradients(
     exist = quantity(symbol("N_done", done, "parameters of the layer that have gradients") * size)
     if _reduces_layers(run):  # no part of the layer has been reduced
         later = (done + later) // run.ranks
-        size = symbol("bytes_reduced", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
-    to_come = quantity(symbol("N_later", later, "parameters of the layer without gradients yet") * size)
+        size = symbol(
+            "bytes_reduced",
+            dtype(run.grad_dtype).bits // 8,
+            f"bytes of a gradient in {run.grad_dtype}",
+        )
+    to_come = quantity(
+        symbol("N_later", later, "parameters of the layer without gradients yet") * size
+    )
     return (Held("gradients", "gradients of the layer", exist),), to_come
 
 
@@ -450,24 +612,33 @@ def _without(held: Held, size: Quantity) -> Held:
 def _stepping(run: Training, held: States) -> Quantity | None:
     """Return the temporaries of the optimizer's step.
 
-    torch.optim: a fused step has none, a foreach step has one tensor per trained one, and a loop two of the largest.
-    Beside fp32 weights, gradients of 16 bits are copied into fp32 (megatron/core/optimizer/optimizer.py,
-    _copy_model_grads_to_main_grads), by DeepSpeed after its shard into one tensor (stage_1_and_2.py, stage3.py: step);
-    and updated weights into 16 bits before they become fp8 (cast_master_weights_to_fp8 of Transformer Engine).
-    transformers' Adafactor (optimization.py) has two in fp32 of a tensor's size, and fp32 copies of its weight and
-    gradient of 16 bits.
+    torch.optim: a fused step has none, a foreach step has one tensor per trained one, and a loop
+    two of the largest. Beside fp32 weights, gradients of 16 bits are copied into fp32
+    (megatron/core/optimizer/optimizer.py, _copy_model_grads_to_main_grads), by DeepSpeed after its
+    shard into one tensor (stage_1_and_2.py, stage3.py: step); and updated weights into 16 bits
+    before they become fp8 (cast_master_weights_to_fp8 of Transformer Engine). transformers'
+    Adafactor (optimization.py) has two in fp32 of a tensor's size, and fp32 copies of its weight
+    and gradient of 16 bits.
     """
     if run.master_weights and not run.optimizer_in_backward and "optimizer" not in run.offload:
         ranks, bits = run.ranks if run.zero else 1, dtype(run.grad_dtype).bits
         n = -(-sum(tensor.total for tensor in held.trained_tensors) // ranks)
-        shard = symbol("N_step", min(n, DEEPSPEED_GROUP) if run.zero == 3 else n, "parameters of a step of one rank")
+        shard = symbol(
+            "N_step",
+            min(n, DEEPSPEED_GROUP) if run.zero == 3 else n,
+            "parameters of a step of one rank",
+        )
         copies = 4 + bits // 8 if run.zero and not _is_megatron(run) else 4 if bits == 16 else 0
         if run.fp8 == "weights":
             copies += 2
         if copies:
             return quantity(shard * symbol("bytes_step", copies, "bytes of the step's copies"))
     if run.in_optimizer.kind == "factored":
-        copies = 2 + sum(dtype(name).bits == 16 for name in (run.param_dtype, run.grad_dtype) if not run.master_weights)
+        copies = 2 + sum(
+            dtype(name).bits == 16
+            for name in (run.param_dtype, run.grad_dtype)
+            if not run.master_weights
+        )
         elements = symbol("largest", held.largest, "elements of the largest trained tensor")
         return quantity(4 * symbol("copies", copies, "tensors of its size in fp32") * elements)
     if run.optimizer_step == "fused" or run.optimizer_in_backward or "optimizer" in run.offload:
@@ -493,12 +664,16 @@ class Buffers(NamedTuple):
 
 
 def _communication(run: Training, stage: Stage, held: States) -> Buffers:
-    """Return the buffers of collective operations, and of the hidden states between the stages of a pipeline."""
+    """Return the buffers of collective operations, and of the hidden states between the stages of a
+    pipeline.
+    """
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     found = _collectives(run, held, size)
     if run.pp > 1:
         hidden = stage.model.main.d_model * run.workload.batch * exact_div(run.workload.new, run.cp)
-        between = 2 * symbol("hidden", hidden, "elements of the hidden states between stages") * size
+        between = (
+            2 * symbol("hidden", hidden, "elements of the hidden states between stages") * size
+        )
         loss, last, middle, first, end = (between + buffer for buffer in found[:5])
         found = Buffers(loss, last, middle, first, end, found.step)
     return found
@@ -507,17 +682,21 @@ def _communication(run: Training, stage: Stage, held: States) -> Buffers:
 def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
     """Return the buffers of collective operations.
 
-    Megatron reduces gradients in their own buffer (megatron/core/distributed/param_and_grad_buffer.py).
-    DistributedDataParallel copies gradients into buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view).
-    FSDP holds the gathered weights outside the layers, of the layer that runs and of the next, and the gradients of the
-    layer before in the dtype in which they are reduced (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
-    DeepSpeed allocates a whole bucket: ZeRO 1 and 2 for each backward pass, and they gather weights in place
-    (stage_1_and_2.py, backward); ZeRO 3 for the whole run, with up to max_live_parameters gathered (stage3.py).
+    Megatron reduces gradients in their own buffer
+    (megatron/core/distributed/param_and_grad_buffer.py). DistributedDataParallel copies gradients
+    into buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view). FSDP holds the
+    gathered weights outside the layers, of the layer that runs and of the next, and the gradients
+    of the layer before in the dtype in which they are reduced
+    (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py). DeepSpeed allocates a whole bucket:
+    ZeRO 1 and 2 for each backward pass, and they gather weights in place (stage_1_and_2.py,
+    backward); ZeRO 3 for the whole run, with up to max_live_parameters gathered (stage3.py).
     """
     if run.ranks == 1 or _is_megatron(run):
         return Buffers(0, 0, 0, 0, 0, 0)
     if run.zero == 0:
-        buckets = named(held.gradients, "buckets", "DistributedDataParallel's buckets: a copy of the gradients")
+        buckets = named(
+            held.gradients, "buckets", "DistributedDataParallel's buckets: a copy of the gradients"
+        )
         return Buffers(buckets, buckets, buckets, buckets, buckets, buckets)
     if run.is_fsdp:
         one = symbol("N_layer", held.layer, "parameters of a layer")
@@ -526,9 +705,15 @@ def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
         gathered = outside * size + of_layer
         found = Buffers(gathered, gathered + of_layer, gathered + of_layer, gathered, 0, 0)
         if not run.lora:
-            reduced = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
+            reduced = symbol(
+                "bytes_grad",
+                dtype(run.grad_dtype).bits // 8,
+                f"bytes of a gradient in {run.grad_dtype}",
+            )
             end = outside * size + outside * reduced
-            found = found._replace(middle=found.middle + one * reduced, first=gathered + one * reduced, end=end)
+            found = found._replace(
+                middle=found.middle + one * reduced, first=gathered + one * reduced, end=end
+            )
         return found
     bucket = symbol("bucket", DEEPSPEED_BUCKET, "elements of a bucket") * size
     if run.zero < 3:

@@ -11,8 +11,9 @@ from ..params import lm_head
 from .param_tensor import ParamTensor
 from .setup import Stage, Training
 
+# Elements per scale of nf4, and scales per scale of double quantisation (QLoRA, arXiv:2305.14314,
+# 3).
 NF4_BLOCK, NF4_NESTED = 64, 256
-"""Elements per scale of nf4, and scales per scale of double quantisation (QLoRA, arXiv:2305.14314, 3)."""
 
 
 def stage_tensors(run: Training, stage: Stage, model: ModelSpec) -> Iterator[ParamTensor]:
@@ -30,7 +31,9 @@ def stage_tensors(run: Training, stage: Stage, model: ModelSpec) -> Iterator[Par
         for layers in stack.distinct():
             if not layers.shares_weights:
                 yield from layer_tensors(run, model, stack, layers)
-        norms = int(stack.final_norm and stage.is_last) + int(stack.embedding_norm and stage.is_first)
+        norms = int(stack.final_norm and stage.is_last) + int(
+            stack.embedding_norm and stage.is_first
+        )
         if norms:
             yield ParamTensor("norm", "norms", stack.d_model, 1, norms * stack.norm_vectors)
     if stage.is_last:
@@ -61,7 +64,9 @@ def _head(model: ModelSpec) -> Iterator[ParamTensor]:
         yield ParamTensor("lm_head bias", "head", matrix.cols, 1, 1)
 
 
-def layer_tensors(run: Training, model: ModelSpec, stack: Stack, layers: Layers) -> Iterator[ParamTensor]:
+def layer_tensors(
+    run: Training, model: ModelSpec, stack: Stack, layers: Layers
+) -> Iterator[ParamTensor]:
     """Yield the parameter tensors of a group of layers."""
     count = layers.count
     for matrix in layers.attention.matrices(stack.d_model, stack.d_model):
@@ -71,7 +76,9 @@ def layer_tensors(run: Training, model: ModelSpec, stack: Stack, layers: Layers)
     if layers.mlp:
         yield from _mlp(run, layers.mlp, stack.d_model, count)
     if layers.norms:
-        yield ParamTensor("norm", "norms", stack.d_model, 1, count * layers.norms * stack.norm_vectors)
+        yield ParamTensor(
+            "norm", "norms", stack.d_model, 1, count * layers.norms * stack.norm_vectors
+        )
     for matrix in layers.extra:
         yield from _of_matrix(matrix, "mlp" if matrix.applied_to else "other", count)
     for table in layers.lookups:
@@ -87,7 +94,9 @@ def _mlp(run: Training, mlp: Mlp, d_model: int, count: int) -> Iterator[ParamTen
     held = exact_div(mlp.n_experts, run.ep)
     for matrix in whole.expert(d_model):
         stacked = held if matrix.name == "W_down" or not mlp.gated else 2 * held
-        yield from (t._replace(stacked=int(stacked)) for t in _of_matrix(matrix, "experts", count * held))
+        yield from (
+            t._replace(stacked=int(stacked)) for t in _of_matrix(matrix, "experts", count * held)
+        )
     for matrix in mlp.expert(d_model) if mlp.n_shared_experts else ():
         yield from _of_matrix(matrix, "mlp", count * (mlp.n_shared_experts or 0))
     for matrix in (*mlp.shared(d_model), *mlp.router(d_model)):
@@ -95,7 +104,9 @@ def _mlp(run: Training, mlp: Mlp, d_model: int, count: int) -> Iterator[ParamTen
 
 
 def _of_matrix(matrix: Matrix, part: str, count: int) -> Iterator[ParamTensor]:
-    """Yield a matrix, whose outputs are its first dimension in torch, or another parameter, and the bias."""
+    """Yield a matrix, whose outputs are its first dimension in torch, or another parameter, and the
+    bias.
+    """
     is_hidden = matrix.applied_to is not None
     rows, columns = (matrix.cols, matrix.rows) if is_hidden else (matrix.rows, matrix.cols)
     yield ParamTensor(matrix.name, part, rows, columns, count, is_hidden=is_hidden)
@@ -110,8 +121,17 @@ def adapters(run: Training, tensors: list[ParamTensor]) -> Iterator[ParamTensor]
     for tensor in tensors:
         if is_target(run, tensor):
             part = tensor.part
-            yield ParamTensor(f"{tensor.name} A", part, run.lora.rank, tensor.columns, tensor.copies, is_hidden=True)
-            yield ParamTensor(f"{tensor.name} B", part, tensor.rows, run.lora.rank, tensor.copies, is_hidden=True)
+            yield ParamTensor(
+                f"{tensor.name} A",
+                part,
+                run.lora.rank,
+                tensor.columns,
+                tensor.copies,
+                is_hidden=True,
+            )
+            yield ParamTensor(
+                f"{tensor.name} B", part, tensor.rows, run.lora.rank, tensor.copies, is_hidden=True
+            )
 
 
 def is_target(run: Training, tensor: ParamTensor) -> bool:
@@ -124,7 +144,8 @@ def is_target(run: Training, tensor: ParamTensor) -> bool:
 def quantized_bytes(tensor: ParamTensor, dtype: str, *, double_quant: bool) -> int:
     """Return the bytes of a frozen matrix in nf4 or int8, with its scales and tables.
 
-    Source: bitsandbytes/functional.py: quantize_4bit and create_dynamic_map; LLM.int8(), arXiv:2208.07339.
+    Source: bitsandbytes/functional.py: quantize_4bit and create_dynamic_map; LLM.int8(),
+    arXiv:2208.07339.
     """
     elements = tensor.elements
     if dtype == "int8":

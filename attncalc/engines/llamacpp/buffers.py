@@ -1,10 +1,13 @@
-"""What llama.cpp allocates of a model's caches: a buffer of cells per kind of layer, and rows of recurrent states.
+"""What llama.cpp allocates of a model's caches: a buffer of cells per kind of layer, and rows of
+recurrent states.
 
-A cell is one token's K and V in every layer of a buffer. Layers with a sliding window have a buffer of their own
-(iSWA), and so have an indexer's keys (DSA). Recurrent states are f32, one row per sequence.
+A cell is one token's K and V in every layer of a buffer. Layers with a sliding window have a buffer
+of their own (iSWA), and so have an indexer's keys (DSA). Recurrent states are f32, one row per
+sequence.
 
-Compressed attention (DeepSeek-V4) has a buffer for the windows of all layers, and buffers for pools of 4 (CSA), pools
-of 128 (HCA) and the indexer's pools, with one cell per pool. They are K only. The tokens to pool are states in f32.
+Compressed attention (DeepSeek-V4) has a buffer for the windows of all layers, and buffers for pools
+of 4 (CSA), pools of 128 (HCA) and the indexer's pools, with one cell per pool. They are K only. The
+tokens to pool are states in f32.
 
 Source: llama.cpp's src/llama-context.cpp (n_ctx_seq), llama-kv-cache.cpp, llama-kv-cache-iswa.cpp,
 llama-memory-recurrent.cpp, llama-kv-cache-dsv4.cpp, llama-memory-hybrid-idx.cpp.
@@ -22,14 +25,14 @@ from ...units import DType, count, dtype
 from ..pipeline import LayerCacheSpec, sum_over_layers
 from .options import LlamacppArgs
 
+# The cells of a context are a multiple of this.
 PADDING = 256
-"""The cells of a context are a multiple of this."""
+# The types that --cache-type-k and --cache-type-v accept, as the log prints them.
 TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
     name: name for name in ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 }
-"""The types that --cache-type-k and --cache-type-v accept, as the log prints them."""
+# The chunk size that the loader of Llama 4 sets.
 _CHUNK = 8192
-"""The chunk size that the loader of Llama 4 sets."""
 _STATE_ROLES = ("convolution", "short_convolution", "state")
 _TO_POOL = ("unpooled", "last_pool")
 _POOL_NAMES = {4: "csa", 128: "hca"}
@@ -39,7 +42,8 @@ _USE_IDEAL = "use --engine ideal for a lower bound"
 class Buffer(NamedTuple):
     """One llama_kv_cache."""
 
-    name: str  # "kv", "swa" (layers with a sliding window), "csa", "hca" (pools of 4 and of 128) or "indexer"
+    # "kv", "swa" (layers with a sliding window), "csa", "hca" (pools of 4 and of 128) or "indexer"
+    name: str
     label: str  # its layers, for people
     layers: int  # how many layers it has
     cell: int  # bytes of one cell in all these layers
@@ -59,7 +63,9 @@ class Buffer(NamedTuple):
 
     @property
     def named_cell(self) -> int:
-        """`cell` under a name of its own, because two buffers may use one symbol for different numbers."""
+        """`cell` under a name of its own, because two buffers may use one symbol for different
+        numbers.
+        """
         return renamed(self.cell, f"{self.name}_bytes_per_cell", f"bytes of a cell, {self.label}")
 
 
@@ -79,7 +85,9 @@ class Compressor(NamedTuple):
 
 
 class StateRows(NamedTuple):
-    """One llama_memory_recurrent, or the compressors of compressed attention: the states of one sequence."""
+    """One llama_memory_recurrent, or the compressors of compressed attention: the states of one
+    sequence.
+    """
 
     row: int  # bytes of one row, in all layers
     convolution: int  # the bytes of convolutions among them (R in the log)
@@ -97,7 +105,9 @@ def with_v_of_latents(cached: Sequence[CacheSpec]) -> tuple[CacheSpec, ...]:
     split: list[CacheSpec] = []
     for spec in cached:
         if spec.role == "latent":
-            v = spec._replace(name="V of the latent", role="v", width=spec.width - spec.rotary, rotary=0)
+            v = spec._replace(
+                name="V of the latent", role="v", width=spec.width - spec.rotary, rotary=0
+            )
             split += [spec._replace(role="k"), v]
         else:
             split.append(spec)
@@ -105,7 +115,8 @@ def with_v_of_latents(cached: Sequence[CacheSpec]) -> tuple[CacheSpec, ...]:
 
 
 def has_pools(cache_specs: Iterable[CacheSpec]) -> bool:
-    """Return whether some layer has pools. Then each slot has its own cells, also with --kv-unified.
+    """Return whether some layer has pools. Then each slot has its own cells, also with
+    --kv-unified.
 
     With --kv-unified each slot has those of the whole context ("only supports non-unified mode").
     """
@@ -113,16 +124,24 @@ def has_pools(cache_specs: Iterable[CacheSpec]) -> bool:
 
 
 def stream_cells(
-    args: LlamacppArgs, window: int | None, *, batch: int, slots: int, context: int, per_slot: bool = False
+    args: LlamacppArgs,
+    window: int | None,
+    *,
+    batch: int,
+    slots: int,
+    context: int,
+    per_slot: bool = False,
 ) -> tuple[int, int]:
-    """Return the cells of one stream: of buffers for the whole context, and of those for a sliding window.
+    """Return the cells of one stream: of buffers for the whole context, and of those for a sliding
+    window.
 
-    A window's buffer has cells for the tokens of all windows in the stream and of a micro-batch. llama.cpp cuts the
-    micro-batch to the context first, which has the same effect.
+    A window's buffer has cells for the tokens of all windows in the stream and of a micro-batch.
+    llama.cpp cuts the micro-batch to the context first, which has the same effect.
 
     Args:
         window: Tokens of the sliding window; None if no buffer has one.
-        batch: The sequences of `context` tokens that a shared stream has cells for; in ik_llama.cpp all slots.
+        batch: The sequences of `context` tokens that a shared stream has cells for; in ik_llama.cpp
+            all slots.
         per_slot: Whether each slot has a stream, also with --kv-unified (`has_pools`).
     """
     shared = (slots if args.release.fork else batch) * context
@@ -140,9 +159,11 @@ def window_tokens(args: LlamacppArgs, window: int, slots: int) -> int:
 
 
 def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
-    """Return the tokens of the sliding window; None if llama.cpp stores windows like full attention.
+    """Return the tokens of the sliding window; None if llama.cpp stores windows like full
+    attention.
 
-    Only a model that has layers with a window and layers without gets a buffer for windows. ik_llama.cpp has none.
+    Only a model that has layers with a window and layers without gets a buffer for windows.
+    ik_llama.cpp has none.
 
     Raises AttncalcError if there are several windows.
     """
@@ -152,7 +173,9 @@ def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
     windows = [reach for reach in found if reach is not None]
     if len(set(windows)) > 1:
         sizes = " and ".join(map(count, sorted(set(windows))))
-        raise AttncalcError(f"llama.cpp supports one window size per model; these layers have {sizes}", _USE_IDEAL)
+        raise AttncalcError(
+            f"llama.cpp supports one window size per model; these layers have {sizes}", _USE_IDEAL
+        )
     return windows[0] if windows else None
 
 
@@ -161,8 +184,12 @@ def reaches(cache_specs: Sequence[CacheSpec]) -> list[int | None]:
     return [c.span.reach for c in cache_specs if c.per == "token" and c.role != "indexer"]
 
 
-def buffers_of(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], window: int | None) -> tuple[Buffer, ...]:
-    """Return the buffers of cells, with dtypes of K and of V; one for windows only if the model has a `window`."""
+def buffers_of(
+    specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], window: int | None
+) -> tuple[Buffer, ...]:
+    """Return the buffers of cells, with dtypes of K and of V; one for windows only if the model has
+    a `window`.
+    """
     labels = {
         "kv": "full attention" if window else "all layers",
         "swa": "sliding windows",
@@ -172,7 +199,11 @@ def buffers_of(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], wind
     }
     layers_of: dict[str, list[LayerCacheSpec]] = {name: [] for name in labels}
     for spec in specs:
-        for cached in (cached for cached in spec.cached if cached.per == "token" and cached.role not in _TO_POOL):
+        for cached in (
+            cached
+            for cached in spec.cached
+            if cached.per == "token" and cached.role not in _TO_POOL
+        ):
             windowed = window is not None and cached.span.reach is not None
             name = "swa" if windowed else "kv"
             if cached.role in ("indexer", "index_pools", "averages"):
@@ -182,10 +213,16 @@ def buffers_of(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], wind
             # a cell has a key that is averaged, and a place for its pool's average
             stored = cached._replace(rows=2 * cached.rows) if cached.role == "averages" else cached
             layers_of[name].append(LayerCacheSpec(spec.layers, (stored,)))
-    return tuple(_buffer(name, labels[name], members, types) for name, members in layers_of.items() if members)
+    return tuple(
+        _buffer(name, labels[name], members, types)
+        for name, members in layers_of.items()
+        if members
+    )
 
 
-def _buffer(name: str, label: str, members: Sequence[LayerCacheSpec], types: tuple[DType, DType]) -> Buffer:
+def _buffer(
+    name: str, label: str, members: Sequence[LayerCacheSpec], types: tuple[DType, DType]
+) -> Buffer:
     """Return the buffer of layers that each cache one thing."""
     k, v = types
 
@@ -196,14 +233,16 @@ def _buffer(name: str, label: str, members: Sequence[LayerCacheSpec], types: tup
         return (rows // 2 if cached.role == "kv" else rows) * k.row_bytes(int(cached.width))
 
     def cell_bytes(member: LayerCacheSpec) -> int:
-        # llama.cpp quantizes a row of all heads together. Each head is a whole number of blocks, so rows per head give
-        # the same bytes.
+        # llama.cpp quantizes a row of all heads together. Each head is a whole number of blocks, so
+        # rows per head give the same bytes.
         (cached,) = member.cached
         if cached.role != "kv" or k == v:
             return cached.rows * (v if cached.role == "v" else k).row_bytes(cached.width)
         heads = exact_div(cached.rows, 2)
         of_k = renamed(heads * k.row_bytes(cached.width), "k_bytes", f"bytes of K in {k.name}")
-        return of_k + renamed(heads * v.row_bytes(cached.width), "v_bytes", f"bytes of V in {v.name}")
+        return of_k + renamed(
+            heads * v.row_bytes(cached.width), "v_bytes", f"bytes of V in {v.name}"
+        )
 
     return Buffer(
         name,
@@ -232,8 +271,8 @@ def _compressors(specs: Sequence[LayerCacheSpec]) -> Iterator[Compressor]:
 def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
     """Return the recurrent states of one sequence, or its tokens to pool; None without such layers.
 
-    For a convolution of width k llama.cpp stores k - 1 tokens, where transformers stores k: the next token is
-    the k-th.
+    For a convolution of width k llama.cpp stores k - 1 tokens, where transformers stores k: the
+    next token is the k-th.
     """
     f32 = dtype("fp32")
 
@@ -242,11 +281,15 @@ def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
         width = cached.width - 1 if cached.role == "convolution" else cached.width
         return cached.rows * f32.row_bytes(width, "state_bytes")
 
-    states = [LayerCacheSpec(s.layers, (c,)) for s in specs for c in s.cached if c.role in _STATE_ROLES]
+    states = [
+        LayerCacheSpec(s.layers, (c,)) for s in specs for c in s.cached if c.role in _STATE_ROLES
+    ]
     if compressors := tuple(_compressors(specs)):
         traced = specs[0].cached[0].width  # a symbol where formulas are shown
         bytes_ = sum(compressor.bytes for compressor in compressors)
-        total = symbol_like(traced, "state_bytes_per_sequence", bytes_, "bytes of a sequence's tokens to pool")
+        total = symbol_like(
+            traced, "state_bytes_per_sequence", bytes_, "bytes of a sequence's tokens to pool"
+        )
         return StateRows(total, 0, total, compressors)
     if not states:
         return None
@@ -254,34 +297,62 @@ def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
         sum(s.layers * int(row(s)) for s in states if (s.cached[0].role == "state") is is_state)
         for is_state in (False, True)
     )
-    return StateRows(sum_over_layers(states, row, "state_row", "bytes of a row"), convolution, state)
+    return StateRows(
+        sum_over_layers(states, row, "state_row", "bytes of a row"), convolution, state
+    )
 
 
 def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool) -> None:
-    """Raise AttncalcError if llama.cpp rejects such a layer, or if its layout is not implemented here."""
+    """Raise AttncalcError if llama.cpp rejects such a layer, or if its layout is not implemented
+    here.
+    """
     if cached.per == "source token":
-        raise NotSupportedError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
+        raise NotSupportedError(
+            f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL
+        )
     of_fork = fork and cached.role in (*_STATE_ROLES, "indexer", "averages", *POOLING_ROLES)
-    # beside the keys of MiniMax-M3's indexer llama.cpp has an unused V (pull request 26338), whose width was not read
+    # beside the keys of MiniMax-M3's indexer llama.cpp has an unused V (pull request 26338), whose
+    # width was not read
     if cached.role in ("other", "gated_averages") or of_fork or isinstance(cached.span, Blocks):
         engine = f"{'ik_' if fork else ''}llama.cpp"
-        raise NotSupportedError(f"attncalc does not know how {engine} stores this cache: {cached.name}", _USE_IDEAL)
-    if cached.role in POOLING_ROLES and cached.role != "shared" and cached.pool_size not in _POOL_NAMES:
         raise NotSupportedError(
-            f"llama.cpp does not have pools of {cached.pool_size} tokens (DeepSeek-V4.1: pull request 28696 is open)",
+            f"attncalc does not know how {engine} stores this cache: {cached.name}", _USE_IDEAL
+        )
+    if (
+        cached.role in POOLING_ROLES
+        and cached.role != "shared"
+        and cached.pool_size not in _POOL_NAMES
+    ):
+        raise NotSupportedError(
+            f"llama.cpp does not have pools of {cached.pool_size} tokens (DeepSeek-V4.1: pull "
+            "request 28696 is open)",
             _USE_IDEAL,
         )
     if isinstance(cached.span, Chunked) and cached.span.chunk != _CHUNK:
         raise AttncalcError(
-            f"llama.cpp only has chunks of {count(_CHUNK)} tokens, not of {count(cached.span.chunk)}", _USE_IDEAL
+            f"llama.cpp only has chunks of {count(_CHUNK)} tokens, not of "
+            f"{count(cached.span.chunk)}",
+            _USE_IDEAL,
         )
     if cached.role in ("latent", "shared") and types[0] != types[1]:
         what = "MLA's latent" if cached.role == "latent" else "compressed attention's keys"
-        raise AttncalcError(f"llama.cpp stores {what} as K, so V has no type", "use --kv-dtype, one type for both")
-    of_k: tuple[Role, ...] = ("kv", "k", "latent", "indexer", "averages", "shared", "pools", "index_pools")
+        raise AttncalcError(
+            f"llama.cpp stores {what} as K, so V has no type", "use --kv-dtype, one type for both"
+        )
+    of_k: tuple[Role, ...] = (
+        "kv",
+        "k",
+        "latent",
+        "indexer",
+        "averages",
+        "shared",
+        "pools",
+        "index_pools",
+    )
     for kv_type, roles in zip(types, (of_k, ("kv", "v")), strict=True):
         if kv_type.group and cached.role in roles and cached.width % kv_type.group:
             raise AttncalcError(
-                f"llama.cpp cannot store rows of {count(cached.width)} elements in {TYPES[kv_type.name]}",
+                f"llama.cpp cannot store rows of {count(cached.width)} elements in "
+                f"{TYPES[kv_type.name]}",
                 f"its blocks have {kv_type.group} elements; use f16",
             )

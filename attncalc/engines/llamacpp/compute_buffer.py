@@ -1,24 +1,30 @@
-"""The compute buffer: the tensors of one pass over a micro-batch, in the buffer that llama.cpp allocates at start-up.
+"""The compute buffer: the tensors of one pass over a micro-batch, in the buffer that llama.cpp
+allocates at start-up.
 
-ggml's allocator gives a tensor's bytes to later tensors as soon as it is read for the last time, so the number of
-layers does not matter. The buffer is as large as the largest of three moments: the logits, the attention of one layer,
-or the MLP of one layer. Tensors are in f32. With d the model's width, h the width of all query heads, kv that of all KV
-heads, ff the MLP's and u = 4 * n_ubatch bytes:
+ggml's allocator gives a tensor's bytes to later tensors as soon as it is read for the last time, so
+the number of layers does not matter. The buffer is as large as the largest of three moments: the
+logits, the attention of one layer, or the MLP of one layer. Tensors are in f32. With d the model's
+width, h the width of all query heads, kv that of all KV heads, ff the MLP's and u = 4 * n_ubatch
+bytes:
 
 - logits: one row of the vocabulary for each output, 4 bytes each, and d u for the hidden state;
-- attention with flash attention: the masks, Q and the output, the residual and its norm, and copies of K and V, in f16
-  or from the host: masks + copies + (2 h + 2 d) u;
-- attention without: the scores of all heads, 4 n_head cells n_ubatch, and masks + (2 h + 2 d) u. With the masks count
-  the places of V's elements, which is transposed: 8 B for each of kv;
-- a gated MLP: masks + (3 ff + 2 d + h) u, where h is the place of Q, which is too small for gate and up;
-- experts: each token has k copies, so ff is k ff_e; the k outputs of width d fit into the place of gate and up, or not.
+- attention with flash attention: the masks, Q and the output, the residual and its norm, and copies
+  of K and V, in f16 or from the host: masks + copies + (2 h + 2 d) u;
+- attention without: the scores of all heads, 4 n_head cells n_ubatch, and masks + (2 h + 2 d) u.
+  With the masks count the places of V's elements, which is transposed: 8 B for each of kv;
+- a gated MLP: masks + (3 ff + 2 d + h) u, where h is the place of Q, which is too small for gate
+  and up;
+- experts: each token has k copies, so ff is k ff_e; the k outputs of width d fit into the place of
+  gate and up, or not.
 
-Example: Qwen3-8B with 4,096 cells and a micro-batch of 512 on one GPU. Masks: 2 B * 4096 * 512 = 4 MiB. MLP:
-(3 * 12288 + 2 * 4096 + 4096) * 4 * 512 B = 96 MiB. Together 100 MiB, as ggml's allocator finds for a CUDA device.
+Example: Qwen3-8B with 4,096 cells and a micro-batch of 512 on one GPU. Masks: 2 B * 4096 * 512 = 4
+MiB. MLP:
+(3 * 12288 + 2 * 4096 + 4096) * 4 * 512 B = 96 MiB. Together 100 MiB, as ggml's allocator finds for
+a CUDA device.
 
-Source: src/llama-graph.cpp, src/llama-context.cpp (sched_reserve, graph_reserve), ggml/src/ggml-alloc.c and
-ggml-backend.cpp (copies of split inputs) of llama.cpp b9190 and of llama-cpp-python 0.3.36, and graph_optimize in
-ggml/src/ggml-cuda/ggml-cuda.cu of v0.5.0.
+Source: src/llama-graph.cpp, src/llama-context.cpp (sched_reserve, graph_reserve),
+ggml/src/ggml-alloc.c and ggml-backend.cpp (copies of split inputs) of llama.cpp b9190 and of
+llama-cpp-python 0.3.36, and graph_optimize in ggml/src/ggml-cuda/ggml-cuda.cu of v0.5.0.
 """
 
 import functools
@@ -34,28 +40,30 @@ from ...units import DType, dtype
 from ..runtime import Term
 from .versions import LlamaCppVersion
 
+# Bytes of an element.
 F32, F16 = 4, 2
-"""Bytes of an element."""
+# Copies of every input with several GPUs, so that they can work on different micro-batches at once
+# (GGML_SCHED_MAX_COPIES, ggml/CMakeLists.txt).
 COPIES = 4
-"""Copies of every input with several GPUs, so that they can work on different micro-batches at once
-(GGML_SCHED_MAX_COPIES, ggml/CMakeLists.txt)."""
+# The least and the most bytes of a moment, in percent of its formula.
 Spread = tuple[int, int]
-"""The least and the most bytes of a moment, in percent of its formula."""
+# ggml's allocator confirms the formula to 3%: dense models and experts, with and without windows.
 _CLOSE = 97, 103
-"""ggml's allocator confirms the formula to 3%: dense models and experts, with and without windows."""
+# A later tensor may or may not fit into gaps: before the changes of 2026, and without flash
+# attention.
 _GAPS = 85, 112
-"""A later tensor may or may not fit into gaps: before the changes of 2026, and without flash attention."""
 _LINEAR = 90, 115
+# MLA, and inputs for each layer (Gemma 3n and Gemma 4 E).
 _LATENT = 80, 120
-"""MLA, and inputs for each layer (Gemma 3n and Gemma 4 E)."""
 _INDEXED = 75, 125
+# Compressed attention with a kernel for the indexer, of which no buffer is published.
 _POOLED = 60, 250
-"""Compressed attention with a kernel for the indexer, of which no buffer is published."""
+# A log of Gemma 4 26B with a q8_0 cache of 262,144 tokens has 1,888 MiB, where the allocator finds
+# 1,339.
 _QUANTIZED_WINDOWS = 95, 150
-"""A log of Gemma 4 26B with a q8_0 cache of 262,144 tokens has 1,888 MiB, where the allocator finds 1,339."""
 
+# With copies of matrices from the host. A log of gpt-oss-20b agrees within 0.1% for the lm head.
 _COPIED = 80, 115
-"""With copies of matrices from the host. A log of gpt-oss-20b agrees within 0.1% for the lm head."""
 
 
 class Graph(NamedTuple):
@@ -73,16 +81,17 @@ class Graph(NamedTuple):
     gpus: int = 1  # GPUs with layers of their own
     first: bool = True  # whether the GPU has the first layer
     last: bool = True  # whether the GPU has the last layer and the logits
-    # Whether several GPUs work on different micro-batches at once: only if no layer or expert, and no cache, is on the
-    # host
+    # Whether several GPUs work on different micro-batches at once: only if no layer or expert, and
+    # no cache, is on the host
     pipelined: bool = True
     pool_cells: int = 0  # cells of a stream that are pools of 4; 0 without compressed attention
-    # Bytes of the largest matrices on the host, which this GPU copies for a pass: "down" (last in an MLP), "other" (of
-    # layers), and "head" (lm head) for many rows of logits
+    # Bytes of the largest matrices on the host, which this GPU copies for a pass: "down" (last in
+    # an MLP), "other" (of layers), and "head" (lm head) for many rows of logits
     from_host: Mapping[str, int] = MappingProxyType({})
     on_cpu: bool = False  # whether there is no GPU: this buffer is the host's
     attends: bool = True  # whether the GPU computes attention; otherwise the host does
-    # The dtypes of K and V of layers whose attention the GPU computes from copies of a cache on the host
+    # The dtypes of K and V of layers whose attention the GPU computes from copies of a cache on the
+    # host
     cache_from_host: tuple[DType, DType] | None = None
     v_row: int = 0  # elements of a token's V whose places are inputs without flash attention
 
@@ -134,7 +143,9 @@ class _Pass(NamedTuple):
 
 
 def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeBuffer:
-    """Return the compute buffers for a pass over `model`, the layers on this GPU, of the model `whole`."""
+    """Return the compute buffers for a pass over `model`, the layers on this GPU, of the model
+    `whole`.
+    """
     d = whole.symbolic().main.d_model
     tokens = symbol("n_ubatch", graph.ubatch, "tokens of a micro-batch (-ub)")
     plain, converted = _masks(graph, tokens, converted=False), _masks(graph, tokens, converted=True)
@@ -143,7 +154,9 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     masks = attention_masks = named(plain, "mask_bytes", "bytes of the masks") if plain else 0
     terms: list[Term] = [("mask_bytes", "masks", plain)] if plain else []
     if int(converted) > int(plain):
-        attention_masks = named(converted, "converted_mask_bytes", "bytes of the masks and of a copy in f16")
+        attention_masks = named(
+            converted, "converted_mask_bytes", "bytes of the masks and of a copy in f16"
+        )
         terms.append(("converted_mask_bytes", "masks, and a copy in f16", converted))
     run = _Pass(
         graph=graph,
@@ -152,7 +165,10 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
         masks=masks,
         attention_masks=attention_masks,
         # token embeddings on the first GPU, the hidden state on others
-        inputs=((d if graph.copies > 1 else 0) + _per_layer_inputs(whole)) * graph.copies * tokens * F32,
+        inputs=((d if graph.copies > 1 else 0) + _per_layer_inputs(whole))
+        * graph.copies
+        * tokens
+        * F32,
         layers=symbol("layers", whole.main.n_layers, "layers of the model"),
         linear=any(_is_recurrent(layers) for _, layers in whole.groups()),
         mixture=whole.has_experts,
@@ -166,16 +182,22 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     if not found:  # a GPU without layers
         return ComputeBuffer(0, quantity(0), 0, host, ())
     terms += [(name, _LABELS[name], peak.size) for name, peak in found.items()]
-    moments: list[int] = [named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()]
+    moments: list[int] = [
+        named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()
+    ]
     total: int = functools.reduce(maximum, moments)
-    low, high = (max(int(peak.size) * peak.spread[end] // 100 for peak in found.values()) for end in (0, 1))
+    low, high = (
+        max(int(peak.size) * peak.spread[end] // 100 for peak in found.values()) for end in (0, 1)
+    )
     high += _cache_from_host(groups, run)
     if graph.cache_from_host:
         low = low * 9 // 10
-    if graph.gpus > 1:  # experts of other GPUs' layers leave gaps that a copied matrix may not fit into
+    # experts of other GPUs' layers leave gaps that a copied matrix may not fit into
+    if graph.gpus > 1:
         high += graph.from_host.get("other", 0)
     if graph.release.short_masks:
-        if graph.on_cpu:  # the embeddings of a pass are in the host's buffer, which is this one without a GPU
+        # the embeddings of a pass are in the host's buffer, which is this one without a GPU
+        if graph.on_cpu:
             total = total + run.bytes_of(d)
         high += int(run.bytes_of(d))
     elif graph.flash:
@@ -184,21 +206,33 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
 
 
 def _peaks(groups: Sequence[Layers], whole: ModelSpec, run: _Pass) -> dict[str, _Peak]:
-    """Return the moments of a pass over these layers, and of the logits, by their name in the formula."""
+    """Return the moments of a pass over these layers, and of the logits, by their name in the
+    formula.
+    """
     graph = run.graph
     has_logits = whole.vocab_size and (graph.last or graph.from_host.get("head"))
     mlp = _largest(_mlp(layers, run) for layers in groups)
     if mlp and graph.cache_from_host and graph.from_host.get("other"):
-        # The MLP's tensors and matrices from the host take the place of the copies of K and V only where they fit. Of
-        # the gaps, which are from nothing to both copies, one copy is counted
-        gaps = symbol("gaps", _cache_from_host(groups, run) // 2, "bytes of gaps, as large as a copy of K")
+        # The MLP's tensors and matrices from the host take the place of the copies of K and V only
+        # where they fit. Of the gaps, which are from nothing to both copies, one copy is counted
+        gaps = symbol(
+            "gaps", _cache_from_host(groups, run) // 2, "bytes of gaps, as large as a copy of K"
+        )
         mlp = mlp._replace(size=quantity(mlp.size + gaps))
     peaks = {
         "logits_bytes": _logits(whole, run) if has_logits else None,
-        "attention_bytes": _largest(_attention(g, run) for g in groups if graph.attends or _is_recurrent(g)),
+        "attention_bytes": _largest(
+            _attention(g, run) for g in groups if graph.attends or _is_recurrent(g)
+        ),
         "mlp_bytes": mlp,
     }
-    least, most = _LATENT if _per_layer_inputs(whole) else _COPIED if any(graph.from_host.values()) else _CLOSE
+    least, most = (
+        _LATENT
+        if _per_layer_inputs(whole)
+        else _COPIED
+        if any(graph.from_host.values())
+        else _CLOSE
+    )
     return {
         name: peak._replace(spread=(min(peak.spread[0], least), max(peak.spread[1], most)))
         for name, peak in peaks.items()
@@ -209,7 +243,9 @@ def _peaks(groups: Sequence[Layers], whole: ModelSpec, run: _Pass) -> dict[str, 
 def _cache_from_host(groups: Sequence[Layers], run: _Pass) -> int:
     """Return the bytes of the largest copy of a layer's K and V from the host."""
     types = run.graph.cache_from_host
-    return max((int(_kv_bytes(layers, run, *types)) for layers in groups), default=0) if types else 0
+    return (
+        max((int(_kv_bytes(layers, run, *types)) for layers in groups), default=0) if types else 0
+    )
 
 
 _LABELS = {
@@ -226,8 +262,9 @@ def _largest(peaks: Iterator[_Peak | None]) -> _Peak | None:
 def _masks(graph: Graph, tokens: int, *, converted: bool) -> Quantity:
     """Return the bytes of the masks on the GPU: one of the whole context, and one of the windows.
 
-    Before the changes of 2026 the masks are in f32, and flash attention has a copy in f16 of one of them at a time
-    (`converted`), which the MLP does not need. With several GPUs every later GPU has the f16 copies only.
+    Before the changes of 2026 the masks are in f32, and flash attention has a copy in f16 of one of
+    them at a time (`converted`), which the MLP does not need. With several GPUs every later GPU has
+    the f16 copies only.
     """
     cells: int = symbol("cells", graph.full_cells, "cells of a stream")
     first = cells
@@ -243,13 +280,19 @@ def _masks(graph: Graph, tokens: int, *, converted: bool) -> Quantity:
 
 
 def _v_places(graph: Graph) -> int:
-    """Return the bytes per token of the places of V's elements, in 64 bits: without flash attention V is transposed."""
+    """Return the bytes per token of the places of V's elements, in 64 bits: without flash attention
+    V is transposed.
+    """
     return graph.v_row * 8 * (2 if graph.window_cells else 1) if graph.release.has_places else 0
 
 
 def _per_layer_inputs(whole: ModelSpec) -> int:
-    """Return the elements of a token that Gemma 3n and Gemma 4 E have for all layers; 0 for other models."""
-    return next((int(matrix.cols) for matrix in whole.extra if matrix.name == "layers_projection"), 0)
+    """Return the elements of a token that Gemma 3n and Gemma 4 E have for all layers; 0 for other
+    models.
+    """
+    return next(
+        (int(matrix.cols) for matrix in whole.extra if matrix.name == "layers_projection"), 0
+    )
 
 
 def _logits(whole: ModelSpec, run: _Pass) -> _Peak:
@@ -257,7 +300,9 @@ def _logits(whole: ModelSpec, run: _Pass) -> _Peak:
     vocab = symbol("V", whole.vocab_size or 0, "tokens of the vocabulary")
     size = rows * vocab * F32 + run.bytes_of(run.d) + run.inputs
     if head := run.graph.from_host.get("head"):
-        size = size + symbol("head_from_host", head, "bytes of the lm head that is copied from the host")
+        size = size + symbol(
+            "head_from_host", head, "bytes of the lm head that is copied from the host"
+        )
     behind = max((_behind_experts(layers, run) for _, layers in whole.groups()), default=0)
     if behind and int(rows * vocab * F32) > int(behind):
         size = size + behind + run.bytes_of(run.d)
@@ -273,7 +318,9 @@ def _is_recurrent(layers: Layers) -> bool:
 
 
 def _attention(layers: Layers, run: _Pass) -> _Peak | None:
-    """Return the bytes during the attention of a layer, or during its recurrence; None if the kind is unknown."""
+    """Return the bytes during the attention of a layer, or during its recurrence; None if the kind
+    is unknown.
+    """
     kind, graph = layers.attention, run.graph
     if _is_recurrent(layers):
         return _recurrence(layers, run)
@@ -291,14 +338,22 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
         return _Peak(quantity(size), _GAPS)
     f16, copies = dtype("fp16"), graph.release.f16_cache_copy
     if copied := _kv_bytes(
-        layers, run, *(f16 if copies and is_copied else None for is_copied in (graph.k_copied, graph.v_copied))
+        layers,
+        run,
+        *(f16 if copies and is_copied else None for is_copied in (graph.k_copied, graph.v_copied)),
     ):
         gate = 3 * gate
         place = _behind_experts(layers, run)
         copied = copied + (place if int(copied) + int(run.bytes_of(h)) > int(place) else 0)
     if copied or from_host:
         spread = _QUANTIZED_WINDOWS if graph.window_cells else _CLOSE
-        size = run.attention_masks + copied + from_host + run.bytes_of(2 * h + 2 * d + gate) + run.inputs
+        size = (
+            run.attention_masks
+            + copied
+            + from_host
+            + run.bytes_of(2 * h + 2 * d + gate)
+            + run.inputs
+        )
         return _Peak(quantity(size), spread)
     elements = 2 * h + 2 * d + (0 if graph.release.short_masks else 2 * kv)
     size = run.attention_masks + run.bytes_of(elements) + run.inputs
@@ -328,7 +383,12 @@ def _behind_experts(layers: Layers, run: _Pass) -> int:
     Later that place is free, but what is larger comes after it: attention with copies, and logits.
     """
     mlp = layers.mlp
-    if mlp is None or mlp.n_experts_per_token is None or run.graph.on_cpu or not run.graph.release.keeps_outputs:
+    if (
+        mlp is None
+        or mlp.n_experts_per_token is None
+        or run.graph.on_cpu
+        or not run.graph.release.keeps_outputs
+    ):
         return 0
     up, down = mlp.n_experts_per_token * mlp.d_ff, mlp.n_experts_per_token * run.d
     if int(down) <= 2 * int(up) and not (mlp.d_ff_shared or mlp.n_shared_experts):
@@ -337,9 +397,11 @@ def _behind_experts(layers: Layers, run: _Pass) -> int:
 
 
 def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
-    """Return the bytes during MLA with absorbed matrices: a head's query, the same in the latent's width, the output.
+    """Return the bytes during MLA with absorbed matrices: a head's query, the same in the latent's
+    width, the output.
 
-    With an indexer (DSA) there are a mask of the picked keys, scores of the indexer and the picked keys of all layers.
+    With an indexer (DSA) there are a mask of the picked keys, scores of the indexer and the picked
+    keys of all layers.
     """
     graph, latent, d_qk = run.graph, kind.kv_lora_rank + kind.d_rope, kind.d_nope + kind.d_rope
     scores = 0 if graph.flash else run.bytes_of(kind.n_heads * run.cells)
@@ -349,18 +411,21 @@ def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
         return _Peak(quantity(scores + masks + run.bytes_of(elements) + run.inputs), _INDEXED)
     elements = kind.n_heads * (d_qk + kind.kv_lora_rank + latent) + 4 * run.d
     is_copied = graph.flash and graph.release.f16_cache_copy and graph.k_copied
-    copied = latent * run.cells * graph.streams * F16 if is_copied else 0  # V is a part of this copy
+    # V is a part of this copy
+    copied = latent * run.cells * graph.streams * F16 if is_copied else 0
     exact = graph.flash and graph.release.short_masks and not graph.k_copied
     size = scores + run.masks + copied + run.bytes_of(elements) + run.inputs
     return _Peak(quantity(size), _CLOSE if exact else _LATENT)
 
 
 def _compressed_attention(kind: Attention, run: _Pass) -> _Peak:
-    """Return the bytes during compressed attention: masks, queries, and the indexer's scores of all pools.
+    """Return the bytes during compressed attention: masks, queries, and the indexer's scores of all
+    pools.
 
-    Builds without a kernel for the indexer on CUDA have the scores of each of its heads, twice. Published buffers:
-    67,094.60 MiB with 1,048,576 tokens and -ub 512 (unslothai/unsloth#6940), 130,527.19 with 512,000 and -ub 2048
-    (ggml-org/llama.cpp#25468). These are 1.2 % and 0.5 % more than what is computed here.
+    Builds without a kernel for the indexer on CUDA have the scores of each of its heads, twice.
+    Published buffers: 67,094.60 MiB with 1,048,576 tokens and -ub 512 (unslothai/unsloth#6940),
+    130,527.19 with 512,000 and -ub 2048 (ggml-org/llama.cpp#25468). These are 1.2 % and 0.5 % more
+    than what is computed here.
     """
     widths, graph = kind.widths(), run.graph
     elements = 3 * widths.n_heads * widths.d_qk + 2 * widths.d_qk + 2 * run.d
@@ -374,16 +439,20 @@ def _compressed_attention(kind: Attention, run: _Pass) -> _Peak:
 def _recurrence(layers: Layers, run: _Pass) -> _Peak | None:
     """Return the bytes during a recurrent layer; None if it has no convolution.
 
-    Tensors are as wide as the convolution's channels: before and after it, and gates. Delta nets have 3, Mamba 5.
+    Tensors are as wide as the convolution's channels: before and after it, and gates. Delta nets
+    have 3, Mamba 5.
     """
     cached = layers.cache()
     channels = next((c.rows for c in cached if c.role == "convolution"), None)
     if channels is None:
         return None
     tensors, graph = 3 if "delta" in layers.attention.headline.lower() else 5, run.graph
-    if tensors == 5 and graph.copies > 1:  # what passes between two GPUs: both halves of the input, and one back
+    # what passes between two GPUs: both halves of the input, and one back
+    if tensors == 5 and graph.copies > 1:
         tensors += graph.copies * (2 * (not graph.first) + (not graph.last))
-    return _Peak(quantity(run.masks + run.bytes_of(tensors * channels + 2 * run.d) + run.inputs), _LINEAR)
+    return _Peak(
+        quantity(run.masks + run.bytes_of(tensors * channels + 2 * run.d) + run.inputs), _LINEAR
+    )
 
 
 def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
@@ -399,7 +468,8 @@ def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
         if not run.mixture:
             size = _with_copies(size, run, (1 + mlp.gated) * mlp.d_ff, mlp.d_ff + d)
     else:
-        routed = mlp.n_experts_per_token if mlp.n_experts else 0  # 0: the first GPU computes those on the host
+        # 0: the first GPU computes those on the host
+        routed = mlp.n_experts_per_token if mlp.n_experts else 0
         up, down = routed * mlp.d_ff, routed * d
         shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
         if new:
@@ -413,10 +483,12 @@ def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
 
 
 def _place_of_q(layers: Layers, run: _Pass) -> int:
-    """Return the elements per token of the place of Q, which is too small for the tensors of the MLP.
+    """Return the elements per token of the place of Q, which is too small for the tensors of the
+    MLP.
 
-    A model with recurrent layers has room for these where its convolutions were. With K alone quantized Q is rotated
-    into a place further on (attn_rot), and a later GPU without copies of inputs has it where the hidden state was.
+    A model with recurrent layers has room for these where its convolutions were. With K alone
+    quantized Q is rotated into a place further on (attn_rot), and a later GPU without copies of
+    inputs has it where the hidden state was.
     """
     graph, widths = run.graph, layers.attention.widths()
     if (
@@ -429,40 +501,57 @@ def _place_of_q(layers: Layers, run: _Pass) -> int:
 
 
 def _experts(up: int, down: int, run: _Pass, place_of_q: int) -> int:
-    """Return the elements per token of the experts: gate, up and activation, and the outputs where these are free."""
+    """Return the elements per token of the experts: gate, up and activation, and the outputs where
+    these are free.
+    """
     elements = 3 * up
     if int(up) <= int(place_of_q):  # the first tensor fits into the place of Q
         elements = elements - up
-    keeps = run.graph.release.keeps_outputs and not run.graph.on_cpu  # the outputs beside the weighted ones
+    # the outputs beside the weighted ones
+    keeps = run.graph.release.keeps_outputs and not run.graph.on_cpu
     if int(down) > 2 * int(up):  # the outputs do not fit into the place of gate and up
         return elements + down * (2 if keeps and int(down) > int(elements) else 1)
     return maximum(elements, 2 * down) if keeps else elements
 
 
 def _with_copies(size: int, run: _Pass, up: int, down: int) -> int:
-    """Return the bytes of an MLP of that size, whose matrices may be copied from the host one at a time.
+    """Return the bytes of an MLP of that size, whose matrices may be copied from the host one at a
+    time.
 
-    Beside a matrix of gate or up there are so many elements per token, and beside that of the output so many.
+    Beside a matrix of gate or up there are so many elements per token, and beside that of the
+    output so many.
     """
     for name, elements in (("other", up), ("down", down)):
         if matrix := run.graph.from_host.get(name):
-            copy = symbol(f"{name}_from_host", matrix, "bytes of a matrix that is copied from the host")
+            copy = symbol(
+                f"{name}_from_host", matrix, "bytes of a matrix that is copied from the host"
+            )
             size = maximum(size, run.bytes_of(elements) + copy)
     return size
 
 
 def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
-    """Return the bytes of the host's buffer: masks, token embeddings, and scores of layers whose cache is there."""
+    """Return the bytes of the host's buffer: masks, token embeddings, and scores of layers whose
+    cache is there.
+    """
     cells: int = symbol("cells", graph.full_cells, "cells of a stream")
     if graph.window_cells:
         cells = cells + symbol("window_cells", graph.window_cells, "cells of a sliding window")
     width = F16 if graph.flash and graph.release.short_masks else F32
-    if any(isinstance(kind := layers.attention, Latent) and kind.index_topk for _, layers in whole.groups()):
+    if any(
+        isinstance(kind := layers.attention, Latent) and kind.index_topk
+        for _, layers in whole.groups()
+    ):
         width += F16  # the indexer has a mask of its own
     masks = (cells * width + (0 if graph.flash else _v_places(graph))) * tokens * graph.copies
     inputs = masks + (graph.release.host_embeddings * d + _per_layer_inputs(whole)) * tokens * F32
     if graph.flash or graph.attends:
         return quantity(inputs)
     heads = max((int(layers.attention.widths().n_heads) for _, layers in whole.groups()), default=0)
-    scores = symbol("h", heads, "query heads") * symbol("cells", graph.full_cells, "cells of a stream") * tokens * F32
+    scores = (
+        symbol("h", heads, "query heads")
+        * symbol("cells", graph.full_cells, "cells of a stream")
+        * tokens
+        * F32
+    )
     return quantity(inputs + scores)

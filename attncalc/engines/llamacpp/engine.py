@@ -32,8 +32,8 @@ from .versions import llamacpp_version
 if TYPE_CHECKING:
     from ..startup_log import StartupLog
 
+# Tokens of a micro-batch to suggest instead of the default of 512.
 _FEWER_TOKENS = (256, 128, 64)
-"""Tokens of a micro-batch to suggest instead of the default of 512."""
 
 
 class Llamacpp(Engine[LlamacppArgs]):
@@ -55,15 +55,18 @@ class Llamacpp(Engine[LlamacppArgs]):
     runs_on_cpu = True
     loads_towers = False  # a file of its own, --mmproj
     log_signs = (
-        r"llama_|\b(?:srv|slot) +\w+: |load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|ollama"
+        r"llama_|\b(?:srv|slot) +\w+: "
+        r"|load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|ollama"
         r"|llama runner|msg=.?kv cache|buffer for (?:kv|rs) cache|model requires|requested model \("
         r"|memory layout cannot|insufficient system resourc|[Nn]ot enough resources to"
     )
-    # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
-    # instead of 8,220.
+    # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB
+    # of Qwen3-8B in Q8_0 instead of 8,220.
     weights_tolerance = (12, 2)
     typed_files = True
-    offload_options = MappingProxyType({"n_cpu_moe": "experts of {} on the host", "n_gpu_layers": "{} on GPUs"})
+    offload_options = MappingProxyType(
+        {"n_cpu_moe": "experts of {} on the host", "n_gpu_layers": "{} on GPUs"}
+    )
     held = staticmethod(held_layers)
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
@@ -71,10 +74,11 @@ class Llamacpp(Engine[LlamacppArgs]):
     commands = (WORDS, BENCH_WORDS, OLLAMA_WORDS)
 
     def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a request per slot, with its part of -c, which is the context of all slots together.
+        """Return a request per slot, with its part of -c, which is the context of all slots
+        together.
 
-        `-c 8192 -np 4` is four requests of 2,048 tokens (n_ctx_seq in src/llama-context.cpp); with -kvu they share
-        8,192. With --batch each request has the whole context.
+        `-c 8192 -np 4` is four requests of 2,048 tokens (n_ctx_seq in src/llama-context.cpp); with
+        -kvu they share 8,192. With --batch each request has the whole context.
 
         Raises AttncalcError also if there are more requests than slots.
         """
@@ -102,9 +106,13 @@ class Llamacpp(Engine[LlamacppArgs]):
     memory_lines = staticmethod(breakdown_lines)
 
     def held_of_draft(self, draft: ModelSpec, model: ModelSpec) -> ModelSpec:
-        """Return the draft without its embedding, which stays in host memory as the model's does."""
+        """Return the draft without its embedding, which stays in host memory as the model's
+        does.
+        """
         blocks = draft.stored.blocks if draft.stored and not draft.stored.file_type else None
-        args = LlamacppArgs(dtype("fp16"), dtype("fp16"), blocks=blocks, model_type=draft.model_type)
+        args = LlamacppArgs(
+            dtype("fp16"), dtype("fp16"), blocks=blocks, model_type=draft.model_type
+        )
         return device_parts(draft, args)[1]
 
     def for_batch(self, args: LlamacppArgs, batch: int | None) -> LlamacppArgs:
@@ -124,22 +132,30 @@ class Llamacpp(Engine[LlamacppArgs]):
     def on_host(self, model: ModelSpec, args: LlamacppArgs) -> ModelSpec:
         return device_parts(model, args)[0]
 
-    def host_layout(self, specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> CacheLayout | None:
+    def host_layout(
+        self, specs: Sequence[LayerCacheSpec], args: LlamacppArgs
+    ) -> CacheLayout | None:
         return layout(specs, args).host
 
     def is_placed(self, args: LlamacppArgs) -> bool:
-        return args.n_gpu_layers is not None or bool(args.moves_experts or args.tensor_split or args.no_kv_offload)
+        return args.n_gpu_layers is not None or bool(
+            args.moves_experts or args.tensor_split or args.no_kv_offload
+        )
 
     def host_notes(self, args: LlamacppArgs) -> Iterator[str]:
         if args.on_cpu:
             yield (
-                "A file that is read and not mapped is in memory once. Kernels of many CPUs repack weights, and a "
+                "A file that is read and not mapped is in memory once. Kernels of many CPUs "
+                "repack weights, and a "
                 "mapped file stays beside the repacked copy (ggml-org/llama.cpp#16761)."
             )
         elif args.device_memory is not None:
             yield "The embedding stays in host memory: no GPU's figures include it."
         if args.no_kv_offload and args.ram is None:
-            yield "The cache is in host memory, whose size attncalc does not know: it limits nothing here."
+            yield (
+                "The cache is in host memory, whose size attncalc does not know: it limits "
+                "nothing here."
+            )
 
     def host_limit(self, args: LlamacppArgs) -> int | None:
         return args.ram
@@ -165,7 +181,9 @@ class Llamacpp(Engine[LlamacppArgs]):
         return Limits(args.micro_batch, 1)
 
     def smaller_steps(self, args: LlamacppArgs, batch: int) -> Iterator[SmallerStep]:
-        """Yield smaller micro-batches: the compute buffer holds their activations. Prompts take longer."""
+        """Yield smaller micro-batches: the compute buffer holds their activations. Prompts take
+        longer.
+        """
         for tokens in _FEWER_TOKENS:
             if tokens < args.micro_batch:
                 yield SmallerStep(f"{tokens} tokens per pass", f"-ub {tokens}", {"ubatch": tokens})

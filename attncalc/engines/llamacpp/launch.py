@@ -6,34 +6,65 @@ from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import GIB
 from ..engine import AUTO
-from ..launch import DRAFT_MODEL, LM_STUDIO, Flags, LaunchFacts, NoCommandError, check_drafter_layers, flag
+from ..launch import (
+    DRAFT_MODEL,
+    LM_STUDIO,
+    Flags,
+    LaunchFacts,
+    NoCommandError,
+    check_drafter_layers,
+    flag,
+)
 from ..pasted import LaunchWords, if_on, ignored, visible_gpus
 from .options import LlamacppArgs
 from .placement import block_count
 
 _ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
-_GGUF_NAMES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0", "mxfp4": "MXFP4"}
+_GGUF_NAMES = {
+    "fp32": "F32",
+    "fp16": "F16",
+    "bf16": "BF16",
+    "int8": "Q8_0",
+    "int4": "Q4_0",
+    "mxfp4": "MXFP4",
+}
+# The type at the end of a file's name: '-Q4_K_M' of Qwen3-14B-Q4_K_M.gguf.
 _TYPE = re.compile(r"[-_.](?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*)$", re.IGNORECASE)
-"""The type at the end of a file's name: '-Q4_K_M' of Qwen3-14B-Q4_K_M.gguf."""
 
 
 def launch(facts: LaunchFacts) -> Flags:
-    """Yield the words of llama-server's command, or of Ollama's. Its -c is the context of all slots together."""
+    """Yield the words of llama-server's command, or of Ollama's. Its -c is the context of all slots
+    together.
+    """
     args: LlamacppArgs = facts.args
     if (quantization := facts.model.quantization) and quantization.method == "mlx":  # no GGUF file
         yield from ("mlx_lm.server", "--model", facts.served)
         return
-    if facts.ollama == LM_STUDIO and not _has_others(args) and {each.name for each in args.types} == {"fp16"}:
+    if (
+        facts.ollama == LM_STUDIO
+        and not _has_others(args)
+        and {each.name for each in args.types} == {"fp16"}
+    ):
         yield from _of_lm_studio(facts)
         return
     if facts.ollama not in (None, LM_STUDIO) and (variables := _of_ollama(facts, facts.ollama)):
-        yield from (*(f"{name}={value}" for name, value in variables.items()), "ollama", "serve", "&")
+        yield from (
+            *(f"{name}={value}" for name, value in variables.items()),
+            "ollama",
+            "serve",
+            "&",
+        )
         yield from ("ollama", "run", facts.ollama)
         return
     yield "llama-server"
     yield from _gguf_file(facts)
     yield from flag("--mmproj", _projector_file(args))
-    yield from ("-c", facts.context * (facts.batch if args.kv_unified else args.slots), "-np", args.slots)
+    yield from (
+        "-c",
+        facts.context * (facts.batch if args.kv_unified else args.slots),
+        "-np",
+        args.slots,
+    )
     if args.on_cpu:
         yield from ("-ngl", "0", *args.release.no_mmap.split())
     elif args.device_memory:
@@ -51,13 +82,23 @@ def launch(facts: LaunchFacts) -> Flags:
 
 
 def _of_lm_studio(facts: LaunchFacts) -> Flags:
-    """Yield the words of LM Studio's program (lmstudio.ai/docs/cli/load): the GPU has a part of the layers."""
+    """Yield the words of LM Studio's program (lmstudio.ai/docs/cli/load): the GPU has a part of the
+    layers.
+    """
     args: LlamacppArgs = facts.args
     blocks = block_count(facts.model.main.n_layers, args)
     layers = 0 if args.on_cpu else blocks + 1 if args.n_gpu_layers is None else args.n_gpu_layers
     share = "max" if layers > blocks else str(100 * max(layers - 1, 0) // blocks / 100)
     model = facts.served.rpartition("/")[2].lower()
-    yield from ("lms", "load", model, "--context-length", facts.context * args.slots, "--gpu", share)
+    yield from (
+        "lms",
+        "load",
+        model,
+        "--context-length",
+        facts.context * args.slots,
+        "--gpu",
+        share,
+    )
     yield from flag("--parallel", args.slots, 1)
 
 
@@ -80,25 +121,33 @@ def _has_others(args: LlamacppArgs) -> bool:
 
 
 def _of_ollama(facts: LaunchFacts, name: str) -> dict[str, str | int]:
-    """Return the variables of Ollama's server (envconfig/config.go); {} if it has none for something.
+    """Return the variables of Ollama's server (envconfig/config.go); {} if it has none for
+    something.
 
     Then its library lacks the type of the weights, or it sets no such option.
     """
     args: LlamacppArgs = facts.args
     types = {_GGUF_NAMES.get(each.name, each.name).lower() for each in args.types}
     (kv_type, *other_types), (*_, of_tag) = types, _type_in_tag(name) or (None,)
-    if other_types or _has_others(args) or facts.weights_given not in (of_tag, name.lower().rpartition("-")[2]):
+    if (
+        other_types
+        or _has_others(args)
+        or facts.weights_given not in (of_tag, name.lower().rpartition("-")[2])
+    ):
         return {}
     found: dict[str, str | int] = {"OLLAMA_CONTEXT_LENGTH": facts.context}
     found |= {"OLLAMA_NUM_PARALLEL": args.slots} if args.slots > 1 else {}
     found |= {"OLLAMA_KV_CACHE_TYPE": kv_type} if kv_type != "f16" else {}
-    return found | ({"OLLAMA_FLASH_ATTENTION": 1} if kv_type != "f16" or args.flash_attn == "on" else {})
+    return found | (
+        {"OLLAMA_FLASH_ATTENTION": 1} if kv_type != "f16" or args.flash_attn == "on" else {}
+    )
 
 
 def _placement(facts: LaunchFacts) -> Flags:
     """Yield what is on the GPUs, and on which."""
     args: LlamacppArgs = facts.args
-    yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
+    # 999: all, in every version
+    yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)
     if args.n_cpu_moe >= block_count(facts.model.main.n_layers, args):
         yield "--cpu-moe"
     elif args.n_cpu_moe:
@@ -126,7 +175,8 @@ def _drafts(facts: LaunchFacts) -> Flags:
 
 
 def _draft_file(name: str, drafter: ModelSpec | None) -> Flags:
-    """Yield the option with a draft model's GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
+    """Yield the option with a draft model's GGUF file: as given, or the name that
+    convert_hf_to_gguf.py gives it.
 
     Raises NoCommandError for a file of a repository: -hfd takes a type of quantization only.
     """
@@ -146,9 +196,11 @@ def _file_of(name: str, dtype: str) -> str:
 
 
 def _gguf_file(facts: LaunchFacts) -> Flags:
-    """Yield the option with the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
+    """Yield the option with the GGUF file: as given, or the name that convert_hf_to_gguf.py gives
+    it.
 
-    That is 'Qwen3-8B-BF16.gguf'. llama.cpp fetches files of a repository itself, but of its default branch only.
+    That is 'Qwen3-8B-BF16.gguf'. llama.cpp fetches files of a repository itself, but of its default
+    branch only.
 
     Raises NoCommandError for a dtype that GGUF does not have, and another branch.
     """
@@ -162,19 +214,24 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
     if is_gguf and _ON_HUB.fullmatch(repository):
         if facts.revision:
             raise NoCommandError
-        yield from ("-hf", repository, "-hff", file) if file.lower().endswith(".gguf") else ("-hf", name)
+        yield from (
+            ("-hf", repository, "-hff", file) if file.lower().endswith(".gguf") else ("-hf", name)
+        )
         return
     if name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
         yield from ("-m", name)
         return
     dtype = facts.file_type or facts.weights_dtype or facts.args.dtype.name
-    if dtype in ("fp8", "fp4", "int8", "int4"):  # GGUF has none: Q8_0 and Q4_0 are blocks of 32 with a scale
+    # GGUF has none: Q8_0 and Q4_0 are blocks of 32 with a scale
+    if dtype in ("fp8", "fp4", "int8", "int4"):
         raise NoCommandError
     yield from ("-m", _file_of(name, dtype))
 
 
 def _type_of_file(path: str) -> tuple[str, ...]:
-    """Return the weights' type in the name of a GGUF file, 'Qwen3-8B-Q4_K_M.gguf', as an option of `attncalc fit`."""
+    """Return the weights' type in the name of a GGUF file, 'Qwen3-8B-Q4_K_M.gguf', as an option of
+    `attncalc fit`.
+    """
     file_type = _TYPE.search(path.lower().removesuffix(".gguf"))
     return ("--weights-dtype", file_type[0].strip("-_.")) if file_type else ()
 
@@ -183,46 +240,77 @@ def _load_mode(mode: str) -> tuple[str, ...]:
     return () if mode in ("auto", "mmap", "mmap+mlock") else ("--no-mmap",)
 
 
-_VISIBLE = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), visible_gpus)
+_VISIBLE = dict.fromkeys(
+    ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), visible_gpus
+)
+# {end of a variable LLAMA_ARG_...: its option; None if that is the end itself} (common/arg.cpp).
 _VARIABLES = {
-    **dict.fromkeys(("CTX_SIZE", "N_GPU_LAYERS", "N_CPU_MOE", "UBATCH", "CACHE_TYPE_K", "CACHE_TYPE_V", "FLASH_ATTN")),
+    **dict.fromkeys(
+        (
+            "CTX_SIZE",
+            "N_GPU_LAYERS",
+            "N_CPU_MOE",
+            "UBATCH",
+            "CACHE_TYPE_K",
+            "CACHE_TYPE_V",
+            "FLASH_ATTN",
+        )
+    ),
     **dict.fromkeys(("TENSOR_SPLIT", "MODEL", "HF_REPO", "MMPROJ")),
     "N_PARALLEL": "--parallel",
 }
-"""{end of a variable LLAMA_ARG_...: its option; None if that is the end itself} (common/arg.cpp)."""
 
+# How llama-server is read (common/arg.cpp).
 WORDS = LaunchWords(
     example="llama-server -m FILE",
     program=re.compile(
-        r"(?:.*/)?llama-(?:server|cli|run|simple|mtmd-cli|speculative)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"
+        r"(?:.*/)?llama-(?:server|cli|run|simple|mtmd-cli|speculative)(?:\.exe)?"
+        r"|(?:.*/)?llama\.cpp:\S+"
     ),
     models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
     optional=("-fa", "--flash-attn"),
     names={
         # 0: the model's own
-        **dict.fromkeys(("-c", "--ctx-size"), lambda tokens: () if tokens == "0" else ("--context", tokens)),
+        **dict.fromkeys(
+            ("-c", "--ctx-size"), lambda tokens: () if tokens == "0" else ("--context", tokens)
+        ),
         **dict.fromkeys(("-fa", "--flash-attn"), lambda mode: ("--flash-attn", mode or "on")),
-        **dict.fromkeys(("-b", "--batch-size", "-tb", "--threads-batch", "--cache-ram", "--cache-reuse"), ignored),
+        **dict.fromkeys(
+            ("-b", "--batch-size", "-tb", "--threads-batch", "--cache-ram", "--cache-reuse"),
+            ignored,
+        ),
         **dict.fromkeys(("--slot-save-path", "--defrag-thold", "--prompt"), ignored),
-        **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"),
+        **dict.fromkeys(
+            ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"
+        ),
         **dict.fromkeys(("-hff", "--hf-file"), _type_of_file),
         **dict.fromkeys(("-lm", "--load-mode"), _load_mode),
         "--spec-draft-model": "--speculative-model",
         "--spec-type": lambda types: ("--speculative-layers", "1") if "mtp" in types else (),
-        **dict.fromkeys(("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"), "--speculative-tokens"),
+        **dict.fromkeys(
+            ("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"), "--speculative-tokens"
+        ),
         "--spec-draft-type-k": "--kv-dtype-k-draft",
         "--spec-draft-type-v": "--kv-dtype-v-draft",
         **dict.fromkeys(("--spec-draft-n-min", "--draft-min", "--draft-n-min"), ignored),
-        **dict.fromkeys(("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"), ignored),
+        **dict.fromkeys(
+            ("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"),
+            ignored,
+        ),
     },
     flags={
         **dict.fromkeys(("--cont-batching", "-cb", "--context-shift", "--slots", "--no-slots"), ()),
-        **dict.fromkeys(("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), ()),
+        **dict.fromkeys(
+            ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), ()
+        ),
     },
     unmodelled=("--no-mmproj-offload", "--mmproj-url", "-mmu"),
     environment={
         **_VISIBLE,
-        **{f"LLAMA_ARG_{end}": name or f"--{end.lower().replace('_', '-')}" for end, name in _VARIABLES.items()},
+        **{
+            f"LLAMA_ARG_{end}": name or f"--{end.lower().replace('_', '-')}"
+            for end, name in _VARIABLES.items()
+        },
         "LLAMA_ARG_CPU_MOE": if_on("--cpu-moe"),
         "LLAMA_ARG_NO_KV_OFFLOAD": if_on("--no-kv-offload"),
         "LLAMA_ARG_LOAD_MODE": _load_mode,
@@ -230,22 +318,23 @@ WORDS = LaunchWords(
         "LLAMA_ARG_SWA_FULL": if_on("--swa-full"),
     },
 )
-"""How llama-server is read (common/arg.cpp)."""
 
 
 def _longest(tokens: str) -> tuple[str, ...]:
-    """Return the context of the longest test: '512,4096', '512-4096*2'; () for 0, of a kind of test that is not run."""
+    """Return the context of the longest test: '512,4096', '512-4096*2'; () for 0, of a kind of test
+    that is not run.
+    """
     longest = max(map(int, re.findall(r"\d{1,9}", tokens)), default=0)
     return ("--context", str(longest)) if longest else ()
 
 
+# How llama-bench is read: a test has as many tokens of context as it computes (tools/llama-bench).
 BENCH_WORDS = WORDS._replace(
     example="llama-bench -m FILE -p 512",
     program=re.compile(r"(?:.*/)?llama-bench(?:\.exe)?"),
     names={**WORDS.names, **dict.fromkeys(("-p", "--n-prompt", "-n", "--n-gen"), _longest)},
     unmodelled=(*WORDS.unmodelled, "-pg", "-d", "--n-depth"),
 )
-"""How llama-bench is read: a test has as many tokens of context as it computes (tools/llama-bench)."""
 
 
 def _type_in_tag(model: str) -> tuple[str, ...]:
@@ -255,15 +344,23 @@ def _type_in_tag(model: str) -> tuple[str, ...]:
     """
     name, _, tag = model.partition(":")
     is_typed = tag.lower().rpartition("-")[2] in FILE_TYPES
-    return () if is_typed or "/" in name or name.startswith("gpt-oss") else ("--weights-dtype", "q4_k_m")
+    return (
+        ()
+        if is_typed or "/" in name or name.startswith("gpt-oss")
+        else ("--weights-dtype", "q4_k_m")
+    )
 
 
+# How `ollama run` is read: it starts llama.cpp with options of its own.
 OLLAMA_WORDS = LaunchWords(
     example="ollama run MODEL",
     program=re.compile(r"(?:.*/)?ollama (?:run|serve)"),
     models=(),
     names={"--keepalive": ignored, "--format": ignored, "--num-gpu": "--n-gpu-layers"},
-    flags=dict.fromkeys(("--verbose", "--think", "--hidethinking", "--insecure", "--nowordwrap"), ()),  # cmd/cmd.go
+    # cmd/cmd.go
+    flags=dict.fromkeys(
+        ("--verbose", "--think", "--hidethinking", "--insecure", "--nowordwrap"), ()
+    ),
     environment={
         **_VISIBLE,
         "OLLAMA_CONTEXT_LENGTH": "--context",
@@ -277,4 +374,3 @@ OLLAMA_WORDS = LaunchWords(
     context=lambda memory: 4_096 if memory < 23 * GIB else 32_768 if memory < 47 * GIB else 262_144,
     runner="ollama",
 )
-"""How `ollama run` is read: it starts llama.cpp with options of its own."""

@@ -1,11 +1,12 @@
-"""llama.cpp: a context of fixed size, allocated at start-up, as cells in one buffer per kind of layer.
+"""llama.cpp: a context of fixed size, allocated at start-up, as cells in one buffer per kind of
+layer.
 
-Contexts are padded to a multiple of 256 cells. Each sequence has its own cells (a stream), or all sequences share them
-(--kv-unified).
+Contexts are padded to a multiple of 256 cells. Each sequence has its own cells (a stream), or all
+sequences share them (--kv-unified).
 
 Read from the llama.cpp of llama-cpp-python 0.3.36: src/llama-context.cpp, llama-kv-cache.cpp,
-llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp. Compressed attention is from llama-kv-cache-dsv4.cpp of September
-2026.
+llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp. Compressed attention is from
+llama-kv-cache-dsv4.cpp of September 2026.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from .options import DEFAULT_BATCH, MAX_SEQUENCES, LlamacppArgs
 from .placement import HOST, placement_of
 from .versions import VERSION
 
+# Where the search for a context ends, in multiples of PADDING.
 _MOST_PADDINGS = 2**32
-"""Where the search for a context ends, in multiples of PADDING."""
+# Copies of its recurrent states to which a slot of Ollama's own engine can return.
 _CHECKPOINTS = 24
-"""Copies of its recurrent states to which a slot of Ollama's own engine can return."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,16 @@ class LlamaCppLayout:
     buffers: tuple[Buffer, ...]  # the buffers of cells
     states: StateRows | None  # the recurrent states; None without such layers
     notes: tuple[str, ...]  # see CacheLayout, also for bound, source and max_sequences
-    parts: tuple[LlamaCppLayout, ...] = ()  # the layout of each GPU, if there are several or the host has some layers
+    # the layout of each GPU, if there are several or the host has some layers
+    parts: tuple[LlamaCppLayout, ...] = ()
     is_part: bool = False  # whether this is one of these
-    host: LlamaCppLayout | None = None  # the layout of the layers whose cache is on the host; None without such layers
+    # the layout of the layers whose cache is on the host; None without such layers
+    host: LlamaCppLayout | None = None
     max_sequences: int | None = MAX_SEQUENCES
     bound: Bound = "reserved"
     source: str = (
-        "llama.cpp, src/llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-kv-cache-dsv4.cpp, "
+        "llama.cpp, src/llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, "
+        "llama-kv-cache-dsv4.cpp, "
         "llama-memory-recurrent.cpp"
     )
 
@@ -84,22 +88,31 @@ class LlamaCppLayout:
         facts = [version, f"n_seq_max {args.slots}", f"K {k}, V {v}"]
         if self.start.window:
             facts.append("swa_full true" if args.swa_full else f"n_ubatch {args.micro_batch}")
-        return tuple(facts) if fork else (*facts, f"kv_unified {'true' if args.is_unified else 'false'}")
+        return (
+            tuple(facts)
+            if fork
+            else (*facts, f"kv_unified {'true' if args.is_unified else 'false'}")
+        )
 
     def needed(self, batch: int, context: int) -> int:
-        """Return the bytes with -np `batch` (or with the given slots, if they are more) and `context` cells for each.
+        """Return the bytes with -np `batch` (or with the given slots, if they are more) and
+        `context` cells for each.
 
         The slots that a stream has cells for are `batch`, also if there are more.
         """
         slots = max(batch, self.args.slots)
-        full_cells, window_cells = self.start.stream_cells(batch=batch, slots=slots, context=context)
+        full_cells, window_cells = self.start.stream_cells(
+            batch=batch, slots=slots, context=context
+        )
         states = slots * self._state_bytes_per_sequence
         return self.start.streams(slots) * self._stream_bytes(full_cells, window_cells) + states
 
     def in_ollama(self, context: int, kept: int | None) -> int | None:
-        """Return the bytes of the cache in Ollama's own engine; None if it has windows, and `kept` is not known.
+        """Return the bytes of the cache in Ollama's own engine; None if it has windows, and `kept`
+        is not known.
 
-        All slots share the cells (kvcache/causal.go), and each slot's states have 24 checkpoints (recurrent.go).
+        All slots share the cells (kvcache/causal.go), and each slot's states have 24 checkpoints
+        (recurrent.go).
 
         Args:
             context: Tokens of a slot.
@@ -110,7 +123,8 @@ class LlamaCppLayout:
         if window:
             if kept is None:
                 return None
-            kept = max(kept, window + (slots > 1))  # one token more for a stop token, with several slots (Init)
+            # one token more for a stop token, with several slots (Init)
+            kept = max(kept, window + (slots > 1))
             if kept < context:
                 window_cells = padded(slots * kept + self.args.micro_batch)
         states = slots * (1 + _CHECKPOINTS) * self._state_bytes_per_sequence
@@ -127,27 +141,38 @@ class LlamaCppLayout:
         memory = symbol("kv_memory", memory, "bytes for the cache")
         tokens = symbol("T", context, "tokens of a sequence")
         full_cells, window_cells = self.start.stream_cells(batch=1, slots=1, context=tokens)
-        sequence_bytes = quantity(self._stream_bytes(full_cells, window_cells) + self._state_bytes_per_sequence)
+        sequence_bytes = quantity(
+            self._stream_bytes(full_cells, window_cells) + self._state_bytes_per_sequence
+        )
         divisor = named(sequence_bytes, "kv_bytes_per_sequence", "bytes of a sequence")
         shares_cells = self.args.is_unified
-        concurrency = self._shared_concurrency(memory, context) if shares_cells else ratio(memory, divisor)
-        # a GPU may have the output layer only, with no cache: then the sequences have no other limit
+        concurrency = (
+            self._shared_concurrency(memory, context) if shares_cells else ratio(memory, divisor)
+        )
+        # a GPU may have the output layer only, with no cache: then the sequences have no other
+        # limit
         if not sequence_bytes or concurrency.numerator > MAX_SEQUENCES * concurrency.denominator:
-            concurrency = ratio(symbol("LLAMA_MAX_SEQ", MAX_SEQUENCES, "sequences that llama.cpp supports"), 1)
+            concurrency = ratio(
+                symbol("LLAMA_MAX_SEQ", MAX_SEQUENCES, "sequences that llama.cpp supports"), 1
+            )
         only_states = sequence_bytes and not self.start.buffers
         largest_n_ctx = self._searched_n_ctx if self.start.per_slot else self._largest_n_ctx
         n_ctx = memory * tokens // divisor if only_states else largest_n_ctx(memory)
         details = self._details(context, sequence_bytes, full_cells, window_cells)
         return Pool(None, quantity(n_ctx), concurrency, tuple(details), self.start.lines(context))
 
-    def _details(self, context: int, sequence_bytes: int, full_cells: int, window_cells: int) -> Iterator[Detail]:
+    def _details(
+        self, context: int, sequence_bytes: int, full_cells: int, window_cells: int
+    ) -> Iterator[Detail]:
         here = ", on this GPU" if self.is_part else ""
         label = f"one sequence of {count(context)} tokens{here}"
         yield Detail("kv_bytes_per_sequence", label, quantity(sequence_bytes), BYTES)
         if self.buffers:
             yield Detail("kv_cells", "cells of that sequence", quantity(full_cells), NO_UNIT)
         if self.start.window and not self.args.swa_full:
-            yield Detail("swa_cells", "cells of its sliding windows", quantity(window_cells), NO_UNIT)
+            yield Detail(
+                "swa_cells", "cells of its sliding windows", quantity(window_cells), NO_UNIT
+            )
         # with a single buffer a cell is a token in all layers
         single = len(self.start.buffers) == 1 and not self.start.draft
         for buffer in self.buffers:
@@ -155,7 +180,9 @@ class LlamaCppLayout:
             yield Detail(name, f"one cell, {buffer.label}{here}", quantity(buffer.cell), BYTES)
         if self.states:
             label = f"one sequence's states{here}"
-            yield Detail("state_bytes_per_sequence", label, quantity(self._state_bytes_per_sequence), BYTES)
+            yield Detail(
+                "state_bytes_per_sequence", label, quantity(self._state_bytes_per_sequence), BYTES
+            )
 
     @property
     def _state_bytes_per_sequence(self) -> int:
@@ -173,7 +200,9 @@ class LlamaCppLayout:
         return sum(b.cells(full_cells, window_cells) * b.named_cell for b in self.buffers)
 
     def _largest_n_ctx(self, memory: int) -> int:
-        """Return the most cells of all streams together that fit, after the cells of windows and the states."""
+        """Return the most cells of all streams together that fit, after the cells of windows and
+        the states.
+        """
         slots: int = self.args.slots
         if slots > 1:
             slots = symbol("sequences", slots, "sequences (-np)")
@@ -181,7 +210,9 @@ class LlamaCppLayout:
         free = memory
         if self.states:
             state_bytes = self._state_bytes_per_sequence
-            free -= slots * named(state_bytes, "state_bytes_per_sequence", "bytes of a sequence's states")
+            free -= slots * named(
+                state_bytes, "state_bytes_per_sequence", "bytes of a sequence's states"
+            )
         if not self.buffers:  # a GPU whose layers have states only
             return NO_LIMIT if free >= 0 else quantity(0)
         full_cell, window_cell = self._stream_bytes(1, 0), self._stream_bytes(0, 1)
@@ -204,7 +235,10 @@ class LlamaCppLayout:
 
         def needed(paddings: int) -> int:
             cells = self.start.stream_cells(batch=1, slots=1, context=paddings * PADDING)
-            return self.start.streams(slots) * self._stream_bytes(*cells) + slots * self._state_bytes_per_sequence
+            return (
+                self.start.streams(slots) * self._stream_bytes(*cells)
+                + slots * self._state_bytes_per_sequence
+            )
 
         if needed(_MOST_PADDINGS) <= memory:
             return NO_LIMIT
@@ -215,15 +249,25 @@ class LlamaCppLayout:
         return most("n_ctx", n_ctx, "cells of all streams", needed(paddings), memory)
 
     def _shared_concurrency(self, memory: int, context: int) -> Ratio:
-        """Return the most sequences that fit if all share their cells: by search, since they share the padding."""
+        """Return the most sequences that fit if all share their cells: by search, since they share
+        the padding.
+        """
         limit = MAX_SEQUENCES + 2  # above MAX_SEQUENCES, to which `pool` cuts the result
         batch = first_true(lambda n: n == limit or self.needed(n, context) > memory, 0, limit) - 1
-        needed = named(self.needed(batch, context) if batch else 0, "kv_bytes_of_B", "bytes of that many sequences")
-        return Ratio(batch, 1, most("B", batch, "concurrent sequences that fit", needed, memory).formula)
+        needed = named(
+            self.needed(batch, context) if batch else 0,
+            "kv_bytes_of_B",
+            "bytes of that many sequences",
+        )
+        return Ratio(
+            batch, 1, most("B", batch, "concurrent sequences that fit", needed, memory).formula
+        )
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayout:
-    """Return how llama.cpp stores those layers. Raises AttncalcError if it does not support them or the arguments."""
+    """Return how llama.cpp stores those layers. Raises AttncalcError if it does not support them or
+    the arguments.
+    """
     release = args.release
     _check_args(args)
     if release.stores_v_of_latents:
@@ -238,14 +282,20 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     states = state_rows(merged)
     pooled = has_pools(cache_specs)
     if pooled:
-        release.require("has_compressed_attention", "llama.cpp", "compressed attention (DeepSeek-V4)")
-    if not (release.has_latents or release.fork) and any(cached.role == "latent" for cached in cache_specs):
+        release.require(
+            "has_compressed_attention", "llama.cpp", "compressed attention (DeepSeek-V4)"
+        )
+    if not (release.has_latents or release.fork) and any(
+        cached.role == "latent" for cached in cache_specs
+    ):
         raise AttncalcError(
-            f"llama.cpp {release.name} stores K and V of every head, not MLA's latents", "use --attention mha"
+            f"llama.cpp {release.name} stores K and V of every head, not MLA's latents",
+            "use --attention mha",
         )
     if args.speculative_tokens and not states and not args.has_draft_context:
         raise AttncalcError(
-            "--speculative-tokens has no effect on a model without recurrent states", "leave --speculative-tokens out"
+            "--speculative-tokens has no effect on a model without recurrent states",
+            "leave --speculative-tokens out",
         )
     buffers, layers = buffers_of(merged, args.types, window), layer_by_layer(specs)
     draft = _draft_buffer(layers, args) if args.has_draft_context else ()
@@ -257,20 +307,27 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
         else {}
     )
     start = Start(args, buffers, states, window, len(layers), on_devices, draft, per_slot=pooled)
-    whole = LlamaCppLayout(start, (*buffers, *draft), states, tuple(_notes(cache_specs, args, window)))
+    whole = LlamaCppLayout(
+        start, (*buffers, *draft), states, tuple(_notes(cache_specs, args, window))
+    )
     if not on_devices or (args.gpus == 1 and not placed.is_partial and not args.no_kv_offload):
         return whole
     places = [HOST] * len(layers) if args.no_kv_offload else placed.layers
 
     def part(device: int) -> LlamaCppLayout:
-        held = merge_equal([layer for layer, place in zip(layers, places, strict=True) if place == device])
+        held = merge_equal(
+            [layer for layer, place in zip(layers, places, strict=True) if place == device]
+        )
         buffers, states = buffers_of(held, args.types, window), state_rows(held)
         if device == (HOST if args.no_kv_offload else placed.gpus - 1):
             buffers = (*buffers, *draft)
         return dataclasses.replace(whole, buffers=buffers, states=states, is_part=True)
 
     gpus, host = [part(device) for device in range(placed.gpus)], part(HOST)
-    on_devices = {"CPU": host.buffers, **{f"{args.backend}{i}": gpu.buffers for i, gpu in enumerate(gpus)}}
+    on_devices = {
+        "CPU": host.buffers,
+        **{f"{args.backend}{i}": gpu.buffers for i, gpu in enumerate(gpus)},
+    }
     start = dataclasses.replace(start, devices=on_devices)
     return dataclasses.replace(
         whole,
@@ -281,11 +338,12 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
 
 
 def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple[Buffer, ...]:
-    """Return the cache of the drafter's context, which has as many cells as the model's (common_speculative_init).
+    """Return the cache of the drafter's context, which has as many cells as the model's
+    (common_speculative_init).
 
-    Layers for multi-token prediction are like the model's last one with keys. Raises AttncalcError for several GPUs,
-    over which llama.cpp distributes a draft model by what is free, for a draft model with recurrent states, and for
-    compressed attention.
+    Layers for multi-token prediction are like the model's last one with keys. Raises AttncalcError
+    for several GPUs, over which llama.cpp distributes a draft model by what is free, for a draft
+    model with recurrent states, and for compressed attention.
     """
     if args.speculative_model:
         drafted: Sequence[LayerCacheSpec] = args.speculative_model.layers
@@ -295,11 +353,14 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
                 "give one GPU, or --speculative-layers 1 for multi-token prediction",
             )
     else:
-        with_keys = [layer for layer in layers if any(cached.per == "token" for cached in layer.cached)]
+        with_keys = [
+            layer for layer in layers if any(cached.per == "token" for cached in layer.cached)
+        ]
         drafted = with_keys[-1:] * args.speculative_layers
     if any(has_pools(layer.cached) for layer in (*layers, *drafted)):
         raise AttncalcError(
-            "attncalc does not know how llama.cpp stores a drafter of compressed attention (DeepSeek-V4)",
+            "attncalc does not know how llama.cpp stores a drafter of compressed attention "
+            "(DeepSeek-V4)",
             "leave the drafter out",
         )
     merged = merge_equal(drafted)
@@ -310,61 +371,96 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
                 "attncalc does not know how llama.cpp stores the states of a draft model",
                 "give a draft model without recurrent layers",
             )
-    buffers, n_layers = buffers_of(merged, args.draft_types, None), sum(spec.layers for spec in merged)
-    cell, cell_k = sum(int(buffer.cell) for buffer in buffers), sum(buffer.cell_k for buffer in buffers)
+    buffers, n_layers = (
+        buffers_of(merged, args.draft_types, None),
+        sum(spec.layers for spec in merged),
+    )
+    cell, cell_k = (
+        sum(int(buffer.cell) for buffer in buffers),
+        sum(buffer.cell_k for buffer in buffers),
+    )
     return (Buffer("draft", "the drafter", n_layers, quantity(cell), cell_k, windowed=False),)
 
 
-def _notes(cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None) -> Iterator[str]:
+def _notes(
+    cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None
+) -> Iterator[str]:
     fork = args.release.fork
     if has_pools(cache_specs):
         if args.is_unified and args.slots > 1:
             yield (
-                f"With --kv-unified each of the {args.slots} slots has cells for the whole context of all slots: "
+                f"With --kv-unified each of the {args.slots} slots has cells for the whole "
+                "context of all slots: "
                 "llama.cpp keeps compressed attention's caches per slot."
             )
     else:
         yield from _window_notes(cache_specs, args, window)
     if any(cached.role == "latent" for cached in cache_specs):
-        yield "A GGUF from before llama.cpp supported MLA stores K and V of every head: use --attention mha for it."
+        yield (
+            "A GGUF from before llama.cpp supported MLA stores K and V of every head: use "
+            "--attention mha for it."
+        )
     if fork:
-        yield "This assumes -fa (contexts are padded to 256 cells, otherwise to 32) and -mla 2 or 3 for MLA."
+        yield (
+            "This assumes -fa (contexts are padded to 256 cells, otherwise to 32) and -mla 2 or 3 "
+            "for MLA."
+        )
     if window and args.micro_batch > DEFAULT_BATCH and not args.swa_full:
-        yield f"A micro-batch is never larger than the batch, so this assumes -b {args.ubatch} or more."
+        yield (
+            f"A micro-batch is never larger than the batch, so this assumes -b {args.ubatch} or "
+            "more."
+        )
     if len({int(c.width) * int(c.rows) for c in cache_specs if c.role in ("kv", "v")}) > 1:
-        yield "Without flash attention llama.cpp stores every V as wide as the widest; that is not counted."
+        yield (
+            "Without flash attention llama.cpp stores every V as wide as the widest; that is not "
+            "counted."
+        )
     if args.gpus > 1:
         how = "by --tensor-split" if args.tensor_split else "as evenly as possible (no -ts)"
         yield (
-            f"llama.cpp puts whole layers on each GPU, {how} (-sm layer). The figures are those of the GPU with room "
+            f"llama.cpp puts whole layers on each GPU, {how} (-sm layer). The figures are those "
+            "of the GPU with room "
             "for the fewest sequences; the log lines are those of all GPUs."
         )
     elif args.device_memory is None:
-        yield "llama.cpp distributes whole layers over the GPUs; the bytes are those of all GPUs together."
+        yield (
+            "llama.cpp distributes whole layers over the GPUs; the bytes are those of all GPUs "
+            "together."
+        )
 
 
-def _window_notes(cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None) -> Iterator[str]:
+def _window_notes(
+    cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None
+) -> Iterator[str]:
     has_windows = any(reach is not None for reach in reaches(cache_specs))
     if window is None and has_windows and args.release.fork:
         yield "ik_llama.cpp stores the whole context in layers with a sliding window too."
     elif window is None and has_windows:
-        yield "Every layer has a sliding window. llama.cpp loads such models (Mistral, Phi-3) as full attention."
-    elif window and not args.swa_full and args.blocks is None:  # a GGUF file's windows are read by llama.cpp's rules
+        yield (
+            "Every layer has a sliding window. llama.cpp loads such models (Mistral, Phi-3) as "
+            "full attention."
+        )
+    # a GGUF file's windows are read by llama.cpp's rules
+    elif window and not args.swa_full and args.blocks is None:
         yield "This assumes that llama.cpp's loader of this model sets its sliding windows."
 
 
 def _check_args(args: LlamacppArgs) -> None:
     if args.tp > 1:
         raise AttncalcError(
-            "--tp does not apply to llama.cpp, which distributes layers over GPUs instead of heads", "use --gpus only"
+            "--tp does not apply to llama.cpp, which distributes layers over GPUs instead of heads",
+            "use --gpus only",
         )
     if args.sequences and args.sequences > MAX_SEQUENCES:
-        raise AttncalcError(f"--sequences: llama.cpp takes at most {MAX_SEQUENCES}", "start several servers")
+        raise AttncalcError(
+            f"--sequences: llama.cpp takes at most {MAX_SEQUENCES}", "start several servers"
+        )
     for kv_type in (*args.types, *args.draft_types):
         if kv_type.name not in TYPES:
             nearest = "q4_0" if kv_type.bits <= 4 else "q8_0"
             raise AttncalcError(
-                f"llama.cpp has no cache in {kv_type.name}", f"give {nearest}; known: {', '.join(TYPES)}"
+                f"llama.cpp has no cache in {kv_type.name}",
+                f"give {nearest}; known: {', '.join(TYPES)}",
             )
     v_type = args.types[1]
     if args.flash_attn == "off" and v_type.group:
@@ -375,5 +471,7 @@ def _check_args(args: LlamacppArgs) -> None:
 
 
 def _padded_cells(free: int, streams: int, cell: int) -> int:
-    """Return how many cells of `cell` bytes fit in `free` bytes, of all streams, each a multiple of PADDING."""
+    """Return how many cells of `cell` bytes fit in `free` bytes, of all streams, each a multiple of
+    PADDING.
+    """
     return max(free // (streams * cell) // PADDING * PADDING * streams, quantity(0))

@@ -1,8 +1,10 @@
-"""Reads a start-up log of llama.cpp: its arguments, and the buffers that it allocated or could not allocate.
+"""Reads a start-up log of llama.cpp: its arguments, and the buffers that it allocated or could not
+allocate.
 
-The lines are those of src/llama-context.cpp ('llama_context: n_ctx'), src/llama-kv-cache.cpp ('llama_kv_cache: size'),
-src/llama-model.cpp ('model buffer size') and ggml/src/ggml-cuda/ggml-cuda.cu ('cudaMalloc failed'). Ollama's log has
-them too, or with its own engine those of ml/device.go ('msg="kv cache"') and llm/server.go ('msg=load request=').
+The lines are those of src/llama-context.cpp ('llama_context: n_ctx'), src/llama-kv-cache.cpp
+('llama_kv_cache: size'), src/llama-model.cpp ('model buffer size') and
+ggml/src/ggml-cuda/ggml-cuda.cu ('cudaMalloc failed'). Ollama's log has them too, or with its own
+engine those of ml/device.go ('msg="kv cache"') and llm/server.go ('msg=load request=').
 """
 
 import re
@@ -13,50 +15,82 @@ from ...ggml import FILE_TYPES
 from ...units import GIB, dtype, is_dtype
 from .. import startup_log as logs
 from ..base import CacheLayout
-from ..startup_log import MIB, SIZE_MIB, Advice, LogChecks, LogMemory, LogRefusal, Printed, Program, StartupLog
+from ..startup_log import (
+    MIB,
+    SIZE_MIB,
+    Advice,
+    LogChecks,
+    LogMemory,
+    LogRefusal,
+    Printed,
+    Program,
+    StartupLog,
+)
 from .layout import LlamaCppLayout
 from .options import LlamacppArgs
 
-_START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
+_START = re.compile(
+    r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data"
+)
+# What LM Studio says if its own estimate is larger than the memory.
 _GUARDRAIL = "insufficient system resources|[Nn]ot enough resources to (?:load|run) "
-"""What LM Studio says if its own estimate is larger than the memory."""
 _FAILED_LINE = re.compile(
-    r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
-    r"|failed to allocate (?:buffer for (?:kv|rs) cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
-    r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error(?: 2 at .{1,200}?)?: out of memory"
+    r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') "
+    r"buffer"
+    r"|failed to allocate (?:buffer for (?:kv|rs) cache|compute (?:pp )?buffers|buffer(?:, size "
+    r"= | of size ))"
+    r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error(?: 2 at .{1,200}?)?: "
+    r"out of memory"
     r"|reported out-of-memory during startup|kIOGPUCommandBufferCallbackErrorOutOfMemory"
     r"|command buffer \d{1,6} failed with status 5"
-    r"|(?:model requires (?:more system memory )?|requested model |too large for system\" requested=\")"
-    r"\(?(?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB[)\"]? (?:than is available|but only|is too large for this system"
+    r"|(?:model requires (?:more system memory )?|requested model |too large for system\" "
+    r"requested=\")"
+    r"\(?(?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB[)\"]? (?:than is available|but only|is too large "
+    r"for this system"
     r"|available=)[ \"]{0,2}\(?(?P<available>\d{1,9}(?:\.\d{1,9})?)"
     r"|(?P<layout>memory layout cannot be allocated)"
-    rf"|(?P<guardrail>{_GUARDRAIL})(?:\. .{{1,60}} requires approximately (?P<estimate>\d{{1,9}}(?:\.\d{{1,9}})?) GB)?"
+    rf"|(?P<guardrail>{_GUARDRAIL})(?:\. .{{1,60}} requires approximately "
+    rf"(?P<estimate>\d{{1,9}}(?:\.\d{{1,9}})?) GB)?"
 )
-_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|model requires|too large for")
+_HOST_BUFFER = re.compile(
+    r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|model requires|too large for"
+)
 _ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
-_PROJECTED = re.compile(r"projected to use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free ")
-_FIT = re.compile(_PROJECTED.pattern + r".{0,4000}?(?P<message>failed to fit params to free device memory)")
-"""The fitting pass, if it may not change what is given: llama.cpp then tries with that."""
+_PROJECTED = re.compile(
+    r"projected to use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free "
+)
+# The fitting pass, if it may not change what is given: llama.cpp then tries with that.
+_FIT = re.compile(
+    _PROJECTED.pattern + r".{0,4000}?(?P<message>failed to fit params to free device memory)"
+)
+# What follows an allocation whose failure llama.cpp accepts.
 _RETRY = "retrying without pipeline parallelism"
-"""What follows an allocation whose failure llama.cpp accepts."""
+# What was allocated, by the lines around the failure: the first that is found.
 _STAGES = (
-    (r"(?:sched|graph|gallocr)_reserve|failed to allocate compute", "compute"),  # llama-server then fails to load
+    # llama-server then fails to load
+    (r"(?:sched|graph|gallocr)_reserve|failed to allocate compute", "compute"),
     (r"error loading model|failed to load model|allocate 'data", "weights"),
     (r"ggml_metal_|kIOGPU|_cuda_device_malloc", "compute"),
 )
-"""What was allocated, by the lines around the failure: the first that is found."""
 _OUTCOME = re.compile(
-    r"failed to fit params|KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|msg=\"kv cache\"|"
-    + _FAILED_LINE.pattern
+    r"failed to fit params|KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size "
+    r"=|msg=\"kv cache\"|" + _FAILED_LINE.pattern
 )
+# A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for
+# every attempt.
 _TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
-"""A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
-_LOAD = re.compile(r"loaded meta data|offloaded \d{1,6}/|load_tensors: .{0,60}model buffer size = +(?!0\.00)")
-_OF_A_LOAD = re.compile(
-    r"llama_context|llama_kv_cache|llama_memory|sched_reserve|load_tensors|loaded meta data|buffer size|KV self size"
+_LOAD = re.compile(
+    r"loaded meta data|offloaded \d{1,6}/|load_tensors: .{0,60}model buffer size = +(?!0\.00)"
 )
-_DRAFT = re.compile(r"creating (?P<predicts>MTP) draft context|loading draft model(?: '(?P<file>[^']{1,4096})')?")
-"""What follows is the context of a draft model, or of multi-token prediction, beside the model's own."""
+_OF_A_LOAD = re.compile(
+    r"llama_context|llama_kv_cache|llama_memory|sched_reserve|load_tensors|loaded meta "
+    r"data|buffer size|KV self size"
+)
+# What follows is the context of a draft model, or of multi-token prediction, beside the model's
+# own.
+_DRAFT = re.compile(
+    r"creating (?P<predicts>MTP) draft context|loading draft model(?: '(?P<file>[^']{1,4096})')?"
+)
 _DEVICE_CACHE = re.compile(r"llama_kv_cache: +\S{1,40} KV buffer size = +(\d{1,12}\.\d{2}) MiB")
 _NAME = re.compile(
     r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)"
@@ -65,7 +99,8 @@ _NAME = re.compile(
 )
 _REPOSITORY = re.compile(r" --?hf(?:-repo)? ([\w./-]{1,160}(?::[\w.-]{1,80})?)")
 _FILE = re.compile(
-    r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )"
+    r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model "
+    r"|-m )"
     r"([^\s']{1,4096}\.gguf)"
 )
 _VERSION = re.compile(r"(?:build|version): (\d{3,5}) \(")
@@ -80,11 +115,13 @@ _SETTINGS = {
     "kv_dtype_k": re.compile(r"\bK \((\w{1,20})\): |type_k = '(\w{1,20})'"),
     "kv_dtype_v": re.compile(r"\bV \((\w{1,20})\): |type_v = '(\w{1,20})'"),
 }
+# The cells of a stream, the sequences, and the streams.
 _CELLS = re.compile(
-    r"llama_kv_cache\w{0,20}: size = .{1,20}\( ?(\d{1,12}) cells, \d{1,6} layers, (\d{1,9})(?:/(\d{1,9}))? seqs\)"
+    r"llama_kv_cache\w{0,20}: size = .{1,20}\( ?(\d{1,12}) cells, \d{1,6} layers, "
+    r"(\d{1,9})(?:/(\d{1,9}))? seqs\)"
 )
-"""The cells of a stream, the sequences, and the streams."""
 _WHOLE = r"\d{1,12}(?!\w|\.\d)"
+# The options of a pasted command, for what the engine's own lines lack.
 _OPTIONS = {
     "n_ctx": logs.option("ctx-size|c", _WHOLE),
     "sequences": logs.option("parallel|np", _WHOLE),
@@ -93,59 +130,83 @@ _OPTIONS = {
     "kv_dtype_k": logs.option("cache-type-k|ctk"),
     "kv_dtype_v": logs.option("cache-type-v|ctv"),
 }
-"""The options of a pasted command, for what the engine's own lines lack."""
-_HYPERPARAMETERS = {name: re.compile(rf"\b{name}(?: += +| \()(\d{{1,12}})") for name in ("n_ctx_train", "n_layer")}
-_FLASH = {"1": "on", "enabled": "on", "on": "on", "0": "off", "disabled": "off", "off": "off", "auto": "auto"}
+_HYPERPARAMETERS = {
+    name: re.compile(rf"\b{name}(?: += +| \()(\d{{1,12}})") for name in ("n_ctx_train", "n_layer")
+}
+_FLASH = {
+    "1": "on",
+    "enabled": "on",
+    "on": "on",
+    "0": "off",
+    "disabled": "off",
+    "off": "off",
+    "auto": "auto",
+}
 _UNIFIED = re.compile(r"\bkv_unified += (?:true|1)\b")
 _WEIGHT_TYPE = re.compile(
-    r"(?:file type +=|model ftype +=|file_type=) ?(?:all |mostly )?(\w{2,20}(?: - (?:Small|Medium|Large)\b)?)"
+    r"(?:file type +=|model ftype +=|file_type=) ?(?:all |mostly )?(\w{2,20}(?: - "
+    r"(?:Small|Medium|Large)\b)?)"
 )
-_TYPE_IN_NAME = re.compile(r"[-.](\w{2,8})(?:-\d{5}-of-\d{5})?\.gguf\b|\bLoading model \S{1,200} (I?Q\d\w{1,5})\b")
-"""The type at the end of a file's name, as its publishers name files: Qwen3-14B-Q4_K_M.gguf; LM Studio's after it."""
+# The type at the end of a file's name, as its publishers name files: Qwen3-14B-Q4_K_M.gguf; LM
+# Studio's after it.
+_TYPE_IN_NAME = re.compile(
+    r"[-.](\w{2,8})(?:-\d{5}-of-\d{5})?\.gguf\b|\bLoading model \S{1,200} (I?Q\d\w{1,5})\b"
+)
 _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
+# Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per
+# weight.
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
-"""Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
-_OFFLOADED = re.compile(r"offloaded (\d{1,6})/\d{1,6} layers to GPU|GPULayers:(\d{1,6})\[|num_gpu = (\d{1,6})")
+_OFFLOADED = re.compile(
+    r"offloaded (\d{1,6})/\d{1,6} layers to GPU|GPULayers:(\d{1,6})\[|num_gpu = (\d{1,6})"
+)
 _DEVICE = re.compile(
-    r"Device \d{1,2}: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
+    r"Device \d{1,2}: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} "
+    r"\(([^)]{1,80})\)"
     r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,2} ?: (.{1,80}?) \(\d{1,9} MiB, \d"
     r'|msg="inference compute" .{1,300}?(?:name|description)="([^"]{1,80})"'
 )
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
+# What is free on each device, when it is used, or as newer builds list them (device_info,
+# --list-devices).
 _FREE = re.compile(
     r"using device (\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (\d{1,9}(?:\.\d{1,9})?) MiB free"
     r'|msg="gpu memory" id=(\S{1,80}) library=\S{1,20} available="(\d{1,6}\.\d) GiB"'
     r"|\b((?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,3}) ?: .{1,90}? \(\d{1,9} MiB, (\d{1,9}) MiB free\)"
 )
-"""What is free on each device, when it is used, or as newer builds list them (device_info, --list-devices)."""
 _RECOMMENDED = re.compile(r"recommendedMaxWorkingSetSize += (\d{1,9}(?:\.\d{1,9})?) (MB|MiB)")
+# MiB that Metal has allocated, and recommends at most.
 _METAL = re.compile(r"\( {0,4}(\d{1,9}\.\d{1,9}) / {1,4}(\d{1,9}\.\d{1,9})\)")
-"""MiB that Metal has allocated, and recommends at most."""
+# Not the buffers in host memory, and not the kind of a buffer.
 _HOST = r"(?<!\w)(?!CPU|KV\b|\w{1,20}_Host|AMX|BLAS)"
-"""Not the buffers in host memory, and not the kind of a buffer."""
 _BUFFER = (
-    rf"{_HOST}([A-Z][A-Za-z]{{1,12}}\d{{0,3}})(?:\[[^\]]{{0,80}}\])? {{1,12}}NAME buffer size = {{1,12}}{SIZE_MIB}"
+    rf"{_HOST}([A-Z][A-Za-z]{{1,12}}\d{{0,3}})(?:\[[^\]]{{0,80}}\])? {{1,12}}NAME buffer size = "
+    rf"{{1,12}}{SIZE_MIB}"
 )
 _HOST_COMPUTE = re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}")
 _CACHE = re.compile(
-    r"creating +(?P<kind>non-SWA|SWA|main|indexer|DSV4 (?:CSA|HCA) compressed|DSV4 lightning-indexer) KV cache"
+    r"creating +(?P<kind>non-SWA|SWA|main|indexer|DSV4 (?:CSA|HCA) compressed|DSV4 "
+    r"lightning-indexer) KV cache"
     r"|comp_state: (?P<compressor>csa|hca|lid) ratio .{0,120}?size = +(?P<ring>\d{1,12}\.\d{2}) MiB"
     r"|(?P<recurrent>llama_memory_recurrent): +size = +(?P<states>\d{1,12}\.\d{2}) MiB"
     r"|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
 )
 _TRIED = re.compile(
     rf"allocating {SIZE_MIB} on device(?: \d)?|buffer, size = {SIZE_MIB}"
-    r"|failed to allocate \w{0,20} ?buffer of size (\d{1,18})|memory allocation of size (\d{1,18}) failed"
+    r"|failed to allocate \w{0,20} ?buffer of size (\d{1,18})|memory allocation of size "
+    r"(\d{1,18}) failed"
 )
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
+# A size on a device in the log of Ollama's own engine, with one decimal.
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
-"""A size on a device in the log of Ollama's own engine, with one decimal."""
 _ARCHITECTURE = re.compile(r"\barchitecture=(\w{1,40}) file_type=")
+# Tokens that layers with a window keep in Ollama's own engine, if not only those of the window
+# (NewSWAMemCache).
 _KEPT = {"gptoss": 4096, "gemma4": 4096}
-"""Tokens that layers with a window keep in Ollama's own engine, if not only those of the window (NewSWAMemCache)."""
 _OLLAMA_SIGN = re.compile(
-    r"(?i)ollama|llama runner|source=\w{1,40}\.go:|model requires|requested model \(|memory layout cannot"
-    r"|\(status code: \d{3}\)|llama-server (?:process has terminated|process no longer|startup failed|reported)"
+    r"(?i)ollama|llama runner|source=\w{1,40}\.go:|model requires|requested model \(|memory "
+    r"layout cannot"
+    r"|\(status code: \d{3}\)|llama-server (?:process has terminated|process no longer|startup "
+    r"failed|reported)"
 )
 _LM_STUDIO_SIGN = re.compile(rf"{_GUARDRAIL}|🥲|(?i:lm ?studio)")
 _OLLAMA_REQUEST = re.compile(
@@ -153,13 +214,16 @@ _OLLAMA_REQUEST = re.compile(
     r"FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
     r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
 )
+# Tokens of a context that is not worth halving.
 _SHORT = 4096
-"""Tokens of a context that is not worth halving."""
 
 
+# llama.cpp's options as they are typed in `ollama run`, or in the server's environment
+# (docs/faq.md, modelfile.md).
 _OLLAMA_PROGRAM = Program(
     "Ollama",
-    "Ollama calls --context num_ctx, --n-gpu-layers num_gpu, --batch OLLAMA_NUM_PARALLEL, and --kv-dtype "
+    "Ollama calls --context num_ctx, --n-gpu-layers num_gpu, --batch OLLAMA_NUM_PARALLEL, and "
+    "--kv-dtype "
     "OLLAMA_KV_CACHE_TYPE.",
     ("--n-cpu-moe", "-ub"),
     {
@@ -170,10 +234,11 @@ _OLLAMA_PROGRAM = Program(
         "-np 1": "OLLAMA_NUM_PARALLEL=1",
     },
 )
-"""llama.cpp's options as they are typed in `ollama run`, or in the server's environment (docs/faq.md, modelfile.md)."""
+# The same in its settings of a model, or of its program lms (lmstudio.ai/docs/cli/load).
 _LM_STUDIO = Program(
     "LM Studio",
-    "LM Studio has --context as Context Length and --n-gpu-layers as GPU Offload; 'lms load --estimate-only' prints "
+    "LM Studio has --context as Context Length and --n-gpu-layers as GPU Offload; 'lms load "
+    "--estimate-only' prints "
     "its own estimate.",
     ("-ub",),
     {
@@ -184,11 +249,14 @@ _LM_STUDIO = Program(
         "-np 1": "lms load --parallel 1",
     },
 )
-"""The same in its settings of a model, or of its program lms (lmstudio.ai/docs/cli/load)."""
 _WHICH_BUFFER = Advice(
-    "give the next lines too: 'error loading model' is of weights, 'kv cache' of the cache, 'compute' of the buffer"
+    "give the next lines too: 'error loading model' is of weights, 'kv cache' of the cache, "
+    "'compute' of the buffer"
 )
-_NO_OTHER_MODEL = Advice("ends the models that are loaded already, whose memory is not free", "lms unload --all")
+_NO_OTHER_MODEL = Advice(
+    "ends the models that are loaded already, whose memory is not free", "lms unload --all"
+)
+# Its options, of which -fitt leaves so many MiB free (tools/llama-bench).
 _BENCH = Program(
     "llama-bench",
     "llama-bench has the context of each test: -p, -n and -d together.",
@@ -201,8 +269,11 @@ _BENCH = Program(
         "-fa on": "-fa 1",
     },
 )
-"""Its options, of which -fitt leaves so many MiB free (tools/llama-bench)."""
-_PROGRAMS = ((_LM_STUDIO, _LM_STUDIO_SIGN), (_OLLAMA_PROGRAM, _OLLAMA_SIGN), (_BENCH, re.compile(r"\bllama-bench\b")))
+_PROGRAMS = (
+    (_LM_STUDIO, _LM_STUDIO_SIGN),
+    (_OLLAMA_PROGRAM, _OLLAMA_SIGN),
+    (_BENCH, re.compile(r"\bllama-bench\b")),
+)
 _KINDS = {
     "SWA": "swa_kv_size",
     "indexer": "indexer_kv_size",
@@ -213,7 +284,9 @@ _KINDS = {
 
 
 def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
-    """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
+    """Return the contents of the log; None if it has neither the size of a cache nor a message why
+    there is none.
+    """
     whole, starts = logs.last_start(_without_trials(list(lines)), _START, _OUTCOME)
     drafter = _DRAFT.search(whole)
     text, drafted = (whole[: drafter.start()], whole[drafter.end() :]) if drafter else (whole, "")
@@ -231,11 +304,16 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     path, free = logs.first(_FILE, text), _free_memory(text)
     within = next((program for program, sign in _PROGRAMS if sign.search(text)), None)
     if within is _BENCH:  # a test has the tokens of its prompt, its answer and what is before them
-        tokens = (logs.first(logs.option(names, _WHOLE), text) for names in ("p|n-prompt", "n|n-gen", "d|n-depth"))
+        tokens = (
+            logs.first(logs.option(names, _WHOLE), text)
+            for names in ("p|n-prompt", "n|n-gen", "d|n-depth")
+        )
         lengths = [int(given or usual) for given, usual in zip(tokens, (512, 128, 0), strict=True)]
         settings = {"context": str(sum(lengths)), **settings, "batch": "1"}
     if stated:
-        within = {each.title: each for each in (_LM_STUDIO, _OLLAMA_PROGRAM)}.get(stated.program, within)
+        within = {each.title: each for each in (_LM_STUDIO, _OLLAMA_PROGRAM)}.get(
+            stated.program, within
+        )
         refusal = stated._replace(advice=_typed_in(within, stated.advice))
     return StartupLog(
         engine="llamacpp",
@@ -251,7 +329,9 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         devices=max(int(logs.first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
         starts=starts,
         architecture=logs.first(_ARCHITECTURE, text),
-        hyperparameters={name: int(value) for name, value in logs.read_settings(_HYPERPARAMETERS, text).items()},
+        hyperparameters={
+            name: int(value) for name, value in logs.read_settings(_HYPERPARAMETERS, text).items()
+        },
         within=within,
     )
 
@@ -261,15 +341,19 @@ def _gpu(text: str) -> str | None:
     names = [(match.lastindex, match[match.lastindex or 0]) for match in _DEVICE.finditer(text)]
     return (
         names[0][1]
-        if names and not any(kind == names[0][0] and (kind, name) != names[0] for kind, name in names)
+        if names
+        and not any(kind == names[0][0] and (kind, name) != names[0] for kind, name in names)
         else None
     )
 
 
 def _budget(text: str, drafted: str, free: dict[str, Printed]) -> dict[str, Printed]:
-    """Return the largest buffers of a GPU, that of the host, and the least that was free on a GPU."""
+    """Return the largest buffers of a GPU, that of the host, and the least that was free on a
+    GPU.
+    """
     found = {
-        "model_buffer": _ollama_size("model weights", text, on_host=False) or _most(_buffers("model", text)),
+        "model_buffer": _ollama_size("model weights", text, on_host=False)
+        or _most(_buffers("model", text)),
         "compute_buffer": _most(_buffers("compute", text)),
         "draft_compute_buffer": _most(_buffers("compute", drafted)),
         "host_compute_buffer": next(iter(logs.printed(_HOST_COMPUTE, text, MIB)[-1:]), None),
@@ -283,9 +367,11 @@ def _most(buffers: dict[str, Printed]) -> Printed | None:
 
 
 def _free_memory(text: str) -> dict[str, Printed]:
-    """Return what is free on each device, or on all of them, by name; {} if the log does not have it.
+    """Return what is free on each device, or on all of them, by name; {} if the log does not have
+    it.
 
-    Every pass prints it, and the draft model when the model has its memory already: the first line counts.
+    Every pass prints it, and the draft model when the model has its memory already: the first line
+    counts.
     """
     free: dict[str, Printed] = {}
     for match in _FREE.finditer(text):
@@ -296,7 +382,9 @@ def _free_memory(text: str) -> dict[str, Printed]:
 
 
 def _without_trials(lines: list[str]) -> list[str]:
-    """Return the lines without the sizes of the fitting pass, which come before those of the load."""
+    """Return the lines without the sizes of the fitting pass, which come before those of the
+    load.
+    """
     last = max((i for i, line in enumerate(lines) if _TRIAL.search(line)), default=-1)
     has_context = False
     for i, line in enumerate(lines[last + 1 :], start=last + 1):
@@ -307,7 +395,9 @@ def _without_trials(lines: list[str]) -> list[str]:
 
 
 def figures_of(text: str) -> dict[str, Printed]:
-    """Return the sizes of the caches in those lines: llama.cpp's own, or the ones that attncalc predicts."""
+    """Return the sizes of the caches in those lines: llama.cpp's own, or the ones that attncalc
+    predicts.
+    """
     drafter = _DRAFT.search(text)
     if drafter:
         drafted = figures_of(text[drafter.end() :])
@@ -319,14 +409,17 @@ def figures_of(text: str) -> dict[str, Printed]:
         if match["kind"]:
             name = _KINDS.get(match["kind"], "kv_size")
         elif match["compressor"]:
-            figures.setdefault(f"{match['compressor']}_state_size", Printed(match["ring"], match[0], MIB))
+            figures.setdefault(
+                f"{match['compressor']}_state_size", Printed(match["ring"], match[0], MIB)
+            )
         elif match["recurrent"]:
             figures.setdefault("recurrent_size", Printed(match["states"], match[0], MIB))
         elif float(match["size"]):  # 0 in the fitting pass
             figures.setdefault(name, Printed(match["size"], match[0], MIB))
             name = "kv_size"
     on_devices = {match[0]: match for match in _DEVICE_CACHE.finditer(text)}
-    if "kv_size" not in figures and on_devices and "creating" not in text:  # without the line of all devices
+    # without the line of all devices
+    if "kv_size" not in figures and on_devices and "creating" not in text:
         total = sum(Fraction(match[1]) for match in on_devices.values())
         figures["kv_size"] = Printed(f"{float(total):.2f}", next(iter(on_devices)), MIB)
     if not figures and (size := _ollama_size("kv cache", text)):
@@ -337,8 +430,11 @@ def figures_of(text: str) -> dict[str, Printed]:
 
 
 def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | None:
-    """Return the sum of a size over the devices in the log of Ollama's engine; None without such lines."""
-    sizes = {match[1]: match for match in re.finditer(_OLLAMA.replace("NAME", name), text)}  # the last of each device
+    """Return the sum of a size over the devices in the log of Ollama's engine; None without such
+    lines.
+    """
+    # the last of each device
+    sizes = {match[1]: match for match in re.finditer(_OLLAMA.replace("NAME", name), text)}
     found = [match for device, match in sizes.items() if on_host or device != "CPU"]
     if not found:
         return None
@@ -349,20 +445,35 @@ def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | Non
 def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     settings = logs.read_settings(_SETTINGS, text)
     if not has_cache:
-        settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
+        settings = {
+            name: value for name, value in settings.items() if not name.startswith("kv_dtype")
+        }
     pasted = logs.read_settings(_OPTIONS, text)
     if "context" in settings:
         pasted.pop("n_ctx", None)
     settings = pasted | settings
-    if not settings.keys() & {"context", "n_ctx"} and (cells := _CELLS.search(text)):  # a log without its beginning
-        settings = {"sequences": cells[2]} | settings | {"n_ctx": str(int(cells[1]) * int(cells[3] or 1))}
+    # a log without its beginning
+    if not settings.keys() & {"context", "n_ctx"} and (cells := _CELLS.search(text)):
+        settings = (
+            {"sequences": cells[2]} | settings | {"n_ctx": str(int(cells[1]) * int(cells[3] or 1))}
+        )
     if state := _FLASH.get(settings.pop("flash_attn", "")):
         settings["flash_attn"] = state
     if request := _OLLAMA_REQUEST.search(text):
         asked = {name: value for name, value in request.groupdict().items() if value}
-        settings |= {"n_ctx": asked["n_ctx"], "sequences": asked["batch"], "ubatch": asked["ubatch"]}
-        settings["flash_attn"] = "on" if asked["flash_attn"].lower() in ("true", "enabled") else "off"
-        settings |= dict.fromkeys(("kv_dtype_k", "kv_dtype_v"), asked["kv_dtype"]) if "kv_dtype" in asked else {}
+        settings |= {
+            "n_ctx": asked["n_ctx"],
+            "sequences": asked["batch"],
+            "ubatch": asked["ubatch"],
+        }
+        settings["flash_attn"] = (
+            "on" if asked["flash_attn"].lower() in ("true", "enabled") else "off"
+        )
+        settings |= (
+            dict.fromkeys(("kv_dtype_k", "kv_dtype_v"), asked["kv_dtype"])
+            if "kv_dtype" in asked
+            else {}
+        )
     slots = int(settings.get("sequences", "1")) or 1
     n_ctx = int(settings.pop("n_ctx", "0"))
     if n_ctx:
@@ -374,16 +485,25 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
 
 
 def _weights_dtype(text: str) -> dict[str, str]:
-    """Return the setting that the file's type decides; {} without one, or for a model that is so as released."""
+    """Return the setting that the file's type decides; {} without one, or for a model that is so as
+    released.
+    """
     weights, bits = logs.first(_WEIGHT_TYPE, text), float(logs.first(_BITS_PER_WEIGHT, text) or 0)
     name = re.sub(r" - (\w)\w*", r"_\1", weights or "").lower()  # 'Q4_K - Medium' is q4_k_m
-    name = name if name in FILE_TYPES or is_dtype(name) else name.removesuffix("_m")  # 'Q2_K - Medium'
-    if is_dtype(name) and 0 < bits < 0.8 * dtype(name).bits:  # 'F16' with experts in MXFP4, as gpt-oss is released
+    # 'Q2_K - Medium'
+    name = name if name in FILE_TYPES or is_dtype(name) else name.removesuffix("_m")
+    # 'F16' with experts in MXFP4, as gpt-oss is released
+    if is_dtype(name) and 0 < bits < 0.8 * dtype(name).bits:
         return {}
     if name in FILE_TYPES or is_dtype(name):
         return {"weights_dtype": name}
     if weights and bits:
-        return {"weights_dtype": [_WEIGHTS[0], *(name for name in _WEIGHTS if dtype(name).bits <= bits)][-1]}
+        return {
+            "weights_dtype": [
+                _WEIGHTS[0],
+                *(name for name in _WEIGHTS if dtype(name).bits <= bits),
+            ][-1]
+        }
     in_name = (logs.first(_TYPE_IN_NAME, text) or "").lower()
     return {"weights_dtype": in_name} if not weights and in_name in FILE_TYPES else {}
 
@@ -435,13 +555,19 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
         return refusal._replace(needed=needed, limit=limit)
     most = _RECOMMENDED.search(text)
-    return refusal._replace(limit=Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6)) if most else refusal
+    return (
+        refusal._replace(limit=Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6))
+        if most
+        else refusal
+    )
 
 
 def _tried(text: str, failed: re.Match[str]) -> tuple[Printed | None, Printed | None]:
     """Return the size of an allocation that failed, and what was free, if the log has them."""
     if failed["needed"]:
-        return Printed(failed["needed"], failed[0], GIB), Printed(failed["available"], failed[0], GIB)
+        return Printed(failed["needed"], failed[0], GIB), Printed(
+            failed["available"], failed[0], GIB
+        )
     if failed["estimate"]:
         return Printed(failed["estimate"], failed[0], 10**9), None
     if (size := _TRIED.search(text)) is None:
@@ -451,7 +577,9 @@ def _tried(text: str, failed: re.Match[str]) -> tuple[Printed | None, Printed | 
 
 
 def _projected(text: str) -> LogRefusal | None:
-    """Return that the log ends within the fitting pass, which has to change something; None if it does not."""
+    """Return that the log ends within the fitting pass, which has to change something; None if it
+    does not.
+    """
     match = _PROJECTED.search(text)
     needed, free = (Printed(match[i], match[0], MIB) for i in (1, 2)) if match else (None, None)
     if match is None or needed is None or free is None or needed.number <= free.number:
@@ -471,7 +599,9 @@ def _not_fitted(text: str) -> LogRefusal | None:
 
 
 def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context: int) -> LogChecks:
-    """Return the sizes of the caches: they follow from the context and the slots, not from the memory."""
+    """Return the sizes of the caches: they follow from the context and the slots, not from the
+    memory.
+    """
     predicted = figures_of(" ".join(layout.pool(0, context).log_lines))
     if ollama := log.logged.get("all_kv_size"):
         kept = _KEPT.get(log.architecture, 0) if log.architecture else None
@@ -480,7 +610,11 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
             predicted["all_kv_size"] = Printed(str(size), ollama.line)
         return LogMemory(ollama.bytes, "the printed size"), logs.size_checks(log, predicted)
     without = {"draft_kv_size"} - predicted.keys()  # of a drafter that is not known
-    total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size") and name not in without)
+    total = sum(
+        figure.bytes
+        for name, figure in log.logged.items()
+        if name.endswith("_size") and name not in without
+    )
     if not total:
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
         return LogMemory(total, "the cache as computed"), ()
@@ -500,7 +634,11 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return ()
     trained, most = log.hyperparameters.get("n_ctx_train", 0), int(context or 0)
     is_beyond = 0 < trained < most
-    shorter = () if 0 < most <= _SHORT else (Advice("a shorter context", f"-c {most // 2 or 2 * _SHORT}"),)
+    shorter = (
+        ()
+        if 0 < most <= _SHORT
+        else (Advice("a shorter context", f"-c {most // 2 or 2 * _SHORT}"),)
+    )
     if is_beyond:
         shorter = (Advice("the context that the model was trained for, or less", f"-c {trained}"),)
     one_slot = () if log.settings.get("batch") == "1" else (Advice("one slot", "-np 1"),)
@@ -510,13 +648,22 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     narrow = () if is_too_large or _is_narrow(log, refusal) else (narrow_cache,)
     is_shorter_first = is_beyond or refusal.where == "host_cache" or log.within is _LM_STUDIO
     smaller_cache = (*shorter, *narrow) if is_shorter_first else (*narrow, *shorter)
-    on_host = (Advice("the encoder of images on the CPU", "--no-mmproj-offload"),) if "--mmproj" in log.typed else ()
+    on_host = (
+        (Advice("the encoder of images on the CPU", "--no-mmproj-offload"),)
+        if "--mmproj" in log.typed
+        else ()
+    )
     changes = {
         **dict.fromkeys(("cache", "fit"), (*smaller_cache, *one_slot, *fewer_layers)),
         "guardrail": (*smaller_cache, _NO_OTHER_MODEL, *one_slot, smaller_file)
         if tried
         else (_NO_OTHER_MODEL, *smaller_cache, *one_slot, smaller_file),
-        "compute": (Advice("a smaller compute buffer", "-fa on -ub 256"), *on_host, *shorter, *fewer_layers),
+        "compute": (
+            Advice("a smaller compute buffer", "-fa on -ub 256"),
+            *on_host,
+            *shorter,
+            *fewer_layers,
+        ),
         "weights": (*fewer_layers, smaller_file),
         "buffer": (*fewer_layers, *shorter, _WHICH_BUFFER),
         "host_cache": (*smaller_cache, smaller_file),
@@ -530,12 +677,19 @@ def _typed_in(program: Program | None, found: tuple[Advice, ...]) -> tuple[Advic
     if program is None:
         return found
     names = program.options
-    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})(?![\w-])")
-    return tuple(each._replace(option=pattern.sub(lambda name: names[name[0]], each.option)) for each in found)
+    pattern = re.compile(
+        rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})(?![\w-])"
+    )
+    return tuple(
+        each._replace(option=pattern.sub(lambda name: names[name[0]], each.option))
+        for each in found
+    )
 
 
 def _is_narrow(log: StartupLog, refusal: LogRefusal) -> bool:
-    """Return whether the cache has fewer than 16 bits: 1,024 elements are 1,088 bytes in q8_0, and 2,048 in f16."""
+    """Return whether the cache has fewer than 16 bits: 1,024 elements are 1,088 bytes in q8_0, and
+    2,048 in f16.
+    """
     if log.settings.get("kv_dtype_k", "f16") not in ("f16", "bf16", "f32"):
         return True
     tokens, tried = int(log.settings.get("context", "0")), refusal.tried
@@ -545,24 +699,49 @@ def _is_narrow(log: StartupLog, refusal: LogRefusal) -> bool:
 
 
 def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
-    """Return fewer layers on the GPU: how many, if the log shows it; otherwise what llama.cpp has that counts them."""
+    """Return fewer layers on the GPU: how many, if the log shows it; otherwise what llama.cpp has
+    that counts them.
+    """
     layers, refusal = log.settings.get("n_gpu_layers"), log.refusal
     n_layer, free = log.hyperparameters.get("n_layer", 0), log.budget.get("free_memory")
     than = f" than {layers}" if layers else ""
-    if refusal and refusal.where == "weights" and refusal.tried and free and n_layer and log.devices < 2:
-        fitting = 9 * free.bytes * min(n_layer, int(layers or n_layer)) // (10 * refusal.tried.bytes)
-        return (Advice(f"fewer layers on the GPU{than}, with a tenth left for the cache", f"-ngl {fitting}"),)
+    if (
+        refusal
+        and refusal.where == "weights"
+        and refusal.tried
+        and free
+        and n_layer
+        and log.devices < 2
+    ):
+        fitting = (
+            9 * free.bytes * min(n_layer, int(layers or n_layer)) // (10 * refusal.tried.bytes)
+        )
+        return (
+            Advice(
+                f"fewer layers on the GPU{than}, with a tenth left for the cache", f"-ngl {fitting}"
+            ),
+        )
     if log.within and log.within is not _BENCH:
         return (Advice(f"fewer layers on the GPU{than}", "-ngl N"),)
-    is_after_weights = refusal is not None and refusal.where != "weights"  # if layers were chosen, they were too many
-    target, room = (" --fit-target 4096", ", here with 4 GiB of each GPU free") if is_after_weights else ("", "")
-    chosen = f"newer builds choose the layers if -ngl is left out{room}; older ones need -ngl with fewer layers{than}"
+    # if layers were chosen, they were too many
+    is_after_weights = refusal is not None and refusal.where != "weights"
+    target, room = (
+        (" --fit-target 4096", ", here with 4 GiB of each GPU free")
+        if is_after_weights
+        else ("", "")
+    )
+    chosen = (
+        f"newer builds choose the layers if -ngl is left out{room}; older ones need -ngl with "
+        f"fewer layers{than}"
+    )
     experts = Advice("of a model with experts, those of N layers in host memory", "--n-cpu-moe N")
     more = Advice("more GPUs: it divides the layers among all that it sees")
-    if refusal and refusal.limit and refusal.tried:  # of a Mac, which lends its GPU three quarters of the memory
+    # of a Mac, which lends its GPU three quarters of the memory
+    if refusal and refusal.limit and refusal.tried:
         mib = int(1.2 * refusal.tried.bytes) // MIB
         more = Advice(
-            "more of the Mac's memory for its GPU, if it has as much", f"sudo sysctl iogpu.wired_limit_mb={mib}"
+            "more of the Mac's memory for its GPU, if it has as much",
+            f"sudo sysctl iogpu.wired_limit_mb={mib}",
         )
     others = (*(() if log.is_dense else (experts,)), *((more,) if log.devices < 2 else ()))
     return (Advice(chosen, f"-fit on{target}"), *others)

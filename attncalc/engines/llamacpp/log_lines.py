@@ -1,4 +1,6 @@
-"""The lines that llama.cpp prints about its memory: caches, model and compute buffers, and the table of all devices."""
+"""The lines that llama.cpp prints about its memory: caches, model and compute buffers, and the
+table of all devices.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,15 +14,24 @@ from .placement import block_count, float32, placement_of
 from .tensors import model_buffers
 
 _MIB = 2**20
+# The buffer of compressed attention for the whole context, which no layer has.
 _NO_LAYERS = Buffer("kv", "full attention", 0, 0, 0, windowed=False)
-"""The buffer of compressed attention for the whole context, which no layer has."""
 _DSV4_BUFFERS = {"csa": "CSA compressed", "hca": "HCA compressed", "indexer": "lightning-indexer"}
+# What llama.cpp leaves out of the names of GPUs.
 _VENDORS = ("NVIDIA ", "GeForce ", "Tesla ", "AMD ", "Radeon ", "Instinct ")
-"""What llama.cpp leaves out of the names of GPUs."""
 _HEADER_FORM = "{}   {}    {}   {}   {}   {}    {}"
 _GPU_FORM = "{} = {} + ({} = {} + {} + {}) + {}"
 _HOST_FORM = "{}   {}    {} = {} + {} + {}    {}"
-_HEADER = ("memory breakdown [MiB]", "total", "free", "self", "model", "context", "compute", "unaccounted")
+_HEADER = (
+    "memory breakdown [MiB]",
+    "total",
+    "free",
+    "self",
+    "model",
+    "context",
+    "compute",
+    "unaccounted",
+)
 
 
 def mib(size: int, width: int = 7) -> str:
@@ -40,7 +51,8 @@ class Start(Keeper):
     # The buffers of each device by its name, the host first; {} without a known GPU
     devices: Mapping[str, tuple[Buffer, ...]]
     draft: tuple[Buffer, ...] = ()  # the buffer of the drafter's context; () without one
-    per_slot: bool = False  # whether each slot has a stream, also with --kv-unified: compressed attention
+    # whether each slot has a stream, also with --kv-unified: compressed attention
+    per_slot: bool = False
 
     def streams(self, slots: int) -> int:
         """Return the streams of cells of so many slots."""
@@ -48,16 +60,27 @@ class Start(Keeper):
 
     def stream_cells(self, *, batch: int, slots: int, context: int) -> tuple[int, int]:
         """Return the cells of one stream (`buffers.stream_cells`)."""
-        return stream_cells(self.args, self.window, batch=batch, slots=slots, context=context, per_slot=self.per_slot)
+        return stream_cells(
+            self.args,
+            self.window,
+            batch=batch,
+            slots=slots,
+            context=context,
+            per_slot=self.per_slot,
+        )
 
     def lines(self, context: int) -> tuple[str, ...]:
-        """Return the lines of a start with slots of `context` tokens each. Every device of a request asks for them."""
+        """Return the lines of a start with slots of `context` tokens each. Every device of a
+        request asks for them.
+        """
         return self.kept(context, lambda: tuple(self._lines(context)))
 
     def _lines(self, context: int) -> Iterator[str]:
         args, slots = self.args, self.args.slots
         streams = self.streams(slots)
-        full, windows = map(int, self.stream_cells(batch=args.whole_contexts, slots=slots, context=context))
+        full, windows = map(
+            int, self.stream_cells(batch=args.whole_contexts, slots=slots, context=context)
+        )
         k_type, v_type = (TYPES[kv_type.name] for kv_type in args.types)
         if not args.release.fork:
             yield f"llama_context: n_ctx                 = {args.streams(slots) * full}"
@@ -67,10 +90,15 @@ class Start(Keeper):
             buffers = (_NO_LAYERS, *buffers)
         for buffer in buffers:
             cells = int(buffer.cells(full, windows))
-            k, v = streams * cells * buffer.cell_k, streams * cells * (int(buffer.cell) - buffer.cell_k)
+            k, v = (
+                streams * cells * buffer.cell_k,
+                streams * cells * (int(buffer.cell) - buffer.cell_k),
+            )
             sizes = f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
             if args.release.fork:
-                if not v:  # a latent; the real line continues with kv^T, in a format that changed between versions
+                # a latent; the real line continues with kv^T, in a format that changed between
+                # versions
+                if not v:
                     sizes = f"c^KV ({k_type}): {mib(k)} MiB"
                 yield f"llama_new_context_with_model: KV self size  = {mib(k + v)} MiB, {sizes}"
                 continue
@@ -80,7 +108,8 @@ class Start(Keeper):
                     size = mib(streams * cells * int(part.cell), width=8)
                     yield f"llama_kv_cache: {device:>10} KV buffer size = {size} MiB"
             yield (
-                f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} layers, "
+                f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} "
+                "layers, "
                 f"{slots:2d}/{streams} seqs), {sizes}"
             )
         if self.states:  # ik_llama.cpp has none
@@ -104,13 +133,16 @@ class Start(Keeper):
         slots, rows = self.args.slots, self.args.state_rows
         for ring in states.compressors:
             yield (
-                f"llama_dsv4_comp_state: {ring.name} ratio = {ring.size}, state = {ring.ring} x {ring.width}, streams "
-                f"= {slots}, rs_seq = {rows - 1}, layers = {ring.layers}, size = {mib(rows * slots * ring.bytes)} MiB"
+                f"llama_dsv4_comp_state: {ring.name} ratio = {ring.size}, state = {ring.ring} x "
+                f"{ring.width}, streams "
+                f"= {slots}, rs_seq = {rows - 1}, layers = {ring.layers}, size = "
+                f"{mib(rows * slots * ring.bytes)} MiB"
             )
         if not states.compressors:
             r, s = (rows * slots * part for part in (states.convolution, states.state))
             yield (
-                f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, {self.layers:3d} "
+                f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, "
+                f"{self.layers:3d} "
                 f"layers, {slots:2d} seqs {rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
                 f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
             )
@@ -121,21 +153,33 @@ def _draft_lines(args: LlamacppArgs, buffers: Sequence[Buffer], cells: int) -> I
     k_type, v_type = (TYPES[kv_type.name] for kv_type in args.draft_types)
     for buffer in buffers:
         k, v = cells * buffer.cell_k, cells * (int(buffer.cell) - buffer.cell_k)
-        yield f"load_model: {'loading draft model' if args.speculative_model else 'creating MTP draft context'}"
         yield (
-            f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} layers,  1/1 seqs), "
+            "load_model: "
+            f"{'loading draft model' if args.speculative_model else 'creating MTP draft context'}"
+        )
+        yield (
+            f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} "
+            "layers,  1/1 seqs), "
             f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
         )
 
 
 def buffer_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> Iterator[str]:
-    """Yield the lines on layers and model buffers, and on the compute buffers of this GPU and of the host."""
+    """Yield the lines on layers and model buffers, and on the compute buffers of this GPU and of
+    the host.
+    """
     args, layers = facts.args, facts.whole.main.n_layers
     if args.on_cpu:
         yield f"load_tensors: {'CPU':>12} model buffer size = {mib(facts.weights, width=8)} MiB"
-        yield f"sched_reserve: {'CPU':>10} compute buffer size = {mib(int(buffer.expected), width=8)} MiB"
+        yield (
+            f"sched_reserve: {'CPU':>10} compute buffer size = "
+            f"{mib(int(buffer.expected), width=8)} MiB"
+        )
         return
-    yield f"load_tensors: offloaded {placement_of(layers, args).on_gpus}/{block_count(layers, args) + 1} layers to GPU"
+    yield (
+        "load_tensors: offloaded "
+        f"{placement_of(layers, args).on_gpus}/{block_count(layers, args) + 1} layers to GPU"
+    )
     sizes = model_buffers(facts.whole, args)
     name = f"{args.backend}{0 if facts.first else args.gpus - 1}"
     is_known = facts.first or facts.last
@@ -144,14 +188,22 @@ def buffer_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> It
     for device, size in sizes.items():
         yield f"load_tensors: {device:>12} model buffer size = {mib(size, width=8)} MiB"
     if is_known:
-        yield f"sched_reserve: {name:>10} compute buffer size = {mib(int(buffer.expected), width=8)} MiB"
-        yield f"sched_reserve: {'CUDA_Host':>10} compute buffer size = {mib(int(buffer.host), width=8)} MiB"
+        yield (
+            f"sched_reserve: {name:>10} compute buffer size = "
+            f"{mib(int(buffer.expected), width=8)} MiB"
+        )
+        yield (
+            f"sched_reserve: {'CUDA_Host':>10} compute buffer size = "
+            f"{mib(int(buffer.host), width=8)} MiB"
+        )
 
 
 def breakdown_lines(rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
-    """Yield the table that llama.cpp prints at the start and at exit: the memory of each device in MiB.
+    """Yield the table that llama.cpp prints at the start and at exit: the memory of each device in
+    MiB.
 
-    What is outside the buffers is unaccounted, and an estimate. Without compute buffers there are no lines.
+    What is outside the buffers is unaccounted, and an estimate. Without compute buffers there are
+    no lines.
 
     Source: common_memory_breakdown_print (common/fit.cpp).
     """
@@ -176,4 +228,10 @@ def _breakdown(row: DeviceMemory, gpu: Gpu) -> Sequence[str]:
         title = title.removeprefix(vendor)
     outside = row.outside_buffers
     free = gpu.memory - sum(buffers) - outside
-    return (f"  - {row.name} ({title})", str(gpu.memory // _MIB), str(free // _MIB), *sizes, str(outside // _MIB))
+    return (
+        f"  - {row.name} ({title})",
+        str(gpu.memory // _MIB),
+        str(free // _MIB),
+        *sizes,
+        str(outside // _MIB),
+    )

@@ -1,4 +1,6 @@
-"""What llama.cpp puts on each GPU and on the host: layers as models of their own, with the tensors of a GGUF file."""
+"""What llama.cpp puts on each GPU and on the host: layers as models of their own, with the tensors
+of a GGUF file.
+"""
 
 import dataclasses
 import itertools
@@ -14,11 +16,13 @@ from .tensors import cuda_bytes, host_bytes, tensors_of
 def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
     """Return the part of the model in host memory, and then that of each GPU.
 
-    The embedding and other tables stay in host memory. The GPU with the output layer has the head; a tied one is a copy
-    there. A part of a GGUF file has `stored`, the tensors on that device: bytes of a CUDA buffer, or mapped ones.
+    The embedding and other tables stay in host memory. The GPU with the output layer has the head;
+    a tied one is a copy there. A part of a GGUF file has `stored`, the tensors on that device:
+    bytes of a CUDA buffer, or mapped ones.
 
-    Metal maps the file from the first to the last tensor of the GPU. A tied head is the token embedding, the first
-    tensor, so Gemma 4 E4B's table of layer inputs is mapped too: all 7,798 MiB of a file in q8_0 are, as logged.
+    Metal maps the file from the first to the last tensor of the GPU. A tied head is the token
+    embedding, the first tensor, so Gemma 4 E4B's table of layer inputs is mapped too: all 7,798 MiB
+    of a file in q8_0 are, as logged.
     """
     is_metal = args.device.startswith("Apple")
     placed = placement_of(model.main.n_layers, args)
@@ -34,7 +38,9 @@ def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
     for i, device in enumerate(range(HOST, args.gpus)):
         tensors = devices[device]
         size = host_bytes(tensors, args) if device == HOST or is_metal else cuda_bytes(tensors)
-        stored = model.stored._replace(tensors=len(tensors), by_dtype=(), size=size, contents=tuple(tensors))
+        stored = model.stored._replace(
+            tensors=len(tensors), by_dtype=(), size=size, contents=tuple(tensors)
+        )
         parts[i] = dataclasses.replace(parts[i], stored=stored)
     return parts
 
@@ -46,9 +52,12 @@ def held_layers(part: ModelSpec, args: LlamacppArgs) -> ModelSpec:
     layers = []
     number = part.first_layer
     for group in part.main.layers:
-        for on_host, run in itertools.groupby(range(number, number + group.count), args.has_experts_on_host):
+        for on_host, run in itertools.groupby(
+            range(number, number + group.count), args.has_experts_on_host
+        ):
             equal = dataclasses.replace(group, count=len(list(run)))
-            if on_host and equal.mlp and equal.mlp.n_experts:  # the router and the shared experts are left
+            # the router and the shared experts are left
+            if on_host and equal.mlp and equal.mlp.n_experts:
                 equal = dataclasses.replace(equal, mlp=without_routed(equal.mlp))
             layers.append(equal)
         number += group.count

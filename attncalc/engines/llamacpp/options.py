@@ -1,4 +1,6 @@
-"""llama.cpp's own options, and its arguments: those of its context, and those that divide a model over devices."""
+"""llama.cpp's own options, and its arguments: those of its context, and those that divide a model
+over devices.
+"""
 
 import os
 import re
@@ -8,7 +10,18 @@ from operator import truediv
 from typing import Annotated
 
 from ...errors import AttncalcError, NotSupportedError, clash
-from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, GIBIBYTES, Count, Parser, Size, With, count_or_zero
+from ...options import (
+    BYTES,
+    COUNT,
+    COUNT_OR_ZERO,
+    DTYPE_OR_AUTO,
+    GIBIBYTES,
+    Count,
+    Parser,
+    Size,
+    With,
+    count_or_zero,
+)
 from ...records import NamedTuple, dataclass
 from ...units import DType, dtype, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
@@ -16,75 +29,117 @@ from ..engine import AUTO
 from ..options import SplitCacheOptions
 from .versions import LlamaCppVersion, llamacpp_version
 
+# LLAMA_MAX_SEQ (src/llama-cparams.h).
 MAX_SEQUENCES = 256
-"""LLAMA_MAX_SEQ (src/llama-cparams.h)."""
+# llama_max_devices (src/llama.cpp) and GGML_CUDA_MAX_DEVICES (ggml/include/ggml-cuda.h).
 MAX_GPUS = 16
-"""llama_max_devices (src/llama.cpp) and GGML_CUDA_MAX_DEVICES (ggml/include/ggml-cuda.h)."""
+# Defaults of -ub and -b (common/common.h).
 DEFAULT_UBATCH, DEFAULT_BATCH = 512, 2048
-"""Defaults of -ub and -b (common/common.h)."""
 
 
 def _gpu_layers(text: str, name: str) -> int | str | None:
-    """Return a number of layers, 'auto', or None for 'all'. Raises AttncalcError for another text."""
+    """Return a number of layers, 'auto', or None for 'all'. Raises AttncalcError for another
+    text.
+    """
     if text in (AUTO, "all"):
         return None if text == "all" else AUTO
     try:
         return count_or_zero(text, name)
     except AttncalcError:
         raise AttncalcError(
-            f"{name}: '{truncate(text)}' is not a number of layers", f"give a number, auto or all{list_tip(text)}"
+            f"{name}: '{truncate(text)}' is not a number of layers",
+            f"give a number, auto or all{list_tip(text)}",
         ) from None
 
 
 def _shares(text: str, name: str) -> tuple[float, ...]:
-    """Return the share of each GPU, from '3,1'. Raises AttncalcError if one is not a number from 0 on."""
+    """Return the share of each GPU, from '3,1'. Raises AttncalcError if one is not a number from 0
+    on.
+    """
     parts = [part.strip() for part in text.replace("/", ",").split(",")]
-    numbers = [0.0 if part in ("0", "0.0") else truediv(*parse_decimal(part, name, upper=10**6)) for part in parts]
+    numbers = [
+        0.0 if part in ("0", "0.0") else truediv(*parse_decimal(part, name, upper=10**6))
+        for part in parts
+    ]
     if not any(numbers):
         raise AttncalcError(f"{name}: all shares are 0", "give one share per GPU, as 3,1")
     return tuple(numbers)
 
 
 def _flash_mode(text: str, name: str) -> str:
-    """Return 'on', 'off' or 'auto'; '-', the omitted value of an older llama.cpp's flag, is 'on'."""
-    mode = {"-": "on", "1": "on", "true": "on", "0": "off", "false": "off"}.get(text.lower(), text.lower())
+    """Return 'on', 'off' or 'auto'; '-', the omitted value of an older llama.cpp's flag, is
+    'on'.
+    """
+    mode = {"-": "on", "1": "on", "true": "on", "0": "off", "false": "off"}.get(
+        text.lower(), text.lower()
+    )
     if mode not in FLASH.known:
         raise AttncalcError(f"{name} {truncate(text)} is unknown", "give on, off or auto")
     return mode
 
 
 FLASH = Parser(_flash_mode, "[MODE]", known=("on", "off", "auto"))
+# More layers than any model has: the value of n_cpu_moe for --cpu-moe.
 ALL_LAYERS = 1_000
-"""More layers than any model has: the value of n_cpu_moe for --cpu-moe."""
 _EXPERTS = ("gate", "up", "down")
 _OTHERS = (
-    *("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_norm", "ffn_norm", "ssm_in", "ssm_out"),
-    *("ffn_gate_inp", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"),
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_qkv",
+    "attn_output",
+    "attn_norm",
+    "ffn_norm",
+    "ssm_in",
+    "ssm_out",
+    "ffn_gate_inp",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+    "ffn_gate_shexp",
+    "ffn_up_shexp",
+    "ffn_down_shexp",
 )
+# Tables of embeddings, which are on the host in any case.
 _TABLE = "per_layer_token_embd.weight"
-"""Tables of embeddings, which are on the host in any case."""
 
 
 def _overrides(text: str, name: str) -> str:
-    """Return the text. Raises AttncalcError unless each pattern moves routed experts to the CPU, and nothing else."""
+    """Return the text. Raises AttncalcError unless each pattern moves routed experts to the CPU,
+    and nothing else.
+    """
     for entry in text.split(","):
         try:
             patterns, blocks = patterns_of(entry), [f"blk.{i}." for i in range(ALL_LAYERS)]
         except (re.error, OverflowError, RecursionError):
-            raise AttncalcError(f"{name}: '{truncate(entry)}' has no pattern", "write it as exps=CPU") from None
-        others = any(p.search(f"{block}{other}.weight") for p in patterns for block in blocks for other in _OTHERS)
-        moved = any(host_experts(block, patterns) for block in blocks) or any(p.search(_TABLE) for p in patterns)
+            raise AttncalcError(
+                f"{name}: '{truncate(entry)}' has no pattern", "write it as exps=CPU"
+            ) from None
+        others = any(
+            p.search(f"{block}{other}.weight")
+            for p in patterns
+            for block in blocks
+            for other in _OTHERS
+        )
+        moved = any(host_experts(block, patterns) for block in blocks) or any(
+            p.search(_TABLE) for p in patterns
+        )
         if others or not moved or not entry.upper().endswith("=CPU"):
             raise NotSupportedError(
-                f"{name} '{truncate(entry)}' is not supported: only routed experts can be moved, to the CPU",
+                f"{name} '{truncate(entry)}' is not supported: only routed experts can be moved, "
+                "to the CPU",
                 "write it as exps=CPU, or use --n-cpu-moe N, -ngl N or -ts",
             )
     return text
 
 
 def host_experts(block: str, patterns: Sequence[re.Pattern[str]]) -> int:
-    """Return how many of a block's three matrices of routed experts these patterns move to the host."""
-    return sum(any(p.search(f"{block}ffn_{part}_exps.weight") for p in patterns) for part in _EXPERTS)
+    """Return how many of a block's three matrices of routed experts these patterns move to the
+    host.
+    """
+    return sum(
+        any(p.search(f"{block}ffn_{part}_exps.weight") for p in patterns) for part in _EXPERTS
+    )
 
 
 @cache
@@ -122,7 +177,9 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         "The routed experts of the first N layers on the host.",
         With(names="--n-cpu-moe -ncmoe", needs_gpu=True),
     ]
-    cpu_moe: Annotated[bool, "All experts on the host.", With(names="--cpu-moe -cmoe", needs_gpu=True)]
+    cpu_moe: Annotated[
+        bool, "All experts on the host.", With(names="--cpu-moe -cmoe", needs_gpu=True)
+    ]
     override_tensor: Annotated[
         str | None,
         Parser(_overrides),
@@ -138,7 +195,8 @@ class LlamacppOptions(SplitCacheOptions, total=False):
     ram: Annotated[
         Size | None,
         GIBIBYTES._replace(metavar="SIZE"),
-        "Host memory for what is not on GPUs, as 32GB. Default: this machine's with --gpu local or cpu.",
+        "Host memory for what is not on GPUs, as 32GB. Default: this machine's with --gpu local "
+        "or cpu.",
         With(also="--host-memory --system-memory --cpu-memory", common=True, needs_gpu=True),
     ]
     ram_bandwidth: Annotated[
@@ -147,8 +205,12 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         "Bytes/s of host memory, as 60GB, for what decode reads there. Default: 89.6GB.",
         With(also="--memory-bandwidth", needs_gpu=True),
     ]
-    no_mmap: Annotated[bool, "Host memory has the weights there, and not a mapped file.", With(needs_gpu=True)]
-    no_kv_offload: Annotated[bool, "The cache in host memory.", With(names="--no-kv-offload -nkvo", needs_gpu=True)]
+    no_mmap: Annotated[
+        bool, "Host memory has the weights there, and not a mapped file.", With(needs_gpu=True)
+    ]
+    no_kv_offload: Annotated[
+        bool, "The cache in host memory.", With(names="--no-kv-offload -nkvo", needs_gpu=True)
+    ]
     mmproj: Annotated[
         str | os.PathLike[str] | None,
         "The projector of a multimodal model, a GGUF file: its weights are on the first GPU.",
@@ -172,11 +234,21 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         "Slots. Default: --batch. Without --batch they share --context, as in llama.cpp.",
         With(names="--sequences --parallel -np"),
     ]
-    ubatch: Annotated[Count | None, COUNT, "Tokens per pass. Default: 512.", With(names="--ubatch --ubatch-size -ub")]
-    flash_attn: Annotated[
-        str | None, FLASH, "Flash attention: on, off or auto. Without MODE: on.", With(names="--flash-attn -fa")
+    ubatch: Annotated[
+        Count | None,
+        COUNT,
+        "Tokens per pass. Default: 512.",
+        With(names="--ubatch --ubatch-size -ub"),
     ]
-    n_outputs_max: Annotated[Count | None, COUNT, "Rows of logits per pass. Default: one per slot, as llama-server."]
+    flash_attn: Annotated[
+        str | None,
+        FLASH,
+        "Flash attention: on, off or auto. Without MODE: on.",
+        With(names="--flash-attn -fa"),
+    ]
+    n_outputs_max: Annotated[
+        Count | None, COUNT, "Rows of logits per pass. Default: one per slot, as llama-server."
+    ]
     kv_unified: Annotated[bool, "All slots share one buffer.", With(names="--kv-unified -kvu")]
     swa_full: Annotated[bool, "Store sliding windows as full attention."]
 
@@ -194,14 +266,17 @@ class LlamacppArgs(EngineArgs):
     swa_full: bool = False
     flash_attn: str | None = None  # flash attention: on, off or auto (-fa)
     n_outputs_max: int | None = None
-    n_gpu_layers: int | None = None  # layers on GPUs, the output layer included (-ngl); None for all
+    # layers on GPUs, the output layer included (-ngl); None for all
+    n_gpu_layers: int | None = None
     n_cpu_moe: int = 0  # layers from the first on whose routed experts are on the host
     override_tensor: str | None = None  # patterns of further routed experts on the host
-    tensor_split: tuple[float, ...] = ()  # the share of the layers on each GPU (-ts); () for equal ones
+    # the share of the layers on each GPU (-ts); () for equal ones
+    tensor_split: tuple[float, ...] = ()
     no_mmap: bool = False
     no_kv_offload: bool = False
     mmproj: Projector | None = None
-    ram: int | None = None  # bytes of host memory for what is not on GPUs; None if it limits nothing
+    # bytes of host memory for what is not on GPUs; None if it limits nothing
+    ram: int | None = None
     ram_bandwidth: int | None = None  # bytes/s of that memory; None for the default
 
     def __post_init__(self) -> None:
@@ -209,10 +284,20 @@ class LlamacppArgs(EngineArgs):
         if not self.on_cpu:
             return
         if self.n_gpu_layers:
-            raise clash(f"--n-gpu-layers {self.n_gpu_layers}", "--gpu cpu", "leave it out, or give 0")
+            raise clash(
+                f"--n-gpu-layers {self.n_gpu_layers}", "--gpu cpu", "leave it out, or give 0"
+            )
         if self.ram_bandwidth:
-            raise clash("--ram-bandwidth", "--gpu cpu", "leave it out: no times are computed on a CPU")
-        none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False, "no_mmap": False}
+            raise clash(
+                "--ram-bandwidth", "--gpu cpu", "leave it out: no times are computed on a CPU"
+            )
+        none = {
+            "n_gpu_layers": None,
+            "n_cpu_moe": 0,
+            "tensor_split": (),
+            "no_kv_offload": False,
+            "no_mmap": False,
+        }
         none |= {"override_tensor": None, "ram": None}
         for name, value in none.items():
             object.__setattr__(self, name, value)
@@ -228,13 +313,20 @@ class LlamacppArgs(EngineArgs):
         return bool(self.n_cpu_moe or self.override_tensor)
 
     def has_experts_on_host(self, layer: int) -> bool:
-        """Return whether a layer's routed experts are on the host. Raises AttncalcError if only a part of them is."""
+        """Return whether a layer's routed experts are on the host. Raises AttncalcError if only a
+        part of them is.
+        """
         if layer < self.n_cpu_moe:
             return True
         moved = host_experts(f"blk.{layer}.", patterns_of(self.override_tensor))
         if moved not in (0, len(_EXPERTS)):
-            why = f"--override-tensor {truncate(self.override_tensor or '')} moves a part of a layer's experts, which"
-            raise NotSupportedError(f"{why} is computed for a GGUF file only", "give the file, or use --n-cpu-moe N")
+            why = (
+                f"--override-tensor {truncate(self.override_tensor or '')} moves a part of a "
+                "layer's experts, which"
+            )
+            raise NotSupportedError(
+                f"{why} is computed for a GGUF file only", "give the file, or use --n-cpu-moe N"
+            )
         return bool(moved)
 
     @property
@@ -243,7 +335,9 @@ class LlamacppArgs(EngineArgs):
 
     @property
     def draft_types(self) -> tuple[DType, DType]:
-        """The dtypes of K and of V of the drafter's cache: fp16, whatever those of the model are."""
+        """The dtypes of K and of V of the drafter's cache: fp16, whatever those of the model
+        are.
+        """
         return self.kv_dtype_k_draft or dtype("fp16"), self.kv_dtype_v_draft or dtype("fp16")
 
     @property
@@ -252,12 +346,16 @@ class LlamacppArgs(EngineArgs):
 
     @property
     def slots(self) -> int:
-        """The slots of a start: -np, and at least those that the batch needs, which a search over batches tries."""
+        """The slots of a start: -np, and at least those that the batch needs, which a search over
+        batches tries.
+        """
         return max(self.sequences or 1, self.batch or 1)
 
     @property
     def whole_contexts(self) -> int:
-        """Sequences that the cells of a start hold with the whole context: with -np 4 -kvu, the slots share one."""
+        """Sequences that the cells of a start hold with the whole context: with -np 4 -kvu, the
+        slots share one.
+        """
         return min(self.batch or self.slots, self.slots) if self.kv_unified else self.slots
 
     @property

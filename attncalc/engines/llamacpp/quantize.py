@@ -1,12 +1,16 @@
-"""The GGUF file that llama-quantize makes of a model: the type of each tensor, by the type of the file.
+"""The GGUF file that llama-quantize makes of a model: the type of each tensor, by the type of the
+file.
 
-A file type is a mixture. Q4_K_M has most matrices in Q4_K, and attn_v and ffn_down of about half of the layers in Q6_K.
+A file type is a mixture. Q4_K_M has most matrices in Q4_K, and attn_v and ffn_down of about half of
+the layers in Q6_K.
 
-Source: llama_tensor_get_type_impl and tensor_type_fallback (src/llama-quant.cpp) of llama.cpp. Files of other authors
-have mixtures of their own: Qwen3.5-9B in Q4_K_M has 5,629,109,088 bytes as llama-quantize makes it, 5,680,522,464 of
-Unsloth, and bartowski's model buffer is 5,060.88 MiB instead of 4,810.31.
+Source: llama_tensor_get_type_impl and tensor_type_fallback (src/llama-quant.cpp) of llama.cpp.
+Files of other authors have mixtures of their own: Qwen3.5-9B in Q4_K_M has 5,629,109,088 bytes as
+llama-quantize makes it, 5,680,522,464 of Unsloth, and bartowski's model buffer is 5,060.88 MiB
+instead of 4,810.31.
 
-Experts that were released in MXFP4 keep it in every type. An MXFP4 file has all other matrices in Q8_0.
+Experts that were released in MXFP4 keep it in every type. An MXFP4 file has all other matrices in
+Q8_0.
 """
 
 import dataclasses
@@ -20,16 +24,19 @@ from ...quantization import MIXERS
 from ...records import NamedTuple
 from .placement import TWO_LAYERS_PER_BLOCK
 
+# The types of matrices whose rows are no multiple of 256.
 _FALLBACKS = {
     **dict.fromkeys(("Q2_K", "Q3_K"), "Q4_0"),
     "Q4_K": "Q5_0",
     "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
-    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), "IQ4_NL"),
+    **dict.fromkeys(
+        ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), "IQ4_NL"
+    ),
 }
-"""The types of matrices whose rows are no multiple of 256."""
+# File types of 1 and 2 bits, which have rules of their own; like all of the IQ types they are made
+# with an imatrix.
 _LOWEST, _LOW = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs"), ("iq2_s", "iq2_m")
-"""File types of 1 and 2 bits, which have rules of their own; like all of the IQ types they are made with an imatrix."""
 _NAMES = {
     "W_q": "attn_q",
     "W_k": "attn_k",
@@ -39,13 +46,14 @@ _NAMES = {
     "W_gate": "attn_gate",
     "W_kv_a": "attn_kv_a_mqa",
 }
+# Gemma 3n's and 4's inputs of each layer: a table, which is on the host, and a projection, which
+# stays in 16 bits.
 _TABLES = {"layers_embedding": "per_layer_token_embd", "layers_projection": "per_layer_model_proj"}
-"""Gemma 3n's and 4's inputs of each layer: a table, which is on the host, and a projection, which stays in 16 bits."""
 _ROLES = {"mlp": "", "experts": "_exps", "shared_experts": "_shexp"}
+# The model_types of which GGUF files have Q, K and V in one tensor.
 _FUSED = ("phi3", "phimoe", "gpt2", "gpt_neox", "falcon", "bloom", "mpt", "chatglm", "dbrx")
-"""The model_types of which GGUF files have Q, K and V in one tensor."""
+# The model_types of which llama.cpp calls 80 layers 70B, if heads share K and V.
 _70B = ("llama", "qwen2")
-"""The model_types of which llama.cpp calls 80 layers 70B, if heads share K and V."""
 
 
 class _Tensor(NamedTuple):
@@ -62,7 +70,9 @@ class _Tensor(NamedTuple):
 
 
 def quantized(model: ModelSpec, file_type: str) -> ModelSpec:
-    """Return the decoder with the tensors of its GGUF file of that type, a key of FILE_TYPES or mxfp4."""
+    """Return the decoder with the tensors of its GGUF file of that type, a key of FILE_TYPES or
+    mxfp4.
+    """
     return model.kept(("quantized", file_type), lambda: _quantized(model, file_type))
 
 
@@ -79,8 +89,13 @@ def _quantized(model: ModelSpec, file_type: str) -> ModelSpec:
         of_type = by_type.setdefault(name, [0, 0])
         of_type[0] += tensor.elements
         of_type[1] += size
-    dtypes = sorted((StoredDtype(name, *of_type) for name, of_type in by_type.items()), key=lambda each: -each.size)
-    stored = CheckpointWeights(1, len(contents), tuple(dtypes), start, "GGUF", tuple(contents), file_type)
+    dtypes = sorted(
+        (StoredDtype(name, *of_type) for name, of_type in by_type.items()),
+        key=lambda each: -each.size,
+    )
+    stored = CheckpointWeights(
+        1, len(contents), tuple(dtypes), start, "GGUF", tuple(contents), file_type
+    )
     return dataclasses.replace(model, stored=stored)
 
 
@@ -88,7 +103,9 @@ def _quantized(model: ModelSpec, file_type: str) -> ModelSpec:
 
 
 def _tensors(model: ModelSpec) -> Iterator[_Tensor]:
-    """Yield the tensors of the model's GGUF file. Norms, biases, routers and convolutions are not quantized."""
+    """Yield the tensors of the model's GGUF file. Norms, biases, routers and convolutions are not
+    quantized.
+    """
     stack = model.main
     if model.vocab_size:
         yield _Tensor("token_embd.weight", int(model.table_width), model.vocab_size)
@@ -97,7 +114,9 @@ def _tensors(model: ModelSpec) -> Iterator[_Tensor]:
     for norm in ("token_embd_norm",) * stack.embedding_norm + ("output_norm",) * stack.final_norm:
         yield _Tensor(f"{norm}.weight", stack.d_model * stack.norm_vectors, quantized=False)
     if stack.learned_positions:
-        yield _Tensor("position_embd.weight", stack.d_model, stack.learned_positions, quantized=False)
+        yield _Tensor(
+            "position_embd.weight", stack.d_model, stack.learned_positions, quantized=False
+        )
     for matrix in model.extra:
         is_table = matrix.name == "layers_embedding"
         row, rows = (matrix.cols, matrix.rows) if is_table else (matrix.rows, matrix.cols)
@@ -114,7 +133,9 @@ def _tensors_of_layers(model: ModelSpec) -> Iterator[_Tensor]:
         for _ in range(group.count):
             if not group.shares_weights:
                 for tensor in _layer(model, group):
-                    yield tensor._replace(name=f"blk.{layer // _layers_of_block(model)}.{tensor.name}")
+                    yield tensor._replace(
+                        name=f"blk.{layer // _layers_of_block(model)}.{tensor.name}"
+                    )
             layer += 1
 
 
@@ -136,10 +157,12 @@ def _layer(model: ModelSpec, layers: Layers) -> Iterator[_Tensor]:
             yield _Tensor("ffn_gate_inp.weight", matrix.rows, matrix.cols, quantized=False)
         elif role in _ROLES:
             name = matrix.name.replace("W_", "ffn_") + _ROLES[role]
-            # Shared experts are one MLP: the inputs of its down projection are those of all of them.
+            # Shared experts are one MLP: the inputs of its down projection are those of all of
+            # them.
             wide = copies if role == "shared_experts" and matrix.name == "W_down" else 1
             yield _Tensor(f"{name}.weight", matrix.rows * wide, matrix.cols * copies // wide)
-            bias = name  # by this name --n-cpu-moe moves the biases of experts too (LLM_FFN_EXPS_REGEX)
+            # by this name --n-cpu-moe moves the biases of experts too (LLM_FFN_EXPS_REGEX)
+            bias = name
         if matrix.bias:
             yield _Tensor(f"{bias}.bias", matrix.bias * copies, quantized=False)
     for i in range(layers.norms):
@@ -156,13 +179,17 @@ def _with_fused(attention: list[Matrix]) -> list[Matrix]:
     if len(parts) < 3:
         return attention
     cols, bias = (sum(getattr(matrix, name) for matrix in parts) for name in ("cols", "bias"))
-    return [parts[0]._replace(name="W_qkv", cols=cols, bias=bias), *(m for m in attention if m not in parts)]
+    return [
+        parts[0]._replace(name="W_qkv", cols=cols, bias=bias),
+        *(m for m in attention if m not in parts),
+    ]
 
 
 def _attention_tensors(layers: Layers, matrix: Matrix) -> Iterator[_Tensor]:
     """Yield the tensors of a matrix: two of MLA's W_kv_b, of which K's is transposed."""
     if matrix.name == "W_kv_b":
-        heads, d_nope = layers.attention.n_heads, layers.attention.d_nope  # type: ignore[attr-defined]
+        heads = layers.attention.n_heads  # type: ignore[attr-defined]
+        d_nope = layers.attention.d_nope  # type: ignore[attr-defined]
         yield _Tensor("attn_k_b.weight", d_nope, matrix.rows * heads)
         yield _Tensor("attn_v_b.weight", matrix.rows, matrix.cols - d_nope * heads)
     else:
@@ -180,7 +207,9 @@ class _Mixture:
         self.file_type, self.base = file_type, FILE_TYPES.get(file_type, "Q8_0")
         self.keeps_experts = model.experts_dtype == "mxfp4"
         self.tied = not (model.head and not model.head.tied)
-        self.experts = max((group.mlp.n_experts or 0 for group in model.main.layers if group.mlp), default=0)
+        self.experts = max(
+            (group.mlp.n_experts or 0 for group in model.main.layers if group.mlp), default=0
+        )
         self.layers = model.main.n_layers // _layers_of_block(model)
         names = [tensor.name for tensor in _tensors(model)]
         self.n_v = sum(name.endswith(("attn_v.weight", "attn_qkv.weight")) for name in names)
@@ -190,7 +219,9 @@ class _Mixture:
         self.seen = {"attn_v": 0, "ffn_down": 0}
 
     def type_of(self, tensor: _Tensor) -> str:
-        """Return the type of a quantized tensor: that of the rule, or one for rows of any multiple of 32."""
+        """Return the type of a quantized tensor: that of the rule, or one for rows of any multiple
+        of 32.
+        """
         found = self._by_rule(tensor)
         if tensor.row % TYPES_BY_NAME[found].block:
             found = _FALLBACKS.get(found, "F16")
@@ -209,7 +240,9 @@ class _Mixture:
             return wider.get(self.file_type, self.base)
         if name == "per_layer_model_proj":
             return "BF16"
-        return (self._of_low if self.file_type in (*_LOWEST, *_LOW) else self._of_matrix)(tensor, name)
+        return (self._of_low if self.file_type in (*_LOWEST, *_LOW) else self._of_matrix)(
+            tensor, name
+        )
 
     def _of_matrix(self, tensor: _Tensor, name: str) -> str:
         """Return the type of a matrix of a layer in a file of 3 bits or more."""
@@ -225,13 +258,19 @@ class _Mixture:
             found = "IQ3_XXS" if self.layers // 8 <= layer < 7 * self.layers // 8 else None
         elif name.startswith("ffn_down"):
             # A mixture's layers are counted by their numbers: a layer has several ffn_down.
-            found = self._of_down(int(tensor.name.split(".")[1]) if self.experts > 1 else self._next("ffn_down"))
+            found = self._of_down(
+                int(tensor.name.split(".")[1]) if self.experts > 1 else self._next("ffn_down")
+            )
         elif name == "attn_output":
             found = self._of_output()
         elif name == "attn_qkv":
-            found = {"q3_k_m": "Q4_K", "q3_k_l": "Q4_K", "iq3_m": "Q4_K", "q4_k_m": "Q5_K", "q5_k_m": "Q6_K"}.get(
-                self.file_type
-            )
+            found = {
+                "q3_k_m": "Q4_K",
+                "q3_k_l": "Q4_K",
+                "iq3_m": "Q4_K",
+                "q4_k_m": "Q5_K",
+                "q5_k_m": "Q6_K",
+            }.get(self.file_type)
         return found or self.base
 
     def _of_low(self, tensor: _Tensor, name: str) -> str:
@@ -258,10 +297,14 @@ class _Mixture:
             "q3_k_m": "Q5_K" if i < 2 else "Q4_K",
             "q3_k_l": "Q5_K",
             "iq3_m": "Q4_K",
-            **dict.fromkeys(("iq3_xxs", "iq3_xs", "iq3_s"), "Q4_K" if self.shared >= 4 else self.base),
+            **dict.fromkeys(
+                ("iq3_xxs", "iq3_xs", "iq3_s"), "Q4_K" if self.shared >= 4 else self.base
+            ),
             **dict.fromkeys(("iq4_xs", "iq4_nl"), "Q5_K" if self.shared >= 4 else self.base),
             "q4_k_s": "Q5_K" if i < 4 else self.base,
-            **dict.fromkeys(("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.n_v) else self.base),
+            **dict.fromkeys(
+                ("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.n_v) else self.base
+            ),
         }.get(self.file_type, self.base)
         if self.experts == 8:
             return "Q8_0"
@@ -276,17 +319,29 @@ class _Mixture:
             if i < self.layers // 8 or (self.experts == 8 and _has_more_bits(i, self.layers))
             else self.base,
             "q4_k_s": "Q5_K" if i < self.layers // 8 else self.base,
-            **dict.fromkeys(("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.layers) else self.base),
+            **dict.fromkeys(
+                ("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.layers) else self.base
+            ),
         }.get(self.file_type, self.base)
 
     def _of_output(self) -> str:
         if self.experts == 8:
             wider = ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m")
-            return "Q5_K" if self.file_type in wider or self.file_type.startswith("iq") else self.base
-        found = {"q2_k": "Q3_K", "q3_k_m": "Q4_K", "iq3_m": "Q4_K", "iq3_xxs": "IQ3_S", "q3_k_l": "Q5_K"}
+            return (
+                "Q5_K" if self.file_type in wider or self.file_type.startswith("iq") else self.base
+            )
+        found = {
+            "q2_k": "Q3_K",
+            "q3_k_m": "Q4_K",
+            "iq3_m": "Q4_K",
+            "iq3_xxs": "IQ3_S",
+            "q3_k_l": "Q5_K",
+        }
         return found.get(self.file_type, self.base)
 
 
 def _has_more_bits(i: int, n: int) -> bool:
-    """Return whether layer i of n has more bits: the first and last eighth, and every third between them."""
+    """Return whether layer i of n has more bits: the first and last eighth, and every third between
+    them.
+    """
     return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2

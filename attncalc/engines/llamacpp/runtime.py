@@ -1,7 +1,9 @@
-"""What llama.cpp keeps on a GPU besides weights and cache: its compute buffer, and memory outside its buffers.
+"""What llama.cpp keeps on a GPU besides weights and cache: its compute buffer, and memory outside
+its buffers.
 
-Source: llama.cpp's src/llama-context.cpp, common/arg.cpp, tools/server/server-context.cpp (server_output_limits) and
-common/fit.cpp; for the memory outside the buffers, posted logs and an H100.
+Source: llama.cpp's src/llama-context.cpp, common/arg.cpp, tools/server/server-context.cpp
+(server_output_limits) and common/fit.cpp; for the memory outside the buffers, posted logs and an
+H100.
 """
 
 import dataclasses
@@ -22,70 +24,100 @@ from .placement import placement_of
 from .tensors import largest_on_host
 from .versions import llamacpp_version
 
+# Bytes outside the buffers: the fewest, the expected and the most. At exit llama.cpp could not
+# account for 451 to 456 MiB on an RTX 4090 (#15860) and 749 on an RTX PRO 6000 (#27953). 28 runs of
+# v0.5.0 on an H100: 527 MiB when loaded, 531 with a context, 597 after the warm-up and, after a
+# micro-batch, 607 to 629, or 705 to 723 if cuBLAS multiplied.
 _CONTEXT = tuple(GIB * hundredths // 100 for hundredths in (30, 45, 75))
-"""Bytes outside the buffers: the fewest, the expected and the most. At exit llama.cpp could not account for 451 to 456
-MiB on an RTX 4090 (#15860) and 749 on an RTX PRO 6000 (#27953). 28 runs of v0.5.0 on an H100: 527 MiB when loaded, 531
-with a context, 597 after the warm-up and, after a micro-batch, 607 to 629, or 705 to 723 if cuBLAS multiplied."""
 _OUTSIDE = "3 posted logs of an RTX 4090 and an RTX PRO 6000, and 28 runs on an H100"
+# The same without a GPU: the program, the vocabulary and the server's buffers. Assumed: no log has
+# them.
 _PROCESS = tuple(GIB * hundredths // 100 for hundredths in (5, 15, 40))
-"""The same without a GPU: the program, the vocabulary and the server's buffers. Assumed: no log has them."""
+# The most that some Vulkan drivers allow for one allocation.
 _VULKAN_BUFFER = 4 * GIB
-"""The most that some Vulkan drivers allow for one allocation."""
+# Tokens from which a GPU multiplies by a matrix that is on the host
+# (ggml_backend_cuda_device_offload_op).
 _MIN_OFFLOADED_ROWS = 32
-"""Tokens from which a GPU multiplies by a matrix that is on the host (ggml_backend_cuda_device_offload_op)."""
 _ON_HOST = "compute buffer in host memory"
+# Tenths of the compute buffer that ik_llama.cpp may have, whose graph was not read.
 _FORK = (6, 16)
-"""Tenths of the compute buffer that ik_llama.cpp may have, whose graph was not read."""
 _ALLOCATOR = "ggml's allocator (ggml/src/ggml-alloc.c) on the graphs of llama.cpp, and posted logs"
 _FIT_NOTE = (
-    "llama.cpp's --fit, on by default, leaves 1,024 MiB of each GPU free: with less it keeps layers in host memory. "
+    "llama.cpp's --fit, on by default, leaves 1,024 MiB of each GPU free: with less it keeps "
+    "layers in host memory. "
     "The figures are those of --fit off."
 )
 
+# find_string id 57135105231: `load_hparams: model size: 887.99 MiB`, `warmup with image size = 1472
+# x 1472`.
 _PROJECTOR_NOTE = (
-    "The projector's compute buffer is not counted. It grows with the image: a log has 248 MiB for 1,472 x 1,472 "
+    "The projector's compute buffer is not counted. It grows with the image: a log has 248 MiB "
+    "for 1,472 x 1,472 "
     "pixels beside a projector of 888 MiB."
 )
-"""find_string id 57135105231: `load_hparams: model size: 887.99 MiB`, `warmup with image size = 1472 x 1472`."""
 
 
 def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
-    """Return the compute buffer and the memory outside the buffers. Raises AttncalcError for an unknown version."""
+    """Return the compute buffer and the memory outside the buffers. Raises AttncalcError for an
+    unknown version.
+    """
     graph = _graph(facts)
-    model = facts.model if facts.first else held_layers(dataclasses.replace(facts.model, stored=None), facts.args)
+    model = (
+        facts.model
+        if facts.first
+        else held_layers(dataclasses.replace(facts.model, stored=None), facts.args)
+    )
     buffer = compute_buffer(model, facts.whole, graph)
     low, high = _range(facts, graph, buffer)
     least, expected, most = _PROCESS if facts.args.on_cpu else _CONTEXT
     if facts.gpu.shares_with_host:
         least, expected, most = map(sum, zip(_CONTEXT, facts.gpu.taken_by_host(), strict=True))
     what = "program" if facts.args.on_cpu else "CUDA context"
-    outside = symbol("outside_buffers", expected, f"bytes of the {what} and libraries, outside the buffers")
-    drafting = _draft_compute_buffer(facts, graph) if facts.last and facts.args.has_draft_context else ()
+    outside = symbol(
+        "outside_buffers", expected, f"bytes of the {what} and libraries, outside the buffers"
+    )
+    drafting = (
+        _draft_compute_buffer(facts, graph) if facts.last and facts.args.has_draft_context else ()
+    )
     model_buffer = symbol("weights", facts.weights, "bytes of the weights on this GPU")
     label = "outside the buffers" + (" and for the host" if facts.gpu.shares_with_host else "")
     return RuntimeMemory(
         (
             RuntimePart("compute_buffer", "compute buffer", low, buffer.expected, high, _ALLOCATOR),
             *drafting,
-            RuntimePart("outside_buffers", label, least, outside, most, "assumed" if facts.args.on_cpu else _OUTSIDE),
+            RuntimePart(
+                "outside_buffers",
+                label,
+                least,
+                outside,
+                most,
+                "assumed" if facts.args.on_cpu else _OUTSIDE,
+            ),
             *_projector(facts),
         ),
         (*_notes(facts.args, graph), *_one_buffer(facts, int(buffer.expected))),
         buffer.terms,
         details=(
             Detail("compute_buffer", "compute buffer", buffer.expected, BYTES),
-            *([] if facts.args.on_cpu else [Detail("host_compute_buffer", _ON_HOST, buffer.host, BYTES)]),
+            *(
+                []
+                if facts.args.on_cpu
+                else [Detail("host_compute_buffer", _ON_HOST, buffer.host, BYTES)]
+            ),
             Detail("model_buffer", "model buffer", model_buffer, BYTES),
         ),
         log_lines=tuple(buffer_lines(facts, buffer)),
     )
 
 
-def _draft_compute_buffer(facts: RuntimeFacts[LlamacppArgs], graph: Graph) -> tuple[RuntimePart, ...]:
+def _draft_compute_buffer(
+    facts: RuntimeFacts[LlamacppArgs], graph: Graph
+) -> tuple[RuntimePart, ...]:
     """Return the compute buffer of the drafter's context; () if its layers are unknown.
 
-    That of multi-token prediction has the lm head of the model: 520.06 MiB are printed of Qwen3.8-27B with 8,192 cells
-    and a micro-batch of 2,048, and 48.02 MiB of the 2B model with 4,096 and 512.
+    That of multi-token prediction has the lm head of the model: 520.06 MiB are printed of
+    Qwen3.8-27B with 8,192 cells and a micro-batch of 2,048, and 48.02 MiB of the 2B model with
+    4,096 and 512.
     """
     args = facts.args
     if args.speculative_model:
@@ -107,9 +139,18 @@ def _draft_compute_buffer(facts: RuntimeFacts[LlamacppArgs], graph: Graph) -> tu
         from_host={},
     )
     buffer = compute_buffer(draft, whole, graph)
-    expected = symbol("draft_compute_buffer", int(buffer.expected), "bytes of the drafter's compute buffer")
+    expected = symbol(
+        "draft_compute_buffer", int(buffer.expected), "bytes of the drafter's compute buffer"
+    )
     return (
-        RuntimePart("draft_compute_buffer", "drafter's compute buffer", buffer.low, expected, buffer.high, _ALLOCATOR),
+        RuntimePart(
+            "draft_compute_buffer",
+            "drafter's compute buffer",
+            buffer.low,
+            expected,
+            buffer.high,
+            _ALLOCATOR,
+        ),
     )
 
 
@@ -118,10 +159,24 @@ def _projector(facts: RuntimeFacts[LlamacppArgs]) -> Iterator[RuntimePart]:
     file = facts.args.mmproj
     if file and facts.first and file.path:
         size = symbol("projector", file.weights, "bytes of the tensors of the projector's file")
-        yield RuntimePart("projector", "projector (--mmproj)", file.weights, quantity(size), file.weights, "its file")
+        yield RuntimePart(
+            "projector",
+            "projector (--mmproj)",
+            file.weights,
+            quantity(size),
+            file.weights,
+            "its file",
+        )
     elif file and facts.first:
         size = symbol("projector", file.weights, "bytes of the model's towers in fp16")
-        yield RuntimePart("projector", "projector with its tower", file.weights, quantity(size), file.weights, "fp16")
+        yield RuntimePart(
+            "projector",
+            "projector with its tower",
+            file.weights,
+            quantity(size),
+            file.weights,
+            "fp16",
+        )
 
 
 def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
@@ -132,7 +187,12 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     window = model_window(caches, fork=release.fork)
     per_slot = has_pools(caches)
     full, windows = stream_cells(
-        args, window, batch=args.whole_contexts, slots=slots, context=facts.context, per_slot=per_slot
+        args,
+        window,
+        batch=args.whole_contexts,
+        slots=slots,
+        context=facts.context,
+        per_slot=per_slot,
     )
     streams = slots if per_slot else args.streams(slots)
     masked, pools = int(full) if any(cached.per == "token" for cached in caches) else 0, 0
@@ -175,13 +235,22 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         attends=attends,
         cache_from_host=args.types if attends and has_cache_there else None,
         v_row=max(
-            (int(c.rows * c.width) // (1 + (c.role == "kv")) for c in caches if c.role in ("kv", "v")), default=0
+            (
+                int(c.rows * c.width) // (1 + (c.role == "kv"))
+                for c in caches
+                if c.role in ("kv", "v")
+            ),
+            default=0,
         ),
     )
 
 
-def _range(facts: RuntimeFacts[LlamacppArgs], graph: Graph, buffer: ComputeBuffer) -> tuple[int, int]:
-    """Return the range of the compute buffer; it is wider for builds and forks whose graph was not read."""
+def _range(
+    facts: RuntimeFacts[LlamacppArgs], graph: Graph, buffer: ComputeBuffer
+) -> tuple[int, int]:
+    """Return the range of the compute buffer; it is wider for builds and forks whose graph was not
+    read.
+    """
     low, high = buffer.low, buffer.high
     if graph.release.fork:
         return low * _FORK[0] // 10, high * _FORK[1] // 10
@@ -189,20 +258,26 @@ def _range(facts: RuntimeFacts[LlamacppArgs], graph: Graph, buffer: ComputeBuffe
         newer = llamacpp_version(None)
         rows = min(graph.rows, facts.args.slots)
         # that of a quantized cache is larger, by its copy in f16
-        low = min(low, compute_buffer(facts.model, facts.whole, graph._replace(release=newer, rows=rows)).low)
+        low = min(
+            low,
+            compute_buffer(facts.model, facts.whole, graph._replace(release=newer, rows=rows)).low,
+        )
     return low, high
 
 
 def _one_buffer(facts: RuntimeFacts[LlamacppArgs], size: int) -> Iterator[str]:
     """Yield that a Vulkan driver may not allow the compute buffer, which is one allocation.
 
-    A Qwen2.5 7B on an MI60 started with 4,061 MiB (71,000 tokens) and failed with 4,119 (72,000; issue 11598).
+    A Qwen2.5 7B on an MI60 started with 4,061 MiB (71,000 tokens) and failed with 4,119 (72,000;
+    issue 11598).
     """
     is_limited = facts.gpu.vendor not in ("NVIDIA", "Apple") and not facts.args.on_cpu
     if facts.args.release.has_one_compute_buffer and is_limited and size > _VULKAN_BUFFER:
         yield (
-            f"warning: the compute buffer of {human(size, BYTES)} is one allocation. Vulkan drivers that allow at most "
-            f"{human(_VULKAN_BUFFER, BYTES)} refuse it, and llama.cpp does not start: -ub 256 halves it."
+            f"warning: the compute buffer of {human(size, BYTES)} is one allocation. Vulkan "
+            "drivers that allow at most "
+            f"{human(_VULKAN_BUFFER, BYTES)} refuse it, and llama.cpp does not start: -ub 256 "
+            "halves it."
         )
 
 
@@ -211,26 +286,41 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     state = "on" if graph.flash else "off"
     rows = "sampled tokens only" if release.sampled_logits else "every token"
     backend = "a CPU" if args.on_cpu else "CUDA"
-    yield f"The compute buffer is that of {backend} with flash attention {state}, and of logits of {rows}."
+    yield (
+        f"The compute buffer is that of {backend} with flash attention {state}, and of logits of "
+        f"{rows}."
+    )
     if args.mmproj:
         yield _PROJECTOR_NOTE
     if graph.pool_cells and release.scores_each_head:
         yield (
-            "Builds up to b9988, of July 2026, have no CUDA kernel for the indexer: its scores of all heads are in the "
+            "Builds up to b9988, of July 2026, have no CUDA kernel for the indexer: its scores "
+            "of all heads are in the "
             "compute buffer."
         )
     elif graph.pool_cells:
-        yield "No compute buffer of compressed attention with the indexer's kernel is published: the range is wide."
+        yield (
+            "No compute buffer of compressed attention with the indexer's kernel is published: "
+            "the range is wide."
+        )
     if release.fork:
-        yield "The compute buffer of ik_llama.cpp was not read: it is that of llama.cpp, with a wide range."
+        yield (
+            "The compute buffer of ik_llama.cpp was not read: it is that of llama.cpp, with a "
+            "wide range."
+        )
     if release.between_graphs:
-        yield f"Build {release.name} may or may not have the smaller compute buffer of June 2026; the range has both."
+        yield (
+            f"Build {release.name} may or may not have the smaller compute buffer of June 2026; "
+            "the range has both."
+        )
     if any(graph.from_host.values()):
         yield (
-            "For a pass over 32 tokens or more the first GPU copies matrices from the host, one at a time. The compute "
+            "For a pass over 32 tokens or more the first GPU copies matrices from the host, one "
+            "at a time. The compute "
             "buffer has room for the largest."
         )
     if graph.copies > 1:
         yield "With several GPUs every input has 4 copies (pipeline parallelism)."
-    if args.n_gpu_layers is None and not args.moves_experts and not args.on_cpu:  # with either, --fit changes nothing
+    # with either, --fit changes nothing
+    if args.n_gpu_layers is None and not args.moves_experts and not args.on_cpu:
         yield _FIT_NOTE

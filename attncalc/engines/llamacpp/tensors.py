@@ -1,8 +1,9 @@
 """The tensors of a GGUF file on each device, and their bytes in llama.cpp's buffers.
 
-Source: create_tensor (src/llama-model-loader.cpp), load_tensors (src/llama-model.cpp), LLM_TENSOR_INFOS
-(src/llama-arch.cpp), LLM_FFN_EXPS_REGEX (common/common.h), ggml_backend_cuda_buffer_type_get_alloc_size
-(ggml/src/ggml-cuda/ggml-cuda.cu) and ggml_backend_sched_split_graph (ggml/src/ggml-backend.cpp) of llama.cpp.
+Source: create_tensor (src/llama-model-loader.cpp), load_tensors (src/llama-model.cpp),
+LLM_TENSOR_INFOS (src/llama-arch.cpp), LLM_FFN_EXPS_REGEX (common/common.h),
+ggml_backend_cuda_buffer_type_get_alloc_size (ggml/src/ggml-cuda/ggml-cuda.cu) and
+ggml_backend_sched_split_graph (ggml/src/ggml-backend.cpp) of llama.cpp.
 """
 
 import re
@@ -17,26 +18,40 @@ from .placement import HOST, Placement, block_count, place_blocks, placement_of
 
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
-_INPUT = ("token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight")
-"""Tensors of the input, which are always on the host."""
-_OUTPUT = re.compile(r"(output|output_norm|cls|cls\..+|dense_\d|altup_proj|altup_unembd_proj)\.(weight|bias|scale)")
-"""Tensors of the output layer. Other tensors outside the layers are with the first layer."""
+# Tensors of the input, which are always on the host.
+_INPUT = (
+    "token_embd.weight",
+    "position_embd.weight",
+    "token_types.weight",
+    "per_layer_token_embd.weight",
+)
+# Tensors of the output layer. Other tensors outside the layers are with the first layer.
+_OUTPUT = re.compile(
+    r"(output|output_norm|cls|cls\..+|dense_\d|altup_proj|altup_unembd_proj)\.(weight|bias|scale)"
+)
+# CUDA aligns tensors to so many bytes, and pads a quantized tensor whose rows are no multiple of so
+# many elements.
 _ALIGNMENT, _ROW = 128, 512
-"""CUDA aligns tensors to so many bytes, and pads a quantized tensor whose rows are no multiple of so many elements."""
 
 
 def tensors_by_device(
-    contents: Sequence[StoredTensor], args: LlamacppArgs, layers: int, *, has_head: bool, predicts: bool = False
+    contents: Sequence[StoredTensor],
+    args: LlamacppArgs,
+    layers: int,
+    *,
+    has_head: bool,
+    predicts: bool = False,
 ) -> dict[int, list[StoredTensor]]:
     """Return the tensors of a GGUF file on the host and on each GPU.
 
     A tied output is a copy of the token embeddings on the output layer's GPU.
 
     Args:
-        layers: Layers of the model, of which a block may have two; more blocks are those of multi-token prediction.
+        layers: Layers of the model, of which a block may have two; more blocks are those of
+            multi-token prediction.
         has_head: Whether the model has an lm head.
-        predicts: Whether to count the layers of multi-token prediction, which are loaded with --spec-type draft-mtp
-            only ('load_mtp').
+        predicts: Whether to count the layers of multi-token prediction, which are loaded with
+            --spec-type draft-mtp only ('load_mtp').
     """
     blocks = block_count(layers, args)
     placed = place_blocks(blocks, args)
@@ -78,28 +93,34 @@ def _padded(tensor: StoredTensor) -> int:
 
 
 def host_bytes(tensors: Sequence[StoredTensor], args: LlamacppArgs) -> int:
-    """Return the bytes of the host's buffer, which maps each file from the first to the last of its tensors.
+    """Return the bytes of the host's buffer, which maps each file from the first to the last of its
+    tensors.
 
-    The tensors between them are mapped too, wherever they are loaded. The system need not keep them in memory. With
-    --no-mmap the buffer has the host's tensors only.
+    The tensors between them are mapped too, wherever they are loaded. The system need not keep them
+    in memory. With --no-mmap the buffer has the host's tensors only.
     """
     if args.no_mmap:
         return sum(tensor.size for tensor in tensors)
     total = 0
     for file in {tensor.file for tensor in tensors}:
-        places = [(tensor.start, tensor.start + tensor.size) for tensor in tensors if tensor.file == file]
+        places = [
+            (tensor.start, tensor.start + tensor.size) for tensor in tensors if tensor.file == file
+        ]
         total += max(end for _, end in places) - min(start for start, _ in places)
     return total
 
 
 def largest_on_host(model: ModelSpec, args: LlamacppArgs, weights_dtype: str) -> dict[str, int]:
-    """Return the bytes of the largest matrices on the host: "head" (lm head), "down" (of MLPs), "other" (of layers).
+    """Return the bytes of the largest matrices on the host: "head" (lm head), "down" (of MLPs),
+    "other" (of layers).
 
     Without a GGUF file all matrices are in `weights_dtype`.
     """
     largest: dict[str, int] = {}
     is_file = model.stored and model.stored.contents
-    for kind, size in _in_file(model, args) if is_file else _in_dtype(model, args, dtype(weights_dtype)):
+    for kind, size in (
+        _in_file(model, args) if is_file else _in_dtype(model, args, dtype(weights_dtype))
+    ):
         largest[kind] = max(largest.get(kind, 0), size)
     return largest
 
@@ -109,10 +130,16 @@ def _in_file(model: ModelSpec, args: LlamacppArgs) -> Iterator[tuple[str, int]]:
     sizes = {tensor.name: tensor.size for tensor in tensors_of(model, args)[HOST]}
     if placement_of(model.main.n_layers, args).output == HOST:
         yield "head", sizes.get("output.weight") or sizes.get("token_embd.weight", 0)
-    yield from (("down" if ".ffn_down" in name else "other", n) for name, n in sizes.items() if _BLOCK.match(name))
+    yield from (
+        ("down" if ".ffn_down" in name else "other", n)
+        for name, n in sizes.items()
+        if _BLOCK.match(name)
+    )
 
 
-def _in_dtype(model: ModelSpec, args: LlamacppArgs, matrix_dtype: DType) -> Iterator[tuple[str, int]]:
+def _in_dtype(
+    model: ModelSpec, args: LlamacppArgs, matrix_dtype: DType
+) -> Iterator[tuple[str, int]]:
     """Yield the same of matrices in one dtype."""
     placed = placement_of(model.main.n_layers, args)
     if placed.output == HOST:
@@ -129,7 +156,9 @@ def _in_dtype(model: ModelSpec, args: LlamacppArgs, matrix_dtype: DType) -> Iter
 
 
 def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
-    """Return the bytes of each device's model buffer by its name in the log, the host first; {} without a GGUF file."""
+    """Return the bytes of each device's model buffer by its name in the log, the host first; {}
+    without a GGUF file.
+    """
     if not model.stored or not model.stored.contents:
         return {}
     predicts = args.speculative_layers > 0
@@ -137,7 +166,9 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
     def measured() -> dict[str, int]:
         devices = tensors_of(model, args, predicts=predicts)
         sizes = {
-            f"{args.backend}_Host" if args.no_mmap else "CPU_Mapped": host_bytes(devices[HOST], args),
+            f"{args.backend}_Host" if args.no_mmap else "CPU_Mapped": host_bytes(
+                devices[HOST], args
+            ),
             **{f"{args.backend}{gpu}": cuda_bytes(devices[gpu]) for gpu in range(args.gpus)},
         }
         return {name: size for name, size in sizes.items() if size}
@@ -145,8 +176,12 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
     return model.kept(("buffers", predicts, *_placed_by(model.main.n_layers, args)), measured)
 
 
-def tensors_of(model: ModelSpec, args: LlamacppArgs, *, predicts: bool = False) -> dict[int, list[StoredTensor]]:
-    """Return the tensors of the model's GGUF file on the host and on each GPU, as in `tensors_by_device`."""
+def tensors_of(
+    model: ModelSpec, args: LlamacppArgs, *, predicts: bool = False
+) -> dict[int, list[StoredTensor]]:
+    """Return the tensors of the model's GGUF file on the host and on each GPU, as in
+    `tensors_by_device`.
+    """
     contents = model.stored.contents if model.stored else ()
     has_head = model.head is not None and model.head.kind == "lm"
     layers = model.main.n_layers
@@ -158,4 +193,10 @@ def tensors_of(model: ModelSpec, args: LlamacppArgs, *, predicts: bool = False) 
 
 def _placed_by(layers: int, args: LlamacppArgs) -> tuple[Placement, int, str | None, int, bool]:
     """Return all that `tensors_by_device` and `host_bytes` read of the arguments."""
-    return place_blocks(block_count(layers, args), args), args.n_cpu_moe, args.override_tensor, args.gpus, args.no_mmap
+    return (
+        place_blocks(block_count(layers, args), args),
+        args.n_cpu_moe,
+        args.override_tensor,
+        args.gpus,
+        args.no_mmap,
+    )

@@ -1,7 +1,8 @@
-"""The versions of llama.cpp: a build (b11258), the release of llama-cpp-python, or the fork ik_llama.cpp.
+"""The versions of llama.cpp: a build (b11258), the release of llama-cpp-python, or the fork
+ik_llama.cpp.
 
-The cells of the cache are computed as in `VERSION` for every build. What differs is the compute graph, and what is on
-the host.
+The cells of the cache are computed as in `VERSION` for every build. What differs is the compute
+graph, and what is on the host.
 """
 
 import re
@@ -11,45 +12,62 @@ from ...errors import AttncalcError
 from ...units import truncate
 from ..switches import Version, between, by_version, since, until
 
+# The values of --engine-version besides builds: the version of llama-cpp-python, or the fork
+# ik_llama.cpp.
 VERSION, FORK = "0.3.36", "ik"
-"""The values of --engine-version besides builds: the version of llama-cpp-python, or the fork ik_llama.cpp."""
 _NEWEST_BUILD = 99_999
+# The last build known to be before the changes of June 2026, and the first known to be after them
+# (two lists of the merged pull requests, up to b9371 and from b9442 to b9500).
 _OLD_GRAPH, _NEW_GRAPH = 9371, 9500
-"""The last build known to be before the changes of June 2026, and the first known to be after them (two lists of the
-merged pull requests, up to b9371 and from b9442 to b9500)."""
 
 
 class LlamaCppVersion(Version):
-    """What depends on the build. The fork has the number (0,), and releases that of the newest build."""
+    """What depends on the build. The fork has the number (0,), and releases that of the newest
+    build.
+    """
 
+    # Masks of flash attention are in f16 only; before, in f32 with a copy in f16.
     short_masks = since((_NEW_GRAPH,), "pull request 23764")
-    """Masks of flash attention are in f16 only; before, in f32 with a copy in f16."""
+    # A server computes the logits of sampled tokens only; before, of every token.
     sampled_logits = since((_NEW_GRAPH,), "pull request 23861")
-    """A server computes the logits of sampled tokens only; before, of every token."""
+    # Flash attention on CUDA reserves an f16 copy of a quantized cache.
     f16_cache_copy = since((_NEW_GRAPH,), "pull request 23907")
-    """Flash attention on CUDA reserves an f16 copy of a quantized cache."""
+    # The build is one of those that may have some of these three changes.
     between_graphs = between((_OLD_GRAPH + 1,), (_NEW_GRAPH,), "the lists of merged pull requests")
-    """The build is one of those that may have some of these three changes."""
-    keeps_outputs = since((10_830,), "pull request 25952, merged between 1 and 9 September 2026; b10830 is of the 7th")
-    """CUDA keeps the outputs of experts until their weighted sum, of which it makes one kernel."""
-    has_one_compute_buffer = until((6700,), "pull request 15815, merged between 5 September and 9 October 2025")
-    """The compute buffer is one allocation; later it is cut where the driver allows no larger one."""
+    # CUDA keeps the outputs of experts until their weighted sum, of which it makes one kernel.
+    keeps_outputs = since(
+        (10_830,), "pull request 25952, merged between 1 and 9 September 2026; b10830 is of the 7th"
+    )
+    # The compute buffer is one allocation; later it is cut where the driver allows no larger one.
+    has_one_compute_buffer = until(
+        (6700,), "pull request 15815, merged between 5 September and 9 October 2025"
+    )
+    # Cells are written at places that are inputs (GGML_OP_SET_ROWS).
     has_places = since((6073,), "pull request 14959, of 2 August 2025")
-    """Cells are written at places that are inputs (GGML_OP_SET_ROWS)."""
-    host_embeddings = by_version({(): 1, (7600,): 2}, "measured: CUDA_Host in logs of 2025 and of 2026")
-    """How often the token embeddings are in the buffer of the host."""
+    # How often the token embeddings are in the buffer of the host.
+    host_embeddings = by_version(
+        {(): 1, (7600,): 2}, "measured: CUDA_Host in logs of 2025 and of 2026"
+    )
+    # The output layer is the first to go to a GPU; before, it was the last.
     output_first = since((7480,), "pull request 18148, of 18 December 2025")
-    """The output layer is the first to go to a GPU; before, it was the last."""
-    no_mmap = by_version({(): "--no-mmap", (10_114,): "--load-mode none"}, "issue 26110 and pull request 20834")
-    """Reads the file instead of mapping it. The older option went in September 2026."""
-    has_compressed_attention = since((9842,), "pull request 24162, of 29 June 2026; b9842 is of the day after")
-    """DeepSeek-V4 is supported."""
-    has_latents = since((5000,), "pull request 12801, of April 2025; an Ollama of that month does not have it")
-    """MLA's latents are stored. Before, K and V of every head were."""
+    # Reads the file instead of mapping it. The older option went in September 2026.
+    no_mmap = by_version(
+        {(): "--no-mmap", (10_114,): "--load-mode none"}, "issue 26110 and pull request 20834"
+    )
+    # DeepSeek-V4 is supported.
+    has_compressed_attention = since(
+        (9842,), "pull request 24162, of 29 June 2026; b9842 is of the day after"
+    )
+    # MLA's latents are stored. Before, K and V of every head were.
+    has_latents = since(
+        (5000,), "pull request 12801, of April 2025; an Ollama of that month does not have it"
+    )
+    # V of MLA's latents is stored too: the latent without its rotary part.
     stores_v_of_latents = between((5000,), (7837,), "pull request 19067, merged on 25 January 2026")
-    """V of MLA's latents is stored too: the latent without its rotary part."""
-    scores_each_head = until((10041,), "pull request 25545, merged between b9988 and b10041 in July 2026")
-    """CUDA has no kernel for the indexer (GGML_OP_LIGHTNING_INDEXER)."""
+    # CUDA has no kernel for the indexer (GGML_OP_LIGHTNING_INDEXER).
+    scores_each_head = until(
+        (10041,), "pull request 25545, merged between b9988 and b10041 in July 2026"
+    )
     _flash_attention = since((6325,), "pull request 15434, of August 2025")
 
     @property
@@ -65,12 +83,18 @@ class LlamaCppVersion(Version):
 
 @cache
 def llamacpp_version(text: str | None) -> LlamaCppVersion:
-    """Return what that version does; None is VERSION. Raises AttncalcError if the version is unknown."""
+    """Return what that version does; None is VERSION. Raises AttncalcError if the version is
+    unknown.
+    """
     build = re.fullmatch(r"b([1-9]\d{0,4})", text or "")
-    is_release = re.fullmatch(r"v\d{1,3}(\.\d{1,3}){2}", text or "")  # since August 2026: newer than all switches
+    # since August 2026: newer than all switches
+    is_release = re.fullmatch(r"v\d{1,3}(\.\d{1,3}){2}", text or "")
     if text not in (None, VERSION, FORK) and not build and not is_release:
         raise AttncalcError(
             f"--engine-version {truncate(text)}: llama.cpp has no such version",
-            f"known: builds as b11258, releases as v0.5.0, {VERSION} (of llama-cpp-python), {FORK} (ik_llama.cpp)",
+            f"known: builds as b11258, releases as v0.5.0, {VERSION} (of llama-cpp-python), "
+            f"{FORK} (ik_llama.cpp)",
         )
-    return LlamaCppVersion(text or VERSION, (int(build[1]) if build else 0 if text == FORK else _NEWEST_BUILD,))
+    return LlamaCppVersion(
+        text or VERSION, (int(build[1]) if build else 0 if text == FORK else _NEWEST_BUILD,)
+    )

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ..startup_log import StartupLog
     from .slots import SglangLayout
 
+# Bytes that CUDA and communication take before SGLang prints what is free.
 _OUTSIDE = GIB * 55 // 100
-"""Bytes that CUDA and communication take before SGLang prints what is free."""
 _FEWER_REQUESTS = (64, 16, 4)
+# quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23.
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbgemm_fp8")
-"""quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23."""
 
 
 class Sglang(Engine[SglangArgs]):
@@ -46,7 +46,8 @@ class Sglang(Engine[SglangArgs]):
     share_is_of_free = True
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
     running_option = "--max-running-requests"
-    share_of_unified = "0.8"  # published for a GB10; sgl-project/sglang issue 35860 has 0.85 leave its host no memory
+    # published for a GB10; sgl-project/sglang issue 35860 has 0.85 leave its host no memory
+    share_of_unified = "0.8"
     larger_shares = ("0.8", "0.85", "0.88", "0.9", "0.92")
     data_parallel = True
     ranks_share_tp = True
@@ -57,8 +58,10 @@ class Sglang(Engine[SglangArgs]):
     host_cache_option = "--hicache-size"
     disk_tip = "add SGLang's --hicache-storage-backend file"
     log_signs = (
-        r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
-        r"|mem.fraction.static|Mamba Cache is allocated|(?:Decode|Prefill) batch|derived context_length"
+        r"sglang|ServerArgs\(|KV Cache is allocated|Load weight "
+        r"(?:begin|end)|max_total_num_tokens=|Memory pool end"
+        r"|mem.fraction.static|Mamba Cache is allocated|(?:Decode|Prefill) batch|derived "
+        r"context_length"
         r"|capacity is unbalanced|torch_memory_saver|alloc_req_slots|profiled value -"
         r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: (?:DP|PP|TP|EP)\d{1,4}){1,4}\]"
     )
@@ -69,13 +72,20 @@ class Sglang(Engine[SglangArgs]):
     stage_sizes = staticmethod(stage_sizes)
     share = staticmethod(mem_fraction_static)
 
-    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None, device: str = "") -> str | None:
-        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py).
+    def checkpoint_cache_dtype(
+        self, model: ModelSpec, version: str | None, device: str = ""
+    ) -> str | None:
+        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype
+        (mem_cache/kv_cache_dtype.py).
 
-        Compressed attention only has fp8, and on Blackwell GPUs it is the default of latents that an indexer picks
-        (_deepseek_v4_kv_cache_dtype and _dsa_kv_cache_dtype_default in arg_groups/overrides.py).
+        Compressed attention only has fp8, and on Blackwell GPUs it is the default of latents that
+        an indexer picks (_deepseek_v4_kv_cache_dtype and _dsa_kv_cache_dtype_default in
+        arg_groups/overrides.py).
         """
-        switches, method = sglang_version(version), model.quantization.method if model.quantization else ""
+        switches, method = (
+            sglang_version(version),
+            model.quantization.method if model.quantization else "",
+        )
         if has_pools(model) or (capability(device) >= 10 and picks_latents(model)):
             return "fp8"
         is_read = {
@@ -83,7 +93,9 @@ class Sglang(Engine[SglangArgs]):
             "fp8": switches.reads_fp8_cache_dtype,
             "compressed": switches.reads_compressed_tensors_cache_dtype,
         }
-        return "fp8" if is_read.get(re.split("[-_]", method)[0]) and model.kv_dtype == "fp8" else None
+        return (
+            "fp8" if is_read.get(re.split("[-_]", method)[0]) and model.kv_dtype == "fp8" else None
+        )
 
     def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
         from ..expert_parallel import divide_for_attention
@@ -91,7 +103,9 @@ class Sglang(Engine[SglangArgs]):
         return divide_for_attention(model, tp, ranks, expert_parallel=expert_parallel)
 
     def held(self, part: ModelSpec, args: SglangArgs) -> ModelSpec:
-        """Return the part without the experts that KTransformers has on the host (layers/moe/kt_ep_wrapper.py)."""
+        """Return the part without the experts that KTransformers has on the host
+        (layers/moe/kt_ep_wrapper.py).
+        """
         if args.kt_num_gpu_experts is None:
             return part
         from ..expert_parallel import with_experts
@@ -101,28 +115,42 @@ class Sglang(Engine[SglangArgs]):
     def host_notes(self, args: SglangArgs) -> Iterator[str]:
         if args.kt_num_gpu_experts is not None:
             yield (
-                f"--kt-num-gpu-experts {args.kt_num_gpu_experts}: the other routed experts of each layer are in host "
-                "memory, in the format of --kt-weight-path. Bounds of time take all experts as if on GPUs."
+                f"--kt-num-gpu-experts {args.kt_num_gpu_experts}: the other routed experts of "
+                "each layer are in host "
+                "memory, in the format of --kt-weight-path. Bounds of time take all experts as "
+                "if on GPUs."
             )
 
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)
 
     def admits(self, layout: CacheLayout, batch: int, context: int) -> bool:
-        return super().admits(layout, batch, context) and cast("SglangLayout", layout).has_tokens(batch, context)
+        return super().admits(layout, batch, context) and cast("SglangLayout", layout).has_tokens(
+            batch, context
+        )
 
     def fewer_requests(self, args: SglangArgs) -> Sequence[int]:
-        """Return fewer requests than the limit with compressed attention, which reserves windows for each of them."""
+        """Return fewer requests than the limit with compressed attention, which reserves windows
+        for each of them.
+        """
         if args.attentions.isdisjoint({"CSA", "CSA2"}):
             return ()
-        return [n for n in _FEWER_REQUESTS if n < (args.max_running_requests or _FEWER_REQUESTS[0] + 1)]
+        return [
+            n for n in _FEWER_REQUESTS if n < (args.max_running_requests or _FEWER_REQUESTS[0] + 1)
+        ]
 
-    def host_cache(self, args: SglangArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
-        """Return HiCache's pools, of which each GPU has its own (HostKVCache in mem_cache/pool_host/base.py)."""
+    def host_cache(
+        self, args: SglangArgs, layout: CacheLayout, kv_memory: Quantity
+    ) -> HostCache | None:
+        """Return HiCache's pools, of which each GPU has its own (HostKVCache in
+        mem_cache/pool_host/base.py).
+        """
         if not args.caches_on_host:
             return None
         if args.hicache_size:
-            size = symbol("hicache_size", args.hicache_size * 10**9, "bytes of host memory of each GPU")
+            size = symbol(
+                "hicache_size", args.hicache_size * 10**9, "bytes of host memory of each GPU"
+            )
         else:
             numerator, denominator = parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")
             size = quantity(kv_memory * numerator // denominator)
@@ -131,14 +159,22 @@ class Sglang(Engine[SglangArgs]):
     def loads_quantization(self, method: str, version: str | None) -> bool:
         return method not in _NEVER_LOADED
 
-    def extra_weights(self, model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Sequence[ExtraWeights]:
-        """Return the tables of rotary positions, the copies of MLA's kv_b, and the buffers for LoRA adapters.
+    def extra_weights(
+        self, model: ModelSpec, args: SglangArgs, held: HeldWeights
+    ) -> Sequence[ExtraWeights]:
+        """Return the tables of rotary positions, the copies of MLA's kv_b, and the buffers for LoRA
+        adapters.
 
-        Tables are in fp32 (layers/rotary_embedding/base.py), with four times the positions if they have mrope_section.
-        `w_kc` and `w_vc` are copies of kv_b in the model's dtype (models/deepseek_common/deepseek_weight_loader.py).
+        Tables are in fp32 (layers/rotary_embedding/base.py), with four times the positions if they
+        have mrope_section. `w_kc` and `w_vc` are copies of kv_b in the model's dtype
+        (models/deepseek_common/deepseek_weight_loader.py).
         """
         tables = [
-            symbol("rows", table.rows * (4 if table.name == "mrope" else 1), f"positions of the {table.name} table")
+            symbol(
+                "rows",
+                table.rows * (4 if table.name == "mrope" else 1),
+                f"positions of the {table.name} table",
+            )
             * symbol("d_rotary", table.width, "elements of a row")
             * symbol("bytes_table", 4, "bytes of an element in fp32")
             for table in model.rope_tables
@@ -154,8 +190,12 @@ class Sglang(Engine[SglangArgs]):
         return [
             ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
             ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
-            ExtraWeights("weights_draft_tables", "the drafter's tables", _draft_tables(model, args, held)),
-            ExtraWeights("weights_lora", "buffers for LoRA adapters", lora_buffers(model, args, held)),
+            ExtraWeights(
+                "weights_draft_tables", "the drafter's tables", _draft_tables(model, args, held)
+            ),
+            ExtraWeights(
+                "weights_lora", "buffers for LoRA adapters", lora_buffers(model, args, held)
+            ),
         ]
 
     def loads_drafter_first(self, args: SglangArgs) -> bool:
@@ -167,7 +207,8 @@ class Sglang(Engine[SglangArgs]):
     def longest_request(self, pool: Pool) -> int | None:
         """Return max_req_len: the pool without one token.
 
-        SGLang starts with any pool that holds six tokens, and rejects longer requests (managers/tp_worker.py).
+        SGLang starts with any pool that holds six tokens, and rejects longer requests
+        (managers/tp_worker.py).
         """
         longest = int(pool.tokens) - 1
         return longest if longest > 5 and pool.concurrency else None
@@ -177,11 +218,15 @@ class Sglang(Engine[SglangArgs]):
         return f"--tp {tp} --attn-dp {tp}", {"tp": tp, "attn_dp": tp, "dp": 1}
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
-        """Return the bytes of the GPU. SGLang prints what is free after CUDA and communication have started."""
+        """Return the bytes of the GPU. SGLang prints what is free after CUDA and communication have
+        started.
+        """
         free = log.budget.get("free_memory")
         return super().logged_gpu_memory(log) or (free.bytes + _OUTSIDE if free else None)
 
-    def logged_room(self, log: StartupLog, memory: int | None, share: str | float | None) -> int | None:
+    def logged_room(
+        self, log: StartupLog, memory: int | None, share: str | float | None
+    ) -> int | None:
         """Return f A0 - W: what is free after the weights, less 1 - f of what was before."""
         before, after = log.budget.get("free_memory"), log.budget.get("after_weights")
         if not before or not after or not share:
@@ -191,19 +236,30 @@ class Sglang(Engine[SglangArgs]):
 
 
 def _draft_tables(model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Quantity:
-    """Return the embedding and the lm head that a drafter allocates, and gives back when the pools have their sizes.
+    """Return the embedding and the lm head that a drafter allocates, and gives back when the pools
+    have their sizes.
 
-    Both are in 16 bits: 2 * 248,320 * 5,120 * 2 B = 4.74 GiB of Qwen3.8-27B, for which "Load weight end" prints 5.53
-    GiB with 0.79 GiB of its own (init_lm_head in speculative/eagle_worker_v2.py; issue #36452).
+    Both are in 16 bits: 2 * 248,320 * 5,120 * 2 B = 4.74 GiB of Qwen3.8-27B, for which "Load weight
+    end" prints 5.53 GiB with 0.79 GiB of its own (init_lm_head in speculative/eagle_worker_v2.py;
+    issue #36452).
     """
     draft = args.speculative_model
     predicts = bool(args.speculative_layers) and args.model_type in PREDICT_TOKENS
     tables = draft.shared_tables if draft else 2 * predicts
-    if not tables or not model.head or not model.vocab_size or not args.version.sizes_pools_after_drafter:
+    if (
+        not tables
+        or not model.head
+        or not model.vocab_size
+        or not args.version.sizes_pools_after_drafter
+    ):
         return Quantity(0)
-    table = ceil_div(symbol("V", model.vocab_size, "tokens of the vocabulary"), symbol("tp", model.tp, "devices"))
+    table = ceil_div(
+        symbol("V", model.vocab_size, "tokens of the vocabulary"), symbol("tp", model.tp, "devices")
+    )
     width = symbol("d", model.table_width, "width of the table")
-    return quantity(symbol("tables", tables, "tables of the drafter") * table * width * held.element_bytes)
+    return quantity(
+        symbol("tables", tables, "tables of the drafter") * table * width * held.element_bytes
+    )
 
 
 ENGINE = Sglang()

@@ -3,7 +3,16 @@
 import re
 
 from ..base import DraftModel
-from ..launch import DRAFT_MODEL, Flags, LaunchFacts, check_drafter_layers, dtype_flags, flag, own_flags, torch_name
+from ..launch import (
+    DRAFT_MODEL,
+    Flags,
+    LaunchFacts,
+    check_drafter_layers,
+    dtype_flags,
+    flag,
+    own_flags,
+    torch_name,
+)
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import LaunchWords, if_on, ignored, only_if_several, only_positions
@@ -13,7 +22,9 @@ _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
 
 def launch(facts: LaunchFacts) -> Flags:
-    """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B ...'."""
+    """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B
+    ...'.
+    """
     args: SglangArgs = facts.args
     if args.allow_long_max_model_len:
         yield f"{LONG_CONTEXT}=1"
@@ -24,7 +35,8 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--tp-size", args.tp, 1)
     yield from flag("--pp-size", args.pp, 1)
     yield from flag("--dcp-size", args.dcp, 1)
-    if args.attn_dp == 1:  # SGLang combines no replicas with ranks of attention: one command per replica
+    # SGLang combines no replicas with ranks of attention: one command per replica
+    if args.attn_dp == 1:
         yield from flag("--dp-size", facts.replicas, 1)
     elif args.version.has_attn_dp_size:
         yield from ("--attn-dp-size", args.attn_dp)
@@ -51,7 +63,8 @@ def launch(facts: LaunchFacts) -> Flags:
 
 
 def _drafts(facts: LaunchFacts) -> Flags:
-    """Yield the options of a drafter; with one candidate per step there is a step for each draft but the last.
+    """Yield the options of a drafter; with one candidate per step there is a step for each draft
+    but the last.
 
     DFlash drafts all tokens in one step (speculative_hook.py in srt/arg_groups).
     """
@@ -87,27 +100,48 @@ def algorithm(draft: DraftModel | None) -> str:
 
 
 def _positions(overrides: str) -> tuple[str, ...]:
-    """Return the option for a longer context, which a factor alone allows (get_context_length in srt/utils)."""
+    """Return the option for a longer context, which a factor alone allows (get_context_length in
+    srt/utils).
+    """
     is_longer = '"factor"' in overrides and "original_max_position_embeddings" not in overrides
     return (*only_positions(overrides), *["--allow-long-max-model-len"] * is_longer)
 
 
+# Options with a value that change no figure.
 _IGNORED = (
-    *("--speculative-num-steps", "--speculative-eagle-topk", "--tokenizer-path", "--max-prefill-tokens"),
-    *("--schedule-policy", "--nnodes", "--node-rank", "--mm-attention-backend"),
-    *("--ple-offload-backend", "--ple-offload-dir"),
-    *("--kt-weight-path", "--kt-method", "--kt-cpuinfer", "--kt-threadpool-count"),
-    *("--kt-max-deferred-experts-per-token", "--kt-expert-placement-strategy"),
+    "--speculative-num-steps",
+    "--speculative-eagle-topk",
+    "--tokenizer-path",
+    "--max-prefill-tokens",
+    "--schedule-policy",
+    "--nnodes",
+    "--node-rank",
+    "--mm-attention-backend",
+    "--ple-offload-backend",
+    "--ple-offload-dir",
+    "--kt-weight-path",
+    "--kt-method",
+    "--kt-cpuinfer",
+    "--kt-threadpool-count",
+    "--kt-max-deferred-experts-per-token",
+    "--kt-expert-placement-strategy",
 )
-"""Options with a value that change no figure."""
 _IGNORED_FLAGS = (
-    *("--trust-remote-code", "--enable-metrics", "--enable-torch-compile", "--skip-tokenizer-init"),
-    *("--enable-cache-report", "--enable-mixed-chunk", "--disable-overlap-schedule", "--skip-server-warmup"),
+    "--trust-remote-code",
+    "--enable-metrics",
+    "--enable-torch-compile",
+    "--skip-tokenizer-init",
+    "--enable-cache-report",
+    "--enable-mixed-chunk",
+    "--disable-overlap-schedule",
+    "--skip-server-warmup",
 )
+# How `sglang.launch_server` is read (python/sglang/srt/server_args.py).
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
     program=re.compile(
-        r"(?:.*/)?sglang serve|(?:-m )?sglang\.launch_server|(?:.*/)?sglang:(?=\S)(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
+        r"(?:.*/)?sglang serve|(?:-m "
+        r")?sglang\.launch_server|(?:.*/)?sglang:(?=\S)(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
     ),
     models=("--model-path", "--model"),
     names={
@@ -115,22 +149,37 @@ WORDS = LaunchWords(
         "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
         "--json-model-override-args": _positions,
         "--tensor-parallel-size": "--tp",
-        **dict.fromkeys(("--ep-size", "--expert-parallel-size", "--ep"), only_if_several("--enable-expert-parallel")),
+        **dict.fromkeys(
+            ("--ep-size", "--expert-parallel-size", "--ep"),
+            only_if_several("--enable-expert-parallel"),
+        ),
         "--speculative-num-draft-tokens": "--speculative-tokens",
         # a drafter with a cache, unless it looks tokens up in the text
         **dict.fromkeys(
             ("--speculative-algorithm", "--speculative-algo"),
             lambda name: () if name.upper() == "NGRAM" else ("--speculative-layers", "1"),
         ),
-        "--speculative-draft-model-path": lambda path: () if path == DRAFT_MODEL else ("--speculative-model", path),
+        "--speculative-draft-model-path": lambda path: (
+            () if path == DRAFT_MODEL else ("--speculative-model", path)
+        ),
         **dict.fromkeys(_IGNORED, ignored),
     },
     unmodelled=(
-        *("--cuda-graph-bs", "--disable-cuda-graph", "--enable-symm-mem", "--enable-torch-symm-mem"),
-        *("--enable-two-batch-overlap", "--moe-dense-tp-size"),
-        *("--cuda-graph-bs-decode", "--cuda-graph-backend-decode", "--cuda-graph-backend-prefill"),
-        *("--moe-runner-backend", "--fp8-gemm-backend", "--fp4-gemm-backend"),
-        *("--enable-flashinfer-trtllm-moe", "--disable-shared-experts-fusion", "--kt-gpu-prefill-token-threshold"),
+        "--cuda-graph-bs",
+        "--disable-cuda-graph",
+        "--enable-symm-mem",
+        "--enable-torch-symm-mem",
+        "--enable-two-batch-overlap",
+        "--moe-dense-tp-size",
+        "--cuda-graph-bs-decode",
+        "--cuda-graph-backend-decode",
+        "--cuda-graph-backend-prefill",
+        "--moe-runner-backend",
+        "--fp8-gemm-backend",
+        "--fp4-gemm-backend",
+        "--enable-flashinfer-trtllm-moe",
+        "--disable-shared-experts-fusion",
+        "--kt-gpu-prefill-token-threshold",
     ),
     flags={
         "--disable-radix-cache": ("--no-prefix-caching",),
@@ -140,4 +189,3 @@ WORDS = LaunchWords(
     },
     environment={LONG_CONTEXT: if_on("--allow-long-max-model-len")},
 )
-"""How `sglang.launch_server` is read (python/sglang/srt/server_args.py)."""

@@ -1,11 +1,13 @@
 """SGLang: a pool of token rows, and a second pool for sliding windows or for recurrent states.
 
-The memory for pools is divided by the bytes of a token in all layers. A token has a row in each layer of its pool.
-Rows come in whole pages, and each pool has one page more, which no sequence gets. In hybrid models a fixed ratio
-divides the memory between the pools.
+The memory for pools is divided by the bytes of a token in all layers. A token has a row in each
+layer of its pool.
+Rows come in whole pages, and each pool has one page more, which no sequence gets. In hybrid models
+a fixed ratio divides the memory between the pools.
 
-Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py, model_overrides/deepseek_v2.py,
-speculative_hook.py, mamba_hook.py); further files are named in pools.py, slots.py and share.py.
+Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py,
+model_overrides/deepseek_v2.py, speculative_hook.py, mamba_hook.py); further files are named in
+pools.py, slots.py and share.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +24,9 @@ from .versions import VERSION
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
-    """Return SGLang's pools for those layers. Raises AttncalcError if it does not support them or the arguments."""
+    """Return SGLang's pools for those layers. Raises AttncalcError if it does not support them or
+    the arguments.
+    """
     if any(cached.role == "pools" for spec in specs for cached in spec.cached):
         from .compressed import compressed_layout
 
@@ -32,18 +36,22 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
         _check_dcp(pools, args)
     if args.caches_on_host and not args.radix_cache:
         raise clash("SGLang's cache in host memory", "--no-prefix-caching")
-    parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")  # an error here, and not where a report needs it
+    # an error here, and not where a report needs it
+    parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")
     sequences = args.requests
     if sequences is not None:
         sequences = max(1, sequences // args.attn_dp)  # each rank of attention runs its part
     if pools.swa and not args.radix_cache and args.max_running_requests:
         raise AttncalcError(
-            "SGLang without its radix cache sizes the sliding-window pool by --max-running-requests and the prefill "
+            "SGLang without its radix cache sizes the sliding-window pool by "
+            "--max-running-requests and the prefill "
             "chunk, which is not supported",
             "leave --max-running-requests out, or add --disable-hybrid-swa-memory",
         )
     page = _page(pools, args)
-    swa_ratio = parse_decimal(args.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", upper=1)
+    swa_ratio = parse_decimal(
+        args.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", upper=1
+    )
     states = _state_pool(pools, args, sequences) if pools.states else None
     if states:
         sequences = states.max_sequences
@@ -63,7 +71,9 @@ def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:
             f"use --engine-version {since} or later, or leave --dcp out",
         )
     if pools.indexer and not pools.full.latent:
-        raise AttncalcError("--dcp: SGLang does not split the keys that an indexer averages", "leave --dcp out")
+        raise AttncalcError(
+            "--dcp: SGLang does not split the keys that an indexer averages", "leave --dcp out"
+        )
     if pools.swa:
         raise AttncalcError(
             "--dcp: SGLang does not split the pool of sliding windows",
@@ -88,7 +98,8 @@ def _page(pools: ModelPools, args: SglangArgs) -> int:
         page = 128 if (args.model_type or "").startswith("minimax_m3") else 64
         if args.block_size not in {None, page}:
             raise AttncalcError(
-                f"SGLang uses pages of {page} tokens here, not of {args.block_size}", "leave --block-size out"
+                f"SGLang uses pages of {page} tokens here, not of {args.block_size}",
+                "leave --block-size out",
             )
         return page
     page = args.block_size or 1
@@ -103,7 +114,8 @@ def _page(pools: ModelPools, args: SglangArgs) -> int:
 def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) -> StatePool:
     if args.has_drafter and not args.speculative_tokens:
         raise AttncalcError(
-            "SGLang stores a copy of the states per drafted token, so --speculative-tokens is required",
+            "SGLang stores a copy of the states per drafted token, so --speculative-tokens is "
+            "required",
             "add --speculative-tokens N",
         )
     per_sequence = _slots_per_sequence(pools, args)
@@ -113,11 +125,16 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
         running = fixed_slots // per_sequence
         if not running:
             raise AttncalcError(
-                f"--max-mamba-cache-size {args.max_mamba_cache_size}: a request takes {per_sequence} slots",
+                f"--max-mamba-cache-size {args.max_mamba_cache_size}: a request takes "
+                f"{per_sequence} slots",
                 f"give at least {per_sequence * args.attn_dp}",
             )
         max_sequences = running if max_sequences is None else min(max_sequences, running)
-    slot, drafted, reserved = max((stage.convolution + stage.ssm for stage in pools.stages), key=int), 0, 0
+    slot, drafted, reserved = (
+        max((stage.convolution + stage.ssm for stage in pools.stages), key=int),
+        0,
+        0,
+    )
     if args.speculative_tokens and args.version.copies_states == "per slot":
         slot = slot * (1 + args.speculative_tokens)
     elif args.speculative_tokens and args.version.copies_states == "at first":
@@ -126,7 +143,9 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
         drafted = args.speculative_tokens
     return StatePool(
         slot=slot,
-        ratio=Fraction(*parse_decimal(args.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio")),
+        ratio=Fraction(
+            *parse_decimal(args.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio")
+        ),
         per_sequence=per_sequence,
         drafted_tokens=drafted,
         max_sequences=max_sequences,
@@ -139,9 +158,10 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
 def _slots_per_sequence(pools: ModelPools, args: SglangArgs) -> int:
     """Return the slots of states that a sequence may take (_calculate_mamba_ratio).
 
-    With the radix cache it takes 3. If the cache copies states while the sequence runs (extra_buffer), it takes 2 more,
-    or 1 if a step does not overlap the next one. Multi-token prediction with the radix cache needs these copies.
-    Without layers of a drafter, tokens come from DFlash or n-grams.
+    With the radix cache it takes 3. If the cache copies states while the sequence runs
+    (extra_buffer), it takes 2 more, or 1 if a step does not overlap the next one. Multi-token
+    prediction with the radix cache needs these copies. Without layers of a drafter, tokens come
+    from DFlash or n-grams.
     """
     if not args.radix_cache:
         return 1
@@ -157,61 +177,97 @@ def _notes(
     specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs, states: StatePool | None
 ) -> Iterator[str]:
     if not args.version.source_was_read:
-        yield f"The source of SGLang {args.version.name} was not read: its pools are assumed to be those of {VERSION}."
+        yield (
+            f"The source of SGLang {args.version.name} was not read: its pools are assumed to be "
+            f"those of {VERSION}."
+        )
     if args.block_size is None and not pools.indexer:
-        yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."
+        yield (
+            "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set "
+            "--block-size for those."
+        )
     yield from _window_notes(specs, pools, args)
     if pools.indexer and pools.full.latent and args.scales_latents:
         yield (
-            "An fp8 latent is counted with scales and a bf16 rotary key; SGLang's TRT-LLM and TileLang kernels store "
+            "An fp8 latent is counted with scales and a bf16 rotary key; SGLang's TRT-LLM and "
+            "TileLang kernels store "
             "neither."
         )
         if not args.version.budgets_scales_of_latents:
             yield (
-                f"SGLang {args.version.name} divides the memory by fewer bytes than a latent has: its pool is larger "
-                f"than its share by {100 * pools.full.k // pools.full.total - 100} % of the latents."
+                f"SGLang {args.version.name} divides the memory by fewer bytes than a latent "
+                "has: its pool is larger "
+                f"than its share by {100 * pools.full.k // pools.full.total - 100} % of the "
+                "latents."
             )
     if args.kv_dtype.name == "fp4":
-        yield "fp4 is SGLang's fp4_mx_block16. Its nvfp4 may need a workspace too, which is not counted."
+        yield (
+            "fp4 is SGLang's fp4_mx_block16. Its nvfp4 may need a workspace too, which is not "
+            "counted."
+        )
     if args.dcp > 1:
         whole = " Each GPU stores an indexer's keys of all tokens." if pools.indexer else ""
-        yield f"SGLang logs the tokens of one GPU, and {args.dcp} GPUs share those of a request.{whole}"
+        yield (
+            f"SGLang logs the tokens of one GPU, and {args.dcp} GPUs share those of a "
+            f"request.{whole}"
+        )
     if args.attn_dp > 1:
         yield (
-            "SGLang has DP attention for some architectures only: DeepSeek's, Qwen's and GLM's mixtures of experts, "
+            "SGLang has DP attention for some architectures only: DeepSeek's, Qwen's and GLM's "
+            "mixtures of experts, "
             "gpt-oss, Llama 4, MiniMax-M2 and a few more."
         )
     yield from _drafter_notes(args)
     if states and states.per_sequence > 1:
-        yield f"A sequence takes up to {states.per_sequence} slots of states, because the radix cache copies them."
+        yield (
+            f"A sequence takes up to {states.per_sequence} slots of states, because the radix "
+            "cache copies them."
+        )
     if args.requests is None:
-        yield "Without --max-running-requests SGLang runs at most 2,048 to 4,096 concurrent sequences."
+        yield (
+            "Without --max-running-requests SGLang runs at most 2,048 to 4,096 concurrent "
+            "sequences."
+        )
 
 
 def _drafter_notes(args: SglangArgs) -> Iterator[str]:
     has_layers = args.speculative_layers or args.speculative_model
     if has_layers and not args.version.sizes_pools_after_drafter:
         yield (
-            f"SGLang {args.version.name} loads the drafter after its pools: its weights and cache must fit in what "
+            f"SGLang {args.version.name} loads the drafter after its pools: its weights and "
+            "cache must fit in what "
             "--mem-fraction-static leaves."
         )
     elif args.speculative_layers:
-        yield "This assumes that the drafter's layers have the same rows as the full-attention layers."
+        yield (
+            "This assumes that the drafter's layers have the same rows as the full-attention "
+            "layers."
+        )
 
 
-def _window_notes(specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs) -> Iterator[str]:
+def _window_notes(
+    specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs
+) -> Iterator[str]:
     if pools.swa and args.model_type is None:
         yield (
-            "SGLang has a sliding-window pool only for gpt-oss, Llama 4, Gemma 4, MiMo-V2, Step-3.5 and a few more. "
-            "For other models (Gemma 2 and 3) it stores windows like full attention: add --disable-hybrid-swa-memory."
+            "SGLang has a sliding-window pool only for gpt-oss, Llama 4, Gemma 4, MiMo-V2, "
+            "Step-3.5 and a few more. "
+            "For other models (Gemma 2 and 3) it stores windows like full attention: add "
+            "--disable-hybrid-swa-memory."
         )
     if pools.swa:
-        yield "A prompt's chunk takes more of the sliding-window pool during its prefill; that is not counted."
-    elif any(isinstance(c.span, (Sliding, Chunked)) for s in specs for c in s.cached if c.per == "token"):
+        yield (
+            "A prompt's chunk takes more of the sliding-window pool during its prefill; that is "
+            "not counted."
+        )
+    elif any(
+        isinstance(c.span, (Sliding, Chunked)) for s in specs for c in s.cached if c.per == "token"
+    ):
         if args.model_type is None or args.model_type in HYBRID_MODEL_TYPES:
             yield "Windows and chunks are stored for the whole context."
         else:
             yield (
-                f"SGLang has no sliding-window pool for model_type {truncate(args.model_type)}: windows and chunks are "
+                f"SGLang has no sliding-window pool for model_type {truncate(args.model_type)}: "
+                "windows and chunks are "
                 "stored for the whole context."
             )

@@ -1,8 +1,8 @@
 """Reads a start-up log of SGLang: its arguments, and what it printed about its memory.
 
-The lines are those of srt/model_executor/model_runner.py ('Load weight begin', 'Memory pool end', 'Capture cuda graph
-end'), srt/mem_cache/memory_pool.py ('KV Cache is allocated') and srt/managers/scheduler.py ('max_total_num_tokens=').
-What it prints as GB are GiB.
+The lines are those of srt/model_executor/model_runner.py ('Load weight begin', 'Memory pool end',
+'Capture cuda graph end'), srt/mem_cache/memory_pool.py ('KV Cache is allocated') and
+srt/managers/scheduler.py ('max_total_num_tokens='). What it prints as GB are GiB.
 """
 
 import re
@@ -13,13 +13,22 @@ from ...search import first_true
 from ...units import GIB, count
 from .. import startup_log as logs
 from ..base import CacheLayout
-from ..startup_log import COUNT, OUT_OF_MEMORY, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
+from ..startup_log import (
+    COUNT,
+    OUT_OF_MEMORY,
+    Advice,
+    LogChecks,
+    LogMemory,
+    LogRefusal,
+    Printed,
+    StartupLog,
+)
 from .options import SglangArgs
 from .runtime import AITER_RESERVE, AITER_RESERVED_FROM
 from .versions import releases_of, sglang_version
 
+# More bytes than any device has: where a search for the memory ends.
 _BEYOND = 2**60
-"""More bytes than any device has: where a search for the memory ends."""
 _SHARE_OPTION = "--mem-fraction-static"
 _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
 _NO_MEMORY = (
@@ -27,19 +36,28 @@ _NO_MEMORY = (
     r"|Loaded weights leave no GPU memory for the KV cache|Not enough GPU memory for hybrid"
     r"|is larger than the profiled value -\d"
 )
+# The least that is free on a GPU, and what is free on the one that says so.
 _UNBALANCED = re.compile(
-    r"The memory capacity is unbalanced\.(?: Some .{1,60}processes\.)?(?: \w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?), "
+    r"The memory capacity is unbalanced\.(?: Some .{1,60}processes\.)?(?: "
+    r"\w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?), "
     r"\w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?))?"
 )
-"""The least that is free on a GPU, and what is free on the one that says so."""
-_NO_SLOTS = re.compile(r"alloc_req_slots runs out of memory|(?:Prefill|Decode) out of memory\. Try to lower your batch")
-"""A batch got no slots or no tokens, and the server ends (mem_cache/common.py)."""
-_REQUESTS_OF_A_BATCH = re.compile(r"available_size\(\)=(?P<free>\d{1,12}), num_reqs=(?P<tried>\d{1,12})")
+# A batch got no slots or no tokens, and the server ends (mem_cache/common.py).
+_NO_SLOTS = re.compile(
+    r"alloc_req_slots runs out of memory|(?:Prefill|Decode) out of memory\. Try to lower your batch"
+)
+_REQUESTS_OF_A_BATCH = re.compile(
+    r"available_size\(\)=(?P<free>\d{1,12}), num_reqs=(?P<tried>\d{1,12})"
+)
 _TOKENS_OF_A_BATCH = re.compile(
     r"Try to allocate (?P<tried>\d{1,12}) tokens\.?\s{0,4}Ava\w{1,8} tokens: ?(?P<free>\d{1,12})"
 )
 _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
-_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}")
+_OUTCOME = re.compile(
+    r"Cache is "
+    rf"allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}"
+)
+# Functions of SGLang in the traceback of an allocation that failed.
 _STAGES = {
     "serving": re.compile(logs.in_calls(r"forward_thread_func|event_loop_\w{1,20}|run_batch")),
     "graphs": re.compile(
@@ -49,7 +67,6 @@ _STAGES = {
     "pool": re.compile(logs.in_calls("init_memory_pool|_create_buffers")),
     "weights": logs.OF_WEIGHTS,
 }
-"""Functions of SGLang in the traceback of an allocation that failed."""
 
 
 def _argument(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
@@ -64,8 +81,13 @@ _SETTINGS = {
     "pp": _argument("pp_size|pp", r"\d{1,6}"),
     "dcp": _argument("dcp_size", r"\d{1,6}"),
     "context": re.compile(r"context_len(?:gth)?'?[=:] ?(\d{1,12})"),
-    "dtype": re.compile(r"(?<!\w)dtype='(?!auto)(\w{1,40})'|Load weight end\. type=\w{1,80}, dtype=torch\.(\w{1,40})"),
-    "kv_dtype": re.compile(r"kv_cache_dtype='?(?!auto)(\w{1,40})|Using KV cache dtype: torch\.(\w{1,40})"),
+    "dtype": re.compile(
+        r"(?<!\w)dtype='(?!auto)(\w{1,40})'|Load weight end\. type=\w{1,80}, "
+        r"dtype=torch\.(\w{1,40})"
+    ),
+    "kv_dtype": re.compile(
+        r"kv_cache_dtype='?(?!auto)(\w{1,40})|Using KV cache dtype: torch\.(\w{1,40})"
+    ),
     "gpu_memory_utilization": _argument("mem_fraction_static", r"[01]?\.\d{1,12}"),
     "attention_backend": _argument("attention_backend"),
     "block_size": _argument("page_size", r"\d{1,6}"),
@@ -76,14 +98,16 @@ _SETTINGS = {
     "speculative_tokens": _argument("speculative_num_draft_tokens", r"\d{1,6}"),
 }
 _ALGORITHM = _argument("speculative_algorithm")
-_DRAFTER = re.compile(r"speculative_draft_model_path='([^']{1,4096})'|--speculative-draft-model-path ([^\s']{1,4096})")
+_DRAFTER = re.compile(
+    r"speculative_draft_model_path='([^']{1,4096})'|--speculative-draft-model-path ([^\s']{1,4096})"
+)
+# The options of a pasted command, for what the engine's own lines lack.
 _OPTIONS = {
     "tp": logs.option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?!\w|\.\d)"),
     "context": logs.option("context-len(?:gth)?", r"\d{1,12}(?!\w|\.\d)"),
     "kv_dtype": logs.option("kv-cache-dtype"),
     "gpu_memory_utilization": logs.option("mem-fraction(?:-static)?", r"[01]?\.\d{1,12}"),
 }
-"""The options of a pasted command, for what the engine's own lines lack."""
 _ARGUMENTS = {
     name: re.compile(rf"(?<!\w){name}=([1-9]\d{{0,9}})(?!\d)")
     for name in ("chunked_prefill_size", "max_mamba_cache_size", "max_total_tokens")
@@ -93,16 +117,17 @@ _RANKS = _argument("attn_dp_size", r"\d{1,6}")
 _REPLICAS = _argument("dp_size", r"\d{1,6}")
 _DP_ATTENTION = re.compile(r"enable_dp_attention'?[=:] ?True")
 _EXPERTS = _argument("ep_size", r"\d{1,6}")
+# Characters of ServerArgs(...): some 10,000.
 _LONGEST_ARGS = 30_000
-"""Characters of ServerArgs(...): some 10,000."""
 _FLAGS = {"disable_hybrid_swa_memory": re.compile(r"disable_hybrid_swa_memory=True")}
 _QUANTIZATION = re.compile(r"(?<!\w)quantization='(\w{1,40})'")
 _POOL = re.compile(
-    r"(?P<kind>Full |SWA |)KV Cache is allocated\.(?P<rest>.{0,200}?size: {0,4}[\d.]{1,20} ?GB(?:, V size: "
+    r"(?P<kind>Full |SWA |)KV Cache is allocated\.(?P<rest>.{0,200}?size: {0,4}[\d.]{1,20} "
+    r"?GB(?:, V size: "
     r"{0,4}[\d.]{1,20} ?GB)?)"
 )
+# The first line counts: --max-total-tokens may shrink the pools after that.
 _COMPRESSED = re.compile(r"DSV4 pool sizes: full=(\d{1,12}), swa=(\d{1,12})")
-"""The first line counts: --max-total-tokens may shrink the pools after that."""
 _AVAILABLE = logs.gib(r"DSV4 memory calculation:[^\[]{0,200}?available_bytes=SIZE")
 _STATES = re.compile(r"Mamba Cache is allocated\..{0,200}?ssm_state size: ?[\d.]{1,20} ?GB")
 _TOKENS = re.compile(rf"#tokens: {COUNT}")
@@ -120,24 +145,30 @@ _BUDGET = {
     "cuda_graphs": logs.gib(r"Capture (?:\w{1,20} )?cuda graph end\.[^\[]{0,200}?mem usage=SIZE"),
 }
 _LOADED = re.compile(
-    r"Load weight end\.[^\[]{0,120}?type=(?P<type>\w{1,80})[^\[]{0,200}?avail mem=(?P<free>[\d.]{1,12}) GB, "
+    r"Load weight end\.[^\[]{0,120}?type=(?P<type>\w{1,80})[^\[]{0,200}?avail "
+    r"mem=(?P<free>[\d.]{1,12}) GB, "
     r"mem usage=(?P<used>[\d.]{1,12}) GB"
 )
 
 
 _LOAD = re.compile(
     r"(?:Decode|Prefill) batch(?=.{0,200}?#running-req: (?P<running>\d{1,9}))"
-    r"(?=.{0,200}?token usage: (?P<usage>[01]\.\d{1,9}))(?:.{0,400}?#queue-req: (?P<waiting>\d{1,9}))?"
+    r"(?=.{0,200}?token usage: (?P<usage>[01]\.\d{1,9}))(?:.{0,400}?#queue-req: "
+    r"(?P<waiting>\d{1,9}))?"
 )
 _PREEMPTION = re.compile(r"Retract requests")
 
 
 def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
-    """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
+    """Return the contents of the log; None if it has neither the size of the cache nor a message
+    why there is none.
+    """
     text, starts = logs.last_start(logs.without_load(lines, _LOAD), _START, _OUTCOME)
     logged = figures_of(text)
     budget = {
-        name: figure for name, figure in logs.read_budget(_BUDGET, text).items() if figure.number or name != "weights"
+        name: figure
+        for name, figure in logs.read_budget(_BUDGET, text).items()
+        if figure.number or name != "weights"
     }
     budget |= _with_drafter(text)
     before, after = budget.get("free_memory"), budget.get("after_weights")
@@ -168,9 +199,11 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
 
 
 def _with_drafter(text: str) -> dict[str, Printed]:
-    """Return the sizes around the loading of a model and then of its drafter, which prints them too; {} without one.
+    """Return the sizes around the loading of a model and then of its drafter, which prints them
+    too; {} without one.
 
-    The weights of both count, with what was free before the first and, if the pools follow, after the second.
+    The weights of both count, with what was free before the first and, if the pools follow, after
+    the second.
     """
     loads = [*_LOADED.finditer(text)]
     weights: dict[str, Fraction] = {}
@@ -178,7 +211,11 @@ def _with_drafter(text: str) -> dict[str, Printed]:
         weights[load["type"]] = max(weights.get(load["type"], Fraction(0)), Fraction(load["used"]))
     if len(weights) < 2:
         return {}
-    found = {"weights": Printed(f"{float(sum(weights.values())):.2f}", " and ".join(load[0] for load in loads), GIB)}
+    found = {
+        "weights": Printed(
+            f"{float(sum(weights.values())):.2f}", " and ".join(load[0] for load in loads), GIB
+        )
+    }
     first_load = text.partition("Load weight end")[0]
     if before := logs.read_budget({"free_memory": _BUDGET["free_memory"]}, first_load):
         found |= before
@@ -197,7 +234,9 @@ def _settings(text: str) -> dict[str, str]:
     requests = logs.first(_REQUESTS, arguments[:_LONGEST_ARGS])
     if requests and requests.isdecimal():
         settings["max_running_requests"] = requests
-    ranks = logs.first(_RANKS, text) or (logs.first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None)
+    ranks = logs.first(_RANKS, text) or (
+        logs.first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None
+    )
     if ranks:
         settings["attn_dp"] = ranks
     if logs.first(_EXPERTS, text) not in (None, "0", "1"):
@@ -205,7 +244,8 @@ def _settings(text: str) -> dict[str, str]:
     algorithm, drafter = logs.first(_ALGORITHM, text), logs.first(_DRAFTER, text)
     if algorithm and algorithm != "NGRAM":
         settings["speculative_layers"] = "0" if algorithm in ("DFLASH", "DSPARK") else "1"
-        if drafter and drafter != logs.first(_MODEL, text):  # multi-token prediction names the model
+        # multi-token prediction names the model
+        if drafter and drafter != logs.first(_MODEL, text):
             settings["speculative_model"] = drafter
     if settings.get("kv_dtype", "").startswith("fp4"):
         settings["kv_dtype"] = "fp4"
@@ -213,7 +253,9 @@ def _settings(text: str) -> dict[str, str]:
 
 
 def figures_of(text: str) -> dict[str, Printed]:
-    """Return the sizes of the pools in those lines: SGLang's own, or the ones that attncalc predicts."""
+    """Return the sizes of the pools in those lines: SGLang's own, or the ones that attncalc
+    predicts.
+    """
     figures: dict[str, Printed] = {}
     tokens = logs.least(logs.printed(re.compile(rf"max_total_num_tokens={COUNT}"), text))
     for match in _POOL.finditer(text):
@@ -223,7 +265,9 @@ def figures_of(text: str) -> dict[str, Printed]:
             figures.setdefault(f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
         _sizes(figures, prefix, _SIZES, match["rest"])
     if compressed := _COMPRESSED.search(text):
-        for name, tokens_text in zip(("full_kv_tokens", "swa_kv_tokens"), compressed.groups(), strict=True):
+        for name, tokens_text in zip(
+            ("full_kv_tokens", "swa_kv_tokens"), compressed.groups(), strict=True
+        ):
             figures[name] = Printed(tokens_text, compressed[0])
     if states := _STATES.search(text):
         if slots := re.search(rf"max_mamba_cache_size: {COUNT}", states[0]):
@@ -244,8 +288,14 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
     if match := _NO_SLOTS.search(text):
         is_of_requests = match[0].startswith("alloc_req_slots")
         batch = (_REQUESTS_OF_A_BATCH if is_of_requests else _TOKENS_OF_A_BATCH).search(text)
-        tried, free = (Printed(batch[name], batch[0]) for name in ("tried", "free")) if batch else (None, None)
-        return LogRefusal("out_of_memory", match[0], tried, free, where="requests" if is_of_requests else "tokens")
+        tried, free = (
+            (Printed(batch[name], batch[0]) for name in ("tried", "free"))
+            if batch
+            else (None, None)
+        )
+        return LogRefusal(
+            "out_of_memory", match[0], tried, free, where="requests" if is_of_requests else "tokens"
+        )
     if failed := logs.torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return _between(failed, text) if re.search(_NO_MEMORY, text) and not started else failed
     if started:
@@ -259,28 +309,49 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
 
 
 def _between(failed: LogRefusal, text: str) -> LogRefusal:
-    """Return that neither of two shares starts: with the smaller no cache is left, with the larger too little else."""
+    """Return that neither of two shares starts: with the smaller no cache is left, with the larger
+    too little else.
+    """
     shares = sorted({*re.findall(r"(?<![\d.])0\.\d{1,3}(?![\d.])", text)})
     smaller, larger = shares if len(shares) == 2 else ("a smaller one", "a larger one")
-    reason = f"a share of {smaller} leaves nothing for the cache, and with {larger} an allocation beside it fails."
+    reason = (
+        f"a share of {smaller} leaves nothing for the cache, and with {larger} an allocation "
+        "beside it fails."
+    )
     advice = (
         Advice("more GPUs, or else weights in fewer bits", "--tp 2"),
         Advice("CUDA graphs for smaller batches, between the two shares", "--cuda-graph-max-bs 8"),
-        Advice("less beside the weights: smaller prefill steps, or no draft model", "--chunked-prefill-size 2048"),
+        Advice(
+            "less beside the weights: smaller prefill steps, or no draft model",
+            "--chunked-prefill-size 2048",
+        ),
     )
     return failed._replace(kind="no_memory", cause="nothing_left", reason=reason, advice=advice)
 
 
 def _with_whole_share(settings: dict[str, str], version: str | None, text: str) -> dict[str, str]:
-    """Return the settings with the share of --mem-fraction-static, if the log has it multiplied for AITER already.
+    """Return the settings with the share of --mem-fraction-static, if the log has it multiplied for
+    AITER already.
 
     For example 0.7225, which is 0.85 of 0.85 (`SglangVersion.prints_share_of_aiter`).
     """
-    printed_share, longest = logs.first(_SETTINGS["gpu_memory_utilization"], text), settings.get("context")
-    is_multiplied = settings.get("attention_backend") == "aiter" and sglang_version(version).prints_share_of_aiter
-    if printed_share is None or not is_multiplied or (longest and int(longest) <= AITER_RESERVED_FROM):
+    printed_share, longest = (
+        logs.first(_SETTINGS["gpu_memory_utilization"], text),
+        settings.get("context"),
+    )
+    is_multiplied = (
+        settings.get("attention_backend") == "aiter"
+        and sglang_version(version).prints_share_of_aiter
+    )
+    if (
+        printed_share is None
+        or not is_multiplied
+        or (longest and int(longest) <= AITER_RESERVED_FROM)
+    ):
         return settings
-    return settings | {"gpu_memory_utilization": f"{float(Fraction(printed_share) / (1 - AITER_RESERVE)):.4g}"}
+    return settings | {
+        "gpu_memory_utilization": f"{float(Fraction(printed_share) / (1 - AITER_RESERVE)):.4g}"
+    }
 
 
 # The figures beside the predicted ones
@@ -289,15 +360,21 @@ def _with_whole_share(settings: dict[str, str], version: str | None, text: str) 
 def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: int) -> LogChecks:
     """Return the sizes of the pools that have as many tokens, or slots, as printed.
 
-    Only logs of compressed attention have the memory: then the tokens are those that follow from it.
+    Only logs of compressed attention have the memory: then the tokens are those that follow from
+    it.
     """
     if available := logs.least(log.available):
         memory = LogMemory(available.bytes, available.line, available.half)
         rounded = (memory.printed + step * memory.half for step in (0, -1, 1))
-        expected, *ends = (figures_of(" ".join(layout.pool(size, context).log_lines)) for size in rounded)
+        expected, *ends = (
+            figures_of(" ".join(layout.pool(size, context).log_lines)) for size in rounded
+        )
         return memory, logs.size_checks(log, expected, ends=ends)
     named = {"state_slots": "state_slots", "full_kv_tokens": "kv_tokens", "kv_tokens": "kv_tokens"}
-    given = next((name for name in ("kv_tokens", "full_kv_tokens", "state_slots") if name in log.logged), None)
+    given = next(
+        (name for name in ("kv_tokens", "full_kv_tokens", "state_slots") if name in log.logged),
+        None,
+    )
     if given is None:
         return None, ()
     printed = int(log.logged[given].text)
@@ -315,22 +392,32 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     needed = first_true(lambda size: counted(size) >= printed, *bounds)
     source = f"{count(printed)} {logs.SIZES[given]}, as printed"
     predicted = figures_of(" ".join(layout.pool(needed, context).log_lines))
-    missing = "Mamba Cache is allocated" if "state_slots" in predicted and not log.logged.keys() & _OF_STATES else ""
+    missing = (
+        "Mamba Cache is allocated"
+        if "state_slots" in predicted and not log.logged.keys() & _OF_STATES
+        else ""
+    )
     sizes = 0 if missing else _bytes_of_pools(log.logged)
-    if _bytes_of_pools(predicted) > needed * 51 // 50:  # the pools are larger than what SGLang divided
+    # the pools are larger than what SGLang divided
+    if _bytes_of_pools(predicted) > needed * 51 // 50:
         sizes = 0
-    return LogMemory(sizes or needed, source, missing=missing), logs.size_checks(log, predicted, given)
+    return LogMemory(sizes or needed, source, missing=missing), logs.size_checks(
+        log, predicted, given
+    )
 
 
 def _bytes_of_pools(figures: Mapping[str, Printed]) -> int:
     return sum(figure.bytes for name, figure in figures.items() if name.endswith("_size"))
 
 
-def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> tuple[int, int] | None:
+def _with_as_many_slots(
+    log: StartupLog, layout: CacheLayout, context: int
+) -> tuple[int, int] | None:
     """Return the least memory with the printed number of slots of states, and the least with more.
 
-    Only within one number of slots does more memory hold more tokens, since a further slot takes all its bytes at once.
-    None if the log has no slots, or their number does not depend on the memory.
+    Only within one number of slots does more memory hold more tokens, since a further slot takes
+    all its bytes at once. None if the log has no slots, or their number does not depend on the
+    memory.
     """
     if "state_slots" not in log.logged:
         return None
@@ -357,17 +444,28 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal.kind == "overloaded":
         larger = logs.larger_share(log, _SHARE_OPTION, "0.92", 0)
         return logs.for_load(
-            log, "--max-running-requests", "fp8_e4m3", *larger, Advice("more GPUs", fewer_weights.option)
+            log,
+            "--max-running-requests",
+            "fp8_e4m3",
+            *larger,
+            Advice("more GPUs", fewer_weights.option),
         )
     if refusal.kind == "occupied":
-        return (Advice("start with the least of them, if the GPUs differ", f"{_UNBALANCED_CHECK}=0"),)
+        return (
+            Advice("start with the least of them, if the GPUs differ", f"{_UNBALANCED_CHECK}=0"),
+        )
     if refusal.kind == "no_memory":
         return (*logs.larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = logs.smaller_share(log, _SHARE_OPTION, "0.75")
-    is_decode = refusal.tried and refusal.line.startswith("Decode")  # a step wants a token for each request
+    # a step wants a token for each request
+    is_decode = refusal.tried and refusal.line.startswith("Decode")
     at_once = int(refusal.tried.number) if refusal.tried and is_decode else 16
     fewer = max(1, (log.load.running if log.load else at_once) // 2)
-    slots = 2 * int(log.settings["max_running_requests"]) if "max_running_requests" in log.settings else "N"
+    slots = (
+        2 * int(log.settings["max_running_requests"])
+        if "max_running_requests" in log.settings
+        else "N"
+    )
     changes = {
         "killed": (),
         "tokens": (Advice("fewer requests in a batch", f"--max-running-requests {fewer}"),),
@@ -378,23 +476,34 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         "graphs": (
             smaller,
             Advice("graphs for smaller batches", "--cuda-graph-max-bs 4"),
-            Advice("no CUDA graphs: slower, and shows whether they are the cause", "--disable-cuda-graph"),
+            Advice(
+                "no CUDA graphs: slower, and shows whether they are the cause",
+                "--disable-cuda-graph",
+            ),
         ),
         "pool": (smaller,),
         "weights": (fewer_weights,),
     }
     steps = Advice("smaller prefill steps", "--chunked-prefill-size 2048")
-    on_cpu = Advice("if it reads images: they are prepared on the CPU", "--disable-fast-image-processor")
+    on_cpu = Advice(
+        "if it reads images: they are prepared on the CPU", "--disable-fast-image-processor"
+    )
     fewer_at_once = Advice("fewer requests at once", "--max-running-requests 16")
     running = (fewer_at_once,) if refusal.where == "serving" else ()
-    return changes.get(refusal.where, (smaller, *((on_cpu,) if refusal.use.together else ()), steps, *running))
+    return changes.get(
+        refusal.where, (smaller, *((on_cpu,) if refusal.use.together else ()), steps, *running)
+    )
 
 
 def _least_share(log: StartupLog) -> Fraction | int:
-    """Return the share that leaves nothing for the cache: 1 - A1 / A0 of what is free; 0 if it is unknown."""
+    """Return the share that leaves nothing for the cache: 1 - A1 / A0 of what is free; 0 if it is
+    unknown.
+    """
     if stated := log.budget.get("least_share"):
         return Fraction(stated.text)
-    before, after, weights = (log.budget.get(name) for name in ("free_memory", "after_weights", "weights"))
+    before, after, weights = (
+        log.budget.get(name) for name in ("free_memory", "after_weights", "weights")
+    )
     if after is None or not (before or weights):
         return 0
     free = before.number if before else after.number + weights.number if weights else 0

@@ -10,29 +10,40 @@ from ...units import truncate
 from ..options import PagedArgs
 from .versions import SglangVersion, sglang_version
 
+# The variable that allows a context beyond the model's maximum (_derive_context_length in
+# model_config.py).
 LONG_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
-"""The variable that allows a context beyond the model's maximum (_derive_context_length in model_config.py)."""
 
+# Modules of LoRA adapters, and what SGLang makes of their names (get_normalized_target_modules in
+# lora/utils.py).
 LORA_MODULES = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj", "qkv_proj"), "qkv_proj"),
     **dict.fromkeys(("gate_proj", "up_proj", "gate_up_proj"), "gate_up_proj"),
-    **dict.fromkeys(("q_a_proj", "kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"), "fused_qkv_a_proj_with_mqa"),
-    **{name: name for name in ("o_proj", "down_proj", "q_b_proj", "kv_b_proj", "embed_tokens", "lm_head")},
+    **dict.fromkeys(
+        ("q_a_proj", "kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"), "fused_qkv_a_proj_with_mqa"
+    ),
+    **{
+        name: name
+        for name in ("o_proj", "down_proj", "q_b_proj", "kv_b_proj", "embed_tokens", "lm_head")
+    },
 }
-"""Modules of LoRA adapters, and what SGLang makes of their names (get_normalized_target_modules in lora/utils.py)."""
+# Slots of recurrent states that a request may take with the radix cache, by
+# --mamba-radix-cache-strategy.
 STATE_SLOTS = {"no_buffer": 3, "extra_buffer": 5, "extra_buffer_lazy": 4, "auto": None}
-"""Slots of recurrent states that a request may take with the radix cache, by --mamba-radix-cache-strategy."""
+# Concurrent requests with a drafter, unless --max-running-requests is given.
 _REQUESTS_DRAFTING = 48
-"""Concurrent requests with a drafter, unless --max-running-requests is given."""
 
 
 def _modules(text: str, name: str) -> str:
-    """Return the modules separated by spaces: 'q_proj o_proj'. Raises AttncalcError if one is unknown."""
+    """Return the modules separated by spaces: 'q_proj o_proj'. Raises AttncalcError if one is
+    unknown.
+    """
     modules = text.replace(",", " ").split()
     unknown = [module for module in modules if module not in LORA_MODULES and modules != ["all"]]
     if unknown or not modules:
         raise AttncalcError(
-            f"{name}: '{truncate(unknown[0] if unknown else text)}' is not a module with LoRA adapters",
+            f"{name}: '{truncate(unknown[0] if unknown else text)}' is not a module with LoRA "
+            "adapters",
             f"write all, or names of {', '.join(LORA_MODULES)}",
         )
     return " ".join(modules)
@@ -48,16 +59,28 @@ class SglangOptions(TypedDict, total=False):
         With(also="--mem-fraction", metavar="SHARE"),
     ]
     max_running_requests: Annotated[
-        Count | None, COUNT, "Maximum concurrent requests, which sizes the pools of recurrent states."
+        Count | None,
+        COUNT,
+        "Maximum concurrent requests, which sizes the pools of recurrent states.",
     ]
-    max_total_tokens: Annotated[Count | None, COUNT, "Maximum tokens of the pool, whatever the memory."]
+    max_total_tokens: Annotated[
+        Count | None, COUNT, "Maximum tokens of the pool, whatever the memory."
+    ]
     swa_full_tokens_ratio: Annotated[
-        float | str | None, TEXT, "Tokens of sliding-window layers per token of full layers.", With(metavar="RATIO")
+        float | str | None,
+        TEXT,
+        "Tokens of sliding-window layers per token of full layers.",
+        With(metavar="RATIO"),
     ]
     mamba_full_memory_ratio: Annotated[
-        float | str | None, TEXT, "Memory of recurrent states over that of the KV cache.", With(metavar="RATIO")
+        float | str | None,
+        TEXT,
+        "Memory of recurrent states over that of the KV cache.",
+        With(metavar="RATIO"),
     ]
-    chunked_prefill_size: Annotated[Count | None, COUNT, "Tokens of a prefill chunk. Default: by the GPU."]
+    chunked_prefill_size: Annotated[
+        Count | None, COUNT, "Tokens of a prefill chunk. Default: by the GPU."
+    ]
     cuda_graph_max_bs: Annotated[
         Count | None,
         COUNT,
@@ -88,14 +111,18 @@ class SglangOptions(TypedDict, total=False):
         "Host memory of a GPU's cache over its memory for the cache. Default: 2.",
         With(metavar="RATIO"),
     ]
-    hicache_size: Annotated[Count | None, COUNT, "Host memory of each GPU's cache, in GB (10^9).", With(metavar="GB")]
+    hicache_size: Annotated[
+        Count | None, COUNT, "Host memory of each GPU's cache, in GB (10^9).", With(metavar="GB")
+    ]
     attention_backend: Annotated[
         str | None,
         TEXT,
         "Default: by GPU and model. aiter, AMD's default, takes 15 % of the share.",
         With(metavar="NAME"),
     ]
-    max_loras_per_batch: Annotated[Count | None, COUNT, "Adapters of a batch, with --enable-lora. Default: 8."]
+    max_loras_per_batch: Annotated[
+        Count | None, COUNT, "Adapters of a batch, with --enable-lora. Default: 8."
+    ]
     lora_target_modules: Annotated[
         str | None,
         Parser(_modules),
@@ -104,16 +131,22 @@ class SglangOptions(TypedDict, total=False):
     ]
     disable_hybrid_swa_memory: Annotated[bool, "Store sliding windows as full attention."]
     kt_num_gpu_experts: Annotated[
-        Count | None, COUNT_OR_ZERO, "Routed experts of a layer on GPUs; KTransformers runs the others on the host."
+        Count | None,
+        COUNT_OR_ZERO,
+        "Routed experts of a layer on GPUs; KTransformers runs the others on the host.",
     ]
     ple_offload_embedding: Annotated[
-        bool | None, YES_OR_NO, "Qwen4's tables of n-grams in host memory. Default: in bf16 on NVIDIA GPUs."
+        bool | None,
+        YES_OR_NO,
+        "Qwen4's tables of n-grams in host memory. Default: in bf16 on NVIDIA GPUs.",
     ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SglangArgs(PagedArgs):
-    """The arguments of SGLang: those of its options have their names. Ratios are decimals, as text."""
+    """The arguments of SGLang: those of its options have their names. Ratios are decimals, as
+    text.
+    """
 
     max_running_requests: int | None = None
     max_total_tokens: int | None = None
@@ -136,7 +169,9 @@ class SglangArgs(PagedArgs):
 
     @property
     def lookups_on_host(self) -> bool:
-        """Whether lookup tables are in host memory (model_overrides/qwen4_exp.py, which has no other model's)."""
+        """Whether lookup tables are in host memory (model_overrides/qwen4_exp.py, which has no
+        other model's).
+        """
         default = self.dtype.name == "bf16" and not self.device.startswith("AMD")
         asked = default if self.ple_offload_embedding is None else self.ple_offload_embedding
         return asked and (self.model_type or "").startswith("qwen4")
@@ -157,16 +192,21 @@ class SglangArgs(PagedArgs):
         On Blackwell GPUs TRT-LLM's kernel stores neither, except GLM-5 on compute capability 12
         (_dsa_split_backend_resolution in arg_groups/overrides.py, calculate_mla_kv_cache_dim).
         """
-        has_scales = self.capability == 12 and self.model_type == "glm_moe_dsa" and self.version.scales_latents_on_rtx
+        has_scales = (
+            self.capability == 12
+            and self.model_type == "glm_moe_dsa"
+            and self.version.scales_latents_on_rtx
+        )
         is_raw = self.version.stores_raw_latents and self.capability >= 10
         return self.kv_dtype.name == "fp8" and (has_scales or not is_raw)
 
     @property
     def heads_per_dcp(self) -> int:
-        """How many times as many KV heads a GPU stores as without --dcp: those of all GPUs of its group.
+        """How many times as many KV heads a GPU stores as without --dcp: those of all GPUs of its
+        group.
 
-        With 4 heads, --tp 8 and --dcp 4, each GPU has 2 heads of every fourth token (get_num_kv_heads in
-        configs/model_config.py).
+        With 4 heads, --tp 8 and --dcp 4, each GPU has 2 heads of every fourth token
+        (get_num_kv_heads in configs/model_config.py).
         """
         heads, tp = self.n_kv_heads or 1, self.tp // self.attn_dp
         return max(1, heads // max(1, tp // self.dcp)) // max(1, heads // tp)
@@ -181,7 +221,9 @@ class SglangArgs(PagedArgs):
 
     @property
     def requests(self) -> int | None:
-        """The most concurrent requests: as given, or with a drafter by default; None without a limit."""
+        """The most concurrent requests: as given, or with a drafter by default; None without a
+        limit.
+        """
         return self.max_running_requests or (_REQUESTS_DRAFTING if self.has_drafter else None)
 
     @property

@@ -1,7 +1,8 @@
-"""What SGLang stores for each layer: a row per token in one of two token pools, and a slot of recurrent states.
+"""What SGLang stores for each layer: a row per token in one of two token pools, and a slot of
+recurrent states.
 
-All layers of a pool have rows of one size. A layer without keys of its own (because it shares an earlier layer's)
-has a row too: SGLang multiplies by the number of layers, not of caches.
+All layers of a pool have rows of one size. A layer without keys of its own (because it shares an
+earlier layer's) has a row too: SGLang multiplies by the number of layers, not of caches.
 """
 
 from collections.abc import Sequence
@@ -17,29 +18,52 @@ from ..ds_mla import index_key_bytes
 from ..pipeline import LayerCacheSpec, check_stages, cut_into_stages, merge_equal, sum_over_layers
 from .options import SglangArgs
 
+# Elements that share an fp32 scale, in an fp8 latent and in an indexer's key.
 _SCALE_GROUP = 128
-"""Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""
 _INDEX_ROLES = ("indexer", "averages", "gated_averages")
 _MINIMAX_M3 = Blocks(128, 16)
 _KEY_ROLES = ("kv", "k", "v", "latent")
+# The model_types for which SGLang has a sliding-window pool. It stores windows of all others like
+# full attention.
+#
+# Source: SGLang 0.5.23, is_hybrid_swa_model (srt/configs/model_config.py), which lists classes, and
+# the configs in srt/configs that set is_hybrid_swa. Text-only Llama 4 (llama4_text) is not among
+# them; Gemma 2 and 3, Exaone 4 and OLMo 3 are switched off (srt/arg_groups/model_overrides).
 HYBRID_MODEL_TYPES = frozenset(
     {
-        *("beam", "deepseek_v4", "diffusion_gemma", "dots3_note", "embedding_gemma2", "gemma4", "gemma4_text"),
-        *("gemma4_unified", "gpt_oss", "granite_swa", "granitemoe_swa", "inkling_mm_model", "iquest_q1", "laguna"),
-        *("llama4", "mellum", "mimo_v2", "mimo_v2_flash", "muse_glimmer", "muse_spark", "spark2_5", "step3p5"),
-        *("step3p7", "unlimited-ocr", "unlimited_ocr"),
+        "beam",
+        "deepseek_v4",
+        "diffusion_gemma",
+        "dots3_note",
+        "embedding_gemma2",
+        "gemma4",
+        "gemma4_text",
+        "gemma4_unified",
+        "gpt_oss",
+        "granite_swa",
+        "granitemoe_swa",
+        "inkling_mm_model",
+        "iquest_q1",
+        "laguna",
+        "llama4",
+        "mellum",
+        "mimo_v2",
+        "mimo_v2_flash",
+        "muse_glimmer",
+        "muse_spark",
+        "spark2_5",
+        "step3p5",
+        "step3p7",
+        "unlimited-ocr",
+        "unlimited_ocr",
     }
 )
-"""The model_types for which SGLang has a sliding-window pool. It stores windows of all others like full attention.
-
-Source: SGLang 0.5.23, is_hybrid_swa_model (srt/configs/model_config.py), which lists classes, and the configs
-in srt/configs that set is_hybrid_swa. Text-only Llama 4 (llama4_text) is not among them; Gemma 2 and 3, Exaone 4 and
-OLMo 3 are switched off (srt/arg_groups/model_overrides).
-"""
+# The model_types with multi-token prediction whose config has a text_config.
 _WRAPPED = ("qwen3_5", "qwen3_5_moe")
-"""The model_types with multi-token prediction whose config has a text_config."""
 _OTHER_ENGINE = "choose another engine with --engine"
-_ONE_POOL = "use --disable-hybrid-swa-memory to store windows like full attention, or choose another engine"
+_ONE_POOL = (
+    "use --disable-hybrid-swa-memory to store windows like full attention, or choose another engine"
+)
 
 
 class TokenRow(NamedTuple):
@@ -68,24 +92,29 @@ class ModelPools(NamedTuple):
     """The rows and slots of a model."""
 
     full: TokenRow  # a row of the full pool
-    swa: TokenRow | None  # a row of the sliding-window pool; None if there is one pool for all layers
+    # a row of the sliding-window pool; None if there is one pool for all layers
+    swa: TokenRow | None
     indexer: int  # bytes of an indexer's key; 0 without an indexer
     window: int  # SGLang's sliding_window_size, the tokens before a query that it sees
     states: bool  # whether there are recurrent states
-    # Whether the radix cache copies states while a request runs (extra_buffer), which it can unless all states are
-    # convolutions
+    # Whether the radix cache copies states while a request runs (extra_buffer), which it can unless
+    # all states are convolutions
     buffered: bool
     stages: tuple[StageLayers, ...]  # the layers of each pipeline stage
 
 
 def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools:
-    """Return the rows and slots that SGLang has for those layers. Raises AttncalcError if it does not support them."""
+    """Return the rows and slots that SGLang has for those layers. Raises AttncalcError if it does
+    not support them.
+    """
     cache_specs = [cached for spec in specs for cached in spec.cached]
     for cached in cache_specs:
         _check_supported(cached)
     keys = [cached for cached in cache_specs if cached.role in _KEY_ROLES]
     if not keys:
-        raise NotSupportedError("SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE)
+        raise NotSupportedError(
+            "SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE
+        )
     states = [cached for cached in cache_specs if cached.per == "sequence"]
     window = _pooled_window(keys, args, has_states=bool(states))
     hybrid = window is not None
@@ -93,7 +122,9 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     if indexer and indexer.role != "indexer":
         args.version.require("has_averaged_keys", "SGLang", "Qwen4 and GLM-5.3-Flash")
     if indexer and indexer.role == "gated_averages" and args.scales_latents:
-        raise NotSupportedError("GLM-5.3-Flash in fp8 is only supported on Blackwell GPUs", "use --kv-dtype bf16")
+        raise NotSupportedError(
+            "GLM-5.3-Flash in fp8 is only supported on Blackwell GPUs", "use --kv-dtype bf16"
+        )
     picks_blocks = any(isinstance(cached.span, Blocks) for cached in keys)
     if picks_blocks:
         args.version.require("has_block_sparse", "SGLang", "MiniMax-M3")
@@ -116,29 +147,37 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
 
 
 def stage_sizes(layers: int, pp: int) -> list[int]:
-    """Return how many layers each pipeline stage has; if they do not divide, the last stages get one more each.
+    """Return how many layers each pipeline stage has; if they do not divide, the last stages get
+    one more each.
 
     10 layers in 4 stages are 2, 2, 3, 3.
 
-    Source: SGLang's get_pp_indices (distributed/utils.py). Raises AttncalcError if there are fewer layers than stages.
+    Source: SGLang's get_pp_indices (distributed/utils.py). Raises AttncalcError if there are fewer
+    layers than stages.
     """
     check_stages(layers, pp)
     return [(layers + stage) // pp for stage in range(pp)]
 
 
 def _index_key_bytes(cached: CacheSpec, args: SglangArgs, *, picks_blocks: bool) -> int:
-    """Return the bytes of an indexer's key: in fp8 with scales; of averages in bf16, of which a pool has one.
+    """Return the bytes of an indexer's key: in fp8 with scales; of averages in bf16, of which a
+    pool has one.
 
-    MiniMax-M3's, which pick blocks of keys, are in the model's dtype, or on some GPUs in fp8 beside keys in fp8
-    (get_minimax_sparse_index_dtype in mem_cache/memory_pool.py).
+    MiniMax-M3's, which pick blocks of keys, are in the model's dtype, or on some GPUs in fp8 beside
+    keys in fp8 (get_minimax_sparse_index_dtype in mem_cache/memory_pool.py).
 
-    Qwen4's keys of 128 elements, averaged over 4 tokens: 64 B. The keys that are still to be averaged are beside the
-    budget, as is the state of its short convolution (mem_cache/qsa_kv_pool.py, ple_state_pool.py).
+    Qwen4's keys of 128 elements, averaged over 4 tokens: 64 B. The keys that are still to be
+    averaged are beside the budget, as is the state of its short convolution
+    (mem_cache/qsa_kv_pool.py, ple_state_pool.py).
     """
     if picks_blocks:
         gpus = args.version.gpus_with_fp8_index_keys
-        in_fp8 = (args.capability == 10 and "blackwell" in gpus) or (args.capability == 9 and "hopper" in gpus)
-        return (args.kv_dtype if args.kv_dtype.name == "fp8" and in_fp8 else args.dtype).row_bytes(cached.width)
+        in_fp8 = (args.capability == 10 and "blackwell" in gpus) or (
+            args.capability == 9 and "hopper" in gpus
+        )
+        return (args.kv_dtype if args.kv_dtype.name == "fp8" and in_fp8 else args.dtype).row_bytes(
+            cached.width
+        )
     if cached.role == "gated_averages":  # a key and a gate of half that width
         key, pool = index_key_bytes(cached.width // 2), cached.pool_size
         return ceil_div(key, pool) if args.version.budgets_pools_of_keys else key
@@ -168,11 +207,16 @@ def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: b
         if args.model_type is None:
             return None
         combination = "together with recurrent states" if has_states else "without full attention"
-        raise NotSupportedError(f"SGLang: a sliding-window pool {combination} is not supported", _ONE_POOL)
+        raise NotSupportedError(
+            f"SGLang: a sliding-window pool {combination} is not supported", _ONE_POOL
+        )
     if len(windows) > 1:
-        raise AttncalcError("SGLang's sliding-window pool has one window size, these layers have several", _ONE_POOL)
+        raise AttncalcError(
+            "SGLang's sliding-window pool has one window size, these layers have several", _ONE_POOL
+        )
     (span,) = windows
-    return int(span.window) - 1 if isinstance(span, Sliding) else int(span.chunk)  # without the query's own token
+    # without the query's own token
+    return int(span.window) - 1 if isinstance(span, Sliding) else int(span.chunk)
 
 
 def _check_supported(cached: CacheSpec) -> None:
@@ -192,7 +236,9 @@ def _check_supported(cached: CacheSpec) -> None:
         raise NotSupportedError(f"SGLang: {unsupported} is not supported", _OTHER_ENGINE)
 
 
-def _check_dtypes(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool, hybrid: bool) -> None:
+def _check_dtypes(
+    keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool, hybrid: bool
+) -> None:
     kv = args.kv_dtype
     if kv.name not in {"bf16", "fp8", "fp4", args.dtype.name} or args.dtype.group is not None:
         raise AttncalcError(
@@ -200,23 +246,31 @@ def _check_dtypes(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: b
             "its --kv-cache-dtype: auto (the model's own), bf16, fp8_e4m3, fp8_e5m2 or fp4",
         )
     if has_indexer and kv.name not in {"bf16", "fp8"}:
-        raise AttncalcError(f"SGLang: a cache with an indexer cannot be in {kv.name}", "use bf16 or fp8")
+        raise AttncalcError(
+            f"SGLang: a cache with an indexer cannot be in {kv.name}", "use bf16 or fp8"
+        )
     unrotated = [cached.width - cached.rotary for cached in keys if cached.role == "latent"]
     if has_indexer and kv.name == "fp8" and any(width % _SCALE_GROUP for width in unrotated):
-        raise AttncalcError(f"SGLang: an fp8 latent must be a multiple of {_SCALE_GROUP} elements", "use bf16")
+        raise AttncalcError(
+            f"SGLang: an fp8 latent must be a multiple of {_SCALE_GROUP} elements", "use bf16"
+        )
     if kv.name == "fp4" and (hybrid or any(c.role in {"k", "v"} or c.width % 16 for c in keys)):
         raise AttncalcError(
-            "SGLang: fp4 needs K and V of one width, a multiple of 16, in a single pool", "use fp8 or bf16"
+            "SGLang: fp4 needs K and V of one width, a multiple of 16, in a single pool",
+            "use fp8 or bf16",
         )
 
 
-def _common_row(layers: Sequence[Sequence[CacheSpec]], args: SglangArgs, *, has_indexer: bool) -> TokenRow:
+def _common_row(
+    layers: Sequence[Sequence[CacheSpec]], args: SglangArgs, *, has_indexer: bool
+) -> TokenRow:
     """Return the row of a pool with those layers. Raises AttncalcError if their rows differ."""
     rows = [_token_row(keys, args, has_indexer=has_indexer) for keys in layers]
     if len({tuple(map(int, row)) for row in rows}) > 1:
         sizes = ", ".join(sorted({f"{int(row.total):,} B" for row in rows}))
         raise NotSupportedError(
-            f"SGLang stores rows of one size in all layers of a pool, and these differ ({sizes} per token)",
+            f"SGLang stores rows of one size in all layers of a pool, and these differ ({sizes} "
+            "per token)",
             _OTHER_ENGINE,
         )
     return rows[0]
@@ -229,7 +283,9 @@ def _token_row(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool
             # fp8 latent with fp32 scales, rotary key in bf16: 512 + 512 / 128 * 4 + 64 * 2 = 656 B
             unrotated = first.width - first.rotary
             stored = unrotated + unrotated // _SCALE_GROUP * 4 + first.rotary * 2
-            counted = stored if args.version.budgets_scales_of_latents else kv.row_bytes(first.width)
+            counted = (
+                stored if args.version.budgets_scales_of_latents else kv.row_bytes(first.width)
+            )
             return TokenRow(counted, int(stored), True)
         total = kv.row_bytes(first.width)
         return TokenRow(total, int(first.width) // 2 if kv.name == "fp4" else int(total), True)
@@ -242,15 +298,21 @@ def _token_row(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool
     return TokenRow(total, k, False)
 
 
-def drafted_rows(specs: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: bool) -> tuple[int, int]:
-    """Return the drafter's layers with rows as large as the model's, and the bytes of a token in all layers of DFlash.
+def drafted_rows(
+    specs: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: bool
+) -> tuple[int, int]:
+    """Return the drafter's layers with rows as large as the model's, and the bytes of a token in
+    all layers of DFlash.
 
-    SGLang takes the rows of an EAGLE head or a smaller model for as large as the model's (DefaultPoolConfigurator).
-    While it took DFlash's so, it left them out beside a pool of sliding windows (HybridSWAPoolConfigurator).
+    SGLang takes the rows of an EAGLE head or a smaller model for as large as the model's
+    (DefaultPoolConfigurator). While it took DFlash's so, it left them out beside a pool of sliding
+    windows (HybridSWAPoolConfigurator).
     """
     draft, version = args.speculative_model, args.version
     if draft and draft.is_dflash and version.counts_rows_of_dflash:
-        rows = [of.layers * _token_row(_keys(of), args, has_indexer=False).total for of in draft.layers]
+        rows = [
+            of.layers * _token_row(_keys(of), args, has_indexer=False).total for of in draft.layers
+        ]
         return 0, sum(rows)
     of_dflash = version.counts_layers_of_dflash and not hybrid
     is_counted = of_dflash if draft and draft.is_dflash else version.sizes_pools_after_drafter
@@ -258,17 +320,23 @@ def drafted_rows(specs: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: b
         return 0, 0
     if draft:
         return sum(of.layers for of in draft.layers), 0
-    if args.speculative_layers and version.takes_wrapped_drafter_for_model and args.model_type in _WRAPPED:
+    if (
+        args.speculative_layers
+        and version.takes_wrapped_drafter_for_model
+        and args.model_type in _WRAPPED
+    ):
         return sum(spec.layers for spec in specs), 0
     return args.speculative_layers, 0
 
 
-def _stage_layers(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: bool, has_states: bool) -> StageLayers:
+def _stage_layers(
+    stage: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: bool, has_states: bool
+) -> StageLayers:
     """Return what one pipeline stage holds.
 
-    In a model with recurrent states only the layers with keys have rows; in all other models every layer has, also one
-    that reads the keys of an earlier layer. Gemma 4 E4B has 7 full layers and 35 with a window: 7 * 4,096 B and
-    35 * 2,048 B per token, though 18 of the 42 layers share keys.
+    In a model with recurrent states only the layers with keys have rows; in all other models every
+    layer has, also one that reads the keys of an earlier layer. Gemma 4 E4B has 7 full layers and
+    35 with a window: 7 * 4,096 B and 35 * 2,048 B per token, though 18 of the 42 layers share keys.
     """
     full = swa = indexers = 0
     for spec in stage:
@@ -278,14 +346,22 @@ def _stage_layers(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: 
         elif keys or not has_states:
             full += spec.layers
         indexers += spec.layers if any(cached.role in _INDEX_ROLES for cached in spec.cached) else 0
-    return StageLayers(full, swa, indexers, _slot_bytes(stage, "convolution", args), _slot_bytes(stage, "state", args))
+    return StageLayers(
+        full,
+        swa,
+        indexers,
+        _slot_bytes(stage, "convolution", args),
+        _slot_bytes(stage, "state", args),
+    )
 
 
 def _slot_bytes(stage: Sequence[LayerCacheSpec], role: str, args: SglangArgs) -> int:
     """Return the bytes of one slot: the states of that role in all layers of a stage."""
     slot = sum_over_layers(
         merge_equal(stage),
-        lambda spec: sum(_state_bytes(cached, args) for cached in spec.cached if cached.role == role),
+        lambda spec: sum(
+            _state_bytes(cached, args) for cached in spec.cached if cached.role == role
+        ),
         f"{role}_bytes",
         f"bytes of a {role}",
     )
@@ -295,7 +371,8 @@ def _slot_bytes(stage: Sequence[LayerCacheSpec], role: str, args: SglangArgs) ->
 def _state_bytes(cached: CacheSpec, args: SglangArgs) -> int:
     """Return the bytes of one layer's state.
 
-    For a convolution of width k SGLang stores the k - 1 inputs before the newest, in bf16 whatever the model's dtype.
+    For a convolution of width k SGLang stores the k - 1 inputs before the newest, in bf16 whatever
+    the model's dtype.
 
     Source: SGLang's mamba2_state_dtype and Mamba2StateShape (configs/mamba_utils.py).
     """
@@ -304,5 +381,7 @@ def _state_bytes(cached: CacheSpec, args: SglangArgs) -> int:
     else:
         stored = args.mamba_ssm_cache_dtype or dtype(cached.requested_dtype or "fp32")
         name, width = "state_bytes", cached.width
-    element = symbol_like(cached.width, name, stored.bits // 8, f"bytes of an element in {stored.name}")
+    element = symbol_like(
+        cached.width, name, stored.bits // 8, f"bytes of an element in {stored.name}"
+    )
     return cached.rows * width * element

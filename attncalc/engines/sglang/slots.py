@@ -1,6 +1,8 @@
-"""How many tokens and slots of states SGLang allocates in a memory, and how much memory a number of sequences needs.
+"""How many tokens and slots of states SGLang allocates in a memory, and how much memory a number of
+sequences needs.
 
-Source: SGLang 0.5.23, srt/model_executor/pool_configurator.py and srt/mem_cache/kv_cache_configurator.py.
+Source: SGLang 0.5.23, srt/model_executor/pool_configurator.py and
+srt/mem_cache/kv_cache_configurator.py.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ _TORCH_NAMES = {
     "fp8": "float8_e4m3fn",
     "fp4": "float4_e2m1fn_x2",
 }
+# Tokens that may have left a window before SGLang frees them (SGLANG_SWA__EVICTION_INTERVAL).
 _EVICTION_INTERVAL = 128
-"""Tokens that may have left a window before SGLang frees them (SGLANG_SWA__EVICTION_INTERVAL)."""
 
 _FIXED = "bytes that do not depend on the tokens"
 
@@ -46,8 +48,9 @@ _FIXED = "bytes that do not depend on the tokens"
 class StatePool(NamedTuple):
     """The pool of recurrent states (_handle_max_mamba_cache).
 
-    With the ratio r it gets r / (1 + r) of the memory, in whole slots. With a drafter every running sequence also has a
-    copy of its states per drafted token. One slot and one set of copies are never given to a sequence: `padding`.
+    With the ratio r it gets r / (1 + r) of the memory, in whole slots. With a drafter every running
+    sequence also has a copy of its states per drafted token. One slot and one set of copies are
+    never given to a sequence: `padding`.
     """
 
     slot: int  # bytes of the states of all layers, once
@@ -60,7 +63,9 @@ class StatePool(NamedTuple):
     reserved: int = 0  # bytes of all copies, if they are taken from the memory before it is divided
 
     def slots(self, memory: int) -> Quantity:
-        """Return the slots of that memory (max_mamba_cache_size), without the one that no sequence gets."""
+        """Return the slots of that memory (max_mamba_cache_size), without the one that no sequence
+        gets.
+        """
         if self.fixed_slots is not None:
             return quantity(self.fixed_slots)
         # r / (1 + r) as a quotient of whole numbers: 9 / 19 for 0.9
@@ -70,7 +75,8 @@ class StatePool(NamedTuple):
             slots = share // (denominator * slot)
             slots = slots - 1 if self.padding else slots
         else:
-            # slots + 1 + (slots / per_sequence + 1) * drafted_tokens, times slot, is the pool's share
+            # slots + 1 + (slots / per_sequence + 1) * drafted_tokens, times slot, is the pool's
+            # share
             if self.padding:
                 share = share - denominator * slot * (1 + self.drafted_tokens)
             per_slot = denominator * slot * (self.per_sequence + self.drafted_tokens)
@@ -78,21 +84,35 @@ class StatePool(NamedTuple):
         return max(quantity(slots), quantity(0))
 
     def token_memory(self, memory: int, slots: int) -> Quantity:
-        """Return the bytes that are left for tokens: 0 if no slot fits, or if the states need more than there is."""
+        """Return the bytes that are left for tokens: 0 if no slot fits, or if the states need more
+        than there is.
+        """
         if not slots:
             return quantity(0)
-        left = self._without_reserved(memory) - (slots + 1 if self.padding else slots) * self._named_slot
+        left = (
+            self._without_reserved(memory)
+            - (slots + 1 if self.padding else slots) * self._named_slot
+        )
         if self.drafted_tokens:
-            left = left - (self._running(int(slots)) + self.padding) * self.drafted_tokens * self._named_slot
+            left = (
+                left
+                - (self._running(int(slots)) + self.padding)
+                * self.drafted_tokens
+                * self._named_slot
+            )
         return max(quantity(left), quantity(0))
 
     def _without_reserved(self, memory: int) -> int:
         if not self.reserved:
             return memory
-        return memory - renamed(self.reserved, "state_copies", "bytes of the copies of states for a drafter")
+        return memory - renamed(
+            self.reserved, "state_copies", "bytes of the copies of states for a drafter"
+        )
 
     def needed(self, token_bytes: int, sequences: int) -> int:
-        """Return the least memory such that the tokens and states of the sequences fit in it and in any larger one."""
+        """Return the least memory such that the tokens and states of the sequences fit in it and in
+        any larger one.
+        """
         if self.fixed_slots is not None:
             memory = int(token_bytes) + self._state_bytes(self.fixed_slots)
         else:
@@ -106,36 +126,49 @@ class StatePool(NamedTuple):
         return renamed(self.slot, "state_bytes_per_slot", "bytes of a slot of states")
 
     def _least_memory(self, token_bytes: int, slots: int) -> int:
-        """Return the least memory such that it and any larger one have `slots` slots and `token_bytes` for tokens.
+        """Return the least memory such that it and any larger one have `slots` slots and
+        `token_bytes` for tokens.
 
-        More memory can hold fewer tokens, because a further slot takes all its bytes at once. With slots of 10 B and
-        ratio 1, 59 B have 1 slot and 39 B for tokens (that slot and the one that no sequence gets take 20 B); 60 B
-        have 2 slots and only 30 B for tokens.
+        More memory can hold fewer tokens, because a further slot takes all its bytes at once. With
+        slots of 10 B and ratio 1, 59 B have 1 slot and 39 B for tokens (that slot and the one that
+        no sequence gets take 20 B); 60 B have 2 slots and only 30 B for tokens.
 
-        So with n slots the least room for tokens is at the smallest memory that has n slots, and it grows with n.
-        The search finds the first n that is always enough. Within the range of n - 1 slots the larger memories may
-        be enough too: in the example 35 B of tokens are safe from n = 3 on (80 B), but also from 65 to 79 B.
+        So with n slots the least room for tokens is at the smallest memory that has n slots, and it
+        grows with n.
+        The search finds the first n that is always enough. Within the range of n - 1 slots the
+        larger memories may be enough too: in the example 35 B of tokens are safe from n = 3 on (80
+        B), but also from 65 to 79 B.
         """
         n = self._enough_slots(token_bytes, slots)
-        while n > slots and self._least_memory_with(n - 1) - self._state_bytes(n - 1) >= token_bytes:
+        while (
+            n > slots and self._least_memory_with(n - 1) - self._state_bytes(n - 1) >= token_bytes
+        ):
             n -= 1
         if n == slots:
             return self._least_memory_with(n)
-        # n - 1 slots are not enough in the smallest memory that has them, but may be in a larger one
+        # n - 1 slots are not enough in the smallest memory that has them, but may be in a larger
+        # one
         return min(self._least_memory_with(n), token_bytes + self._state_bytes(n - 1))
 
     def _enough_slots(self, token_bytes: int, slots: int) -> int:
-        """Return an upper bound of the slots from which on there is always enough memory for the tokens.
+        """Return an upper bound of the slots from which on there is always enough memory for the
+        tokens.
 
-        It solves _least_memory_with(n) - _state_bytes(n) >= token_bytes for n, without their rounding.
+        It solves _least_memory_with(n) - _state_bytes(n) >= token_bytes for n, without their
+        rounding.
         """
         slot, drafted, padding = int(self.slot), self.drafted_tokens, self.padding
         slots_per_n = 1 + Fraction(drafted, self.per_sequence)
         enough = (Fraction(token_bytes, slot) * self.ratio - padding * (1 + drafted)) / slots_per_n
         if self.max_sequences is not None:
-            # the same equation with the copies of max_sequences sequences, beyond which they no longer grow
+            # the same equation with the copies of max_sequences sequences, beyond which they no
+            # longer grow
             share = 1 + 1 / self.ratio
-            fixed = Fraction(token_bytes, slot) + drafted * self.max_sequences - padding * (share - 1) * (1 + drafted)
+            fixed = (
+                Fraction(token_bytes, slot)
+                + drafted * self.max_sequences
+                - padding * (share - 1) * (1 + drafted)
+            )
             enough = min(enough, fixed / (share * slots_per_n - 1))
         return max(slots, ceil(enough))
 
@@ -146,7 +179,11 @@ class StatePool(NamedTuple):
 
     def _state_bytes(self, slots: int) -> int:
         """Return the bytes of the pool with that number of slots, with a drafter's copies."""
-        copies = (self._running(slots) + self.padding) * self.drafted_tokens if self.drafted_tokens else 0
+        copies = (
+            (self._running(slots) + self.padding) * self.drafted_tokens
+            if self.drafted_tokens
+            else 0
+        )
         return (slots + self.padding + copies) * int(self.slot)
 
     def _running(self, slots: int) -> int:
@@ -168,15 +205,16 @@ class SglangLayout:
     notes: tuple[str, ...]  # see CacheLayout, also for bound and source
     drafted: int = 0  # layers of a drafter with rows of the full pool
     draft_row: int = 0  # bytes of a token in all layers of a drafter with rows of its own (DFlash)
-    # Always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes) and the tokens
-    # of the fullest stage (_apply_token_constraints)
+    # Always (): all pipeline stages get the memory of the GPU with the least
+    # (_profile_available_bytes) and the tokens of the fullest stage (_apply_token_constraints)
     parts: tuple[SglangLayout, ...] = ()
-    # Tokens with which all requests start, and whose whole pages of the full pool they share. Tokens of the
-    # sliding-window pool and states are counted for each request.
+    # Tokens with which all requests start, and whose whole pages of the full pool they share.
+    # Tokens of the sliding-window pool and states are counted for each request.
     shared_prefix: int = 0
     bound: Bound = "reserved"
     source: str = (
-        "SGLang 0.5.23: srt/model_executor/pool_configurator.py, srt/mem_cache/kv_cache_configurator.py, memory_pool.py"
+        "SGLang 0.5.23: srt/model_executor/pool_configurator.py, "
+        "srt/mem_cache/kv_cache_configurator.py, memory_pool.py"
     )
 
     @property
@@ -202,7 +240,9 @@ class SglangLayout:
         With recurrent states a slightly smaller memory may be enough too: see StatePool.
         """
         tokens = self._full_tokens_needed(batch, context)
-        token_bytes = max((self._stage_bytes(tokens, *stage_cost) for stage_cost in self._stage_costs()), key=int)
+        token_bytes = max(
+            (self._stage_bytes(tokens, *stage_cost) for stage_cost in self._stage_costs()), key=int
+        )
         return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
 
     def with_shared_prefix(self, tokens: int) -> SglangLayout | None:
@@ -221,7 +261,9 @@ class SglangLayout:
             tokens_here = quantity(self._whole_pages(most))
         tokens = tokens_here
         if self.args.dcp > 1:
-            here = named(tokens_here, "tokens_per_gpu", "tokens that one GPU stores, as SGLang logs them")
+            here = named(
+                tokens_here, "tokens_per_gpu", "tokens that one GPU stores, as SGLang logs them"
+            )
             tokens = quantity(here * self._dcp(here))
         swa_tokens = self._swa_tokens(tokens)
         return Pool(
@@ -236,10 +278,16 @@ class SglangLayout:
         """Return the bytes that so many tokens of the full pool need on that stage."""
         token_bytes = tokens * cost if per_tokens == 1 else ceil_div(tokens * cost, per_tokens)
         fixed = self._fixed_bytes(stage)
-        return symbol_like(tokens, "fixed_bytes", fixed, _FIXED) + token_bytes if fixed else token_bytes
+        return (
+            symbol_like(tokens, "fixed_bytes", fixed, _FIXED) + token_bytes
+            if fixed
+            else token_bytes
+        )
 
     def has_tokens(self, batch: int, context: int) -> bool:
-        """Return whether --max-total-tokens allows so many (_apply_token_constraints in kv_cache_configurator.py)."""
+        """Return whether --max-total-tokens allows so many (_apply_token_constraints in
+        kv_cache_configurator.py).
+        """
         most = self.args.max_total_tokens
         return not most or self._full_tokens_needed(batch, context) <= self._whole_pages(most)
 
@@ -275,16 +323,20 @@ class SglangLayout:
         return quantity(self._whole_pages(by_ratio))
 
     def _stage_costs(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (stage, cost, tokens) of the stages with a token pool: as many tokens of the full pool cost that much.
+        """Yield (stage, cost, tokens) of the stages with a token pool: as many tokens of the full
+        pool cost that much.
 
-        The sliding-window pool is included. With --swa-full-tokens-ratio 0.8 it has 4 tokens per 5 of the full pool, so
-        5 tokens cost 5 * full + 4 * swa bytes. So all numbers are whole.
+        The sliding-window pool is included. With --swa-full-tokens-ratio 0.8 it has 4 tokens per 5
+        of the full pool, so 5 tokens cost 5 * full + 4 * swa bytes. So all numbers are whole.
         """
         meaning = "bytes of a token in all layers of the pool"
         for i, stage in enumerate(self.pools.stages):
             full, swa = self._full_bytes_per_token(stage), self._swa_bytes_per_token(stage)
             if stage.full and stage.swa:
-                full, swa = renamed(full, "full_bytes_per_token", meaning), renamed(swa, "swa_bytes_per_token", meaning)
+                full, swa = (
+                    renamed(full, "full_bytes_per_token", meaning),
+                    renamed(swa, "swa_bytes_per_token", meaning),
+                )
                 tokens = self.swa_ratio.denominator
                 yield i, tokens * full + self.swa_ratio.numerator * swa, tokens
             elif stage.full:
@@ -293,29 +345,44 @@ class SglangLayout:
                 yield i, full + swa, 1
 
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
-        """Return the bytes of a row of one GPU. With --dcp it is one token of `dcp`, and some of them are stored whole.
+        """Return the bytes of a row of one GPU. With --dcp it is one token of `dcp`, and some of
+        them are stored whole.
 
-        A GPU stores the KV heads of all GPUs of its group, an indexer's keys of every token, and with an indexer the
-        drafter's rows of every token too. So are DFlash's rows, also without one (DefaultPoolConfigurator and
-        _dflash_draft_cell_size in model_executor/pool_configurator.py).
+        A GPU stores the KV heads of all GPUs of its group, an indexer's keys of every token, and
+        with an indexer the drafter's rows of every token too. So are DFlash's rows, also without
+        one (DefaultPoolConfigurator and _dflash_draft_cell_size in
+        model_executor/pool_configurator.py).
         """
         row, indexer = self.pools.full.total, self.pools.indexer
         if self._heads_per_dcp > 1:
-            row = symbol_like(row, "heads_per_dcp", self._heads_per_dcp, "times the KV heads without --dcp") * row
+            row = (
+                symbol_like(
+                    row, "heads_per_dcp", self._heads_per_dcp, "times the KV heads without --dcp"
+                )
+                * row
+            )
         layers = symbol_like(row, "L", stage.full, "layers")
         drafted = symbol_like(row, "L_draft", self.drafted, "layers of the drafter")
         whole: list[int] = []
         if indexer:
-            whole.append(symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer") * indexer)
+            whole.append(
+                symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer") * indexer
+            )
             if self.drafted:
                 whole.append(drafted * (row + indexer))
         elif self.drafted:
             layers = layers + drafted
         if self.draft_row:
-            whole.append(symbol_like(row, "draft_row", self.draft_row, "bytes of a token in the drafter's layers"))
+            whole.append(
+                symbol_like(
+                    row, "draft_row", self.draft_row, "bytes of a token in the drafter's layers"
+                )
+            )
         if not whole:
             return layers * row
-        return layers * row + (summed(whole) if self.args.dcp == 1 else self._dcp(row) * summed(whole))
+        return layers * row + (
+            summed(whole) if self.args.dcp == 1 else self._dcp(row) * summed(whole)
+        )
 
     @property
     def _heads_per_dcp(self) -> int:
@@ -331,11 +398,14 @@ class SglangLayout:
         return symbol_like(row, "L_swa", stage.swa, "layers with a sliding window") * row
 
     def _full_tokens_needed(self, batch: int, context: int) -> int:
-        """Return the tokens of one GPU's full pool with which both pools hold the sequences, in whole pages."""
+        """Return the tokens of one GPU's full pool with which both pools hold the sequences, in
+        whole pages.
+        """
         tokens = self._tokens_in_pages(batch, context)
         if self.pools.swa is None:
             return tokens if self.args.dcp == 1 else tokens // self._dcp(tokens)
-        # SGLang does not start unless the sliding-window pool holds more than one window and one page
+        # SGLang does not start unless the sliding-window pool holds more than one window and one
+        # page
         least = ((self.pools.window + self.page) // self.page + 1) * self.page
         swa_tokens = maximum(batch * self._swa_tokens_per_sequence(context), least)
         if self.swa_ratio == 1:
@@ -348,16 +418,19 @@ class SglangLayout:
         tokens = batch * self._round_up_to_pages(context)
         if self.shared_prefix:
             page = self.page * self.args.dcp
-            shared = min(self.shared_prefix, int(context) - 1) // page * page  # the last token is computed
+            # the last token is computed
+            shared = min(self.shared_prefix, int(context) - 1) // page * page
             meaning = "tokens of the shared prefix, in whole pages"
             tokens -= (batch - 1) * symbol_like(tokens, "shared_tokens", shared, meaning)
         return tokens
 
     def _swa_tokens_per_sequence(self, context: int) -> int:
-        """Return the tokens that a sequence may take of the sliding-window pool (compute_swa_request_cap).
+        """Return the tokens that a sequence may take of the sliding-window pool
+        (compute_swa_request_cap).
 
-        These are the window, tokens that have left it and wait for eviction, a page, and the next page or the tokens
-        of a drafter: with a window of 128 (127 before the query) and pages of 1 token, 127 + 128 + 1 + 1 = 257.
+        These are the window, tokens that have left it and wait for eviction, a page, and the next
+        page or the tokens of a drafter: with a window of 128 (127 before the query) and pages of 1
+        token, 127 + 128 + 1 + 1 = 257.
         """
         steps = max(1, self.args.speculative_tokens)
         next_tokens = 2 * steps if self.args.has_drafter else self.page
@@ -384,44 +457,68 @@ class SglangLayout:
     def _concurrency(
         self, tokens: Quantity, swa_tokens: Quantity | None, slots: Quantity | None, context: int
     ) -> Ratio:
-        """Return how many sequences of that context fit: the least that a pool or a limit allows."""
+        """Return how many sequences of that context fit: the least that a pool or a limit
+        allows.
+        """
         length = symbol("T", context, "tokens of a sequence")
-        limits = [ratio(named(tokens, "kv_tokens", "tokens of the pool"), self._round_up_to_pages(length))]
+        limits = [
+            ratio(named(tokens, "kv_tokens", "tokens of the pool"), self._round_up_to_pages(length))
+        ]
         if swa_tokens is not None:
             starts = swa_tokens > self.pools.window + self.page
-            usable = named(swa_tokens if starts else 0, "swa_tokens", "tokens of the sliding-window pool")
+            usable = named(
+                swa_tokens if starts else 0, "swa_tokens", "tokens of the sliding-window pool"
+            )
             limits.append(ratio(usable, self._swa_tokens_per_sequence(length)))
         if self.states is not None and slots is not None:
-            per_sequence = symbol("slots_per_sequence", self.states.per_sequence, "slots that a sequence may take")
+            per_sequence = symbol(
+                "slots_per_sequence", self.states.per_sequence, "slots that a sequence may take"
+            )
             limits.append(ratio(named(slots, "state_slots", "slots of states") // per_sequence, 1))
         if self.max_sequences is not None:
-            limits.append(ratio(symbol("max_running_requests", self.max_sequences, "concurrent sequences"), 1))
+            limits.append(
+                ratio(symbol("max_running_requests", self.max_sequences, "concurrent sequences"), 1)
+            )
         return min(limits, key=lambda limit: Fraction(limit.numerator, limit.denominator))
 
-    def _details(self, stage_number: int, swa_tokens: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
+    def _details(
+        self, stage_number: int, swa_tokens: Quantity | None, slots: Quantity | None
+    ) -> Iterator[Detail]:
         stage = self.pools.stages[stage_number]
-        full, swa = quantity(self._full_bytes_per_token(stage)), quantity(self._swa_bytes_per_token(stage))
+        full, swa = (
+            quantity(self._full_bytes_per_token(stage)),
+            quantity(self._swa_bytes_per_token(stage)),
+        )
         if swa_tokens is None:
             token: Quantity | Ratio = full
             if self.args.dcp > 1:
-                token = ratio(named(full, "row", "bytes of a row of one GPU"), quantity(self._dcp(full)))
+                token = ratio(
+                    named(full, "row", "bytes of a row of one GPU"), quantity(self._dcp(full))
+                )
             yield Detail("kv_bytes_per_token", "one token", token, BYTES)
         else:
             yield Detail("full_bytes_per_token", "one token, full attention", full, BYTES)
             yield Detail("swa_bytes_per_token", "one token, sliding windows", swa, BYTES)
             yield Detail("swa_tokens", "tokens of the sliding-window pool", swa_tokens, TOKENS)
         if self.states is not None and slots is not None:
-            yield Detail("state_bytes_per_slot", "one slot of states", quantity(self.states.slot), BYTES)
+            yield Detail(
+                "state_bytes_per_slot", "one slot of states", quantity(self.states.slot), BYTES
+            )
             yield Detail("state_slots", "slots of states", slots, "")
         yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)
 
-    def _log_lines(self, stage_number: int, tokens: int, swa_tokens: int | None, slots: int | None) -> Iterator[str]:
+    def _log_lines(
+        self, stage_number: int, tokens: int, swa_tokens: int | None, slots: int | None
+    ) -> Iterator[str]:
         stage = self.pools.stages[stage_number]
         full, swa = self.pools.full, self.pools.swa
         if slots is not None:
-            convolution, ssm = ((slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm))
+            convolution, ssm = (
+                (slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm)
+            )
             yield (
-                f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: {convolution:.2f}GB, "
+                f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: "
+                f"{convolution:.2f}GB, "
                 f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.args.speculative_tokens else "")
             )
         if swa is None or swa_tokens is None:
@@ -431,15 +528,26 @@ class SglangLayout:
         else:
             full_k, full_v = stage.full * full.k, stage.full * full.v
             swa_k, swa_v = stage.swa * swa.k, stage.swa * swa.v
-            used = ((tokens + self.page) * (full_k + full_v) + (int(swa_tokens) + self.page) * (swa_k + swa_v)) / GIB
-            yield f"Use sliding window memory pool. full_layer_tokens={tokens}, swa_layer_tokens={int(swa_tokens)}"
+            used = (
+                (tokens + self.page) * (full_k + full_v)
+                + (int(swa_tokens) + self.page) * (swa_k + swa_v)
+            ) / GIB
+            yield (
+                f"Use sliding window memory pool. full_layer_tokens={tokens}, "
+                f"swa_layer_tokens={int(swa_tokens)}"
+            )
             yield self._allocated("Full ", tokens, full_k, full_v, latent=full.latent)
             yield self._allocated("SWA ", int(swa_tokens), swa_k, swa_v, latent=swa.latent)
-            yield f"SWAKVPool mem usage: {used:.2f} GB, swa size: {int(swa_tokens)}, full size: {tokens}"
+            yield (
+                f"SWAKVPool mem usage: {used:.2f} GB, swa size: {int(swa_tokens)}, full size: "
+                f"{tokens}"
+            )
         yield f"max_total_num_tokens={tokens}, ..."
 
     def _allocated(self, label: str, tokens: int, k: int, v: int, *, latent: bool) -> str:
-        """Return the line of one pool, which has one page more than its tokens. Its "GB" are GiB."""
+        """Return the line of one pool, which has one page more than its tokens. Its "GB" are
+        GiB.
+        """
         rows = tokens + self.page
         sizes = f"K size: {rows * k / GIB:.2f} GB, V size: {rows * v / GIB:.2f} GB"
         if latent:

@@ -10,11 +10,16 @@ from ..base import EngineArgs
 class TransformersOptions(TypedDict, total=False):
     """Arguments of transformers alone."""
 
-    cache_implementation: Annotated[str | None, "dynamic, static or quantized.", With(metavar="NAME")]
-    residual_length: Annotated[Count | None, COUNT, "Newest tokens that a quantized cache keeps in the model's dtype."]
+    cache_implementation: Annotated[
+        str | None, "dynamic, static or quantized.", With(metavar="NAME")
+    ]
+    residual_length: Annotated[
+        Count | None, COUNT, "Newest tokens that a quantized cache keeps in the model's dtype."
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TransformersArgs(EngineArgs):
     cache_implementation: str | None = None  # dynamic, static or quantized
-    residual_length: int | None = None  # tokens after which a quantized cache quantizes its newest tokens
+    # tokens after which a quantized cache quantizes its newest tokens
+    residual_length: int | None = None

@@ -1,4 +1,6 @@
-"""How many blocks fit in a memory, how many a request takes, and the lines that vLLM logs about them."""
+"""How many blocks fit in a memory, how many a request takes, and the lines that vLLM logs about
+them.
+"""
 
 import dataclasses
 import math
@@ -33,8 +35,8 @@ from .packed import block_pages, is_packed, tuple_pages, weighed_blocks
 from .state_blocks import Alignment, StateBlocks
 from .versions import VllmVersion
 
+# The default of --swap-space (V0).
 _SWAP_SPACE = 4 * GIB
-"""The default of --swap-space (V0)."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,14 @@ class VllmLayout:
 
     args: VllmArgs
     groups: tuple[KVCacheGroup, ...]  # the groups of the whole model
-    groups_by_stage: tuple[tuple[KVCacheGroup, ...], ...]  # the same groups with the layers of one stage each
-    alignment: Alignment | None  # how attention's blocks grew so that a state fits; None without recurrent layers
+    # the same groups with the layers of one stage each
+    groups_by_stage: tuple[tuple[KVCacheGroup, ...], ...]
+    # how attention's blocks grew so that a state fits; None without recurrent layers
+    alignment: Alignment | None
     states: StateBlocks | None  # how recurrent states are stored; None without such layers
     notes: tuple[str, ...]  # see CacheLayout, also for bound
-    shared_prefix: int = 0  # tokens with which all requests start, and whose whole blocks they share
+    # tokens with which all requests start, and whose whole blocks they share
+    shared_prefix: int = 0
     bound: Bound = "reserved"
 
     @property
@@ -55,7 +60,9 @@ class VllmLayout:
         """The layout of each pipeline stage, if there are several."""
         if len(self.groups_by_stage) == 1:
             return ()
-        return tuple(dataclasses.replace(self, groups_by_stage=(groups,)) for groups in self.groups_by_stage)
+        return tuple(
+            dataclasses.replace(self, groups_by_stage=(groups,)) for groups in self.groups_by_stage
+        )
 
     @property
     def version(self) -> str:
@@ -69,21 +76,27 @@ class VllmLayout:
     def source(self) -> str:
         if self.args.version.v0:
             return "vLLM 0.8.5, worker/cache_engine.py and executor/executor_base.py"
-        return f"vLLM {self.version}, v1/kv_cache_interface.py and v1/core/{self.args.version.planner}"
+        return (
+            f"vLLM {self.version}, v1/kv_cache_interface.py and v1/core/{self.args.version.planner}"
+        )
 
     @property
     def facts(self) -> tuple[str, ...]:
         sizes = sorted({int(group.spec.block_size) for group in self.groups})
         facts = [f"version {self.version}", f"block size {' and '.join(map(count, sizes))}"]
         if self.args.dcp > 1:
-            facts.append(f"{count(max(sizes) * self.args.dcp)} tokens per block of {self.args.dcp} GPUs")
+            facts.append(
+                f"{count(max(sizes) * self.args.dcp)} tokens per block of {self.args.dcp} GPUs"
+            )
         if any(group.spec.kind in ("sliding", "chunked", "cross") for group in self.groups):
             facts.append(f"{count(self.args.step_tokens)} batched tokens")
         return tuple(facts)
 
     @property
     def offloads_once(self) -> bool:
-        """Whether tensor-parallel GPUs share one copy of their latents in host memory: only without other splits."""
+        """Whether tensor-parallel GPUs share one copy of their latents in host memory: only without
+        other splits.
+        """
         specs = {spec.grouping_key for group in self.groups for spec in group.specs}
         plain = self.args.version.offloads_latents_once == "plain"
         return (
@@ -96,14 +109,19 @@ class VllmLayout:
     @cached_property
     def bytes_per_block(self) -> int:
         """Bytes of a block in all layers that share it, on the pipeline stage with the most."""
-        return max((_bytes_per_block(groups, self.args.version) for groups in self.groups_by_stage), key=int)
+        return max(
+            (_bytes_per_block(groups, self.args.version) for groups in self.groups_by_stage),
+            key=int,
+        )
 
     @cached_property
     def _admitted_bytes_per_block(self) -> int:
         """Bytes per block with which vLLM checks that one request fits."""
         if not (is_packed(self.groups) and self.args.version.admits_by_tuples):
             return self.bytes_per_block
-        return max((_sum_pages(tuple_pages(groups).items()) for groups in self.groups_by_stage), key=int)
+        return max(
+            (_sum_pages(tuple_pages(groups).items()) for groups in self.groups_by_stage), key=int
+        )
 
     @cached_property
     def _times(self) -> dict[LayerSpec, int]:
@@ -112,7 +130,10 @@ class VllmLayout:
 
     def blocks_per_request(self, context: int) -> int:
         """Return the blocks that one request of `context` tokens takes, in all groups together."""
-        blocks = [(spec, times * self._blocks_in_group(spec, context)) for spec, times in self._times.items()]
+        blocks = [
+            (spec, times * self._blocks_in_group(spec, context))
+            for spec, times in self._times.items()
+        ]
         if sum(spec.window is not None for spec in self._times) > 1:
             # in one formula the symbol W would mean windows of several sizes
             return sum(
@@ -123,29 +144,44 @@ class VllmLayout:
 
     def _blocks_in_group(self, spec: LayerSpec, context: int) -> int:
         if spec.kind == "mamba":
-            blocks = self.states.per_request if self.states and not spec.title.startswith(UNPOOLED) else 1
-            return symbol_like(spec.token_bytes, "state_blocks", blocks, "blocks of a request in a group of states")
+            blocks = (
+                self.states.per_request
+                if self.states and not spec.title.startswith(UNPOOLED)
+                else 1
+            )
+            return symbol_like(
+                spec.token_bytes, "state_blocks", blocks, "blocks of a request in a group of states"
+            )
         if spec.kind == "cross":
             meaning = "source tokens, on the encoder's side"
             source = symbol_like(spec.token_bytes, "T_source", self.args.source or 1, meaning)
             # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
-            tokens = source if self.args.version.cross_blocks_by_source else maximum(self.args.step_tokens, source)
+            tokens = (
+                source
+                if self.args.version.cross_blocks_by_source
+                else maximum(self.args.step_tokens, source)
+            )
             return ceil_div(tokens, spec.block_size)
         if spec.window is None:
             tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
             return ceil_div(tokens, spec.block_size)
         # their blocks cannot be freed yet
-        tokens = self.args.step_tokens * (self.args.pp + 1 if self.args.version.two_steps_in_flight else 1)
+        tokens = self.args.step_tokens * (
+            self.args.pp + 1 if self.args.version.two_steps_in_flight else 1
+        )
         meaning = "tokens that are scheduled and not yet processed"
         in_flight = symbol_like(spec.token_bytes, "in_flight", tokens, meaning)
         if spec.kind == "chunked":
             return ceil_div(minimum(spec.window + in_flight, context), spec.block_size)
-        # + 1 because the window may start in the middle of a block: with block size 4 and a window of 4, tokens 3..6
-        # touch two blocks. - 1 because the query's own token is among the tokens in flight.
+        # + 1 because the window may start in the middle of a block: with block size 4 and a window
+        # of 4, tokens 3..6 touch two blocks. - 1 because the query's own token is among the tokens
+        # in flight.
         return ceil_div(minimum(spec.window - 1 + in_flight, context), spec.block_size) + 1
 
     def needed(self, batch: int, context: int) -> int:
-        """Return the bytes that `batch` requests of `context` tokens need, with the null block, which is never used."""
+        """Return the bytes that `batch` requests of `context` tokens need, with the null block,
+        which is never used.
+        """
         blocks = batch * self.blocks_per_request(context)
         if self.shared_prefix:
             shared = self.shared_blocks(int(context))
@@ -168,11 +204,12 @@ class VllmLayout:
         return dataclasses.replace(self, shared_prefix=tokens) if caches_prefixes else None
 
     def shared_blocks(self, context: int) -> int:
-        """Return the blocks of the shared prefix that all requests of `context` tokens hold, in all groups together.
+        """Return the blocks of the shared prefix that all requests of `context` tokens hold, in all
+        groups together.
 
-        A hit is a multiple of the block sizes of all groups (HybridKVCacheCoordinator). A request holds no blocks
-        before its window or chunk: with a window of 4, a request of 10 tokens still needs tokens 7 to 9. Each request
-        has states of its own.
+        A hit is a multiple of the block sizes of all groups (HybridKVCacheCoordinator). A request
+        holds no blocks before its window or chunk: with a window of 4, a request of 10 tokens still
+        needs tokens 7 to 9. Each request has states of its own.
         """
         sizes = {int(group.spec.block_size) * self.args.dcp for group in self.groups}
         tokens = min(self.shared_prefix, context - 1)  # the last token is computed
@@ -184,12 +221,18 @@ class VllmLayout:
             first, size = 0, int(spec.block_size)
             if spec.window is not None:
                 window = int(spec.window)
-                first = context // window * window if spec.kind == "chunked" else max(0, context - window + 1)
+                first = (
+                    context // window * window
+                    if spec.kind == "chunked"
+                    else max(0, context - window + 1)
+                )
             shared += max(0, hit // (size * self.args.dcp) - first // size)
         return shared
 
     def pool(self, memory: int, context: int) -> Pool:
-        block_bytes = named(self.bytes_per_block, "bytes_per_block", "bytes of a block in all its layers")
+        block_bytes = named(
+            self.bytes_per_block, "bytes_per_block", "bytes of a block in all its layers"
+        )
         admitted = block_bytes
         if self._admitted_bytes_per_block != self.bytes_per_block:
             meaning = "bytes of a block with which vLLM checks that a request fits"
@@ -201,8 +244,12 @@ class VllmLayout:
         request = named(request_blocks, "blocks_per_request", "blocks that a request takes")
         logged = request
         if is_packed(self.groups) and self.args.version.weighs_groups:
-            weighed = weighed_blocks([self._blocks_in_group(g.spec, context) for g in self.groups], self.groups)
-            meaning = "blocks of a request as the log counts them: by bytes, in units of a block of pools"
+            weighed = weighed_blocks(
+                [self._blocks_in_group(g.spec, context) for g in self.groups], self.groups
+            )
+            meaning = (
+                "blocks of a request as the log counts them: by bytes, in units of a block of pools"
+            )
             logged = symbol("logged_blocks", weighed, meaning)
         tokens, concurrency = self._tokens_and_concurrency(num_gpu_blocks, logged, length)
         label = f"blocks of one request of {count(context)} tokens"
@@ -212,23 +259,33 @@ class VllmLayout:
             Detail("kv_groups", "groups of layers", quantity(len(self.groups)), NO_UNIT),
             Detail("kv_blocks_per_request", label, request_blocks, NO_UNIT),
             *self._packed_details(length),
-            Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * admitted), BYTES),
+            Detail(
+                "kv_bytes_per_sequence",
+                "bytes of that request",
+                quantity(request * admitted),
+                BYTES,
+            ),
             *self._growth_details(length, admitted, block_bytes),
         ]
         if self.args.version.v0:
-            swap_space = symbol("swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory")
+            swap_space = symbol(
+                "swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory"
+            )
             cpu_blocks = quantity(swap_space // block_bytes)
             details.append(Detail("cpu_blocks", "blocks in host memory", cpu_blocks, NO_UNIT))
             lines: Iterable[str] = (
                 f"# GPU blocks: {int(blocks)}, # CPU blocks: {int(cpu_blocks)}",
-                f"Maximum concurrency for {int(length)} tokens per request: {float(concurrency):.2f}x",
+                f"Maximum concurrency for {int(length)} tokens per request: "
+                f"{float(concurrency):.2f}x",
             )
         else:
             lines = self._log_lines(tokens, concurrency, length)
         return Pool(blocks, tokens, concurrency, tuple(details), tuple(lines))
 
     def _packed_details(self, length: int) -> Iterator[Detail]:
-        """Yield which of a request's blocks grow with its length, and which with the tokens in flight."""
+        """Yield which of a request's blocks grow with its length, and which with the tokens in
+        flight.
+        """
         if not any(group.spec.title == POOLS for group in self.groups):
             return
         blocks = dict.fromkeys((POOLS, WINDOWS, UNPOOLED), 0)
@@ -237,23 +294,42 @@ class VllmLayout:
             blocks[title] += self._blocks_in_group(group.spec, length)
         yield Detail("kv_blocks_of_pools", "  of pools", quantity(blocks[POOLS]), NO_UNIT)
         yield Detail("kv_blocks_of_windows", "  of windows", quantity(blocks[WINDOWS]), NO_UNIT)
-        yield Detail("kv_blocks_of_unpooled_tokens", "  of tokens to pool", quantity(blocks[UNPOOLED]), NO_UNIT)
+        yield Detail(
+            "kv_blocks_of_unpooled_tokens",
+            "  of tokens to pool",
+            quantity(blocks[UNPOOLED]),
+            NO_UNIT,
+        )
 
     def _growth_details(self, length: int, admitted: int, block_bytes: int) -> Iterator[Detail]:
         """Yield the bytes that a request takes whatever its length, and those per token.
 
-        Windows and states do not grow: with 3 groups of states of 2 blocks each, a request of 1 or of 100,000 tokens
-        takes 6 blocks for them. Issue 51041 of vLLM asks why the logged tokens depend on the context.
+        Windows and states do not grow: with 3 groups of states of 2 blocks each, a request of 1 or
+        of 100,000 tokens takes 6 blocks for them. Issue 51041 of vLLM asks why the logged tokens
+        depend on the context.
         """
         growing = [group.spec for group in self.groups if group.spec.is_full]
-        fixed = [self._blocks_in_group(group.spec, length) for group in self.groups if not group.spec.is_full]
+        fixed = [
+            self._blocks_in_group(group.spec, length)
+            for group in self.groups
+            if not group.spec.is_full
+        ]
         if fixed:
-            size = named(quantity(sum(fixed)), "fixed_blocks", "blocks of a request that do not grow") * admitted
-            yield Detail("kv_fixed_bytes_per_sequence", "  whatever its length", quantity(size), BYTES)
+            size = (
+                named(quantity(sum(fixed)), "fixed_blocks", "blocks of a request that do not grow")
+                * admitted
+            )
+            yield Detail(
+                "kv_fixed_bytes_per_sequence", "  whatever its length", quantity(size), BYTES
+            )
         if growing:
             tokens = math.lcm(*(int(spec.block_size) for spec in growing))
             blocks = sum(tokens // int(spec.block_size) for spec in growing)
-            shared = symbol("tokens_of_blocks", tokens * self.args.dcp, "tokens that fill whole blocks of all groups")
+            shared = symbol(
+                "tokens_of_blocks",
+                tokens * self.args.dcp,
+                "tokens that fill whole blocks of all groups",
+            )
             added = block_bytes * symbol("added_blocks", blocks, "blocks that those tokens take")
             yield Detail("kv_bytes_per_token", "  per token", ratio(added, shared), BYTES)
 
@@ -265,16 +341,26 @@ class VllmLayout:
             return
         label = "a token in one layer"
         yield Detail("kv_bytes_per_token_per_layer", label, quantity(aligned.token_bytes), BYTES)
-        yield Detail("state_bytes_per_layer", "one layer's state", quantity(aligned.state_bytes), BYTES)
+        yield Detail(
+            "state_bytes_per_layer", "one layer's state", quantity(aligned.state_bytes), BYTES
+        )
         yield Detail("kv_block_size", "tokens per block", quantity(aligned.block_size), TOKENS)
 
-    def _tokens_and_concurrency(self, blocks: Quantity, request: Quantity, length: Quantity) -> tuple[Quantity, Ratio]:
-        """Return 'GPU KV cache size' and 'Maximum concurrency', whose definitions changed between versions."""
+    def _tokens_and_concurrency(
+        self, blocks: Quantity, request: Quantity, length: Quantity
+    ) -> tuple[Quantity, Ratio]:
+        """Return 'GPU KV cache size' and 'Maximum concurrency', whose definitions changed between
+        versions.
+        """
         if self.args.version.tokens_from_concurrency:
             return _float_tokens(blocks, request, length), ratio(blocks, request)
-        block_size = min((self._logged_block_size(group.spec, length) for group in self.groups), key=int)
+        block_size = min(
+            (self._logged_block_size(group.spec, length) for group in self.groups), key=int
+        )
         groups = len(self.groups)
-        per_group = blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")
+        per_group = (
+            blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")
+        )
         tokens = per_group * block_size
         if self.args.dcp > 1 and (groups == 1 or self.args.version.multiplies_dcp):
             tokens = tokens * symbol("dcp", self.args.dcp, "decode-context-parallel devices")
@@ -283,7 +369,9 @@ class VllmLayout:
         return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
 
     def _logged_block_size(self, spec: LayerSpec, length: int) -> int:
-        """Return the tokens of a group's block as 'GPU KV cache size' counts them: a state's is a whole request."""
+        """Return the tokens of a group's block as 'GPU KV cache size' counts them: a state's is a
+        whole request.
+        """
         if spec.kind != "mamba":
             return spec.block_size
         if len(self.groups) == 1 and self.args.version.logs_requested_block:
@@ -293,9 +381,14 @@ class VllmLayout:
     def _log_lines(self, tokens: int, concurrency: Ratio, length: int) -> Iterator[str]:
         yield from self._alignment_log_lines()
         for added, layers in self.padding():
-            yield f"Add {added} padding layers, may waste at most {added / layers * 100:.2f}% KV cache memory"
+            yield (
+                f"Add {added} padding layers, may waste at most {added / layers * 100:.2f}% KV "
+                "cache memory"
+            )
         size = f"GPU KV cache size: {count(tokens)} tokens"
-        maximum_concurrency = f"Maximum concurrency for {count(length)} tokens per request: {float(concurrency):.2f}x"
+        maximum_concurrency = (
+            f"Maximum concurrency for {count(length)} tokens per request: {float(concurrency):.2f}x"
+        )
         if self.args.version.logs_one_line:
             yield f"{size}, {maximum_concurrency}"
         else:
@@ -325,25 +418,36 @@ class VllmLayout:
         page, unpadded = int(state.page_bytes), int(state.unpadded_page_bytes)
         if page != unpadded:
             yield (
-                f"Padding mamba page size by {100 * (page - unpadded) / unpadded:.2f}% to ensure that mamba page size "
+                f"Padding mamba page size by {100 * (page - unpadded) / unpadded:.2f}% to ensure "
+                "that mamba page size "
                 "and attention page size are exactly equal."
             )
 
 
-def groups_on_stage(groups: Sequence[KVCacheGroup], stage_of: Sequence[int], stage: int) -> tuple[KVCacheGroup, ...]:
-    """Return the groups with only the layers of one pipeline stage; `stage_of` is the stage of each layer."""
+def groups_on_stage(
+    groups: Sequence[KVCacheGroup], stage_of: Sequence[int], stage: int
+) -> tuple[KVCacheGroup, ...]:
+    """Return the groups with only the layers of one pipeline stage; `stage_of` is the stage of each
+    layer.
+    """
     groups_here = []
     for group in groups:
-        members = [(n, spec) for n, spec in zip(group.layers, group.specs, strict=True) if stage_of[n] == stage]
-        groups_here.append(KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members)))
+        members = [
+            (n, spec)
+            for n, spec in zip(group.layers, group.specs, strict=True)
+            if stage_of[n] == stage
+        ]
+        groups_here.append(
+            KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members))
+        )
     return tuple(groups_here)
 
 
 def _bytes_per_block(groups: Sequence[KVCacheGroup], version: VllmVersion) -> int:
     """Return the bytes of a block on one pipeline stage.
 
-    A single group has a page in each of its layers. Several groups share the pages: the n-th layers of all groups use
-    one tensor, so a block has one page per layer of the largest group.
+    A single group has a page in each of its layers. Several groups share the pages: the n-th layers
+    of all groups use one tensor, so a block has one page per layer of the largest group.
     """
     if is_packed(groups):
         stride = math.lcm(*(spec.stride for group in groups for spec in group.specs))
@@ -352,7 +456,9 @@ def _bytes_per_block(groups: Sequence[KVCacheGroup], version: VllmVersion) -> in
     with_layers = [group for group in groups if group.layers]
     if with_layers and len(groups) > 1:
         largest = max(with_layers, key=lambda group: len(group.layers))
-        return _layers_times_page(len(largest.layers), largest.spec.page_bytes, "L_group", "layers of a group")
+        return _layers_times_page(
+            len(largest.layers), largest.spec.page_bytes, "L_group", "layers of a group"
+        )
     layers = Counter(spec for group in with_layers for spec in group.specs)
     return _sum_pages((spec.page_bytes, n) for spec, n in layers.items())
 
@@ -361,7 +467,10 @@ def _sum_pages(layers: Iterable[tuple[int, int]]) -> int:
     """Return the sum of pages; `layers` are (bytes of a page, how many layers have one)."""
     pages = [_layers_times_page(n, page, "L", "layers with a cache") for page, n in layers]
     if len(pages) > 1:
-        return sum(renamed(p, f"pages_{i}", "bytes of a block in layers of one width") for i, p in enumerate(pages, 1))
+        return sum(
+            renamed(p, f"pages_{i}", "bytes of a block in layers of one width")
+            for i, p in enumerate(pages, 1)
+        )
     return sum(pages)
 
 

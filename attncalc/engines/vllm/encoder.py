@@ -1,8 +1,10 @@
-"""What images and sounds take while vLLM measures its memory: the dummy items of the profile, and their encoder.
+"""What images and sounds take while vLLM measures its memory: the dummy items of the profile, and
+their encoder.
 
-Before the language model's pass, the profile encodes as many of the largest items as a step may have. Their input and
-the encoder's output are held during that pass (profile_run in v1/worker/gpu_model_runner.py). So the encoder's own
-tensors count only if they are larger than those of the language model.
+Before the language model's pass, the profile encodes as many of the largest items as a step may
+have. Their input and the encoder's output are held during that pass (profile_run in
+v1/worker/gpu_model_runner.py). So the encoder's own tensors count only if they are larger than
+those of the language model.
 """
 
 import dataclasses
@@ -15,30 +17,36 @@ from ..runtime import RuntimeFacts, RuntimePart, Term
 from .options import VllmArgs
 
 _SOURCE = "multimodal/encoder_budget.py, the encoders' files in model_executor/models"
+# _MULTIMODAL_MODEL_MAX_NUM_BATCHED_TOKENS (config.py) of the engine before V1.
 _FEWEST_TOKENS_V0 = 5120
-"""_MULTIMODAL_MODEL_MAX_NUM_BATCHED_TOKENS (config.py) of the engine before V1."""
+# Tensors as wide as the tower that are held at its peak: its first input, a layer's input, its norm
+# and its output.
 _HELD_WIDTHS = 4
-"""Tensors as wide as the tower that are held at its peak: its first input, a layer's input, its norm and its output."""
 _ROTATED = ("qwen2_5_vl", "qwen3_vl")
+# Widths of Qwen2_5_VisionAttention in 0.11.1: q, k and v fused 3, q and k as a copy 2, in fp32
+# before and after the rotation 8, and in 16 bits 2. A log of 0.11.0, with copies of all three, has
+# no more.
 _ROTATED_WIDTHS = 15
-"""Widths of Qwen2_5_VisionAttention in 0.11.1: q, k and v fused 3, q and k as a copy 2, in fp32 before and after the
-rotation 8, and in 16 bits 2. A log of 0.11.0, with copies of all three, has no more."""
+# Values of the pixels of one token with most encoders: patches of 14 x 14 in three colours, merged
+# in fours.
 _PIXELS = 28 * 28 * 3
-"""Values of the pixels of one token with most encoders: patches of 14 x 14 in three colours, merged in fours."""
 _LARGEST_ENCODER = 4 * GIB
+# Patches of Qwen3-VL's largest video, and the places of its 12,288 tokens with timestamps, 12.5 for
+# each.
+#
+# The encoder's output is written to a tensor with a row per place (get_max_video_tokens in
+# models/qwen3_vl.py).
 _POSITIONS, _PLACES = 12_288 * 4, 12_288 * 25 // 2
-"""Patches of Qwen3-VL's largest video, and the places of its 12,288 tokens with timestamps, 12.5 for each.
-
-The encoder's output is written to a tensor with a row per place (get_max_video_tokens in models/qwen3_vl.py).
-"""
 
 
 def encoder(
     facts: RuntimeFacts[VllmArgs], passes: Sequence[RuntimePart]
 ) -> tuple[RuntimePart, tuple[Term, ...]] | None:
-    """Return what the profile's items take, and the terms of its formula; None without an encoder, or an item.
+    """Return what the profile's items take, and the terms of its formula; None without an encoder,
+    or an item.
 
-    The language model's own pass, of which `passes` are the parts, begins after the encoder has freed its tensors.
+    The language model's own pass, of which `passes` are the parts, begins after the encoder has
+    freed its tensors.
     """
     if not facts.first or not facts.whole.towers or facts.args.skip_mm_profiling:
         return None
@@ -47,7 +55,8 @@ def encoder(
     item = tower.item
     if item is None:
         return _unknown(facts, passes), ()
-    is_qwen = (facts.whole.model_type or "").startswith("qwen3_vl")  # whose video is profiled, for its places
+    # whose video is profiled, for its places
+    is_qwen = (facts.whole.model_type or "").startswith("qwen3_vl")
     has_places = is_qwen and facts.args.version.scatters_videos and facts.args.limit("video") != 0
     if has_places:
         item = item._replace(tokens=_PLACES, positions=_POSITIONS)
@@ -59,9 +68,14 @@ def encoder(
     positions = size * symbol("positions", item.positions, "patches or frames of one item")
     tokens = size * symbol("tokens", item.tokens, "tokens of one item")
     values = symbol("values", item.values, "values of one patch or frame")
-    held = quantity((positions * values + tokens * symbol("d_output", item.d_output, "width of the output")) * width)
+    held = quantity(
+        (positions * values + tokens * symbol("d_output", item.d_output, "width of the output"))
+        * width
+    )
     d_inside = item.d_inside
-    if facts.args.version.rotates_images_in_fp32 and (facts.whole.model_type or "").startswith(_ROTATED):
+    if facts.args.version.rotates_images_in_fp32 and (facts.whole.model_type or "").startswith(
+        _ROTATED
+    ):
         d_inside = max(d_inside, _ROTATED_WIDTHS * item.d_model)
     inside = ceil_div(symbol("d_inside", d_inside, "widest tensors inside a layer"), devices)
     outside = _HELD_WIDTHS * symbol("d_tower", item.d_model, "width of the tower")
@@ -69,12 +83,16 @@ def encoder(
     own = sum(int(part.expected) for part in passes)
     beyond = encoding - symbol("language_model", own, "bytes of the language model's pass")
     items_of = "largest video and its" if has_places else "images and their"
-    label = f"{items_of} encoder's output" if held >= beyond else "encoder, beyond the language model"
+    label = (
+        f"{items_of} encoder's output" if held >= beyond else "encoder, beyond the language model"
+    )
     expected = quantity(maximum(held, beyond) if beyond > held else held)
     part = RuntimePart(
         "encoder",
         label,
-        int(expected) if has_places else min(int(expected), max(int(held) // 4, int(encoding) * 3 // 4 - own)),
+        int(expected)
+        if has_places
+        else min(int(expected), max(int(held) // 4, int(encoding) * 3 // 4 - own)),
         expected,
         max(int(expected), 0 if has_places else 2 * int(held), int(encoding) * 13 // 10 - own),
         f"vLLM {facts.args.version.name}, {_SOURCE}",
@@ -83,7 +101,9 @@ def encoder(
 
 
 def reads(args: VllmArgs, tower: Tower) -> bool:
-    """Return whether prompts may have items of that tower: some kind is not limited to 0 (get_limit_per_prompt)."""
+    """Return whether prompts may have items of that tower: some kind is not limited to 0
+    (get_limit_per_prompt).
+    """
     if tower.name != "vision":
         return args.limit(tower.name) != 0
     has_videos = tower.item is None or tower.item.repeats > 1
@@ -91,10 +111,12 @@ def reads(args: VllmArgs, tower: Tower) -> bool:
 
 
 def divides_tower(tp: int, tower: Tower) -> bool:
-    """Return whether tensor parallelism divides the heads and the MLPs of the tower evenly, as far as is known.
+    """Return whether tensor parallelism divides the heads and the MLPs of the tower evenly, as far
+    as is known.
 
-    At a layer that it cannot divide vLLM stops ("12 is not divisible by 8", github.com/vllm-project/vllm/issues/24004),
-    or has the whole tower on each GPU. Heads that a tower of InternVL then has on each GPU are no obstacle.
+    At a layer that it cannot divide vLLM stops ("12 is not divisible by 8",
+    github.com/vllm-project/vllm/issues/24004), or has the whole tower on each GPU. Heads that a
+    tower of InternVL then has on each GPU are no obstacle.
     """
     if not tower.split:
         return True
@@ -105,7 +127,8 @@ def divides_tower(tp: int, tower: Tower) -> bool:
 def _items(facts: RuntimeFacts[VllmArgs], item: TowerItem) -> int:
     """Return how many items of that size are encoded at once; a video may count as several images.
 
-    A step's budget is max_num_batched_tokens, or one item if it is larger (compute_mm_encoder_budget).
+    A step's budget is max_num_batched_tokens, or one item if it is larger
+    (compute_mm_encoder_budget).
     """
     version = facts.args.version
     if version.v0:
@@ -115,7 +138,10 @@ def _items(facts: RuntimeFacts[VllmArgs], item: TowerItem) -> int:
     repeats = min(item.repeats, max(1, room // item.tokens)) if has_videos else 1
     tokens = repeats * item.tokens
     of_budget = max(facts.limits.tokens, tokens) // tokens
-    of_prompt, limit = max(1, facts.context // tokens), facts.args.limit("video" if has_videos else "image")
+    of_prompt, limit = (
+        max(1, facts.context // tokens),
+        facts.args.limit("video" if has_videos else "image"),
+    )
     of_sequences = facts.limits.sequences * (min(of_prompt, limit) if limit else of_prompt)
     return repeats * min(of_budget, of_sequences)
 
@@ -123,8 +149,9 @@ def _items(facts: RuntimeFacts[VllmArgs], item: TowerItem) -> int:
 def with_limits_of_profile(facts: RuntimeFacts[VllmArgs]) -> RuntimeFacts[VllmArgs]:
     """Return the facts with the tokens and sequences that the profile has.
 
-    Before V1, a model with images has as many sequences as fit with one item of each kind, and at least 5,120 tokens
-    (profile_run in worker/model_runner.py). If no item fits, one sequence of text is run.
+    Before V1, a model with images has as many sequences as fit with one item of each kind, and at
+    least 5,120 tokens (profile_run in worker/model_runner.py). If no item fits, one sequence of
+    text is run.
     """
     items = [tower.item for tower in facts.whole.towers if tower.item]
     if not facts.args.version.v0 or not items:
@@ -132,12 +159,18 @@ def with_limits_of_profile(facts: RuntimeFacts[VllmArgs]) -> RuntimeFacts[VllmAr
     tokens = facts.limits.tokens
     if facts.args.max_num_batched_tokens is None:
         tokens = max(tokens, _FEWEST_TOKENS_V0)
-    sequences = max(1, min(facts.limits.sequences, tokens // max(_tokens_v0(item) for item in items)))
-    return dataclasses.replace(facts, limits=facts.limits._replace(tokens=tokens, sequences=sequences))
+    sequences = max(
+        1, min(facts.limits.sequences, tokens // max(_tokens_v0(item) for item in items))
+    )
+    return dataclasses.replace(
+        facts, limits=facts.limits._replace(tokens=tokens, sequences=sequences)
+    )
 
 
 def _tokens_v0(item: TowerItem) -> int:
-    """Return the tokens of one item of each kind, as one sequence has them: an image, and a video as large."""
+    """Return the tokens of one item of each kind, as one sequence has them: an image, and a video
+    as large.
+    """
     return item.tokens * _images_v0(item)
 
 
@@ -146,7 +179,8 @@ def _images_v0(item: TowerItem) -> int:
 
 
 def _unknown(facts: RuntimeFacts[VllmArgs], passes: Sequence[RuntimePart]) -> RuntimePart:
-    """Return the memory of items of which nothing is known: a step full of images of 28 x 28 pixels per token.
+    """Return the memory of items of which nothing is known: a step full of images of 28 x 28 pixels
+    per token.
 
     No log has an encoder that takes more than 4 GiB.
     """
@@ -156,4 +190,6 @@ def _unknown(facts: RuntimeFacts[VllmArgs], passes: Sequence[RuntimePart]) -> Ru
     size = quantity(tokens * values * facts.element_bytes)
     high = max(2 * int(size), _LARGEST_ENCODER - sum(int(part.expected) for part in passes))
     source = f"vLLM {facts.args.version.name}, {_SOURCE}"
-    return RuntimePart("encoder", "images and their encoder's output", int(size) // 4, size, high, source)
+    return RuntimePart(
+        "encoder", "images and their encoder's output", int(size) // 4, size, high, source
+    )

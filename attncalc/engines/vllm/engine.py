@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..startup_log import StartupLog
     from .blocks import VllmLayout
 
+# Tokens per step to suggest: the default on small GPUs.
 _FEW_TOKENS = 2048
-"""Tokens per step to suggest: the default on small GPUs."""
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 
 
@@ -54,10 +54,14 @@ class Vllm(Engine[VllmArgs]):
     releases = RELEASES
     long_context_variable = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
     log_signs = (
-        r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
-        r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
-        r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler|available Mamba cache blocks|Maximum concurrency"
-        r"|derived max_model_len|(?i:(?:CUDA|HIP|XPU) (?:error:? )?out of memory)|CUBLAS_STATUS_ALLOC|Cuda failure 2"
+        r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache "
+        r"memory|Model loading took"
+        r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV "
+        r"cache|GPU memory utilization"
+        r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler|available Mamba cache "
+        r"blocks|Maximum concurrency"
+        r"|derived max_model_len|(?i:(?:CUDA|HIP|XPU) (?:error:? )?out of "
+        r"memory)|CUBLAS_STATUS_ALLOC|Cuda failure 2"
         r"|Killed process|OOMKilled|code 137"
     )
     layout = staticmethod(layout)
@@ -66,24 +70,38 @@ class Vllm(Engine[VllmArgs]):
     commands = (WORDS,)
     extra_weights = staticmethod(extra_weights)
 
-    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None, device: str = "") -> str | None:
-        """Return the dtype of the cache that vLLM takes from the checkpoint; None if it takes the model's.
+    def checkpoint_cache_dtype(
+        self, model: ModelSpec, version: str | None, device: str = ""
+    ) -> str | None:
+        """Return the dtype of the cache that vLLM takes from the checkpoint; None if it takes the
+        model's.
 
-        MLA does not read compressed-tensors' kv_cache_scheme: only `Attention` does, and not `MLAAttention`.
-        Compressed attention only has fp8, as have the latents that an indexer picks on some devices.
+        MLA does not read compressed-tensors' kv_cache_scheme: only `Attention` does, and not
+        `MLAAttention`.
+        Compressed attention only has fp8, as have the latents that an indexer picks on some
+        devices.
         """
-        switches, method = vllm_version(version), model.quantization.method if model.quantization else ""
+        switches, method = (
+            vllm_version(version),
+            model.quantization.method if model.quantization else "",
+        )
         if switches.stores_pools_in_fp8 and has_pools(model):
             return "fp8"
         if picks_latents(model) and (switches.sparse_latents_in_fp8 or capability(device) == 12):
             return "fp8"
-        if switches.gated_latents_in_fp8 and capability(device) >= 10 and "gated_averages" in cache_roles(model):
+        if (
+            switches.gated_latents_in_fp8
+            and capability(device) >= 10
+            and "gated_averages" in cache_roles(model)
+        ):
             return "fp8"
         if method.startswith("compressed"):
             is_read = switches.reads_compressed_tensors_cache_dtype and not has_mla(model)
         elif method.startswith("modelopt"):
             is_fp4 = model.kv_dtype == "fp4"
-            is_read = switches.reads_modelopt_fp4_cache if is_fp4 else switches.reads_modelopt_cache_dtype
+            is_read = (
+                switches.reads_modelopt_fp4_cache if is_fp4 else switches.reads_modelopt_cache_dtype
+            )
         else:
             is_read = False
         return model.kv_dtype if is_read else None
@@ -116,13 +134,16 @@ class Vllm(Engine[VllmArgs]):
     def loaded(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
         """Return the model without the towers whose inputs are all limited to 0.
 
-        Its files are smaller by the parameters of the towers, which quantizations leave as they are. Source:
-        _mark_tower_model in interfaces.py.
+        Its files are smaller by the parameters of the towers, which quantizations leave as they
+        are. Source: _mark_tower_model in interfaces.py.
         """
         left_out = [tower for tower in model.towers if not reads(args, tower)]
         if not left_out:
             return model
-        towers, stored = tuple(tower for tower in model.towers if tower not in left_out), model.stored
+        towers, stored = (
+            tuple(tower for tower in model.towers if tower not in left_out),
+            model.stored,
+        )
         if stored:
             size = sum(tower.params for tower in left_out) * args.dtype.bits // 8
             stored = stored._replace(size=max(0, stored.size - size))
@@ -131,35 +152,53 @@ class Vllm(Engine[VllmArgs]):
     def held_of_draft(self, draft: ModelSpec, model: ModelSpec) -> ModelSpec:
         """Return the draft without a head that is equal to the model's, which vLLM shares.
 
-        P-EAGLE has such a head beside an embedding of its own: of Qwen3-8B with 4 layers of P-EAGLE 18.03 GiB are
-        loaded, and 16.87 without the embedding (_maybe_share_lm_head in v1/spec_decode/llm_base_proposer.py).
+        P-EAGLE has such a head beside an embedding of its own: of Qwen3-8B with 4 layers of P-EAGLE
+        18.03 GiB are loaded, and 16.87 without the embedding (_maybe_share_lm_head in
+        v1/spec_decode/llm_base_proposer.py).
         """
         shape, stored = (model.main.d_model, model.vocab_size), draft.stored
-        equal = [m for m in draft.extra if draft.vocab_size and (m.name, m.rows, m.cols) == ("lm_head", *shape)]
+        equal = [
+            m
+            for m in draft.extra
+            if draft.vocab_size and (m.name, m.rows, m.cols) == ("lm_head", *shape)
+        ]
         if stored:
             shared = sum(m.weights for m in equal) * dtype(draft.dtype).bits // 8
             stored = stored._replace(size=max(0, stored.size - shared))
-        return dataclasses.replace(draft, extra=tuple(m for m in draft.extra if m not in equal), stored=stored)
+        return dataclasses.replace(
+            draft, extra=tuple(m for m in draft.extra if m not in equal), stored=stored
+        )
 
     def host_notes(self, args: VllmArgs) -> Iterator[str]:
         if args.cpu_offload_gb:
             size = human(args.cpu_offload_gb, BYTES)
             yield (
-                f"--cpu-offload-gb: up to {size} of the layers on each GPU are in host memory. Every step reads them "
+                f"--cpu-offload-gb: up to {size} of the layers on each GPU are in host memory. "
+                "Every step reads them "
                 "over PCIe, which bounds of time leave out."
             )
 
-    def host_cache(self, args: VllmArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
-        """Return the buffer of --kv-offloading-size (CPUOffloadingSpec in v1/kv_offload/cpu/spec.py).
+    def host_cache(
+        self, args: VllmArgs, layout: CacheLayout, kv_memory: Quantity
+    ) -> HostCache | None:
+        """Return the buffer of --kv-offloading-size (CPUOffloadingSpec in
+        v1/kv_offload/cpu/spec.py).
 
-        With LMCache each GPU has a part of it, and latents of MLA are in the first GPU's (save_only_first_rank).
+        With LMCache each GPU has a part of it, and latents of MLA are in the first GPU's
+        (save_only_first_rank).
         """
         if not args.kv_offloading_size:
             return None
-        offloads_once = cast("VllmLayout", layout).offloads_once and args.kv_offloading_backend != "lmcache"
+        offloads_once = (
+            cast("VllmLayout", layout).offloads_once and args.kv_offloading_backend != "lmcache"
+        )
         copies = 1 if offloads_once else args.tp * args.pp
-        size = symbol("kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs")
-        return HostCache(quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies)
+        size = symbol(
+            "kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs"
+        )
+        return HostCache(
+            quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies
+        )
 
     def smaller_steps(self, args: VllmArgs, batch: int) -> Iterator[SmallerStep]:
         """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
@@ -185,7 +224,8 @@ class Vllm(Engine[VllmArgs]):
         has_kernel = args.version.has_sparse_latents_on_rtx and fits_kernel
         if args.capability == 12 and picks_latents(model) and not has_kernel:
             return Refusal(
-                f"vLLM {args.version.name} has no kernel for {args.kv_dtype.name} latents that an indexer picks on "
+                f"vLLM {args.version.name} has no kernel for {args.kv_dtype.name} latents that "
+                "an indexer picks on "
                 "GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
@@ -206,7 +246,9 @@ class Vllm(Engine[VllmArgs]):
         changes = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return f"--tp 1 --dp {ranks} --enable-expert-parallel", changes
 
-    def logged_room(self, log: StartupLog, memory: int | None, share: str | float | None) -> int | None:
+    def logged_room(
+        self, log: StartupLog, memory: int | None, share: str | float | None
+    ) -> int | None:
         return memory
 
 

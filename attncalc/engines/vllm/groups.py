@@ -1,8 +1,10 @@
-"""How vLLM puts layers into groups that share block numbers (v1/core/kv_cache_utils.py, kv_cache_planning.py).
+"""How vLLM puts layers into groups that share block numbers (v1/core/kv_cache_utils.py,
+kv_cache_planning.py).
 
-All layers of a model with one kind of cache form one group. In a hybrid model every group has layers of one kind, and
-all groups have the same number of layers: that of the rarest kind. Gemma 3 27B has 10 layers with full attention and
-52 with a sliding window: 1 group of 10 and 6 groups of windows, which need 6 * 10 - 52 = 8 layers of padding.
+All layers of a model with one kind of cache form one group. In a hybrid model every group has
+layers of one kind, and all groups have the same number of layers: that of the rarest kind. Gemma 3
+27B has 10 layers with full attention and 52 with a sliding window: 1 group of 10 and 6 groups of
+windows, which need 6 * 10 - 52 = 8 layers of padding.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,9 @@ class KVCacheGroup(NamedTuple):
 
     @property
     def spec(self) -> LayerSpec:
-        """The spec of its first layer. It decides the group's blocks, which are the same for all its layers."""
+        """The spec of its first layer. It decides the group's blocks, which are the same for all
+        its layers.
+        """
         return self.specs[0]
 
 
@@ -35,7 +39,9 @@ def group_layers(specs: Sequence[LayerSpec], args: VllmArgs) -> tuple[KVCacheGro
     if _is_one_group(specs, version):
         return (KVCacheGroup(tuple(range(len(specs))), tuple(specs)),)
     if promote or not version.groups_hybrids:
-        raise _unsupported(version, "supports only layers of one kind here, and this model has several")
+        raise _unsupported(
+            version, "supports only layers of one kind here, and this model has several"
+        )
     specs = _equalize_pages(specs, version)
     kinds = grouped((spec.grouping_key, number) for number, spec in enumerate(specs))
     size = _group_size([len(layers) for layers in kinds.values()], version)
@@ -49,8 +55,9 @@ def group_layers(specs: Sequence[LayerSpec], args: VllmArgs) -> tuple[KVCacheGro
 def _split(layers: Sequence[int], size: int, version: VllmVersion) -> list[tuple[int, ...]]:
     """Return the layers of one kind in parts of at most `size` layers.
 
-    Newer versions take every n-th layer, so that each pipeline stage has its share of every group: layers 0 to 5 in
-    parts of 3 are (0, 2, 4) and (1, 3, 5). Older versions take consecutive layers: (0, 1, 2) and (3, 4, 5).
+    Newer versions take every n-th layer, so that each pipeline stage has its share of every group:
+    layers 0 to 5 in parts of 3 are (0, 2, 4) and (1, 3, 5). Older versions take consecutive layers:
+    (0, 1, 2) and (3, 4, 5).
     """
     n = -(-len(layers) // size)
     if version.groups_every_nth_layer:
@@ -59,7 +66,9 @@ def _split(layers: Sequence[int], size: int, version: VllmVersion) -> list[tuple
 
 
 def _group_size(counts: Sequence[int], version: VllmVersion) -> int:
-    """Return the layers per group: those of the rarest kind, or of the most common if the two are about equal."""
+    """Return the layers per group: those of the rarest kind, or of the most common if the two are
+    about equal.
+    """
     fewest, largest = min(counts), max(counts)
     if version.max_padding:
         numerator, denominator = version.max_padding
@@ -68,23 +77,32 @@ def _group_size(counts: Sequence[int], version: VllmVersion) -> int:
     return fewest
 
 
-def _promote_windows(specs: Sequence[LayerSpec], version: VllmVersion, *, promote: bool) -> list[LayerSpec]:
-    """Return the specs, with windows and chunks as full attention if they cannot have groups of their own.
+def _promote_windows(
+    specs: Sequence[LayerSpec], version: VllmVersion, *, promote: bool
+) -> list[LayerSpec]:
+    """Return the specs, with windows and chunks as full attention if they cannot have groups of
+    their own.
 
     vLLM does this only if the model also has layers with full attention.
     """
     full = next((s for s in specs if s.kind == "full"), None)
     has_chunks = any(s.kind == "chunked" for s in specs)
-    if full is None or not (promote or not version.groups_hybrids or (has_chunks and not version.groups_chunks)):
+    if full is None or not (
+        promote or not version.groups_hybrids or (has_chunks and not version.groups_chunks)
+    ):
         return list(specs)
     return [
-        s._replace(kind="full", window=None, block_size=full.block_size) if s.kind in ("sliding", "chunked") else s
+        s._replace(kind="full", window=None, block_size=full.block_size)
+        if s.kind in ("sliding", "chunked")
+        else s
         for s in specs
     ]
 
 
 def _is_one_group(specs: Sequence[LayerSpec], version: VllmVersion) -> bool:
-    """Return whether all layers form one group: equal ones, or of the same tokens in widths that may be mixed."""
+    """Return whether all layers form one group: equal ones, or of the same tokens in widths that
+    may be mixed.
+    """
     if len({s.grouping_key for s in specs}) == 1:
         return True
     if len({int(s.block_size) for s in specs}) > 1:
@@ -98,8 +116,8 @@ def _is_one_group(specs: Sequence[LayerSpec], version: VllmVersion) -> bool:
 def _equalize_pages(specs: Sequence[LayerSpec], version: VllmVersion) -> list[LayerSpec]:
     """Return the specs with pages of one size, that of the largest.
 
-    A smaller page gets more tokens, if it divides the largest: 4 KiB beside 8 KiB holds twice as many. States, and
-    from 0.24 on other pages too, are padded instead.
+    A smaller page gets more tokens, if it divides the largest: 4 KiB beside 8 KiB holds twice as
+    many. States, and from 0.24 on other pages too, are padded instead.
     """
     largest = max((s.page_bytes for s in specs), key=int)
     equalized = []
@@ -109,15 +127,20 @@ def _equalize_pages(specs: Sequence[LayerSpec], version: VllmVersion) -> list[La
         elif s.kind == "mamba":
             equalized.append(s._replace(padded=largest))
         elif version.unifies_pages and largest % s.page_bytes == 0:
-            equalized.append(s._replace(block_size=int(s.block_size) * (int(largest) // int(s.page_bytes))))
+            equalized.append(
+                s._replace(block_size=int(s.block_size) * (int(largest) // int(s.page_bytes)))
+            )
         elif version.pads_pages and s.kind != "mla":
             equalized.append(s._replace(padded=largest))
         else:
-            raise _unsupported(version, "cannot bring together pages of different sizes, which this model has")
+            raise _unsupported(
+                version, "cannot bring together pages of different sizes, which this model has"
+            )
     return equalized
 
 
 def _unsupported(version: VllmVersion, why: str) -> NotSupportedError:
     return NotSupportedError(
-        f"vLLM {version.name} {why}", "choose a newer version with --engine-version, or another engine"
+        f"vLLM {version.name} {why}",
+        "choose a newer version with --engine-version, or another engine",
     )

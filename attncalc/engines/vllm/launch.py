@@ -22,7 +22,15 @@ from ..launch import (
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions, PagedOptions
 from ..pasted import OF_EACH_GPU, LaunchWords, Reading, if_on, ignored, only_positions
-from .options import DRAFTER_KEYS, DRAFTER_LAYERS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
+from .options import (
+    DRAFTER_KEYS,
+    DRAFTER_LAYERS,
+    TURBOQUANT,
+    VARIABLES,
+    VllmArgs,
+    VllmOptions,
+    json_object,
+)
 from .versions import vllm_version
 
 _CACHE_DTYPES = {
@@ -34,13 +42,15 @@ _CACHE_DTYPES = {
     "fp4": "nvfp4",
 }
 _LMCACHE = ("--kv-offloading-backend", "lmcache")
+# {LMCache's name of a tier: the options of its size}.
 _LMCACHE_TIERS = {"cpu": (*_LMCACHE, "--kv-offloading-size"), "disk": ("--disk-size",)}
-"""{LMCache's name of a tier: the options of its size}."""
 _LMCACHE_SIZE = re.compile(r"^max_local_(cpu|disk)_size *: *(\d+(?:\.\d+)?)", re.MULTILINE)
 
 
 def launch(facts: LaunchFacts) -> Flags:
-    """Yield the words of the command: 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'."""
+    """Yield the words of the command: 'vllm serve Qwen/Qwen3-8B --max-model-len 40960
+    --kv-cache-dtype fp8'.
+    """
     args: VllmArgs = facts.args
     if args.offline:  # Python starts it
         raise NoCommandError
@@ -54,7 +64,8 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--tensor-parallel-size", args.tp, 1)
     yield from flag("--pipeline-parallel-size", args.pp, 1)
     yield from flag("--decode-context-parallel-size", args.dcp, 1)
-    # Ranks of vLLM's data parallelism divide the experts of a mixture, which replicas do not: one command per replica.
+    # Ranks of vLLM's data parallelism divide the experts of a mixture, which replicas do not: one
+    # command per replica.
     yield from flag("--data-parallel-size", facts.ranks, 1)
     if facts.expert_parallel:
         yield "--enable-expert-parallel"
@@ -67,7 +78,13 @@ def launch(facts: LaunchFacts) -> Flags:
     }
     sizes = (name[2:].replace("-", "_") for name in in_gib)
     yield from own_flags(LoraOptions, args)
-    not_flags = (*VARIABLES.values(), "warm_start", "kv_offloading_backend", "speculative_config", *sizes)
+    not_flags = (
+        *VARIABLES.values(),
+        "warm_start",
+        "kv_offloading_backend",
+        "speculative_config",
+        *sizes,
+    )
     yield from own_flags(VllmOptions, args, *not_flags)
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
@@ -82,7 +99,9 @@ def launch(facts: LaunchFacts) -> Flags:
 
 
 def _drafts(args: VllmArgs, draft: str | None) -> Flags:
-    """Yield --speculative-config: multi-token prediction, an n-gram lookup without layers, or a draft model."""
+    """Yield --speculative-config: multi-token prediction, an n-gram lookup without layers, or a
+    draft model.
+    """
     given = json.loads(args.speculative_config or "{}")
     if not (args.speculative_layers or args.speculative_tokens or draft or given):
         return
@@ -93,7 +112,9 @@ def _drafts(args: VllmArgs, draft: str | None) -> Flags:
         predicts = args.model_type in PREDICT_TOKENS or str(given.get("method")).endswith("mtp")
         config = {"method": "mtp"} if predicts else {"model": DRAFT_MODEL}
     if not draft:
-        check_drafter_layers(args.speculative_layers, int(DRAFTER_LAYERS.get(str(given.get("method")), "1")))
+        check_drafter_layers(
+            args.speculative_layers, int(DRAFTER_LAYERS.get(str(given.get("method")), "1"))
+        )
     if args.speculative_tokens:
         config["num_speculative_tokens"] = args.speculative_tokens
     yield from ("--speculative-config", json.dumps(config | given))
@@ -109,39 +130,59 @@ def _read_speculation(text: str) -> list[str]:
     method = str(config.get("method"))
     words = [] if tokens is None else ["--speculative-tokens", str(tokens)]
     words += ["--speculative-config", json.dumps(config)] if config else []
-    words += ["--v2-model-runner"] if method == "dspark" else []  # use_v2_model_runner in config/vllm.py
+    # use_v2_model_runner in config/vllm.py
+    words += ["--v2-model-runner"] if method == "dspark" else []
     if model and model != DRAFT_MODEL and not method.endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
-    return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
+    return (
+        words
+        if method in ("ngram", "suffix")
+        else [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
+    )
 
 
 def _read_lmcache(path: str) -> tuple[str, ...]:
-    """Return the sizes in LMCache's configuration file, as options of `attncalc fit`; () if it is not here."""
+    """Return the sizes in LMCache's configuration file, as options of `attncalc fit`; () if it is
+    not here.
+    """
     with contextlib.suppress(OSError, ValueError):
         sizes = _LMCACHE_SIZE.findall(Path(path).read_text(encoding="utf-8"))
-        return tuple(word for tier, size in sizes for word in (*_LMCACHE_TIERS[tier], f"{size}{OF_EACH_GPU}"))
+        return tuple(
+            word for tier, size in sizes for word in (*_LMCACHE_TIERS[tier], f"{size}{OF_EACH_GPU}")
+        )
     return ()
 
 
 def _read_connector(text: str) -> tuple[str, ...]:
-    """Return where --kv-transfer-config stores the cache, as options of `attncalc fit`; () if it has no size."""
+    """Return where --kv-transfer-config stores the cache, as options of `attncalc fit`; () if it
+    has no size.
+    """
     with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
         config = json.loads(text)
         sizes = config.get("kv_connector_extra_config") or {}
         if config["kv_connector"].startswith("LMCache") and "lmcache.max_local_cpu_size" in sizes:
-            return (*_LMCACHE_TIERS["cpu"], f"{float(sizes['lmcache.max_local_cpu_size']):g}{OF_EACH_GPU}")
+            return (
+                *_LMCACHE_TIERS["cpu"],
+                f"{float(sizes['lmcache.max_local_cpu_size']):g}{OF_EACH_GPU}",
+            )
         if config["kv_connector"] == "OffloadingConnector" and "cpu_bytes_to_use" in sizes:
             return ("--kv-offloading-size", f"{int(sizes['cpu_bytes_to_use']) / GIB:g}")
     return ()
 
 
 def _read_quantization(method: str) -> tuple[str, ...]:
-    """Return the dtype to which vLLM converts the weights as it loads them; other methods are the checkpoint's own."""
-    return ("--weights-dtype", usual_dtype(method) or "") if method in ("fp8", "bitsandbytes") else ()
+    """Return the dtype to which vLLM converts the weights as it loads them; other methods are the
+    checkpoint's own.
+    """
+    return (
+        ("--weights-dtype", usual_dtype(method) or "") if method in ("fp8", "bitsandbytes") else ()
+    )
 
 
 def _variable(name: str) -> Reading:
-    """Return the reading of a number, or of 1 or 0: the argument's option, or the opposite if it has one."""
+    """Return the reading of a number, or of 1 or 0: the argument's option, or the opposite if it
+    has one.
+    """
     option = (options_of(PagedOptions) | options_of(VllmOptions))[name]
     on, _, off = option.names[0].partition("/")
     if option.parser is COUNT:
@@ -150,24 +191,49 @@ def _variable(name: str) -> Reading:
 
 
 def _of_image(version: str) -> tuple[str, ...]:
-    """Return that FlashInfer samples, if it does where it is installed: images of V1 have a version that can."""
+    """Return that FlashInfer samples, if it does where it is installed: images of V1 have a version
+    that can.
+    """
     switches = vllm_version(version)
-    return ("--flashinfer-sampler",) if switches.samples_with_installed_flashinfer and not switches.v0 else ()
+    return (
+        ("--flashinfer-sampler",)
+        if switches.samples_with_installed_flashinfer and not switches.v0
+        else ()
+    )
 
 
+# Options with a value that change no figure; --mm-processor-cache-gb is of the host.
 _IGNORED = (
-    *("--tokenizer", "--tokenizer-mode", "--api-server-count", "--override-generation-config", "--max-logprobs"),
-    *("--max-seq-len-to-capture", "--max-log-len", "--mm-processor-kwargs", "--mm-encoder-attn-backend"),
-    *("--mm-processor-cache-gb", "--max-num-partial-prefills", "--max-parallel-loading-workers"),
+    "--tokenizer",
+    "--tokenizer-mode",
+    "--api-server-count",
+    "--override-generation-config",
+    "--max-logprobs",
+    "--max-seq-len-to-capture",
+    "--max-log-len",
+    "--mm-processor-kwargs",
+    "--mm-encoder-attn-backend",
+    "--mm-processor-cache-gb",
+    "--max-num-partial-prefills",
+    "--max-parallel-loading-workers",
     "--lora-modules",
     "--distributed-executor-backend",
 )
-"""Options with a value that change no figure; --mm-processor-cache-gb is of the host."""
 _IGNORED_FLAGS = (
-    *("--trust-remote-code", "--enable-chunked-prefill", "--no-enable-chunked-prefill", "--enable-auto-tool-choice"),
-    *("--disable-log-requests", "--disable-log-stats", "--no-enable-log-requests", "--enable-reasoning"),
-    *("--enable-prompt-tokens-details", "--async-scheduling", "--disable-custom-all-reduce", "--enable-eplb"),
+    "--trust-remote-code",
+    "--enable-chunked-prefill",
+    "--no-enable-chunked-prefill",
+    "--enable-auto-tool-choice",
+    "--disable-log-requests",
+    "--disable-log-stats",
+    "--no-enable-log-requests",
+    "--enable-reasoning",
+    "--enable-prompt-tokens-details",
+    "--async-scheduling",
+    "--disable-custom-all-reduce",
+    "--enable-eplb",
 )
+# How `vllm serve` is read (vllm/engine/arg_utils.py).
 WORDS = LaunchWords(
     example="vllm serve MODEL",
     program=re.compile(
@@ -182,21 +248,31 @@ WORDS = LaunchWords(
         "--speculative-config": _read_speculation,
         "-sc": _read_speculation,
         "--kv-transfer-config": _read_connector,
-        "--hf-overrides": lambda overrides: (*only_positions(overrides), "--allow-long-max-model-len"),
+        "--hf-overrides": lambda overrides: (
+            *only_positions(overrides),
+            "--allow-long-max-model-len",
+        ),
         "--rope-scaling": lambda scaling: ("--allow-long-max-model-len",),
         **dict.fromkeys(_IGNORED, ignored),
     },
     unmodelled=(
-        *("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend", "VLLM_ATTENTION_BACKEND"),
-        *("VLLM_ALLREDUCE_USE_FLASHINFER", "VLLM_USE_NCCL_SYMM_MEM"),
+        "--compilation-config",
+        "-cc",
+        "--cuda-graph-sizes",
+        "--attention-backend",
+        "VLLM_ATTENTION_BACKEND",
+        "VLLM_ALLREDUCE_USE_FLASHINFER",
+        "VLLM_USE_NCCL_SYMM_MEM",
     ),
     flags=dict.fromkeys(_IGNORED_FLAGS, ()),
     environment={
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
-        "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: (*_LMCACHE_TIERS["disk"], f"{size}{OF_EACH_GPU}"),
+        "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: (
+            *_LMCACHE_TIERS["disk"],
+            f"{size}{OF_EACH_GPU}",
+        ),
         **{variable: _variable(name) for variable, name in VARIABLES.items()},
         "VLLM_USE_V1": lambda value: ("--engine-version", "v0") if value == "0" else (),
     },
 )
-"""How `vllm serve` is read (vllm/engine/arg_utils.py)."""

@@ -1,4 +1,6 @@
-"""The cache of one layer, as vLLM describes it: pages of some tokens, or of one state (v1/kv_cache_interface.py)."""
+"""The cache of one layer, as vLLM describes it: pages of some tokens, or of one state
+(v1/kv_cache_interface.py).
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -28,22 +30,25 @@ from .options import TURBOQUANT, VllmArgs
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
 STATE_ROLES = ("convolution", "state", "short_convolution")
 _HEAD_ROLES = ("kv", "k", "v")
+# Dtypes that vLLM has for K and V. A latent can only have those without scales.
 _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", *TURBOQUANT)
-"""Dtypes that vLLM has for K and V. A latent can only have those without scales."""
+# Bytes to which V0 aligns a token's latent: 1,152 become 1,280.
 _ENTRY_ALIGNMENT = 256
-"""Bytes to which V0 aligns a token's latent: 1,152 become 1,280."""
+# Tokens of a block of pools (get_preferred_block_size in v1/attention/backends/mla/sparse_swa.py),
+# and of shared ones (get_supported_kernel_block_sizes in models/deepseek_v41/sparse_mla.py).
 POOLING_BLOCK, SHARED_POOLING_BLOCK = 256, 128
-"""Tokens of a block of pools (get_preferred_block_size in v1/attention/backends/mla/sparse_swa.py), and of shared ones
-(get_supported_kernel_block_sizes in models/deepseek_v41/sparse_mla.py)."""
+# Tokens of a block of compressed attention's window (DeepseekV4SWACache in
+# v1/attention/backends/mla/sparse_swa.py), and in DeepSeek-V4.1 except on compute capability 12
+# (models/deepseek_v41/attention.py).
 _WINDOW_BLOCK, _SHARED_WINDOW_BLOCK = 64, 32
-"""Tokens of a block of compressed attention's window (DeepseekV4SWACache in v1/attention/backends/mla/sparse_swa.py),
-and in DeepSeek-V4.1 except on compute capability 12 (models/deepseek_v41/attention.py)."""
+# Tokens to pool that a request of DeepSeek-V4.1 has at least (CompressorStateCache in its
+# compressor.py).
 _SHARED_RING = 8
-"""Tokens to pool that a request of DeepSeek-V4.1 has at least (CompressorStateCache in its compressor.py)."""
+# Pool size: tokens of a block of unpooled tokens (CompressorStateCache in
+# models/deepseek_v4/compressor.py).
 _UNPOOLED_BLOCKS = {SMALL_POOL: 4, LARGE_POOL: 8}
-"""Pool size: tokens of a block of unpooled tokens (CompressorStateCache in models/deepseek_v4/compressor.py)."""
+# Titles of specs: of compressed attention, of averaged keys, and of a convolution beside the mixer.
 POOLS, WINDOWS, UNPOOLED, CONVOLUTION = "pools", "windows", "tokens to pool", "short convolution"
-"""Titles of specs: of compressed attention, of averaged keys, and of a convolution beside the mixer."""
 
 
 class LayerSpec(NamedTuple):
@@ -52,7 +57,8 @@ class LayerSpec(NamedTuple):
     kind: Kind  # vLLM's type of spec
     block_size: int  # tokens per block
     token_bytes: int  # bytes per token; of a state ("mamba"), all its bytes
-    shape: tuple[tuple[int, int], ...] = ()  # (rows, width) of each tensor, which tells layers of equal bytes apart
+    # (rows, width) of each tensor, which tells layers of equal bytes apart
+    shape: tuple[tuple[int, int], ...] = ()
     window: int | None = None  # tokens of the sliding window or the chunk; None without one
     padded: int | None = None  # bytes that the page is padded to; None without padding
     rate: int = 1  # tokens per stored row, which has token_bytes; more than 1 for pools
@@ -74,28 +80,48 @@ class LayerSpec(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it stores every token. vLLM treats such layers as one type, whatever their widths."""
+        """Whether it stores every token. vLLM treats such layers as one type, whatever their
+        widths.
+        """
         return self.kind in ("full", "mla")
 
     @property
     def label(self) -> str:
         """'full', 'sliding 1,024'."""
-        return self.title or (self.kind if self.window is None else f"{self.kind} {int(self.window):,}")
+        return self.title or (
+            self.kind if self.window is None else f"{self.kind} {int(self.window):,}"
+        )
 
     @property
     def grouping_key(self) -> tuple[object, ...]:
-        """Equal for layers that vLLM can put in one group; of plain ints, because formulas do not matter here."""
-        return (self.kind, int(self.block_size), int(self.page_bytes), self.shape, self.window and int(self.window))
+        """Equal for layers that vLLM can put in one group; of plain ints, because formulas do not
+        matter here.
+        """
+        return (
+            self.kind,
+            int(self.block_size),
+            int(self.page_bytes),
+            self.shape,
+            self.window and int(self.window),
+        )
 
 
 def layer_specs(
-    cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int, *, sparse: bool = False, shares_pools: bool = False
+    cached: tuple[CacheSpec, ...],
+    args: VllmArgs,
+    block_size: int,
+    *,
+    sparse: bool = False,
+    shares_pools: bool = False,
 ) -> Iterator[LayerSpec]:
-    """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the source, pools.
+    """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the
+    source, pools.
 
-    With `sparse`, another layer has an indexer. With `shares_pools`, layers read pools of others (DeepSeek-V4.1).
+    With `sparse`, another layer has an indexer. With `shares_pools`, layers read pools of others
+    (DeepSeek-V4.1).
 
-    Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented here.
+    Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented
+    here.
     """
     for c in cached:
         _check_known(c)
@@ -111,11 +137,14 @@ def layer_specs(
             if args.version.aligns_latent_entries:
                 latent_bytes = _ENTRY_ALIGNMENT * ceil_div(latent_bytes, _ENTRY_ALIGNMENT)
             yield LayerSpec("mla", block_size, latent_bytes, _shape([c]))
-        if c.role == "indexer":  # for any kv_dtype; of blocks of keys (MiniMax-M3) in the model's dtype
+        # for any kv_dtype; of blocks of keys (MiniMax-M3) in the model's dtype
+        if c.role == "indexer":
             key = args.dtype.row_bytes(c.width) if heads else index_key_bytes(c.width)
             yield LayerSpec("mla", block_size, key, _shape([c]))
     if states:
-        yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
+        yield LayerSpec(
+            "mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states)
+        )
     yield from _beside_mixer(cached, args, block_size)
     if source_heads:
         yield _head_spec(source_heads, args, block_size)._replace(kind="cross")
@@ -154,9 +183,12 @@ def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> Layer
         widths = [max(widths, key=int)] * len(widths)
     if stored.name in TURBOQUANT and (kind != "full" or len({int(width) for width in widths}) > 1):
         raise NotSupportedError(
-            f"{stored.name} is only supported for full attention with keys and values of one width", "use int4 or fp8"
+            f"{stored.name} is only supported for full attention with keys and values of one width",
+            "use int4 or fp8",
         )
-    token_bytes = sum(c.rows * stored.row_bytes(width) for c, width in zip(heads, widths, strict=True))
+    token_bytes = sum(
+        c.rows * stored.row_bytes(width) for c, width in zip(heads, widths, strict=True)
+    )
     block_size = args.version.window_block(block_size) if kind == "sliding" else block_size
     return LayerSpec(kind, block_size, token_bytes, _shape(heads), span.reach)
 
@@ -164,26 +196,33 @@ def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> Layer
 def _latent_bytes(latent: CacheSpec, args: VllmArgs, *, sparse: bool) -> int:
     """Return the bytes of one token's latent.
 
-    In a model with indexers, FlashMLA's fp8 is the format fp8_ds_mla of 656 B. FlashInfer's is plain fp8.
+    In a model with indexers, FlashMLA's fp8 is the format fp8_ds_mla of 656 B. FlashInfer's is
+    plain fp8.
     """
     stored = args.kv_dtype
     if stored.group is not None:
-        raise AttncalcError(f"vLLM has no cache of latents in {stored.name}", "known: fp32, fp16, bf16, fp8")
-    by_flashinfer = (args.capability == 10 and args.version.has_sparse_flashinfer) or not latent.rotary
+        raise AttncalcError(
+            f"vLLM has no cache of latents in {stored.name}", "known: fp32, fp16, bf16, fp8"
+        )
+    by_flashinfer = (
+        args.capability == 10 and args.version.has_sparse_flashinfer
+    ) or not latent.rotary
     if not (sparse and stored.name == "fp8") or by_flashinfer:
         return stored.row_bytes(latent.width)
     if latent.width != 576:
         raise AttncalcError(
-            f"vLLM's fp8_ds_mla is for latents of 512 + 64 elements, not of {int(latent.width)}", "use --kv-dtype bf16"
+            f"vLLM's fp8_ds_mla is for latents of 512 + 64 elements, not of {int(latent.width)}",
+            "use --kv-dtype bf16",
         )
     return latent_row_bytes(latent)
 
 
 def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
-    """Return the bytes of one layer's convolution or state (model_executor/layers/mamba/mamba_utils.py).
+    """Return the bytes of one layer's convolution or state
+    (model_executor/layers/mamba/mamba_utils.py).
 
-    A convolution of width k stores k - 1 tokens, and those that a drafter may have to roll back: 3 + 2 = 5 tokens for
-    a width of 4 and 2 drafted tokens.
+    A convolution of width k stores k - 1 tokens, and those that a drafter may have to roll back: 3
+    + 2 = 5 tokens for a width of 4 and 2 drafted tokens.
     """
     if state.role == "convolution":
         drafted = args.speculative_tokens
@@ -194,14 +233,20 @@ def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
     if state.dtype is None:  # lightning attention, to which mamba_ssm_cache_dtype does not apply
         return state.rows * args.dtype.row_bytes(state.width, "state_bytes")
     model_dtype = dtype(state.requested_dtype) if state.requested_dtype else args.dtype
-    return state.rows * (args.mamba_ssm_cache_dtype or model_dtype).row_bytes(state.width, "state_bytes")
+    return state.rows * (args.mamba_ssm_cache_dtype or model_dtype).row_bytes(
+        state.width, "state_bytes"
+    )
 
 
-def _beside_mixer(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int) -> Iterator[LayerSpec]:
-    """Yield a short convolution's state, and of an indexer's keys the averages of pools and the keys to average.
+def _beside_mixer(
+    cached: Sequence[CacheSpec], args: VllmArgs, block_size: int
+) -> Iterator[LayerSpec]:
+    """Yield a short convolution's state, and of an indexer's keys the averages of pools and the
+    keys to average.
 
-    A request has a ring of those: with pools of 4 and 2 drafted tokens, of 8 keys. Keys are in the model's dtype
-    (models/qwen4_exp/common/qsa_cache.py, which also stores three positions with each key of the ring).
+    A request has a ring of those: with pools of 4 and 2 drafted tokens, of 8 keys. Keys are in the
+    model's dtype (models/qwen4_exp/common/qsa_cache.py, which also stores three positions with each
+    key of the ring).
     """
     for c in cached:
         if c.role == "short_convolution":
@@ -235,7 +280,8 @@ def _check_averages(args: VllmArgs, *, is_gated: bool) -> None:
 def _pooling_specs(
     cached: Sequence[CacheSpec], args: VllmArgs, block_size: int, *, shares_pools: bool
 ) -> Iterator[LayerSpec]:
-    """Yield the specs of compressed attention (attention.py and compressor.py in models/deepseek_v4 and deepseek_v41).
+    """Yield the specs of compressed attention (attention.py and compressor.py in models/deepseek_v4
+    and deepseek_v41).
 
     An unpooled token has keys and gates in fp32, both twice if pools overlap.
     """
@@ -251,18 +297,26 @@ def _pooling_specs(
         stride = math.lcm(key, pooled_key) if args.version.packs_whole_rows else 1
     for c in cached:
         if not isinstance(c.span, Pools):
-            block = _SHARED_WINDOW_BLOCK if shares_pools and args.capability != 12 else _WINDOW_BLOCK
-            spec = LayerSpec("sliding", block, key, _shape([c]), c.span.reach, title=WINDOWS, stride=stride)
+            block = (
+                _SHARED_WINDOW_BLOCK if shares_pools and args.capability != 12 else _WINDOW_BLOCK
+            )
+            spec = LayerSpec(
+                "sliding", block, key, _shape([c]), c.span.reach, title=WINDOWS, stride=stride
+            )
         elif c.role == "unpooled" and shares_pools:  # a ring for the drafted tokens and two more
             ring = max(_SHARED_RING, 1 << (args.speculative_tokens + 1).bit_length())
             size = ring * c.rows * dtype("fp32").row_bytes(c.width)
-            yield LayerSpec("mamba", ring, size, _shape([c]), title=f"{UNPOOLED} by {int(c.span.size)}")
+            yield LayerSpec(
+                "mamba", ring, size, _shape([c]), title=f"{UNPOOLED} by {int(c.span.size)}"
+            )
             continue
         elif c.role == "unpooled":
             size, window = int(c.span.size), exact_div(c.rows, 2) * c.span.size
             token_bytes = c.rows * dtype("fp32").row_bytes(c.width)
             block = _UNPOOLED_BLOCKS[size]
-            spec = LayerSpec("sliding", block, token_bytes, _shape([c]), window, title=f"{UNPOOLED} by {size}")
+            spec = LayerSpec(
+                "sliding", block, token_bytes, _shape([c]), window, title=f"{UNPOOLED} by {size}"
+            )
         elif c.role == "last_pool":  # the window of unpooled tokens has them
             continue
         else:
@@ -275,14 +329,21 @@ def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs, *, shares_pools:
     args.version.require("has_compressed_attention", "vLLM", "compressed attention (DeepSeek-V4)")
     if shares_pools:
         args.version.require("has_shared_pools", "vLLM", "DeepSeek-V4.1")
-    check_stored(cached, args.kv_dtype.name, "vLLM", SHARED_POOLS if shares_pools else (SMALL_POOL, LARGE_POOL))
+    check_stored(
+        cached,
+        args.kv_dtype.name,
+        "vLLM",
+        SHARED_POOLS if shares_pools else (SMALL_POOL, LARGE_POOL),
+    )
     sizes = (SHARED_POOLING_BLOCK, POOLING_BLOCK) if shares_pools else (POOLING_BLOCK,)
     if args.block_size not in (None, *sizes):
         raise AttncalcError(
-            f"--block-size {args.block_size}: vLLM's blocks of compressed attention have {sizes[0]} tokens here",
+            f"--block-size {args.block_size}: vLLM's blocks of compressed attention have "
+            f"{sizes[0]} tokens here",
             "leave --block-size out",
         )
     if args.disable_hybrid_kv_cache_manager:
         raise NotSupportedError(
-            "--disable-hybrid-kv-cache-manager is not supported for compressed attention", "leave it out"
+            "--disable-hybrid-kv-cache-manager is not supported for compressed attention",
+            "leave it out",
         )

@@ -1,7 +1,7 @@
 """vLLM's cache: groups of layers take blocks of tokens from one pool.
 
-Read from vLLM 0.8.5 to 0.33.0: v1/kv_cache_interface.py, v1/core/kv_cache_utils.py and (0.33) kv_cache_planning.py.
-Versions differ: `versions.py` lists what changed and when.
+Read from vLLM 0.8.5 to 0.33.0: v1/kv_cache_interface.py, v1/core/kv_cache_utils.py and (0.33)
+kv_cache_planning.py. Versions differ: `versions.py` lists what changed and when.
 """
 
 import dataclasses
@@ -13,30 +13,49 @@ from ..ds_mla import has_shared_pools
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
-from .layer_spec import POOLING_BLOCK, POOLS, SHARED_POOLING_BLOCK, UNPOOLED, WINDOWS, Kind, LayerSpec, layer_specs
+from .layer_spec import (
+    POOLING_BLOCK,
+    POOLS,
+    SHARED_POOLING_BLOCK,
+    UNPOOLED,
+    WINDOWS,
+    Kind,
+    LayerSpec,
+    layer_specs,
+)
 from .options import TURBOQUANT, VllmArgs
 from .packed import pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
+# CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA, and of Intel
+# GPUs (platforms/xpu.py, from 0.20 on get_preferred_block_size in
+# v1/attention/backends/flash_attn.py).
 _BLOCK_SIZE, _LARGE_BLOCK = 16, 64
-"""CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA, and of Intel GPUs
-(platforms/xpu.py, from 0.20 on get_preferred_block_size in v1/attention/backends/flash_attn.py)."""
+# Tokens that MiniMax-M3's indexer picks together (models/minimax_m3/common/sparse_attention.py).
 _SPARSE_BLOCK = 128
-"""Tokens that MiniMax-M3's indexer picks together (models/minimax_m3/common/sparse_attention.py)."""
 _Groups = tuple[KVCacheGroup, ...]
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
-    """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the arguments."""
+    """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the
+    arguments.
+    """
     specs = _with_all_indexers(specs, args)
     stages = enumerate(cut_into_stages(specs, args.pp))
-    layers = [(stage, layer) for stage, members in stages for layer in layer_by_layer(members) if layer.cached]
+    layers = [
+        (stage, layer)
+        for stage, members in stages
+        for layer in layer_by_layer(members)
+        if layer.cached
+    ]
     _check_layers(layers, args)
     cached_layers = [layer for _, layer in layers]
     states = state_blocks(cached_layers, args)
     roles = {cached.role for layer in cached_layers for cached in layer.cached}
     has_latents, has_pools = "latent" in roles, "pools" in roles
-    shares_pools = has_pools and has_shared_pools(cached for layer in cached_layers for cached in layer.cached)
+    shares_pools = has_pools and has_shared_pools(
+        cached for layer in cached_layers for cached in layer.cached
+    )
     pooling_block = SHARED_POOLING_BLOCK if shares_pools else POOLING_BLOCK
     has_large_blocks = (has_latents or args.is_intel) and not args.version.v0
     default = pooling_block if has_pools else _LARGE_BLOCK if has_large_blocks else _BLOCK_SIZE
@@ -47,7 +66,10 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     alignment = align_blocks(cached_layers, args, states, requested)
     first = cached_layers[0].cached[0]
     block_size = symbol_like(
-        first.rows * first.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
+        first.rows * first.width,
+        "block_size",
+        alignment.block_size if alignment else requested,
+        "tokens per block",
     )
     sparse = not roles.isdisjoint({"indexer", "gated_averages"})
     # equal layers share one tuple: `attncalc fit llama2-70b` makes one spec instead of 80
@@ -65,13 +87,20 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         for (stage, layer), own in zip(layers, own_args, strict=True)
     ]
     staged = [member for members in by_layer for member in members]
-    # a drafter's layers cache as much as the model's last attention layer with an indexer, where there are any; in
-    # compressed attention without pools
-    drafted = ([(i, s) for i, s in members if _is_drafted(s, has_pools=has_pools)] for members in reversed(by_layer))
+    # a drafter's layers cache as much as the model's last attention layer with an indexer, where
+    # there are any; in compressed attention without pools
+    drafted = (
+        [(i, s) for i, s in members if _is_drafted(s, has_pools=has_pools)]
+        for members in reversed(by_layer)
+    )
     staged += max(drafted, key=len) * args.speculative_layers
     # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
     of_draft = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
-    staged += [(args.pp - 1, spec) for layer in of_draft for spec in layer_specs(layer.cached, args, block_size)]
+    staged += [
+        (args.pp - 1, spec)
+        for layer in of_draft
+        for spec in layer_specs(layer.cached, args, block_size)
+    ]
     groups, groups_by_stage = _group_by_stage(staged, args)
     if args.caches_on_host:
         args.version.require("has_kv_offloading", "vLLM", "--kv-offloading-size")
@@ -84,12 +113,18 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
 
 
 def _with_all_indexers(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> Sequence[LayerCacheSpec]:
-    """Return the layers with an indexer's keys beside each latent, if this version stores them where none is used."""
-    keys = next((cached for spec in specs for cached in spec.cached if cached.role == "indexer"), None)
+    """Return the layers with an indexer's keys beside each latent, if this version stores them
+    where none is used.
+    """
+    keys = next(
+        (cached for spec in specs for cached in spec.cached if cached.role == "indexer"), None
+    )
     if keys is None or not args.version.has_unused_indexers:
         return specs
     return [
-        spec._replace(cached=(*spec.cached, keys)) if [c.role for c in spec.cached] == ["latent"] else spec
+        spec._replace(cached=(*spec.cached, keys))
+        if [c.role for c in spec.cached] == ["latent"]
+        else spec
         for spec in specs
     ]
 
@@ -101,7 +136,8 @@ def _is_drafted(spec: LayerSpec, *, has_pools: bool) -> bool:
 
 
 def _args_of_layers(layers: int, args: VllmArgs, *, is_hybrid: bool) -> list[VllmArgs]:
-    """Return the arguments of each layer: TurboQuant leaves the first and the last two in 16 bits, but not of hybrids.
+    """Return the arguments of each layer: TurboQuant leaves the first and the last two in 16 bits,
+    but not of hybrids.
 
     Source: get_boundary_skip_layers (model_executor/layers/quantization/turboquant/config.py).
     """
@@ -109,7 +145,8 @@ def _args_of_layers(layers: int, args: VllmArgs, *, is_hybrid: bool) -> list[Vll
         return [args] * layers
     if not args.version.shares_turboquant_workspaces:
         raise NotSupportedError(
-            f"{args.kv_dtype.name} is only supported from vLLM 0.21 on: 0.20 also allocates workspaces in each layer, "
+            f"{args.kv_dtype.name} is only supported from vLLM 0.21 on: 0.20 also allocates "
+            "workspaces in each layer, "
             "14.6 GiB for Llama 3.1 8B and 1,024 sequences, and earlier versions do not have it",
             "use --engine-version 0.21.0 or later",
         )
@@ -119,12 +156,16 @@ def _args_of_layers(layers: int, args: VllmArgs, *, is_hybrid: bool) -> list[Vll
 
 
 def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) -> None:
-    """Raise AttncalcError if a stage has nothing to store, or if this version does not support it."""
+    """Raise AttncalcError if a stage has nothing to store, or if this version does not support
+    it.
+    """
     if not layers:
         raise AttncalcError(*NO_CACHE)
     if len({stage for stage, _ in layers}) < args.pp:
         raise AttncalcError(
-            f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache", "use fewer stages"
+            f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a "
+            "cache",
+            "use fewer stages",
         )
     if any(cached.per == "source token" for _, layer in layers for cached in layer.cached):
         args.version.require("has_cross_attention", "vLLM", "cache for cross-attention")
@@ -133,9 +174,13 @@ def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) 
 def _check_block_sparse(args: VllmArgs) -> None:
     args.version.require("has_block_sparse", "vLLM", "MiniMax-M3")
     if args.dcp > 1:
-        raise AttncalcError("--dcp: vLLM does not split keys of which an indexer picks blocks", "leave --dcp out")
+        raise AttncalcError(
+            "--dcp: vLLM does not split keys of which an indexer picks blocks", "leave --dcp out"
+        )
     if args.block_size not in (None, _SPARSE_BLOCK):
-        raise AttncalcError(f"--block-size {args.block_size}: MiniMax-M3 only has blocks of 128", "leave it out")
+        raise AttncalcError(
+            f"--block-size {args.block_size}: MiniMax-M3 only has blocks of 128", "leave it out"
+        )
 
 
 def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
@@ -143,22 +188,28 @@ def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
     dcp, tp, heads = args.dcp, args.tp, args.n_kv_heads
     args.version.require("has_dcp", "vLLM", "--dcp")
     if "sliding" in kinds:
-        raise AttncalcError("--dcp: vLLM does not split the cache of a sliding window", "leave --dcp out")
+        raise AttncalcError(
+            "--dcp: vLLM does not split the cache of a sliding window", "leave --dcp out"
+        )
     if tp % dcp:
         raise AttncalcError(
-            f"--dcp {dcp} does not divide --tp {tp}", "use a divisor of --tp: --dcp shares the tensor-parallel devices"
+            f"--dcp {dcp} does not divide --tp {tp}",
+            "use a divisor of --tp: --dcp shares the tensor-parallel devices",
         )
     if kinds & {"full", "chunked"} and heads is not None and dcp > max(1, tp // heads):
         copies = max(1, tp // heads)
         raise AttncalcError(
             f"--dcp {dcp} is too large: with --tp {tp} each of {heads} KV heads is on {copies} "
             f"device{'s'[: copies != 1]}",
-            f"use at most --dcp {copies}: vLLM splits a head's tokens over the devices that have that head",
+            f"use at most --dcp {copies}: vLLM splits a head's tokens over the devices that have "
+            "that head",
         )
 
 
 def _check_dcp_of_latents(roles: Set[str], args: VllmArgs) -> None:
-    """Raise AttncalcError if no kernel of this version and this device, where known, splits such latents by token."""
+    """Raise AttncalcError if no kernel of this version and this device, where known, splits such
+    latents by token.
+    """
     version, fp8 = args.version, args.kv_dtype.bits == 8
     if "indexer" not in roles:
         if "latent" in roles and fp8 and not version.has_dcp_with_fp8_latents:
@@ -170,21 +221,31 @@ def _check_dcp_of_latents(roles: Set[str], args: VllmArgs) -> None:
     on_device = args.device and f" on {args.device}"
     if args.device and args.capability not in (9, 10):
         raise AttncalcError(
-            f"--dcp: vLLM does not split the latents that an indexer picks{on_device}", "leave --dcp out"
+            f"--dcp: vLLM does not split the latents that an indexer picks{on_device}",
+            "leave --dcp out",
         )
-    if not (version.has_dcp_with_indexer_on_hopper if args.capability == 9 else version.has_dcp_with_indexer):
+    if not (
+        version.has_dcp_with_indexer_on_hopper
+        if args.capability == 9
+        else version.has_dcp_with_indexer
+    ):
         raise AttncalcError(
-            f"--dcp: vLLM {version.name} does not split the latents that an indexer picks{on_device}",
+            f"--dcp: vLLM {version.name} does not split the latents that an indexer "
+            f"picks{on_device}",
             f"use --engine-version {'0.29.0' if args.capability == 9 else '0.25.0'} or later",
         )
     if args.capability == 9 and not fp8:
         raise AttncalcError(
-            f"--dcp: vLLM splits the latents that an indexer picks only in fp8{on_device}", "use --kv-dtype fp8"
+            f"--dcp: vLLM splits the latents that an indexer picks only in fp8{on_device}",
+            "use --kv-dtype fp8",
         )
 
 
-def _group_by_stage(staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs) -> tuple[_Groups, tuple[_Groups, ...]]:
-    """Return the groups of the whole model, and those of each pipeline stage; `staged` has the stage of each spec.
+def _group_by_stage(
+    staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs
+) -> tuple[_Groups, tuple[_Groups, ...]]:
+    """Return the groups of the whole model, and those of each pipeline stage; `staged` has the
+    stage of each spec.
 
     Old versions group the layers of each stage, which must have the same kinds of groups.
     """
@@ -193,27 +254,37 @@ def _group_by_stage(staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs) -> 
         stage_of = [stage for stage, _ in staged]
         return packed, tuple(groups_on_stage(packed, stage_of, stage) for stage in range(args.pp))
     if args.version.groups_by_worker:
-        stages = tuple(group_layers([spec for i, spec in staged if i == stage], args) for stage in range(args.pp))
+        stages = tuple(
+            group_layers([spec for i, spec in staged if i == stage], args)
+            for stage in range(args.pp)
+        )
         kinds = [sorted(repr(group.spec.grouping_key) for group in groups) for groups in stages]
         if any(later != kinds[0] for later in kinds[1:]):
             raise NotSupportedError(
-                f"--pp {args.pp}: stages with different kinds of layers are not supported for vLLM {args.version.name}",
-                "use --engine-version 0.11.0 or later, which groups the layers of all stages together",
+                f"--pp {args.pp}: stages with different kinds of layers are not supported for "
+                f"vLLM {args.version.name}",
+                "use --engine-version 0.11.0 or later, which groups the layers of all stages "
+                "together",
             )
         return stages[0], stages
     groups = group_layers([spec for _, spec in staged], args)
     has_several_widths = len({spec.grouping_key for spec in groups[0].specs}) > 1
-    if has_several_widths and not args.version.cuts_groups_by_stage:  # of several groups, each has one width
+    # of several groups, each has one width
+    if has_several_widths and not args.version.cuts_groups_by_stage:
         return groups, (groups,)
     stage_of = [stage for stage, _ in staged]
     return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp))
 
 
-def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool) -> Iterator[str]:
+def _notes(
+    kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool
+) -> Iterator[str]:
     if has_pools:
         yield (
-            "A request has windows and tokens to pool for all tokens in flight, whatever its length. vLLM logs "
-            "concurrency times --max-model-len as tokens: fewer for a shorter length, though as much fits, and "
+            "A request has windows and tokens to pool for all tokens in flight, whatever its "
+            "length. vLLM logs "
+            "concurrency times --max-model-len as tokens: fewer for a shorter length, though as "
+            "much fits, and "
             "more with fewer --max-num-batched-tokens."
         )
     if args.kv_dtype.name in TURBOQUANT:
@@ -223,41 +294,72 @@ def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_
         yield from _latent_notes(args)
     yield from _device_notes(kinds, args)
     if not args.version.source_was_read:
-        yield "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
+        yield (
+            "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was "
+            "not read."
+        )
     if states:
         switch = "on" if states.prefix_caching else "off"
         default = " by default" if args.prefix_caching is None else ""
-        aligned = ", which takes one more state per request to align prefixes" if states.prefix_caching else ""
-        yield f"Prefix caching is {switch}{default}{aligned}. Each state takes one block, whatever the context."
+        aligned = (
+            ", which takes one more state per request to align prefixes"
+            if states.prefix_caching
+            else ""
+        )
+        yield (
+            f"Prefix caching is {switch}{default}{aligned}. Each state takes one block, whatever "
+            "the context."
+        )
     if args.speculative_tokens and not args.speculative_layers and not args.speculative_model:
         yield (
-            "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or --speculative-model FILE "
+            "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or "
+            "--speculative-model FILE "
             "for EAGLE."
         )
-    if not has_pools and kinds & {"mamba", "sliding", "chunked"} and args.version.tokens_from_concurrency:
+    if (
+        not has_pools
+        and kinds & {"mamba", "sliding", "chunked"}
+        and args.version.tokens_from_concurrency
+    ):
         yield (
-            "A request takes blocks of windows or states whatever its length: vLLM logs fewer tokens for a shorter "
+            "A request takes blocks of windows or states whatever its length: vLLM logs fewer "
+            "tokens for a shorter "
             "--max-model-len, and one long request may have more than it logs."
         )
     if args.dcp > 1 and states:
         yield "--dcp divides the tokens of attention; each GPU stores whole recurrent states."
     if args.pp > 1 and "sliding" in kinds and args.version.steps_depend_on_experts:
-        yield "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
+        yield (
+            "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this "
+            "version."
+        )
 
 
 def _latent_notes(args: VllmArgs) -> Iterator[str]:
     if args.block_size is None:
-        yield f"Blocks of {_LARGE_BLOCK} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
+        yield (
+            f"Blocks of {_LARGE_BLOCK} tokens are those of FlashMLA (Hopper); set --block-size "
+            "for other kernels."
+        )
     elif args.block_size % _LARGE_BLOCK and args.version.forces_flashmla:
-        yield f"With FlashMLA (Hopper) vLLM {args.version.name} uses blocks of {_LARGE_BLOCK}, not --block-size."
+        yield (
+            f"With FlashMLA (Hopper) vLLM {args.version.name} uses blocks of {_LARGE_BLOCK}, not "
+            "--block-size."
+        )
 
 
 def _device_notes(kinds: Set[Kind], args: VllmArgs) -> Iterator[str]:
-    """Yield assumptions about the device, if it is unknown or from another vendor than NVIDIA and AMD."""
+    """Yield assumptions about the device, if it is unknown or from another vendor than NVIDIA and
+    AMD.
+    """
     if args.device and not args.device.startswith(("NVIDIA", "AMD")):
-        yield f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {args.device} may differ."
+        yield (
+            f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {args.device} may "
+            "differ."
+        )
     device_unknown = args.device_memory is None and args.max_num_batched_tokens is None
     if device_unknown and kinds & {"sliding", "chunked", "cross"}:
         yield (
-            "Batched tokens are the API server's default on an H100 or better; --max-num-batched-tokens sets another."
+            "Batched tokens are the API server's default on an H100 or better; "
+            "--max-num-batched-tokens sets another."
         )

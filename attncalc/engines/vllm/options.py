@@ -14,18 +14,19 @@ from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version
 
 _MOST_ITEMS = 10**6
+# Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0).
 _LONG_CONTEXT = 32 * 1024
-"""Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0)."""
 
+# Dtypes of TurboQuant. turboquant_k3v4_nc is left out: its K and V have 3.5 bits on average.
 TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
-"""Dtypes of TurboQuant. turboquant_k3v4_nc is left out: its K and V have 3.5 bits on average."""
 
+# Values of --task, as which --runner was known until 0.10.
 _POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
-"""Values of --task, as which --runner was known until 0.10."""
+# {key of --speculative-config: the option that figures read instead}.
 DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--speculative-model"}
-"""{key of --speculative-config: the option that figures read instead}."""
+# {method: layers of a drafter that is part of the model's release
+# (models/deepseek_v4/nvidia/dspark.py)}; else 1.
 DRAFTER_LAYERS = {"dspark": "3"}
-"""{method: layers of a drafter that is part of the model's release (models/deepseek_v4/nvidia/dspark.py)}; else 1."""
 
 
 def _backend(text: str, name: str) -> str:
@@ -35,7 +36,9 @@ def _backend(text: str, name: str) -> str:
 
 
 def json_object(text: str, name: str, tip: str) -> dict[str, Any]:
-    """Return the object that a JSON text, or a dictionary as Python and logs print it, stands for."""
+    """Return the object that a JSON text, or a dictionary as Python and logs print it, stands
+    for.
+    """
     found, as_json = None, text
     for of_python, of_json in (("'", '"'), ("True", "true"), ("False", "false"), ("None", "null")):
         as_json = as_json.replace(of_python, of_json)
@@ -60,7 +63,10 @@ def _speculation(text: str, name: str) -> str:
     found = json_object(text, name, """give '{"method": "eagle3"}'""")
     for key, option in DRAFTER_KEYS.items():
         if key in found:
-            raise AttncalcError(f"{name}: {key} has an option of its own", f"give {option} {truncate(str(found[key]))}")
+            raise AttncalcError(
+                f"{name}: {key} has an option of its own",
+                f"give {option} {truncate(str(found[key]))}",
+            )
     return json.dumps(found)
 
 
@@ -71,14 +77,21 @@ def _limits(text: str, name: str) -> str:
     """
     tip = """give the counts by kind, as '{"image": 0, "video": 0}'"""
     found = json_object(text, name, tip)
-    counts = {kind: limit.get("count") if isinstance(limit, dict) else limit for kind, limit in found.items()}
+    counts = {
+        kind: limit.get("count") if isinstance(limit, dict) else limit
+        for kind, limit in found.items()
+    }
     for kind, limit in counts.items():
         sized = isinstance(found[kind], dict) and len(found[kind]) > 1
         if sized or type(limit) is not int or not 0 <= limit <= _MOST_ITEMS:
-            raise AttncalcError(f"{name}: {truncate(json.dumps(found[kind]))} of {truncate(kind)} is not a count", tip)
+            raise AttncalcError(
+                f"{name}: {truncate(json.dumps(found[kind]))} of {truncate(kind)} is not a count",
+                tip,
+            )
     return json.dumps(counts)
 
 
+# {environment variable of vLLM (envs.py), a number, or 1 or 0: the argument here}.
 VARIABLES = {
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "allow_long_max_model_len",
     "VLLM_USE_FLASHINFER_SAMPLER": "flashinfer_sampler",
@@ -89,25 +102,33 @@ VARIABLES = {
     "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB": "sparse_indexer_max_logits_mb",
     "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": "flashinfer_workspace_buffer_size",
 }
-"""{environment variable of vLLM (envs.py), a number, or 1 or 0: the argument here}."""
 
 
 class VllmOptions(TypedDict, total=False):
     """Arguments of vLLM alone."""
 
     max_num_batched_tokens: Annotated[Count | None, COUNT, "Tokens per step. Default: by the GPU."]
-    max_num_seqs: Annotated[Count | None, COUNT, "Sequences per step. Default: by the GPU.", With(common=True)]
+    max_num_seqs: Annotated[
+        Count | None, COUNT, "Sequences per step. Default: by the GPU.", With(common=True)
+    ]
     enforce_eager: Annotated[bool, "No CUDA graphs, which take memory from 0.20 on."]
     disable_hybrid_kv_cache_manager: Annotated[bool, "Store sliding windows as full attention."]
-    swap_space: Annotated[float | str | None, GIBIBYTES_OR_ZERO, "Before V1: host memory for swapped blocks."]
-    cpu_offload_gb: Annotated[float | str | None, GIBIBYTES_OR_ZERO, "Weights of each GPU in host memory."]
+    swap_space: Annotated[
+        float | str | None, GIBIBYTES_OR_ZERO, "Before V1: host memory for swapped blocks."
+    ]
+    cpu_offload_gb: Annotated[
+        float | str | None, GIBIBYTES_OR_ZERO, "Weights of each GPU in host memory."
+    ]
     kv_offloading_size: Annotated[
-        float | str | None, GIBIBYTES_OR_ZERO, "Host memory for blocks of the cache, of all GPUs together."
+        float | str | None,
+        GIBIBYTES_OR_ZERO,
+        "Host memory for blocks of the cache, of all GPUs together.",
     ]
     kv_offloading_backend: Annotated[
         str | None,
         Parser(_backend, "NAME"),
-        "native or lmcache, which stores MLA's latents on one GPU's part of the size. Default: native.",
+        "native or lmcache, which stores MLA's latents on one GPU's part of the size. Default: "
+        "native.",
         With(axis=False),
     ]
     language_model_only: Annotated[bool, "Text only: no towers, and no images in the profile."]
@@ -131,29 +152,50 @@ class VllmOptions(TypedDict, total=False):
     ]
     skip_mm_profiling: Annotated[bool, "No images in the profile of the memory."]
     max_cudagraph_capture_size: Annotated[
-        Count | None, COUNT, "The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512 or 1,024."
+        Count | None,
+        COUNT,
+        "The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512 or 1,024.",
     ]
-    flashinfer_sampler: Annotated[bool | None, YES_OR_NO, "VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU."]
+    flashinfer_sampler: Annotated[
+        bool | None, YES_OR_NO, "VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU."
+    ]
     estimate_cudagraphs: Annotated[
-        bool | None, YES_OR_NO, "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: subtract CUDA graphs. Default: from 0.20 on."
+        bool | None,
+        YES_OR_NO,
+        "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: subtract CUDA graphs. Default: from 0.20 on.",
     ]
-    allreduce_symm_mem: Annotated[bool | None, YES_OR_NO, "VLLM_ALLREDUCE_USE_SYMM_MEM: symmetric memory. Default: on."]
-    v2_model_runner: Annotated[bool | None, YES_OR_NO, "VLLM_USE_V2_MODEL_RUNNER. Default: by version and model."]
-    fused_moe_chunk_size: Annotated[Count | None, COUNT, "VLLM_FUSED_MOE_CHUNK_SIZE, up to 0.17. Default: by version."]
-    sparse_indexer_max_logits_mb: Annotated[Count | None, COUNT, "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB. Default: 512."]
+    allreduce_symm_mem: Annotated[
+        bool | None, YES_OR_NO, "VLLM_ALLREDUCE_USE_SYMM_MEM: symmetric memory. Default: on."
+    ]
+    v2_model_runner: Annotated[
+        bool | None, YES_OR_NO, "VLLM_USE_V2_MODEL_RUNNER. Default: by version and model."
+    ]
+    fused_moe_chunk_size: Annotated[
+        Count | None, COUNT, "VLLM_FUSED_MOE_CHUNK_SIZE, up to 0.17. Default: by version."
+    ]
+    sparse_indexer_max_logits_mb: Annotated[
+        Count | None, COUNT, "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB. Default: 512."
+    ]
     flashinfer_workspace_buffer_size: Annotated[
         Count | None, COUNT, "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, in bytes. Default: 394 MiB."
     ]
     warm_start: Annotated[
         bool | None,
         YES_OR_NO,
-        "A later start, with compiled graphs in vLLM's cache. Default: the first, and both in the range.",
+        "A later start, with compiled graphs in vLLM's cache. Default: the first, and both in "
+        "the range.",
         With(names="--warm-start/--cold-start"),
     ]
     max_loras: Annotated[Count | None, COUNT, "Adapters of a step, with --enable-lora. Default: 1."]
     runner: Annotated[
         str | None,
-        choice("auto", "generate", "pooling", metavar="NAME", **dict.fromkeys(_POOLING_TASKS, "pooling")),
+        choice(
+            "auto",
+            "generate",
+            "pooling",
+            metavar="NAME",
+            **dict.fromkeys(_POOLING_TASKS, "pooling"),
+        ),
         "pooling: an embedding model, which does not sample.",
         With(also="--task", axis=False),
     ]
@@ -166,7 +208,9 @@ class VllmOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VllmArgs(PagedArgs):
-    """The arguments of vLLM: those of its options have their names. Sizes are in bytes, limits are JSON."""
+    """The arguments of vLLM: those of its options have their names. Sizes are in bytes, limits are
+    JSON.
+    """
 
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
@@ -200,8 +244,12 @@ class VllmArgs(PagedArgs):
 
     @property
     def lookups_on_host(self) -> bool:
-        """Whether lookup tables are in host memory (--engram-config; nvidia/engram.py in models/deepseek_v41)."""
-        return bool(json.loads(self.engram_config or "{}").get("cpu_offload", self.version.offloads_lookups))
+        """Whether lookup tables are in host memory (--engram-config; nvidia/engram.py in
+        models/deepseek_v41).
+        """
+        return bool(
+            json.loads(self.engram_config or "{}").get("cpu_offload", self.version.offloads_lookups)
+        )
 
     @property
     def caches_on_host(self) -> bool:
@@ -223,19 +271,27 @@ class VllmArgs(PagedArgs):
 
     @property
     def step_tokens(self) -> int:
-        """The tokens of one step: as given, or the default for the device (get_batch_defaults in engine/arg_utils.py).
+        """The tokens of one step: as given, or the default for the device (get_batch_defaults in
+        engine/arg_utils.py).
 
-        The class LLM has larger ones than the server: 16,384 instead of 8,192, and 8,192 instead of 2,048.
+        The class LLM has larger ones than the server: 16,384 instead of 8,192, and 8,192 instead of
+        2,048.
 
-        V0 splits prompts only if the context is longer than 32K, and never with MLA; a step takes a whole prompt
-        otherwise.
+        V0 splits prompts only if the context is longer than 32K, and never with MLA; a step takes a
+        whole prompt otherwise.
         """
         if self.max_num_batched_tokens:
             return self.max_num_batched_tokens
         if self.version.v0:
             context = self.max_model_len or 0
-            return max(context, 2048) if context <= _LONG_CONTEXT or "MLA" in self.attentions else 2048
-        if self.device_memory is not None and self.device_memory >= 160 * GIB and self.version.has_default_for_160_gib:
+            return (
+                max(context, 2048) if context <= _LONG_CONTEXT or "MLA" in self.attentions else 2048
+            )
+        if (
+            self.device_memory is not None
+            and self.device_memory >= 160 * GIB
+            and self.version.has_default_for_160_gib
+        ):
             return 16384
         if self._has_large_gpu:
             return 16384 if self.offline else 8192
@@ -255,7 +311,10 @@ class VllmArgs(PagedArgs):
     @cached_property
     def _has_large_gpu(self) -> bool:
         """Whether vLLM takes the device for an H100 or better; an unknown device counts as one."""
-        memory, device = 70 * GIB if self.device_memory is None else self.device_memory, self.device.lower()
+        memory, device = (
+            70 * GIB if self.device_memory is None else self.device_memory,
+            self.device.lower(),
+        )
         slower, large = self.version.gpus_with_small_defaults, self.version.gpus_with_large_defaults
         is_named = any(name in device for name in large) or not (large and device)
         return memory >= 70 * GIB and is_named and not any(name in device for name in slower)

@@ -1,11 +1,14 @@
-"""How vLLM packs layers whose pages have several sizes into blocks (DeepSeek-V4's compressed attention, Qwen4).
+"""How vLLM packs layers whose pages have several sizes into blocks (DeepSeek-V4's compressed
+attention, Qwen4).
 
-The pools of all layers are one group. Windows, and the tokens that are still to be pooled by 4 and by 128, have groups
-of their own, which have about as many layers as there are pages of one size in the group of pools. DeepSeek-V4-Flash
-has 43 windows, 21 layers with pools of 4 and 20 with pools of 128: 43 windows fill 2 groups of at most 22.
+The pools of all layers are one group. Windows, and the tokens that are still to be pooled by 4 and
+by 128, have groups of their own, which have about as many layers as there are pages of one size in
+the group of pools. DeepSeek-V4-Flash has 43 windows, 21 layers with pools of 4 and 20 with pools of
+128: 43 windows fill 2 groups of at most 22.
 
-Qwen4's pools are in the group of its 12 layers of keys and values. Its 36 states fill 3 groups of 12, and its short
-convolution and the tokens to pool have groups of their own. GLM-5.3-Flash has 11 latents and 34 states, in 4 groups.
+Qwen4's pools are in the group of its 12 layers of keys and values. Its 36 states fill 3 groups of
+12, and its short convolution and the tokens to pool have groups of their own. GLM-5.3-Flash has 11
+latents and 34 states, in 4 groups.
 """
 
 from collections import Counter
@@ -15,8 +18,8 @@ from .groups import KVCacheGroup
 from .layer_spec import CONVOLUTION, UNPOOLED, LayerSpec
 from .versions import VllmVersion
 
+# Layers with their numbers in the model.
 _Members = list[tuple[int, LayerSpec]]
-"""Layers with their numbers in the model."""
 
 
 def is_packed(groups: Sequence[KVCacheGroup]) -> bool:
@@ -31,23 +34,39 @@ def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCac
     for number, spec in enumerate(specs):
         is_state = spec.kind == "mamba" and not spec.title.startswith(UNPOOLED)
         kind = "full" if spec.is_full else spec.title if spec.title == CONVOLUTION else spec.kind
-        members = buckets.setdefault((kind, int(spec.block_size), spec.window and int(spec.window)), [])
+        members = buckets.setdefault(
+            (kind, int(spec.block_size), spec.window and int(spec.window)), []
+        )
         members.append((number, spec._replace(padded=page) if is_state else spec))
     pools, *others = sorted(buckets.values(), key=lambda members: not members[0][1].is_full)
     if version.pads_unpooled_pages:
-        others = [[(number, _padded(spec, pools)) for number, spec in members] for members in others]
+        others = [
+            [(number, _padded(spec, pools)) for number, spec in members] for members in others
+        ]
     counts = [_pages(spec for _, spec in members) for members in (pools, *others)]
     per_group = _layers_per_group(counts, version)
     groups = [pools]
     for members, of_size in zip(others, counts[1:], strict=True):
-        parts = -(-max(of_size.values()) // per_group) if per_group and len(set(of_size.values())) == 1 else 1
+        parts = (
+            -(-max(of_size.values()) // per_group)
+            if per_group and len(set(of_size.values())) == 1
+            else 1
+        )
         if version.has_shared_pools and (per_group is None or members[0][1].kind == "mamba"):
             # as many layers as a block of the pools has room for
             room = sum(spec.page_bytes for _, spec in pools) // members[0][1].page_bytes
             parts = max(parts, -(-len(members) // max(1, room)))
-        by_size = [[member for member in members if member[1].page_bytes == page] for page in of_size]
-        groups += [sorted(member for layers in by_size for member in layers[i::parts]) for i in range(parts)]
-    return tuple(KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members)) for members in groups)
+        by_size = [
+            [member for member in members if member[1].page_bytes == page] for page in of_size
+        ]
+        groups += [
+            sorted(member for layers in by_size for member in layers[i::parts])
+            for i in range(parts)
+        ]
+    return tuple(
+        KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members))
+        for members in groups
+    )
 
 
 def block_pages(groups: Sequence[KVCacheGroup], version: VllmVersion) -> dict[int, int]:
@@ -71,7 +90,9 @@ def tuple_pages(groups: Sequence[KVCacheGroup]) -> dict[int, int]:
 
 
 def weighed_blocks(blocks: Sequence[int], groups: Sequence[KVCacheGroup]) -> int:
-    """Return those blocks of each group as the log counts them: by bytes, in units of a block of the first group."""
+    """Return those blocks of each group as the log counts them: by bytes, in units of a block of
+    the first group.
+    """
     group_bytes = [sum(int(spec.page_bytes) for spec in group.specs) for group in groups]
     return -(-sum(n * size for n, size in zip(blocks, group_bytes, strict=True)) // group_bytes[0])
 
@@ -99,13 +120,19 @@ def _layers_per_group(counts: Sequence[Counter[int]], version: VllmVersion) -> i
         return _approximate_gcd(sizes, sizes[0])
     balanced = [of_size for of_size in counts if len(set(of_size.values())) == 1]
     smallest = max((max(of_size.values()) for of_size in balanced if len(of_size) > 1), default=0)
-    return _approximate_gcd([max(of_size.values()) for of_size in balanced], smallest) if smallest else None
+    return (
+        _approximate_gcd([max(of_size.values()) for of_size in balanced], smallest)
+        if smallest
+        else None
+    )
 
 
 def _approximate_gcd(sizes: Sequence[int], smallest: int) -> int:
-    """Return the number from `smallest` on to whose multiples the sizes can be rounded up with the least padding.
+    """Return the number from `smallest` on to whose multiples the sizes can be rounded up with the
+    least padding.
 
-    The larger of two equally good ones: for 21, 43, 21 and 20 it is 22, with a padding of 1 + 1 + 1 + 2.
+    The larger of two equally good ones: for 21, 43, 21 and 20 it is 22, with a padding of 1 + 1 + 1
+    + 2.
     """
     candidates = range(smallest, max(smallest, *sizes) + 1)
     return min(candidates, key=lambda n: (sum(-size % n for size in sizes), -n))

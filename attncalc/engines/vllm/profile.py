@@ -1,7 +1,9 @@
-"""vLLM's profile of its memory: the pass over max_num_batched_tokens random tokens, and the sampler after it.
+"""vLLM's profile of its memory: the pass over max_num_batched_tokens random tokens, and the sampler
+after it.
 
-vLLM subtracts the peak of this pass from its share of the GPU (profile_run in v1/worker/gpu_model_runner.py). The
-formulas follow the pass; `runtime.py` says which logs they were compared with.
+vLLM subtracts the peak of this pass from its share of the GPU (profile_run in
+v1/worker/gpu_model_runner.py). The formulas follow the pass; `runtime.py` says which logs they were
+compared with.
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
 UNQUANTIZED = ("bf16", "fp16", "fp32")
 _MIXER = "stream_mixer_attention"
+# Bytes per logit that verifying drafts takes in fp32: the last token's logits 4, the draft's 4, a
+# copy to process 4, their probabilities 4, random numbers 4 and their reciprocals 4
+# (rejection_sample in v1/sample/rejection_sampler.py).
 VERIFIED = 24
-"""Bytes per logit that verifying drafts takes in fp32: the last token's logits 4, the draft's 4, a copy to process 4,
-their probabilities 4, random numbers 4 and their reciprocals 4 (rejection_sample in v1/sample/rejection_sampler.py)."""
 
 
 class Profile:
     """The profile's pass on one GPU.
 
-    A size without a part of its own is the tensors of one step. They are freed before the next, so that the largest
-    step decides.
+    A size without a part of its own is the tensors of one step. They are freed before the next, so
+    that the largest step decides.
     """
 
     def __init__(self, facts: RuntimeFacts[VllmArgs]) -> None:
@@ -71,13 +74,19 @@ class Profile:
         """Yield what decides the profile and is not known."""
         if self._may_have_flashinfer and int(self.sampler) > self._pass_bytes:
             yield (
-                f"warning: vLLM {self._version.name} samples with FlashInfer where it is installed, as in its Docker "
+                f"warning: vLLM {self._version.name} samples with FlashInfer where it is "
+                "installed, as in its Docker "
                 "images. That takes less memory: --flashinfer-sampler."
             )
         more = self._copies * int(self.compiler) - max(self._pass_bytes, int(self.sampler))
-        if self._version.profiles_cold_compiler and self._args.warm_start is None and more > GIB // 10:
+        if (
+            self._version.profiles_cold_compiler
+            and self._args.warm_start is None
+            and more > GIB // 10
+        ):
             yield (
-                f"The first start compiles the model, which takes {human(Quantity(more), BYTES)} more than later ones: "
+                f"The first start compiles the model, which takes {human(Quantity(more), BYTES)} "
+                "more than later ones: "
                 "--warm-start."
             )
 
@@ -87,13 +96,19 @@ class Profile:
         """Return the largest of forward pass, sampler and compiler."""
         forward = named(self.forward, "forward_bytes", "bytes of the tensors of a forward pass")
         if not self._version.keeps_experts_workspace and self.experts:
-            forward = forward + named(self.experts, "experts_bytes", "bytes of the workspace of the experts")
+            forward = forward + named(
+                self.experts, "experts_bytes", "bytes of the workspace of the experts"
+            )
         steps = [(forward, f"forward pass, {plural(self.facts.limits.tokens, 'token')}")]
         if self.sampler:
             sampler = named(self.sampler, "sampler_bytes", "bytes of the sampler's tensors")
             steps.append((sampler, f"sampler, {plural(min(self.facts.limits), 'sequence')}"))
         if self.compiler and self._version.profiles_cold_compiler:
-            compiler = named(self.compiler, "compiler_bytes", "bytes of the inputs of a kernel that is benchmarked")
+            compiler = named(
+                self.compiler,
+                "compiler_bytes",
+                "bytes of the inputs of a kernel that is benchmarked",
+            )
             steps.append((self._copies * compiler, "compiler, which copies the embedding"))
         larger, label = quantity(steps[0][0]), steps[0][1]
         for size, name in steps[1:]:
@@ -101,19 +116,28 @@ class Profile:
             larger = quantity(maximum(larger, size))
         low, high = self._range_of_activations()
         low = min(low, int(larger))
-        return RuntimePart("activations", label, low, larger, high, f"vLLM {self._version.name}, {_SOURCE}; {RUNS}")
+        return RuntimePart(
+            "activations", label, low, larger, high, f"vLLM {self._version.name}, {_SOURCE}; {RUNS}"
+        )
 
     def _range_of_activations(self) -> tuple[int, int]:
-        """Return the range: a later start at the low end, and a first one, which compiles the model, at the high end.
+        """Return the range: a later start at the low end, and a first one, which compiles the
+        model, at the high end.
 
-        The widths that a forward pass holds at once are 3 to 4.5 times d_model by model, 0.75 on both sides of what is
-        expected. Public starts of V0 without --max-num-seqs may have had fewer sequences.
+        The widths that a forward pass holds at once are 3 to 4.5 times d_model by model, 0.75 on
+        both sides of what is expected. Public starts of V0 without --max-num-seqs may have had
+        fewer sequences.
         """
         facts = self.facts
-        margin = facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
+        margin = (
+            facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
+        )
         fewest = self._sampler_of(flashinfer=True) if self._may_have_flashinfer else self.sampler
         halves = 2 if self._version.v0 and self._args.max_num_seqs is None else 1
-        low = max(self._pass_bytes - int(self._copies_for_cutlass) - margin, int(fewest) // halves) - GIB // 10
+        low = (
+            max(self._pass_bytes - int(self._copies_for_cutlass) - margin, int(fewest) // halves)
+            - GIB // 10
+        )
         if self._args.warm_start is False and self._version.profiles_cold_compiler:
             low = max(low, int(self.compiler) - GIB // 20)
         high = max(self._pass_bytes + margin, int(self.sampler) * 21 // 20) + GIB * 15 // 100
@@ -122,9 +146,11 @@ class Profile:
             high = max(high, copies * int(self.compiler) + GIB // 20)
         elif copies > 1:  # another block may be counted once more
             high += int(maximum(self.forward, self.sampler)) // 2
-        # Kernels of gated delta nets and of KDA are tuned during the profile. Three logs of an RTX 5090, where nothing
-        # was compiled before, have 1 to 2 GiB more than the formulas.
-        if self._version.autotunes_deltas and any(layers.attention.label in ("GDN", "KDA") for layers in self.whole):
+        # Kernels of gated delta nets and of KDA are tuned during the profile. Three logs of an RTX
+        # 5090, where nothing was compiled before, have 1 to 2 GiB more than the formulas.
+        if self._version.autotunes_deltas and any(
+            layers.attention.label in ("GDN", "KDA") for layers in self.whole
+        ):
             high += GIB
         return max(0, low), high
 
@@ -140,7 +166,9 @@ class Profile:
 
     @property
     def _sampled(self) -> int:
-        """Tokens of the vocabulary of which this stage samples; 0 for a pooling model, whose pooler is small."""
+        """Tokens of the vocabulary of which this stage samples; 0 for a pooling model, whose pooler
+        is small.
+        """
         if not self.facts.last or self._args.runner == "pooling":
             return 0
         return self.facts.whole.vocab_size or 0
@@ -161,29 +189,48 @@ class Profile:
     @property
     def _samples_with_flashinfer(self) -> bool:
         given = self._args.flashinfer_sampler
-        return self._has_flashinfer and (self._version.samples_with_flashinfer if given is None else given)
+        return self._has_flashinfer and (
+            self._version.samples_with_flashinfer if given is None else given
+        )
 
     def _sampler_of(self, *, flashinfer: bool) -> Quantity:
-        """Return the sampler's tensors: R V (bytes + scratch), hidden states of N and R tokens; 0 without the logits.
+        """Return the sampler's tensors: R V (bytes + scratch), hidden states of N and R tokens; 0
+        without the logits.
 
-        The logits of all tensor-parallel devices are gathered on each of them, so that tp does not divide V. With a
-        drafter, a draft of each sequence is verified then, beside logits of two tokens and a copy of the last one's.
+        The logits of all tensor-parallel devices are gathered on each of them, so that tp does not
+        divide V. With a drafter, a draft of each sequence is verified then, beside logits of two
+        tokens and a copy of the last one's.
         """
         facts = self.facts
         if not self._sampled:
             return quantity(0)
-        rows = minimum(self.tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step"))
+        rows = minimum(
+            self.tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step")
+        )
         vocab = symbol("V", self._sampled, "tokens of the vocabulary")
-        verifies = self._version.verifies_drafts and bool(self._args.speculative_tokens) and not self.v2_runner
-        scratch_bytes = VERIFIED if verifies else self._version.sampler_scratch(self.v2_runner, flashinfer)
+        verifies = (
+            self._version.verifies_drafts
+            and bool(self._args.speculative_tokens)
+            and not self.v2_runner
+        )
+        scratch_bytes = (
+            VERIFIED if verifies else self._version.sampler_scratch(self.v2_runner, flashinfer)
+        )
         scratch = symbol("scratch", scratch_bytes, "bytes per logit that sampling takes")
         logits = rows * vocab * (self.width * (3 if verifies else 1) + scratch)
         hidden = (self.tokens + 2 * rows) * self.d_model * self.width
         total: int = logits + hidden + self._matmul_workspace
         # Triton's kernel has a row per multiprocessor
         runs_triton = verifies or not flashinfer or self._version.samples_twice
-        if self._version.has_top_k_buffer and facts.gpu.multiprocessors and runs_triton and not self.v2_runner:
-            multiprocessors = symbol("multiprocessors", facts.gpu.multiprocessors, "streaming multiprocessors")
+        if (
+            self._version.has_top_k_buffer
+            and facts.gpu.multiprocessors
+            and runs_triton
+            and not self.v2_runner
+        ):
+            multiprocessors = symbol(
+                "multiprocessors", facts.gpu.multiprocessors, "streaming multiprocessors"
+            )
             total = total + 4 * multiprocessors * vocab
         return quantity(total)
 
@@ -191,25 +238,32 @@ class Profile:
     def forward(self) -> Quantity:
         """The forward pass: the widest part of a layer, and 3.75 d_model beside it.
 
-        An MLP holds gate, up and their product; attention holds q, k, v and its output. 3.75 is fitted on models with
-        d_model 4,096; other models have 3 to 4.5. Tokens gathered from other ranks are beside it. With fp8 or int8
-        weights the product is quantized, 1 byte each; where the compiler fuses SiLU and the quantization to fp8, it is
-        never written in the model's dtype.
+        An MLP holds gate, up and their product; attention holds q, k, v and its output. 3.75 is
+        fitted on models with d_model 4,096; other models have 3 to 4.5. Tokens gathered from other
+        ranks are beside it. With fp8 or int8 weights the product is quantized, 1 byte each; where
+        the compiler fuses SiLU and the quantization to fp8, it is never written in the model's
+        dtype.
         """
         kinds = [kind for layers in self.layers if (kind := as_compressed(layers.attention))]
         if kinds:
-            return self._compressed_attention(max(kinds, key=lambda kind: int(kind.index_n_heads or 0)))
+            return self._compressed_attention(
+                max(kinds, key=lambda kind: int(kind.index_n_heads or 0))
+            )
         mlp_width = max(map(_dense_width, self.layers))
         heads_width = max(int(attention_width(layers)) for layers in self.layers)
         gated = 3 if any(layers.mlp and layers.mlp.gated for layers in self.layers) else 2
         is_fused = self._version.fuses_quantized_products and not self._args.enforce_eager
         if is_fused and self.facts.weights_dtype == "fp8":
             gated -= 1
-        d_ff = symbol("d_ff", mlp_width, "width of the MLP, or of the shared experts, on one device")
+        d_ff = symbol(
+            "d_ff", mlp_width, "width of the MLP, or of the shared experts, on one device"
+        )
         if gated * mlp_width >= heads_width:
             widest = gated * d_ff
         else:
-            widest = symbol("heads", heads_width, "elements of q, k, v and attention's output on one device")
+            widest = symbol(
+                "heads", heads_width, "elements of q, k, v and attention's output on one device"
+            )
         per_width = self.tokens * self.width
         result = per_width * widest + per_width * self.d_model * 15 // 4 + self._matmul_workspace
         if self._gathered > self.tokens:
@@ -218,40 +272,66 @@ class Profile:
             result = result + self.tokens * d_ff
         expanded = maximum(self._expanded_latents(), self._indexer_logits())
         if self._runs_cutlass:
-            result = result + named(self._copies_for_cutlass, "copies", "bytes of the copies of experts' inputs")
+            result = result + named(
+                self._copies_for_cutlass, "copies", "bytes of the copies of experts' inputs"
+            )
         if self.facts.states_read:
             result = result + self._states_read * per_width * self.d_model
         return quantity(result + expanded if expanded else result)
 
     @property
     def _states_read(self) -> Quantity:
-        return symbol("states_read", self.facts.states_read, "layers whose hidden states the drafter reads")
+        return symbol(
+            "states_read", self.facts.states_read, "layers whose hidden states the drafter reads"
+        )
 
     def _compressed_attention(self, kind: Compressed) -> Quantity:
         """Return the forward pass of DeepSeek-V4, whose attention is its widest part.
 
-        From 0.23 on it is not compiled, so that the residual streams and the input of the layer before live on beside
-        the layer's own. Attention holds its output and the queries, both padded to the kernel's heads, the queries
-        before that, the latents before and after their norm, and in fp32 what the pools and the indexer's pools are
-        made from. The indexer runs before the queries up to 0.27, with its own in fp8 and its logits. Two H200 with
-        8,192 tokens have 256 KiB of each: 2 GiB. Source: models/deepseek_v4/attention.py and nvidia/model.py.
+        From 0.23 on it is not compiled, so that the residual streams and the input of the layer
+        before live on beside the layer's own. Attention holds its output and the queries, both
+        padded to the kernel's heads, the queries before that, the latents before and after their
+        norm, and in fp32 what the pools and the indexer's pools are made from. The indexer runs
+        before the queries up to 0.27, with its own in fp8 and its logits. Two H200 with 8,192
+        tokens have 256 KiB of each: 2 GiB. Source: models/deepseek_v4/attention.py and
+        nvidia/model.py.
         """
         heads, d_head = int(kind.n_heads), int(kind.d_head)
         padded = padded_heads(heads, self._args.capability)
-        mixers = [int(matrix.rows) for layers in self.layers for matrix in layers.extra if matrix.name == _MIXER]
-        beside = symbol("d_streams", max(mixers, default=0), "elements of all streams of a token") + self.d_model
-        latents = symbol("latents", int(kind.q_lora_rank or 0) + d_head, "elements of the latents of queries and keys")
-        output = symbol("output", padded * d_head, "elements of attention's output, in padded heads")
+        mixers = [
+            int(matrix.rows)
+            for layers in self.layers
+            for matrix in layers.extra
+            if matrix.name == _MIXER
+        ]
+        beside = (
+            symbol("d_streams", max(mixers, default=0), "elements of all streams of a token")
+            + self.d_model
+        )
+        latents = symbol(
+            "latents",
+            int(kind.q_lora_rank or 0) + d_head,
+            "elements of the latents of queries and keys",
+        )
+        output = symbol(
+            "output", padded * d_head, "elements of attention's output, in padded heads"
+        )
         indexer = int(kind.index_head_dim or 0)
-        scores = 16 * symbol("d_pools", d_head + indexer, "elements that a token gives to the pools")
+        scores = 16 * symbol(
+            "d_pools", d_head + indexer, "elements that a token gives to the pools"
+        )
         copies = 1 if self._version.compiles_streams else 2
         held = (copies * beside + 2 * latents + output) * self.width + scores
         unpadded = symbol(
-            "heads", heads * d_head if heads < padded else 0, "elements of queries before they are padded"
+            "heads",
+            heads * d_head if heads < padded else 0,
+            "elements of queries before they are padded",
         )
         queries = held + (output + unpadded) * self.width
         picks = held + symbol(
-            "d_index", int(kind.index_n_heads or 0) * indexer, "bytes of the indexer's queries in fp8"
+            "d_index",
+            int(kind.index_n_heads or 0) * indexer,
+            "bytes of the indexer's queries in fp8",
         )
         if self._version.indexes_beside_queries:
             picks = picks + output * self.width
@@ -263,37 +343,57 @@ class Profile:
         """A copy of the embedding, with which Inductor benchmarks the kernel that looks tokens up.
 
         vLLM lets it benchmark kernels before it fuses them side by side (benchmark_combo_kernel in
-        config/compilation.py), with random tensors of the sizes of a kernel's inputs (codegen_kernel_benchmark in
-        torch/_inductor). Compiling happens inside the profile, so that the copy counts until the compiled graphs are
-        cached: two logs have 0.91 and 1.19 GiB more than the forward pass, as computed, and a later start of three
-        models has 0.91, 0.95 and 1.13 less. A model with towers looks tokens up outside its graph.
+        config/compilation.py), with random tensors of the sizes of a kernel's inputs
+        (codegen_kernel_benchmark in torch/_inductor). Compiling happens inside the profile, so that
+        the copy counts until the compiled graphs are cached: two logs have 0.91 and 1.19 GiB more
+        than the forward pass, as computed, and a later start of three models has 0.91, 0.95 and
+        1.13 less. A model with towers looks tokens up outside its graph.
 
-        An EAGLE-3 drafter is compiled while the hidden states that it reads, the model's and their combination are
-        there; its kernel reads the last too, and writes both side by side. With steps of 2,048 and 8,192 tokens Llama
-        3.1 8B has 0.11 and 0.51 GiB less than without, as logged, and 0.12 and 0.50 as computed.
+        An EAGLE-3 drafter is compiled while the hidden states that it reads, the model's and their
+        combination are there; its kernel reads the last too, and writes both side by side. With
+        steps of 2,048 and 8,192 tokens Llama 3.1 8B has 0.11 and 0.51 GiB less than without, as
+        logged, and 0.12 and 0.50 as computed.
         """
         facts, vocab = self.facts, self.facts.whole.vocab_size
-        is_compiled = self._version.compiles_streams or not any(as_compressed(layer.attention) for layer in self.layers)
-        is_outside = not facts.first or bool(facts.whole.towers) or self._args.enforce_eager or not is_compiled
+        is_compiled = self._version.compiles_streams or not any(
+            as_compressed(layer.attention) for layer in self.layers
+        )
+        is_outside = (
+            not facts.first
+            or bool(facts.whole.towers)
+            or self._args.enforce_eager
+            or not is_compiled
+        )
         if not vocab or is_outside or self._args.warm_start or not self._version.benchmarks_kernels:
             return quantity(0)
-        rows = symbol("V_device", -(-vocab // self._args.tp), "tokens of the embedding on one device")
+        rows = symbol(
+            "V_device", -(-vocab // self._args.tp), "tokens of the embedding on one device"
+        )
         states: int = self.tokens * (self._states_read + 5) if facts.states_read else quantity(0)
         return quantity((rows + self.tokens + states) * self.d_model * self.width)
 
     @property
     def _copies(self) -> int:
-        """How often the compiler's copy of the embedding counts: twice if a small tensor pins the freed block.
+        """How often the compiler's copy of the embedding counts: twice if a small tensor pins the
+        freed block.
 
-        From 0.27 to 0.30 it counts twice with weights in int4 on an RTX 5090 (two logs), once with int4 on four other
-        GPUs (seven logs) and in bf16 (two logs).
+        From 0.27 to 0.30 it counts twice with weights in int4 on an RTX 5090 (two logs), once with
+        int4 on four other GPUs (seven logs) and in bf16 (two logs).
         """
         is_blackwell = (self.facts.gpu.compute_capability or HOPPER) >= BLACKWELL
-        return 2 if self._version.splits_workspaces and self.facts.weights_dtype == "int4" and is_blackwell else 1
+        return (
+            2
+            if self._version.splits_workspaces
+            and self.facts.weights_dtype == "int4"
+            and is_blackwell
+            else 1
+        )
 
     @property
     def _matmul_workspace(self) -> Quantity:
-        """cuBLAS' workspace as PyTorch sets it: 32 MiB on Hopper and Blackwell's B200, else 8,320 KiB."""
+        """cuBLAS' workspace as PyTorch sets it: 32 MiB on Hopper and Blackwell's B200, else 8,320
+        KiB.
+        """
         large = self.facts.gpu.compute_capability in (HOPPER, (10, 0))
         return symbol("workspace", 32 * MIB if large else 8320 * 1024, "bytes of cuBLAS' workspace")
 
@@ -304,64 +404,91 @@ class Profile:
         return any(spec.role == "indexer" for layers in self.whole for spec in layers.cache())
 
     def _indexer_logits(self) -> int:
-        """Return the bytes of an indexer's logits (sparse_attn_indexer.py); 0 without an indexer."""
-        is_indexed = self._has_indexer or any(as_compressed(layers.attention) for layers in self.layers)
+        """Return the bytes of an indexer's logits (sparse_attn_indexer.py); 0 without an
+        indexer.
+        """
+        is_indexed = self._has_indexer or any(
+            as_compressed(layers.attention) for layers in self.layers
+        )
         if not self._version.profiles_indexer_logits or not is_indexed:
             return 0
         size = (self._args.sparse_indexer_max_logits_mb or 512) * MIB
         return symbol("indexer_logits", size, "bytes of the indexer's logits")
 
     def _expanded_latents(self) -> int:
-        """Return the bytes of K and V of a chunk of MLA's cached prefix, which the profile allocates; 0 without MLA.
+        """Return the bytes of K and V of a chunk of MLA's cached prefix, which the profile
+        allocates; 0 without MLA.
 
-        The chunk has 8 contexts or 4 blocks per sequence, at most 65,536 tokens, and at least a block per sequence.
-        Source: determine_chunked_prefill_workspace_size (mla_attention.py).
+        The chunk has 8 contexts or 4 blocks per sequence, at most 65,536 tokens, and at least a
+        block per sequence. Source: determine_chunked_prefill_workspace_size (mla_attention.py).
         """
         kind = next(filter(None, (as_latent(layers.attention) for layers in self.layers)), None)
         if kind is None or not self._version.profiles_prefix_of_latents:
             return 0
         block, sequences = self._args.block_size or 64, self.facts.limits.sequences
-        chunk = max(min(max(8 * self.facts.context, 4 * sequences * block), 64 * 1024), sequences * block)
+        chunk = max(
+            min(max(8 * self.facts.context, 4 * sequences * block), 64 * 1024), sequences * block
+        )
         tokens = symbol("chunk", chunk, "tokens of a cached prefix that are expanded at once")
         heads = symbol("n_heads", int(kind.n_heads), "query heads on one device")
         d_kv = symbol("d_kv", int(kind.d_nope + kind.d_v), "width of K without rope, and of V")
         return tokens * heads * d_kv * self.width
 
     def _gathered_latents(self) -> int:
-        """Return the workspace into which sparse MLA gathers latents, as many as 5 contexts; 0 without an indexer.
+        """Return the workspace into which sparse MLA gathers latents, as many as 5 contexts; 0
+        without an indexer.
 
-        It lives on in the workspace that the experts use too. From 0.32 on it has 2 contexts of more than 262,144
-        tokens. Source: get_prefill_workspace_size (flashmla_sparse.py); the indexer's own buffer (indexer.py) is sized
-        to fit in it.
+        It lives on in the workspace that the experts use too. From 0.32 on it has 2 contexts of
+        more than 262,144 tokens. Source: get_prefill_workspace_size (flashmla_sparse.py); the
+        indexer's own buffer (indexer.py) is sized to fit in it.
         """
         if not self._version.keeps_experts_workspace or not self._has_indexer:
             return 0
-        caches = [layers.attention.cache() for layers in self.whole if layers.attention.label == "MLA"]
-        latent = max((int(spec.width) for cache in caches for spec in cache if spec.role == "latent"), default=576)
+        caches = [
+            layers.attention.cache() for layers in self.whole if layers.attention.label == "MLA"
+        ]
+        latent = max(
+            (int(spec.width) for cache in caches for spec in cache if spec.role == "latent"),
+            default=576,
+        )
         context = symbol("T", self.facts.context, "tokens of the context")
-        return self._gathered_contexts * context * symbol("latent", latent, "elements of a latent") * 2
+        return (
+            self._gathered_contexts * context * symbol("latent", latent, "elements of a latent") * 2
+        )
 
     @property
     def _gathered_contexts(self) -> int:
-        return 2 if self._version.gathers_two_long_contexts and self.facts.context > 256 * 1024 else 5
+        return (
+            2 if self._version.gathers_two_long_contexts and self.facts.context > 256 * 1024 else 5
+        )
 
     def _gathered_pools(self) -> int:
-        """Return the workspace into which DeepSeek-V4's attention gathers its keys, of 4 requests; 0 for other models.
+        """Return the workspace into which DeepSeek-V4's attention gathers its keys, of 4 requests;
+        0 for other models.
 
-        An indexer gathers the pools of 40 contexts, in fp8 with a scale of 4 bytes, beside 1 MiB for its top k; from
-        0.32 on 16 contexts of more than 262,144 tokens. FlashMLA gathers those of 4 contexts in 16 bits, with their
-        windows and the tokens of the step. DeepSeek-V4.1 has pools of single tokens. 1,048,576 tokens take 1.29 GiB of
-        Flash in 0.31, and 5.16 of V4.1. Source: forward_mqa in models/deepseek_v4/nvidia/flashmla.py;
-        get_max_prefill_buffer_size in v1/attention/backends/mla/indexer.py.
+        An indexer gathers the pools of 40 contexts, in fp8 with a scale of 4 bytes, beside 1 MiB
+        for its top k; from 0.32 on 16 contexts of more than 262,144 tokens. FlashMLA gathers those
+        of 4 contexts in 16 bits, with their windows and the tokens of the step. DeepSeek-V4.1 has
+        pools of single tokens. 1,048,576 tokens take 1.29 GiB of Flash in 0.31, and 5.16 of V4.1.
+        Source: forward_mqa in models/deepseek_v4/nvidia/flashmla.py; get_max_prefill_buffer_size in
+        v1/attention/backends/mla/indexer.py.
         """
-        kinds = [kind for layers in self.layers if (kind := as_compressed(layers.attention)) and kind.index_n_heads]
+        kinds = [
+            kind
+            for layers in self.layers
+            if (kind := as_compressed(layers.attention)) and kind.index_n_heads
+        ]
         if not kinds:
             return 0
         kind = min(kinds, key=lambda kind: int(kind.compress_rate or 1))
         rate = symbol("rate", int(kind.compress_rate or 1), "tokens of a pool")
         pools = -(-symbol("T", self.facts.context, "tokens of the context") // rate)
         keys = (
-            8 * self._gathered_contexts * pools * (symbol("d_index", int(kind.index_head_dim or 0), "width") + 4) + MIB
+            8
+            * self._gathered_contexts
+            * pools
+            * (symbol("d_index", int(kind.index_head_dim or 0), "width") + 4)
+            + MIB
         )
         if self._args.capability not in (9, 10):
             return keys
@@ -372,7 +499,9 @@ class Profile:
 
     @cached_property
     def _mixture(self) -> Mlp | None:
-        """The experts of the layers with the widest: all layers share the workspace. None without experts."""
+        """The experts of the layers with the widest: all layers share the workspace. None without
+        experts.
+        """
         mixtures = [layers.mlp for layers in self.layers if layers.mlp and layers.mlp.n_experts]
         return max(mixtures, key=lambda mlp: int(mlp.d_ff), default=None)
 
@@ -385,39 +514,63 @@ class Profile:
 
     @cached_property
     def experts(self) -> Quantity:
-        """The workspace of the experts: what both products write, for each expert that a token picks.
+        """The workspace of the experts: what both products write, for each expert that a token
+        picks.
 
-        Data-parallel ranks gather the tokens of all by default (AgRsAll2AllManager in all2all.py). With 16 ranks of
-        8,192 tokens GLM-4.6 has 20 GiB, as vllm-project/vllm#57270 says of the worst case; other --all2all-backend
-        distribute them, 1.3 GiB if evenly.
+        Data-parallel ranks gather the tokens of all by default (AgRsAll2AllManager in all2all.py).
+        With 16 ranks of 8,192 tokens GLM-4.6 has 20 GiB, as vllm-project/vllm#57270 says of the
+        worst case; other --all2all-backend distribute them, 1.3 GiB if evenly.
 
-        Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper, where Triton's own
-        kernels run them. DeepGEMM, which runs those of other models on compute capability 12, pads the tokens of each
-        expert to 128 (deep_gemm_utils.py): 0.5 GiB of DeepSeek-V4-Flash.
+        Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper,
+        where Triton's own kernels run them. DeepGEMM, which runs those of other models on compute
+        capability 12, pads the tokens of each expert to 128 (deep_gemm_utils.py): 0.5 GiB of
+        DeepSeek-V4-Flash.
         """
         mlp, whole = self._mixture, self.facts.whole
-        if mlp is None or (whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER):
+        if mlp is None or (
+            whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER
+        ):
             return quantity(0)
         tokens, chunk = self._gathered, self._version.largest_experts_chunk
         if chunk is not None:
             chunk = self._args.fused_moe_chunk_size or chunk
             tokens = minimum(tokens, symbol("chunk_size", chunk, "tokens in one chunk"))
-        picked = symbol("n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to")
+        picked = symbol(
+            "n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to"
+        )
         d_expert = symbol("d_expert", int(mlp.d_ff), "width of one expert on one device")
         d_model = symbol("d_model", int(mlp.d_latent or whole.main.d_model), "width of the model")
         is_narrow = self._version.shares_experts_buffer or self._runs_cutlass
         activation = d_expert if is_narrow else maximum(d_expert, d_model)
         rows, capability = tokens * picked, self.facts.gpu.compute_capability or HOPPER
-        if whole.weights_dtype == "mxfp4" and capability >= BLACKWELL:  # gpt-oss has an experts_dtype instead
-            rows = rows + 127 * symbol("n_experts", mlp.n_experts or 0, "experts of a layer on one device")
+        # gpt-oss has an experts_dtype instead
+        if whole.weights_dtype == "mxfp4" and capability >= BLACKWELL:
+            rows = rows + 127 * symbol(
+                "n_experts", mlp.n_experts or 0, "experts of a layer on one device"
+            )
         return quantity(rows * (activation + maximum(2 * d_expert, d_model)) * self.width)
 
     def workspace(self) -> RuntimePart | None:
-        """Return the workspace that lives on after the pass: that of the experts, or of sparse attention if larger."""
-        gathered, name = quantity(maximum(self._gathered_latents(), self._gathered_pools())), self._version.name
+        """Return the workspace that lives on after the pass: that of the experts, or of sparse
+        attention if larger.
+        """
+        gathered, name = (
+            quantity(maximum(self._gathered_latents(), self._gathered_pools())),
+            self._version.name,
+        )
         if gathered > self.experts:
-            size, source = int(gathered), f"vLLM {name}, v1/attention/backends/mla/ (flashmla_sparse.py, indexer.py)"
-            return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
+            size, source = (
+                int(gathered),
+                f"vLLM {name}, v1/attention/backends/mla/ (flashmla_sparse.py, indexer.py)",
+            )
+            return RuntimePart(
+                "gathered_latents",
+                "sparse MLA's workspace",
+                size // 2,
+                gathered,
+                size * 5 // 4,
+                source,
+            )
         if not self._version.keeps_experts_workspace or not self.experts:
             return None
         ranks = int(self._gathered) // int(self.tokens)
@@ -429,10 +582,11 @@ class Profile:
 
     @property
     def _runs_cutlass(self) -> bool:
-        """Whether CUTLASS' kernels run NVFP4's experts: on compute capability 12, for which TensorRT-LLM has none.
+        """Whether CUTLASS' kernels run NVFP4's experts: on compute capability 12, for which
+        TensorRT-LLM has none.
 
-        Two starts of a GB10 that differ in their tokens only need 72 KB more per token than without the copies, which
-        are 74 there, and one of Gemma 4 on an RTX 5090 1.76 GiB, which are 1.55.
+        Two starts of a GB10 that differ in their tokens only need 72 KB more per token than without
+        the copies, which are 74 there, and one of Gemma 4 on an RTX 5090 1.76 GiB, which are 1.55.
         """
         capability = self.facts.gpu.compute_capability
         return bool(capability and capability >= BLACKWELL and self._copies_for_cutlass)
@@ -441,14 +595,19 @@ class Profile:
     def _copies_for_cutlass(self) -> Quantity:
         """The inputs and outputs of the experts that NVFP4's own kernels copy; 0 for other dtypes.
 
-        They are held three times for each expert that a token picks: inputs by expert, outputs by token, and these
-        times the router's weights (run_cutlass_moe_fp4 in experts/cutlass_moe.py).
+        They are held three times for each expert that a token picks: inputs by expert, outputs by
+        token, and these times the router's weights (run_cutlass_moe_fp4 in experts/cutlass_moe.py).
         """
         mlp, whole = self._mixture, self.facts.whole
         if mlp is None or "fp4" not in (whole.experts_dtype, whole.weights_dtype):
             return quantity(0)
         d_model, picked = int(mlp.d_latent or whole.main.d_model), int(mlp.n_experts_per_token or 1)
-        return quantity(3 * self.tokens * symbol("picked", picked * d_model, "inputs of all experts") * self.width)
+        return quantity(
+            3
+            * self.tokens
+            * symbol("picked", picked * d_model, "inputs of all experts")
+            * self.width
+        )
 
     # What is allocated before the pass
 
@@ -457,10 +616,19 @@ class Profile:
         if self.facts.first:
             return None
         size = quantity(2 * self.tokens * self.d_model * self.width)
-        return RuntimePart("received", "tokens of the stage before", int(size), size, int(size), f"{_SOURCE}; {RUNS}")
+        return RuntimePart(
+            "received",
+            "tokens of the stage before",
+            int(size),
+            size,
+            int(size),
+            f"{_SOURCE}; {RUNS}",
+        )
 
     def sampler_states(self) -> RuntimePart | None:
-        """Return the second runner's counts of prompt and output tokens: 4 bytes and a bit per logit."""
+        """Return the second runner's counts of prompt and output tokens: 4 bytes and a bit per
+        logit.
+        """
         facts = self.facts
         if not self._sampled or not self._version.counts_sampler_states(self.v2_runner):
             return None
@@ -469,7 +637,9 @@ class Profile:
         size = quantity(sequences * vocab * 33 // 8)
         low = 0 if self._args.max_num_seqs is None else int(size)
         source = f"vLLM {self._version.name}, v1/worker/gpu/sample/penalties.py"
-        return RuntimePart("sampler_states", "sampler's counts of tokens", low, size, int(size), source)
+        return RuntimePart(
+            "sampler_states", "sampler's counts of tokens", low, size, int(size), source
+        )
 
 
 def expert_ranks(facts: RuntimeFacts[VllmArgs]) -> int:

@@ -1,10 +1,11 @@
 """What vLLM keeps on a GPU besides weights and cache, by parts.
 
-vLLM measures it: it runs the model once on max_num_batched_tokens random tokens, samples from max_num_seqs of them, and
-subtracts the peak from its share of the memory (determine_available_memory in v1/worker/gpu_worker.py). `profile.py`
-has the formulas of that pass, and `encoder.py` those of its images. They rest on the sources of 0.9.2 to 0.33.0, on 84
-controlled starts of 0.15 to 0.20 on an H100 (llm-d-incubation/llm-d-planner, pull request 205) and on some 60 public
-logs; `versions.py` lists what changed.
+vLLM measures it: it runs the model once on max_num_batched_tokens random tokens, samples from
+max_num_seqs of them, and subtracts the peak from its share of the memory
+(determine_available_memory in v1/worker/gpu_worker.py). `profile.py` has the formulas of that pass,
+and `encoder.py` those of its images. They rest on the sources of 0.9.2 to 0.33.0, on 84 controlled
+starts of 0.15 to 0.20 on an H100 (llm-d-incubation/llm-d-planner, pull request 205) and on some 60
+public logs; `versions.py` lists what changed.
 """
 
 from ...hardware import FREE_OF_UNIFIED
@@ -19,38 +20,42 @@ from .profile import HOPPER, RUNS, UNQUANTIZED, Profile, expert_ranks
 
 _MEASURED = "measured: 84 starts on an H100 and public logs"
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
+# VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (envs.py).
 _FLASHINFER_WORKSPACE = 394 * MIB
-"""VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (envs.py)."""
+# How many times as much a HIP graph takes as a CUDA graph.
 _GRAPHS_ON_AMD = 5
-"""How many times as much a HIP graph takes as a CUDA graph."""
+# How many times the estimate the graphs take that are captured after the cache has its size.
+#
+# Fifteen logs have 0.3 to 1.8 times, one 3.5. On more than two GPUs without NVLink, where NCCL does
+# all communication (CustomAllreduce in distributed/device_communicators/custom_all_reduce.py), 4.5
+# times on 4 L40S and 6 on 4 RTX 3090.
 _TIMES_LATER, _TIMES_LATER_OF_NCCL = 2, 7
-"""How many times the estimate the graphs take that are captured after the cache has its size.
-
-Fifteen logs have 0.3 to 1.8 times, one 3.5. On more than two GPUs without NVLink, where NCCL does all communication
-(CustomAllreduce in distributed/device_communicators/custom_all_reduce.py), 4.5 times on 4 L40S and 6 on 4 RTX 3090.
-"""
+# The compute capabilities of SYMM_MEM_ALL_REDUCE_MAX_SIZES
+# (distributed/device_communicators/all_reduce_utils.py).
 _SYMMETRIC = (HOPPER, (10, 0), (10, 3))
-"""The compute capabilities of SYMM_MEM_ALL_REDUCE_MAX_SIZES (distributed/device_communicators/all_reduce_utils.py)."""
+# The most bytes that a model with towers has beyond its weights when it is loaded.
 _TOWERS = GIB * 45 // 100
-"""The most bytes that a model with towers has beyond its weights when it is loaded."""
 _SPLITS = 32
 _LARGEST_GRAPH = 512
 _OF_UNIFIED, _OF_SEVERAL, _OF_JETSON = (2000, 3400, 6300), (2000, 6400, 11000), (-3300, 500, 7000)
+# Thousandths of a GiB outside PyTorch, least, expected and most. 19 logs of a GB10 with at least
+# 0.75 of the memory have 2.24 to 6.01, 11 of them less than 3; five with less have 0.98 to 3.23,
+# and one -2.77, beside a server that was starting. Three logs of Jetsons have -3.3 to -1.1. Of
+# starts over two GB10s the logs have 5.7 to 8.5.
+#
+# vLLM subtracts what the host's available memory fell by: MemorySnapshot.measure
+# (utils/mem_utils.py) takes psutil's figure for compute capability 8.7, 11.0 and 12.1, and since
+# pull request 35356 of April 2026 for every integrated GPU of NVIDIA. So what all programs take or
+# free meanwhile counts: one command had 40.61 and 44.03 GiB for the cache within 12 minutes
+# (jethac/dgx-spark-hijinks), and a GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker pull
+# request 286). The loader InstantTensor takes 4.4 more
+# (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while weights are loaded.
+# On a Strix Halo HIP's free memory counts, since RocmPlatform has no is_integrated_gpu (pull
+# request 54776): a log has 0.56 GiB.
 _BESIDE_OTHERS, _BESIDE_KNOWN = (-3000, 2000, 6300), (900, 2000, 4000)
-"""Thousandths of a GiB outside PyTorch, least, expected and most. 19 logs of a GB10 with at least 0.75 of the memory
-have 2.24 to 6.01, 11 of them less than 3; five with less have 0.98 to 3.23, and one -2.77, beside a server that was
-starting. Three logs of Jetsons have -3.3 to -1.1. Of starts over two GB10s the logs have 5.7 to 8.5.
-
-vLLM subtracts what the host's available memory fell by: MemorySnapshot.measure (utils/mem_utils.py) takes psutil's
-figure for compute capability 8.7, 11.0 and 12.1, and since pull request 35356 of April 2026 for every integrated GPU of
-NVIDIA. So what all programs take or free meanwhile counts: one command had 40.61 and 44.03 GiB for the cache within 12
-minutes (jethac/dgx-spark-hijinks), and a GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker pull request 286). The
-loader InstantTensor takes 4.4 more (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while
-weights are loaded. On a Strix Halo HIP's free memory counts, since RocmPlatform has no is_integrated_gpu (pull request
-54776): a log has 0.56 GiB."""
 _JETSONS = ((8, 7), (11, 0))
+# Percent: the default of gpu_memory_utilization from 0.20 on.
 _LARGEST_DEFAULT_SHARE = 92
-"""Percent: the default of gpu_memory_utilization from 0.20 on."""
 
 
 def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
@@ -72,9 +77,12 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     elif graphs:
         later = _captured_later(facts, graphs)
     numerator, denominator = facts.share
-    outside_share = facts.gpu.memory * (denominator - numerator) // denominator - (facts.gpu.other_memory or 0)
+    outside_share = facts.gpu.memory * (denominator - numerator) // denominator - (
+        facts.gpu.other_memory or 0
+    )
     room = outside_share + int(passes[0].expected)
-    if not facts.args.version.v0:  # the sampler runs again after them (compile_or_warm_up_model in gpu_worker.py)
+    # the sampler runs again after them (compile_or_warm_up_model in gpu_worker.py)
+    if not facts.args.version.v0:
         room -= int(profile.sampler)
     return RuntimeMemory(
         tuple(part for part in parts if part is not None),
@@ -87,7 +95,9 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
 
 
 def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
-    """Return what is allocated outside PyTorch: libraries, kernels, communication. It is measured, not derived."""
+    """Return what is allocated outside PyTorch: libraries, kernels, communication. It is measured,
+    not derived.
+    """
     version, thousandth = facts.args.version, GIB // 1000
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
@@ -97,27 +107,39 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
         if _is_beside_others(facts):
             of_share = _BESIDE_OTHERS if facts.gpu.other_memory is None else _BESIDE_KNOWN
         least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else of_share
-        total: int = symbol("libraries", expected * thousandth, "bytes by which the host's free memory falls")
+        total: int = symbol(
+            "libraries", expected * thousandth, "bytes by which the host's free memory falls"
+        )
         label = "outside PyTorch: libraries, the host"
         low, high = expected - least, most - expected
         if link:
             total, high = total + link.base * thousandth, high + link.above
     elif link:
         label, low, high = f"{label}, communication", link.below, link.above
-        total = symbol("libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU")
-        total = total + layers * symbol("per_layer", link.per_layer * GIB // 10000, "bytes measured per layer")
+        total = symbol(
+            "libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU"
+        )
+        total = total + layers * symbol(
+            "per_layer", link.per_layer * GIB // 10000, "bytes measured per layer"
+        )
     elif version.profiles_graphs_early and not facts.args.enforce_eager:
         total = symbol("libraries", 225 * thousandth, "bytes measured outside PyTorch on one GPU")
         total = total + layers * symbol("per_layer", 8 * GIB // 10000, "bytes measured per layer")
     else:
-        low, expected = (430, 560) if facts.gpu.vendor == "AMD" else (120, 100 if version.v0 else 130)
+        low, expected = (
+            (430, 560) if facts.gpu.vendor == "AMD" else (120, 100 if version.v0 else 130)
+        )
         if version.holds_more_on_hopper and facts.gpu.compute_capability == HOPPER:
             expected = 220
         total = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch")
-    if version.counts_other_processes:  # the process' own context too: four logs have 0.22 to 0.55 GiB more
-        total = total + (0 if version.v0 else symbol("context", 400 * thousandth, "bytes of the CUDA context"))
+    # the process' own context too: four logs have 0.22 to 0.55 GiB more
+    if version.counts_other_processes:
+        total = total + (
+            0 if version.v0 else symbol("context", 400 * thousandth, "bytes of the CUDA context")
+        )
         low, high = low + (0 if version.v0 else 200), high + 200 + _gaps(facts) // thousandth
-    if not _is_measured(facts):  # a log of a Strix Halo has 0.56 GiB, and seven of AMD's cards suggest 0.4 to 1.6
+    # a log of a Strix Halo has 0.56 GiB, and seven of AMD's cards suggest 0.4 to 1.6
+    if not _is_measured(facts):
         high += 1200
     size = quantity(total)
     return RuntimePart(
@@ -131,37 +153,46 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
 
 
 def _is_beside_others(facts: RuntimeFacts[VllmArgs]) -> bool:
-    """Return whether the share of unified memory leaves room for other programs, which may end or grow meanwhile."""
+    """Return whether the share of unified memory leaves room for other programs, which may end or
+    grow meanwhile.
+    """
     return facts.gpu.counts_host_memory and facts.share[0] * 4 < facts.share[1] * 3
 
 
 def _loading(facts: RuntimeFacts[VllmArgs]) -> RuntimePart | None:
-    """Return what loading may take beyond the weights, of which vLLM counts the peak; None if they are plain.
+    """Return what loading may take beyond the weights, of which vLLM counts the peak; None if they
+    are plain.
 
-    Quantized weights are packed anew layer by layer, so that a layer is there twice for a while: 44 of 46 logs have at
-    most 1.1 layers more. MXFP4 is not packed, as three logs of gpt-oss show. Of models with towers 27 logs have 0.1 GiB
-    less to 0.42 more, of others at most 0.12. Source: DeviceMemoryProfiler in utils/mem_utils.py, which takes
-    max_memory_allocated.
+    Quantized weights are packed anew layer by layer, so that a layer is there twice for a while: 44
+    of 46 logs have at most 1.1 layers more. MXFP4 is not packed, as three logs of gpt-oss show. Of
+    models with towers 27 logs have 0.1 GiB less to 0.42 more, of others at most 0.12. Source:
+    DeviceMemoryProfiler in utils/mem_utils.py, which takes max_memory_allocated.
     """
     is_packed = facts.weights_dtype not in (*UNQUANTIZED, "mxfp4")
     layers = facts.weights * 6 // (5 * facts.model.main.n_layers) if is_packed else 0
     high = max(layers, _TOWERS if facts.whole.towers else 0)
     source = f"{_MEASURED}; utils/mem_utils.py"
-    return RuntimePart("loading", "left from loading", 0, Quantity(0), high, source) if high else None
+    return (
+        RuntimePart("loading", "left from loading", 0, Quantity(0), high, source) if high else None
+    )
 
 
 def _gaps(facts: RuntimeFacts[VllmArgs]) -> int:
-    """Return the most bytes that loading may leave free between tensors, which old versions count as non-torch memory.
+    """Return the most bytes that loading may leave free between tensors, which old versions count
+    as non-torch memory.
 
-    The products of MLA's matrices are computed in the model's dtype or wider, so that each could leave a gap of its own
-    size in the allocator's segments. Source: memory_profiling in utils.py, which subtracts the weights and not the
-    segments. This is a bound and not an explanation: the only log, of DeepSeek-R1 on 8 H200, has 7.2 GiB, but PyTorch's
-    allocator, given the same tensors, keeps gaps of 0.3 GiB. So the expected figure has none.
+    The products of MLA's matrices are computed in the model's dtype or wider, so that each could
+    leave a gap of its own size in the allocator's segments. Source: memory_profiling in utils.py,
+    which subtracts the weights and not the segments. This is a bound and not an explanation: the
+    only log, of DeepSeek-R1 on 8 H200, has 7.2 GiB, but PyTorch's allocator, given the same
+    tensors, keeps gaps of 0.3 GiB. So the expected figure has none.
     """
     if not facts.args.version.absorbs_products or facts.weights_dtype not in (*UNQUANTIZED, "fp8"):
         return 0
     model = facts.model.plain()
-    elements = sum(layers.count * absorbed_elements(stack, layers) for stack, layers in model.groups())
+    elements = sum(
+        layers.count * absorbed_elements(stack, layers) for stack, layers in model.groups()
+    )
     return elements * (1 if facts.weights_dtype == "fp8" else 2)
 
 
@@ -171,7 +202,9 @@ def _is_measured(facts: RuntimeFacts[VllmArgs]) -> bool:
 
 
 def _is_controlled(facts: RuntimeFacts[VllmArgs]) -> bool:
-    """Return whether the controlled starts, of 0.15 to 0.20 on up to four H100s, are of such a version and GPU."""
+    """Return whether the controlled starts, of 0.15 to 0.20 on up to four H100s, are of such a
+    version and GPU.
+    """
     version, devices = facts.args.version, facts.args.tp * facts.args.pp
     is_version = version.links_take_more and version.links_were_measured
     return is_version and facts.gpu.compute_capability == HOPPER and devices <= 4
@@ -189,19 +222,21 @@ class _Link(NamedTuple):
 def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     """Return what communication takes, with the libraries; None on one device.
 
-    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), on GPUs with symmetric memory; no log has it off, so that the
-    range then has 1.4 less. Two logs of 8 GPUs leave at most 0.6 (H200, 0.19) and 1.1 (H100, 0.31). Three of H100s
-    before 0.10.2 have 2.25 to 2.35 with four and eight. On others, and before, 0.10, 0.74 and 1.38 with two (A100,
-    H200, H20), 0.1 and 1.39 with four (A100, A800), 2.1 with eight and more (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to
-    0.3 with two GPUs (L40S, RTX 3090 and 4090, GH200, H200 NVL). With more, up to 0.20, -0.2 to 0.2 (eight logs of RTX
-    3090, L40S and RTX PRO 6000), and 0.85 and 0.97 from 0.27 on (RTX PRO 6000, L4).
+    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), on GPUs with symmetric memory; no log has
+    it off, so that the range then has 1.4 less. Two logs of 8 GPUs leave at most 0.6 (H200, 0.19)
+    and 1.1 (H100, 0.31). Three of H100s before 0.10.2 have 2.25 to 2.35 with four and eight. On
+    others, and before, 0.10, 0.74 and 1.38 with two (A100, H200, H20), 0.1 and 1.39 with four
+    (A100, A800), 2.1 with eight and more (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.3 with two
+    GPUs (L40S, RTX 3090 and 4090, GH200, H200 NVL). With more, up to 0.20, -0.2 to 0.2 (eight logs
+    of RTX 3090, L40S and RTX PRO 6000), and 0.85 and 0.97 from 0.27 on (RTX PRO 6000, L4).
 
-    Data-parallel ranks that divide experts have a communicator of their own and one for the experts beside the world's
-    and that of tp, and up to 0.10 one to broadcast; the figures above are of two. A log of 16 ranks on GB300 has 2.36,
-    and two starts of 8 ranks of 0.10 on H20 about 3.9.
+    Data-parallel ranks that divide experts have a communicator of their own and one for the experts
+    beside the world's and that of tp, and up to 0.10 one to broadcast; the figures above are of
+    two. A log of 16 ranks on GB300 has 2.36, and two starts of 8 ranks of 0.10 on H20 about 3.9.
 
-    The custom all-reduce is a small part of it: two buffers of 8 MiB and a table of 8 (custom_all_reduce.py). Without
-    P2P, or with more than two GPUs over PCIe, vLLM does not start it; the range includes both.
+    The custom all-reduce is a small part of it: two buffers of 8 MiB and a table of 8
+    (custom_all_reduce.py). Without P2P, or with more than two GPUs over PCIe, vLLM does not start
+    it; the range includes both.
     """
     version, gpu, ranks = facts.args.version, facts.gpu, expert_ranks(facts)
     tp = facts.args.tp * ranks
@@ -231,41 +266,53 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
 def _graphs(profile: Profile) -> RuntimePart | None:
     """Return vLLM's estimate of its CUDA graphs; None without graphs.
 
-    There are two kinds: piecewise graphs for prefills, and full ones for decode steps of up to max_num_seqs sequences.
-    The estimate is the largest first capture, and the second capture of each kind for every further size
-    (profile_cudagraph_memory). On Hopper the first holds the buffer of FlashAttention 3's splits, heads x d_head x
-    rows x 32 splits in fp32, where the rows are those of the largest decode step: all logged values agree, with 512.
-    The rest is fitted on an H100, off by 0.13 GiB on average and by 0.7 at worst: a full graph takes (2 + 0.34 L) / 3
-    MiB, a piecewise one twice that, and a first capture without FlashAttention 3 130 MiB, 50 on other GPUs. Layers with
-    more kernels take 0.8 L: MLA, and gpt-oss' experts in Triton (three models). Eight logs of L40S, RTX PRO 6000 and
-    others are within 0.2 GiB; a GB10 and a Strix Halo took 1.8 and 1.4 times as much. A server with few sequences has
-    little more than the first capture.
+    There are two kinds: piecewise graphs for prefills, and full ones for decode steps of up to
+    max_num_seqs sequences. The estimate is the largest first capture, and the second capture of
+    each kind for every further size (profile_cudagraph_memory). On Hopper the first holds the
+    buffer of FlashAttention 3's splits, heads x d_head x rows x 32 splits in fp32, where the rows
+    are those of the largest decode step: all logged values agree, with 512. The rest is fitted on
+    an H100, off by 0.13 GiB on average and by 0.7 at worst:
+    a full graph takes (2 + 0.34 L) / 3 MiB, a piecewise one twice that, and a first capture without
+    FlashAttention 3 130 MiB, 50 on other GPUs. Layers with more kernels take 0.8 L: MLA, and
+    gpt-oss' experts in Triton (three models). Eight logs of L40S, RTX PRO 6000 and others are
+    within 0.2 GiB; a GB10 and a Strix Halo took 1.8 and 1.4 times as much. A server with few
+    sequences has little more than the first capture.
 
-    With FlashInfer's attention the first capture allocates its workspace: two logs of an RTX 5090 have 0.36 and 0.39
-    GiB. On AMD's GPUs with memory of their own graphs take far more: an MI300X took 3.9 GiB where the formula for CUDA
-    has 0.7, a log of DeepSeek-V4.1 estimates 10 GiB, and vllm-project/vllm pull request 51590 measured 4.7 to 16.9 GiB
-    on 8 MI355X.
+    With FlashInfer's attention the first capture allocates its workspace: two logs of an RTX 5090
+    have 0.36 and 0.39 GiB. On AMD's GPUs with memory of their own graphs take far more: an MI300X
+    took 3.9 GiB where the formula for CUDA has 0.7, a log of DeepSeek-V4.1 estimates 10 GiB, and
+    vllm-project/vllm pull request 51590 measured 4.7 to 16.9 GiB on 8 MI355X.
     """
     facts, version = profile.facts, profile.facts.args.version
     if facts.args.enforce_eager:
         return None
     sizes = capture_sizes(facts)
-    if facts.args.enable_lora:  # one graph with adapters and one without (_get_lora_cases in cudagraph_dispatcher.py)
+    # one graph with adapters and one without (_get_lora_cases in cudagraph_dispatcher.py)
+    if facts.args.enable_lora:
         sizes = [*sizes, *sizes]
     piecewise = symbol("piecewise", len(sizes), "batch sizes with a piecewise CUDA graph")
     decodes = len([size for size in sizes if size <= facts.limits.sequences])
     full = symbol("full", decodes, "batch sizes with a full CUDA graph")
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     is_hopper = facts.gpu.compute_capability == HOPPER
-    many_kernels = "MLA" in facts.args.attentions or (is_hopper and facts.whole.experts_dtype == "mxfp4")
-    per_layer = symbol("per_layer", MIB * (80 if many_kernels else 34) // 100, "bytes of both graphs per layer")
+    many_kernels = "MLA" in facts.args.attentions or (
+        is_hopper and facts.whole.experts_dtype == "mxfp4"
+    )
+    per_layer = symbol(
+        "per_layer", MIB * (80 if many_kernels else 34) // 100, "bytes of both graphs per layer"
+    )
     full_graph = (2 * MIB + layers * per_layer) // 3
-    first: int = symbol("first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph")
+    first: int = symbol(
+        "first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph"
+    )
     if _uses_flashinfer(facts):
         workspace = facts.args.flashinfer_workspace_buffer_size or _FLASHINFER_WORKSPACE
         first = symbol("workspace", workspace, "bytes of FlashInfer's workspace")
     elif is_hopper:
-        splits = symbol("splits", _splits_buffer(profile), "bytes of FlashAttention 3's splits") + 4 * MIB
+        splits = (
+            symbol("splits", _splits_buffer(profile), "bytes of FlashAttention 3's splits")
+            + 4 * MIB
+        )
         first = maximum(splits, first)
     graphs = 2 * (piecewise - 1) + full - 1
     low = int(first + graphs * full_graph) * 2 // 5 if facts.args.max_num_seqs else int(first) // 2
@@ -281,27 +328,38 @@ def _graphs(profile: Profile) -> RuntimePart | None:
 
 
 def _captured_later(facts: RuntimeFacts[VllmArgs], graphs: RuntimePart) -> RuntimePart:
-    """Return the graphs of a version that does not subtract them: they must fit outside its share."""
+    """Return the graphs of a version that does not subtract them: they must fit outside its
+    share.
+    """
     has_nccl_only = facts.args.tp > 2 and facts.gpu.compute_capability and not facts.gpu.nvlink
     high = int(graphs.expected) * (_TIMES_LATER_OF_NCCL if has_nccl_only else _TIMES_LATER)
-    return graphs._replace(name="captured_graphs", label="CUDA graphs, captured later", high=max(high, graphs.high))
+    return graphs._replace(
+        name="captured_graphs", label="CUDA graphs, captured later", high=max(high, graphs.high)
+    )
 
 
 def _uses_flashinfer(facts: RuntimeFacts[VllmArgs]) -> bool:
-    """Return whether attention runs in FlashInfer by default: on compute capability 10, and for fp8 off Hopper.
+    """Return whether attention runs in FlashInfer by default: on compute capability 10, and for fp8
+    off Hopper.
 
-    FlashAttention 2 has no fp8 cache (_get_backend_priorities in platforms/cuda.py). Gemma 4 has Triton's attention,
-    and MLA backends of its own.
+    FlashAttention 2 has no fp8 cache (_get_backend_priorities in platforms/cuda.py). Gemma 4 has
+    Triton's attention, and MLA backends of its own.
     """
     capability = facts.gpu.compute_capability
-    if capability is None or "MLA" in facts.args.attentions or (facts.args.model_type or "").startswith("gemma4"):
+    if (
+        capability is None
+        or "MLA" in facts.args.attentions
+        or (facts.args.model_type or "").startswith("gemma4")
+    ):
         return False
     has_fp8_cache = facts.args.kv_dtype.name.startswith("fp8")
     return capability[0] == 10 or (has_fp8_cache and capability >= (8, 0) and capability != HOPPER)
 
 
 def _splits_buffer(profile: Profile) -> int:
-    """Return the bytes of FlashAttention 3's partial outputs: 256 MiB for 32 heads of 128 and a step of 512 rows."""
+    """Return the bytes of FlashAttention 3's partial outputs: 256 MiB for 32 heads of 128 and a
+    step of 512 rows.
+    """
     widths, facts = [layers.attention.widths() for layers in profile.layers], profile.facts
     heads = max((int(w.n_heads * w.d_v) for w in widths), default=0)
     decodes = (size for size in capture_sizes(facts) if size <= facts.limits.sequences)
@@ -309,14 +367,20 @@ def _splits_buffer(profile: Profile) -> int:
 
 
 def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
-    """Return the batch sizes that vLLM captures: 1, 2, 4, 8 to 248 by 8, then by 16 up to 2 max_num_seqs and 512.
+    """Return the batch sizes that vLLM captures: 1, 2, 4, 8 to 248 by 8, then by 16 up to 2
+    max_num_seqs and 512.
 
-    From 0.28 on they end at 1,024 on GPUs of compute capability 10. --max-cudagraph-capture-size is the largest
-    instead. With speculation they end at 2 max_num_seqs x (1 + drafted tokens), which is left out: three logs have
-    0.18, 0.23 and 0.40 GiB of graphs, less than is estimated without. Source: _set_cudagraph_sizes (config/vllm.py).
+    From 0.28 on they end at 1,024 on GPUs of compute capability 10. --max-cudagraph-capture-size is
+    the largest instead. With speculation they end at 2 max_num_seqs x (1 + drafted tokens), which
+    is left out: three logs have 0.18, 0.23 and 0.40 GiB of graphs, less than is estimated without.
+    Source: _set_cudagraph_sizes (config/vllm.py).
     """
     args, limits, capability = facts.args, facts.limits, facts.gpu.compute_capability
-    of_gpu = args.version.largest_graph_of_blackwell if capability and capability[0] == 10 else _LARGEST_GRAPH
+    of_gpu = (
+        args.version.largest_graph_of_blackwell
+        if capability and capability[0] == 10
+        else _LARGEST_GRAPH
+    )
     largest = args.max_cudagraph_capture_size or min(2 * limits.sequences, of_gpu)
     largest = min(largest, limits.tokens)
     sizes = {1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)}
@@ -336,41 +400,54 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         "--max-num-seqs": (args.max_num_seqs, count(facts.limits.sequences)),
         "--max-num-batched-tokens": (args.max_num_batched_tokens, count(facts.limits.tokens)),
     }
-    assumed = [f"{option} {default}" for option, (given, default) in decisive.items() if given is None]
+    assumed = [
+        f"{option} {default}" for option, (given, default) in decisive.items() if given is None
+    ]
     notes = ["The runtime memory is an estimate with a range. --reserve replaces it."]
     if not _is_measured(facts):
         notes.append(
-            f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger."
+            f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} "
+            "it may be larger."
         )
     if facts.gpu.counts_host_memory:
         notes.append(
-            "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what all programs take meanwhile: "
-            "starts of one command differ by 1 to 3 GiB. --reserve takes an earlier log's peak activation + non-torch "
+            "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what all "
+            "programs take meanwhile: "
+            "starts of one command differ by 1 to 3 GiB. --reserve takes an earlier log's peak "
+            "activation + non-torch "
             "memory + CUDA graphs."
         )
         if facts.gpu.other_memory is None and _is_beside_others(facts):
             notes.append("--other-memory SIZE, what others hold all the while, narrows the range.")
-    if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
+    if (
+        facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE
+        and not facts.args.enforce_eager
+    ):
         left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
-            f"warning: {human(left, BYTES)} are left outside vLLM's share. CUDA graphs and the sampler's first run may "
-            "need more than the profile found: 2 of 47 starts at 0.95 on an H100 then ran out of memory."
+            f"warning: {human(left, BYTES)} are left outside vLLM's share. CUDA graphs and the "
+            "sampler's first run may "
+            "need more than the profile found: 2 of 47 starts at 0.95 on an H100 then ran out of "
+            "memory."
         )
     least, _, most = FREE_OF_UNIFIED
     if facts.gpu.counts_host_memory and facts.share[0] * 100 > facts.share[1] * least:
         wanted = facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
-            f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and a GB10 has {least} to {most} %. "
+            f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and a GB10 has "
+            f"{least} to {most} %. "
             f"--gpu-memory-utilization 0.{least} starts with the least."
         )
     notes += [
-        f"warning: --tp {facts.args.tp} does not divide the layers of the {tower.name} tower. vLLM may refuse to "
+        f"warning: --tp {facts.args.tp} does not divide the layers of the {tower.name} tower. "
+        "vLLM may refuse to "
         "start; with --mm-encoder-tp-mode data it has the whole tower on each GPU."
         for tower in facts.whole.towers
         if not divides_tower(facts.args.tp, tower)
     ]
     notes += [
-        f"--tp {facts.args.tp} does not divide the {tower.attention.heads} heads of the {tower.name} tower: each GPU "
+        f"--tp {facts.args.tp} does not divide the {tower.attention.heads} heads of the "
+        f"{tower.name} tower: each GPU "
         "has its attention whole."
         for tower in facts.whole.towers
         if tower.attention and tower.attention.whole and not tower.has_whole_heads(facts.args.tp)

@@ -1,4 +1,6 @@
-"""Blocks of recurrent states: how many a request takes, and how attention's blocks grow until a state fits in one."""
+"""Blocks of recurrent states: how many a request takes, and how attention's blocks grow until a
+state fits in one.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +13,12 @@ from ..pipeline import LayerCacheSpec
 from .layer_spec import STATE_ROLES, layer_specs
 from .options import VllmArgs
 
+# States of which a prefill can store a checkpoint, by the layer's label: the tokens that their
+# blocks are a multiple of. That of gated delta nets is FlashInfer's, which Hopper and Blackwell
+# GPUs use.
 _CHECKPOINT_TOKENS = {"GDN": 64, "Mamba-2": 1, "KDA": 16}
-"""States of which a prefill can store a checkpoint, by the layer's label: the tokens that their blocks are a multiple
-of. That of gated delta nets is FlashInfer's, which Hopper and Blackwell GPUs use."""
+# States that 0.11.1 to 0.27 store once per chunk with prefix caching (mamba_cache_mode 'all').
 _STORED_PER_CHUNK = {"Mamba", "Mamba-2"}
-"""States that 0.11.1 to 0.27 store once per chunk with prefix caching (mamba_cache_mode 'all')."""
 
 
 class StateBlocks(NamedTuple):
@@ -29,8 +32,8 @@ class StateBlocks(NamedTuple):
 def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks | None:
     """Return how the states of those layers are stored; None without such layers.
 
-    A request needs one block for its state, one per drafted token, one more with prefix caching (to align prefixes),
-    and one for a checkpoint half-way through a prefill.
+    A request needs one block for its state, one per drafted token, one more with prefix caching (to
+    align prefixes), and one for a checkpoint half-way through a prefill.
 
     Raises AttncalcError if this version does not support the states, or not with these arguments.
     """
@@ -48,11 +51,15 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks
         return StateBlocks(1, 1, prefix_caching=False)
     if not prefix_caching:
         return StateBlocks(1 + args.speculative_tokens, 1, prefix_caching=False)
-    gated = version.checkpoints_gated and any(c.role == "gated_averages" for spec in specs for c in spec.cached)
+    gated = version.checkpoints_gated and any(
+        c.role == "gated_averages" for spec in specs for c in spec.cached
+    )
     stored = {"GDN": version.checkpoints_deltas, "Mamba-2": version.checkpoints_mamba, "KDA": gated}
     checkpoints = all(stored.get(label, False) for label in labels)
     alignment = max(_CHECKPOINT_TOKENS[label] for label in labels) if checkpoints else 1
-    return StateBlocks(2 + args.speculative_tokens + int(checkpoints), alignment, prefix_caching=True)
+    return StateBlocks(
+        2 + args.speculative_tokens + int(checkpoints), alignment, prefix_caching=True
+    )
 
 
 def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool) -> None:
@@ -68,10 +75,18 @@ def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool) -> 
     if not version.caches_state_prefixes:
         raise AttncalcError(f"vLLM {version.name} has no prefix caching for recurrent layers", off)
     if labels & _STORED_PER_CHUNK and version.stores_state_per_chunk(bool(args.speculative_tokens)):
-        raise NotSupportedError(f"prefix caching of Mamba layers is not supported for vLLM {version.name}", off)
-    if args.speculative_tokens and version.stores_drafted_states and not version.supports_drafter_with_states:
+        raise NotSupportedError(
+            f"prefix caching of Mamba layers is not supported for vLLM {version.name}", off
+        )
+    if (
+        args.speculative_tokens
+        and version.stores_drafted_states
+        and not version.supports_drafter_with_states
+    ):
         raise AttncalcError(
-            f"vLLM {version.name} has no prefix caching for recurrent layers with speculative decoding", off
+            f"vLLM {version.name} has no prefix caching for recurrent layers with speculative "
+            "decoding",
+            off,
         )
 
 
@@ -102,10 +117,15 @@ def align_blocks(
     distinct = dict.fromkeys(layer.cached for layer in specs)
     layers = [spec for cached in distinct for spec in layer_specs(cached, args, requested)]
     state_bytes = max((s.token_bytes for s in layers if s.kind == "mamba"), key=int, default=0)
-    token_bytes = max((s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0)
+    token_bytes = max(
+        (s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0
+    )
     if not (state_bytes and token_bytes):
         return None
-    version, has_latents = args.version, any(c.role == "latent" for cached in distinct for c in cached)
+    version, has_latents = (
+        args.version,
+        any(c.role == "latent" for cached in distinct for c in cached),
+    )
     if has_latents:
         version.require("aligns_latents", "vLLM", "MLA beside recurrent layers")
     kernel = 64 if has_latents else 16
@@ -116,9 +136,14 @@ def align_blocks(
     token = renamed(token_bytes, "bytes_per_token", "bytes of a token in one attention layer")
     state = renamed(state_bytes, "bytes_of_state", "bytes of one layer's state")
     block_size = max(requested, step * ceil_div(state, step * token), key=int)
-    if states.prefix_caching and version.limits_aligned_blocks and int(block_size) > args.step_tokens:
+    if (
+        states.prefix_caching
+        and version.limits_aligned_blocks
+        and int(block_size) > args.step_tokens
+    ):
         raise AttncalcError(
-            f"with prefix caching vLLM {version.name} does not start: a block has {count(int(block_size))} tokens, and "
+            f"with prefix caching vLLM {version.name} does not start: a block has "
+            f"{count(int(block_size))} tokens, and "
             f"a step {count(args.step_tokens)}",
             f"give --max-num-batched-tokens {int(block_size)}, or leave --prefix-caching out",
         )

@@ -1,6 +1,7 @@
 """Pictures drawn with matplotlib, as SVG, PNG or PDF. The only package that imports it.
 
-Neither the user's settings of matplotlib nor the time changes a byte: the same picture gives the same file.
+Neither the user's settings of matplotlib nor the time changes a byte: the same picture gives the
+same file.
 """
 
 import io
@@ -14,19 +15,20 @@ from ...errors import CannotCheckError
 from ..chart import Picture
 
 INSTALL = "pip install matplotlib"
+# What a file says about itself: neither a date nor a version of matplotlib.
 _METADATA: Mapping[str, dict[str, Any]] = {
     ".svg": {"Date": None, "Creator": "attncalc"},
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Creator": "attncalc", "Producer": None},
 }
-"""What a file says about itself: neither a date nor a version of matplotlib."""
 
 
 def need_matplotlib() -> None:
     """Import matplotlib. Raises CannotCheckError if it is not installed."""
     import logging
 
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns if it has no folder for a cache
+    # it warns if it has no folder for a cache
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         with _default_environment(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -40,7 +42,9 @@ def need_matplotlib() -> None:
 @contextmanager
 def _default_environment() -> Iterator[None]:
     """Hide the variables that could make the import of matplotlib fail."""
-    hidden = {name: os.environ.pop(name) for name in ("MPLBACKEND", "MATPLOTLIBRC") if name in os.environ}
+    hidden = {
+        name: os.environ.pop(name) for name in ("MPLBACKEND", "MATPLOTLIBRC") if name in os.environ
+    }
     os.environ["MATPLOTLIBRC"] = os.devnull
     try:
         yield

@@ -5,12 +5,12 @@ from ..scale import scale
 from . import style
 from .canvas import Box, Canvas, Ruler, x_axis
 
+# Inches of a bar and the space below it.
 _BAR = 0.26
-"""Inches of a bar and the space below it."""
+# Inches of the axis below.
 _AXIS = 0.5
-"""Inches of the axis below."""
+# The share of the width that names may take.
 _LONGEST_NAME = 0.42
-"""The share of the width that names may take."""
 
 
 def height(chart: Bars, ruler: Ruler, width: float) -> float:
@@ -23,9 +23,20 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Bars, box: Box) -> None:
         ruler.cut(bar.label, box.width * _LONGEST_NAME, weight=weight)
         for bar, weight in zip(chart.bars, weights, strict=True)
     ]
-    left = max(ruler.width(name, weight=weight) for name, weight in zip(names, weights, strict=True)) + 0.1
-    right = max(ruler.width(bar.text, weight=weight) for bar, weight in zip(chart.bars, weights, strict=True)) + 0.1
-    axes = canvas.axes(Box(box.left + left, box.top, box.width - left - right, _BAR * len(chart.bars)))
+    left = (
+        max(ruler.width(name, weight=weight) for name, weight in zip(names, weights, strict=True))
+        + 0.1
+    )
+    right = (
+        max(
+            ruler.width(bar.text, weight=weight)
+            for bar, weight in zip(chart.bars, weights, strict=True)
+        )
+        + 0.1
+    )
+    axes = canvas.axes(
+        Box(box.left + left, box.top, box.width - left - right, _BAR * len(chart.bars))
+    )
     values = [bar.value for bar in chart.bars if bar.value is not None]
     across = scale(chart.axis, values, most=5, bar=True)
     axes.set_ylim(len(chart.bars) - 0.5, -0.5)
@@ -34,7 +45,9 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Bars, box: Box) -> None:
     x_axis(axes, across)
     axes.grid(axis="x", color=style.LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
-    for i, (bar, label, weight) in enumerate(zip(chart.bars, axes.get_yticklabels(), weights, strict=True)):
+    for i, (bar, label, weight) in enumerate(
+        zip(chart.bars, axes.get_yticklabels(), weights, strict=True)
+    ):
         label.set(fontweight=weight, va="center_baseline")
         end = across.at(bar.value or 0)
         axes.barh(i, end, 0.66, color=style.COLOURS[0] if bar.strong else "#9DC3DE")

@@ -12,8 +12,9 @@ from ..scale import Scale
 from ..text import cut
 from . import style
 
+# Dots per inch at which text is measured: at 72, the width of each letter is a whole number of
+# dots.
 _FINE = 720
-"""Dots per inch at which text is measured: at 72, the width of each letter is a whole number of dots."""
 
 
 class Box(NamedTuple):
@@ -29,10 +30,13 @@ class Canvas:
     """A figure under construction."""
 
     def __init__(self, height: float) -> None:
-        self.figure = Figure(figsize=(style.WIDTH, height), dpi=72, facecolor="white")  # the figure of matplotlib
+        # the figure of matplotlib
+        self.figure = Figure(figsize=(style.WIDTH, height), dpi=72, facecolor="white")
         self.height = height  # its height in inches
 
-    def text(self, left: float, top: float, text: str, size: float = style.TEXT, **settings: Any) -> None:
+    def text(
+        self, left: float, top: float, text: str, size: float = style.TEXT, **settings: Any
+    ) -> None:
         """Write text whose upper left corner is at `left` and `top`."""
         settings = {"color": style.INK, "ha": "left", "va": "top", **settings}
         self.figure.text(left / style.WIDTH, 1 - top / self.height, text, fontsize=size, **settings)
@@ -83,7 +87,11 @@ class Ruler:
         if self.width(text, size, weight) <= width:
             return text
         return next(
-            (short for n in range(len(text) - 1, 1, -1) if self.width(short := cut(text, n), size, weight) <= width),
+            (
+                short
+                for n in range(len(text) - 1, 1, -1)
+                if self.width(short := cut(text, n), size, weight) <= width
+            ),
             "...",
         )
 

@@ -1,7 +1,7 @@
 """Lay out a picture: its title, its charts in one or two columns, and its caption.
 
-The module of a kind of chart has `height(chart, ruler, width)`, the inches that it needs with its heading, and
-`draw(canvas, ruler, chart, box)`, which draws it below that.
+The module of a kind of chart has `height(chart, ruler, width)`, the inches that it needs with its
+heading, and `draw(canvas, ruler, chart, box)`, which draws it below that.
 """
 
 from types import ModuleType
@@ -11,10 +11,10 @@ from . import bars, lines, roof, stack, style
 from .canvas import Box, Canvas, Ruler
 
 _DRAWN_BY: dict[type, ModuleType] = {Bars: bars, Lines: lines, Stack: stack, Roof: roof}
+# Inches of the longest name up to which two charts of bars or lines fit side by side.
 _NARROW_NAME = 1.4
-"""Inches of the longest name up to which two charts of bars or lines fit side by side."""
+# Inches between charts.
 _BETWEEN = 0.3
-"""Inches between charts."""
 
 
 def lay_out(picture: Picture, names: tuple[str, ...]) -> Canvas:
@@ -36,14 +36,25 @@ def lay_out(picture: Picture, names: tuple[str, ...]) -> Canvas:
         top += max(heights) + 0.2
     caption_height = style.inches(style.SMALL, len(caption))
     canvas = Canvas(top + caption_height + style.MARGIN)
-    canvas.text(style.MARGIN, style.MARGIN, "\n".join(title), style.TITLE, weight="bold", linespacing=style.LINE)
-    canvas.text(style.MARGIN, below_title, "\n".join(subtitle), color=style.GREY, linespacing=style.LINE)
+    canvas.text(
+        style.MARGIN,
+        style.MARGIN,
+        "\n".join(title),
+        style.TITLE,
+        weight="bold",
+        linespacing=style.LINE,
+    )
+    canvas.text(
+        style.MARGIN, below_title, "\n".join(subtitle), color=style.GREY, linespacing=style.LINE
+    )
     for chart, box in boxes:
         heading = chart.heading if isinstance(chart, Lines) else chart.title
         heading = ruler.cut(heading, box.width, style.HEADING, "bold")
         canvas.text(box.left, box.top, heading, style.HEADING, weight="bold")
         _DRAWN_BY[type(chart)].draw(canvas, ruler, chart, box._replace(top=box.top + style.HEAD))
-    canvas.text(style.MARGIN, top, "\n".join(caption), style.SMALL, color=style.GREY, linespacing=style.LINE)
+    canvas.text(
+        style.MARGIN, top, "\n".join(caption), style.SMALL, color=style.GREY, linespacing=style.LINE
+    )
     return canvas
 
 
@@ -51,7 +62,12 @@ def _rows(charts: list[Chart], ruler: Ruler) -> list[list[Chart]]:
     """Return the charts in rows: two side by side if both are narrow, else one."""
     rows: list[list[Chart]] = []
     for chart in charts:
-        if rows and len(rows[-1]) == 1 and _is_narrow(rows[-1][0], ruler) and _is_narrow(chart, ruler):
+        if (
+            rows
+            and len(rows[-1]) == 1
+            and _is_narrow(rows[-1][0], ruler)
+            and _is_narrow(chart, ruler)
+        ):
             rows[-1].append(chart)
         else:
             rows.append([chart])
@@ -61,4 +77,6 @@ def _rows(charts: list[Chart], ruler: Ruler) -> list[list[Chart]]:
 def _is_narrow(chart: Chart, ruler: Ruler) -> bool:
     if isinstance(chart, Bars):
         return all(ruler.width(bar.label) <= _NARROW_NAME for bar in chart.bars)
-    return isinstance(chart, Lines) and all(ruler.width(one.label) <= _NARROW_NAME for one in chart.series)
+    return isinstance(chart, Lines) and all(
+        ruler.width(one.label) <= _NARROW_NAME for one in chart.series
+    )

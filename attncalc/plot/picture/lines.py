@@ -7,14 +7,14 @@ from ..scale import Scale
 from . import style
 from .canvas import Box, Canvas, Ruler, x_axis, y_axis, y_labels_width
 
+# Inches of the axis below.
 _AXIS = 0.52
-"""Inches of the axis below."""
+# Inches of the least height of the axes.
 _LEAST = 2.7
-"""Inches of the least height of the axes."""
+# The share of the width that names may take.
 _LONGEST_NAME = 0.34
-"""The share of the width that names may take."""
+# Points up to which each of a line is marked.
 _MARKED = 24
-"""Points up to which each of a line is marked."""
 _MOST_TICKS = 16
 _GAP = style.inches(style.TEXT)
 
@@ -35,7 +35,9 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Lines, box: Box) -> None:
     right = max((ruler.width(name) for name in names), default=0.0) + 0.37
     widest = max(ruler.width(tick.label, style.SMALL) for tick in across.ticks)
     if len(across.ticks) * (widest + 0.12) > box.width - left - right:
-        across, _ = chart.scales(most_x=max(2, int((box.width - left - right) / (widest + 0.12))), most_y=7)
+        across, _ = chart.scales(
+            most_x=max(2, int((box.width - left - right) / (widest + 0.12))), most_y=7
+        )
     axes = canvas.axes(Box(box.left + left, box.top, box.width - left - right, inner))
     x_axis(axes, across)
     y_axis(axes, up)
@@ -64,8 +66,26 @@ def _draw_line(axes: Axes, across: Scale, up: Scale, series: Series, i: int) -> 
     for run in runs(series.points):
         xs, ys = [across.at(x) for x, _ in run], [up.at(y) for _, y in run]
         marks = mark if series.measured is None and len(series.points) <= _MARKED else ""
-        axes.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.6, marker=marks, markersize=5, clip_on=False)
+        axes.plot(
+            xs,
+            ys,
+            color=colour,
+            linestyle=dashes,
+            linewidth=1.6,
+            marker=marks,
+            markersize=5,
+            clip_on=False,
+        )
     if series.measured:
         measured = [(across.at(x), up.at(y)) for x, y in known(series.measured)]
         xs, ys = [x for x, _ in measured], [y for _, y in measured]
-        axes.plot(xs, ys, color=colour, linestyle="", marker=mark, markersize=6, markerfacecolor="white", clip_on=False)
+        axes.plot(
+            xs,
+            ys,
+            color=colour,
+            linestyle="",
+            marker=mark,
+            markersize=6,
+            markerfacecolor="white",
+            clip_on=False,
+        )

@@ -28,12 +28,24 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Roof, box: Box) -> None:
     x_axis(axes, across)
     y_axis(axes, up)
     corners = [(across.at(x), up.at(y)) for x, y in chart.roof]
-    axes.plot([x for x, _ in corners], [y for _, y in corners], color=style.INK, linewidth=2, zorder=2)
+    axes.plot(
+        [x for x, _ in corners], [y for _, y in corners], color=style.INK, linewidth=2, zorder=2
+    )
     (x0, y0), (ridge, peak), _ = corners
-    axes.plot([ridge, ridge], [0, peak], color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+    axes.plot(
+        [ridge, ridge], [0, peak], color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1
+    )
     above = peak + 0.08 / _HEIGHT
     axes.text(1, above, chart.peak_label, fontsize=style.TEXT, ha="right", va="bottom")
-    axes.text(ridge, above, chart.ridge_label, fontsize=style.TEXT, ha="right", va="bottom", color=style.GREY)
+    axes.text(
+        ridge,
+        above,
+        chart.ridge_label,
+        fontsize=style.TEXT,
+        ha="right",
+        va="bottom",
+        color=style.GREY,
+    )
     angle = math.degrees(math.atan2((peak - y0) * _HEIGHT, (ridge - x0) * width))
     axes.text(
         (x0 + ridge) / 2 - 0.07 * math.sin(math.radians(angle)) / width,
@@ -50,14 +62,24 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Roof, box: Box) -> None:
         return peak + min(0.0, (x - ridge) * (peak - y0) / (ridge - x0))
 
     _draw_steps(
-        axes, ruler, [(step, across.at(step.intensity), up.at(step.speed)) for step in chart.steps], width, roof
+        axes,
+        ruler,
+        [(step, across.at(step.intensity), up.at(step.speed)) for step in chart.steps],
+        width,
+        roof,
     )
 
 
 def _draw_steps(
-    axes: Axes, ruler: Ruler, placed: list[tuple[Step, float, float]], width: float, roof: Callable[[float], float]
+    axes: Axes,
+    ruler: Ruler,
+    placed: list[tuple[Step, float, float]],
+    width: float,
+    roof: Callable[[float], float],
 ) -> None:
-    """Draw each step, a line to the axis, and below the roof its name with the details, which no other's cover."""
+    """Draw each step, a line to the axis, and below the roof its name with the details, which no
+    other's cover.
+    """
     taken: list[tuple[float, float, float]] = []
     for i, (step, x, y) in enumerate(placed):
         lines = (step.label, *step.details)

@@ -10,12 +10,12 @@ from ..scale import Scale, scale
 from . import style
 from .canvas import Box, Canvas, Ruler, x_axis
 
+# Inches of the bar.
 _BAR = 0.42
-"""Inches of the bar."""
+# Inches of the axis below.
 _AXIS = 0.5
-"""Inches of the axis below."""
+# Inches between a line and its text.
 _SPACE = 0.06
-"""Inches between a line and its text."""
 _LINE = style.inches(style.TEXT)
 _STYLES: dict[str, dict[str, Any]] = {
     "weights": {"facecolor": "#0072B2"},
@@ -48,19 +48,25 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
     axes = canvas.axes(Box(box.left, top, box.width, _BAR))
     for piece in chart.pieces:
         start, end = across.at(piece.start), across.at(piece.end)
-        axes.barh(0.5, end - start, 1, left=start, edgecolor="white", linewidth=0.8, **_STYLES[piece.kind])
+        axes.barh(
+            0.5, end - start, 1, left=start, edgecolor="white", linewidth=0.8, **_STYLES[piece.kind]
+        )
     space = _SPACE / box.width
     for name in names:
         foot = 1 + (0.07 + name.level * _LINE) / _BAR
         tip = foot if name.above else foot + 0.8 * _LINE / _BAR
         axes.plot([name.at, name.at], [1, tip], color=style.GREY, linewidth=0.6, clip_on=False)
-        axes.text(name.left + space, foot, name.text, fontsize=style.TEXT, va="bottom", color=style.INK)
+        axes.text(
+            name.left + space, foot, name.text, fontsize=style.TEXT, va="bottom", color=style.INK
+        )
     for limit in limits:
         foot = -(0.1 + (limit.level + 1) * _LINE) / _BAR
         axes.plot([limit.at, limit.at], [1, foot], color=style.INK, linewidth=1.2, clip_on=False)
         to_left = limit.left < limit.at
         place, align = (limit.right - space, "right") if to_left else (limit.left + space, "left")
-        axes.text(place, foot, limit.text, fontsize=style.TEXT, ha=align, va="bottom", color=style.INK)
+        axes.text(
+            place, foot, limit.text, fontsize=style.TEXT, ha=align, va="bottom", color=style.INK
+        )
     below = canvas.axes(Box(box.left, top + _BAR + _rows(limits) * _LINE + 0.14, box.width, 0.001))
     x_axis(below, across)
 
@@ -75,10 +81,11 @@ def _rows(labels: Sequence[_Label]) -> int:
 
 
 def _names(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
-    """Return the names of the pieces, on the fewest lines of text on which no name and no line crosses another.
+    """Return the names of the pieces, on the fewest lines of text on which no name and no line
+    crosses another.
 
-    The name of a wide piece is above its middle, that of a narrow one at either side of a line, or above the line at
-    the end of the bar.
+    The name of a wide piece is above its middle, that of a narrow one at either side of a line, or
+    above the line at the end of the bar.
     """
     across = _across(chart)
     choices: list[list[_Label]] = []
@@ -97,10 +104,22 @@ def _names(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
             _Label(text, middle, middle - wide, middle, False, 0),
             _Label(text, middle, 1 - wide, 1, True, 0),
         ]
-        inside = [place for place in places if place.left >= 0 and place.left <= middle <= place.right <= 1]
-        choices.append([place._replace(level=level) for level in range(len(chart.pieces)) for place in inside])
-    fewest_rows = sorted(product(*choices), key=lambda labels: [sum(label.level for label in labels), _rows(labels)])
-    apart = (labels for labels in fewest_rows if not any(_touch(*pair) for pair in combinations(labels, 2)))
+        inside = [
+            place
+            for place in places
+            if place.left >= 0 and place.left <= middle <= place.right <= 1
+        ]
+        choices.append(
+            [place._replace(level=level) for level in range(len(chart.pieces)) for place in inside]
+        )
+    fewest_rows = sorted(
+        product(*choices), key=lambda labels: [sum(label.level for label in labels), _rows(labels)]
+    )
+    apart = (
+        labels
+        for labels in fewest_rows
+        if not any(_touch(*pair) for pair in combinations(labels, 2))
+    )
     return list(next(apart, fewest_rows[0]))
 
 
@@ -113,12 +132,19 @@ def _touch(label: _Label, other: _Label) -> bool:
 
 
 def _limits(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
-    """Return the names of the limits, all at the same side of their lines, so that no line crosses a name."""
+    """Return the names of the limits, all at the same side of their lines, so that no line crosses
+    a name.
+    """
     across = _across(chart)
-    marks = [(mark.label, across.at(mark.value), (ruler.width(mark.label) + _SPACE) / width) for mark in chart.marks]
+    marks = [
+        (mark.label, across.at(mark.value), (ruler.width(mark.label) + _SPACE) / width)
+        for mark in chart.marks
+    ]
     to_left = all(at - wide >= 0 for _, at, wide in marks)
     last = len(marks) - 1
     return [
-        _Label(text, at, at - wide, at, False, i) if to_left else _Label(text, at, at, at + wide, False, last - i)
+        _Label(text, at, at - wide, at, False, i)
+        if to_left
+        else _Label(text, at, at, at + wide, False, last - i)
         for i, (text, at, wide) in enumerate(marks)
     ]

@@ -1,27 +1,30 @@
-"""How pictures look: sizes, and colours that differ in greyscale and for people who see fewer colours."""
+"""How pictures look: sizes, and colours that differ in greyscale and for people who see fewer
+colours.
+"""
 
 from typing import Any
 
+# Okabe and Ito 2008, 'Color Universal Design', without its yellow, which is too light on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito 2008, 'Color Universal Design', without its yellow, which is too light on white."""
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK, GREY, LIGHT = "#222222", "#666666", "#DDDDDD"
+# What is behind text that a line may cross.
 BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-"""What is behind text that a line may cross."""
 
+# Sizes of text in points.
 TITLE, HEADING, TEXT, SMALL = 12.0, 10.0, 9.0, 8.5
-"""Sizes of text in points."""
+# Height of a line of text, times its size.
 LINE = 1.35
-"""Height of a line of text, times its size."""
+# Inches of a picture.
 WIDTH = 8.6
-"""Inches of a picture."""
+# Inches around it.
 MARGIN = 0.2
-"""Inches around it."""
 PNG_DPI = 160
 
 SETTINGS: dict[Any, Any] = {
-    # The first comes with matplotlib; a reader of an SVG who lacks it may have the second, which is as wide.
+    # The first comes with matplotlib; a reader of an SVG who lacks it may have the second, which is
+    # as wide.
     "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "attncalc",  # names of elements are otherwise random
@@ -36,8 +39,8 @@ def inches(size: float, lines: int = 1) -> float:
     return size * LINE * lines / 72
 
 
+# Inches of a chart's title.
 HEAD = inches(HEADING) + 0.06
-"""Inches of a chart's title."""
 
 
 def of_series(i: int) -> tuple[str, str, Any]:
@@ -46,9 +49,11 @@ def of_series(i: int) -> tuple[str, str, Any]:
 
 
 def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Return places near the wanted ones, in their order, at least `gap` apart and from `low` to `high` if they fit.
+    """Return places near the wanted ones, in their order, at least `gap` apart and from `low` to
+    `high` if they fit.
 
-    Neighbours that are too close become a group around the middle of their wanted places; groups that touch merge.
+    Neighbours that are too close become a group around the middle of their wanted places; groups
+    that touch merge.
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     groups: list[list[int]] = []
@@ -62,7 +67,10 @@ def spread(wanted: list[float], gap: float, low: float, high: float) -> list[flo
     for i in order:
         groups.append([i])
         centres.append(bounded([i]))
-        while len(groups) > 1 and centres[-1] - centres[-2] < gap * (len(groups[-1]) + len(groups[-2])) / 2 - 1e-9:
+        while (
+            len(groups) > 1
+            and centres[-1] - centres[-2] < gap * (len(groups[-1]) + len(groups[-2])) / 2 - 1e-9
+        ):
             merged = groups[-2] + groups.pop()
             centres.pop()
             groups[-1], centres[-1] = merged, bounded(merged)

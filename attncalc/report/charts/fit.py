@@ -1,22 +1,39 @@
-"""The charts of `attncalc fit`: the memory of a GPU as a stack, and its roofline with a prefill and a decode step."""
+"""The charts of `attncalc fit`: the memory of a GPU as a stack, and its roofline with a prefill and
+a decode step.
+"""
 
 from ...plot.chart import Mark, Piece, Roof, Stack, Step
 from ...plot.scale import Axis
 from ...serving.roofline import Roofline
 from ...serving.roofline import Step as BoundStep
-from ...units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, NO_UNIT, SECONDS, count, quotient, short
+from ...units import (
+    BYTES,
+    BYTES_PER_SECOND,
+    FLOP_PER_SECOND,
+    NO_UNIT,
+    SECONDS,
+    count,
+    quotient,
+    short,
+)
 from ..bar import Bar, gib, gib_range
 from ..report import number
 
 
 def memory_chart(bar: Bar) -> Stack:
-    """Return how weights, runtime memory and cache share the memory, with both ends of what is estimated."""
+    """Return how weights, runtime memory and cache share the memory, with both ends of what is
+    estimated.
+    """
     low, high = bar.runtime
     after_weights, after_runtime = bar.weights + low, bar.weights + high
     pieces = [Piece("weights", f"{gib(bar.weights)} GiB", 0, bar.weights, "weights")]
     if high > low:
         pieces += [Piece("", "", bar.weights, after_weights, "runtime")] if low else []
-        pieces.append(Piece("runtime", f"{gib(low)} to {gib(high)} GiB", after_weights, after_runtime, "range"))
+        pieces.append(
+            Piece(
+                "runtime", f"{gib(low)} to {gib(high)} GiB", after_weights, after_runtime, "range"
+            )
+        )
     elif low:
         pieces.append(Piece("runtime", f"{gib(low)} GiB", bar.weights, after_weights, "runtime"))
     if bar.usable > after_runtime:
@@ -30,13 +47,17 @@ def memory_chart(bar: Bar) -> Stack:
 
 
 def roofline_chart(bounds: Roofline) -> Roof:
-    """Return the roof of the dtype in which products run, and each step at the speed that it allows.
+    """Return the roof of the dtype in which products run, and each step at the speed that it
+    allows.
 
     The points of a mixture are where the expected experts put them; they are no bounds.
     """
     math = bounds.math
     time = "at least" if bounds.prefill_expected is None else "with expected experts"
-    steps = {"prefill": bounds.prefill_expected or bounds.prefill, "decode": bounds.decode_expected or bounds.decode}
+    steps = {
+        "prefill": bounds.prefill_expected or bounds.prefill,
+        "decode": bounds.decode_expected or bounds.decode,
+    }
     return Roof(
         "roofline",
         f"Roofline of one {bounds.gpu.title}",
@@ -53,7 +74,10 @@ def roofline_chart(bounds: Roofline) -> Roof:
 
 def _step(label: str, step: BoundStep, time: str) -> Step:
     intensity, seconds = float(step.intensity), float(step.seconds)
-    details = (f"{number(intensity)} FLOP/byte, {step.bound_by}-bound", f"{time} {quotient(seconds, SECONDS)}")
+    details = (
+        f"{number(intensity)} FLOP/byte, {step.bound_by}-bound",
+        f"{time} {quotient(seconds, SECONDS)}",
+    )
     return Step(label, intensity, int(step.flops) / seconds, details)
 
 

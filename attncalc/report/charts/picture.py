@@ -7,8 +7,8 @@ from ...plot.scale import Axis
 from ...units import PER_SECOND, SECONDS, human, quotient
 from ..report import number
 
+# Bars of a chart. A model of 96 heads has 12 kinds of attention, one of 720 has 30.
 MAX_BARS = 24
-"""Bars of a chart. A model of 96 heads has 12 kinds of attention, one of 720 has 30."""
 
 
 def picture(
@@ -27,13 +27,16 @@ def picture(
         title: The model or the models.
         subtitle: The answer, or the model's attention; "" for none.
         facts: Sentences of the caption, such as the workload.
-        default: The names of the charts that are drawn without --show; those that are missing are left out.
+        default: The names of the charts that are drawn without --show; those that are missing are
+            left out.
     """
     names = {chart.name for chart in charts}
     if not names:
         return None
     shown = tuple(name for name in default if name in names) or (charts[0].name,)
-    return Picture(title, subtitle, captions((*facts, f"engine: {engine}", dtypes)), tuple(charts), shown)
+    return Picture(
+        title, subtitle, captions((*facts, f"engine: {engine}", dtypes)), tuple(charts), shown
+    )
 
 
 def captions(facts: Iterable[str]) -> tuple[str, ...]:
@@ -42,7 +45,11 @@ def captions(facts: Iterable[str]) -> tuple[str, ...]:
 
 
 def bars(
-    name: str, title: str, unit: str, values: Sequence[tuple[str, float | None]], strong: int | None = None
+    name: str,
+    title: str,
+    unit: str,
+    values: Sequence[tuple[str, float | None]],
+    strong: int | None = None,
 ) -> Bars | None:
     """Return bars of one figure; None if it applies to none of them.
 
@@ -64,7 +71,9 @@ def _text(value: float | None, unit: str) -> str:
 
 
 def shown(n: int, strong: int | None) -> list[int]:
-    """Return the indices of at most MAX_BARS of `n` bars: the first, the last, `strong`, and equal steps."""
+    """Return the indices of at most MAX_BARS of `n` bars: the first, the last, `strong`, and equal
+    steps.
+    """
     if n <= MAX_BARS:
         return list(range(n))
     at_steps = MAX_BARS if strong is None else MAX_BARS - 1

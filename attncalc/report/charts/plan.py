@@ -1,4 +1,6 @@
-"""The charts of `attncalc plan`: cost over users, users over GPUs, and the frontier of cost and time per token."""
+"""The charts of `attncalc plan`: cost over users, users over GPUs, and the frontier of cost and
+time per token.
+"""
 
 import itertools
 import math
@@ -6,16 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...plot.chart import Chart, Lines, Series
 from ...plot.scale import Axis
-from ...serving.plan import Candidate, Demand, Plan, capacity, gpus_of_replicas, replicas_on_nodes, speed_of
+from ...serving.plan import (
+    Candidate,
+    Demand,
+    Plan,
+    capacity,
+    gpus_of_replicas,
+    replicas_on_nodes,
+    speed_of,
+)
 from ...units import NO_UNIT, SECONDS
 
 DEFAULT = ("cost", "users", "frontier")
+# Kinds of GPU of a chart.
 _LINES = 8
-"""Kinds of GPU of a chart."""
+# Points of an axis; the last is twice the load that is asked for.
 _STEPS = 25
-"""Points of an axis; the last is twice the load that is asked for."""
+# {the name of a line: its replicas, each with the load that it serves}.
 _Capacities = Mapping[str, Sequence[tuple[Candidate, float]]]
-"""{the name of a line: its replicas, each with the load that it serves}."""
 
 
 def plan_charts(plan: Plan) -> Iterator[Chart]:
@@ -29,11 +39,17 @@ def plan_charts(plan: Plan) -> Iterator[Chart]:
     if not plan.demand.is_open:
         yield _cost_chart(plan, capacities, unit)
     yield _users_chart(plan, capacities, unit)
-    frontiers = [Series(label, points) for label, all_of in lines.items() if (points := _frontier(all_of, plan.demand))]
+    frontiers = [
+        Series(label, points)
+        for label, all_of in lines.items()
+        if (points := _frontier(all_of, plan.demand))
+    ]
     if frontiers:
         label = f"{'Price' if plan.demand.prices else 'GPU-hours'} per million tokens"
         time = Axis("time per output token", SECONDS, "tpot")
-        yield Lines("frontier", label, time, Axis(label, NO_UNIT, "cost"), tuple(frontiers), own_ticks=False)
+        yield Lines(
+            "frontier", label, time, Axis(label, NO_UNIT, "cost"), tuple(frontiers), own_ticks=False
+        )
 
 
 def _lines(plan: Plan) -> dict[str, list[Candidate]]:
@@ -42,7 +58,9 @@ def _lines(plan: Plan) -> dict[str, list[Candidate]]:
     varies = [len({group[i] for group in groups}) > 1 for i in range(4)]
     varies[1] = True
     names = {
-        group: ", ".join(part or "as released" for part, shown in zip(group, varies, strict=True) if shown)
+        group: ", ".join(
+            part or "as released" for part, shown in zip(group, varies, strict=True) if shown
+        )
         for group in groups
     }
     found: dict[str, list[Candidate]] = {name: [] for name in names.values()}
@@ -63,7 +81,10 @@ def _cost_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
     def cost(candidate: Candidate, served: float, load: float) -> float:
         needed = max(1, math.ceil(load / served - 1e-9))
         price = float(demand.prices.get(candidate.gpu.rented, 1))
-        return gpus_of_replicas(candidate, *replicas_on_nodes(candidate, needed, spread=demand.spread)) * price
+        return (
+            gpus_of_replicas(candidate, *replicas_on_nodes(candidate, needed, spread=demand.spread))
+            * price
+        )
 
     series = tuple(
         Series(name, _steps([(load, min(cost(*each, load) for each in of_gpu)) for load in loads]))
@@ -75,7 +96,9 @@ def _cost_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
 
 def _users_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
     """Return the load that so many GPUs of each kind serve at most."""
-    longest = plan.demand.max_gpus or max(2 * plan.rows[0].gpus, *(row.gpus for row in plan.rows[:_LINES]))
+    longest = plan.demand.max_gpus or max(
+        2 * plan.rows[0].gpus, *(row.gpus for row in plan.rows[:_LINES])
+    )
     numbers = range(1, longest + 1)
     if longest > _STEPS:
         numbers = range(step := -(-longest // _STEPS), longest + 1, step)
@@ -83,18 +106,30 @@ def _users_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
     def served(of_gpu: Sequence[tuple[Candidate, float]], gpus: int) -> float:
         gpu = of_gpu[0][0].gpu
         gpus -= gpus % gpu.rented_gpus
-        loads = [gpus // candidate.split.gpus * load for candidate, load in of_gpu if load < math.inf]
+        loads = [
+            gpus // candidate.split.gpus * load for candidate, load in of_gpu if load < math.inf
+        ]
         return max(loads, default=0.0)
 
     series = tuple(
         Series(name, _steps([(gpus, served(of_gpu, gpus)) for gpus in numbers], later=True))
         for name, of_gpu in capacities.items()
     )
-    return Lines("users", unit.capitalize(), Axis("GPUs", NO_UNIT, "gpus"), Axis(unit.capitalize(), NO_UNIT), series)
+    return Lines(
+        "users",
+        unit.capitalize(),
+        Axis("GPUs", NO_UNIT, "gpus"),
+        Axis(unit.capitalize(), NO_UNIT),
+        series,
+    )
 
 
-def _steps(points: Sequence[tuple[float, float]], *, later: bool = False) -> tuple[tuple[float, float], ...]:
-    """Return the points of a line that is level between them, and rises at the one before; `later` at the next one."""
+def _steps(
+    points: Sequence[tuple[float, float]], *, later: bool = False
+) -> tuple[tuple[float, float], ...]:
+    """Return the points of a line that is level between them, and rises at the one before; `later`
+    at the next one.
+    """
     found = [points[0]]
     for (x, y), (next_x, next_y) in itertools.pairwise(points):
         if y != next_y:
@@ -104,7 +139,9 @@ def _steps(points: Sequence[tuple[float, float]], *, later: bool = False) -> tup
 
 
 def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[float, float], ...]:
-    """Return (time per token, cost of a million) of replicas and loads; those after it are 1 % cheaper each."""
+    """Return (time per token, cost of a million) of replicas and loads; those after it are 1 %
+    cheaper each.
+    """
     found = []
     for candidate in candidates:
         hour = candidate.split.gpus * float(demand.prices.get(candidate.gpu.rented, 1))
@@ -112,7 +149,9 @@ def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[fl
         for requests in sorted({1 << i for i in range(last.bit_length())} | {last}):
             speed = speed_of(candidate, requests, demand)
             if speed is not None:
-                found.append((float(speed.tpot), hour * 10**6 / 3600 / float(speed.tokens_per_second)))
+                found.append(
+                    (float(speed.tpot), hour * 10**6 / 3600 / float(speed.tokens_per_second))
+                )
     kept: list[tuple[float, float]] = []
     for time, cost in sorted(found):
         if not kept or cost < 0.99 * kept[-1][1]:

@@ -16,18 +16,27 @@ _X = Axis("context", TOKENS, "context")
 def scaling_charts(rows: Sequence[ScalingRow]) -> Iterator[Chart]:
     """Yield two charts per layer: the time of each kernel over the context, and the peak memory.
 
-    The lines of the time grow as the FLOPs do, through the last measured time. Those of the memory are predictions.
+    The lines of the time grow as the FLOPs do, through the last measured time. Those of the memory
+    are predictions.
     """
     groups = tuple(dict.fromkeys(row.of for row in rows))
     for group in groups:
         of = f", {group}" if len(groups) > 1 else ""
         kernels = grouped((row.kernel, row) for row in rows if row.of == group)
-        times = [_time(kernel, own) for kernel, own in kernels.items() if any(row.ms for row in own)]
+        times = [
+            _time(kernel, own) for kernel, own in kernels.items() if any(row.ms for row in own)
+        ]
         if times:
             axis = Axis(f"Time{of}", SECONDS, "time")
             yield Lines("time", axis.label, _X, axis, tuple(times))
         axis = Axis(f"Peak memory{of}", BYTES, "peak")
-        yield Lines("peak", axis.label, _X, axis, tuple(_peak(kernel, own) for kernel, own in kernels.items()))
+        yield Lines(
+            "peak",
+            axis.label,
+            _X,
+            axis,
+            tuple(_peak(kernel, own) for kernel, own in kernels.items()),
+        )
 
 
 def _time(kernel: str, rows: Iterable[ScalingRow]) -> Series:

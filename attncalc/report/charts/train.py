@@ -1,4 +1,6 @@
-"""The charts of `attncalc train`: the parts of a GPU's memory over the context, and the stages of a pipeline."""
+"""The charts of `attncalc train`: the parts of a GPU's memory over the context, and the stages of a
+pipeline.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -10,8 +12,8 @@ from ...units import BYTES, TOKENS
 from .picture import bars
 
 DEFAULT = ("memory", "stages")
+# Contexts of the chart, each half of the next; the last is twice the run's own.
 _POINTS = 6
-"""Contexts of the chart, each half of the next; the last is twice the run's own."""
 
 
 def train_charts(run: Training, stages: list[int]) -> Iterator[Chart]:
@@ -21,7 +23,9 @@ def train_charts(run: Training, stages: list[int]) -> Iterator[Chart]:
     if run.model.main.learned_positions:
         longest = run.workload.context
     contexts = sorted({max(1, (longest >> i) // step) * step for i in range(_POINTS)})
-    budgets = {context: most_loaded(run.with_workload(context=context), plain=True) for context in contexts}
+    budgets = {
+        context: most_loaded(run.with_workload(context=context), plain=True) for context in contexts
+    }
     lines: dict[str, Callable[[StageBudget], int]] = {
         "weights and states": lambda budget: budget.always,
         "gradients": lambda budget: budget.held("gradients"),
@@ -29,9 +33,14 @@ def train_charts(run: Training, stages: list[int]) -> Iterator[Chart]:
         "logits and temporaries": lambda budget: budget.held("logits") + budget.held("temporary"),
         "allocated": lambda budget: budget.allocated,
     }
-    series = [Series(label, tuple((c, size(budget)) for c, budget in budgets.items())) for label, size in lines.items()]
+    series = [
+        Series(label, tuple((c, size(budget)) for c, budget in budgets.items()))
+        for label, size in lines.items()
+    ]
     if run.gpu:
-        series.append(Series("the GPU has", tuple((context, run.gpu.memory) for context in contexts)))
+        series.append(
+            Series("the GPU has", tuple((context, run.gpu.memory) for context in contexts))
+        )
     axis = Axis("Memory of a GPU at the peak", BYTES, "allocated")
     yield Lines("memory", axis.label, Axis("context", TOKENS, "context"), axis, tuple(series))
     if len(stages) > 1:

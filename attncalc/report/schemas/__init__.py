@@ -1,13 +1,16 @@
-"""JSON Schemas of what each command prints with --json. `attncalc schema` prints them; `docs/schemas/` has copies.
+"""JSON Schemas of what each command prints with --json. `attncalc schema` prints them;
+`docs/schemas/` has copies.
 
-Each is a YAML file here, and groups.yaml has the keys that several have; reading.py explains how to write one.
+Each is a YAML file here, and groups.yaml has the keys that several have; reading.py explains how to
+write one.
 """
 
 from functools import cache
 from typing import Any
 
+# The version of each schema whose version is not 1. It grows if a script could break
+# (docs/json.md): `{"fit": 2}`.
 VERSIONS: dict[str, int] = {"compare": 2}
-"""The version of each schema whose version is not 1. It grows if a script could break (docs/json.md): `{"fit": 2}`."""
 
 
 def schema_name(name: str) -> str:
@@ -17,7 +20,9 @@ def schema_name(name: str) -> str:
 
 @cache
 def schema(name: str) -> dict[str, Any]:
-    """Return the schema of what a command prints, or of one of MODES in `attncalc/cli/schema.py`."""
+    """Return the schema of what a command prints, or of one of MODES in
+    `attncalc/cli/schema.py`.
+    """
     from .reading import read_schema
 
     return read_schema(name, schema_name(name))

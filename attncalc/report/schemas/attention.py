@@ -6,19 +6,26 @@ from typing import Any
 from ...attention import KINDS
 from ...search import grouped
 
+# Fields of the kinds that JSON does not have.
 _HIDDEN = (
-    *("d_input", "extra_projections", "extra_states", "extra_vectors", "position_bias", "position_rows_grow"),
-    *("repeats_kv", "shares_position_projections"),
+    "d_input",
+    "extra_projections",
+    "extra_states",
+    "extra_vectors",
+    "position_bias",
+    "position_rows_grow",
+    "repeats_kv",
+    "shares_position_projections",
 )
-"""Fields of the kinds that JSON does not have."""
+# Fields of which JSON has a list.
 _LISTS = ("bias", "position_products")
-"""Fields of which JSON has a list."""
 
 
 def _fact(field: dataclasses.Field[Any], meaning: str) -> dict[str, Any]:
     if field.name in _LISTS:
         return {"description": meaning, "type": "array", "items": {"type": "string"}}
-    # A size has no maximum here: the d_head of `--attention mha` in place of MLA is the sum of two widths.
+    # A size has no maximum here: the d_head of `--attention mha` in place of MLA is the sum of two
+    # widths.
     schema = {"description": meaning, **field.metadata["schema"]}
     schema.pop("maximum", None)
     if field.default is None:
@@ -34,8 +41,10 @@ _FIELDS = grouped(
     for field in dataclasses.fields(kind)  # type: ignore[arg-type]
     if "schema" in field.metadata and field.name not in _HIDDEN
 )
+# {name of a fact: its schema}; a fact whose meaning differs between kinds has all its meanings.
 FACTS = {
-    name: _fact(fields[0], "; or ".join(dict.fromkeys(field.metadata["meaning"] for field in fields)))
+    name: _fact(
+        fields[0], "; or ".join(dict.fromkeys(field.metadata["meaning"] for field in fields))
+    )
     for name, fields in _FIELDS.items()
 }
-"""{name of a fact: its schema}; a fact whose meaning differs between kinds has all its meanings."""

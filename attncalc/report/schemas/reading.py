@@ -1,12 +1,13 @@
-"""Schemas as the YAML files here have them: a line per key of JSON, with the type and the meaning of its value.
+"""Schemas as the YAML files here have them: a line per key of JSON, with the type and the meaning
+of its value.
 
     gpus: positive all GPUs, those of replicas among them
     gpu: text? name of the GPU; null without a GPU
     phase: prefill|decode the pass
 
-A type with '?' may be null, which the meaning explains. Words with '|' between them are the allowed values, as are
-those of a list in the code, '@report.fit.VERDICTS'. '$figure' refers to a definition. All else is a mapping, whose
-first key is its kind and has its meaning:
+A type with '?' may be null, which the meaning explains. Words with '|' between them are the allowed
+values, as are those of a list in the code, '@report.fit.VERDICTS'. '$figure' refers to a
+definition. All else is a mapping, whose first key is its kind and has its meaning:
 
     object: its `keys`, and those that it may have, `optional`
     list: its items are `of`, or objects: `each` is what one of them is, with `keys`
@@ -15,7 +16,8 @@ first key is its kind and has its meaning:
     either: one of several schemas, `of`
     schema: JSON Schema as it is, without a meaning
 
-Among keys, '+model' stands for all keys of that group of groups.yaml, and '+roofline.FIGURES' for those of figures.
+Among keys, '+model' stands for all keys of that group of groups.yaml, and '+roofline.FIGURES' for
+those of figures.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +32,7 @@ from ..figures import FigureRow
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _CONTRACT = "the command and the version of its contract"
+# {a type in YAML: the schema of its values}.
 _TYPES: dict[str, Schema] = {
     "text": {"type": "string"},
     "flag": {"type": "boolean"},
@@ -42,19 +45,29 @@ _TYPES: dict[str, Schema] = {
     "null": {"type": "null"},
     "cell": {"type": ["string", "number", "boolean", "null"]},
 }
-"""{a type in YAML: the schema of its values}."""
 
 
 def read_schema(name: str, title: str) -> Schema:
-    """Return the schema in the file `name` here: the answer of a command, or with `keys` another document."""
+    """Return the schema in the file `name` here: the answer of a command, or with `keys` another
+    document.
+    """
     written, groups = _file(name), _file("groups")
     keys = written.get("keys") or _answer(name, written, groups["answer"])
     contract = {"description": written.get("contract", _CONTRACT), "const": title}
     figure = {} if "keys" in written else {"figure": groups["figure"]}
-    definitions = {key: node or groups[key] for key, node in {**figure, **written.get("definitions", {})}.items()}
+    definitions = {
+        key: node or groups[key]
+        for key, node in {**figure, **written.get("definitions", {})}.items()
+    }
     defined = {"$defs": properties(definitions)} if definitions else {}
     document = _object({"schema": contract, **properties(keys)})
-    return {"$schema": DIALECT, "title": title, "description": written["meaning"], **document, **defined}
+    return {
+        "$schema": DIALECT,
+        "title": title,
+        "description": written["meaning"],
+        **document,
+        **defined,
+    }
 
 
 def _file(name: str) -> Any:
@@ -63,7 +76,9 @@ def _file(name: str) -> Any:
 
 def _answer(name: str, written: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a command's answer; a command without a model has no workload either."""
-    without_model = {"model": common["nothing"], "workload": common["nothing"]} if "no_model" in written else {}
+    without_model = (
+        {"model": common["nothing"], "workload": common["nothing"]} if "no_model" in written else {}
+    )
     keys = {name: node for name, node in common.items() if name != "nothing"} | without_model
     keys |= {key: written[key] for key in ("model", "results") if key in written}
     keys["layers"] = {**common["layers"], "of": written["layers"]}
@@ -158,8 +173,8 @@ def _rows(written: Iterable[Any]) -> list[FigureRow]:
 def _figures(rows: Sequence[FigureRow], sometimes: Iterable[FigureRow]) -> Schema:
     """Return the schema of a list of figures.
 
-    The figures of `rows` are in it once each; one that does not apply has the value null. Of a pattern, which starts
-    with '^', there may be none or several. Those of `sometimes` may be in it.
+    The figures of `rows` are in it once each; one that does not apply has the value null. Of a
+    pattern, which starts with '^', there may be none or several. Those of `sometimes` may be in it.
     """
     always = [row for row in rows if not row.name.startswith("^")]
     patterns = [_figure(row, {"pattern": row.name}) for row in rows if row.name.startswith("^")]
@@ -169,7 +184,9 @@ def _figures(rows: Sequence[FigureRow], sometimes: Iterable[FigureRow]) -> Schem
     contained = []
     for row in always:
         described = _figure(row, {"const": row.name})
-        contained.append({"description": described.pop("description"), "contains": described, "maxContains": 1})
+        contained.append(
+            {"description": described.pop("description"), "contains": described, "maxContains": 1}
+        )
     all_of = {"allOf": contained} if contained else {}
     return {"type": "array", "items": {"$ref": "#/$defs/figure", **named}, **all_of}
 

@@ -1,4 +1,6 @@
-"""The lists of a run in the JSON file of `attncalc verify --record`: rows without the names of their columns."""
+"""The lists of a run in the JSON file of `attncalc verify --record`: rows without the names of
+their columns.
+"""
 
 from ...check import COLUMNS
 from .reading import Schema, properties
@@ -8,13 +10,18 @@ _KEYS = {name: properties({f"+{group}": None}) for name, group in _GROUPS.items(
 _KEYS["checks"] |= properties(
     {"tolerance": "number? the largest difference that still agrees; null if it is not a number"}
 )
+# How many of the last columns the first records lack.
 _ADDED = {"times": 2}
-"""How many of the last columns the first records lack."""
 
 
 def _rows(name: str) -> Schema:
     values = [_KEYS[name][column] for column in COLUMNS[name]]
-    row = {"type": "array", "prefixItems": values, "items": False, "minItems": len(values) - _ADDED.get(name, 0)}
+    row = {
+        "type": "array",
+        "prefixItems": values,
+        "items": False,
+        "minItems": len(values) - _ADDED.get(name, 0),
+    }
     return {"description": f"rows whose columns are columns.{name}", "type": "array", "items": row}
 
 
@@ -23,5 +30,5 @@ def _columns(name: str) -> Schema:
     return {"enum": [columns, columns[: -_ADDED[name]]]} if name in _ADDED else {"const": columns}
 
 
+# {a list of a run: the schema of its rows}, and of the names of its columns.
 ROWS, NAMES = ({name: of(name) for name in COLUMNS} for of in (_rows, _columns))
-"""{a list of a run: the schema of its rows}, and of the names of its columns."""

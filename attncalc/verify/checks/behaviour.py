@@ -1,4 +1,6 @@
-"""Checks of a layer's behaviour on a small layer of its kind: few heads of their true widths, few tokens."""
+"""Checks of a layer's behaviour on a small layer of its kind: few heads of their true widths, few
+tokens.
+"""
 
 import dataclasses
 import math
@@ -21,15 +23,17 @@ from .numerics import Environment
 from .tolerance import relative_error, tolerance
 
 TOKENS = 24
+# d_model, and width of the source, of a small layer.
 SMALL_WIDTH = 64
-"""d_model, and width of the source, of a small layer."""
+# Scores whose standard deviation is measured.
 SAMPLES = 16_384
-"""Scores whose standard deviation is measured."""
 SECTION = "layer behaviour"
 
 
 def behaviour(case: Case, env: Environment) -> Iterator[Check]:
-    """Yield every check of the small layer; for a recurrent layer only that decoding equals a prefill."""
+    """Yield every check of the small layer; for a recurrent layer only that decoding equals a
+    prefill.
+    """
     request = VerifyRequest(2, TOKENS, TOKENS, "fp32", env.kernels)
     small = RealLayer(small_case(case), request, env.device.torch, env.random)
     if small.is_recurrent:
@@ -55,19 +59,26 @@ def small_case(case: Case) -> Case:
 
 
 def score_spread(small: RealLayer, env: Environment) -> Iterator[Check]:
-    """Check that scores of random queries and keys have a standard deviation of 1, and of sqrt(d) without the scale."""
+    """Check that scores of random queries and keys have a standard deviation of 1, and of sqrt(d)
+    without the scale.
+    """
     d, scale = _width_and_scale(small)
     q, k = env.normal(SAMPLES, 1, 1, d), env.normal(SAMPLES, 1, 1, d)
-    # 5 standard errors of the deviation: a product of two normal vectors of width d has kurtosis 3 + 6 / d.
+    # 5 standard errors of the deviation: a product of two normal vectors of width d has kurtosis 3
+    # + 6 / d.
     sampling = 5 * math.sqrt((2 + 6 / d) / (4 * SAMPLES))
-    note = f"standard deviation of {SAMPLES:,} scores of width {d}; the tolerance is 5 standard errors"
+    note = (
+        f"standard deviation of {SAMPLES:,} scores of width {d}; the tolerance is 5 standard errors"
+    )
     failure = "the layer does not scale its scores by 1 / sqrt(d)"
     for name, label, factor, predicted in (
         ("spread_scaled", "std of scores", scale, 1.0),
         ("spread_unscaled", "std, unscaled", 1.0, math.sqrt(d)),
     ):
         spread = float(scores(q, k, factor).std())
-        yield Check(SECTION, name, label, predicted, spread, sampling * predicted, "", note, failure)
+        yield Check(
+            SECTION, name, label, predicted, spread, sampling * predicted, "", note, failure
+        )
 
 
 def _width_and_scale(small: RealLayer) -> tuple[int, float]:
@@ -90,7 +101,11 @@ def equals_definition(small: RealLayer) -> Check:
     note = "every head by itself in fp64, with norms, sinks and gate"
     definition = f"the definition of {small.case.kind.label}"
     return _equality_check(
-        "equals_definition", "layer vs definition", relative_error(output, expected), note, definition
+        "equals_definition",
+        "layer vs definition",
+        relative_error(output, expected),
+        note,
+        definition,
     )
 
 
@@ -103,7 +118,9 @@ def equals_torch_mha(case: Case, env: Environment) -> Check:
     assert env.random is not None
     initialised(layer, env.random)
     torch_mha = nn.MultiheadAttention(4 * d, 4, batch_first=True, device=env.device.torch).eval()
-    projections = [layer.get_submodule(name) for name in (("W_qkv",) if fused else ("W_q", "W_k", "W_v"))]
+    projections = [
+        layer.get_submodule(name) for name in (("W_qkv",) if fused else ("W_q", "W_k", "W_v"))
+    ]
     torch_mha.in_proj_weight.copy_(torch.cat([p.get_parameter("weight") for p in projections]))
     torch_mha.in_proj_bias.copy_(torch.cat([p.get_parameter("bias") for p in projections]))
     torch_mha.out_proj.weight.copy_(layer.get_parameter("W_o.weight"))
@@ -117,7 +134,9 @@ def equals_torch_mha(case: Case, env: Environment) -> Check:
             expected = torch_mha(x, x, x, attn_mask=torch_mask, need_weights=False)[0]
         error = max(error, float((output - expected).abs().max()))
     note = "torch.nn.MultiheadAttention with 4 heads of the true width, with biases"
-    return _equality_check("equals_torch_mha", "MHA vs torch.nn", error, note, "torch.nn.MultiheadAttention")
+    return _equality_check(
+        "equals_torch_mha", "MHA vs torch.nn", error, note, "torch.nn.MultiheadAttention"
+    )
 
 
 def shuffled(small: RealLayer) -> Check:
@@ -127,29 +146,44 @@ def shuffled(small: RealLayer) -> Check:
     attend = attend_with(REFERENCE, NO_MASK)
     error = relative_error(small.module(x[:, order], attend), small.module(x, attend)[:, order])
     note = "small layer without mask and positions, tokens in another order"
-    return _equality_check("shuffled", "permuted tokens", error, note, "attention over a set of tokens")
+    return _equality_check(
+        "shuffled", "permuted tokens", error, note, "attention over a set of tokens"
+    )
 
 
 def token_by_token(small: RealLayer) -> Check:
-    """Check that decoding every token, past the end of a window, gives the outputs of one prefill."""
+    """Check that decoding every token, past the end of a window, gives the outputs of one
+    prefill.
+    """
     tokens = small.request.context
     cache, span = small.new_state(), small.case.kind.span
     expected = small.prefill(tokens, attend_with(REFERENCE, small.prefill_mask(tokens)))
     steps = [small.decode(position, REFERENCE, cache) for position in range(tokens)]
     note = f"small layer, {tokens} decode steps, {'state' if small.is_recurrent else span.label}"
     return _equality_check(
-        "token_by_token", "token by token", relative_error(torch.cat(steps, 1), expected), note, "a prefill"
+        "token_by_token",
+        "token by token",
+        relative_error(torch.cat(steps, 1), expected),
+        note,
+        "a prefill",
     )
 
 
 def absorbed_equals_expanded(small: RealLayer) -> Check:
     """Compare MLA in absorbed form with MLA with expanded K and V."""
     attend = attend_with(REFERENCE, small.prefill_mask(small.request.context))
-    error = relative_error(small.module(small.x, attend, absorb=True), small.module(small.x, attend, absorb=False))
+    error = relative_error(
+        small.module(small.x, attend, absorb=True), small.module(small.x, attend, absorb=False)
+    )
     note = "absorbed and expanded MLA, 4 heads of the true widths"
-    return _equality_check("absorbed_equals_expanded", "absorbed MLA", error, note, "MLA with expanded K and V")
+    return _equality_check(
+        "absorbed_equals_expanded", "absorbed MLA", error, note, "MLA with expanded K and V"
+    )
 
 
 def _equality_check(name: str, label: str, error: float, note: str, expected: str) -> Check:
-    note, failure = f"largest difference; {note}", f"the layer computes something else than {expected}"
+    note, failure = (
+        f"largest difference; {note}",
+        f"the layer computes something else than {expected}",
+    )
     return Check(SECTION, name, label, 0, error, tolerance(torch.float32), "", note, failure)

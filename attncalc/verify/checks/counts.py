@@ -28,8 +28,8 @@ from ..real_layer import RealLayer, attend_with_first
 from ..request import DECODE_STEPS
 from .tolerance import largest, relative_error, tolerance
 
+# Visible pairs are counted one by one up to this many tokens: the mask grows with their square.
 MAX_COUNTED_TOKENS = 16_384
-"""Visible pairs are counted one by one up to this many tokens: the mask grows with their square."""
 
 
 def parameters(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
@@ -37,20 +37,46 @@ def parameters(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
     elements: Counter[str] = Counter()
     for name, parameter in layer.module.named_parameters():
         elements[name.partition(".")[0]] += parameter.numel()
-    matrices = {m.name: m for m in symbolic.kind.matrices(symbolic.stack.d_model, symbolic.d_source)}
+    matrices = {
+        m.name: m for m in symbolic.kind.matrices(symbolic.stack.d_model, symbolic.d_source)
+    }
     note = "elements of the layer's parameters of this name"
     failure = "the formula of this matrix does not match the layer"
     for name in {**matrices, **elements}:
         predicted = matrices.get(name, Matrix(name, 0)).params
-        yield Check("parameters", f"params_{name}", name, predicted, elements[name], 0, PARAMS, note, failure)
+        yield Check(
+            "parameters",
+            f"params_{name}",
+            name,
+            predicted,
+            elements[name],
+            0,
+            PARAMS,
+            note,
+            failure,
+        )
     note = "elements of all parameters of one layer"
-    failure = "the layer has a parameter that the formulas do not count, or lacks one that they count"
+    failure = (
+        "the layer has a parameter that the formulas do not count, or lacks one that they count"
+    )
     predicted, measured = total(m.params for m in matrices.values()), elements.total()
-    yield Check("parameters", "params_layer", "all parameters", predicted, measured, 0, PARAMS, note, failure)
+    yield Check(
+        "parameters",
+        "params_layer",
+        "all parameters",
+        predicted,
+        measured,
+        0,
+        PARAMS,
+        note,
+        failure,
+    )
 
 
 class Decoded(NamedTuple):
-    """The last tokens of a context, decoded one by one after a prefill, and prefilled together with the others."""
+    """The last tokens of a context, decoded one by one after a prefill, and prefilled together with
+    the others.
+    """
 
     after_prefill: int  # bytes cached before the decode steps
     stepwise: Cache | State  # the cache after the decode steps
@@ -75,8 +101,8 @@ def decode_some(layer: RealLayer, plan: Plan) -> Decoded:
     steps = []
     for position in range(before, request.context):
         mask = layer.decode_mask(stepwise)
-        # The last token of a chunk sees the whole cache, the ones before it do not, and flash takes no mask. The math
-        # backend always does, and needs little memory for one token.
+        # The last token of a chunk sees the whole cache, the ones before it do not, and flash takes
+        # no mask. The math backend always does, and needs little memory for one token.
         attend = attend_with_first(decode_kernels if mask.matrix is None else ("math",), mask)
         steps.append(layer.step(position, attend, stepwise))
     return Decoded(after_prefill, stepwise, together, torch.cat(steps, 1), expected)
@@ -101,24 +127,39 @@ def cache_contents(decoded: Decoded) -> Iterator[Check]:
     section, limit = "layer behaviour", tolerance(decoded.expected.dtype)
     rows = zip(decoded.stepwise.rows, decoded.together.rows, strict=True)
     error = largest([relative_error(*pair) for pair in rows])
-    note = f"after a prefill and {DECODE_STEPS} decode steps, and after one prefill; largest relative difference"
+    note = (
+        f"after a prefill and {DECODE_STEPS} decode steps, and after one prefill; largest "
+        "relative difference"
+    )
     failure = "the cache loses, mixes up or adds a token"
-    yield Check(section, "cache_holds_every_token", "cache contents", 0, error, limit, "", note, failure)
+    yield Check(
+        section, "cache_holds_every_token", "cache contents", 0, error, limit, "", note, failure
+    )
     error = relative_error(decoded.outputs, decoded.expected)
-    note = f"outputs of the last {DECODE_STEPS} tokens, decoded and prefilled; largest relative difference"
+    note = (
+        f"outputs of the last {DECODE_STEPS} tokens, decoded and prefilled; largest relative "
+        "difference"
+    )
     failure += ", or decode computes another attention than prefill"
-    yield Check(section, "decode_equals_prefill", "decode vs prefill", 0, error, limit, "", note, failure)
+    yield Check(
+        section, "decode_equals_prefill", "decode vs prefill", 0, error, limit, "", note, failure
+    )
 
 
 def predicted_bytes(symbolic: Case, workload: Workload) -> int:
     """Return the bytes that one layer caches, as the ideal engine stores them."""
     symbolic_workload = workload.symbolic()
     stored = dtype(workload.dtype or "")
-    return total(per_layer_engine("ideal").layer_bytes(c, symbolic_workload, stored) for c in symbolic.kind.cache())
+    return total(
+        per_layer_engine("ideal").layer_bytes(c, symbolic_workload, stored)
+        for c in symbolic.kind.cache()
+    )
 
 
 def flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> Check | None:
-    """Check the FLOPs that torch counts in a pass; return None if it cannot count this kernel with these heads."""
+    """Check the FLOPs that torch counts in a pass; return None if it cannot count this kernel with
+    these heads.
+    """
     counts_kernel = kernel_is_counted(layer_pass, layer)
     if counts_kernel is None:
         return None
@@ -130,16 +171,27 @@ def flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> Check | None:
     if not counts_kernel:
         note = "projections only: torch counts 0 FLOP for this kernel (pytorch#195460)"
     label = f"{phase}, {kernel}" + ("" if counts_kernel else " *")
-    predicted, measured = projections + scores if counts_kernel else projections, counted_flops(layer_pass.run)
+    predicted, measured = (
+        projections + scores if counts_kernel else projections,
+        counted_flops(layer_pass.run),
+    )
     failure = "the layer multiplies other matrices than the formula"
-    return Check("FLOPs", f"flops_{phase}_{kernel}", label, predicted, measured, 0, FLOP, note, failure)
+    return Check(
+        "FLOPs", f"flops_{phase}_{kernel}", label, predicted, measured, 0, FLOP, note, failure
+    )
 
 
 def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tuple[int, int]:
-    """Return the FLOPs of the projections and of dense scores, as the pass's kernel computes them."""
+    """Return the FLOPs of the projections and of dense scores, as the pass's kernel computes
+    them.
+    """
     if layer_pass.phase == "decode":
         workload = layer.request.decode().symbolic()
-        keys = (workload.source or 0) if symbolic.crosses else symbolic.kind.span.cached_tokens(workload.context)
+        keys = (
+            (workload.source or 0)
+            if symbolic.crosses
+            else symbolic.kind.span.cached_tokens(workload.context)
+        )
         projected_keys, tokens = (0 if symbolic.crosses else workload.batch), workload.new
     else:
         workload = layer.request.prefill().symbolic()
@@ -148,16 +200,21 @@ def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tupl
         projected_keys = workload.batch * keys
     run = Run(1, tokens, keys)
     scores = workload.batch * symbolic.kind.score_flops(run, None)
-    if layer_pass.kernel == "flash":  # torch pads its heads, and counts the padded ones: 88 for a d_head of 84
+    # torch pads its heads, and counts the padded ones: 88 for a d_head of 84
+    if layer_pass.kernel == "flash":
         widths = symbolic.kind.widths(run)
-        added = sum(ceil_div(d, FLASH_ALIGNMENT) * FLASH_ALIGNMENT - d for d in (widths.d_qk, widths.d_v))
+        added = sum(
+            ceil_div(d, FLASH_ALIGNMENT) * FLASH_ALIGNMENT - d for d in (widths.d_qk, widths.d_v)
+        )
         if added:
             scores += workload.batch * 2 * widths.n_heads * tokens * keys * added
     return projection_flops(symbolic, workload.batch * tokens, projected_keys), scores
 
 
 def projection_flops(case: Case, queries: int, keys: int) -> int:
-    """Return the FLOPs of projecting this many tokens to queries, and this many to keys and values."""
+    """Return the FLOPs of projecting this many tokens to queries, and this many to keys and
+    values.
+    """
     matrices = case.kind.matrices(case.stack.d_model, case.d_source)
     tokens = {"queries": queries, "keys": keys}
     return sum(2 * tokens[m.applied_to] * m.weights for m in matrices if m.applied_to)
@@ -171,15 +228,17 @@ def counted_flops(run: Callable[[], Tensor]) -> int:
 
 
 def kernel_is_counted(layer_pass: Pass, layer: RealLayer) -> bool | None:
-    """Return whether torch counts the FLOPs of this kernel; None if its counter fails with these heads.
+    """Return whether torch counts the FLOPs of this kernel; None if its counter fails with these
+    heads.
 
-    It does not count fused attention on a CPU (pytorch#195460), and until 2026 failed for grouped heads in a fused
-    kernel (pytorch#177188).
+    It does not count fused attention on a CPU (pytorch#195460), and until 2026 failed for grouped
+    heads in a fused kernel (pytorch#177188).
     """
     if layer.is_recurrent:
         return True
     widths = layer.case.kind.widths(Run(1, 1, 8) if layer_pass.phase == "decode" else None)
-    q = layer.x.new_zeros(1, widths.n_heads // widths.n_kv_heads, 8, widths.d_qk)  # one group of heads is enough
+    # one group of heads is enough
+    q = layer.x.new_zeros(1, widths.n_heads // widths.n_kv_heads, 8, widths.d_qk)
     k = layer.x.new_zeros(1, 1, 8, widths.d_qk)
     v = layer.x.new_zeros(1, 1, 8, widths.d_v)
     try:
@@ -189,14 +248,23 @@ def kernel_is_counted(layer_pass: Pass, layer: RealLayer) -> bool | None:
 
 
 def visible_pairs(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
-    """Check the query-key pairs of the mask: the closed form against the mask counted entry by entry."""
+    """Check the query-key pairs of the mask: the closed form against the mask counted entry by
+    entry.
+    """
     if symbolic.crosses or layer.is_recurrent:
         return
     tokens = min(layer.x.shape[1], MAX_COUNTED_TOKENS)
     run = Run(1, *[layer.request.prefill(tokens).symbolic().context] * 2)
     positions, case = torch.arange(tokens, device=layer.device), layer.case
-    blocks = (mask_matrix(case.kind.span, case.mask, rows, positions) for rows in positions.split(BLOCK))
-    predicted, measured = pairs(symbolic.kind.span, run, symbolic.stack.mask), sum(int(b.sum()) for b in blocks)
-    note = f"true entries of the mask of {tokens:,} tokens: exact scores cost this many times one pair"
+    blocks = (
+        mask_matrix(case.kind.span, case.mask, rows, positions) for rows in positions.split(BLOCK)
+    )
+    predicted, measured = (
+        pairs(symbolic.kind.span, run, symbolic.stack.mask),
+        sum(int(b.sum()) for b in blocks),
+    )
+    note = (
+        f"true entries of the mask of {tokens:,} tokens: exact scores cost this many times one pair"
+    )
     failure = "the closed form does not count the pairs of the mask"
     yield Check("FLOPs", "pairs", "visible pairs", predicted, measured, 0, NO_UNIT, note, failure)

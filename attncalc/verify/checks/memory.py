@@ -1,7 +1,8 @@
 """Checks of peak memory: the prediction of `attncalc memory`, and the device's measurement.
 
-On a GPU, kernels and libraries allocate workspaces too. Where their source gives the size it is part of the prediction;
-otherwise it is measured, reported, and left out of the peak that is compared.
+On a GPU, kernels and libraries allocate workspaces too. Where their source gives the size it is
+part of the prediction; otherwise it is measured, reported, and left out of the peak that is
+compared.
 """
 
 from collections import Counter
@@ -20,28 +21,34 @@ from ..passes import Pass
 from ..plan import Plan
 from ..real_layer import RealLayer
 
+# Share of the predicted peak: libraries round sizes up and hold a few scalars.
 TOLERANCE = 0.01
-"""Share of the predicted peak: libraries round sizes up and hold a few scalars."""
+# Bytes of the random number generator's state, which fused kernels return and the formulas leave
+# out.
 SEEDS = 32
-"""Bytes of the random number generator's state, which fused kernels return and the formulas leave out."""
 ALLOCATED = "the layer's peak in the blocks of torch's allocator, which are larger than the tensors"
-RESERVED = "all memory that torch's allocator holds for this process, weights and free blocks included"
+RESERVED = (
+    "all memory that torch's allocator holds for this process, weights and free blocks included"
+)
 DRIVER = "memory in use on the whole GPU: with CUDA's context, libraries and other processes"
-UNPREDICTED = "what the kernel allocates by itself; its size is chosen at run time, so it is measured only"
+UNPREDICTED = (
+    "what the kernel allocates by itself; its size is chosen at run time, so it is measured only"
+)
 LIBRARIES = "workspaces of cuBLAS; measured only, and left out of the peak memory above"
 NOT_SEEN = "partial outputs and accumulators; not seen here, so they are predicted only"
+# Kernels whose own buffers have no formula: cuDNN chooses a plan at run time.
 UNPREDICTED_INSIDE = ("cudnn", "flash_attn3")
-"""Kernels whose own buffers have no formula: cuDNN chooses a plan at run time."""
+# Operators of torch that call cuBLAS, without the overload: 'addmm' for 'addmm.default'. What
+# others allocate inside, as `_safe_softmax` does, is counted by the formulas: without a dispatch
+# mode they are several operators.
 MATMUL_OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "linear")
-"""Operators of torch that call cuBLAS, without the overload: 'addmm' for 'addmm.default'. What others allocate inside,
-as `_safe_softmax` does, is counted by the formulas: without a dispatch mode they are several operators."""
+# Moments of a pass that are matmuls, in which cuBLAS may hold a workspace.
 MATMULS = ("the projections", "QK", "PV", "the output projection")
-"""Moments of a pass that are matmuls, in which cuBLAS may hold a workspace."""
+# Parts of the names of operators that are attention kernels.
 ATTENTION_OPERATORS = ("_scaled_dot_product", "_flash_attention", "flash_attn", "flex_attention")
-"""Parts of the names of operators that are attention kernels."""
 
+# Activations by case and phase.
 PredictedActivations = dict[tuple[str, str], LayerActivations]
-"""Activations by case and phase."""
 
 
 class PeakChecks(NamedTuple):
@@ -58,19 +65,27 @@ def predicted_activations(model: ModelSpec, plan: Plan, machine: Machine) -> Pre
     planned_phases = {phase for _, phase in plan.kernels}
     for phase, workload in (("prefill", plan.request.prefill()), ("decode", plan.request.decode())):
         if phase in planned_phases:
-            predicted |= {(layer.name, phase): layer for layer in activations(model, workload, machine)}
+            predicted |= {
+                (layer.name, phase): layer for layer in activations(model, workload, machine)
+            }
     return predicted
 
 
-def peak(layer_pass: Pass, layer: RealLayer, device: Device, predicted: PredictedActivations) -> PeakChecks:
+def peak(
+    layer_pass: Pass, layer: RealLayer, device: Device, predicted: PredictedActivations
+) -> PeakChecks:
     """Measure the peak memory of one pass and compare it with its prediction."""
     phase, kernel = layer_pass.phase, layer_pass.kernel
     activation = predicted[layer.case.cost_name, phase]
-    found = peak_checks(phase, f"{phase}, {kernel}", kernel, activation, device.peak(layer_pass.run))
+    found = peak_checks(
+        phase, f"{phase}, {kernel}", kernel, activation, device.peak(layer_pass.run)
+    )
     compared, *others = found.checks
     if compared.ok:
         return found
-    failure = compared.failure + _unpredicted(device.blocks_at_peak(layer_pass.run), activation, kernel)
+    failure = compared.failure + _unpredicted(
+        device.blocks_at_peak(layer_pass.run), activation, kernel
+    )
     return found._replace(checks=(compared._replace(failure=failure), *others))
 
 
@@ -80,12 +95,16 @@ def _unpredicted(blocks: Sequence[Block], predicted: LayerActivations, kernel: s
     for block in sorted(blocks, key=lambda block: -block.size):
         if not expected[block.size]:
             where = f", made in {block.where}" if block.where else ""
-            return f"; the largest block that is not predicted has {human(block.size, BYTES)}{where}"
+            return (
+                f"; the largest block that is not predicted has {human(block.size, BYTES)}{where}"
+            )
         expected[block.size] -= 1
     return ""
 
 
-def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations, measured: PeakMemory) -> PeakChecks:
+def peak_checks(
+    name: str, label: str, kernel: str, predicted: LayerActivations, measured: PeakMemory
+) -> PeakChecks:
     """Return the checks of one peak. `name` and `label` tell it from others of the same layer."""
     like = cost_kernel(kernel)
     splits = has_split_buffers(kernel)
@@ -95,12 +114,20 @@ def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations,
         check = _peak_check(name, label, kernel, tensors, measured.requested, SEEDS)
         reported = list(_allocator_figures(name, label, kernel, tensors, measured))
         if buffers:
-            reported.append(_reported("inside kernels", f"buffers_{name}_{kernel}", label, None, NOT_SEEN, buffers))
+            reported.append(
+                _reported(
+                    "inside kernels", f"buffers_{name}_{kernel}", label, None, NOT_SEEN, buffers
+                )
+            )
         return PeakChecks((check,), tuple(reported), measured.requested)
     moment = (predicted.peaks if splits else predicted.tensor_peaks)[like]
     moments = [each if splits else each.without_buffers for each in predicted.moments[like]]
-    inside = _most_inside(measured, lambda operator: any(part in operator for part in ATTENTION_OPERATORS))
-    libraries = _most_inside(measured, lambda operator: operator.partition(".")[0] in MATMUL_OPERATORS)
+    inside = _most_inside(
+        measured, lambda operator: any(part in operator for part in ATTENTION_OPERATORS)
+    )
+    libraries = _most_inside(
+        measured, lambda operator: operator.partition(".")[0] in MATMUL_OPERATORS
+    )
     is_predicted = kernel not in UNPREDICTED_INSIDE
     workspace = _workspace_at_peak(moments, 0 if is_predicted else inside, libraries)
     peak_without = measured.requested - workspace
@@ -108,14 +135,22 @@ def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations,
     checks = [_peak_check(name, label, kernel, moment, peak_without, tolerance)]
     reported = list(_allocator_figures(name, label, kernel, moment, measured))
     if not is_predicted:
-        reported.append(_reported("inside kernels", f"workspace_{name}_{kernel}", label, inside, UNPREDICTED))
+        reported.append(
+            _reported("inside kernels", f"workspace_{name}_{kernel}", label, inside, UNPREDICTED)
+        )
     elif measured.inside is not None and (buffers or inside):
         note = "bytes that the kernel allocates inside: partial outputs, an accumulator"
         failure = "the kernel splits its work in another way than the formula"
         figures = (buffers, inside, tolerance)
-        checks.append(Check("kernel buffers", f"buffers_{name}_{kernel}", label, *figures, BYTES, note, failure))
+        checks.append(
+            Check(
+                "kernel buffers", f"buffers_{name}_{kernel}", label, *figures, BYTES, note, failure
+            )
+        )
     if libraries:
-        reported.append(_reported("inside matmuls", f"libraries_{name}_{kernel}", label, libraries, LIBRARIES))
+        reported.append(
+            _reported("inside matmuls", f"libraries_{name}_{kernel}", label, libraries, LIBRARIES)
+        )
     return PeakChecks(tuple(checks), tuple(reported), peak_without)
 
 
@@ -131,9 +166,15 @@ def _workspace_at_peak(moments: Sequence[Moment], inside: int, libraries: int) -
     return with_workspaces - max(moment.size for moment in moments)
 
 
-def _peak_check(name: str, label: str, kernel: str, moment: Moment, measured: int, tolerance: float) -> Check:
-    """Return the check of a peak; its note names the moment of the peak and the tensors of at least 1 % of it."""
-    large = sorted((t for t in moment.tensors if t.size * 100 >= moment.size), key=lambda t: -int(t.size))
+def _peak_check(
+    name: str, label: str, kernel: str, moment: Moment, measured: int, tolerance: float
+) -> Check:
+    """Return the check of a peak; its note names the moment of the peak and the tensors of at least
+    1 % of it.
+    """
+    large = sorted(
+        (t for t in moment.tensors if t.size * 100 >= moment.size), key=lambda t: -int(t.size)
+    )
     note = f"{moment.name}: {', '.join(t.name for t in large)}"
     failure = "a tensor is held that the formula does not count, or one that it counts is not held"
     figures = (moment.total, measured, tolerance)
@@ -142,7 +183,9 @@ def _peak_check(name: str, label: str, kernel: str, moment: Moment, measured: in
 
 def _most_inside(measured: PeakMemory, is_counted: Callable[[str], bool]) -> int:
     """Return the most bytes that one call of such an operator allocated inside."""
-    return max((size for operator, size in measured.inside or () if is_counted(operator)), default=0)
+    return max(
+        (size for operator, size in measured.inside or () if is_counted(operator)), default=0
+    )
 
 
 def _allocator_figures(
@@ -161,6 +204,11 @@ def _allocator_figures(
 
 
 def _reported(
-    section: str, name: str, label: str, measured: int | None, note: str, predicted: int | None = None
+    section: str,
+    name: str,
+    label: str,
+    measured: int | None,
+    note: str,
+    predicted: int | None = None,
 ) -> Reported:
     return Reported(section, name, label, measured, BYTES, note, predicted=predicted)

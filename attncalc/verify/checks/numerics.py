@@ -1,4 +1,6 @@
-"""Checks of the kernels: equal to the reference, only visible keys have an effect, and weights sum to 1."""
+"""Checks of the kernels: equal to the reference, only visible keys have an effect, and weights sum
+to 1.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,17 +22,20 @@ from ..masks import NO_MASK, KernelMask, mask_matrix, padded, prefill_mask
 from ..real_layer import attend_with
 from .tolerance import largest
 
+# Tokens that a kernel is compared with the reference on: several blocks of a kernel, few enough for
+# fp64.
 TOKENS = 48
-"""Tokens that a kernel is compared with the reference on: several blocks of a kernel, few enough for fp64."""
+# Tokens of the mask checks, which run a kernel once per key.
 MASK_TOKENS = 12
-"""Tokens of the mask checks, which run a kernel once per key."""
+# Added to a value: large enough that every weight above rounding changes the output.
 VALUE_CHANGE = 64
-"""Added to a value: large enough that every weight above rounding changes the output."""
 Result = TypeVar("Result")
 
 
 class Environment(NamedTuple):
-    """The device, the kernels to check on it, and the random numbers of the checks on small tensors."""
+    """The device, the kernels to check on it, and the random numbers of the checks on small
+    tensors.
+    """
 
     device: Device
     kernels: tuple[str, ...]
@@ -44,7 +49,8 @@ class Environment(NamedTuple):
 def numerics(kind: Attention, env: Environment) -> Iterator[Check]:
     """Yield every check of the kernels, with the heads of this kind.
 
-    A kernel that torch compiles is checked on one input only, as each shape, dtype and mask takes some seconds.
+    A kernel that torch compiles is checked on one input only, as each shape, dtype and mask takes
+    some seconds.
     """
     for kernel in env.kernels:
         yield from kernel_equals_reference(kernel, kind, env)
@@ -63,12 +69,18 @@ def kernel_equals_reference(kernel: str, kind: Attention, env: Environment) -> I
         errors, heads = [], []
         for widths in [kind.widths()] if once else _head_variants(kind):
             for mask in masks[once:]:
-                sinks = env.normal(kind.n_heads) if isinstance(kind, Grouped) and kind.sinks else None
+                sinks = (
+                    env.normal(kind.n_heads) if isinstance(kind, Grouped) and kind.sinks else None
+                )
                 key = ("equals reference", kernel, widths, mask.causal, dtype, sinks is not None)
-                error = env.device.kept(key, partial(_error, kernel, widths, mask, dtype, env, sinks))
+                error = env.device.kept(
+                    key, partial(_error, kernel, widths, mask, dtype, env, sinks)
+                )
                 if error is not None:
                     errors.append(error)
-                    heads.append(f"{widths.n_heads}/{widths.n_kv_heads}{' causal' if mask.causal else ''}")
+                    heads.append(
+                        f"{widths.n_heads}/{widths.n_kv_heads}{' causal' if mask.causal else ''}"
+                    )
         if errors:
             full = dtype == torch.float32
             limit = 1e-5 if full else torch.finfo(dtype).eps
@@ -76,13 +88,16 @@ def kernel_equals_reference(kernel: str, kind: Attention, env: Environment) -> I
             note += f"; query/KV heads: {', '.join(dict.fromkeys(heads))}"
             failure = "the kernel does not compute softmax(Q K^T / sqrt(d)) V"
             section, check = "kernels vs reference", f"{kernel}_equals_reference_{name}"
-            yield Check(section, check, f"{kernel}, {name}", 0, largest(errors), limit, "", note, failure)
+            yield Check(
+                section, check, f"{kernel}, {name}", 0, largest(errors), limit, "", note, failure
+            )
 
 
 def _head_variants(kind: Attention) -> Iterator[Widths]:
     """Yield the kernel's widths with one KV head per query head, fewer, and one.
 
-    A kind whose decode step has other widths than its prefill (absorbed MLA) yields those two instead.
+    A kind whose decode step has other widths than its prefill (absorbed MLA) yields those two
+    instead.
     """
     prefill, decode = kind.widths(), kind.widths(Run(1, 1, 2))
     if prefill != decode:
@@ -97,7 +112,12 @@ def _head_variants(kind: Attention) -> Iterator[Widths]:
 
 
 def _error(
-    kernel: str, widths: Widths, mask: KernelMask, dtype: torch.dtype, env: Environment, sinks: Tensor | None
+    kernel: str,
+    widths: Widths,
+    mask: KernelMask,
+    dtype: torch.dtype,
+    env: Environment,
+    sinks: Tensor | None,
 ) -> float | None:
     """Return the kernel's error; None if it does not run."""
     q, k, v = _random_heads(widths, TOKENS, dtype, env)
@@ -113,14 +133,18 @@ def _error(
     return float((result.cpu().double() - expected).norm() / expected.norm())
 
 
-def _random_heads(widths: Widths, tokens: int, dtype: torch.dtype, env: Environment) -> tuple[Tensor, Tensor, Tensor]:
+def _random_heads(
+    widths: Widths, tokens: int, dtype: torch.dtype, env: Environment
+) -> tuple[Tensor, Tensor, Tensor]:
     q = env.normal(1, widths.n_heads, tokens, widths.d_qk, dtype=dtype)
     k = env.normal(1, widths.n_kv_heads, tokens, widths.d_qk, dtype=dtype)
     return q, k, env.normal(1, widths.n_kv_heads, tokens, widths.d_v, dtype=dtype)
 
 
 def masks(kernel: str, kind: Attention, env: Environment) -> Iterator[Check]:
-    """Check that a key changes the outputs of exactly the queries that see it, under several masks."""
+    """Check that a key changes the outputs of exactly the queries that see it, under several
+    masks.
+    """
     span, lengths = shrink_span(kind.span), (MASK_TOKENS, MASK_TOKENS - 5, 3)
     prefix = Mask("prefix", 4)
     full_lengths = (MASK_TOKENS,) * 3
@@ -141,13 +165,28 @@ def masks(kernel: str, kind: Attention, env: Environment) -> Iterator[Check]:
             predicted += sum(pairs(mask_span, Run(1, n, n), mask) for n in real_lengths)
             names.append(name)
     if names:
-        note = f"query-key pairs; each key is changed in turn. Masks: {', '.join(dict.fromkeys(names))}"
+        note = (
+            "query-key pairs; each key is changed in turn. Masks: "
+            f"{', '.join(dict.fromkeys(names))}"
+        )
         failure = "a masked key changes an output, or a visible key does not"
-        yield Check("mask effect, pairs", f"{kernel}_masks", kernel, predicted, measured, 0, "", note, failure)
+        yield Check(
+            "mask effect, pairs",
+            f"{kernel}_masks",
+            kernel,
+            predicted,
+            measured,
+            0,
+            "",
+            note,
+            failure,
+        )
 
 
 def _first_that_runs(run: Callable[[torch.dtype], Result]) -> Result | None:
-    """Return the result of `run` in fp32, or in fp16 if the kernel has no fp32; None if it has neither."""
+    """Return the result of `run` in fp32, or in fp16 if the kernel has no fp32; None if it has
+    neither.
+    """
     for dtype in (torch.float32, torch.float16):
         try:
             return run(dtype)
@@ -157,16 +196,26 @@ def _first_that_runs(run: Callable[[torch.dtype], Result]) -> Result | None:
 
 
 def _influential_pairs(
-    kernel: str, widths: Widths, span: Span, mask: Mask, lengths: tuple[int, ...], env: Environment, dtype: torch.dtype
+    kernel: str,
+    widths: Widths,
+    span: Span,
+    mask: Mask,
+    lengths: tuple[int, ...],
+    env: Environment,
+    dtype: torch.dtype,
 ) -> int:
-    """Return how many pairs of a real query and a key there are whose key affects the query's output."""
+    """Return how many pairs of a real query and a key there are whose key affects the query's
+    output.
+    """
     rows = [_random_heads(widths, MASK_TOKENS, dtype, env) for _ in lengths]
     q, k, v = (torch.cat(parts) for parts in zip(*rows, strict=True))
     positions = torch.arange(MASK_TOKENS, device=env.device.torch)
     given_mask = prefill_mask(span, mask, positions)
     real = positions < torch.tensor(lengths, device=positions.device)[:, None]
     if not bool(real.all()):
-        given_mask = KernelMask(matrix=padded(mask_matrix(span, mask, positions, positions), lengths))
+        given_mask = KernelMask(
+            matrix=padded(mask_matrix(span, mask, positions, positions), lengths)
+        )
     attend = attend_with(kernel, given_mask)
     before = attend(q, k, v, scale=widths.d_qk**-0.5, sinks=None)
     count = 0
@@ -192,11 +241,25 @@ def probabilities(kernel: str, kind: Attention, env: Environment) -> Iterator[Ch
         limit = 1e-5 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
         note = "largest |sum - 1|, or the most negative weight"
         failure = "the output is not a weighted mean of the values"
-        yield Check("softmax sum error", f"{kernel}_weights_sum_to_1", kernel, 0, error, limit, "", note, failure)
+        yield Check(
+            "softmax sum error",
+            f"{kernel}_weights_sum_to_1",
+            kernel,
+            0,
+            error,
+            limit,
+            "",
+            note,
+            failure,
+        )
 
 
-def _weight_error(kernel: str, widths: Widths, env: Environment, dtype: torch.dtype) -> tuple[float, torch.dtype]:
+def _weight_error(
+    kernel: str, widths: Widths, env: Environment, dtype: torch.dtype
+) -> tuple[float, torch.dtype]:
     q, k, _ = _random_heads(widths, widths.d_v, dtype, env)
     v = torch.eye(widths.d_v, device=q.device, dtype=dtype).expand(1, 1, -1, -1).contiguous()
-    weights = attend_with(kernel, KernelMask(causal=True))(q, k, v, scale=widths.d_qk**-0.5, sinks=None).float()
+    weights = attend_with(kernel, KernelMask(causal=True))(
+        q, k, v, scale=widths.d_qk**-0.5, sinks=None
+    ).float()
     return largest([float((weights.sum(-1) - 1).abs().max()), -float(weights.min())]), dtype

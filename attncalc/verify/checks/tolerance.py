@@ -8,7 +8,9 @@ from torch import Tensor
 
 
 def relative_error(result: Tensor, expected: Tensor) -> float:
-    """Return the largest difference, relative to the largest expected value; NaN if the shapes differ."""
+    """Return the largest difference, relative to the largest expected value; NaN if the shapes
+    differ.
+    """
     if result.shape != expected.shape:
         return math.nan
     return float((result - expected).abs().max() / expected.abs().max())
@@ -20,10 +22,14 @@ def largest(errors: list[float]) -> float:
 
 
 def furthest(values: Iterable[int], predicted: int) -> int:
-    """Return the value that is furthest from the prediction, of several measurements that should all equal it."""
+    """Return the value that is furthest from the prediction, of several measurements that should
+    all equal it.
+    """
     return max(values, key=lambda value: abs(value - predicted))
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Return the relative error that two ways to compute one thing may have: 1e-5 in fp32, 4 roundings in half."""
+    """Return the relative error that two ways to compute one thing may have: 1e-5 in fp32, 4
+    roundings in half.
+    """
     return 1e-5 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps

@@ -1,4 +1,6 @@
-"""The devices that layers run on: a CPU, a CUDA GPU, Intel's or Apple's GPU, or a simulated CUDA GPU."""
+"""The devices that layers run on: a CPU, a CUDA GPU, Intel's or Apple's GPU, or a simulated CUDA
+GPU.
+"""
 
 import re
 import warnings
@@ -21,19 +23,26 @@ from .xpu import Xpu, has_xpu, missing_for_xpu
 
 __all__ = ["DTYPES", "Block", "Device", "PeakMemory", "find_device", "simulated_device"]
 
-FOR_XPU = "torch 2.9 or later from https://download.pytorch.org/whl/xpu; --device cpu runs everywhere"
+FOR_XPU = (
+    "torch 2.9 or later from https://download.pytorch.org/whl/xpu; --device cpu runs everywhere"
+)
 
 
 def find_device(name: str) -> Device:
     """Return the device called 'auto', 'cpu', 'cuda', 'cuda:1', 'xpu' or 'mps'.
 
-    For 'cuda' it is the GPU with the most free memory, or in a rank of torchrun the GPU of that rank.
+    For 'cuda' it is the GPU with the most free memory, or in a rank of torchrun the GPU of that
+    rank.
 
-    Raises AttncalcError if the name is unknown, CannotCheckError if this machine has no such device or cannot use it.
+    Raises AttncalcError if the name is unknown, CannotCheckError if this machine has no such device
+    or cannot use it.
     """
     if not re.fullmatch(r"auto|cpu|mps|(cuda|xpu)(:\d{1,4})?", name):
-        raise AttncalcError(f"unknown device '{truncate(name)}'", "known: auto, cpu, cuda, cuda:1, xpu, mps")
-    with warnings.catch_warnings(record=True) as problems:  # such as a driver that is too old for this torch
+        raise AttncalcError(
+            f"unknown device '{truncate(name)}'", "known: auto, cpu, cuda, cuda:1, xpu, mps"
+        )
+    # such as a driver that is too old for this torch
+    with warnings.catch_warnings(record=True) as problems:
         warnings.simplefilter("always")
         has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if name == "auto":
@@ -47,7 +56,9 @@ def find_device(name: str) -> Device:
     if name.startswith("cuda"):
         number = torch.cuda.device_count() if has_cuda else 0
         if int(name.partition(":")[2] or 0) >= number:
-            sees = f"torch {torch.__version__} sees {number} CUDA device" + ("" if number == 1 else "s")
+            sees = f"torch {torch.__version__} sees {number} CUDA device" + (
+                "" if number == 1 else "s"
+            )
             reason = f" ({first_line(problems[0].message)})" if problems and not number else ""
             raise CannotCheckError(f"--device {name} is not available: {sees}{reason}", WITHOUT_GPU)
         return _usable_gpu(int(name[5:])) if name != "cuda" else _freest_gpu(number)
@@ -55,25 +66,32 @@ def find_device(name: str) -> Device:
         return _intel_gpu(int(name[4:] or 0))
     if name == "mps":
         if not has_mps:
-            raise CannotCheckError("--device mps is not available on this machine", "--device cpu runs everywhere")
+            raise CannotCheckError(
+                "--device mps is not available on this machine", "--device cpu runs everywhere"
+            )
         return Mps()
     return Cpu()
 
 
 def _intel_gpu(index: int) -> Xpu:
-    """Return an Intel GPU. Raises CannotCheckError if there is no such GPU, or torch lacks what is needed."""
+    """Return an Intel GPU. Raises CannotCheckError if there is no such GPU, or torch lacks what is
+    needed.
+    """
     if missing := missing_for_xpu():
         raise CannotCheckError(f"--device xpu is not available: {missing}", FOR_XPU)
     number = torch.xpu.device_count()
     if index >= number:
-        raise CannotCheckError(f"--device xpu:{index} is not available: torch sees {number} of them", WITHOUT_GPU)
+        raise CannotCheckError(
+            f"--device xpu:{index} is not available: torch sees {number} of them", WITHOUT_GPU
+        )
     return Xpu(index)
 
 
 def _usable_gpu(index: int) -> Cuda:
     """Return a GPU on which a kernel ran.
 
-    Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or torch has no kernels for it.
+    Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or torch has no
+    kernels for it.
     """
     try:
         device = Cuda(index)
@@ -86,9 +104,12 @@ def _usable_gpu(index: int) -> Cuda:
 
 
 def _freest_gpu(number: int) -> Cuda:
-    """Return the GPU with the most free memory of the first `number`. Raises CannotCheckError if none can be used."""
+    """Return the GPU with the most free memory of the first `number`. Raises CannotCheckError if
+    none can be used.
+    """
     free = {index: _free_memory(index) for index in range(number)}
-    for index in sorted(free, key=lambda index: -free[index]):  # the first of several that are equal
+    # the first of several that are equal
+    for index in sorted(free, key=lambda index: -free[index]):
         try:
             freest = _usable_gpu(index)
         except CannotCheckError as error:
@@ -98,14 +119,17 @@ def _freest_gpu(number: int) -> Cuda:
             freest.is_chosen = True
             most = human(freest.free(), BYTES)
             freest.notes += (
-                f"{freest.torch} has the most free memory of {number} GPUs, {most}; --device chooses another.",
+                f"{freest.torch} has the most free memory of {number} GPUs, {most}; --device "
+                "chooses another.",
             )
         return freest
     raise failed
 
 
 def _free_memory(index: int) -> int:
-    """Return the free bytes of a GPU, without opening a context on it if that is possible; -1 if it cannot be used."""
+    """Return the free bytes of a GPU, without opening a context on it if that is possible; -1 if it
+    cannot be used.
+    """
     free = cuda.free_memory(index)
     try:
         return Cuda(index).free() if free is None else free

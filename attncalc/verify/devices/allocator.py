@@ -11,12 +11,12 @@ from torch import Tensor
 from .base import Block, Device, PeakMemory
 from .live_tensors import live_tensors
 
+# Names of torch's allocator statistics: what was requested, and the blocks that were given for it.
 REQUESTED, ALLOCATED = "requested_bytes.all", "allocated_bytes.all"
-"""Names of torch's allocator statistics: what was requested, and the blocks that were given for it."""
+# Allocations and frees of one run that torch records.
 MOST_EVENTS = 100_000
-"""Allocations and frees of one run that torch records."""
+# The folder of attncalc, in whose code a block is named.
 PACKAGE = Path(__file__).parents[2].name
-"""The folder of attncalc, in whose code a block is named."""
 
 
 class AllocatorDevice(Device):
@@ -33,9 +33,10 @@ class AllocatorDevice(Device):
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
         """Return the peak of torch's allocator.
 
-        The run before it has allocated what libraries keep, for example cuBLAS' workspace of the first matmul. A second
-        run is observed operator by operator, under a dispatch mode. A mode changes what torch does (it adds a bias out
-        of place, for example), so that the peak is measured in another run without one.
+        The run before it has allocated what libraries keep, for example cuBLAS' workspace of the
+        first matmul. A second run is observed operator by operator, under a dispatch mode. A mode
+        changes what torch does (it adds a bias out of place, for example), so that the peak is
+        measured in another run without one.
         """
         inside = self._inside_operators(run)
         self.synchronize()
@@ -49,7 +50,9 @@ class AllocatorDevice(Device):
             allocated=_increase(before, after, ALLOCATED),
             reserved=after["reserved_bytes.all.peak"],
             driver=self._used(),
-            inside=None if inside is None else tuple((name, size) for name, size in inside.items() if size > 0),
+            inside=None
+            if inside is None
+            else tuple((name, size) for name, size in inside.items() if size > 0),
         )
 
     def _used(self) -> int | None:
@@ -58,7 +61,9 @@ class AllocatorDevice(Device):
         return int(total - free)
 
     def _inside_operators(self, run: Callable[[], Tensor]) -> dict[str, int] | None:
-        """Return the bytes allocated inside each operator; None if observing the run takes too much memory."""
+        """Return the bytes allocated inside each operator; None if observing the run takes too much
+        memory.
+        """
         try:
             return live_tensors(run, _AllocatorProbe(self.api, self.torch)).inside
         except torch.OutOfMemoryError:
@@ -66,10 +71,14 @@ class AllocatorDevice(Device):
             return None
 
     def blocks_at_peak(self, run: Callable[[], Tensor]) -> list[Block]:
-        """Return the blocks that one run holds at its peak; none if this torch does not record them."""
+        """Return the blocks that one run holds at its peak; none if this torch does not record
+        them.
+        """
         memory = self.api.memory
         try:
-            memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_EVENTS)
+            memory._record_memory_history(
+                "all", context="alloc", stacks="python", max_entries=MOST_EVENTS
+            )
             try:
                 run()
                 self.synchronize()
@@ -98,7 +107,9 @@ def _held_at_peak(events: Iterable[dict[str, Any]]) -> list[Block]:
 
 
 def _place(frames: Iterable[dict[str, Any]]) -> str:
-    """Return the innermost line of attncalc in a stack: 'forward (verify/layers/grouped.py:88)'; '' without one."""
+    """Return the innermost line of attncalc in a stack: 'forward (verify/layers/grouped.py:88)'; ''
+    without one.
+    """
     for frame in frames:
         path = Path(str(frame["filename"]))
         if PACKAGE in path.parts:
@@ -113,10 +124,14 @@ def _increase(before: dict[str, int], after: dict[str, int], name: str) -> int:
 
 
 class _AllocatorProbe:
-    """The bytes that one operator requests from torch's allocator. Allocations are counted when they are queued."""
+    """The bytes that one operator requests from torch's allocator. Allocations are counted when
+    they are queued.
+    """
 
     def __init__(self, api: ModuleType, device: torch.device) -> None:
-        self._api, self._device, self._before = api, device, {}  # type: ModuleType, torch.device, dict[str, int]
+        self._api = api
+        self._device = device
+        self._before: dict[str, int] = {}
 
     def start(self) -> None:
         """Begin to measure one operator."""

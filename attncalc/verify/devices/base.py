@@ -1,4 +1,6 @@
-"""What every device can do: run layers, report its free memory, and measure the peak memory of a run."""
+"""What every device can do: run layers, report its free memory, and measure the peak memory of a
+run.
+"""
 
 import gc
 import time
@@ -23,33 +25,48 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 class PeakMemory(NamedTuple):
     """The peak memory of one run, beyond what was allocated before it, in bytes."""
 
-    requested: int  # all that torch requested from its allocator; in a simulation, the tensors that operators return
-    simulated: bool = False  # whether it is a simulation, which does not see what kernels allocate inside
-    # The same in the allocator's blocks, as torch.cuda.max_memory_allocated counts it; None on a CPU
+    # all that torch requested from its allocator; in a simulation, the tensors that operators
+    # return
+    requested: int
+    # whether it is a simulation, which does not see what kernels allocate inside
+    simulated: bool = False
+    # The same in the allocator's blocks, as torch.cuda.max_memory_allocated counts it; None on a
+    # CPU
     allocated: int | None = None
-    reserved: int | None = None  # all memory that the allocator held, as torch.cuda.max_memory_reserved; None on a CPU
-    # Memory in use on the whole device as the driver reports it (nvidia-smi), other processes included; None on a CPU
+    # all memory that the allocator held, as torch.cuda.max_memory_reserved; None on a CPU
+    reserved: int | None = None
+    # Memory in use on the whole device as the driver reports it (nvidia-smi), other processes
+    # included; None on a CPU
     driver: int | None = None
-    # Bytes allocated inside single operators and not returned, by the operator's name; None if they were not observed
+    # Bytes allocated inside single operators and not returned, by the operator's name; None if they
+    # were not observed
     inside: tuple[tuple[str, int], ...] | None = None
 
 
 class Block(NamedTuple):
-    """Memory that torch's allocator gave out: the bytes requested, and the line of code that asked for them."""
+    """Memory that torch's allocator gave out: the bytes requested, and the line of code that asked
+    for them.
+    """
 
     size: int
     where: str
 
 
 class Device(Keeper):
-    """A device that layers run on. It keeps checks that many layers share: those of a kernel with the same heads."""
+    """A device that layers run on. It keeps checks that many layers share: those of a kernel with
+    the same heads.
+    """
 
     kernels: tuple[str, ...]  # the kernels that may run on it
-    runs_extra_kernels: ClassVar[bool] = False  # whether it runs EXTRA_KERNELS too, where they are installed
-    has_values: ClassVar[bool] = True  # whether tensors have values; a simulated device has only their shapes
-    default_dtype: ClassVar[str | None] = None  # the dtype of layers if none is given; None for the model's own
+    # whether it runs EXTRA_KERNELS too, where they are installed
+    runs_extra_kernels: ClassVar[bool] = False
+    # whether tensors have values; a simulated device has only their shapes
+    has_values: ClassVar[bool] = True
+    # the dtype of layers if none is given; None for the model's own
+    default_dtype: ClassVar[str | None] = None
     has_bf16 = True
-    matrix_size: ClassVar[int] = 4096  # rows of the square matrices whose product gives the device's rate of FLOP
+    # rows of the square matrices whose product gives the device's rate of FLOP
+    matrix_size: ClassVar[int] = 4096
     # bytes of the tensor whose copy gives its rate of memory: more than its caches hold
     copied_bytes: ClassVar[int] = 2**26
 
@@ -57,8 +74,10 @@ class Device(Keeper):
         self.torch = device
         self.name = name  # its name on screens: 'cpu (2 threads)', 'cuda:0 (NVIDIA H100)'
         self.is_chosen = False  # whether it was chosen among several, and not named
-        self.notes = version_notes(str(torch.__version__))  # what a reader should know about the device
-        if not gc.isenabled():  # then `empty_cache` collects, and need not look at all objects of torch
+        # what a reader should know about the device
+        self.notes = version_notes(str(torch.__version__))
+        # then `empty_cache` collects, and need not look at all objects of torch
+        if not gc.isenabled():
             gc.freeze()
 
     @property
@@ -78,7 +97,9 @@ class Device(Keeper):
 
     def dtype_for(self, released: str) -> str:
         """Return the dtype to run layers in by default if their model was released in this one."""
-        return self.default_dtype or ("fp16" if released == "bf16" and not self.has_bf16 else released)
+        return self.default_dtype or (
+            "fp16" if released == "bf16" and not self.has_bf16 else released
+        )
 
     def free(self) -> int:
         """Return its free memory in bytes."""
@@ -88,7 +109,9 @@ class Device(Keeper):
         """Wait until all queued work is done."""
 
     def seconds(self, run: Callable[[], Tensor]) -> float:
-        """Return the seconds of one run, from the moment when the device is idle until its work is done."""
+        """Return the seconds of one run, from the moment when the device is idle until its work is
+        done.
+        """
         self.synchronize()
         start = time.perf_counter()
         run()
@@ -101,15 +124,23 @@ class Device(Keeper):
             gc.collect()
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
-        """Return the peak memory of `run`, which must have been run before: libraries keep memory of a first run."""
+        """Return the peak memory of `run`, which must have been run before: libraries keep memory
+        of a first run.
+        """
         raise NotImplementedError
 
     def blocks_at_peak(self, run: Callable[[], Tensor]) -> list[Block]:
-        """Return the blocks that one run holds at its peak; none if the device does not record them."""
+        """Return the blocks that one run holds at its peak; none if the device does not record
+        them.
+        """
         return []
 
-    def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:
-        """Return why the kernel cannot run on this device, as far as that is known without trying; None if it may."""
+    def unsupported(
+        self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int
+    ) -> str | None:
+        """Return why the kernel cannot run on this device, as far as that is known without trying;
+        None if it may.
+        """
         return None
 
     def random(self, seed: int) -> torch.Generator | None:
@@ -131,11 +162,13 @@ class Device(Keeper):
     def session(self, seed: int) -> Iterator[torch.Generator | None]:
         """Run without gradients and with full-precision matmuls; yield `random(seed)`.
 
-        Raises MemoryRanOutError if the device runs out of memory, DeviceFailedError if CUDA fails in another way.
+        Raises MemoryRanOutError if the device runs out of memory, DeviceFailedError if CUDA fails
+        in another way.
         """
         precision = torch.get_float32_matmul_precision()
         with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # torch warns about a missing NumPy and about settings that it renamed
+            # torch warns about a missing NumPy and about settings that it renamed
+            warnings.simplefilter("ignore")
             torch.set_float32_matmul_precision("highest")
             try:
                 with self._mode():

@@ -23,7 +23,9 @@ class Cpu(Device):
 
     def __init__(self) -> None:
         threads = torch.get_num_threads()
-        super().__init__(torch.device("cpu"), f"cpu ({threads} thread" + ("" if threads == 1 else "s") + ")")
+        super().__init__(
+            torch.device("cpu"), f"cpu ({threads} thread" + ("" if threads == 1 else "s") + ")"
+        )
 
     @property
     def machine(self) -> Machine:
@@ -51,34 +53,40 @@ class Cpu(Device):
     def _mode(self) -> AbstractContextManager[object]:
         """Return a mode without oneDNN.
 
-        oneDNN makes packed copies of half-precision weights, which are not part of the layer, and it kills the process
-        on processors that report bf16 support without having it.
+        oneDNN makes packed copies of half-precision weights, which are not part of the layer, and
+        it kills the process on processors that report bf16 support without having it.
         """
         mode: AbstractContextManager[object] = torch.backends.mkldnn.flags(enabled=False)
         return mode
 
 
-# The free memory of the host: what the kernel reports, and no more than the limits of the container leave
+# The free memory of the host: what the kernel reports, and no more than the limits of the container
+# leave
 
 
+# The root of the file system; tests replace it.
 ROOT = Path("/")
-"""The root of the file system; tests replace it."""
+# A cgroup v1 without a limit has one of nearly 2^63 bytes.
 NO_LIMIT = 2**60
-"""A cgroup v1 without a limit has one of nearly 2^63 bytes."""
 
 
 def free_on_host() -> int:
-    """Return the available memory in bytes: the least of the host's and of every enclosing cgroup's."""
+    """Return the available memory in bytes: the least of the host's and of every enclosing
+    cgroup's.
+    """
     limits = [*_available(), *_cgroup_room()]
     return min(limits) if limits else _outside_linux()
 
 
 def _outside_linux() -> int:
-    """Return what Windows reports as available, and half of all memory on macOS, which has no such number."""
+    """Return what Windows reports as available, and half of all memory on macOS, which has no such
+    number.
+    """
     if sys.platform == "win32":
         import ctypes
 
-        # MEMORYSTATUSEX: its length and the load in 32 bits each, the total, what is available, and five more numbers
+        # MEMORYSTATUSEX: its length and the load in 32 bits each, the total, what is available, and
+        # five more numbers
         status = (ctypes.c_uint64 * 8)(64)
         ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
         return int(status[2])
@@ -92,19 +100,29 @@ def _available() -> Iterator[int]:
 
 
 def _cgroup_room() -> Iterator[int]:
-    """Yield what each cgroup of this process leaves: its limit less its use, the page cache not counted as used.
+    """Yield what each cgroup of this process leaves: its limit less its use, the page cache not
+    counted as used.
 
-    /proc/self/cgroup has lines like '0::/user.slice/job' (v2) and '9:memory:/docker/ID' (v1). Every parent has a limit
-    of its own, so all of them are read. In a container the path may be the host's, and the files are at the top.
+    /proc/self/cgroup has lines like '0::/user.slice/job' (v2) and '9:memory:/docker/ID' (v1). Every
+    parent has a limit of its own, so all of them are read. In a container the path may be the
+    host's, and the files are at the top.
     """
     for line in _read(ROOT / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0":
-            yield from _rooms(ROOT / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+            yield from _rooms(
+                ROOT / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file"
+            )
         elif "memory" in controllers.split(","):
             folder = ROOT / "sys/fs/cgroup/memory"
-            yield from _rooms(folder, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _rooms(
+                folder,
+                path,
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file",
+            )
 
 
 def _rooms(top: Path, path: str, limit_file: str, used_file: str, cached_key: str) -> Iterator[int]:
@@ -113,7 +131,9 @@ def _rooms(top: Path, path: str, limit_file: str, used_file: str, cached_key: st
         folder = top.joinpath(*parts[:depth])
         limit, used = _read(folder / limit_file).strip(), _read(folder / used_file).strip()
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT:
-            cached = re.search(rf"^{cached_key} (\d+)$", _read(folder / "memory.stat"), re.MULTILINE)
+            cached = re.search(
+                rf"^{cached_key} (\d+)$", _read(folder / "memory.stat"), re.MULTILINE
+            )
             yield max(0, int(limit) - int(used) + int(cached[1] if cached else 0))
 
 

@@ -12,13 +12,17 @@ from ...cost.kernels import Machine
 from ..kernels import BACKENDS, efficient_shares_kv_heads
 from .allocator import AllocatorDevice
 
+# Bytes that are written to evict the L2 cache where its size is unknown: AMD's largest last level
+# has as many.
 EVICTOR = 256 * 2**20
-"""Bytes that are written to evict the L2 cache where its size is unknown: AMD's largest last level has as many."""
+# Cycles that the GPU sleeps before a timed run: about 0.6 to 20 ms.
 SHORTEST_SLEEP, LONGEST_SLEEP = 2**20, 2**25
-"""Cycles that the GPU sleeps before a timed run: about 0.6 to 20 ms."""
+# The first compute capability with bf16 arithmetic.
 BF16_SINCE = (8, 0)
-"""The first compute capability with bf16 arithmetic."""
-NO_BF16 = "Compute capability below 8.0 has no bf16 arithmetic: by default, layers released in bf16 run in fp16."
+NO_BF16 = (
+    "Compute capability below 8.0 has no bf16 arithmetic: by default, layers released in bf16 run "
+    "in fp16."
+)
 
 
 class Cuda(AllocatorDevice):
@@ -46,7 +50,9 @@ class Cuda(AllocatorDevice):
 
     @property
     def machine(self) -> Machine:
-        """The streaming multiprocessors, which decide into how many parts flash splits the keys, and the kernels."""
+        """The streaming multiprocessors, which decide into how many parts flash splits the keys,
+        and the kernels.
+        """
         return Machine(
             multiprocessors=torch.cuda.get_device_properties(self.torch).multi_processor_count,
             rocm=bool(torch.version.hip),
@@ -56,9 +62,10 @@ class Cuda(AllocatorDevice):
     def seconds(self, run: Callable[[], Tensor]) -> float:
         """Return the seconds of one run, between two events on the GPU.
 
-        A buffer larger than the L2 cache is written first: it evicts the layer's weights, which other layers of a model
-        would evict too. Then the GPU sleeps until the CPU has queued the whole run. Otherwise a decode step, of some
-        ten kernels that take microseconds each, would measure how fast Python launches them.
+        A buffer larger than the L2 cache is written first: it evicts the layer's weights, which
+        other layers of a model would evict too. Then the GPU sleeps until the CPU has queued the
+        whole run. Otherwise a decode step, of some ten kernels that take microseconds each, would
+        measure how fast Python launches them.
         """
         evictor = torch.empty(self._evictor_bytes(), dtype=torch.uint8, device=self.torch)
         while True:
@@ -76,7 +83,9 @@ class Cuda(AllocatorDevice):
             self._sleep_cycles = min(2 * self._sleep_cycles, LONGEST_SLEEP)
 
     def _evictor_bytes(self) -> int:
-        """Return twice the bytes of the L2 cache, or EVICTOR if unknown; at most a sixteenth of the free memory."""
+        """Return twice the bytes of the L2 cache, or EVICTOR if unknown; at most a sixteenth of the
+        free memory.
+        """
         l2 = int(getattr(torch.cuda.get_device_properties(self.torch), "L2_cache_size", 0) or 0)
         return max(1, min(2 * l2 or EVICTOR, self.free() // 16))
 
@@ -96,13 +105,17 @@ class Cuda(AllocatorDevice):
         }
 
     def _mode(self) -> AbstractContextManager[object]:
-        """Return a mode in which this is the current GPU: torch chooses attention kernels for the current one."""
+        """Return a mode in which this is the current GPU: torch chooses attention kernels for the
+        current one.
+        """
         mode: AbstractContextManager[object] = torch.cuda.device(self.torch)
         return mode
 
 
 def _cudnn_version() -> int | None:
-    """Return cuDNN's version as a number; None without cuDNN, or if another one is loaded than torch was built with."""
+    """Return cuDNN's version as a number; None without cuDNN, or if another one is loaded than
+    torch was built with.
+    """
     try:
         version: int | None = torch.backends.cudnn.version()
     except RuntimeError:
@@ -110,14 +123,17 @@ def _cudnn_version() -> int | None:
     return version
 
 
-# The free memory as NVIDIA's driver reports it: torch.cuda.mem_get_info would open a context of some hundred MiB
+# The free memory as NVIDIA's driver reports it: torch.cuda.mem_get_info would open a context of
+# some hundred MiB
 
 
 LIBRARY = "libnvidia-ml.so.1"
 
 
 def free_memory(index: int) -> int | None:
-    """Return the free bytes of cuda:`index`; None if the driver cannot be asked, as with ROCm or on Windows."""
+    """Return the free bytes of cuda:`index`; None if the driver cannot be asked, as with ROCm or on
+    Windows.
+    """
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     try:
         nvml = ctypes.CDLL(LIBRARY)
@@ -132,7 +148,8 @@ def free_memory(index: int) -> int | None:
 
 
 def _free(nvml: Any, uuid: str) -> int | None:
-    device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
+    # nvmlMemory_t: total, free, used
+    device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
     if nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)):
         return None
     if nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)):

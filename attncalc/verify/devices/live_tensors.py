@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+# The caching allocator rounds each request up to this many bytes (kMinBlockSize in its source,
+# c10/cuda/CUDACachingAllocator.cpp).
 BLOCK = 512
-"""The caching allocator rounds each request up to this many bytes (kMinBlockSize in its
-source, c10/cuda/CUDACachingAllocator.cpp)."""
 
 
 class Probe(Protocol):
@@ -27,16 +27,19 @@ class Probe(Protocol):
 class LiveTensors(TorchDispatchMode):
     """Adds up the storages that operators return, from their creation until they are freed.
 
-    Tensors that existed before are not counted, and a view is not counted again. Nor are `absent` outputs, given by
-    operator: those that torch's fake tensors have and a real run does not.
+    Tensors that existed before are not counted, and a view is not counted again. Nor are `absent`
+    outputs, given by operator: those that torch's fake tensors have and a real run does not.
 
     Attributes:
         peak: the largest sum of bytes that existed together.
         peak_in_blocks: the same, with each storage rounded up to BLOCK.
-        inside: {operator: the most bytes that one call allocated and did not return}, if there is a probe.
+        inside: {operator: the most bytes that one call allocated and did not return}, if there is a
+            probe.
     """
 
-    def __init__(self, probe: Probe | None = None, absent: Mapping[Any, tuple[int, ...]] | None = None) -> None:
+    def __init__(
+        self, probe: Probe | None = None, absent: Mapping[Any, tuple[int, ...]] | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = self.peak_in_blocks = 0
         self.inside: dict[str, int] = {}
@@ -47,11 +50,16 @@ class LiveTensors(TorchDispatchMode):
         self._existing: dict[int, Any] = {}
 
     def __torch_dispatch__(
-        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        op: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         for storage in _storages((args, kwargs)):
             if storage._cdata not in self._counted:
-                self._existing[storage._cdata] = storage  # kept, so that its address is not used again
+                # kept, so that its address is not used again
+                self._existing[storage._cdata] = storage
         if self._probe:
             self._probe.start()
         output = op(*args, **(kwargs or {}))
@@ -90,7 +98,9 @@ def _storages(values: object) -> list[Any]:
 
 
 def live_tensors(
-    run: Callable[[], Tensor], probe: Probe | None = None, absent: Mapping[Any, tuple[int, ...]] | None = None
+    run: Callable[[], Tensor],
+    probe: Probe | None = None,
+    absent: Mapping[Any, tuple[int, ...]] | None = None,
 ) -> LiveTensors:
     """Run once and return the counts."""
     live = LiveTensors(probe, absent)

@@ -1,7 +1,9 @@
-"""A CUDA GPU that is not there: torch's fake tensors have the shapes and lifetimes of real ones, and no memory.
+"""A CUDA GPU that is not there: torch's fake tensors have the shapes and lifetimes of real ones,
+and no memory.
 
-Operators compute shapes with torch's own rules for CUDA (its meta functions), so every tensor that a layer makes has
-its true size at any context. Memory inside a kernel is not seen: workspaces and the partial outputs of split keys.
+Operators compute shapes with torch's own rules for CUDA (its meta functions), so every tensor that
+a layer makes has its true size at any context. Memory inside a kernel is not seen: workspaces and
+the partial outputs of split keys.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,10 +28,10 @@ from .cuda import BF16_SINCE, NO_BF16
 from .live_tensors import live_tensors
 
 aten = torch.ops.aten
+# Compute capability of a GPU that is not named: Hopper's.
 DEFAULT_CAPABILITY = (9, 0)
-"""Compute capability of a GPU that is not named: Hopper's."""
+# Bytes of a GPU that is not named.
 UNLIMITED = 2**62
-"""Bytes of a GPU that is not named."""
 
 
 class SimulatedCuda(Device):
@@ -57,7 +59,9 @@ class SimulatedCuda(Device):
     def machine(self) -> Machine:
         """The GPU's streaming multiprocessors."""
         multiprocessors = self.gpu.multiprocessors if self.gpu else 0
-        return Machine(multiprocessors=multiprocessors, efficient_shares_kv_heads=efficient_shares_kv_heads())
+        return Machine(
+            multiprocessors=multiprocessors, efficient_shares_kv_heads=efficient_shares_kv_heads()
+        )
 
     def free(self) -> int:
         return self.gpu.memory if self.gpu else UNLIMITED
@@ -67,9 +71,13 @@ class SimulatedCuda(Device):
         live = live_tensors(run, absent=ABSENT_OUTPUTS)
         return PeakMemory(live.peak, simulated=True, allocated=live.peak_in_blocks)
 
-    def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:
+    def unsupported(
+        self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int
+    ) -> str | None:
         """Return why torch does not run the kernel on this GPU; None if it does."""
-        n_heads, n_kv_heads, d_qk, d_v = map(int, (widths.n_heads, widths.n_kv_heads, widths.d_qk, widths.d_v))
+        n_heads, n_kv_heads, d_qk, d_v = map(
+            int, (widths.n_heads, widths.n_kv_heads, widths.d_qk, widths.d_v)
+        )
         form = "causal" if mask.causal else "none" if mask.matrix is None else "matrix"
         call = AttentionCall(n_heads, n_kv_heads, d_qk, d_v, dtype, form, self.capability, keys)
         return supports(kernel, call)
@@ -84,15 +92,20 @@ class SimulatedCuda(Device):
 
 
 class _LikeRealTensors(TorchFunctionMode):
-    """Calls the operators that torch calls for real tensors, where it does something else for fake ones.
+    """Calls the operators that torch calls for real tensors, where it does something else for fake
+    ones.
 
-    Copies and indexing: torch's methods select the tensor's device first, which a build without CUDA cannot do. The
-    operators themselves do not need it. Linear layers: torch adds the bias in place to a real tensor, and out of place
-    to a fake one (aten/src/ATen/native/Linear.cpp).
+    Copies and indexing: torch's methods select the tensor's device first, which a build without
+    CUDA cannot do. The operators themselves do not need it. Linear layers: torch adds the bias in
+    place to a real tensor, and out of place to a fake one (aten/src/ATen/native/Linear.cpp).
     """
 
     def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if function is Tensor.__getitem__:
             return _view(*args)
@@ -107,7 +120,9 @@ class _LikeRealTensors(TorchFunctionMode):
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x W^T + bias. Only with a contiguous input are the product and the sum one operator."""
+    """Return x W^T + bias. Only with a contiguous input are the product and the sum one
+    operator.
+    """
     if bias is None or x.is_contiguous():
         return linear(x, weight, bias)
     return torch.matmul(x, weight.t()).add_(bias)
@@ -123,7 +138,10 @@ def _view(tensor: Tensor, index: object) -> Tensor:
         elif part is Ellipsis:
             dim = tensor.dim() - sum(later is not None for later in parts[i + 1 :])
         elif isinstance(part, slice):
-            tensor, dim = aten.slice.Tensor(tensor, dim, part.start, part.stop, part.step or 1), dim + 1
+            tensor, dim = (
+                aten.slice.Tensor(tensor, dim, part.start, part.stop, part.step or 1),
+                dim + 1,
+            )
         else:
             tensor = aten.select.int(tensor, dim, part)
     return tensor

@@ -7,11 +7,12 @@ from ...units import truncate
 from .allocator import REQUESTED, AllocatorDevice
 
 NOT_MEASURED = (
-    "No Intel GPU has been measured yet: the formulas of the math kernel are those of torch's code for every device. "
+    "No Intel GPU has been measured yet: the formulas of the math kernel are those of torch's "
+    "code for every device. "
     "Please report what you see."
 )
+# What is needed of torch.xpu. Torch 2.5 has no mem_get_info.
 FUNCTIONS = ("memory_stats", "reset_peak_memory_stats", "mem_get_info", "memory_reserved")
-"""What is needed of torch.xpu. Torch 2.5 has no mem_get_info."""
 
 
 class Xpu(AllocatorDevice):
@@ -28,8 +29,8 @@ class Xpu(AllocatorDevice):
     def free(self) -> int:
         """Return its free memory in bytes.
 
-        Some drivers do not report it, or report that all memory is free (pytorch#161381), so it is at most what torch
-        has not reserved.
+        Some drivers do not report it, or report that all memory is free (pytorch#161381), so it is
+        at most what torch has not reserved.
         """
         unreserved = self._memory - int(torch.xpu.memory_reserved(self.torch))
         try:
@@ -72,4 +73,8 @@ def missing_for_xpu() -> str:
         del held
     except RuntimeError as error:
         return f"the Intel GPU cannot be used ({truncate(str(error).splitlines()[0], 100)})"
-    return "" if statistics.get(f"{REQUESTED}.peak") else "its allocator does not count requested bytes"
+    return (
+        ""
+        if statistics.get(f"{REQUESTED}.peak")
+        else "its allocator does not count requested bytes"
+    )

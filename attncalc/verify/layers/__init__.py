@@ -1,6 +1,8 @@
-"""Attention layers in torch at a model's true sizes, to be compared with the formulas of `attncalc.attention`.
+"""Attention layers in torch at a model's true sizes, to be compared with the formulas of
+`attncalc.attention`.
 
-A kind and its layer share their names: `attention/rglru.py` has RgLru, `verify/layers/rglru.py` has RgLruLayer.
+A kind and its layer share their names: `attention/rglru.py` has RgLru, `verify/layers/rglru.py` has
+RgLruLayer.
 """
 
 from importlib import import_module
@@ -13,9 +15,13 @@ from .recurrent import RecurrentLayer
 
 
 def find_layer(kind: type) -> type[AttentionLayer] | type[RecurrentLayer] | None:
-    """Return the layer class of a class of attention, or None. A subclass has none: its formulas differ."""
+    """Return the layer class of a class of attention, or None. A subclass has none: its formulas
+    differ.
+    """
     module = f"{__name__}.{kind.__module__.rpartition('.')[2]}"
-    return getattr(import_module(module), f"{kind.__name__}Layer", None) if find_spec(module) else None
+    return (
+        getattr(import_module(module), f"{kind.__name__}Layer", None) if find_spec(module) else None
+    )
 
 
 def layer_class(kind: Attention) -> type[AttentionLayer] | type[RecurrentLayer]:
@@ -35,7 +41,9 @@ def layer_class(kind: Attention) -> type[AttentionLayer] | type[RecurrentLayer]:
 
 
 def build(kind: Attention, d_model: int, d_source: int) -> AttentionLayer | RecurrentLayer:
-    """Return the layer of a kind, with weights not yet initialised. Raises CannotCheckError as `layer_class` does."""
+    """Return the layer of a kind, with weights not yet initialised. Raises CannotCheckError as
+    `layer_class` does.
+    """
     layer = layer_class(kind)
     if issubclass(layer, RecurrentLayer):
         return layer(kind, d_model)

@@ -16,7 +16,9 @@ class CrossLayer(GroupedLayer):
     not_implemented = ()
 
     def __init__(self, kind: Cross, d_model: int, d_source: int) -> None:
-        super().__init__(dataclasses.replace(kind.heads, fused=False, extra_vectors=None), d_model, d_source)
+        super().__init__(
+            dataclasses.replace(kind.heads, fused=False, extra_vectors=None), d_model, d_source
+        )
 
     @staticmethod
     def shrink(kind: Cross) -> Cross:  # type: ignore[override]
@@ -31,4 +33,6 @@ class CrossLayer(GroupedLayer):
     def decode(self, x: Tensor, attend: Attend, cache: Cache) -> Tensor:
         """Do what `forward` does, with the K and V of the source that `cache` already holds."""
         k, v = cache.rows
-        return self.attend_and_project(x, self._heads(self.W_q(x), "q_norm", self.d_head), k, v, attend)
+        return self.attend_and_project(
+            x, self._heads(self.W_q(x), "q_norm", self.d_head), k, v, attend
+        )

@@ -18,7 +18,8 @@ class GroupedLayer(AttentionLayer):
 
     not_implemented: ClassVar[tuple[str, ...]] = ("extra_projections", "extra_states")
     column_parallel = ("W_qkv", "W_q", "W_k", "W_v", "W_gate")
-    earlier_kv: tuple[Tensor, Tensor]  # K and V of all tokens, if the layer shares those of an earlier layer
+    # K and V of all tokens, if the layer shares those of an earlier layer
+    earlier_kv: tuple[Tensor, Tensor]
 
     def __init__(self, kind: Grouped, d_model: int, d_source: int) -> None:
         super().__init__()
@@ -27,7 +28,11 @@ class GroupedLayer(AttentionLayer):
         self.fused, self.gate, self.shares_kv = kind.fused, kind.gate, kind.shares_kv
         d_model, d_out = kind.d_input or d_model, d_model
         d_source = kind.d_input or d_source
-        q, k, v = kind.n_heads * self.d_head, kind.n_kv_heads * self.d_head, kind.n_kv_heads * self.d_v
+        q, k, v = (
+            kind.n_heads * self.d_head,
+            kind.n_kv_heads * self.d_head,
+            kind.n_kv_heads * self.d_v,
+        )
         self.share = kind.n_heads // kind.n_kv_heads
         if kind.fused:
             self.W_qkv = nn.Linear(d_model, q + k + v, bias=set("qkv") <= set(kind.bias))
@@ -51,7 +56,8 @@ class GroupedLayer(AttentionLayer):
                 self.k_norm = RMSNorm(k if all_heads else self.d_head)
         if kind.sinks:
             self.sinks = nn.Parameter(torch.zeros(kind.n_heads))
-        if kind.extra_vectors:  # counted as parameters; their use differs between families and is left out
+        # counted as parameters; their use differs between families and is left out
+        if kind.extra_vectors:
             self.vectors = nn.Parameter(torch.zeros(kind.extra_vectors))
 
     @staticmethod
@@ -59,11 +65,19 @@ class GroupedLayer(AttentionLayer):
         n_kv_heads = {"MHA": SMALL_HEADS, "GQA": 2, "MQA": 1}[kind.label]
         d_input = 96 if kind.d_input else None
         return dataclasses.replace(
-            kind, n_heads=SMALL_HEADS, n_kv_heads=n_kv_heads, d_input=d_input, span=shrink_span(kind.span)
+            kind,
+            n_heads=SMALL_HEADS,
+            n_kv_heads=n_kv_heads,
+            d_input=d_input,
+            span=shrink_span(kind.span),
         )
 
-    def forward(self, x: Tensor, attend: Attend, cache: Cache | None = None, source: Tensor | None = None) -> Tensor:
-        """Map (B, S, d_model) to (B, S, d_model); `source`, (B, T_source, d_source), replaces x as input of K and V."""
+    def forward(
+        self, x: Tensor, attend: Attend, cache: Cache | None = None, source: Tensor | None = None
+    ) -> Tensor:
+        """Map (B, S, d_model) to (B, S, d_model); `source`, (B, T_source, d_source), replaces x as
+        input of K and V.
+        """
         q, k, v = self.heads(x, x if source is None else source)
         if cache is not None:
             k, v = cache.extend(k, v)
@@ -82,14 +96,16 @@ class GroupedLayer(AttentionLayer):
                 self._heads(k, "k_norm", self.d_head),
                 v.unflatten(-1, (-1, self.d_v)),
             )
-        # Each norm runs before the next projection, so that its one value per head is not held at the peak.
+        # Each norm runs before the next projection, so that its one value per head is not held at
+        # the peak.
         q = self._heads(self.W_q(x), "q_norm", self.d_head)
         if self.shares_kv:
             # cloned, so that they count towards the peak as the formula counts them
             k, v = (t[:, : x.shape[1]].clone() for t in self.earlier_kv)
             return q, k, v
         k = self.W_k(source)
-        v_from_k = None if hasattr(self, "W_v") else k.clone()  # a copy, because the norm of K works in place
+        # a copy, because the norm of K works in place
+        v_from_k = None if hasattr(self, "W_v") else k.clone()
         k = self._heads(k, "k_norm", self.d_head)
         v = self.W_v(source) if v_from_k is None else v_from_k
         return q, k, v.unflatten(-1, (-1, self.d_v))
@@ -105,10 +121,14 @@ class GroupedLayer(AttentionLayer):
             heads = norm(heads)
         return heads
 
-    def attend_and_project(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, attend: Attend) -> Tensor:
+    def attend_and_project(
+        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, attend: Attend
+    ) -> Tensor:
         """Return the layer's output: the kernel, the gate and the output projection."""
         sinks = getattr(self, "sinks", None)
-        out = attend(*(t.transpose(1, 2) for t in (q, k, v)), scale=1 / math.sqrt(self.d_head), sinks=sinks)
+        out = attend(
+            *(t.transpose(1, 2) for t in (q, k, v)), scale=1 / math.sqrt(self.d_head), sinks=sinks
+        )
         out = out.transpose(1, 2).flatten(2)
         if self.gate:
             out = self._gated(out, x)
@@ -116,7 +136,9 @@ class GroupedLayer(AttentionLayer):
         return y
 
     def _gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """Multiply `out` by the gate, which has one value per element or one per head; without gradients in place."""
+        """Multiply `out` by the gate, which has one value per element or one per head; without
+        gradients in place.
+        """
         gate: Tensor = self.W_gate(x).sigmoid_()
         heads: Tensor = out.unflatten(-1, (gate.shape[-1], -1))
         if torch.is_grad_enabled():
@@ -124,19 +146,32 @@ class GroupedLayer(AttentionLayer):
         return heads.mul_(gate.unsqueeze(-1)).flatten(2)
 
     @staticmethod
-    def definition(kind: Grouped, weights: dict[str, Tensor], x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the output head by head; `weights["k"]` and `weights["v"]` hold K and V of an earlier layer."""
+    def definition(
+        kind: Grouped, weights: dict[str, Tensor], x: Tensor, source: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Return the output head by head; `weights["k"]` and `weights["v"]` hold K and V of an
+        earlier layer.
+        """
         d, d_v, share = kind.d_head, kind.d_v or kind.d_head, kind.n_heads // kind.n_kv_heads
         w = dict(weights)
         if "W_qkv.weight" in w:
             widths = [kind.n_heads * d, kind.n_kv_heads * d, kind.n_kv_heads * d_v]
             for part in ("weight", "bias"):
                 if f"W_qkv.{part}" in w:
-                    w |= dict(zip((f"W_{n}.{part}" for n in "qkv"), w[f"W_qkv.{part}"].split(widths), strict=True))
+                    w |= dict(
+                        zip(
+                            (f"W_{n}.{part}" for n in "qkv"),
+                            w[f"W_qkv.{part}"].split(widths),
+                            strict=True,
+                        )
+                    )
         inputs = {"q": x} if kind.shares_kv else {"q": x, "k": source}
         if not (kind.shares_kv or kind.v_from_k):
             inputs["v"] = source
-        w |= {n: linear(tokens, w[f"W_{n}.weight"], w.get(f"W_{n}.bias")) for n, tokens in inputs.items()}
+        w |= {
+            n: linear(tokens, w[f"W_{n}.weight"], w.get(f"W_{n}.bias"))
+            for n, tokens in inputs.items()
+        }
         q, k = w["q"], w["k"]
         v = w.get("v", k)  # v_from_k: V is K before its norm
         k_norm = w.get("k_norm.weight")

@@ -13,10 +13,11 @@ from .cache import Cache
 
 
 class LatentLayer(AttentionLayer):
-    """Multi-head latent attention: the cache holds one latent per token, from which K and V of all heads are expanded.
+    """Multi-head latent attention: the cache holds one latent per token, from which K and V of all
+    heads are expanded.
 
-    In absorbed form, W_kv_b is multiplied into the queries and the output instead, and every head reads the
-    latent itself as the only KV head.
+    In absorbed form, W_kv_b is multiplied into the queries and the output instead, and every head
+    reads the latent itself as the only KV head.
     """
 
     not_implemented = ("extra_projections", "index_topk", "gate", "shares_kv")
@@ -24,7 +25,12 @@ class LatentLayer(AttentionLayer):
 
     def __init__(self, kind: Latent, d_model: int, d_source: int) -> None:
         super().__init__()
-        self.rank, self.d_nope, self.d_rope, self.d_v = kind.kv_lora_rank, kind.d_nope, kind.d_rope, kind.d_v
+        self.rank, self.d_nope, self.d_rope, self.d_v = (
+            kind.kv_lora_rank,
+            kind.d_nope,
+            kind.d_rope,
+            kind.d_v,
+        )
         q = kind.n_heads * (kind.d_nope + kind.d_rope)
         if kind.q_lora_rank is None:
             self.W_q = nn.Linear(d_model, q, bias=False)
@@ -34,15 +40,21 @@ class LatentLayer(AttentionLayer):
             self.W_q_b = nn.Linear(kind.q_lora_rank, q, bias=False)
         self.W_kv_a = nn.Linear(d_model, kind.kv_lora_rank + kind.d_rope, bias=False)
         self.kv_a_norm = RMSNorm(kind.kv_lora_rank)
-        self.W_kv_b = nn.Linear(kind.kv_lora_rank, kind.n_heads * (kind.d_nope + kind.d_v), bias=False)
+        self.W_kv_b = nn.Linear(
+            kind.kv_lora_rank, kind.n_heads * (kind.d_nope + kind.d_v), bias=False
+        )
         self.W_o = nn.Linear(kind.n_heads * kind.d_v, d_model, bias=False)
 
     @staticmethod
     def shrink(kind: Latent) -> Latent:
         return dataclasses.replace(kind, n_heads=SMALL_HEADS, span=shrink_span(kind.span))
 
-    def forward(self, x: Tensor, attend: Attend, cache: Cache | None = None, absorb: bool | None = None) -> Tensor:
-        """Map (B, S, d_model) to (B, S, d_model), in absorbed form by default if the cache holds tokens."""
+    def forward(
+        self, x: Tensor, attend: Attend, cache: Cache | None = None, absorb: bool | None = None
+    ) -> Tensor:
+        """Map (B, S, d_model) to (B, S, d_model), in absorbed form by default if the cache holds
+        tokens.
+        """
         absorb = bool(cache and cache.tokens_seen) if absorb is None else absorb
         if torch.is_grad_enabled():
             c, rotary = self.W_kv_a(x).split((self.rank, self.d_rope), dim=-1)
@@ -57,7 +69,9 @@ class LatentLayer(AttentionLayer):
 
     def _queries(self, x: Tensor) -> Tensor:
         """Return (B, S, n_heads, d_nope + d_rope)."""
-        q: Tensor = self.W_q_b(self.q_a_norm(self.W_q_a(x))) if hasattr(self, "W_q_a") else self.W_q(x)
+        q: Tensor = (
+            self.W_q_b(self.q_a_norm(self.W_q_a(x))) if hasattr(self, "W_q_a") else self.W_q(x)
+        )
         heads: Tensor = q.unflatten(-1, (-1, self.d_nope + self.d_rope))
         return heads
 
@@ -72,7 +86,9 @@ class LatentLayer(AttentionLayer):
         return 1 / math.sqrt(self.d_nope + self.d_rope)
 
     def _expanded(self, x: Tensor, c: Tensor, rotary: Tensor, attend: Attend) -> Tensor:
-        """Attend with K and V of every head, expanded from the latent's part without position, `c`."""
+        """Attend with K and V of every head, expanded from the latent's part without position,
+        `c`.
+        """
         q = self._queries(x)
         kv = self.W_kv_b(c).unflatten(-1, (-1, self.d_nope + self.d_v))
         k_nope, v = kv.split((self.d_nope, self.d_v), dim=-1)
@@ -83,7 +99,9 @@ class LatentLayer(AttentionLayer):
         return y
 
     def _absorbed(self, x: Tensor, latent: Tensor, attend: Attend) -> Tensor:
-        """Attend with the latent as the only key of all heads, and its first kv_lora_rank columns as their value."""
+        """Attend with the latent as the only key of all heads, and its first kv_lora_rank columns
+        as their value.
+        """
         w_k, w_v = self._up_projections()
         q = self._absorbed_queries(self._queries(x), w_k)
         k, v = latent, latent[..., : self.rank]
@@ -93,18 +111,24 @@ class LatentLayer(AttentionLayer):
         return y
 
     def _up_projections(self) -> tuple[Tensor, Tensor]:
-        """Return W_kv_b's parts for K, (n_heads, d_nope, kv_lora_rank), and V, (n_heads, d_v, kv_lora_rank)."""
+        """Return W_kv_b's parts for K, (n_heads, d_nope, kv_lora_rank), and V, (n_heads, d_v,
+        kv_lora_rank).
+        """
         weight = _local(self.W_kv_b.weight).unflatten(0, (-1, self.d_nope + self.d_v))
         w_k, w_v = weight.split((self.d_nope, self.d_v), dim=1)
         return w_k, w_v
 
     def _absorbed_queries(self, q: Tensor, w_k: Tensor) -> Tensor:
-        """Return (B, S, n_heads, kv_lora_rank + d_rope): q W_k for the part without position, then the rotary part."""
+        """Return (B, S, n_heads, kv_lora_rank + d_rope): q W_k for the part without position, then
+        the rotary part.
+        """
         q_nope, q_rope = q.split((self.d_nope, self.d_rope), dim=-1)
         return torch.cat((torch.einsum("bshd,hdr->bshr", q_nope, w_k), q_rope), -1)
 
     @staticmethod
-    def definition(kind: Latent, weights: dict[str, Tensor], x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
+    def definition(
+        kind: Latent, weights: dict[str, Tensor], x: Tensor, source: Tensor, mask: Tensor | None
+    ) -> Tensor:
         """Return the output head by head, with expanded K and V."""
         w = weights
         rank, up_rows, d = kind.kv_lora_rank, kind.d_nope + kind.d_v, kind.d_nope + kind.d_rope

@@ -11,8 +11,8 @@ from .recurrent import EPS, Convolution, RecurrentLayer, State, per_token, proje
 class GatedDeltaNetLayer(RecurrentLayer):
     """Gated DeltaNet and Kimi Delta Attention.
 
-    Each token reads a value from the state with its key, and replaces it by its own value. The decay is per head, or
-    per channel.
+    Each token reads a value from the state with its key, and replaces it by its own value. The
+    decay is per head, or per channel.
     """
 
     def __init__(self, kind: GatedDeltaNet, d_model: int) -> None:
@@ -20,7 +20,9 @@ class GatedDeltaNetLayer(RecurrentLayer):
         self.kind, self.n_k_heads = kind, kind.n_k_heads or kind.n_heads
         keys, values = self.n_k_heads * kind.d_head, kind.n_heads * kind.d_v
         decays = keys if kind.channel_decay else kind.n_heads
-        self.W_q, self.W_k, self.W_v = (nn.Linear(d_model, n, bias=False) for n in (keys, keys, values))
+        self.W_q, self.W_k, self.W_v = (
+            nn.Linear(d_model, n, bias=False) for n in (keys, keys, values)
+        )
         self.conv = Convolution(2 * keys + values, kind.d_conv, bias=False)
         self.W_beta = nn.Linear(d_model, kind.n_heads, bias=False)
         self.dt_A = nn.Parameter(torch.zeros(decays + kind.n_heads))
@@ -41,35 +43,50 @@ class GatedDeltaNetLayer(RecurrentLayer):
         keys, values = self.n_k_heads * kind.d_head, kind.n_heads * kind.d_v
         q, k, v = silu(self.conv(qkv, state)).split((keys, keys, values), -1)
         q, k = (
-            normalize(t.unflatten(-1, (self.n_k_heads, -1)).float(), dim=-1).repeat_interleave(share, 2) for t in (q, k)
+            normalize(t.unflatten(-1, (self.n_k_heads, -1)).float(), dim=-1).repeat_interleave(
+                share, 2
+            )
+            for t in (q, k)
         )
         v = v.unflatten(-1, (kind.n_heads, -1)).float()
         beta = torch.sigmoid(self.W_beta(x).float())
         dt_bias, a_log = self.dt_A.float().split((self.dt_A.shape[0] - kind.n_heads, kind.n_heads))
-        dt = softplus(self._project_by("W_decay", x).float() + dt_bias).unflatten(-1, (kind.n_heads, -1))
+        dt = softplus(self._project_by("W_decay", x).float() + dt_bias).unflatten(
+            -1, (kind.n_heads, -1)
+        )
         decay = torch.exp(-torch.exp(a_log)[:, None] * dt)[..., None]
-        h = state.get("state", x, x.shape[0], kind.n_heads, kind.d_head, kind.d_v, dtype=torch.float32)
+        h = state.get(
+            "state", x, x.shape[0], kind.n_heads, kind.d_head, kind.d_v, dtype=torch.float32
+        )
         q, v, beta = q[..., None, :] * kind.d_head**-0.5, v[..., None, :], beta[..., None, None]
         out = []
-        for query, row, column, value, write, kept in per_token(q, k[..., None, :], k[..., None], v, beta, decay):
+        for query, row, column, value, write, kept in per_token(
+            q, k[..., None, :], k[..., None], v, beta, decay
+        ):
             h = h * kept
             h = h + column @ (write * (value - row @ h))
             out.append(query @ h)
         state.tensors["state"] = h
         gate = (
-            torch.sigmoid(self._project_by("W_gate", x)) if kind.channel_decay else silu(self._project_by("W_gate", x))
+            torch.sigmoid(self._project_by("W_gate", x))
+            if kind.channel_decay
+            else silu(self._project_by("W_gate", x))
         )
         return project(self.W_o, self.norm(torch.stack(out, 1).to(x.dtype)).flatten(2) * gate)
 
     def _project_by(self, name: str, x: Tensor) -> Tensor:
-        """Project `x` by the matrix of that name, or by the two low-rank matrices that replace it."""
+        """Project `x` by the matrix of that name, or by the two low-rank matrices that replace
+        it.
+        """
         if hasattr(self, name):
             return project(self.get_submodule(name), x)
         return project(self.get_submodule(f"{name}_b"), project(self.get_submodule(f"{name}_a"), x))
 
 
 class LightningLayer(RecurrentLayer):
-    """Lightning attention: a sum of keys times values with a constant decay per head, in the layer's own dtype."""
+    """Lightning attention: a sum of keys times values with a constant decay per head, in the
+    layer's own dtype.
+    """
 
     def __init__(self, kind: Lightning, d_model: int) -> None:
         super().__init__()
@@ -89,7 +106,9 @@ class LightningLayer(RecurrentLayer):
             h = (h * decay + key @ value).to(x.dtype)
             out.append(query @ h)
         state.tensors["state"] = h
-        return project(self.W_o, self.norm(torch.stack(out, 1).flatten(2)) * torch.sigmoid(self.W_gate(x)))
+        return project(
+            self.W_o, self.norm(torch.stack(out, 1).flatten(2)) * torch.sigmoid(self.W_gate(x))
+        )
 
 
 class ShortConvolutionLayer(RecurrentLayer):

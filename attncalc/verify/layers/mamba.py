@@ -30,7 +30,10 @@ class MambaLayer(RecurrentLayer):
         parts = self.W_x(inner).split(self.parts, -1)
         if self.dt_b_c_norms is not None:
             gains = self.dt_b_c_norms.split(self.parts)
-            parts = [rms_norm(part, gain.shape, gain, EPS) for part, gain in zip(parts, gains, strict=True)]
+            parts = [
+                rms_norm(part, gain.shape, gain, EPS)
+                for part, gain in zip(parts, gains, strict=True)
+            ]
         dt, b, c = softplus(self.W_dt(parts[0])).float(), parts[1].float(), parts[2].float()
         h = state.get("state", x, x.shape[0], *self.A_log.shape, dtype=torch.float32)
         rate, out = -torch.exp(self.A_log.float()), []
@@ -62,7 +65,10 @@ class Mamba2Layer(RecurrentLayer):
         gate, inner, dt = self.W_in(x).split(self.parts, -1)
         inner, b, c = silu(self.conv(inner, state)).split(self.inner, -1)
         inner = inner.unflatten(-1, (heads, -1)).float()
-        b, c = (t.unflatten(-1, (groups, -1)).repeat_interleave(heads // groups, 2).float() for t in (b, c))
+        b, c = (
+            t.unflatten(-1, (groups, -1)).repeat_interleave(heads // groups, 2).float()
+            for t in (b, c)
+        )
         dt_bias, a_log, d = self.dt_A_D.float()
         dt = softplus(dt.float() + dt_bias)
         shape = (x.shape[0], heads, self.kind.d_head, self.kind.d_state)
@@ -75,5 +81,10 @@ class Mamba2Layer(RecurrentLayer):
         state.tensors["state"] = h
         y = (torch.stack(out, 1)[..., 0] + d[:, None] * inner).flatten(2).to(x.dtype) * silu(gate)
         if self.norm is not None:  # one norm per group
-            y = rms_norm(y.unflatten(-1, (groups, -1)), (y.shape[-1] // groups,), eps=EPS).flatten(2) * self.norm.weight
+            y = (
+                rms_norm(y.unflatten(-1, (groups, -1)), (y.shape[-1] // groups,), eps=EPS).flatten(
+                    2
+                )
+                * self.norm.weight
+            )
         return project(self.W_out, y)

@@ -1,7 +1,8 @@
 """The base of recurrent layers: a state of fixed size, convolutions over the last tokens, norms.
 
-As in `base`, parameters have the names of the kind's `matrices` and shapes from the kind's own fields. The projections
-process all tokens together; the recurrence processes one token after another, as it is defined, and is slow.
+As in `base`, parameters have the names of the kind's `matrices` and shapes from the kind's own
+fields. The projections process all tokens together; the recurrence processes one token after
+another, as it is defined, and is slow.
 Products of vectors and states are matmuls, so that torch counts their FLOPs.
 """
 
@@ -13,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 EPS = 1e-6
+# Heads and channels of a layer that is shrunk for the behaviour checks.
 SMALL_SIZES = {"n_heads": 4, "n_k_heads": 2, "n_groups": 2, "d_inner": 64}
-"""Heads and channels of a layer that is shrunk for the behaviour checks."""
 
 
 class State:
-    """The state of a recurrent layer: tensors by name, whose size does not depend on the context."""
+    """The state of a recurrent layer: tensors by name, whose size does not depend on the
+    context.
+    """
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -34,12 +37,16 @@ class State:
         return tuple(self.tensors.values())
 
     def get(self, name: str, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the tensor of that name; before the first token, zeros of `shape` in `dtype`, by default `like`'s."""
+        """Return the tensor of that name; before the first token, zeros of `shape` in `dtype`, by
+        default `like`'s.
+        """
         return self.tensors.get(name, like.new_zeros(shape, dtype=dtype))
 
 
 class RecurrentLayer(nn.Module):
-    """Base class of recurrent layers: one subclass per recurrent kind, constructed from `(kind, d_model)`."""
+    """Base class of recurrent layers: one subclass per recurrent kind, constructed from `(kind,
+    d_model)`.
+    """
 
     not_implemented: ClassVar[tuple[str, ...]] = ()
 
@@ -65,7 +72,8 @@ class Convolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        """Map (B, S, channels) to (B, S, channels); the state keeps the d_conv - 1 columns that the next token needs.
+        """Map (B, S, channels) to (B, S, channels); the state keeps the d_conv - 1 columns that the
+        next token needs.
 
         transformers' classes keep d_conv columns.
         """
@@ -78,7 +86,9 @@ class Convolution(nn.Module):
 
 
 def per_token(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the parts (B, ...) of each token of every (B, S, ...): one operation per tensor; indices take many."""
+    """Yield the parts (B, ...) of each token of every (B, S, ...): one operation per tensor;
+    indices take many.
+    """
     return zip(*(tensor.unbind(1) for tensor in tensors), strict=True)
 
 

@@ -23,7 +23,9 @@ class BlockDiagonal(nn.Module):
 
 
 class RgLruLayer(RecurrentLayer):
-    """RG-LRU: one value per channel, mixed with the new input by an input gate and a recurrence gate."""
+    """RG-LRU: one value per channel, mixed with the new input by an input gate and a recurrence
+    gate.
+    """
 
     def __init__(self, kind: RgLru, d_model: int) -> None:
         super().__init__()
@@ -38,7 +40,9 @@ class RgLruLayer(RecurrentLayer):
     def forward(self, x: Tensor, state: State) -> Tensor:
         is_start = not state.tensors
         inner = self.conv(self.W_x(x), state)
-        log_decay = -8 * torch.sigmoid(self.W_recurrent_gate(inner)).float() * softplus(self.decay.float())
+        log_decay = (
+            -8 * torch.sigmoid(self.W_recurrent_gate(inner)).float() * softplus(self.decay.float())
+        )
         decay, scale = torch.exp(log_decay), torch.sqrt(1 - torch.exp(2 * log_decay))
         if is_start:
             scale[:, 0] = 1  # the first token is not mixed with a past
@@ -48,4 +52,6 @@ class RgLruLayer(RecurrentLayer):
             h = h * kept + value
             out.append(h)
         state.tensors["state"] = h
-        return project(self.W_out, torch.stack(out, 1).to(x.dtype) * gelu(self.W_y(x), approximate="tanh"))
+        return project(
+            self.W_out, torch.stack(out, 1).to(x.dtype) * gelu(self.W_y(x), approximate="tanh")
+        )

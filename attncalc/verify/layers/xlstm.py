@@ -9,7 +9,8 @@ from .recurrent import EPS, RecurrentLayer, State, per_token, project
 
 
 class MLstmLayer(RecurrentLayer):
-    """mLSTM: a sum of keys times values under exponential gates, stabilised by the largest exponent so far.
+    """mLSTM: a sum of keys times values under exponential gates, stabilised by the largest exponent
+    so far.
 
     The state is in the layer's own dtype.
     """
@@ -26,15 +27,21 @@ class MLstmLayer(RecurrentLayer):
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         kind, B = self.kind, x.shape[0]
-        q, k, v = (w(x).unflatten(-1, (kind.n_heads, -1)).float() for w in (self.W_q, self.W_k, self.W_v))
-        gates = (15 * torch.tanh(w(x).float() / 15) for w in (self.W_input_gate, self.W_forget_gate))
+        q, k, v = (
+            w(x).unflatten(-1, (kind.n_heads, -1)).float() for w in (self.W_q, self.W_k, self.W_v)
+        )
+        gates = (
+            15 * torch.tanh(w(x).float() / 15) for w in (self.W_input_gate, self.W_forget_gate)
+        )
         input_gate, forget_gate = (gate[..., None] for gate in gates)
         memory = state.get("memory", x, B, kind.n_heads, kind.d_head, kind.d_v)
         normaliser = state.get("normaliser", x, B, kind.n_heads, kind.d_head)
         largest = state.get("largest exponent", x, B, kind.n_heads, 1)
         out = []
         rows = (q[..., None, :] * kind.d_head**-0.5, k, k[..., None], v[..., None, :])
-        for gate, exponent, query, key, column, value in per_token(logsigmoid(forget_gate), input_gate, *rows):
+        for gate, exponent, query, key, column, value in per_token(
+            logsigmoid(forget_gate), input_gate, *rows
+        ):
             decayed = gate + largest.float()
             top = torch.maximum(decayed, exponent)
             old, new = torch.exp(decayed - top), torch.exp(exponent - top)
@@ -43,7 +50,11 @@ class MLstmLayer(RecurrentLayer):
             denominator = (query @ new_normaliser[..., None])[..., 0].abs()
             limit = torch.maximum(denominator, torch.exp(-top)) + EPS
             out.append((query @ new_memory) / limit[..., None])
-            memory, normaliser, largest = (tensor.to(x.dtype) for tensor in (new_memory, new_normaliser, top))
+            memory, normaliser, largest = (
+                tensor.to(x.dtype) for tensor in (new_memory, new_normaliser, top)
+            )
         state.tensors |= {"memory": memory, "normaliser": normaliser, "largest exponent": largest}
         heads = layer_norm(torch.stack(out, 1), (kind.d_v,), eps=EPS).flatten(2)
-        return project(self.W_o, (torch.sigmoid(self.W_gate(x)) * heads * self.norm.weight).to(x.dtype))
+        return project(
+            self.W_o, (torch.sigmoid(self.W_gate(x)) * heads * self.norm.weight).to(x.dtype)
+        )

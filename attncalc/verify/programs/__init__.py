@@ -1,4 +1,6 @@
-"""The ways to verify a model on a device: each layer, over doubling contexts, split over ranks, or trained."""
+"""The ways to verify a model on a device: each layer, over doubling contexts, split over ranks, or
+trained.
+"""
 
 from importlib import import_module
 
@@ -10,15 +12,18 @@ from ..errors import MemoryRanOutError
 from ..progress import Progress
 from ..request import MIN_CONTEXT, VerifyRequest
 
+# If memory runs out, the context is divided by the first of these, then by the next; after the last
+# it is an error.
 DIVISORS = (1, 2, 4)
-"""If memory runs out, the context is divided by the first of these, then by the next; after the last it is an error."""
 
 
-def verify(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
+def verify(
+    model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
+) -> VerifyResult:
     """Run the request's program.
 
-    If memory runs out, although the plan fits in what was free before, the program is planned and run anew: first with
-    the same context, then with a half and a quarter of it.
+    If memory runs out, although the plan fits in what was free before, the program is planned and
+    run anew: first with the same context, then with a half and a quarter of it.
 
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """
@@ -28,15 +33,20 @@ def verify(model: ModelSpec, request: VerifyRequest, device: Device, on_progress
             result = _run(model, asked, device, on_progress)
             return result._replace(limits=(*result.limits, note)) if note else result
         except MemoryRanOutError as error:
-            failed = MemoryRanOutError(error.message, error.tip)  # without the frames, which hold tensors
+            # without the frames, which hold tensors
+            failed = MemoryRanOutError(error.message, error.tip)
         device.empty_cache()
         asked = request._replace(context=max(MIN_CONTEXT, request.context // divisor))
         note = f"{failed.message}. Repeated with a context of at most {count(asked.context)}."
     raise failed
 
 
-def _run(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
+def _run(
+    model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
+) -> VerifyResult:
     """Run the program: `verify_layers` in layers.py, for example, which is imported only then."""
     module = import_module(f".{request.program}", __name__)
-    result: VerifyResult = getattr(module, f"verify_{request.program}")(model, request, device, on_progress)
+    result: VerifyResult = getattr(module, f"verify_{request.program}")(
+        model, request, device, on_progress
+    )
     return result

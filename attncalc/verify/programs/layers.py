@@ -55,7 +55,9 @@ class _Measured:
     def result(self) -> VerifyResult:
         limits = list(self._plan.shortened)
         if not self._device.measures_memory:
-            limits.append(f"Peak memory is not checked: torch does not report it on {self._device.type}.")
+            limits.append(
+                f"Peak memory is not checked: torch does not report it on {self._device.type}."
+            )
         return VerifyResult(
             tuple(self.checks),
             tuple(self.times),
@@ -67,7 +69,9 @@ class _Measured:
         )
 
 
-def verify_layers(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
+def verify_layers(
+    model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
+) -> VerifyResult:
     """Build every distinct attention layer of `model` at its true size and check it.
 
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
@@ -83,7 +87,9 @@ def verify_layers(model: ModelSpec, request: VerifyRequest, device: Device, on_p
             on_progress(f"{model.name}, {case.name}")
             check_memory(plan, case, device)
             layer = RealLayer(case, plan.request, device.torch, random)
-            case_checks, layer_totals = _structure(layer, symbolic, plan, has_values=device.has_values)
+            case_checks, layer_totals = _structure(
+                layer, symbolic, plan, has_values=device.has_values
+            )
             found.totals.append(layer_totals)
             if device.has_values:
                 case_checks += counts.visible_pairs(layer, symbolic)
@@ -111,7 +117,8 @@ def verify_layers(model: ModelSpec, request: VerifyRequest, device: Device, on_p
                 on_progress.keep(found.result())
         if ceiling:
             again = timing.measure_ceiling(device, request.torch_dtype)
-            highest = timing.Ceiling(*map(max, ceiling, again))  # a busy device reaches less than it can
+            # a busy device reaches less than it can
+            highest = timing.Ceiling(*map(max, ceiling, again))
             found.times = timing.with_bound(found.times, highest)
         found.checks += _model_totals(model, plan, found.totals)
     return found.result()
@@ -153,7 +160,9 @@ def _observe(
 
 
 def _retried(observe: Callable[[], _Observed], kernel: str, device: Device) -> _Observed | str:
-    """Return what `observe` returns, or why the kernel does not run. If memory runs out, it is tried once more."""
+    """Return what `observe` returns, or why the kernel does not run. If memory runs out, it is
+    tried once more.
+    """
     for _ in range(2):
         try:
             return observe()
@@ -165,19 +174,31 @@ def _retried(observe: Callable[[], _Observed], kernel: str, device: Device) -> _
     return f"{kernel} ran out of memory"
 
 
-def _structure(layer: RealLayer, symbolic: Case, plan: Plan, *, has_values: bool) -> tuple[list[Check], LayerTotals]:
+def _structure(
+    layer: RealLayer, symbolic: Case, plan: Plan, *, has_values: bool
+) -> tuple[list[Check], LayerTotals]:
     """Check parameters and cache, and return the layer's totals for the sums over the model."""
     checks = list(counts.parameters(layer, symbolic))
     if layer.case.decodes:
         decoded = counts.decode_some(layer, plan)
         checks += counts.cache_bytes(decoded, layer, symbolic)
         checks += counts.cache_contents(decoded) if has_values else ()
-    measured = {check.name: int(check.measured) for check in checks if check.name in ("params_layer", "cache_decode")}
-    return checks, LayerTotals(layer.case, measured["params_layer"], measured.get("cache_decode", 0))
+    measured = {
+        check.name: int(check.measured)
+        for check in checks
+        if check.name in ("params_layer", "cache_decode")
+    }
+    return checks, LayerTotals(
+        layer.case, measured["params_layer"], measured.get("cache_decode", 0)
+    )
 
 
 def _layers_without_attention(model: ModelSpec) -> list[str]:
-    names = [group_name(model, *group) for group in model.groups() if isinstance(group[1].attention, NoAttention)]
+    names = [
+        group_name(model, *group)
+        for group in model.groups()
+        if isinstance(group[1].attention, NoAttention)
+    ]
     return [f"{name}: these layers have no attention to check." for name in names]
 
 
@@ -185,7 +206,10 @@ def _uncounted_kernels(checks: list[Check], case: Case, plan: Plan) -> list[str]
     """Note the kernels whose FLOPs torch's counter could not count."""
     names = {check.name for check in checks}
     uncounted = [k for k in plan.kernels_of(case, "prefill") if f"flops_prefill_{k}" not in names]
-    return [f"{case.name}: this torch cannot count the FLOPs of {k} with grouped heads." for k in uncounted]
+    return [
+        f"{case.name}: this torch cannot count the FLOPs of {k} with grouped heads."
+        for k in uncounted
+    ]
 
 
 def _unchecked(layer: RealLayer) -> list[str]:
@@ -197,19 +221,28 @@ def _unchecked(layer: RealLayer) -> list[str]:
             "no attention kernel runs, so scores, masks, peaks and times are not checked."
         ]
     if isinstance(kind, Grouped) and kind.shares_kv:
-        return [f"{name}: K and V are those of an earlier layer (random here); no decode step is run."]
+        return [
+            f"{name}: K and V are those of an earlier layer (random here); no decode step is run."
+        ]
     return []
 
 
 def _model_totals(model: ModelSpec, plan: Plan, totals: list[LayerTotals]) -> list[Check]:
-    """Check the model's attention parameters and its whole cache: measured per layer, times the number of layers."""
+    """Check the model's attention parameters and its whole cache: measured per layer, times the
+    number of layers.
+    """
     note = "measured on one layer of each kind, times the number of layers"
     failure = "the formula's sum over the layers differs from the sum of the measured layers"
     attention, label = params(model).attention, "attention parameters"
     measured = sum(t.case.layers_with_weights * t.params for t in totals)
-    checks = [Check("model", "params_attention", label, attention, measured, 0, PARAMS, note, failure)]
+    checks = [
+        Check("model", "params_attention", label, attention, measured, 0, PARAMS, note, failure)
+    ]
     if model.main.has_cache:
-        cache, label = kv_cache(model, plan.request.decode()).total, f"KV cache, {plan.request.context:,} tokens"
+        cache, label = (
+            kv_cache(model, plan.request.decode()).total,
+            f"KV cache, {plan.request.context:,} tokens",
+        )
         measured = sum(t.case.layers * t.cache for t in totals)
         checks.append(Check("model", "kv_cache", label, cache, measured, 0, BYTES, note, failure))
     return checks

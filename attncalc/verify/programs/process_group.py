@@ -1,4 +1,6 @@
-"""How the ranks of one layer meet, exchange what they measured, and end with one error line if one of them is lost."""
+"""How the ranks of one layer meet, exchange what they measured, and end with one error line if one
+of them is lost.
+"""
 
 import json
 import os
@@ -20,34 +22,36 @@ from ...errors import AttncalcError, CannotCheckError
 from ..devices import Device
 from ..ranks import Rank
 
+# Seconds between two signs of life of a rank.
 BEAT_SECONDS = 1.0
-"""Seconds between two signs of life of a rank."""
+# Seconds without a sign of life after which a rank is lost.
 LOST_SECONDS = 20.0
-"""Seconds without a sign of life after which a rank is lost."""
+# Seconds in which all ranks must meet, and in which their first sum must arrive.
 MEET_SECONDS = 50.0
-"""Seconds in which all ranks must meet, and in which their first sum must arrive."""
+# The key of the first error of any rank.
 FAILED = "attncalc/failed"
-"""The key of the first error of any rank."""
+# The sign of a rank that has finished.
 LEFT = b"left"
-"""The sign of a rank that has finished."""
+# Clears the line of a terminal and shows its cursor.
 _END_OF_BAR = "\r\x1b[K\x1b[?25h"
-"""Clears the line of a terminal and shows its cursor."""
 NO_NETWORK = "the ranks need a network between them; NCCL_DEBUG=INFO shows what NCCL does"
 
 
 class Ranks:
     """This process among the others, which exchange values through torch's key-value store.
 
-    A thread of each rank counts in the store once a second, and looks at the counts of the others. If a count stops
-    (its process is killed or stopped, or its machine is lost), all ranks end, although their main threads wait for the
-    lost one in C++ code. Rank 0 prints why, or the first rank that is left.
+    A thread of each rank counts in the store once a second, and looks at the counts of the others.
+    If a count stops (its process is killed or stopped, or its machine is lost), all ranks end,
+    although their main threads wait for the lost one in C++ code. Rank 0 prints why, or the first
+    rank that is left.
     """
 
     def __init__(self, rank: Rank, store: Any, *, prints: bool) -> None:
         """Meet the others.
 
         Args:
-            prints: whether errors are printed here; otherwise the process that started the ranks reads FAILED.
+            prints: whether errors are printed here; otherwise the process that started the ranks
+                reads FAILED.
         """
         self.rank, self.store, self.prints = rank, store, prints
         self._beats = _keys("alive", rank.ranks)
@@ -55,27 +59,34 @@ class Ranks:
         self._has_left = threading.Event()
         self._signals = _noted_signals() if prints and sys.platform != "win32" else None
         timeout = timedelta(seconds=MEET_SECONDS)
-        own = TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=timeout)
+        own = TCPStore(
+            store.host, store.port, is_master=False, wait_for_workers=False, timeout=timeout
+        )
         store.set(self._beats[rank.number], "0")
         with suppress(RuntimeError):
             store.wait(self._beats, timeout)
         absent = [number for number, beat in enumerate(self._beats) if not store.check([beat])]
         if absent:
-            self._end(f"no sign of {_named(absent)} within {MEET_SECONDS:.0f} s", NO_NETWORK, absent)
+            self._end(
+                f"no sign of {_named(absent)} within {MEET_SECONDS:.0f} s", NO_NETWORK, absent
+            )
         self._watch = threading.Thread(target=self._watch_others, args=(own,), daemon=True)
         self._watch.start()
 
     @contextmanager
     def group(self, device: Device, seconds: float) -> Iterator[Any]:
-        """Yield the device mesh of all ranks, over NCCL on GPUs and gloo on CPUs. An error here ends all ranks.
+        """Yield the device mesh of all ranks, over NCCL on GPUs and gloo on CPUs. An error here
+        ends all ranks.
 
         Args:
             seconds: the time that the ranks may need between two collective operations.
         """
         rank, on_gpu = self.rank, device.type == "cuda"
-        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # otherwise a timeout of NCCL aborts the process
+        # otherwise a timeout of NCCL aborts the process
+        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
         if rank.local_ranks == rank.ranks and sys.platform == "linux":
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise gloo resolves the host name
+            # otherwise gloo resolves the host name
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         try:
             if on_gpu:
                 torch.cuda.set_device(device.torch)
@@ -93,21 +104,27 @@ class Ranks:
         except AttncalcError as error:
             self._fail(error.message, error.tip)
         except Exception as error:
-            time.sleep(LOST_SECONDS + 5 * BEAT_SECONDS)  # if it follows from a rank that is lost, that one is named
-            self._fail(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            # if it follows from a rank that is lost, that one is named
+            time.sleep(LOST_SECONDS + 5 * BEAT_SECONDS)
+            self._fail(
+                f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            )
         dist.destroy_process_group()
 
     def exchange(self, name: str, value: object) -> list[Any]:
         """Return the values of all ranks, in order."""
         keys = _keys(name, self.rank.ranks)
         self.store.set(keys[self.rank.number], json.dumps(value))
-        while not self.store.check(keys):  # not `get`, which has a timeout: the others may need minutes
+        # not `get`, which has a timeout: the others may need minutes
+        while not self.store.check(keys):
             time.sleep(BEAT_SECONDS / 10)
         return read_all(self.store, name, self.rank.ranks)
 
     def leave(self) -> None:
         """Stop watching the others. Rank 0 leaves last, as its process may hold the store."""
-        while self.rank.number == 0 and any(self.store.get(beat) != LEFT for beat in self._beats[1:]):
+        while self.rank.number == 0 and any(
+            self.store.get(beat) != LEFT for beat in self._beats[1:]
+        ):
             time.sleep(BEAT_SECONDS / 10)
         self._has_left.set()
         self._watch.join()
@@ -125,13 +142,18 @@ class Ranks:
             time.sleep(BEAT_SECONDS)  # the watching thread ends this process
 
     def _watch_others(self, store: Any) -> None:
-        """Watch, through a connection of its own: a call that waits holds the lock of its connection."""
+        """Watch, through a connection of its own: a call that waits holds the lock of its
+        connection.
+        """
         seen = dict.fromkeys(range(self.rank.ranks), (b"", time.monotonic()))
         count = 0
         while not self._has_left.wait(BEAT_SECONDS):
             noted = self._signals() if self._signals else b""
             if signal.SIGTERM in noted:
-                self._end("torchrun ended all ranks, as it does when one of them ends", "its report names the rank")
+                self._end(
+                    "torchrun ended all ranks, as it does when one of them ends",
+                    "its report names the rank",
+                )
             if noted:  # Ctrl-C: Python ends this process, unless its main thread waits in C++
                 time.sleep(BEAT_SECONDS)
                 os._exit(130)
@@ -144,15 +166,25 @@ class Ranks:
                 self._end("the process that holds the store of the ranks ended")
             if failed:
                 self._end(failed)
-            seen = {i: seen[i] if seen[i][0] == beat else (beat, now) for i, beat in enumerate(beats)}
-            lost = [i for i, (beat, when) in seen.items() if beat != LEFT and now - when > LOST_SECONDS]
+            seen = {
+                i: seen[i] if seen[i][0] == beat else (beat, now) for i, beat in enumerate(beats)
+            }
+            lost = [
+                i for i, (beat, when) in seen.items() if beat != LEFT and now - when > LOST_SECONDS
+            ]
             if lost:
-                self._end(f"no sign of {_named(lost)} for {LOST_SECONDS:.0f} s", "was it killed?", lost)
+                self._end(
+                    f"no sign of {_named(lost)} for {LOST_SECONDS:.0f} s", "was it killed?", lost
+                )
             if now > self._deadline:
-                self._end(f"the ranks do not reach each other within {MEET_SECONDS:.0f} s", NO_NETWORK)
+                self._end(
+                    f"the ranks do not reach each other within {MEET_SECONDS:.0f} s", NO_NETWORK
+                )
 
     def _end(self, message: str, tip: str = "", lost: Sequence[int] = ()) -> NoReturn:
-        """End this process. The first rank that is left prints the error, the others give it the time to do so."""
+        """End this process. The first rank that is left prints the error, the others give it the
+        time to do so.
+        """
         error = str(AttncalcError(message, tip))
         if not self.prints:
             with suppress(RuntimeError):
@@ -166,7 +198,8 @@ class Ranks:
 
 
 def _noted_signals() -> Callable[[], bytes]:
-    """Return a function that returns the signals since its last call, and let SIGTERM do nothing else.
+    """Return a function that returns the signals since its last call, and let SIGTERM do nothing
+    else.
 
     Python's own handlers run in the main thread, which may wait in C++ for a rank that is lost.
     """

@@ -1,4 +1,6 @@
-"""Time and peak memory of each layer over doubling contexts, to see what grows linearly and what quadratically."""
+"""Time and peak memory of each layer over doubling contexts, to see what grows linearly and what
+quadratically.
+"""
 
 import torch
 
@@ -20,8 +22,11 @@ from ..time_plan import doubling_contexts, is_scaled, plan_within_limit
 from ..timing import exact_flop, typical
 
 
-def verify_scaling(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
-    """Run every distinct attention layer at doubling contexts; the peaks are checked, the times are only shown.
+def verify_scaling(
+    model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
+) -> VerifyResult:
+    """Run every distinct attention layer at doubling contexts; the peaks are checked, the times are
+    only shown.
 
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """
@@ -58,7 +63,9 @@ def verify_scaling(model: ModelSpec, request: VerifyRequest, device: Device, on_
                     rows.append(row)
                     checks += [check] if check else []
                     on_progress.keep(so_far())
-                notes += [f"{case.name}, {plan.request.context:,} tokens: {reason}." for reason in refused]
+                notes += [
+                    f"{case.name}, {plan.request.context:,} tokens: {reason}." for reason in refused
+                ]
                 device.empty_cache()
     return so_far()
 
@@ -66,7 +73,9 @@ def verify_scaling(model: ModelSpec, request: VerifyRequest, device: Device, on_
 def _measure(
     model: ModelSpec, case: Case, plan: Plan, device: Device, random: torch.Generator | None
 ) -> tuple[list[tuple[ScalingRow, Check | None]], list[str]]:
-    """Return, per kernel, the time and peak of a prefill at one context, and the check of the peak; and refusals."""
+    """Return, per kernel, the time and peak of a prefill at one context, and the check of the peak;
+    and refusals.
+    """
     layer, context = RealLayer(case, plan.request, device.torch, random), plan.request.context
     predicted = predicted_activations(model, plan, device.machine)
     measured: list[tuple[ScalingRow, Check | None]] = []
@@ -87,9 +96,15 @@ def _measure(
         check, peak = None, None
         if device.measures_memory and not is_compiled(kernel):
             label = f"{kernel}, {context:,}"
-            found = peak_checks(f"prefill_{context}", label, kernel, activation, device.peak(layer_pass.run))
+            found = peak_checks(
+                f"prefill_{context}", label, kernel, activation, device.peak(layer_pass.run)
+            )
             check, peak = found.checks[0]._replace(of=case.name), found.peak
-        predicted_peak = int(check.predicted) if check else activation.peaks[cost_kernel(kernel)].size
+        predicted_peak = (
+            int(check.predicted) if check else activation.peaks[cost_kernel(kernel)].size
+        )
         flop = exact_flop(layer_pass, layer)
-        measured.append((ScalingRow(case.name, kernel, context, ms, flop, peak, predicted_peak), check))
+        measured.append(
+            (ScalingRow(case.name, kernel, context, ms, flop, peak, predicted_peak), check)
+        )
     return measured, refused

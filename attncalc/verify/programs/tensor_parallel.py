@@ -1,4 +1,6 @@
-"""Verify the parameters and the cache of each rank, with layers split by torch's own tensor parallelism."""
+"""Verify the parameters and the cache of each rank, with layers split by torch's own tensor
+parallelism.
+"""
 
 import logging
 import os
@@ -11,7 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 from ...attention import Cross, Grouped
 from ...attention.recurrent import Recurrent
@@ -36,30 +43,35 @@ from ..request import VerifyRequest
 from ..time_plan import plan_within_limit
 from .process_group import FAILED, MEET_SECONDS, Ranks, read_all
 
+# Tokens whose outputs are compared.
 COMPARED_TOKENS = 128
-"""Tokens whose outputs are compared."""
+# Copies of the weights that a process holds while it splits a layer.
 WEIGHT_COPIES = 3
-"""Copies of the weights that a process holds while it splits a layer."""
 WITH_PROCESSES = "--device cpu uses processes instead"
+# The environment of the processes that are started here.
 QUIET = {"PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-"""The environment of the processes that are started here."""
 
 
 def verify_tensor_parallel(
     model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
 ) -> VerifyResult:
-    """Split every distinct attention layer of `model` over processes and check what each rank holds.
+    """Split every distinct attention layer of `model` over processes and check what each rank
+    holds.
 
-    The processes are those that torchrun started, of which this is one; without torchrun they are started here. All
-    processes of torchrun return the same result.
+    The processes are those that torchrun started, of which this is one; without torchrun they are
+    started here. All processes of torchrun return the same result.
 
-    Raises AttncalcError if the heads cannot be split, CannotCheckError if there are fewer devices than ranks, or not
-    enough memory.
+    Raises AttncalcError if the heads cannot be split, CannotCheckError if there are fewer devices
+    than ranks, or not enough memory.
     """
     model.shard(request.tp)
     if not dist.is_available():
-        raise CannotCheckError("--tp needs torch.distributed, which this torch lacks", "install a build that has it")
-    unsplit = [f"{case.name}: {reason}." for case in cases(model) if (reason := _unsplit_reason(case))]
+        raise CannotCheckError(
+            "--tp needs torch.distributed, which this torch lacks", "install a build that has it"
+        )
+    unsplit = [
+        f"{case.name}: {reason}." for case in cases(model) if (reason := _unsplit_reason(case))
+    ]
     if not _split_cases(model):
         raise CannotCheckError(f"--tp: {unsplit[0]}", "verify the layers without --tp")
     measure = _measure_under_torchrun if torchrun_rank() else _measure_in_processes
@@ -69,7 +81,9 @@ def verify_tensor_parallel(
     for i, symbolic in enumerate(_split_cases(model.symbolic())):
         case_checks = _checks(symbolic, request, [reports[i] for reports in ranks])
         checks += (check._replace(of=symbolic.name) for check in case_checks)
-    return VerifyResult(tuple(checks), skipped=tuple(unsplit), context=request.context, limits=tuple(plan.shortened))
+    return VerifyResult(
+        tuple(checks), skipped=tuple(unsplit), context=request.context, limits=tuple(plan.shortened)
+    )
 
 
 def _split_cases(model: ModelSpec) -> list[Case]:
@@ -81,7 +95,10 @@ def _unsplit_reason(case: Case) -> str:
     """Return why the layers of this case are not split; '' if they are."""
     kind = case.kind
     if isinstance(kind, Recurrent):
-        return f"{kind.label} is not split here: torch's tensor parallelism does not support recurrent states"
+        return (
+            f"{kind.label} is not split here: torch's tensor parallelism does not support "
+            "recurrent states"
+        )
     if isinstance(kind, Grouped) and kind.shares_kv:
         return "its K and V are those of an earlier layer, so it is not split here"
     layer = layer_class(kind)
@@ -90,45 +107,96 @@ def _unsplit_reason(case: Case) -> str:
     return ""
 
 
+# The measurements of a rank on one layer: 'params' by name, bytes of its 'cache', relative 'error'
+# of its output.
 RankReport = dict[str, Any]
-"""The measurements of a rank on one layer: 'params' by name, bytes of its 'cache', relative 'error' of its output."""
 
 
 def _checks(symbolic: Case, request: VerifyRequest, ranks: list[RankReport]) -> Iterator[Check]:
-    sharded = symbolic._replace(kind=symbolic.kind.shard(symbol("tp", request.tp, "tensor-parallel devices")))
-    matrices = {m.name: m.params for m in sharded.kind.matrices(sharded.stack.d_model, sharded.d_source)}
+    sharded = symbolic._replace(
+        kind=symbolic.kind.shard(symbol("tp", request.tp, "tensor-parallel devices"))
+    )
+    matrices = {
+        m.name: m.params for m in sharded.kind.matrices(sharded.stack.d_model, sharded.d_source)
+    }
 
-    def per_rank(name: str, label: str, predicted: int, measured: list[int], unit: str, counted: str, of: str) -> Check:
+    def per_rank(
+        name: str, label: str, predicted: int, measured: list[int], unit: str, counted: str, of: str
+    ) -> Check:
         value = furthest(measured, predicted)
-        note = f"{counted} per rank, of {request.tp}; if the ranks differ, the value furthest from the prediction"
+        note = (
+            f"{counted} per rank, of {request.tp}; if the ranks differ, the value furthest from "
+            "the prediction"
+        )
         failure = f"{of} split or replicated differently than --tp predicts"
-        return Check("per rank", f"{name}_per_rank", label, predicted, value, 0, unit, note, failure)
+        return Check(
+            "per rank", f"{name}_per_rank", label, predicted, value, 0, unit, note, failure
+        )
 
     predicted: int = total(matrices.values())
     for name in {**matrices, **ranks[0]["params"]}:
         held = [rank["params"].get(name, 0) for rank in ranks]
-        yield per_rank(f"params_{name}", name, matrices.get(name, 0), held, PARAMS, "elements", "this matrix is")
+        yield per_rank(
+            f"params_{name}",
+            name,
+            matrices.get(name, 0),
+            held,
+            PARAMS,
+            "elements",
+            "this matrix is",
+        )
     held = [sum(rank["params"].values()) for rank in ranks]
-    yield per_rank("params", "all parameters", predicted, held, PARAMS, "elements of all parameters", "a matrix is")
+    yield per_rank(
+        "params",
+        "all parameters",
+        predicted,
+        held,
+        PARAMS,
+        "elements of all parameters",
+        "a matrix is",
+    )
     if symbolic.decodes:
-        held, predicted = [rank["cache"] for rank in ranks], predicted_bytes(sharded, request.decode())
-        yield per_rank("cache", f"cache, {request.context:,} tokens", predicted, held, BYTES, "bytes", "KV heads are")
+        held, predicted = (
+            [rank["cache"] for rank in ranks],
+            predicted_bytes(sharded, request.decode()),
+        )
+        yield per_rank(
+            "cache",
+            f"cache, {request.context:,} tokens",
+            predicted,
+            held,
+            BYTES,
+            "bytes",
+            "KV heads are",
+        )
     error, limit = largest([rank["error"] for rank in ranks]), tolerance(request.torch_dtype)
     note = "outputs of the split and of the whole layer; largest relative difference on any rank"
     failure = "the ranks' parts do not add up to the layer"
-    yield Check("layer behaviour", "sharded_equals_whole", "split vs whole", 0, error, limit, "", note, failure)
+    yield Check(
+        "layer behaviour",
+        "sharded_equals_whole",
+        "split vs whole",
+        0,
+        error,
+        limit,
+        "",
+        note,
+        failure,
+    )
 
 
 class _SplitPlan(NamedTuple):
-    """What the ranks run, as plain data: the context, the kernel of each case, and notes on a shortened context."""
+    """What the ranks run, as plain data: the context, the kernel of each case, and notes on a
+    shortened context.
+    """
 
     context: int
     kernels: dict[str, str]
     shortened: tuple[str, ...]
 
 
+# What was run, and the reports of every rank.
 _Measured = tuple[_SplitPlan, list[list[RankReport]]]
-"""What was run, and the reports of every rank."""
 
 
 def _planned(
@@ -137,7 +205,11 @@ def _planned(
     """Return what fits on the device, on which `processes` ranks run."""
     with device.session(request.seed):
         plan, steps = plan_within_limit(
-            model, request, device, processes=1 if device.type == "cuda" else processes, weight_copies=WEIGHT_COPIES
+            model,
+            request,
+            device,
+            processes=1 if device.type == "cuda" else processes,
+            weight_copies=WEIGHT_COPIES,
         )
     on_progress.expect(steps)
     on_progress(f"{model.name} over {request.tp} processes")
@@ -148,7 +220,9 @@ def _planned(
 def _measure_under_torchrun(
     model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
 ) -> _Measured:
-    """Measure this rank's part, and return the reports of all. The rank with the least memory plans for all."""
+    """Measure this rank's part, and return the reports of all. The rank with the least memory plans
+    for all.
+    """
     rank = torchrun_rank()
     assert rank is not None
     if device.type not in ("cpu", "cuda"):
@@ -156,36 +230,55 @@ def _measure_under_torchrun(
     store, *_ = next(rendezvous("env://", timeout=timedelta(seconds=MEET_SECONDS)))
     ranks = Ranks(rank, store, prints=True)
     with ranks.group(device, request.seconds or 0) as mesh:
-        plans = ranks.exchange("plan", _planned(model, request, device, rank.local_ranks, on_progress))
+        plans = ranks.exchange(
+            "plan", _planned(model, request, device, rank.local_ranks, on_progress)
+        )
         plan = min((_SplitPlan(*plan) for plan in plans), key=lambda plan: plan.context)
         reports = ranks.exchange("report", _measure(model, request, device, mesh, plan))
         ranks.leave()
     return plan, reports
 
 
-def _measure_in_processes(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> _Measured:
-    """Start one process per rank and return their reports. Raises CannotCheckError if a process fails."""
+def _measure_in_processes(
+    model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
+) -> _Measured:
+    """Start one process per rank and return their reports. Raises CannotCheckError if a process
+    fails.
+    """
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
     tp = request.tp
     if device.torch.index and not device.is_chosen:
-        raise AttncalcError(f"--tp {tp} uses devices 0 to {tp - 1}, not {device.torch} only", "give --device cuda")
+        raise AttncalcError(
+            f"--tp {tp} uses devices 0 to {tp - 1}, not {device.torch} only", "give --device cuda"
+        )
     gpus = {"cpu": tp, "cuda": torch.cuda.device_count()}.get(device.type, 1)
     if gpus < tp:
-        raise CannotCheckError(f"--tp {tp} needs {tp} GPUs, and this machine has {count(gpus)}", WITH_PROCESSES)
+        raise CannotCheckError(
+            f"--tp {tp} needs {tp} GPUs, and this machine has {count(gpus)}", WITH_PROCESSES
+        )
     if device.type == "cuda":
-        device = min((find_device(f"cuda:{rank}") for rank in range(tp)), key=lambda gpu: gpu.free())
+        device = min(
+            (find_device(f"cuda:{rank}") for rank in range(tp)), key=lambda gpu: gpu.free()
+        )
     plan = _planned(model, request, device, tp, on_progress)
-    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it tells which processes it ends
+    # it tells which processes it ends
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
     before = {name: os.environ.get(name) for name in QUIET}
     os.environ.update({name: value for name, value in QUIET.items() if before[name] is None})
     try:
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         spawn(_run_rank, (store.port, model, request, device.type, plan), nprocs=tp, daemon=True)
     except (ProcessExitedException, ProcessRaisedException) as error:
-        failed = store.get(FAILED).decode() if store.check([FAILED]) else str(error).strip().splitlines()[-1]
+        failed = (
+            store.get(FAILED).decode()
+            if store.check([FAILED])
+            else str(error).strip().splitlines()[-1]
+        )
         message, _, tip = failed.partition("\n  tip: ")
-        raise CannotCheckError(f"--tp {tp}: {message}", tip or "give fewer ranks, or a shorter --context") from None
+        raise CannotCheckError(
+            f"--tp {tp}: {message}", tip or "give fewer ranks, or a shorter --context"
+        ) from None
     finally:
         for name, value in before.items():
             if value is None:
@@ -194,9 +287,16 @@ def _measure_in_processes(model: ModelSpec, request: VerifyRequest, device: Devi
 
 
 def _run_rank(
-    number: int, port: int, model: ModelSpec, request: VerifyRequest, device_type: str, plan: _SplitPlan
+    number: int,
+    port: int,
+    model: ModelSpec,
+    request: VerifyRequest,
+    device_type: str,
+    plan: _SplitPlan,
 ) -> None:
-    """Measure this rank's part of every layer, and write the reports into the store of the process that started it."""
+    """Measure this rank's part of every layer, and write the reports into the store of the process
+    that started it.
+    """
     device = find_device(f"cuda:{number}" if device_type == "cuda" else device_type)
     if device.type == "cpu":
         torch.set_num_threads(max(1, torch.get_num_threads() // request.tp))
@@ -207,20 +307,26 @@ def _run_rank(
         ranks.leave()
 
 
-def _measure(model: ModelSpec, request: VerifyRequest, device: Device, mesh: Any, plan: _SplitPlan) -> list[RankReport]:
+def _measure(
+    model: ModelSpec, request: VerifyRequest, device: Device, mesh: Any, plan: _SplitPlan
+) -> list[RankReport]:
     """Return this rank's measurements of every layer."""
     request = request._replace(context=plan.context)
     with device.session(request.seed) as random:
         return [
-            _measure_part(RealLayer(case, request, device.torch, random), mesh, plan.kernels[case.name])
+            _measure_part(
+                RealLayer(case, request, device.torch, random), mesh, plan.kernels[case.name]
+            )
             for case in _split_cases(model)
         ]
 
 
 def _measure_part(layer: RealLayer, mesh: Any, kernel: str) -> RankReport:
-    """Compare the output of the split layer with that of the whole one, and measure this rank's parameters and cache.
+    """Compare the output of the split layer with that of the whole one, and measure this rank's
+    parameters and cache.
 
-    Outputs are compared by the reference, which supports sinks, on a few tokens; the cache is filled with all tokens.
+    Outputs are compared by the reference, which supports sinks, on a few tokens; the cache is
+    filled with all tokens.
     """
     tokens = layer.x.shape[1]
     compared = min(tokens, COMPARED_TOKENS)
@@ -230,7 +336,9 @@ def _measure_part(layer: RealLayer, mesh: Any, kernel: str) -> RankReport:
     error = relative_error(layer.prefill(compared, attend), expected)
     cache = layer.new_cache() if layer.case.decodes else None
     if cache is not None:
-        layer.prefill(tokens, attend_with(kernel, layer.prefill_mask(tokens), with_sinks=False), cache)
+        layer.prefill(
+            tokens, attend_with(kernel, layer.prefill_mask(tokens), with_sinks=False), cache
+        )
     params: dict[str, int] = {}
     for name, parameter in layer.module.named_parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
@@ -239,7 +347,9 @@ def _measure_part(layer: RealLayer, mesh: Any, kernel: str) -> RankReport:
 
 
 def _split(layer: RealLayer, mesh: Any) -> None:
-    """Split the layer over the ranks, as an engine does: KV heads are replicated if there are fewer than ranks."""
+    """Split the layer over the ranks, as an engine does: KV heads are replicated if there are fewer
+    than ranks.
+    """
     module, kind, tp = layer.module, layer.case.kind, mesh.size()
     assert isinstance(module, AttentionLayer)
     heads = kind.heads if isinstance(kind, Cross) else kind
@@ -258,11 +368,15 @@ def _split(layer: RealLayer, mesh: Any) -> None:
 def _order_by_rank(module: GroupedLayer, kind: Grouped, tp: int) -> None:
     """Order the rows of the projections so that each rank's are contiguous, and replicate KV heads.
 
-    With 2 KV heads on 4 ranks the rows of W_k become head 0, 0, 1, 1. The rows of a fused W_qkv become the queries,
-    keys and values of rank 0, then those of rank 1, and so on.
+    With 2 KV heads on 4 ranks the rows of W_k become head 0, 0, 1, 1. The rows of a fused W_qkv
+    become the queries, keys and values of rank 0, then those of rank 1, and so on.
     """
     copies = max(1, tp // kind.n_kv_heads)
-    widths = (kind.n_heads * module.d_head, kind.n_kv_heads * module.d_head, kind.n_kv_heads * module.d_v)
+    widths = (
+        kind.n_heads * module.d_head,
+        kind.n_kv_heads * module.d_head,
+        kind.n_kv_heads * module.d_v,
+    )
     shard = kind.shard(tp)
     module.share = shard.n_heads // shard.n_kv_heads
 
@@ -272,7 +386,13 @@ def _order_by_rank(module: GroupedLayer, kind: Grouped, tp: int) -> None:
 
     def fused_by_rank(rows: Tensor) -> Tensor:
         q, k, v = rows.split(widths)
-        return torch.cat([part.chunk(tp)[rank] for rank in range(tp) for part in (q, replicated(k), replicated(v))])
+        return torch.cat(
+            [
+                part.chunk(tp)[rank]
+                for rank in range(tp)
+                for part in (q, replicated(k), replicated(v))
+            ]
+        )
 
     names, reorder = (("W_qkv",), fused_by_rank) if module.fused else (("W_k", "W_v"), replicated)
     for name in (n for n in names if hasattr(module, n)):
@@ -282,7 +402,9 @@ def _order_by_rank(module: GroupedLayer, kind: Grouped, tp: int) -> None:
 
 
 def _split_vector(module: GroupedLayer, name: str, rank: int, tp: int) -> None:
-    """Split sinks by heads, and a gain over the width of all heads, whose norm then spans the ranks."""
+    """Split sinks by heads, and a gain over the width of all heads, whose norm then spans the
+    ranks.
+    """
     if name == "sinks" and hasattr(module, name):
         module.sinks = nn.Parameter(module.sinks.chunk(tp)[rank])
         return

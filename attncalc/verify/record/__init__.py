@@ -1,4 +1,5 @@
-"""`attncalc verify --record`: everything that a device can do in a given time, as plain data for a page and its JSON.
+"""`attncalc verify --record`: everything that a device can do in a given time, as plain data for a
+page and its JSON.
 
 steps.py      what is run, the most informative first
 estimate.py   how long a step takes

@@ -1,4 +1,6 @@
-"""The facts of the machine that a reader of a record needs: its driver, its system, its processor."""
+"""The facts of the machine that a reader of a record needs: its driver, its system, its
+processor.
+"""
 
 import math
 import os
@@ -13,8 +15,8 @@ import torch
 from ...units import truncate
 from ..devices import Device
 
+# The root of the file system; tests replace it.
 ROOT = Path("/")
-"""The root of the file system; tests replace it."""
 
 
 def machine_facts(device: Device) -> dict[str, Any]:
@@ -32,7 +34,9 @@ def machine_facts(device: Device) -> dict[str, Any]:
 
 
 def device_title(device: Device) -> str:
-    """Return the name of the kind of device: 'NVIDIA H100 80GB HBM3' for 'cuda:0 (NVIDIA H100 80GB HBM3)'."""
+    """Return the name of the kind of device: 'NVIDIA H100 80GB HBM3' for 'cuda:0 (NVIDIA H100 80GB
+    HBM3)'.
+    """
     match = re.fullmatch(r"(?:cuda|xpu):\d+ \((.+)\)", device.name)
     return truncate(match[1] if match else device.name, 80)
 
@@ -43,7 +47,9 @@ def file_stem(title: str) -> str:
 
 
 def main_dtype(device: Device) -> str:
-    """Return the dtype that most models run in on this device: bf16, or what the device runs in its place."""
+    """Return the dtype that most models run in on this device: bf16, or what the device runs in its
+    place.
+    """
     return device.dtype_for("bf16")
 
 
@@ -58,7 +64,9 @@ def _driver(facts: dict[str, object]) -> str | None:
 
 
 def _clocks(device: Device) -> dict[str, float | None] | None:
-    """Return the clocks and the power limit of an NVIDIA GPU; None if neither nvidia-smi nor torch can tell them."""
+    """Return the clocks and the power limit of an NVIDIA GPU; None if neither nvidia-smi nor torch
+    can tell them.
+    """
     if device.type != "cuda":
         return None
     fields = {
@@ -76,7 +84,11 @@ def _clocks(device: Device) -> dict[str, float | None] | None:
         "--format=csv,noheader,nounits",
     ]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout if uuid else ""
+        answer = (
+            subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+            if uuid
+            else ""
+        )
         known |= dict(zip(fields, map(_number, answer.split(",")), strict=False))
     except (OSError, ValueError, subprocess.SubprocessError):
         pass

@@ -1,4 +1,6 @@
-"""Run the steps of a record that fit in its time, and describe after each what is known so far, as plain data."""
+"""Run the steps of a record that fit in its time, and describe after each what is known so far, as
+plain data.
+"""
 
 import datetime
 import gc
@@ -27,15 +29,15 @@ from .steps import Step, Target, record_steps
 SCHEMA = "attncalc.record/1"
 NO_TIME = "no time left"
 INTERRUPTED = "the record ended before it"
+# The note of a step that was interrupted, or ended in an error.
 UNFINISHED = "This run ended before all of its checks."
-"""The note of a step that was interrupted, or ended in an error."""
+# A result of the step that runs is written at most this much later.
 WRITE_SECONDS = 5.0
-"""A result of the step that runs is written at most this much later."""
+# Significant digits of measured numbers that are no integers.
 DIGITS = 7
-"""Significant digits of measured numbers that are no integers."""
 
+# A record as plain data, which is written as JSON and from which the page is made.
 Document = dict[str, Any]
-"""A record as plain data, which is written as JSON and from which the page is made."""
 
 
 class Left(NamedTuple):
@@ -45,17 +47,22 @@ class Left(NamedTuple):
     reason: str  # why
     seconds: float | None = None  # how long it would have taken, if the time was too short for it
     failed: bool = False  # whether it ended in an error that nobody expected
-    longer: bool = False  # whether longer contexts of the same model did not run either, for the same reason
+    # whether longer contexts of the same model did not run either, for the same reason
+    longer: bool = False
 
 
 def plan_record(models: Mapping[str, ModelSpec], base: VerifyOptions, device: Device) -> list[Step]:
-    """Return the steps for a device, the most informative first. Raises AttncalcError if an option is unknown.
+    """Return the steps for a device, the most informative first. Raises AttncalcError if an option
+    is unknown.
 
-    `models` has the models by the name that the command line takes; `base` the dtype, the kernel and the seed of each.
+    `models` has the models by the name that the command line takes; `base` the dtype, the kernel
+    and the seed of each.
     """
     for model in list(models.values())[:1]:
-        resolve(model, base, device)  # raises the error of an unknown dtype or kernel before anything is measured
-    shares_gpus = device.type == "cuda" and (device.is_chosen or not device.torch.index)  # as --tp does
+        # raises the error of an unknown dtype or kernel before anything is measured
+        resolve(model, base, device)
+    # as --tp does
+    shares_gpus = device.type == "cuda" and (device.is_chosen or not device.torch.index)
     gpus = torch.cuda.device_count() if shares_gpus else 1
     target = Target(device.type, base.dtype or main_dtype(device), device.default_dtype, gpus)
     return record_steps(models, base, target)
@@ -71,10 +78,12 @@ def record(
     write: Callable[[Document], None],
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Run every step that fits in the time. The record is written as results come: the runs, and what did not run.
+    """Run every step that fits in the time. The record is written as results come: the runs, and
+    what did not run.
 
-    A step starts only if its estimate fits in what is left of `minutes`. `show` is called with the progress in words,
-    and `write` with the record after each step, at most WRITE_SECONDS after each result, and after an interrupt.
+    A step starts only if its estimate fits in what is left of `minutes`. `show` is called with the
+    progress in words, and `write` with the record after each step, at most WRITE_SECONDS after each
+    result, and after an interrupt.
     """
     head = {
         "schema": SCHEMA,
@@ -85,7 +94,9 @@ def record(
         "device": machine_facts(device),
         "columns": COLUMNS,
     }
-    _Recorder(steps, models, device, minutes, show, now, lambda found: write({**head, **found})).run()
+    _Recorder(
+        steps, models, device, minutes, show, now, lambda found: write({**head, **found})
+    ).run()
 
 
 class _Pace:
@@ -130,7 +141,9 @@ class _Recorder:
 
     def run(self) -> None:
         """Run the steps, and write the record as their results come."""
-        requests = [resolve(self.models[step.model], step.options, self.device) for step in self.steps]
+        requests = [
+            resolve(self.models[step.model], step.options, self.device) for step in self.steps
+        ]
         expected = self._expected(requests)
         broken = ""
         for i, (step, request) in enumerate(zip(self.steps, requests, strict=True)):
@@ -154,7 +167,9 @@ class _Recorder:
         self._write()
 
     def _expected(self, requests: Sequence[VerifyRequest]) -> list[float]:
-        """Return the seconds that each step is expected to take. The device's rates are measured for it."""
+        """Return the seconds that each step is expected to take. The device's rates are measured
+        for it.
+        """
         with self.device.session(0):
             return [
                 sum(predicted_steps(self.models[step.model], request, self.device))
@@ -171,7 +186,9 @@ class _Recorder:
         return None
 
     def _show_progress(self, i: int, expected: Sequence[float]) -> None:
-        """Show the number of this step, of those that will probably fit, and the time that they take."""
+        """Show the number of this step, of those that will probably fit, and the time that they
+        take.
+        """
         left, number, seconds = self.deadline - self.now(), 0, 0.0
         for estimate in map(self.pace.corrected, expected[i:]):
             if seconds + estimate <= left:
@@ -219,7 +236,9 @@ class _Recorder:
             self.ended_series.add(step.series)
 
     def _answers(self) -> bool:
-        """Whether the device still works: after an illegal access every call of CUDA fails in this process."""
+        """Whether the device still works: after an illegal access every call of CUDA fails in this
+        process.
+        """
         try:
             torch.ones(1, device=self.device.torch).add_(1).item()
         except Exception:
@@ -227,9 +246,14 @@ class _Recorder:
         return True
 
     def _write(self) -> None:
-        """Write what is known: the step that runs has its results among the runs, or has not run."""
+        """Write what is known: the step that runs has its results among the runs, or has not
+        run.
+        """
         ahead = self.ahead[1:] if self.running else self.ahead
-        left = [*self.left, *(Left(step.arguments, INTERRUPTED) for step in ahead if not step.series)]
+        left = [
+            *self.left,
+            *(Left(step.arguments, INTERRUPTED) for step in ahead if not step.series),
+        ]
         self.write(
             {
                 "seconds": round(self.now() - self.started, 1),
@@ -240,8 +264,12 @@ class _Recorder:
         self.written = self.now()
 
 
-def run_facts(step: Step, request: VerifyRequest, result: VerifyResult, seconds: float) -> dict[str, Any]:
-    """Return one run as plain data. Checks that disagree are in it whole, all others as a row of COLUMNS."""
+def run_facts(
+    step: Step, request: VerifyRequest, result: VerifyResult, seconds: float
+) -> dict[str, Any]:
+    """Return one run as plain data. Checks that disagree are in it whole, all others as a row of
+    COLUMNS.
+    """
     facts = {
         "checks": [check.facts() for check in result.checks],
         "reported": [figure.facts() for figure in result.reported],
@@ -255,16 +283,23 @@ def run_facts(step: Step, request: VerifyRequest, result: VerifyResult, seconds:
         "source": request.source,
         "dtype": request.dtype,
         "seconds": round(seconds, 1),
-        **{name: [[_rounded(row[key]) for key in COLUMNS[name]] for row in rows] for name, rows in facts.items()},
+        **{
+            name: [[_rounded(row[key]) for key in COLUMNS[name]] for row in rows]
+            for name, rows in facts.items()
+        },
         "disagree": [
-            {key: _rounded(value) for key, value in check.facts().items()} for check in result.checks if not check.ok
+            {key: _rounded(value) for key, value in check.facts().items()}
+            for check in result.checks
+            if not check.ok
         ],
         "notes": [*result.limits, *result.skipped],
     }
 
 
 def _rounded(value: Any) -> Any:
-    """Return a number for JSON: an int, or a float of few digits; None for what JSON cannot hold."""
+    """Return a number for JSON: an int, or a float of few digits; None for what JSON cannot
+    hold.
+    """
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int):

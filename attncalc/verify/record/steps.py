@@ -1,4 +1,6 @@
-"""The steps of a record, the most informative first. Each is one `attncalc verify` that a reader can repeat."""
+"""The steps of a record, the most informative first. Each is one `attncalc verify` that a reader
+can repeat.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -10,14 +12,14 @@ from ...model import ModelSpec
 from ...records import NamedTuple
 from ..options import DEFAULT_CONTEXT, VerifyOptions
 
+# The dtypes that one model is run in, if --dtype does not name one.
 DTYPES = ("fp32", "fp16", "bf16")
-"""The dtypes that one model is run in, if --dtype does not name one."""
+# The longest context of the steps that double it.
 MAX_CONTEXT = 2**20
-"""The longest context of the steps that double it."""
+# The ranks that layers are split over, as far as there are as many GPUs.
 RANKS = (2, 4, 8)
-"""The ranks that layers are split over, as far as there are as many GPUs."""
+# The processes that layers are split over on a CPU.
 CPU_RANKS = 2
-"""The processes that layers are split over on a CPU."""
 
 
 class Target(NamedTuple):
@@ -25,7 +27,8 @@ class Target(NamedTuple):
 
     type: str  # the type of the device: 'cpu', 'cuda' or 'mps'
     dtype: str  # the dtype of most steps
-    default_dtype: str | None = None  # the dtype that `verify` takes without --dtype; None for the model's own
+    # the dtype that `verify` takes without --dtype; None for the model's own
+    default_dtype: str | None = None
     gpus: int = 1  # the GPUs that layers can be split over
 
 
@@ -34,7 +37,9 @@ class Step(NamedTuple):
 
     model: str  # the model as the command line names it
     options: VerifyOptions
-    series: str = ""  # steps of the same series have rising contexts; after one that does not fit, the rest is left out
+    # steps of the same series have rising contexts; after one that does not fit, the rest is left
+    # out
+    series: str = ""
 
     @property
     def arguments(self) -> str:
@@ -54,7 +59,9 @@ class Step(NamedTuple):
         return " ".join([self.model, *parts, *(["--scaling"] if options.scaling else [])])
 
 
-def record_steps(models: Mapping[str, ModelSpec], base: VerifyOptions, target: Target) -> list[Step]:
+def record_steps(
+    models: Mapping[str, ModelSpec], base: VerifyOptions, target: Target
+) -> list[Step]:
     """Return the steps, the most informative first, without duplicates.
 
     Args:
@@ -72,7 +79,10 @@ class _Chosen:
     def __init__(self, models: Mapping[str, ModelSpec]) -> None:
         self.models = models
         self.kinds = {name: kinds_of(model) for name, model in models.items()}
-        self.sizes = {name: sum(int(g.attention_per_layer) for g in params(m).groups) for name, m in models.items()}
+        self.sizes = {
+            name: sum(int(g.attention_per_layer) for g in params(m).groups)
+            for name, m in models.items()
+        }
 
     @property
     def by_kind(self) -> dict[str, str]:
@@ -88,7 +98,9 @@ class _Chosen:
 
     @property
     def with_new_layers(self) -> list[str]:
-        """The models by size, without those whose attention layers all equal those of models before."""
+        """The models by size, without those whose attention layers all equal those of models
+        before.
+        """
         seen: set[str] = set()
         new = []
         for name in self.by_size:
@@ -100,7 +112,9 @@ class _Chosen:
         return new
 
     def simplest(self, kind: str) -> str | None:
-        """Return the model of this kind which decodes, has the fewest other kinds, and is the smallest; or None."""
+        """Return the model of this kind which decodes, has the fewest other kinds, and is the
+        smallest; or None.
+        """
         having = [name for name, kinds in self.kinds.items() if kind in kinds]
         return min(having, key=self._simplicity, default=None)
 
@@ -109,8 +123,12 @@ class _Chosen:
 
 
 def kinds_of(model: ModelSpec) -> frozenset[str]:
-    """Return the kinds of attention of a model: 'MHA', 'MLA', 'cross', 'sliding', 'chunked', 'sinks', 'recurrent'."""
-    return frozenset(name for _, group in model.groups() for kind in group.attentions for name in _names(kind))
+    """Return the kinds of attention of a model: 'MHA', 'MLA', 'cross', 'sliding', 'chunked',
+    'sinks', 'recurrent'.
+    """
+    return frozenset(
+        name for _, group in model.groups() for kind in group.attentions for name in _names(kind)
+    )
 
 
 def _names(kind: object) -> Iterator[str]:
@@ -156,14 +174,18 @@ def _in_order(chosen: _Chosen, base: VerifyOptions, target: Target) -> Iterator[
 
 
 def _shapes(chosen: _Chosen, main: VerifyOptions, context: int) -> Iterator[Step]:
-    """Yield several sequences, and lengths that are no multiple of 2: kernels pad them, and masks are cut."""
+    """Yield several sequences, and lengths that are no multiple of 2: kernels pad them, and masks
+    are cut.
+    """
     odd = context * 3 // 4 + 1
     shapes = {"GQA": (4, None), "MHA": (3, None), "MLA": (2, None), "cross": (2, odd // 2 + 1)}
     for kind, (batch, source) in shapes.items():
         name = chosen.simplest(kind)
         if name:
             longest = chosen.models[name].max_context or odd + 1
-            yield Step(name, main._replace(batch=batch, context=min(odd, longest - 1), source=source))
+            yield Step(
+                name, main._replace(batch=batch, context=min(odd, longest - 1), source=source)
+            )
     windows = {
         name: int(group.attention.span.window)
         for name, model in chosen.models.items()

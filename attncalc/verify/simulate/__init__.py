@@ -1,1 +1,3 @@
-"""The layers of `verify` on a CUDA device that does not exist: torch's shapes and lifetimes, without memory."""
+"""The layers of `verify` on a CUDA device that does not exist: torch's shapes and lifetimes,
+without memory.
+"""

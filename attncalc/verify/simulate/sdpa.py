@@ -1,9 +1,10 @@
 """torch's attention kernels as its C++ code calls them on CUDA, for tensors on a fake CUDA device.
 
-A CPU build of torch runs `scaled_dot_product_attention` with the math kernel whatever the tensors' device is, because
-it has no code that chooses for CUDA. So the calls are written out here: what torch does to the inputs before it calls a
-kernel's operation, and that operation. Its outputs have the sizes that torch's meta functions give them
-(torch/_meta_registrations.py). `narrow` takes the place of slices, which need a real device.
+A CPU build of torch runs `scaled_dot_product_attention` with the math kernel whatever the tensors'
+device is, because it has no code that chooses for CUDA. So the calls are written out here: what
+torch does to the inputs before it calls a kernel's operation, and that operation. Its outputs have
+the sizes that torch's meta functions give them (torch/_meta_registrations.py). `narrow` takes the
+place of slices, which need a real device.
 
 Source of every function: aten/src/ATen/native/transformers/attention.cpp, torch 2.13.
 """
@@ -17,16 +18,17 @@ from torch import Tensor
 aten = torch.ops.aten
 
 HALF = (torch.float16, torch.bfloat16)
+# What torch gives cuDNN instead of -inf (convert_boolean_attn_mask_cudnn).
 CUDNN_NEG_INF = -65504.0
-"""What torch gives cuDNN instead of -inf (convert_boolean_attn_mask_cudnn)."""
+# Head widths of FlashAttention are multiples of 8 elements.
 FLASH_ALIGNMENT = 8
-"""Head widths of FlashAttention are multiples of 8 elements."""
+# Rows of the efficient kernel's bias are multiples of 8 elements (mem_eff_alignment).
 BIAS_ALIGNMENT = 8
-"""Rows of the efficient kernel's bias are multiples of 8 elements (mem_eff_alignment)."""
+# Outputs that the meta function has and CUDA has not, by operation.
+#
+# cuDNN's logsumexp is computed only for gradients (run_cudnn_SDP_fprop in
+# aten/src/ATen/native/cudnn/MHA.cpp).
 ABSENT_OUTPUTS = {aten._scaled_dot_product_cudnn_attention.default: (1,)}
-"""Outputs that the meta function has and CUDA has not, by operation.
-
-cuDNN's logsumexp is computed only for gradients (run_cudnn_SDP_fprop in aten/src/ATen/native/cudnn/MHA.cpp)."""
 
 
 def fused_sdpa(
@@ -39,13 +41,15 @@ def fused_sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Return what `scaled_dot_product_attention` returns on CUDA when this kernel is the one that it chooses.
+    """Return what `scaled_dot_product_attention` returns on CUDA when this kernel is the one that
+    it chooses.
 
-    It makes the same tensors in the same order, and holds each as long. Whether the kernel supports the call is not
-    checked: see `supports`.
+    It makes the same tensors in the same order, and holds each as long. Whether the kernel supports
+    the call is not checked: see `supports`.
 
-    The arguments are those of `scaled_dot_product_attention`, after the kernel's name: q (B, n_heads, S, d_qk), k
-    (B, n_kv_heads, T, d_qk), v (B, n_kv_heads, T, d_v); `attn_mask` is (S, T) or (B, 1, S, T), boolean or a bias.
+    The arguments are those of `scaled_dot_product_attention`, after the kernel's name: q (B,
+    n_heads, S, d_qk), k (B, n_kv_heads, T, d_qk), v (B, n_kv_heads, T, d_v); `attn_mask` is (S, T)
+    or (B, 1, S, T), boolean or a bias.
     """
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     return CALLS[kernel](q, k, v, attn_mask, is_causal, factor, enable_gqa)
@@ -59,24 +63,42 @@ def _as_bias(mask: Tensor | None, dtype: torch.dtype, hidden: float = -math.inf)
 
 
 def _flash(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float, enable_gqa: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    enable_gqa: bool,
 ) -> Tensor:
-    """Pad the heads to a multiple of 8 and cut the output (pad_last_dim, post_process_flash_output)."""
+    """Pad the heads to a multiple of 8 and cut the output (pad_last_dim,
+    post_process_flash_output).
+    """
     assert mask is None, "flash has no mask matrix"
     width = q.shape[-1]
     q, k, v = (_padded_to(t, FLASH_ALIGNMENT) for t in (q, k, v))
-    out: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal, False, scale=scale)[0]
+    out: Tensor = aten._scaled_dot_product_flash_attention(
+        q, k, v, 0.0, is_causal, False, scale=scale
+    )[0]
     return out if out.shape[-1] == width else out.narrow(-1, 0, width)
 
 
 def _padded_to(t: Tensor, alignment: int) -> Tensor:
-    """Return `t` with its last dimension padded to a multiple of `alignment`; `t` itself if it is one."""
+    """Return `t` with its last dimension padded to a multiple of `alignment`; `t` itself if it is
+    one.
+    """
     missing = -t.shape[-1] % alignment
     return torch.nn.functional.pad(t, (0, missing)) if missing else t
 
 
 def _efficient(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float, enable_gqa: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    enable_gqa: bool,
 ) -> Tensor:
     """Pad the bias's rows (preprocess_mask). The caller has repeated shared KV heads."""
     bias = _as_bias(mask, q.dtype)
@@ -89,7 +111,9 @@ def _efficient(
 
 
 def _aligned_bias(bias: Tensor) -> Tensor:
-    """Return the bias with rows that start at multiples of 8 elements (pad_bias): itself, or a view of a copy."""
+    """Return the bias with rows that start at multiples of 8 elements (pad_bias): itself, or a view
+    of a copy.
+    """
     if all(stride % BIAS_ALIGNMENT == 0 for stride in bias.stride()[:-1]) and bias.stride(-1) == 1:
         return bias
     width = bias.shape[-1]
@@ -98,7 +122,13 @@ def _aligned_bias(bias: Tensor) -> Tensor:
 
 
 def _cudnn(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float, enable_gqa: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    enable_gqa: bool,
 ) -> Tensor:
     bias = _as_bias(mask, q.dtype, CUDNN_NEG_INF)
     out: Tensor = aten._scaled_dot_product_cudnn_attention(
@@ -113,12 +143,18 @@ def _needs_logsumexp(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _math(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float, enable_gqa: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    enable_gqa: bool,
 ) -> Tensor:
     """Compute in fp32 and whole matrices (_scaled_dot_product_attention_math).
 
-    It is written out because torch's own function adds the mask in place to real tensors and not to fake ones, and
-    because the softmax's temporary tensors cannot be seen from outside.
+    It is written out because torch's own function adds the mask in place to real tensors and not to
+    fake ones, and because the softmax's temporary tensors cannot be seen from outside.
     """
     q_acc, k_acc, v_acc = (t.float() if t.dtype in HALF else t for t in (q, k, v))
     factor = math.sqrt(scale)
@@ -132,7 +168,8 @@ def _math(
     if bias is not None:
         weights.add_(bias)
     weights = _safe_softmax(weights)
-    in_dtype = weights.to(q.dtype)  # the second output, which C++ happens to evaluate before the first
+    # the second output, which C++ happens to evaluate before the first
+    in_dtype = weights.to(q.dtype)
     out = torch.matmul(weights, v_all).to(q.dtype)
     del in_dtype
     return out
@@ -151,10 +188,10 @@ def _safe_softmax(scores: Tensor) -> Tensor:
     return torch.where(is_row_masked, zero, out, out=out)
 
 
+# How torch calls each kernel, by its name in `attncalc memory`.
 CALLS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor | None, bool, float, bool], Tensor]] = {
     "math": _math,
     "flash": _flash,
     "efficient": _efficient,
     "cudnn": _cudnn,
 }
-"""How torch calls each kernel, by its name in `attncalc memory`."""

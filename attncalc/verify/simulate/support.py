@@ -1,27 +1,33 @@
-"""What torch's attention kernels support on an NVIDIA GPU, so that a simulated run skips what a real one refuses.
+"""What torch's attention kernels support on an NVIDIA GPU, so that a simulated run skips what a
+real one refuses.
 
-Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.h, torch 2.13; ../torch_versions.py has
-what differs in others. A rule names the function it was read in. Passes without gradients and without dropout are
-assumed.
+Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.h, torch 2.13;
+../torch_versions.py has what differs in others. A rule names the function it was read in. Passes
+without gradients and without dropout are assumed.
 
-On ROCm torch has no cudnn kernel; flash and efficient share one implementation (AOTriton), for equal head widths.
+On ROCm torch has no cudnn kernel; flash and efficient share one implementation (AOTriton), for
+equal head widths.
 """
 
 from collections.abc import Callable
 
 from ...records import NamedTuple
-from ..torch_versions import CUDNN_192_128_ON_BLACKWELL, CUDNN_256_WIDE_ON_BLACKWELL, CUDNN_256_WIDE_ON_HOPPER
+from ..torch_versions import (
+    CUDNN_192_128_ON_BLACKWELL,
+    CUDNN_256_WIDE_ON_BLACKWELL,
+    CUDNN_256_WIDE_ON_HOPPER,
+)
 
+# The widest head of FlashAttention 2 (check_head_dim_size_flash).
 FLASH_WIDTH = 256
-"""The widest head of FlashAttention 2 (check_head_dim_size_flash)."""
+# The widest head of cuDNN on every GPU (check_cudnn_tensor_shapes).
 CUDNN_WIDTH = 128
-"""The widest head of cuDNN on every GPU (check_cudnn_tensor_shapes)."""
+# Widths of DeepSeek's prefill.
 CUDNN_MLA_WIDTHS = (192, 128)
-"""Widths of DeepSeek's prefill."""
+# The widest head of cuDNN on data-center Hopper and Blackwell.
 CUDNN_WIDEST = 256
-"""The widest head of cuDNN on data-center Hopper and Blackwell."""
+# Most heads of a cuDNN graph (check_cudnn_tensor_shapes).
 CUDNN_MAX_HEADS = 65_535
-"""Most heads of a cuDNN graph (check_cudnn_tensor_shapes)."""
 
 
 class AttentionCall(NamedTuple):
@@ -41,9 +47,11 @@ class AttentionCall(NamedTuple):
 
 
 def supports(kernel: str, call: AttentionCall) -> str | None:
-    """Return None if 'math', 'flash', 'efficient' or 'cudnn' runs the call on an NVIDIA GPU, otherwise why not.
+    """Return None if 'math', 'flash', 'efficient' or 'cudnn' runs the call on an NVIDIA GPU,
+    otherwise why not.
 
-    KV heads shared by query heads are supported by every kernel: `verify` repeats them for the efficient one.
+    KV heads shared by query heads are supported by every kernel: `verify` repeats them for the
+    efficient one.
     """
     if call.n_heads % call.n_kv_heads:  # check_grouped_query_attention
         return f"{call.n_kv_heads} KV heads do not divide {call.n_heads} query heads"
@@ -83,7 +91,9 @@ def _efficient(call: AttentionCall) -> str | None:
 
 
 def _gemm_alignment(call: AttentionCall) -> int:
-    """Return the elements that head widths are multiples of (minimum_gemm_alignment): 128 bits with tensor cores."""
+    """Return the elements that head widths are multiples of (minimum_gemm_alignment): 128 bits with
+    tensor cores.
+    """
     half = call.dtype != "fp32"
     tensor_cores = call.capability >= (8, 0) or (half and call.capability >= (7, 0))
     if tensor_cores:
@@ -113,7 +123,10 @@ def _cudnn_widths(call: AttentionCall) -> str | None:
     widest = CUDNN_WIDEST if is_wide else CUDNN_WIDTH
     is_mla = blackwell and CUDNN_192_128_ON_BLACKWELL and (call.d_qk, call.d_v) == CUDNN_MLA_WIDTHS
     if max(call.d_qk, call.d_v) > widest and not is_mla:
-        return f"cudnn has heads of at most {widest} on this GPU, and these have {max(call.d_qk, call.d_v)}"
+        return (
+            f"cudnn has heads of at most {widest} on this GPU, and these have "
+            f"{max(call.d_qk, call.d_v)}"
+        )
     return None
 
 
@@ -121,10 +134,10 @@ def _version(call: AttentionCall) -> str:
     return ".".join(map(str, call.capability))
 
 
+# What each kernel refuses, by its name in `attncalc memory`.
 RULES: dict[str, Callable[[AttentionCall], str | None]] = {
     "math": _math,
     "flash": _flash,
     "efficient": _efficient,
     "cudnn": _cudnn,
 }
-"""What each kernel refuses, by its name in `attncalc memory`."""

@@ -19,13 +19,13 @@ from ..checks.tolerance import furthest
 from .saved import SavedTensor as Recorded
 
 SAVED, STATES, PEAK = "saved for backward", "training states", "peak memory"
+# Shares of a step's peak. In the backward pass of a layer it is an upper bound: the gradients of
+# its largest activations are counted as if all of them existed at once.
 TOLERANCE, LAYER_TOLERANCE = 0.01, 0.2
-"""Shares of a step's peak. In the backward pass of a layer it is an upper bound: the gradients of its largest
-activations are counted as if all of them existed at once."""
+# Between the names of two groups whose layers are one layer of a class: 'attention and mamba'.
 JOINED = " and "
-"""Between the names of two groups whose layers are one layer of a class: 'attention and mamba'."""
+# Tensors that a failed check names.
 _MAX_NAMED = 3
-"""Tensors that a failed check names."""
 WRONG_SAVED = "an operation saves a tensor that the formula does not count, or another size of it"
 
 
@@ -39,13 +39,22 @@ class MeasuredStep(NamedTuple):
     parameters: int  # of all parameters, tied ones once
     gradients: int  # of their gradients
     states: int  # of AdamW's two moments
-    peak: int | None  # the largest sum of all tensors that exist together; None if it was not measured
+    # the largest sum of all tensors that exist together; None if it was not measured
+    peak: int | None
 
 
 def training_run(
-    model: ModelSpec, batch: int, tokens: int, dtype_name: str, kernel: TrainingKernel, *, recompute: bool = False
+    model: ModelSpec,
+    batch: int,
+    tokens: int,
+    dtype_name: str,
+    kernel: TrainingKernel,
+    *,
+    recompute: bool = False,
 ) -> Training:
-    """Return the run that is measured: one device, one dtype throughout, a fused AdamW; as many source tokens."""
+    """Return the run that is measured: one device, one dtype throughout, a fused AdamW; as many
+    source tokens.
+    """
     source = tokens if model.encoder else None
     recomputes: Recompute = "full" if recompute else "none"
     workload = Workload.train(batch, tokens, source=source, dtype=dtype_name, recompute=recomputes)
@@ -87,19 +96,30 @@ def saved_checks(
         if sizes:
             predicted = total(on_device(tensor) for tensor in layer.kept)
             largest = sorted(layer.kept, key=lambda t: -int(t.size))[:3]
-            note = f"bytes that one layer saves, each storage once; the largest: {', '.join(t.name for t in largest)}"
+            note = (
+                "bytes that one layer saves, each storage once; the largest: "
+                f"{', '.join(t.name for t in largest)}"
+            )
             value = furthest(sizes, predicted)
             mlp = layer.layers.mlp
-            tolerance = routing * run.workload.batch * run.workload.context if mlp and mlp.n_experts else 0
+            tolerance = (
+                routing * run.workload.batch * run.workload.context if mlp and mlp.n_experts else 0
+            )
             tolerance += 0 if measured.kernel == "math" else seeds
-            failure = WRONG_SAVED + _unpredicted(measured.tensors[layer.group], map(on_device, layer.kept))
-            yield Check(SAVED, name, label, predicted, value, tolerance, BYTES, note, failure, layer.group)
+            failure = WRONG_SAVED + _unpredicted(
+                measured.tensors[layer.group], map(on_device, layer.kept)
+            )
+            yield Check(
+                SAVED, name, label, predicted, value, tolerance, BYTES, note, failure, layer.group
+            )
     # the mask is an argument of recomputed layers, and autograd does not save it
     kept = (tensor for tensor in saved.outside if tensor.name != "causal mask")
     outside = quantity(total(map(on_device, kept)) + loss_bytes(run, saved))
     note = "token ids, last norm, input of the head, log-probabilities and labels of the loss"
     label = f"outside, {label}"
-    yield Check(SAVED, f"{name}_outside", label, outside, measured.outside, 0, BYTES, note, WRONG_SAVED)
+    yield Check(
+        SAVED, f"{name}_outside", label, outside, measured.outside, 0, BYTES, note, WRONG_SAVED
+    )
 
 
 def _by_measured(layers: Sequence[LayerSaved], measured: MeasuredStep) -> Iterator[LayerSaved]:
@@ -107,11 +127,15 @@ def _by_measured(layers: Sequence[LayerSaved], measured: MeasuredStep) -> Iterat
     joined = {name: group for group in measured.layers for name in group.split(JOINED)}
     for group in measured.layers:
         parts = [layer for layer in layers if joined.get(layer.group) == group]
-        yield parts[-1]._replace(group=group, kept=tuple(tensor for layer in parts for tensor in layer.kept))
+        yield parts[-1]._replace(
+            group=group, kept=tuple(tensor for layer in parts for tensor in layer.kept)
+        )
 
 
 def _unpredicted(tensors: Iterable[Recorded], predicted: Iterable[Quantity]) -> str:
-    """Name the largest tensors that are saved and not predicted, by their sizes; '' if there are none."""
+    """Name the largest tensors that are saved and not predicted, by their sizes; '' if there are
+    none.
+    """
     expected = Counter(map(int, predicted))
     found = []
     for tensor in sorted(tensors, key=lambda tensor: -tensor.bytes):
@@ -124,9 +148,12 @@ def _unpredicted(tensors: Iterable[Recorded], predicted: Iterable[Quantity]) -> 
 def size_on(device: str, run: Training) -> Callable[[SavedTensor], Quantity]:
     """Return a function from a predicted tensor to its bytes on a type of device.
 
-    On a CPU the mean and deviation of a LayerNorm have the dtype of its input, and on a GPU they are in fp32.
+    On a CPU the mean and deviation of a LayerNorm have the dtype of its input, and on a GPU they
+    are in fp32.
     """
-    is_halved = device == "cpu" and run.model.main.norm == "layernorm" and dtype(run.dtype).bits == 16
+    is_halved = (
+        device == "cpu" and run.model.main.norm == "layernorm" and dtype(run.dtype).bits == 16
+    )
 
     def size(tensor: SavedTensor) -> Quantity:
         halved = is_halved and tensor.is_statistic and "norm" in tensor.name
@@ -138,8 +165,9 @@ def size_on(device: str, run: Training) -> Callable[[SavedTensor], Quantity]:
 def loss_bytes(run: Training, saved: StageSaved) -> Quantity:
     """Return what the loss saves: log-probabilities, labels in int64, and their number.
 
-    Labels are padded by one token and shifted; those of a single sequence stay a view of the longer tensor. Classes
-    that compute the loss in the dtype of the activations take the token ids as they are.
+    Labels are padded by one token and shifted; those of a single sequence stay a view of the longer
+    tensor. Classes that compute the loss in the dtype of the activations take the token ids as they
+    are.
     """
     vocabulary = run.stages[0].model.symbolic().vocab_size or 0
     if not class_math(run.model.model_type).upcasts_loss:
@@ -163,7 +191,17 @@ def state_checks(run: Training, measured: MeasuredStep) -> Iterator[Check]:
     )
     failure = "the formula has other tensors than the model"
     for name, predicted, value, note in rows:
-        yield Check(STATES, f"train_{name}", name.replace("_", " "), predicted, value, 0, BYTES, note, failure)
+        yield Check(
+            STATES,
+            f"train_{name}",
+            name.replace("_", " "),
+            predicted,
+            value,
+            0,
+            BYTES,
+            note,
+            failure,
+        )
 
 
 def peak_check(run: Training, measured: MeasuredStep) -> Iterator[Check]:
@@ -171,7 +209,11 @@ def peak_check(run: Training, measured: MeasuredStep) -> Iterator[Check]:
         return
     budget = stage_budget(run, run.stages[0])
     held = budget.states
-    parts = [(held.weights, "weights"), (held.moments, "moments"), *((p.size, p.name) for p in budget.peak.held)]
+    parts = [
+        (held.weights, "weights"),
+        (held.moments, "moments"),
+        *((p.size, p.name) for p in budget.peak.held),
+    ]
     predicted = total(symbol(name, size, f"bytes of {name}") for size, name in parts)
     name = "recompute" if run.workload.recompute != "none" else measured.kernel
     note = f"forward, backward and optimizer: {budget.peak.name}"
@@ -179,4 +221,6 @@ def peak_check(run: Training, measured: MeasuredStep) -> Iterator[Check]:
     is_bound = "layer" in budget.peak.name
     tolerance = (LAYER_TOLERANCE if is_bound else TOLERANCE) * predicted
     label = f"step, {'recomputed' if name == 'recompute' else name}"
-    yield Check(PEAK, f"peak_train_{name}", label, predicted, measured.peak, tolerance, BYTES, note, failure)
+    yield Check(
+        PEAK, f"peak_train_{name}", label, predicted, measured.peak, tolerance, BYTES, note, failure
+    )

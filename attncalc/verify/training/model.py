@@ -1,6 +1,8 @@
-"""A real torch model to train: embedding, one layer of each kind at its true widths, norms, head and loss.
+"""A real torch model to train: embedding, one layer of each kind at its true widths, norms, head
+and loss.
 
-Norms and the loss compute in fp32 as in transformers' classes: the formulas count the copies that this needs.
+Norms and the loss compute in fp32 as in transformers' classes: the formulas count the copies that
+this needs.
 """
 
 import dataclasses
@@ -29,8 +31,9 @@ from ..real_layer import attend_with
 
 EPS = 1e-6
 AGAINST = "--against transformers --train compares a config.json with its own class instead"
+# Gemma's final_logit_softcapping, gpt-oss's swiglu_limit and alpha, Phi-3.5-MoE's
+# router_jitter_noise.
 CAP, LIMIT, SLOPE, JITTER = 30.0, 7.0, 1.702, 0.02
-"""Gemma's final_logit_softcapping, gpt-oss's swiglu_limit and alpha, Phi-3.5-MoE's router_jitter_noise."""
 
 
 def one_of_each(model: ModelSpec) -> ModelSpec:
@@ -39,13 +42,19 @@ def one_of_each(model: ModelSpec) -> ModelSpec:
     Raises CannotCheckError if it has recurrent layers.
     """
     for layers in model.main.layers:
-        if isinstance(layers.attention, Recurrent) and not isinstance(layers.attention, NoAttention):
+        if isinstance(layers.attention, Recurrent) and not isinstance(
+            layers.attention, NoAttention
+        ):
             kind = layers.attention.label
-            raise CannotCheckError(f"verify --train has no {kind} layer with fused kernels to train", AGAINST)
+            raise CannotCheckError(
+                f"verify --train has no {kind} layer with fused kernels to train", AGAINST
+            )
     stacks = (
         dataclasses.replace(
             stack,
-            layers=tuple(dataclasses.replace(layers, count=1, extra=()) for layers in stack.distinct()),
+            layers=tuple(
+                dataclasses.replace(layers, count=1, extra=()) for layers in stack.distinct()
+            ),
             embedding_norm=False,
         )
         for stack in model.stacks
@@ -54,7 +63,9 @@ def one_of_each(model: ModelSpec) -> ModelSpec:
 
 
 class Norm(nn.Module):
-    """A norm as a class of transformers computes it in single operations: LlamaRMSNorm, or as `gain` says."""
+    """A norm as a class of transformers computes it in single operations: LlamaRMSNorm, or as
+    `gain` says.
+    """
 
     def __init__(self, width: int, gain: str = "cast") -> None:
         super().__init__()
@@ -69,7 +80,9 @@ class Norm(nn.Module):
         if self.gain == "centred":
             mean = wide.mean(-1, keepdim=True)
             deviation = (wide - mean).pow(2).mean(-1, keepdim=True)
-            return (self.weight.float() * ((wide - mean) * torch.rsqrt(deviation + EPS))).to(x.dtype)
+            return (self.weight.float() * ((wide - mean) * torch.rsqrt(deviation + EPS))).to(
+                x.dtype
+            )
         square = wide.pow(2).mean(-1, keepdim=True) + EPS
         wide = wide * (torch.pow(square, -0.5) if self.gain == "power" else torch.rsqrt(square))
         if self.gain == "cast":
@@ -96,21 +109,29 @@ def norm_of(model: ModelSpec) -> Callable[[int], nn.Module]:
 
 def gelu_new(x: Tensor) -> Tensor:
     """Return GELU by single operations, as transformers' NewGELUActivation computes it."""
-    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    return (
+        0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    )
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu_new": gelu_new, "relu": functional.relu}
 
 
 class DenseMlp(nn.Module):
-    """An MLP with the activation function of its class: SwiGLU by default if it is gated, else GELU."""
+    """An MLP with the activation function of its class: SwiGLU by default if it is gated, else
+    GELU.
+    """
 
-    def __init__(self, mlp: Mlp, d_model: int, width: int, activation: str, *, clamps: bool = False) -> None:
+    def __init__(
+        self, mlp: Mlp, d_model: int, width: int, activation: str, *, clamps: bool = False
+    ) -> None:
         super().__init__()
         self.W_up = nn.Linear(d_model, width, bias=mlp.bias)
         self.W_gate = nn.Linear(d_model, width, bias=mlp.bias) if mlp.gated else None
         self.W_down = nn.Linear(width, d_model, bias=mlp.bias)
-        self.activation = ACTIVATIONS.get(activation, functional.silu if mlp.gated else functional.gelu)
+        self.activation = ACTIVATIONS.get(
+            activation, functional.silu if mlp.gated else functional.gelu
+        )
         self.clamps = clamps
 
     def forward(self, x: Tensor) -> Tensor:
@@ -120,7 +141,8 @@ class DenseMlp(nn.Module):
         gate, up = self.W_gate(x), self.W_up(x)
         if self.clamps:
             gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
-            return self.W_down((up + 1) * (gate * torch.sigmoid(gate * SLOPE)))  # type: ignore[no-any-return]
+            gated = gate * torch.sigmoid(gate * SLOPE)
+            return self.W_down((up + 1) * gated)  # type: ignore[no-any-return]
         return self.W_down(self.activation(gate) * up)  # type: ignore[no-any-return]
 
 
@@ -139,7 +161,9 @@ class Kept(torch.autograd.Function):
 
 
 class Experts(nn.Module):
-    """A mixture of experts as transformers computes it: sorted tokens, a router of its class, and shared experts."""
+    """A mixture of experts as transformers computes it: sorted tokens, a router of its class, and
+    shared experts.
+    """
 
     def __init__(self, mlp: Mlp, d_model: int, math: ClassMath) -> None:
         super().__init__()
@@ -162,13 +186,19 @@ class Experts(nn.Module):
         return mixed
 
     def _all_tokens(self, rows: Tensor) -> Tensor:
-        """Return the output of Llama 4's experts, each of which computes all tokens, times their weights."""
+        """Return the output of Llama 4's experts, each of which computes all tokens, times their
+        weights.
+        """
         top, chosen = self.router(rows).topk(self.per_token)
-        scores = torch.full((len(rows), len(self.experts)), -math.inf, dtype=rows.dtype, device=rows.device)
+        scores = torch.full(
+            (len(rows), len(self.experts)), -math.inf, dtype=rows.dtype, device=rows.device
+        )
         weights = scores.scatter(1, chosen, top).float().sigmoid().to(rows.dtype)
         repeated = rows.repeat(len(self.experts), 1) * weights.T.reshape(-1, 1)
         parts = repeated.split(len(rows))
-        return torch.stack([expert(part) for expert, part in zip(self.experts, parts, strict=True)]).sum(0)
+        return torch.stack(
+            [expert(part) for expert, part in zip(self.experts, parts, strict=True)]
+        ).sum(0)
 
     def _sorted(self, rows: Tensor) -> Tensor:
         """Return the experts' output: tokens are sorted by expert, and sorted back."""
@@ -184,18 +214,30 @@ class Experts(nn.Module):
         return mixed
 
     def _route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the weights and the indices of each token's experts, as the class's router computes them."""
+        """Return the weights and the indices of each token's experts, as the class's router
+        computes them.
+        """
         router = self.math.router
-        logits = functional.linear(rows.float(), self.router.weight.float()) if router.in_fp32 else self.router(rows)
+        logits = (
+            functional.linear(rows.float(), self.router.weight.float())
+            if router.in_fp32
+            else self.router(rows)
+        )
         if router.scores == "sparsemixer":
             weights, chosen = self._sparsemixer(logits)
         elif router.scores.startswith("chosen"):
             top, chosen = logits.topk(self.per_token)
-            weights = top.softmax(-1, dtype=None if router.scores == "chosen, cast" else torch.float32)
+            weights = top.softmax(
+                -1, dtype=None if router.scores == "chosen, cast" else torch.float32
+            )
         else:
             is_softmax = router.scores == "softmax"
-            scores = logits.softmax(-1, dtype=torch.float32) if is_softmax else logits.float().sigmoid()
-            chosen = (self._of_groups(scores) if router.groups[0] else scores).topk(self.per_token)[1]
+            scores = (
+                logits.softmax(-1, dtype=torch.float32) if is_softmax else logits.float().sigmoid()
+            )
+            chosen = (self._of_groups(scores) if router.groups[0] else scores).topk(self.per_token)[
+                1
+            ]
             weights = scores.gather(1, chosen)
         if router.normalizes:
             weights = weights / weights.sum(-1, keepdim=True)
@@ -209,7 +251,9 @@ class Experts(nn.Module):
         return scores.masked_fill(mask.repeat_interleave(scores.shape[1] // groups, 1), -math.inf)
 
     def _sparsemixer(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the weights and the indices of experts that are chosen one after another (Phi-3.5-MoE)."""
+        """Return the weights and the indices of experts that are chosen one after another
+        (Phi-3.5-MoE).
+        """
         weights, chosen = [], []
         left = logits
         for _ in range(self.per_token):
@@ -228,7 +272,8 @@ class Experts(nn.Module):
 
 
 class TrainedLayer(nn.Module):
-    """A layer: a norm, attention and a norm, the MLP, each with a residual; further norms come after them.
+    """A layer: a norm, attention and a norm, the MLP, each with a residual; further norms come
+    after them.
 
     With one norm, attention and MLP both read its output, as in GPT-J.
     """
@@ -240,7 +285,9 @@ class TrainedLayer(nn.Module):
         self.layers, self.mask, self.recompute = layers, stack.mask, False
         self.rotates = not stack.learned_positions
         self.attention = (
-            None if isinstance(layers.attention, NoAttention) else build(layers.attention, stack.d_model, stack.d_model)
+            None
+            if isinstance(layers.attention, NoAttention)
+            else build(layers.attention, stack.d_model, stack.d_model)
         )
         for module in [] if self.attention is None else list(self.attention.modules()):
             for name, inner in module.named_children():
@@ -266,18 +313,24 @@ class TrainedLayer(nn.Module):
     def _run(self, x: Tensor, kernel: str) -> Tensor:
         parts = [part for part in (self.attention, self.mlp) if part is not None]
         if self.computes.in_parallel and len(self.norms) == 2:
-            outputs = [self._part(part, norm(x), kernel) for part, norm in zip(parts, self.norms, strict=True)]
+            outputs = [
+                self._part(part, norm(x), kernel)
+                for part, norm in zip(parts, self.norms, strict=True)
+            ]
             return x + outputs[0] + outputs[1]
         if len(self.norms) == 1 and len(parts) > 1:
             normed = self.norms[0](x)
             for part in parts:
                 x = x + self._part(part, normed, kernel)
             return x
-        norms, after = list(self.norms), len(self.norms) >= 2 * len(parts)  # Gemma normalises the outputs too
+        # Gemma normalises the outputs too
+        norms, after = list(self.norms), len(self.norms) >= 2 * len(parts)
         for part in parts:
             y = self._part(part, norms.pop(0)(x) if norms else x, kernel)
             x = x + (norms.pop(0)(y) if after else y)
-        return x * torch.ones(1, dtype=x.dtype, device=x.device) if self.computes.scales_layer else x
+        return (
+            x * torch.ones(1, dtype=x.dtype, device=x.device) if self.computes.scales_layer else x
+        )
 
     def _part(self, part: nn.Module, x: Tensor, kernel: str) -> Tensor:
         if not isinstance(part, AttentionLayer):
@@ -292,23 +345,40 @@ class TrainedLayer(nn.Module):
         if not self.rotates:
             return attend
 
-        def rotated(q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor:
+        def rotated(
+            q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None
+        ) -> Tensor:
             joins = self.computes.joins_heads or isinstance(self.layers.attention, Latent)
             order = torch.contiguous_format if joins else torch.preserve_format
             if self.computes.own_tables:
-                shape = (q.shape[-2], q.shape[-1] * (1 if self.computes.own_tables == "half" else 2))
-                tables = torch.ones(shape, dtype=torch.float32 if "fp32" in self.computes.own_tables else q.dtype)
+                shape = (
+                    q.shape[-2],
+                    q.shape[-1] * (1 if self.computes.own_tables == "half" else 2),
+                )
+                tables = torch.ones(
+                    shape, dtype=torch.float32 if "fp32" in self.computes.own_tables else q.dtype
+                )
                 tables = tables.to(q.device)[:, : q.shape[-1]]
                 q, k = (q * tables).to(q.dtype), (k * tables).to(k.dtype)
-            if self.computes.scales_queries == "cast" or (self.computes.scales_queries and self.is_full):
+            if self.computes.scales_queries == "cast" or (
+                self.computes.scales_queries and self.is_full
+            ):
                 is_cast = self.computes.scales_queries == "cast"
                 shape = (q.shape[-2], 1)
-                scales = torch.ones(shape, dtype=q.dtype if is_cast else torch.float32, device=q.device)
+                scales = torch.ones(
+                    shape, dtype=q.dtype if is_cast else torch.float32, device=q.device
+                )
                 q = (q * scales).to(q.dtype)
             if self.computes.normalizes_v:
                 wide = v.float()
                 v = (wide * torch.pow(wide.pow(2).mean(-1, keepdim=True) + EPS, -0.5)).to(v.dtype)
-            return attend(q.clone(memory_format=order), k.clone(memory_format=order), v, scale=scale, sinks=sinks)
+            return attend(
+                q.clone(memory_format=order),
+                k.clone(memory_format=order),
+                v,
+                scale=scale,
+                sinks=sinks,
+            )
 
         return rotated
 
@@ -322,7 +392,9 @@ class TrainedModel(nn.Module):
     def __init__(self, model: ModelSpec) -> None:
         super().__init__()
         if model.encoder or not model.head or model.head.kind != "lm" or not model.vocab_size:
-            raise CannotCheckError(f"verify --train runs decoders with an lm head, which {model.title} is not", AGAINST)
+            raise CannotCheckError(
+                f"verify --train runs decoders with an lm head, which {model.title} is not", AGAINST
+            )
         stack = model.main
         self.embedding = nn.Embedding(model.vocab_size, stack.d_model)
         table = stack.learned_positions
@@ -344,7 +416,9 @@ class TrainedModel(nn.Module):
             self.head.weight = self.embedding.weight
 
     def forward(self, ids: Tensor, kernel: str) -> Tensor:
-        """Return the mean cross-entropy of (B, S) token ids, each predicted from those before it."""
+        """Return the mean cross-entropy of (B, S) token ids, each predicted from those before
+        it.
+        """
         x = self.embedding(ids)
         if self.computes.scales_embedding:
             x = x * torch.tensor(math.sqrt(x.shape[-1]), dtype=x.dtype, device=x.device)
@@ -363,5 +437,13 @@ class TrainedModel(nn.Module):
 
 def missing_parts(model: ModelSpec) -> Iterator[str]:
     """Yield what the real model does not have although the preset does."""
-    if model.main.embedding_norm or model.token_types or model.extra or any(g.extra for g in model.main.layers):
-        yield "A norm of the embedding, token types and extra tensors are left out of the model that is trained."
+    if (
+        model.main.embedding_norm
+        or model.token_types
+        or model.extra
+        or any(g.extra for g in model.main.layers)
+    ):
+        yield (
+            "A norm of the embedding, token types and extra tensors are left out of the model "
+            "that is trained."
+        )

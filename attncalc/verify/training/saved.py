@@ -12,14 +12,15 @@ from torch.utils._pytree import tree_leaves
 
 from ...records import NamedTuple
 
+# Names of the modules that make RoPE's cosines and sines, which all layers share.
 ROPE = re.compile(r"rotary|rope")
-"""Names of the modules that make RoPE's cosines and sines, which all layers share."""
 
 
 class SavedTensor(NamedTuple):
     """A storage that autograd saved, with the first tensor in it."""
 
-    path: str  # the innermost module that saved it, or that made it for all layers; '' in the model itself
+    # the innermost module that saved it, or that made it for all layers; '' in the model itself
+    path: str
     shape: tuple[int, ...]  # of the tensor, which may be a view of a part of the storage
     dtype: str  # of the tensor: 'bfloat16'
     bytes: int  # of the whole storage, which a view keeps alive
@@ -39,7 +40,9 @@ class SavedTensors:
     def __init__(self, model: nn.Module) -> None:
         self.tensors: list[SavedTensor] = []  # what was saved, in order
         self._model = model
-        self._storages = {p.untyped_storage()._cdata: p.untyped_storage() for p in model.parameters()}
+        self._storages = {
+            p.untyped_storage()._cdata: p.untyped_storage() for p in model.parameters()
+        }
         self._paths: list[str] = []
         self._makers: dict[int, tuple[str, object]] = {}
 
@@ -53,7 +56,9 @@ class SavedTensors:
         """Record what the code inside saves; `tensors` holds it afterwards."""
         hooks: list[Any] = []
         for path, module in self._model.named_modules():
-            hooks.append(module.register_forward_pre_hook(lambda *_, path=path: self._paths.append(path)))
+            hooks.append(
+                module.register_forward_pre_hook(lambda *_, path=path: self._paths.append(path))
+            )
             hooks.append(module.register_forward_hook(self._leave, always_call=True))
         try:
             with saved_tensors_hooks(self._pack, lambda tensor: tensor):
@@ -66,7 +71,9 @@ class SavedTensors:
         path = self._paths.pop()
         if ROPE.search(path):
             tables = [table for table in tree_leaves(output) if isinstance(table, Tensor)]
-            self._makers |= {t.untyped_storage()._cdata: (path, t.untyped_storage()) for t in tables}
+            self._makers |= {
+                t.untyped_storage()._cdata: (path, t.untyped_storage()) for t in tables
+            }
 
     def _pack(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
@@ -79,12 +86,19 @@ class SavedTensors:
 
 
 def bytes_of(tensors: Iterable[Tensor | None]) -> int:
-    """Return the bytes of the tensors' storages, each once; of a sharded tensor those of this rank."""
+    """Return the bytes of the tensors' storages, each once; of a sharded tensor those of this
+    rank.
+    """
     local = [t.to_local() if hasattr(t, "to_local") else t for t in tensors if t is not None]
     return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in local}.values())
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Return the bytes of an optimizer's states, without its counts of steps."""
-    states = [value for state in optimizer.state.values() for name, value in state.items() if name != "step"]
+    states = [
+        value
+        for state in optimizer.state.values()
+        for name, value in state.items()
+        if name != "step"
+    ]
     return bytes_of(value for value in states if isinstance(value, Tensor))

@@ -1,4 +1,6 @@
-"""Compare a model's figures with those of its transformers class: parameters, cache bytes and FLOPs."""
+"""Compare a model's figures with those of its transformers class: parameters, cache bytes and
+FLOPs.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -27,8 +29,9 @@ from .forward import ForwardResult, ModuleCall, forward
 from .model import TransformersModel, first_line
 
 DEFAULT_BATCH = 2
+# Default tokens. They are fewer for recurrent classes, which process them one by one, and for a
+# source.
 DEFAULT_CONTEXT, DEFAULT_RECURRENT_CONTEXT, DEFAULT_SOURCE = 128, 32, 24
-"""Default tokens. They are fewer for recurrent classes, which process them one by one, and for a source."""
 
 
 class TransformersComparison(NamedTuple):
@@ -49,11 +52,16 @@ class LayerGroup(NamedTuple):
 
 
 def compare_with_transformers(
-    model: ModelSpec, config: Mapping[str, Any], workload: Workload, on_progress: Callable[[str], None]
+    model: ModelSpec,
+    config: Mapping[str, Any],
+    workload: Workload,
+    on_progress: Callable[[str], None],
 ) -> TransformersComparison:
-    """Build the transformers class of `config`, and compare it with the figures of `model`, made from that config.
+    """Build the transformers class of `config`, and compare it with the figures of `model`, made
+    from that config.
 
-    Raises CannotCheckError if transformers has no class for the config, or its class cannot be built from it.
+    Raises CannotCheckError if transformers has no class for the config, or its class cannot be
+    built from it.
 
     Args:
         workload: the prefill whose FLOPs are compared.
@@ -64,14 +72,23 @@ def compare_with_transformers(
     without_positions = {stack.input for stack in model.stacks if stack.relative_position_buckets}
     modules = hf_model.attention_modules(without_positions)
     skipped = list(_not_compared(hf_model))
-    if any(isinstance(layers.attention, GlobalWindow) for stack in model.stacks for layers in stack.layers):
-        skipped.append("FLOPs of windows with global tokens are not compared: the class computes whole blocks of them.")
+    if any(
+        isinstance(layers.attention, GlobalWindow)
+        for stack in model.stacks
+        for layers in stack.layers
+    ):
+        skipped.append(
+            "FLOPs of windows with global tokens are not compared: the class computes whole "
+            "blocks of them."
+        )
     results: dict[int, ForwardResult] = {}
     try:
         for tokens in _context_lengths(model, workload.context):
             on_progress(f"{model.name}, {count(tokens)} tokens")
             use_cache = model.main.has_cache
-            results[tokens] = forward(hf_model, modules, workload.batch, tokens, workload.source, use_cache=use_cache)
+            results[tokens] = forward(
+                hf_model, modules, workload.batch, tokens, workload.source, use_cache=use_cache
+            )
     except Exception as error:  # the class may raise anything
         skipped.append(
             f"{hf_model.name} cannot run on tensors without values ({first_line(error)}): "
@@ -85,11 +102,17 @@ def compare_with_transformers(
         checks += _stack_checks(model, stack, workload, stack_calls, ran=bool(results))
     for tokens, result in results.items():
         checks += _cache_checks(model, workload, tokens, result) if result.has_cache else ()
-    if model.main.has_cache and results and not any(result.has_cache for result in results.values()):
+    if (
+        model.main.has_cache
+        and results
+        and not any(result.has_cache for result in results.values())
+    ):
         skipped.append(f"{hf_model.name} returns no cache: cache bytes are not compared.")
     name = f"transformers {need_transformers()}, {hf_model.name}"
     compared = VerifyResult(tuple(checks), skipped=tuple(skipped), context=workload.context)
-    return TransformersComparison(compared, workload, {"type": "meta", "name": name, "torch": torch.__version__})
+    return TransformersComparison(
+        compared, workload, {"type": "meta", "name": name, "torch": torch.__version__}
+    )
 
 
 def resolve_workload(
@@ -99,19 +122,29 @@ def resolve_workload(
 
     Raises AttncalcError if torch's layers cannot run in `dtype`.
     """
-    default = DEFAULT_RECURRENT_CONTEXT if any(map(is_recurrent, model.main.layers)) else DEFAULT_CONTEXT
+    default = (
+        DEFAULT_RECURRENT_CONTEXT if any(map(is_recurrent, model.main.layers)) else DEFAULT_CONTEXT
+    )
     longest = model.max_context or model.main.learned_positions or default
     if model.encoder:
         source = source or min(model.encoder.max_context or DEFAULT_SOURCE, DEFAULT_SOURCE)
     name = default_dtype(model) if dtype is None else parse_dtype(dtype)
-    return Workload.prefill(batch or DEFAULT_BATCH, context or min(longest, default), source=source, dtype=name)
+    return Workload.prefill(
+        batch or DEFAULT_BATCH, context or min(longest, default), source=source, dtype=name
+    )
 
 
 def _fixed_lengths(model: ModelSpec, hf_model: TransformersModel, workload: Workload) -> Workload:
-    """Return the workload at the only length that a class supports which reads images, or audio features."""
+    """Return the workload at the only length that a class supports which reads images, or audio
+    features.
+    """
     if hf_model.input_name == "pixel_values" and model.main.learned_positions:
         return workload.at(model.main.learned_positions)
-    if hf_model.input_name == "input_features" and model.encoder and model.encoder.learned_positions:
+    if (
+        hf_model.input_name == "input_features"
+        and model.encoder
+        and model.encoder.learned_positions
+    ):
         return dataclasses.replace(workload, source=model.encoder.learned_positions)
     return workload
 
@@ -122,7 +155,8 @@ def is_recurrent(layers: Layers) -> bool:
 
 
 def _context_lengths(model: ModelSpec, context: int) -> list[int]:
-    """Return the context, and a second one beyond the widest window or chunk, up to the model's maximum.
+    """Return the context, and a second one beyond the widest window or chunk, up to the model's
+    maximum.
 
     Recurrent models are compared at one length, because their classes are slow.
     """
@@ -133,10 +167,15 @@ def _context_lengths(model: ModelSpec, context: int) -> list[int]:
     return [context, longer] if context < longer else [context]
 
 
-def _params_total(model: ModelSpec, hf_model: TransformersModel, config: Mapping[str, Any]) -> Check:
+def _params_total(
+    model: ModelSpec, hf_model: TransformersModel, config: Mapping[str, Any]
+) -> Check:
     """Check all parameters, with those that the class holds in another way than the checkpoint."""
     measured, other_parts = hf_model.params()
-    notes = [f"parameters of the class{', of its language side' if other_parts else ''}, tied tensors once"]
+    notes = [
+        f"parameters of the class{', of its language side' if other_parts else ''}, tied tensors "
+        "once"
+    ]
     mlps = [group.mlp for _, group in model.groups() if group.mlp]
     router_biases = hf_model.router_bias_buffers()
     if router_biases and any(mlp.n_experts and mlp.router_bias for mlp in mlps):
@@ -146,15 +185,30 @@ def _params_total(model: ModelSpec, hf_model: TransformersModel, config: Mapping
         measured += hf_model.tied_head()
         notes.append("with the lm head, which the class ties until it loads one")
     note = ", ".join(notes)
-    failure = "attncalc counts a matrix, norm or table that the class does not have, or the other way round"
-    return Check("parameters", "params_total", "parameters", params(model).total, measured, 0, PARAMS, note, failure)
+    failure = (
+        "attncalc counts a matrix, norm or table that the class does not have, or the other way "
+        "round"
+    )
+    return Check(
+        "parameters",
+        "params_total",
+        "parameters",
+        params(model).total,
+        measured,
+        0,
+        PARAMS,
+        note,
+        failure,
+    )
 
 
 def _params_attention(model: ModelSpec, measured: int) -> Check:
     predicted, label = params(model).attention, "attention parameters"
     note = "parameters of the class's attention modules in all layers, shared ones once"
     failure = "the formula's sum over the layers differs from the class"
-    return Check("parameters", "params_attention", label, predicted, measured, 0, PARAMS, note, failure)
+    return Check(
+        "parameters", "params_attention", label, predicted, measured, 0, PARAMS, note, failure
+    )
 
 
 def _stack_checks(
@@ -165,7 +219,11 @@ def _stack_checks(
     If the number of modules differs, only that is reported: layers and modules cannot be matched.
     """
     groups = _layer_groups(model, ran=ran)
-    order = [groups[group_name(model, stack, layers)] for layers in stack.layers for _ in range(int(layers.count))]
+    order = [
+        groups[group_name(model, stack, layers)]
+        for layers in stack.layers
+        for _ in range(int(layers.count))
+    ]
     expected = sum(group.modules for group in order)
     name, label = f"modules_{stack.name}", f"{stack.name} modules"
     note = f"attention modules of the {stack.name} that the class {'runs' if ran else 'has'}"
@@ -184,25 +242,30 @@ def _stack_checks(
 def _layer_groups(model: ModelSpec, *, ran: bool) -> dict[str, LayerGroup]:
     """Return the layer groups of all stacks, by name.
 
-    If the class `ran`, layers that text skips have no modules: those that attend to an image (Llama 3.2 Vision).
+    If the class `ran`, layers that text skips have no modules: those that attend to an image (Llama
+    3.2 Vision).
     """
     groups: dict[str, LayerGroup] = {}
     for (stack, layers), part in zip(model.symbolic().groups(), params(model).groups, strict=True):
         skipped = ran and isinstance(layers.attention, ImageCross)
         modules = len(layers.attentions) if part.attention_per_layer and not skipped else 0
-        groups.setdefault(part.group, LayerGroup(part.group, stack, layers, modules, part.attention_per_layer))
+        groups.setdefault(
+            part.group, LayerGroup(part.group, stack, layers, modules, part.attention_per_layer)
+        )
     return groups
 
 
 def _take_calls(remaining: list[ModuleCall], group: LayerGroup) -> list[ModuleCall]:
     """Remove the calls of one layer of `group` from the front of `remaining` and return them.
 
-    A class may hold several attention modules in one layer that are separate layer groups here. Then the result is
-    the module whose number of parameters is closest to the group's.
+    A class may hold several attention modules in one layer that are separate layer groups here.
+    Then the result is the module whose number of parameters is closest to the group's.
     """
     if group.modules == 1:
         layer = [call for call in remaining if call.module.layer == remaining[0].module.layer]
-        contiguous = next((i for i, call in enumerate(remaining) if call not in layer), len(remaining))
+        contiguous = next(
+            (i for i, call in enumerate(remaining) if call not in layer), len(remaining)
+        )
         side_by_side = layer[:contiguous]
         layer_calls = [min(side_by_side, key=lambda call: abs(call.module.params - group.params))]
     else:
@@ -216,38 +279,59 @@ def _params_of_layer(group: LayerGroup, layers: list[list[ModuleCall]]) -> Check
     note = f"parameters of the attention modules of {_layer_names(layers)}"
     other_params = max(call.module.other_params for calls in layers for call in calls)
     if other_params:
-        note += f"; up to {count(other_params)} more in them are a norm or a table of positions, counted elsewhere"
+        note += (
+            f"; up to {count(other_params)} more in them are a norm or a table of positions, "
+            "counted elsewhere"
+        )
     name, label = "params_attention_layer", "attention per layer"
-    measured = furthest([sum(call.module.params for call in calls) for calls in layers], group.params)
+    measured = furthest(
+        [sum(call.module.params for call in calls) for calls in layers], group.params
+    )
     failure = "the formula of an attention matrix does not match the class"
-    return Check("parameters", name, label, group.params, measured, 0, PARAMS, note, failure, group.name)
+    return Check(
+        "parameters", name, label, group.params, measured, 0, PARAMS, note, failure, group.name
+    )
 
 
 def _flops_of_layer(
     model: ModelSpec, group: LayerGroup, workload: Workload, layers: list[list[ModuleCall]]
 ) -> Iterator[Check]:
-    """Check the FLOPs of a layer's prefill: its projections, and its scores, which the class computes for all pairs.
+    """Check the FLOPs of a layer's prefill: its projections, and its scores, which the class
+    computes for all pairs.
 
-    Of a recurrent layer only the projections are compared: torch counts convolutions differently, and the rest
-    depends on how the recurrence is computed.
+    Of a recurrent layer only the projections are compared: torch counts convolutions differently,
+    and the rest depends on how the recurrence is computed.
     """
     symbolic_workload = workload.symbolic()
-    predicted = quantity(projections(model.symbolic(), group.stack, group.layers, symbolic_workload))
+    predicted = quantity(
+        projections(model.symbolic(), group.stack, group.layers, symbolic_workload)
+    )
     if is_recurrent(group.layers):  # block-diagonal gates are batched matmuls with a bias
-        linear = [sum(call.flops.linear + call.flops.batched_bias for call in calls) for calls in layers]
+        linear = [
+            sum(call.flops.linear + call.flops.batched_bias for call in calls) for calls in layers
+        ]
         yield _flops_check(group, "projections", predicted, linear, layers)
         return
     linear = [sum(call.flops.linear for call in calls) for calls in layers]
-    batched = [sum(call.flops.batched + call.flops.batched_bias for call in calls) for calls in layers]
+    batched = [
+        sum(call.flops.batched + call.flops.batched_bias for call in calls) for calls in layers
+    ]
     yield _flops_check(group, "projections", predicted, linear, layers)
     predicted = quantity(scores(group.stack, group.layers, symbolic_workload, dense=True))
     yield _flops_check(group, "scores", predicted, batched, layers)
 
 
 def _flops_check(
-    group: LayerGroup, part: str, predicted: Quantity, measured: list[int], layers: list[list[ModuleCall]]
+    group: LayerGroup,
+    part: str,
+    predicted: Quantity,
+    measured: list[int],
+    layers: list[list[ModuleCall]],
 ) -> Check:
-    products = {"projections": "linear layers", "scores": "QK and PV of all pairs, masked ones included"}[part]
+    products = {
+        "projections": "linear layers",
+        "scores": "QK and PV of all pairs, masked ones included",
+    }[part]
     name, label, value = f"flops_prefill_{part}", f"{part} per layer", furthest(measured, predicted)
     note = f"FLOPs that torch counts in {products}, of {_layer_names(layers)}"
     failure = "the class multiplies other matrices than the formula"
@@ -259,8 +343,12 @@ def _layer_names(layers: list[list[ModuleCall]]) -> str:
     return first if len(layers) == 1 else f"{count(len(layers))} layers, from {first}"
 
 
-def _cache_checks(model: ModelSpec, workload: Workload, tokens: int, result: ForwardResult) -> Iterator[Check]:
-    """Check the bytes of the cache after `tokens` tokens: of the context, of the source, and of states."""
+def _cache_checks(
+    model: ModelSpec, workload: Workload, tokens: int, result: ForwardResult
+) -> Iterator[Check]:
+    """Check the bytes of the cache after `tokens` tokens: of the context, of the source, and of
+    states.
+    """
     decode = Workload.decode(workload.batch, tokens, source=workload.source, dtype=workload.dtype)
     groups = kv_cache(model, decode, engine_name="transformers").groups
     parts = (
@@ -273,7 +361,17 @@ def _cache_checks(model: ModelSpec, workload: Workload, tokens: int, result: For
     for part, label, predicted, measured in parts:
         if predicted or measured:
             at_context = f"{label}, {count(tokens)} tokens"
-            yield Check("cache", f"{part}_{tokens}", at_context, predicted, measured, 0, BYTES, note, failure)
+            yield Check(
+                "cache",
+                f"{part}_{tokens}",
+                at_context,
+                predicted,
+                measured,
+                0,
+                BYTES,
+                note,
+                failure,
+            )
 
 
 def _not_compared(hf_model: TransformersModel) -> Iterator[str]:
@@ -281,4 +379,7 @@ def _not_compared(hf_model: TransformersModel) -> Iterator[str]:
     for part, size in hf_model.params()[1].items():
         yield f"Not compared, because attncalc does not count it: {part}, {count(size)} parameters."
     if hf_model.has_experts:
-        yield "The FLOPs of experts are not compared, because routing needs values; their parameters are compared."
+        yield (
+            "The FLOPs of experts are not compared, because routing needs values; their "
+            "parameters are compared."
+        )

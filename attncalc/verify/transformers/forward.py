@@ -1,4 +1,6 @@
-"""One forward pass of a transformers class on meta tensors: the bytes of its cache, the FLOPs of its attention."""
+"""One forward pass of a transformers class on meta tensors: the bytes of its cache, the FLOPs of
+its attention.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from ...records import NamedTuple
 from .model import AttentionModule, TransformersModel, quiet
 
+# Names of a cache's tensors that do not grow with the tokens.
 STATE = re.compile(r"state|linear_cache")
-"""Names of a cache's tensors that do not grow with the tokens."""
 
 
 class MatmulFlops(NamedTuple):
@@ -49,20 +51,29 @@ def forward(
     *,
     use_cache: bool,
 ) -> ForwardResult:
-    """Run the model over `tokens` tokens of each sequence, with `source` tokens on the encoder's side.
+    """Run the model over `tokens` tokens of each sequence, with `source` tokens on the encoder's
+    side.
 
     Raises any exception if the class reads values, which meta tensors do not have.
     """
     inputs = _inputs(hf_model, batch, tokens, source)
     calls: list[ModuleCall] = []
     with quiet(), torch.no_grad(), FlopCounterMode(display=False) as counter:
-        hooks = [hook for module in modules for hook in _record_calls(hf_model.model, module, counter, calls)]
+        hooks = [
+            hook
+            for module in modules
+            for hook in _record_calls(hf_model.model, module, counter, calls)
+        ]
         try:
             out = hf_model.model(**inputs, **({"use_cache": True} if use_cache else {}))
         finally:
             for hook in hooks:
                 hook.remove()
-    caches = [out[name] for name in ("past_key_values", "cache_params", "state") if out.get(name) is not None]
+    caches = [
+        out[name]
+        for name in ("past_key_values", "cache_params", "state")
+        if out.get(name) is not None
+    ]
     bytes_of = {"context": 0, "source": 0, "state": 0}
     for per, tensor in _cache_tensors(caches, "state" if "state" in out else "context", set()):
         bytes_of[per] += tensor.numel() * tensor.element_size()
@@ -70,11 +81,15 @@ def forward(
 
 
 def _record_calls(
-    model: nn.Module, attention_module: AttentionModule, counter: FlopCounterMode, calls: list[ModuleCall]
+    model: nn.Module,
+    attention_module: AttentionModule,
+    counter: FlopCounterMode,
+    calls: list[ModuleCall],
 ) -> list[Any]:
     """Add hooks that append each call of a module, with its FLOPs, to `calls`; return the hooks.
 
-    Batched matmuls inside a subclass of nn.Linear count as linear: DeepSeek-V4's grouped projection is one.
+    Batched matmuls inside a subclass of nn.Linear count as linear: DeepSeek-V4's grouped projection
+    is one.
     """
     module = model.get_submodule(attention_module.path)
     before: dict[nn.Module, MatmulFlops] = {}
@@ -84,7 +99,9 @@ def _record_calls(
         before[called] = _counted(counter)
 
     def leave(called: nn.Module, *_: object) -> None:
-        flops = MatmulFlops(*(now - then for now, then in zip(_counted(counter), before[called], strict=True)))
+        flops = MatmulFlops(
+            *(now - then for now, then in zip(_counted(counter), before[called], strict=True))
+        )
         if called is not module:
             batched_in_linear.append(flops.batched)
             return
@@ -93,26 +110,45 @@ def _record_calls(
         flops = flops._replace(linear=flops.linear + moved, batched=flops.batched - moved)
         calls.append(ModuleCall(attention_module, flops))
 
-    linear_subclasses = [m for m in module.modules() if isinstance(m, nn.Linear) and type(m) is not nn.Linear]
+    linear_subclasses = [
+        m for m in module.modules() if isinstance(m, nn.Linear) and type(m) is not nn.Linear
+    ]
     hooked = (module, *linear_subclasses)
-    return [hook for m in hooked for hook in (m.register_forward_pre_hook(enter), m.register_forward_hook(leave))]
+    return [
+        hook
+        for m in hooked
+        for hook in (m.register_forward_pre_hook(enter), m.register_forward_hook(leave))
+    ]
 
 
 def _counted(counter: FlopCounterMode) -> MatmulFlops:
-    flops = {str(op).rpartition(".")[2]: int(n) for op, n in counter.get_flop_counts().get("Global", {}).items()}
-    return MatmulFlops(flops.get("mm", 0) + flops.get("addmm", 0), flops.get("bmm", 0), flops.get("baddbmm", 0))
+    flops = {
+        str(op).rpartition(".")[2]: int(n)
+        for op, n in counter.get_flop_counts().get("Global", {}).items()
+    }
+    return MatmulFlops(
+        flops.get("mm", 0) + flops.get("addmm", 0), flops.get("bmm", 0), flops.get("baddbmm", 0)
+    )
 
 
-def _inputs(hf_model: TransformersModel, batch: int, tokens: int, source: int | None) -> dict[str, Any]:
+def _inputs(
+    hf_model: TransformersModel, batch: int, tokens: int, source: int | None
+) -> dict[str, Any]:
     ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
     dtype = next(hf_model.model.parameters()).dtype
     config: Any = hf_model.model.config
     if hf_model.input_name == "pixel_values":
         size = config.image_size
         sides = size if isinstance(size, (list, tuple)) else (size, size)
-        return {"pixel_values": torch.zeros(batch, config.num_channels, *sides, dtype=dtype, device="meta")}
+        return {
+            "pixel_values": torch.zeros(
+                batch, config.num_channels, *sides, dtype=dtype, device="meta"
+            )
+        }
     if hf_model.input_name == "input_features":  # two audio frames make one token
-        features = torch.zeros(batch, config.num_mel_bins, 2 * (source or 0), dtype=dtype, device="meta")
+        features = torch.zeros(
+            batch, config.num_mel_bins, 2 * (source or 0), dtype=dtype, device="meta"
+        )
         return {"input_features": features, "decoder_input_ids": ids}
     if hf_model.is_encoder_decoder:
         source_ids = torch.zeros(batch, source or 0, dtype=torch.long, device="meta")
@@ -125,7 +161,9 @@ def _inputs(hf_model: TransformersModel, batch: int, tokens: int, source: int | 
 
 
 def _cache_tensors(value: object, per: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Yield ('context', 'source' or 'state', tensor) for each tensor inside a cache: what its size depends on."""
+    """Yield ('context', 'source' or 'state', tensor) for each tensor inside a cache: what its size
+    depends on.
+    """
     if id(value) in visited:
         return
     visited.add(id(value))
@@ -140,5 +178,7 @@ def _cache_tensors(value: object, per: str, visited: set[int]) -> Iterator[tuple
         for name, item in items.items():
             if name == "config":
                 continue
-            item_per = "source" if "cross" in str(name) else "state" if STATE.search(str(name)) else per
+            item_per = (
+                "source" if "cross" in str(name) else "state" if STATE.search(str(name)) else per
+            )
             yield from _cache_tensors(item, item_per, visited)

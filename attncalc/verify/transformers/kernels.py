@@ -1,10 +1,11 @@
 """Stand-ins for the fused kernels of recurrent layers, which save what the kernels save.
 
-Without a GPU, transformers computes recurrent layers in single operations, which save several times as much as the
-kernels of causal-conv1d, mamba-ssm and flash-linear-attention that people train with. Its classes call each kernel by a
-function of their module. A stand-in returns a tensor without values, of the kernel's shape, and saves the tensors that
-the kernel's `ctx.save_for_backward` lists. So the kernels' own lists are read from their source, and all that a class
-computes around them is measured.
+Without a GPU, transformers computes recurrent layers in single operations, which save several times
+as much as the kernels of causal-conv1d, mamba-ssm and flash-linear-attention that people train
+with. Its classes call each kernel by a function of their module. A stand-in returns a tensor
+without values, of the kernel's shape, and saves the tensors that the kernel's
+`ctx.save_for_backward` lists. So the kernels' own lists are read from their source, and all that a
+class computes around them is measured.
 """
 
 import sys
@@ -16,15 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Tokens of a chunk of flash-linear-attention, and of mamba-ssm's selective scan.
 _CHUNK, _SCAN_CHUNK = 64, 2048
-"""Tokens of a chunk of flash-linear-attention, and of mamba-ssm's selective scan."""
 
 
 class _Kernel(torch.autograd.Function):
     """Its gradients have the shapes of the inputs, and no values."""
 
     @staticmethod
-    def forward(ctx: Any, result: tuple[Tensor], saved: tuple[Tensor | None, ...], *inputs: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, result: tuple[Tensor], saved: tuple[Tensor | None, ...], *inputs: Tensor | None
+    ) -> Tensor:
         ctx.save_for_backward(*saved)
         ctx.inputs = [None if t is None else (t.shape, t.dtype) for t in inputs]
         return result[0]
@@ -35,7 +38,9 @@ class _Kernel(torch.autograd.Function):
 
 
 def _run(result: Tensor, saved: tuple[Tensor | None, ...], *inputs: Tensor | None) -> Tensor:
-    """Return `result` as the output of a kernel with these inputs, which saves the tensors `saved`."""
+    """Return `result` as the output of a kernel with these inputs, which saves the tensors
+    `saved`.
+    """
     output: Tensor = _Kernel.apply((result,), saved, *inputs)  # type: ignore[no-untyped-call]
     return output
 
@@ -56,7 +61,12 @@ def _delta_rule(
 ) -> tuple[Tensor, None]:
     """ops/gated_delta_rule/chunk.py and ops/kda/chunk.py of flash-linear-attention."""
     q, k, v, g, beta = inputs = [tensor.contiguous() for tensor in (q, k, v, g, beta)]
-    normalized = (torch.empty_like(q), _fp32(*q.shape[:-1]), torch.empty_like(k), _fp32(*k.shape[:-1]))
+    normalized = (
+        torch.empty_like(q),
+        _fp32(*q.shape[:-1]),
+        torch.empty_like(k),
+        _fp32(*k.shape[:-1]),
+    )
     chunks = (v.new_empty(*v.shape[:-1], _CHUNK) for _ in range(matrices))
     of_kda = (g,) if matrices > 1 else ()
     saved = (*normalized, v, torch.empty_like(g), beta, *chunks, *of_kda)
@@ -69,7 +79,15 @@ def _scan_states(x: Tensor, A: Tensor) -> Tensor:
 
 
 def _selective_scan(
-    x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, delta_bias: Tensor, **_: Any
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    z: Tensor,
+    delta_bias: Tensor,
+    **_: Any,
 ) -> Tensor:
     """ops/selective_scan_interface.py of mamba-ssm, SelectiveScanFn."""
     x, dt, B, C, z = (t if t.stride(-1) == 1 else t.contiguous() for t in (x, dt, B, C, z))
@@ -135,12 +153,27 @@ def _mamba2(
 ) -> Tensor:
     """ops/triton/ssd_combined.py of mamba-ssm, MambaSplitConv1dScanCombinedFn."""
     batch, tokens = projected.shape[:2]
-    inputs = (projected, conv, conv_bias, dt_bias, A, D, rmsnorm_weight, outproj_weight, outproj_bias)
+    inputs = (
+        projected,
+        conv,
+        conv_bias,
+        dt_bias,
+        A,
+        D,
+        rmsnorm_weight,
+        outproj_weight,
+        outproj_bias,
+    )
     scanned = projected.new_empty(batch, tokens, len(D), headdim)
     norms = None if rmsnorm_weight is None else _fp32(batch * tokens * ngroups)
-    return _run(projected.new_empty(batch, tokens, outproj_weight.shape[0]), (*inputs, scanned, norms), *inputs)
+    return _run(
+        projected.new_empty(batch, tokens, outproj_weight.shape[0]),
+        (*inputs, scanned, norms),
+        *inputs,
+    )
 
 
+# By the name of the function in modeling_*.py that calls the kernel if it is installed.
 STAND_INS = {
     "causal_conv1d_fn": _causal_conv1d,
     "torch_chunk_gated_delta_rule": partial(_delta_rule, 1),
@@ -149,7 +182,6 @@ STAND_INS = {
     "mamba_inner_fn": _mamba_inner,
     "mamba2_split_conv1d_scan_combined": _mamba2,
 }
-"""By the name of the function in modeling_*.py that calls the kernel if it is installed."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The model class that transformers has for a config: its parameters and its attention modules.
 
-The class is built on torch's meta device, where a tensor has a shape and a dtype but no storage: a model of any
-size is built in a second, and only the config is read.
+The class is built on torch's meta device, where a tensor has a shape and a dtype but no storage: a
+model of any size is built in a second, and only the config is read.
 """
 
 import os
@@ -19,22 +19,25 @@ from ...model import Head
 from ...records import NamedTuple
 from ...units import truncate
 
-ATTENTION = re.compile(r"(Attention|MLA|Mixer|DeltaNet|ShortConv|MambaLayer|RecurrentBlock|xLSTMLayer)$")
-"""Class names of attention modules, and of the modules that replace them in recurrent layers."""
+# Class names of attention modules, and of the modules that replace them in recurrent layers.
+ATTENTION = re.compile(
+    r"(Attention|MLA|Mixer|DeltaNet|ShortConv|MambaLayer|RecurrentBlock|xLSTMLayer)$"
+)
+# The norm of the residual, which some attention modules contain (T5, BERT and its relatives).
 RESIDUAL_NORM = re.compile(r"(^|\.)(layer_norm|LayerNorm|ln|self_attn_layer_norm)\.")
-"""The norm of the residual, which some attention modules contain (T5, BERT and its relatives)."""
+# T5's table of relative positions, in the attention of the first layer or of each layer.
 POSITIONS = re.compile(r"relative_attention_bias\.")
-"""T5's table of relative positions, in the attention of the first layer or of each layer."""
+# From a module's path: its layer, and in group 1 the list of layers.
 LAYER = re.compile(r"(.*?)\.\d+(?=\.|$)")
-"""From a module's path: its layer, and in group 1 the list of layers."""
+# Names of the language side of a multimodal model. Fuyu embeds patches of an image as it embeds
+# tokens.
 LANGUAGE = re.compile(r"(^|\.)(language_model|text_model|lm_head|vision_embed_tokens)\.")
-"""Names of the language side of a multimodal model. Fuyu embeds patches of an image as it embeds tokens."""
+# Names of the other parts of a multimodal model.
 TOWER = re.compile(r"vision|visual|image|audio|speech|codec|_extend")
-"""Names of the other parts of a multimodal model."""
+# A method of some classes that reads token values, which meta tensors do not have.
 READS_TOKEN_VALUES = "warn_if_padding_and_no_attention_mask"
-"""A method of some classes that reads token values, which meta tensors do not have."""
+# A router's bias that checkpoints contain, although the class holds it as a buffer.
 CORRECTION = re.compile(r"(e_score_correction_bias|balancing_biases)$")
-"""A router's bias that checkpoints contain, although the class holds it as a buffer."""
 
 
 def has_towers(model: nn.Module) -> bool:
@@ -43,7 +46,9 @@ def has_towers(model: nn.Module) -> bool:
 
 
 def is_language(path: str, has_towers: bool) -> bool:
-    """Return whether a path belongs to the language side of a class; always true for a text-only model."""
+    """Return whether a path belongs to the language side of a class; always true for a text-only
+    model.
+    """
     match = LANGUAGE.search(path)
     before = path[: match.start()] if match else path
     return not TOWER.search(before) and (match is not None or not has_towers)
@@ -54,16 +59,20 @@ class AttentionModule(NamedTuple):
     side: str  # the tokens that its stack processes: 'target' or 'source'
     layer: str  # path of its layer
     params: int  # elements of the parameters that attncalc counts as attention
-    other_params: int  # elements of its other parameters: a norm of the residual, a table of positions
+    # elements of its other parameters: a norm of the residual, a table of positions
+    other_params: int
 
 
 class TransformersModel:
-    """The model of a config as transformers builds it. Its experts return zeros, because routing needs values."""
+    """The model of a config as transformers builds it. Its experts return zeros, because routing
+    needs values.
+    """
 
     def __init__(self, config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -> None:
         """Build the class that the config names, or else the one for its model_type and `head`.
 
-        Raises CannotCheckError if transformers has no class for the config, or its class cannot be built from it.
+        Raises CannotCheckError if transformers has no class for the config, or its class cannot be
+        built from it.
         """
         with quiet():
             try:
@@ -73,11 +82,13 @@ class TransformersModel:
             except Exception as error:  # the class may raise anything
                 model_type = truncate(str(config.get("model_type")))
                 raise CannotCheckError(
-                    f"transformers cannot build its class for model_type '{model_type}': {first_line(error)}"
+                    f"transformers cannot build its class for model_type '{model_type}': "
+                    f"{first_line(error)}"
                 ) from None
         self.model.eval()
         for name, module in self.model.named_modules():
-            if name.endswith("rel_embeddings"):  # torch's FLOP counter fails if such a parameter is a module's input
+            # torch's FLOP counter fails if such a parameter is a module's input
+            if name.endswith("rel_embeddings"):
                 module.requires_grad_(False)
         self.has_towers = has_towers(self.model)
         self.has_experts = False
@@ -98,29 +109,42 @@ class TransformersModel:
         return is_language(path, self.has_towers)
 
     def params(self) -> tuple[int, dict[str, int]]:
-        """Return the parameters of the language side, tied tensors once, and those of the other parts by name."""
+        """Return the parameters of the language side, tied tensors once, and those of the other
+        parts by name.
+        """
         language, other_parts = 0, dict[str, int]()
         sizes = {name: parameter.numel() for name, parameter in self.model.named_parameters()}
         language_prefixes = {
-            name[:i] for name in filter(self.is_language, sizes) for i, c in enumerate(name) if c == "."
+            name[:i]
+            for name in filter(self.is_language, sizes)
+            for i, c in enumerate(name)
+            if c == "."
         }
         for name, size in sizes.items():
             if self.is_language(name):
                 language += size
             else:
                 parts = name.split(".")
-                part = next(p for i, p in enumerate(parts) if ".".join(parts[: i + 1]) not in language_prefixes)
+                part = next(
+                    p
+                    for i, p in enumerate(parts)
+                    if ".".join(parts[: i + 1]) not in language_prefixes
+                )
                 other_parts[part] = other_parts.get(part, 0) + size
         return language, other_parts
 
     def router_bias_buffers(self) -> int:
         """Return the elements of router biases that the class holds as buffers."""
         return sum(
-            b.numel() for name, b in self.model.named_buffers() if CORRECTION.search(name) and self.is_language(name)
+            b.numel()
+            for name, b in self.model.named_buffers()
+            if CORRECTION.search(name) and self.is_language(name)
         )
 
     def tied_head(self) -> int:
-        """Return the elements of an lm head that is tied to the token embedding; 0 if it is not tied."""
+        """Return the elements of an lm head that is tied to the token embedding; 0 if it is not
+        tied.
+        """
         model: Any = self.model
         head, table = model.get_output_embeddings(), model.get_input_embeddings()
         tied = head is not None and getattr(head, "weight", None) is getattr(table, "weight", head)
@@ -130,29 +154,39 @@ class TransformersModel:
         """Return every attention module of the language side, in order.
 
         Args:
-            without_positions: the sides ('target', 'source') whose table of relative positions does not count as
-                attention.
+            without_positions: the sides ('target', 'source') whose table of relative positions does
+                not count as attention.
         """
         modules = []
         last = "."
         for path, module in self.model.named_modules():
             layer = LAYER.match(path)
-            if path.startswith(f"{last}.") or not layer or not ATTENTION.search(type(module).__name__):
+            if (
+                path.startswith(f"{last}.")
+                or not layer
+                or not ATTENTION.search(type(module).__name__)
+            ):
                 continue
             if self.is_language(f"{path}."):
                 last = path
                 side = self._side(layer[1])
-                attention = sum(p.numel() for p in attention_parameters(module, side in without_positions))
+                attention = sum(
+                    p.numel() for p in attention_parameters(module, side in without_positions)
+                )
                 total = sum(p.numel() for p in module.parameters())
                 modules.append(AttentionModule(path, side, layer[0], attention, total - attention))
         return modules
 
-    def attention_params(self, modules: Collection[AttentionModule], without_positions: Collection[str]) -> int:
+    def attention_params(
+        self, modules: Collection[AttentionModule], without_positions: Collection[str]
+    ) -> int:
         """Return the attention parameters of these modules, shared ones once."""
         sizes = {
             id(p): p.numel()
             for module in modules
-            for p in attention_parameters(self.model.get_submodule(module.path), module.side in without_positions)
+            for p in attention_parameters(
+                self.model.get_submodule(module.path), module.side in without_positions
+            )
         }
         return sum(sizes.values())
 
@@ -181,12 +215,15 @@ def _on_meta(config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -
     """Return the class that `config` names, or that of its model_type, on the meta device."""
     model_class, hf_config = find_class(config, head)
     with torch.device("meta"):
-        model: nn.Module = model_class._from_config(hf_config, dtype=dtype, attn_implementation="eager")
+        model: nn.Module = model_class._from_config(
+            hf_config, dtype=dtype, attn_implementation="eager"
+        )
     return model.to(dtype)
 
 
 def find_class(config: Mapping[str, Any], head: Head | None) -> tuple[Any, Any]:
-    """Return the class that `config` names, or that of its model_type, and the config as transformers reads it.
+    """Return the class that `config` names, or that of its model_type, and the config as
+    transformers reads it.
 
     Raises CannotCheckError if transformers has neither.
     """
@@ -196,16 +233,20 @@ def find_class(config: Mapping[str, Any], head: Head | None) -> tuple[Any, Any]:
     model_type = config.get("model_type")
     if model_type not in CONFIG_MAPPING:
         raise CannotCheckError(
-            f"transformers {transformers.__version__} has no model_type '{truncate(str(model_type))}'"
+            f"transformers {transformers.__version__} has no model_type "
+            f"'{truncate(str(model_type))}'"
         )
     hf_config = CONFIG_MAPPING[model_type].from_dict(dict(config))
     model_class: Any = getattr(transformers, str((config.get("architectures") or [""])[0]), None)
-    if not isinstance(model_class, type) or not issubclass(model_class, transformers.PreTrainedModel):
+    if not isinstance(model_class, type) or not issubclass(
+        model_class, transformers.PreTrainedModel
+    ):
         model_class = _class_of_type(hf_config, head)
     if model_class is None:
         missing = "language model" if head else "model"
         raise CannotCheckError(
-            f"transformers {transformers.__version__} has no {missing} class for '{truncate(str(model_type))}'"
+            f"transformers {transformers.__version__} has no {missing} class for "
+            f"'{truncate(str(model_type))}'"
         )
     return model_class, hf_config
 
@@ -216,7 +257,10 @@ def _class_of_type(hf_config: Any, head: Head | None) -> Any:
 
     tables = [auto.MODEL_MAPPING]
     if head and head.kind == "lm":
-        tables = [auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING]
+        tables = [
+            auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+            auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+        ]
         tables += [auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING]
         tables += [auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_MASKED_LM_MAPPING]
     classes = next((table[type(hf_config)] for table in tables if type(hf_config) in table), None)

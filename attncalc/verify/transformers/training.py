@@ -1,7 +1,9 @@
-"""One training step of a transformers class without memory for its weights: what it saves, holds, and its peak.
+"""One training step of a transformers class without memory for its weights: what it saves, holds,
+and its peak.
 
-The class runs under torch's FakeTensorMode, where tensors have shapes and no data, on a fake CPU. On the meta device
-scaled_dot_product_attention would take the math path, which saves the scores that flash does not save.
+The class runs under torch's FakeTensorMode, where tensors have shapes and no data, on a fake CPU.
+On the meta device scaled_dot_product_attention would take the math path, which saves the scores
+that flash does not save.
 """
 
 import re
@@ -22,10 +24,11 @@ from ..training.saved import ROPE, SavedTensor, SavedTensors, bytes_of, state_by
 from .kernels import stand_ins
 from .model import LAYER, READS_TOKEN_VALUES, find_class, has_towers, is_language, quiet
 
+# Names of the probabilities of dropout in config classes.
 DROPOUT = re.compile(r"dropout|pdrop")
-"""Names of the probabilities of dropout in config classes."""
+# The operator of scaled_dot_product_attention's flash kernel on a CPU; its math path is several
+# operators.
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
-"""The operator of scaled_dot_product_attention's flash kernel on a CPU; its math path is several operators."""
 
 
 class TrainingStep(NamedTuple):
@@ -34,13 +37,15 @@ class TrainingStep(NamedTuple):
     name: str  # the class
     attention: str  # its implementation of attention: 'sdpa', 'eager'
     has_stand_ins: bool  # whether stand-ins replace kernels of recurrent layers
-    # Paths of the layers that call the flash kernel; others call the math path of 'sdpa', or are eager
+    # Paths of the layers that call the flash kernel; others call the math path of 'sdpa', or are
+    # eager
     flash: frozenset[str]
     saved: tuple[SavedTensor, ...]  # the tensors that the forward pass saves
     parameters: int  # of all parameters of the language side, tied ones once
     gradients: int  # of their gradients
     states: int  # of AdamW's two moments
-    # The largest sum of all tensors but towers that exist together during a second step; 0 if it was not measured
+    # The largest sum of all tensors but towers that exist together during a second step; 0 if it
+    # was not measured
     peak: int
 
     def saved_by_layer(self) -> dict[str, int]:
@@ -74,7 +79,8 @@ def training_step(
     """Train the class of `config` for two steps with AdamW, and return what it holds.
 
     Args:
-        recompute: use the class's own gradient checkpointing, which keeps the input of each layer only.
+        recompute: use the class's own gradient checkpointing, which keeps the input of each layer
+            only.
         eager: use its eager attention even if it has another.
         peak: whether to measure the peak, which takes most of the time.
     """
@@ -88,7 +94,9 @@ def training_step(
         _leave_out_dropout(hf_config)
         attention = "sdpa" if model_class._supports_sdpa and not eager else "eager"
         with no_init_weights():  # some read values
-            model = model_class._from_config(hf_config, dtype=dtype, attn_implementation=attention).train()
+            model = model_class._from_config(
+                hf_config, dtype=dtype, attn_implementation=attention
+            ).train()
         model.tie_weights()
         for module in model.modules():
             if hasattr(module, READS_TOKEN_VALUES):
@@ -107,7 +115,9 @@ def training_step(
         optimizer.zero_grad()
         del loss
         beside = has_towers(model)
-        parameters = bytes_of(p for name, p in model.named_parameters() if is_language(name, beside))
+        parameters = bytes_of(
+            p for name, p in model.named_parameters() if is_language(name, beside)
+        )
         towers = bytes_of(model.parameters()) - parameters
         return TrainingStep(
             type(model).__name__,
@@ -133,7 +143,8 @@ def _leave_out_dropout(hf_config: Any) -> None:
 
 @contextmanager
 def _without_packing() -> Iterator[None]:
-    """Let transformers assume that no sequences are packed, as it does after reading positions, which are fake here.
+    """Let transformers assume that no sequences are packed, as it does after reading positions,
+    which are fake here.
 
     It would make a mask otherwise, and expand K and V to all query heads for it.
     """
@@ -148,7 +159,9 @@ def _without_packing() -> Iterator[None]:
 
 
 def _peak(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Mapping[str, Any]) -> int:
-    """Return the peak of a step by torch's MemTracker, which equals that of the allocator to the byte."""
+    """Return the peak of a step by torch's MemTracker, which equals that of the allocator to the
+    byte.
+    """
     tracker = MemTracker()
     tracker.track_external(model, optimizer, inputs["input_ids"])
     with tracker:
@@ -166,7 +179,9 @@ class _Flash(TorchDispatchMode):
         self.paths: set[str] = set()
         self._saved = saved
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         if FLASH in str(op):
             self.paths.add(self._saved.path)
         return op(*args, **(kwargs or {}))

@@ -1,4 +1,6 @@
-"""Compare what `attncalc train` predicts with a training step of the transformers class of a config."""
+"""Compare what `attncalc train` predicts with a training step of the transformers class of a
+config.
+"""
 
 import copy
 import dataclasses
@@ -17,29 +19,45 @@ from ...units import BYTES, count
 from ...workload import Workload
 from .. import need_transformers
 from ..devices import DTYPES
-from ..training.checks import JOINED, MeasuredStep, peak_check, saved_checks, size_on, state_checks, training_run
+from ..training.checks import (
+    JOINED,
+    MeasuredStep,
+    peak_check,
+    saved_checks,
+    size_on,
+    state_checks,
+    training_run,
+)
 from ..training.saved import SavedTensor
 from .check import TransformersComparison
 from .model import first_line
 from .training import TrainingStep, layer_path, training_step
 
 DROPOUT_NOTE = "Dropout is 0, as in most fine-tuning: it would save a mask and another tensor."
-KERNELS_NOTE = "Kernels of recurrent layers do not run: stand-ins save the tensors that their source lists."
+KERNELS_NOTE = (
+    "Kernels of recurrent layers do not run: stand-ins save the tensors that their source lists."
+)
+# Bytes per token by which routers differ: in the dtype of weights, in indices, in groups of experts
+# of a config.
 ROUTING = 160
-"""Bytes per token by which routers differ: in the dtype of weights, in indices, in groups of experts of a config."""
 ROPE_NOTE = "saved once for all layers, and left out of the check"
 
 
 def compare_training(
-    model: ModelSpec, config: Mapping[str, Any], workload: Workload, on_progress: Callable[[str], None]
+    model: ModelSpec,
+    config: Mapping[str, Any],
+    workload: Workload,
+    on_progress: Callable[[str], None],
 ) -> TransformersComparison:
-    """Train the transformers class of `config` without its memory, and compare it with the figures of `model`.
+    """Train the transformers class of `config` without its memory, and compare it with the figures
+    of `model`.
 
-    The class has its true widths, and as few layers as have all kinds of layers of the model: what each saves is known
-    then, and what is saved outside of them.
+    The class has its true widths, and as few layers as have all kinds of layers of the model: what
+    each saves is known then, and what is saved outside of them.
 
-    Raises CannotCheckError if transformers has no class for the config, or its class cannot be trained on tensors
-    without values; NotSupportedError if what a kind of attention saves is not known.
+    Raises CannotCheckError if transformers has no class for the config, or its class cannot be
+    trained on tensors without values; NotSupportedError if what a kind of attention saves is not
+    known.
     """
     layers = few_layers(model)
     of_one = layers_of_one(model, config)
@@ -52,34 +70,52 @@ def compare_training(
         on_progress(f"{model.name}, {count(layers)} layers, {count(workload.context)} tokens{how}")
         try:
             step = training_step(
-                short_config, DTYPES[dtype], model.head, workload.batch, workload.context, recompute=recompute
+                short_config,
+                DTYPES[dtype],
+                model.head,
+                workload.batch,
+                workload.context,
+                recompute=recompute,
             )
         except CannotCheckError:
             raise
         except Exception as error:  # the class may raise anything
             raise CannotCheckError(
-                f"transformers' class of {model.name} cannot be trained on tensors without values: {first_line(error)}"
+                f"transformers' class of {model.name} cannot be trained on tensors without "
+                f"values: {first_line(error)}"
             ) from None
         measured = _measured(short, step, of_one)
         if recompute and class_math(model.model_type).residual_in_fp32:
             next(iter(measured.layers.values())).pop(0)  # its input is the embedding, in 16 bits
-        run = training_run(short, workload.batch, workload.context, dtype, measured.kernel, recompute=recompute)
+        run = training_run(
+            short, workload.batch, workload.context, dtype, measured.kernel, recompute=recompute
+        )
         if not recompute and step.rope_tables:
             label = "cosines and sines"
-            reported.append(Reported("RoPE tables", "rope_tables", label, step.rope_tables, BYTES, ROPE_NOTE))
+            reported.append(
+                Reported("RoPE tables", "rope_tables", label, step.rope_tables, BYTES, ROPE_NOTE)
+            )
         checks += saved_checks(run, measured, size_on("cpu", run), routing=ROUTING)
         checks += () if recompute else state_checks(run, measured)
         checks += peak_check(run, measured)
     limits = [DROPOUT_NOTE, *([KERNELS_NOTE] if step.has_stand_ins else [])]
     if layers < model.main.n_layers:
-        limits.append(f"The class has {count(layers)} of its {count(model.main.n_layers)} layers: all kinds of layers.")
+        limits.append(
+            f"The class has {count(layers)} of its {count(model.main.n_layers)} layers: all "
+            "kinds of layers."
+        )
     name = f"transformers {need_transformers()}, {step.name} with {step.attention} attention"
-    result = VerifyResult(tuple(checks), context=workload.context, limits=tuple(limits), reported=tuple(reported))
-    return TransformersComparison(result, workload, {"type": "meta", "name": name, "torch": torch.__version__})
+    result = VerifyResult(
+        tuple(checks), context=workload.context, limits=tuple(limits), reported=tuple(reported)
+    )
+    return TransformersComparison(
+        result, workload, {"type": "meta", "name": name, "torch": torch.__version__}
+    )
 
 
 def _measured(model: ModelSpec, step: TrainingStep, of_one: int) -> MeasuredStep:
-    """Return a step by layer groups. Raises CannotCheckError if the class has another number of layers.
+    """Return a step by layer groups. Raises CannotCheckError if the class has another number of
+    layers.
 
     Args:
         of_one: how many layers of the model are one of the class.
@@ -90,36 +126,53 @@ def _measured(model: ModelSpec, step: TrainingStep, of_one: int) -> MeasuredStep
     outside = saved.pop("", 0) - step.rope_tables
     if len(saved) != len(groups):
         raise CannotCheckError(
-            f"{step.name} saves tensors in {count(len(saved))} layers, and {model.name} has {count(len(groups))}"
+            f"{step.name} saves tensors in {count(len(saved))} layers, and {model.name} has "
+            f"{count(len(groups))}"
         )
     layers: dict[str, list[int]] = {}
     tensors: dict[str, list[SavedTensor]] = {}
     for group, (path, size) in zip(groups, saved.items(), strict=True):
         layers.setdefault(group, []).append(size)
         tensors[group] = [tensor for tensor in step.saved if layer_path(tensor.path) == path]
-    kernel: TrainingKernel = "flash" if step.flash else "math" if step.attention == "sdpa" else "eager"
+    kernel: TrainingKernel = (
+        "flash" if step.flash else "math" if step.attention == "sdpa" else "eager"
+    )
     held = (step.parameters, step.gradients, step.states, step.peak or None)
     return MeasuredStep(kernel, layers, tensors, outside, *held)
 
 
-LENGTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")
-"""Names of the number of layers in config files."""
+# Names of the number of layers in config files.
+LENGTHS = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "encoder_layers",
+    "decoder_layers",
+)
 
 
 def few_layers(model: ModelSpec) -> int:
-    """Return the least number of leading layers that has every kind of layer, but two if the model has them.
+    """Return the least number of leading layers that has every kind of layer, but two if the model
+    has them.
 
     The first layer also saves what all layers share, such as RoPE's cosines.
     """
     most = 1
     for stack in model.stacks:
-        kinds = [dataclasses.replace(layers, count=1, name="") for layers in stack.layers for _ in range(layers.count)]
+        kinds = [
+            dataclasses.replace(layers, count=1, name="")
+            for layers in stack.layers
+            for _ in range(layers.count)
+        ]
         most = max(most, min(2, len(kinds)), *(kinds.index(kind) + 1 for kind in kinds))
     return most
 
 
 def layers_of_one(model: ModelSpec, config: Mapping[str, Any]) -> int:
-    """Return how many layers of the model are one of the class: 2 for Falcon-H1, which has attention beside Mamba-2."""
+    """Return how many layers of the model are one of the class: 2 for Falcon-H1, which has
+    attention beside Mamba-2.
+    """
     parts = [config, *(value for value in config.values() if isinstance(value, dict))]
     lengths = (part[name] for part in parts for name in LENGTHS if isinstance(part.get(name), int))
     length = next(lengths, 0)
@@ -128,7 +181,9 @@ def layers_of_one(model: ModelSpec, config: Mapping[str, Any]) -> int:
 
 
 def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    """Return a copy of `config` with its first `layers` layers; lists, and tables by layer, are cut too."""
+    """Return a copy of `config` with its first `layers` layers; lists, and tables by layer, are cut
+    too.
+    """
     short: dict[str, Any] = copy.deepcopy(dict(config))
     for part in [short, *(value for value in short.values() if isinstance(value, dict))]:
         for name in [name for name in LENGTHS if isinstance(part.get(name), int)]:
@@ -153,7 +208,9 @@ def layer_groups(model: ModelSpec) -> list[str]:
 
 def leading(model: ModelSpec, layers: int) -> ModelSpec:
     """Return the model with the first `layers` layers of each stack."""
-    return dataclasses.replace(model, stacks=tuple(_leading(stack, layers) for stack in model.stacks))
+    return dataclasses.replace(
+        model, stacks=tuple(_leading(stack, layers) for stack in model.stacks)
+    )
 
 
 def _leading(stack: Stack, layers: int) -> Stack:

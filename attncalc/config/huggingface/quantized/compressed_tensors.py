@@ -1,6 +1,7 @@
 """compressed-tensors (llm-compressor): groups of modules with a scheme each.
 
-The bytes are those that the library itself writes for one linear layer (compressed-tensors 0.20, `ModelCompressor`).
+The bytes are those that the library itself writes for one linear layer (compressed-tensors 0.20,
+`ModelCompressor`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,21 +10,31 @@ from typing import Any
 from ....quantization import LINEAR, Scheme
 from .fields import Config, Read, UnreadError, block, integer, section, size
 
+# NVFP4: an fp8 scale per 16 elements; one fp32 scale per matrix, and one for its input.
 NVFP4 = Scheme("fp4", 4, group=16, scale_bits=8, fixed=8)
-"""NVFP4: an fp8 scale per 16 elements; one fp32 scale per matrix, and one for its input."""
+# MXFP4: an exponent of 8 bits per 32 elements.
 MXFP4 = Scheme("mxfp4", 4, group=32, scale_bits=8)
-"""MXFP4: an exponent of 8 bits per 32 elements."""
+# MXFP8: an exponent of 8 bits per 32 elements.
 MXFP8 = Scheme("fp8", 8, group=32, scale_bits=8)
-"""MXFP8: an exponent of 8 bits per 32 elements."""
 
 _GROUP_KEYS = ("weights", "input_activations", "output_activations", "targets", "format")
+# The keys of compressed-tensors' QuantizationScheme and QuantizationArgs.
 _ARGUMENTS = (
-    *("num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "dynamic", "actorder"),
-    *("scale_dtype", "zp_dtype", "observer", "observer_kwargs"),
+    "num_bits",
+    "type",
+    "symmetric",
+    "group_size",
+    "strategy",
+    "block_structure",
+    "dynamic",
+    "actorder",
+    "scale_dtype",
+    "zp_dtype",
+    "observer",
+    "observer_kwargs",
 )
-"""The keys of compressed-tensors' QuantizationScheme and QuantizationArgs."""
+# {class in targets: the module that it stands for}.
 _CLASSES = {"Embedding": "embed_tokens"}
-"""{class in targets: the module that it stands for}."""
 
 
 def compressed_tensors(found: Config) -> Read:
@@ -37,8 +48,8 @@ def compressed_tensors(found: Config) -> Read:
 def config_groups(found: Config, *, heads: bool) -> list[Scheme]:
     """Return the schemes of config_groups. A group that covers only single modules goes first.
 
-    `heads` is whether 'Linear' covers the lm head. Raises UnreadError if there are no groups, or one of them is not
-    known.
+    `heads` is whether 'Linear' covers the lm head. Raises UnreadError if there are no groups, or
+    one of them is not known.
     """
     groups = found.get("config_groups")
     if not isinstance(groups, Mapping):
@@ -47,7 +58,8 @@ def config_groups(found: Config, *, heads: bool) -> list[Scheme]:
     for group in groups.values():
         if not isinstance(group, Mapping):
             raise UnreadError("a group that is not an object")
-        if group.get("weights") is None:  # only activations, or the output of attention, are quantized
+        # only activations, or the output of attention, are quantized
+        if group.get("weights") is None:
             continue
         _check_keys(group, _GROUP_KEYS)
         listed = group.get("targets") or [LINEAR]
@@ -89,9 +101,11 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
     return scheme._replace(
         weight_only=not inputs,
         # weight_shape, two int64; input_scale, and input_zero_point unless it is symmetric
-        fixed=(16 if "pack" in form else 0) + (2 + (inputs.get("symmetric") is False) if is_static else 0),
+        fixed=(16 if "pack" in form else 0)
+        + (2 + (inputs.get("symmetric") is False) if is_static else 0),
         zero_bits=n_bits if weights.get("symmetric") is False else 0,
-        row_bits=0 if weights.get("actorder") in (None, False, "weight", "static") else 32,  # weight_g_idx
+        # weight_g_idx
+        row_bits=0 if weights.get("actorder") in (None, False, "weight", "static") else 32,
     )
 
 

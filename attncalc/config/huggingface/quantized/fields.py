@@ -1,21 +1,23 @@
-"""Fields of a quantization_config: bounded numbers, lists of modules, and patterns that are safe to match."""
+"""Fields of a quantization_config: bounded numbers, lists of modules, and patterns that are safe to
+match.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....quantization import Scheme, pattern_problem
 
+# The most names that a list of modules may have; releases list some hundreds.
 MAX_MODULES = 50_000
-"""The most names that a list of modules may have; releases list some hundreds."""
+# The longest name or pattern of a module.
 MAX_NAME = 300
-"""The longest name or pattern of a module."""
+# The most schemes that a checkpoint may have; releases with mixed bits have fewer than ten.
 MAX_SCHEMES = 64
-"""The most schemes that a checkpoint may have; releases with mixed bits have fewer than ten."""
 
+# The fields of a quantization_config.
 Config = Mapping[str, Any]
-"""The fields of a quantization_config."""
+# The schemes of a config, and its list of modules that are not quantized.
 Read = tuple[Sequence[Scheme], Any]
-"""The schemes of a config, and its list of modules that are not quantized."""
 
 
 class UnreadError(Exception):
@@ -47,7 +49,9 @@ def bits(found: Config, known: Sequence[int], key: str = "bits") -> int:
 
 
 def average_bits(found: Config, key: str) -> tuple[int, int]:
-    """Return average bits as (bits, elements) in whole numbers: (465, 100) for 4.65. Raises UnreadError for others."""
+    """Return average bits as (bits, elements) in whole numbers: (465, 100) for 4.65. Raises
+    UnreadError for others.
+    """
     value = found.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.5 <= value <= 16:
         raise UnreadError(f"no {key}" if value is None else f"{key} {value!r}")
@@ -55,14 +59,22 @@ def average_bits(found: Config, key: str) -> tuple[int, int]:
 
 
 def block(value: Any) -> tuple[int, int]:
-    """Return (outputs, inputs) of a block that has one scale. Raises UnreadError for other values."""
-    if not isinstance(value, Sequence) or len(value) != 2 or not all(type(n) is int and 0 < n <= 65536 for n in value):
+    """Return (outputs, inputs) of a block that has one scale. Raises UnreadError for other
+    values.
+    """
+    if (
+        not isinstance(value, Sequence)
+        or len(value) != 2
+        or not all(type(n) is int and 0 < n <= 65536 for n in value)
+    ):
         raise UnreadError(f"a block of {value!r}")
     return value[0], value[1]
 
 
 def modules(listed: Any) -> tuple[str, ...]:
-    """Return a list of modules, bounded and with safe patterns. Raises UnreadError for other values."""
+    """Return a list of modules, bounded and with safe patterns. Raises UnreadError for other
+    values.
+    """
     if listed is None:
         return ()
     if isinstance(listed, str):
@@ -85,8 +97,11 @@ def checked(schemes: Sequence[Scheme]) -> tuple[Scheme, ...]:
     return tuple(scheme._replace(targets=modules(scheme.targets)) for scheme in schemes)
 
 
-def by_module(entries: Mapping[str, Any], scheme_of: Callable[[Any], Scheme | None]) -> tuple[list[Scheme], list[str]]:
-    """Return the schemes of {module: its entry}, each distinct one once with its modules as targets.
+def by_module(
+    entries: Mapping[str, Any], scheme_of: Callable[[Any], Scheme | None]
+) -> tuple[list[Scheme], list[str]]:
+    """Return the schemes of {module: its entry}, each distinct one once with its modules as
+    targets.
 
     The second list are the modules whose entries have no scheme.
     """
@@ -94,11 +109,17 @@ def by_module(entries: Mapping[str, Any], scheme_of: Callable[[Any], Scheme | No
     ignored: list[str] = []
     for name, entry in entries.items():
         scheme = scheme_of(entry)
-        modules_of_scheme = ignored if scheme is None else names.setdefault(scheme._replace(targets=()), [])
+        modules_of_scheme = (
+            ignored if scheme is None else names.setdefault(scheme._replace(targets=()), [])
+        )
         modules_of_scheme.append(str(name))
-    return [scheme._replace(targets=tuple(of_scheme)) for scheme, of_scheme in names.items()], ignored
+    return [
+        scheme._replace(targets=tuple(of_scheme)) for scheme, of_scheme in names.items()
+    ], ignored
 
 
 def integer(n_bits: int, **fields: Any) -> Scheme:
-    """Return a scheme of integers for weights alone; those of up to 4 bits are called int4, others int8."""
+    """Return a scheme of integers for weights alone; those of up to 4 bits are called int4, others
+    int8.
+    """
     return Scheme("int4" if n_bits <= 4 else "int8", n_bits, **{"weight_only": True, **fields})

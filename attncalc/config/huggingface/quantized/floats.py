@@ -1,4 +1,6 @@
-"""Schemes with floating-point elements: DeepSeek's fp8, NVIDIA's modelopt, MX formats, FBGEMM, AMD's Quark."""
+"""Schemes with floating-point elements: DeepSeek's fp8, NVIDIA's modelopt, MX formats, FBGEMM,
+AMD's Quark.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,24 +9,30 @@ from ....quantization import Scheme
 from .compressed_tensors import MXFP4, MXFP8, NVFP4, config_groups
 from .fields import Config, Read, UnreadError, block, by_module, modules, section
 
+# FP8 with one fp32 scale per output.
 _FP8 = Scheme("fp8", 8, scale_bits=32)
-"""FP8 with one fp32 scale per output."""
+# FP8 with one fp32 scale per matrix, and one for its input.
 _FP8_TENSOR = _FP8._replace(block=0, fixed=4)
-"""FP8 with one fp32 scale per matrix, and one for its input."""
 
 
 def fp8(found: Config) -> Read:
-    """Return DeepSeek's blocks with fp32 scales, or one scale per matrix (transformers' FineGrainedFP8Config).
+    """Return DeepSeek's blocks with fp32 scales, or one scale per matrix (transformers'
+    FineGrainedFP8Config).
 
-    DeepSeek-V4 has scales of 8 bits, and experts in MXFP4 (expert_dtype), as MiMo-V2.6 has them (store_dtype). Its
-    files have no scales for the matrices of pools and two of an indexer, which the config does not list.
+    DeepSeek-V4 has scales of 8 bits, and experts in MXFP4 (expert_dtype), as MiMo-V2.6 has them
+    (store_dtype). Its files have no scales for the matrices of pools and two of an indexer, which
+    the config does not list.
     """
     ignored = found.get("modules_to_not_convert") or found.get("ignored_layers")
     names = str(found.get("names"))
     if names.startswith(("deepseek_v4", "deepseek_ref")):
         ignored = [*modules(ignored), "compressor", "indexer.wk", "indexer.weights_proj"]
     if found.get("weight_block_size") is None:
-        scheme = _FP8_TENSOR if found.get("activation_scheme") == "static" else _FP8_TENSOR._replace(fixed=0)
+        scheme = (
+            _FP8_TENSOR
+            if found.get("activation_scheme") == "static"
+            else _FP8_TENSOR._replace(fixed=0)
+        )
     else:
         outputs, inputs = block(found["weight_block_size"])
         scheme = _FP8._replace(group=inputs, block=outputs)  # weight_scale_inv
@@ -46,6 +54,10 @@ def mxfp8(found: Config) -> Read:
     return (MXFP8,), found.get("modules_to_not_convert") or found.get("ignored_layers")
 
 
+# {quant_algo of NVIDIA's modelopt: scheme}; AWQ and SmoothQuant add a 16-bit scale per input.
+#
+# Source: modelopt 0.47, torch/export/quant_utils.py; vLLM, layers/quantization/modelopt.py
+# (QUANT_ALGOS).
 _ALGORITHMS: dict[str, Scheme] = {
     "FP8": _FP8_TENSOR,
     "FP8_PER_CHANNEL_PER_TOKEN": _FP8,
@@ -61,14 +73,12 @@ _ALGORITHMS: dict[str, Scheme] = {
     "W4A16_MXFP4": MXFP4._replace(weight_only=True),
     "W4A8_MXFP4_FP8": MXFP4,
 }
-"""{quant_algo of NVIDIA's modelopt: scheme}; AWQ and SmoothQuant add a 16-bit scale per input.
-
-Source: modelopt 0.47, torch/export/quant_utils.py; vLLM, layers/quantization/modelopt.py (QUANT_ALGOS).
-"""
 
 
 def modelopt(found: Config) -> Read:
-    """Return the schemes of NVIDIA's modelopt, in the config or in hf_quant_config.json beside it."""
+    """Return the schemes of NVIDIA's modelopt, in the config or in hf_quant_config.json beside
+    it.
+    """
     own = section(found, "quantization") or found
     ignored = own.get("exclude_modules") or own.get("ignore") or own.get("modules_to_not_convert")
     algorithm = str(own.get("quant_algo") or "").upper()
@@ -90,10 +100,16 @@ def _algorithm(found: Config) -> Scheme:
 
 
 def _fp32_scales(scheme: Scheme) -> Scheme:
-    """Return a scheme of config_groups with modelopt's scales. Raises UnreadError for AWQ, whose scales vary."""
+    """Return a scheme of config_groups with modelopt's scales. Raises UnreadError for AWQ, whose
+    scales vary.
+    """
     if scheme.dtype == "int4":
         raise UnreadError("4-bit integers")
-    return scheme._replace(scale_bits=32, fixed=4) if scheme.dtype == "fp8" and not scheme.group else scheme
+    return (
+        scheme._replace(scale_bits=32, fixed=4)
+        if scheme.dtype == "fp8" and not scheme.group
+        else scheme
+    )
 
 
 def fbgemm_fp8(found: Config) -> Read:
@@ -102,7 +118,9 @@ def fbgemm_fp8(found: Config) -> Read:
 
 
 def quark(found: Config) -> Read:
-    """Return the schemes of AMD's Quark: one for all matrices, and others for modules that a pattern names."""
+    """Return the schemes of AMD's Quark: one for all matrices, and others for modules that a
+    pattern names.
+    """
     ignored = [*modules(found.get("exclude"))]
     named, others = by_module(section(found, "layer_quant_config"), _quark_scheme)
     whole = _quark_scheme(section(found, "global_quant_config"))
@@ -112,7 +130,9 @@ def quark(found: Config) -> Read:
 
 
 def _quark_scheme(config: Any) -> Scheme | None:
-    """Return the scheme of a config's weights; None if it has none. Raises UnreadError if it is not known."""
+    """Return the scheme of a config's weights; None if it has none. Raises UnreadError if it is not
+    known.
+    """
     weight = config.get("weight") if isinstance(config, Mapping) else None
     if weight is None:
         return None

@@ -1,7 +1,8 @@
-"""How a checkpoint is quantized, and the dtype of the cache that it asks for, by the quantization_config of its config.
+"""How a checkpoint is quantized, and the dtype of the cache that it asks for, by the
+quantization_config of its config.
 
-Each method is read by the rules of the code that writes or loads it. A method or an option that is not known is
-returned as unread, and `fit` does not guess its size.
+Each method is read by the rules of the code that writes or loads it. A method or an option that is
+not known is returned as unread, and `fit` does not guess its size.
 """
 
 import re
@@ -16,8 +17,22 @@ from ...data_files import words
 from .compressed_tensors import NVFP4, compressed_tensors
 from .fields import Config, Read, UnreadError, checked, modules, section
 from .floats import fbgemm_fp8, fp8, modelopt, mxfp8, quark
-from .integers import auto_round, awq, bitnet, bitsandbytes, eetq, exl2, exl3, gptq, hqq, mlx, torchao
+from .integers import (
+    auto_round,
+    awq,
+    bitnet,
+    bitsandbytes,
+    eetq,
+    exl2,
+    exl3,
+    gptq,
+    hqq,
+    mlx,
+    torchao,
+)
 
+# {quant_method: the function that reads it}. 'mxfp4', and a config without quantization, are read
+# in `released`.
 _METHODS: Mapping[str, Callable[[Config], Read]] = {
     "auto-round": auto_round,
     "auto_round": auto_round,
@@ -45,15 +60,15 @@ _METHODS: Mapping[str, Callable[[Config], Read]] = {
     "quark": quark,
     "torchao": torchao,
 }
-"""{quant_method: the function that reads it}. 'mxfp4', and a config without quantization, are read in `released`."""
 _KNOWN_KEYS = Path(__file__).with_name("known_keys.txt")
+# Fields that have the quantization; compression_config is an older name of compressed-tensors.
 _CONFIGS = ("quantization_config", "compression_config")
-"""Fields that have the quantization; compression_config is an older name of compressed-tensors."""
 
 
 class Released(NamedTuple):
     quantization: Quantization | None = None  # its schemes; None if nothing was read
-    weights_dtype: str | None = None  # the dtype of the matrices of attention and MLPs; None if there is no single one
+    # the dtype of the matrices of attention and MLPs; None if there is no single one
+    weights_dtype: str | None = None
     experts_dtype: str | None = None  # the dtype of the routed experts, if only they are quantized
     kv_dtype: str | None = None  # the dtype of the cache that the checkpoint asks for
     unread: str = ""  # what could not be read, in words; '' if everything was
@@ -80,15 +95,21 @@ def released(config: Config, text_config: Config) -> Released | None:
     names = truncate(text_config.get("model_type") or config.get("model_type") or "")
     try:
         _check_keys(method, found)
-        schemes, ignored = read({"expert_dtype": config.get("expert_dtype"), "names": names, **found})
-        of_tables = next((str(text_config[key]) for key in _OF_TABLES if text_config.get(key)), method)
+        schemes, ignored = read(
+            {"expert_dtype": config.get("expert_dtype"), "names": names, **found}
+        )
+        of_tables = next(
+            (str(text_config[key]) for key in _OF_TABLES if text_config.get(key)), method
+        )
         if names.startswith("qwen4") and of_tables in _TABLES:
             schemes = [_TABLES[of_tables]._replace(targets=("engram.embed",)), *schemes]
         quantization = Quantization(
             method, checked(schemes), modules(ignored), truncate(config.get("model_type") or "")
         )
     except UnreadError as error:
-        return Released(Quantization(method, ()), kv_dtype=cache, unread=f"{method}: {truncate(str(error))}")
+        return Released(
+            Quantization(method, ()), kv_dtype=cache, unread=f"{method}: {truncate(str(error))}"
+        )
     has_experts = any(given.get(name) for given in (config, text_config) for name in _EXPERTS)
     weights_dtype, experts_dtype = _dtypes(quantization, has_experts)
     return Released(quantization, weights_dtype, experts_dtype, cache)
@@ -97,40 +118,61 @@ def released(config: Config, text_config: Config) -> Released | None:
 def _find(config: Config, text_config: Config) -> Any:
     """Return the quantization of a config.json, or of its language model; None if neither has one.
 
-    MLX writes its own field too, `quantization`, which goes before: its quantization_config has no quant_method.
+    MLX writes its own field too, `quantization`, which goes before: its quantization_config has no
+    quant_method.
     """
     for given in (config, text_config):
         if isinstance(own := given.get("quantization"), Mapping) and "bits" in own:
             return {"quant_method": "mlx", **own}
-    return next((given[key] for given in (config, text_config) for key in _CONFIGS if given.get(key)), None)
+    return next(
+        (given[key] for given in (config, text_config) for key in _CONFIGS if given.get(key)), None
+    )
 
 
 def _check_keys(method: str, found: Config) -> None:
-    """Raise UnreadError if a key has a value, and is none of known_keys.txt: it may change the sizes.
+    """Raise UnreadError if a key has a value, and is none of known_keys.txt: it may change the
+    sizes.
 
     MLX and hqq have names of modules among the keys, with what is quantized in these.
     """
     has_modules = method in ("mlx", "hqq")
     for key, value in {**section(found, "quantization"), **found}.items():
-        if value and key not in words(_KNOWN_KEYS) and not (has_modules and isinstance(value, (Mapping, bool))):
+        if (
+            value
+            and key not in words(_KNOWN_KEYS)
+            and not (has_modules and isinstance(value, (Mapping, bool)))
+        ):
             raise UnreadError(f"the key {truncate(key)}")
 
 
+# Fields with the dtype of Qwen4's table of n-grams, which goes before the modules that are not
+# quantized.
 _OF_TABLES = ("ple_embedding_dtype", "ple_embed_dtype")
-"""Fields with the dtype of Qwen4's table of n-grams, which goes before the modules that are not quantized."""
+# Source: vLLM's Qwen4ExpPLEEmbeddingMethod (models/qwen4_exp/common/ngram_embedding.py).
 _TABLES = {**dict.fromkeys(("fp8", "float8_e4m3fn"), Scheme("fp8", 8, block=0)), "nvfp4": NVFP4}
-"""Source: vLLM's Qwen4ExpPLEEmbeddingMethod (models/qwen4_exp/common/ngram_embedding.py)."""
-_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_experts_per_tok")
-"""Fields that a config with routed experts has."""
+# Fields that a config with routed experts has.
+_EXPERTS = (
+    "num_experts",
+    "n_routed_experts",
+    "num_local_experts",
+    "moe_num_experts",
+    "num_experts_per_tok",
+)
+# Matrices whose schemes stand for those of attention.
 _ATTENTION = ("W_q", "W_qkv", "W_o", "W_q_b")
-"""Matrices whose schemes stand for those of attention."""
 
 
 def _dtypes(quantization: Quantization, has_experts: bool) -> tuple[str | None, str | None]:
-    """Return (weights_dtype, experts_dtype): one of them, by what is quantized in a layer that is not the first."""
+    """Return (weights_dtype, experts_dtype): one of them, by what is quantized in a layer that is
+    not the first.
+    """
     layer = 7
     attention = [quantization.scheme_of(layer, "attention", name) for name in _ATTENTION]
-    if has_experts and not any(attention) and (experts := quantization.scheme_of(layer, "experts", "W_down")):
+    if (
+        has_experts
+        and not any(attention)
+        and (experts := quantization.scheme_of(layer, "experts", "W_down"))
+    ):
         return None, experts.dtype
     mlp = quantization.scheme_of(layer, "experts" if has_experts else "mlp", "W_down")
     main = mlp or next((scheme for scheme in attention if scheme), quantization.schemes[-1])
@@ -140,10 +182,10 @@ def _dtypes(quantization: Quantization, has_experts: bool) -> tuple[str | None, 
 def _kv_dtype(method: str, found: Config) -> str | None:
     """Return the dtype of the cache that a quantization_config asks for: 'fp8', 'fp4', or None.
 
-    compressed-tensors: any kv_cache_scheme stands for fp8 in vLLM (layers/attention/attention.py), which allows only 8
-    bits (validate_kv_cache_scheme). modelopt: a kv_cache_scheme, or a kv_cache_quant_algo
-    (get_kv_cache_quant_algo_string in utils/torch_utils.py). Which engines follow it, and since which version, is in
-    their own modules.
+    compressed-tensors: any kv_cache_scheme stands for fp8 in vLLM (layers/attention/attention.py),
+    which allows only 8 bits (validate_kv_cache_scheme). modelopt: a kv_cache_scheme, or a
+    kv_cache_quant_algo (get_kv_cache_quant_algo_string in utils/torch_utils.py). Which engines
+    follow it, and since which version, is in their own modules.
     """
     if method.startswith("compressed"):
         scheme = found.get("kv_cache_scheme")
@@ -155,14 +197,22 @@ def _kv_dtype(method: str, found: Config) -> str | None:
     asked = next((given[name] for name in names for given in (own, found) if given.get(name)), None)
     if isinstance(asked, Mapping):
         bits = asked.get("num_bits") if asked.get("type") == "float" else None
-        return "fp4" if bits == 4 else "fp8" if bits == 8 and asked.get("dynamic") is not True else None
+        return (
+            "fp4"
+            if bits == 4
+            else "fp8"
+            if bits == 8 and asked.get("dynamic") is not True
+            else None
+        )
     return {"fp8": "fp8", "nvfp4": "fp4"}.get(str(asked).lower()) if asked else None
 
 
 def to_keys(found: Released) -> Iterator[tuple[str, Any]]:
     """Yield the keys of a model file that describe it."""
     quantization, *values = found
-    for key, value in zip(("weights_dtype", "experts_dtype", "kv_dtype", "unread_quantization"), values, strict=True):
+    for key, value in zip(
+        ("weights_dtype", "experts_dtype", "kv_dtype", "unread_quantization"), values, strict=True
+    ):
         if value:
             yield key, value
     if quantization:
@@ -180,14 +230,16 @@ def to_keys(found: Released) -> Iterator[tuple[str, Any]]:
         yield "quantization", {"method": quantization.method, "schemes": schemes, **given}
 
 
+# Names of schemes as releases have them: 'nvidia/Qwen3-235B-A22B-NVFP4'.
 _SCHEMES = re.compile(
-    r"(?:^|[-_./ ])(?P<scheme>NVFP4|MXFP[48]|FP[48]|INT[348]|W\dA\d{1,2}|[2-8]BIT|AWQ|GPTQ|EXL[23]|HQQ|BNB|MLX)"
+    r"(?:^|[-_./ "
+    r"])(?P<scheme>NVFP4|MXFP[48]|FP[48]|INT[348]|W\dA\d{1,2}|[2-8]BIT|AWQ|GPTQ|EXL[23]|HQQ|BNB"
+    r"|MLX)"
     r"(?=[-_./ ]|$)",
     re.I,
 )
-"""Names of schemes as releases have them: 'nvidia/Qwen3-235B-A22B-NVFP4'."""
+# Words that say that the file's weights are not, or may not be, quantized.
 _PLAIN = re.compile(r"unquantized|dequant|bf16|fp16|gguf|qat", re.I)
-"""Words that say that the file's weights are not, or may not be, quantized."""
 
 
 def scheme_in_name(name: str) -> str:
