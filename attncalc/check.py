@@ -69,7 +69,9 @@ class Check(NamedTuple):
         """
         if self.tolerance and self.difference == self.difference:
             return abs(self.difference) / self.tolerance
-        return 0.0 if self.ok else math.inf
+        if self.ok:
+            return 0.0
+        return math.inf
 
     @property
     def ok(self) -> bool:
@@ -110,7 +112,9 @@ class Reported(NamedTuple):
     @property
     def size(self) -> float:
         """The measured figure, or the predicted one if there is no other."""
-        return (self.predicted or 0) if self.measured is None else self.measured
+        if self.measured is None:
+            return self.predicted or 0
+        return self.measured
 
     def facts(self) -> dict[str, Any]:
         """Return the figure as plain data, for JSON."""

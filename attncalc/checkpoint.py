@@ -53,7 +53,9 @@ class StoredDtype(NamedTuple):
         blocks.
         """
         ggml_type = TYPES_BY_NAME.get(self.name)
-        return (ggml_type.block, ggml_type.size) if ggml_type and ggml_type.is_quantized else None
+        if ggml_type and ggml_type.is_quantized:
+            return (ggml_type.block, ggml_type.size)
+        return None
 
 
 class StoredTensor(NamedTuple):
@@ -101,7 +103,9 @@ class CheckpointWeights(NamedTuple):
             for tensor in self.contents
             if tensor.name.startswith("blk.")
         ]
-        return max(numbers) + 1 if numbers else None
+        if numbers:
+            return max(numbers) + 1
+        return None
 
     @property
     def parameters(self) -> int | None:

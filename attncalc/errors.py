@@ -80,7 +80,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return ""
     import difflib  # imported here, so that only a wrong word pays for it
 
-    word, names = word.lower(), sorted(known, key=lambda name: (not name.endswith("_total"), name))
+    word = word.lower()
+    names = sorted(known, key=lambda name: (not name.endswith("_total"), name))
     # 'flops' is flops_total, and not flops_mlp
     whole = [name for name in names if name.startswith(f"{word}_")]
     # decode_flops
@@ -91,12 +92,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     # flash3: flash_attn3
     near = (difflib.get_close_matches(word, some, n=1, cutoff=0.6) for some in (numbers, names))
     close = next(filter(None, (whole, *near)), None)
-    return f"did you mean '{close[0]}'? " if close else ""
+    if close:
+        return f"did you mean '{close[0]}'? "
+    return ""
 
 
 def known_tip(word: str, known: Iterable[str]) -> str:
     """Return the tip for a word that is not known: 'did you mean 'h200'? known: h100, h200'."""
     known = list(known)
     hint = did_you_mean(word, known)
-    listed = [*known[:12], "..."] if len(known) > (16 if hint else 40) else known
+    if len(known) > (16 if hint else 40):
+        listed = [*known[:12], "..."]
+    else:
+        listed = known
     return f"{hint}known: {', '.join(listed)}"

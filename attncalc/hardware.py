@@ -41,7 +41,8 @@ MOST_RAM_AT_DESKS = 128 * GIB
 # An H100 has 79.10 to 79.33 GiB, a T4 14.56 to 14.74, an A100 39.39 to 39.50, an RTX 3090 23.56 to
 # 23.69 on Linux. WSL shows what the card has: 23.99 of an RTX 4090, whose logs on Linux start at
 # 23.51, 31.84 and 31.34 of an RTX 5090.
-_OTHER_DRIVERS, _WINDOWS = 250 * MIB, 500 * MIB
+_OTHER_DRIVERS = 250 * MIB
+_WINDOWS = 500 * MIB
 _SIXTEEN_BITS = ("bf16", "fp16")
 # Weight dtypes that engines multiply with activations of the same dtype: W8A8 for fp8 and int8,
 # W4A4 for NVFP4.
@@ -60,7 +61,9 @@ def _matmul_dtypes(stored: DType) -> tuple[str, ...]:
         return (stored.name,)
     if stored.name in _NARROW_MATMULS:
         return (stored.name, *_SIXTEEN_BITS)
-    return ("int8", *_SIXTEEN_BITS) if stored.name.startswith(("q", "iq")) else _SIXTEEN_BITS
+    if stored.name.startswith(("q", "iq")):
+        return ("int8", *_SIXTEEN_BITS)
+    return _SIXTEEN_BITS
 
 
 # The dtypes in which matmuls can run, by dtype of the weights, the fastest first. A GPU without
@@ -152,7 +155,9 @@ class Gpu:
     @property
     def rented_gpus(self) -> int:
         """How many GPUs are rented together: those of the instance, or one."""
-        return self.per_node if self.instance else 1
+        if self.instance:
+            return self.per_node
+        return 1
 
     @property
     def shares_with_host(self) -> bool:
@@ -168,7 +173,9 @@ class Gpu:
 
         Macs show programs as many GiB as Apple says GB. Fewer are counted, as macOS needs some.
         """
-        return max(self.memory, self.memory_gb * 10**9) if self.unified else None
+        if self.unified:
+            return max(self.memory, self.memory_gb * 10**9)
+        return None
 
     @property
     def counts_host_memory(self) -> bool:
@@ -278,7 +285,8 @@ class Gpu:
 
         Raises AttncalcError for an unknown dtype, and if the GPU has units for none of the dtypes.
         """
-        flops, stored = dict(self.flops), dtype(weights_dtype).name
+        flops = dict(self.flops)
+        stored = dtype(weights_dtype).name
         for name in MATMUL_DTYPES[stored]:
             if name in flops:
                 return Peak(name, flops[name])

@@ -94,16 +94,16 @@ class Mlp:
     @property
     def experts_stored(self) -> int:
         """Return the experts that a layer has; 1 for a dense MLP."""
-        return 1 if self.n_experts is None else self.n_experts + (self.n_shared_experts or 0)
+        if self.n_experts is None:
+            return 1
+        return self.n_experts + (self.n_shared_experts or 0)
 
     @property
     def experts_used(self) -> int:
         """Return the experts that a token uses; 1 for a dense MLP."""
-        return (
-            1
-            if self.n_experts_per_token is None
-            else self.n_experts_per_token + (self.n_shared_experts or 0)
-        )
+        if self.n_experts_per_token is None:
+            return 1
+        return self.n_experts_per_token + (self.n_shared_experts or 0)
 
     @property
     def headline(self) -> str:
@@ -120,10 +120,8 @@ class Mlp:
 
         Raises AttncalcError if `tp` does not divide a width.
         """
-        d_ff, shared = (
-            tp_share(self.d_ff, tp, f"the width of the MLP, {self.d_ff}"),
-            self.d_ff_shared,
-        )
+        d_ff = tp_share(self.d_ff, tp, f"the width of the MLP, {self.d_ff}")
+        shared = self.d_ff_shared
         if shared:
             shared = tp_share(shared, tp, f"the width of the shared experts, {shared}")
         return dataclasses.replace(self, d_ff=d_ff, d_ff_shared=shared)

@@ -62,7 +62,9 @@ class Layers:
     @property
     def attentions(self) -> tuple[Attention, ...]:
         """Return the self-attention, and the cross-attention if there is one."""
-        return (self.attention, self.cross) if self.cross else (self.attention,)
+        if self.cross:
+            return (self.attention, self.cross)
+        return (self.attention,)
 
     def cache(self) -> tuple[CacheSpec, ...]:
         """Return what one layer caches for later tokens."""
@@ -160,7 +162,9 @@ class Stack:
         """Return how many vectors of d_model elements a norm has: a gain, and for LayerNorm a
         bias.
         """
-        return _GAIN_AND_BIAS if self.norm == "layernorm" else 1
+        if self.norm == "layernorm":
+            return _GAIN_AND_BIAS
+        return 1
 
     @property
     def leading(self) -> Attention:
@@ -187,7 +191,10 @@ class Stack:
     def _distinct(self) -> tuple[Layers, ...]:
         counts: dict[Layers, int] = {}
         for group in self.layers:
-            one_layer = group if group.count == 1 else dataclasses.replace(group, count=1)
+            if group.count == 1:
+                one_layer = group
+            else:
+                one_layer = dataclasses.replace(group, count=1)
             counts[one_layer] = counts.get(one_layer, 0) + group.count
         return tuple(
             group if n == 1 else dataclasses.replace(group, count=n) for group, n in counts.items()
@@ -289,7 +296,8 @@ class Tower(NamedTuple):
         whole = self.params - self.split
         if self.attention is None or self.has_whole_heads(tp):
             return self.split, whole
-        undivided, heads = self.attention.whole, self.attention.heads
+        undivided = self.attention.whole
+        heads = self.attention.heads
         if pads_heads:
             return self.split + -heads % tp * undivided // heads, whole
         return self.split - undivided, whole + undivided
@@ -364,7 +372,10 @@ class ModelSpec(Keeper):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            tip = "" if name.startswith("_") else "; facts() has its sizes, main.layers its layers"
+            if name.startswith("_"):
+                tip = ""
+            else:
+                tip = "; facts() has its sizes, main.layers its layers"
             raise AttributeError(f"'ModelSpec' object has no attribute '{name}'{tip}")
 
     def __repr__(self) -> str:
@@ -402,14 +413,18 @@ class ModelSpec(Keeper):
     @property
     def encoder(self) -> Stack | None:
         """Return the stack that reads the source, if there is one."""
-        return self.stacks[0] if self.stacks[0].input == "source" else None
+        if self.stacks[0].input == "source":
+            return self.stacks[0]
+        return None
 
     @property
     def d_source(self) -> int:
         """Return the width of the encoder's output, from which cross-attention computes K and V."""
         width = self.stacks[0].d_model
         same = width == self.main.d_model or not isinstance(width, Quantity)
-        return width if same else named(width, "d_source", "width of the encoder")
+        if same:
+            return width
+        return named(width, "d_source", "width of the encoder")
 
     @property
     def table_width(self) -> int:
@@ -450,7 +465,9 @@ class ModelSpec(Keeper):
         With `gathered`, equal layers are gathered in one group; otherwise all groups stay in the
         model's order.
         """
-        return self._gathered_symbols if gathered else self._as_symbols(self.stacks)
+        if gathered:
+            return self._gathered_symbols
+        return self._as_symbols(self.stacks)
 
     @cached_property  # one `attncalc fit` asks for it 50 times
     def _gathered_symbols(self) -> ModelSpec:
@@ -526,7 +543,9 @@ class ModelSpec(Keeper):
             kind for stack in self.stacks for group in stack.layers for kind in group.attentions
         ]
         assumptions = dict.fromkeys(text for text in map(variant.assumption, kinds) if text)
-        return [f"As {variant.title}: {'; '.join(assumptions)}."] if assumptions else []
+        if assumptions:
+            return [f"As {variant.title}: {'; '.join(assumptions)}."]
+        return []
 
     def with_variant(self, variant: Variant) -> ModelSpec:
         """Return the model with every attention that has KV heads as `variant`."""
@@ -547,10 +566,8 @@ class ModelSpec(Keeper):
         )
         if not tables:
             return self
-        stored, note = (
-            self.stored,
-            f"Lookup tables of {tables / 10**9:.1f} billion parameters are in host memory.",
-        )
+        stored = self.stored
+        note = f"Lookup tables of {tables / 10**9:.1f} billion parameters are in host memory."
         if stored is not None:
             bits = [
                 of.bits

@@ -55,7 +55,9 @@ class Parser(NamedTuple):
 
 def count_or_zero(text: str, name: str) -> int:
     """Return a count, which may be 0. Raises AttncalcError if it is not a number."""
-    return 0 if text.strip() == "0" else parse_count(text, name)
+    if text.strip() == "0":
+        return 0
+    return parse_count(text, name)
 
 
 def _gibibytes(text: str, name: str) -> int:
@@ -78,10 +80,13 @@ def _cache_dtype(text: str, name: str) -> str | None:
     """
     if text == "auto":
         return None
-    given, format_of_fp8 = dtype(dtype_name(text)).name, dtype_name(text).lower()
+    given = dtype(dtype_name(text)).name
+    format_of_fp8 = dtype_name(text).lower()
     if format_of_fp8 == DS_MLA:
         return DS_MLA
-    return "fp8_e5m2" if given == "fp8" and "e5m2" in format_of_fp8 else given
+    if given == "fp8" and "e5m2" in format_of_fp8:
+        return "fp8_e5m2"
+    return given
 
 
 # What people call types of weights: a number of bits is the usual mixture of llama.cpp.
@@ -99,9 +104,10 @@ _KNOWN_WEIGHTS = tuple(dict.fromkeys([*DTYPES, *FILE_TYPES]))
 def _weights_dtype(text: str, name: str) -> str:
     given = dtype_name(text).lower()
     given = given[5:] if given in ("gptq-int4", "gptq-int8") else given
-    given = (
-        usual_dtype(given) or given if given.startswith("awq") else _WEIGHT_TYPES.get(given, given)
-    )
+    if given.startswith("awq"):
+        given = usual_dtype(given) or given
+    else:
+        given = _WEIGHT_TYPES.get(given, given)
     if given in FILE_TYPES:
         return given
     if not is_dtype(given):
@@ -141,10 +147,8 @@ def dtype_name(dtype: object) -> str:
 
 
 TEXT = Parser(lambda text, name: text)
-COUNT, COUNT_OR_ZERO = (
-    Parser(parse_count, "N", is_number=True),
-    Parser(count_or_zero, "N", is_number=True),
-)
+COUNT = Parser(parse_count, "N", is_number=True)
+COUNT_OR_ZERO = Parser(count_or_zero, "N", is_number=True)
 BYTES = Parser(parse_bytes, "SIZE", is_number=True)
 BYTES_OR_ZERO = BYTES._replace(
     parse=lambda text, name: 0 if text.strip() == "0" else parse_bytes(text, name)
@@ -209,13 +213,14 @@ class Option:
         repeated: bool = False,
         needs_gpu: bool = False,
     ) -> None:
-        self.names, self.also, self.help, self.parser = names, also, help, parse
+        self.names = names
+        self.also = also
+        self.help = help
+        self.parser = parse
         self.metavar = metavar or (parse.metavar if parse else "")
-        self.is_axis, self.is_common, self.is_repeated = (
-            axis and bool(self.metavar),
-            common,
-            repeated,
-        )
+        self.is_axis = axis and bool(self.metavar)
+        self.is_common = common
+        self.is_repeated = repeated
         self.needs_gpu = needs_gpu
 
     def but(self, **changes: Any) -> "Option":
@@ -284,9 +289,10 @@ def _declared(field: str, annotation: Any) -> Option | None:
     for part in getattr(annotation, "__metadata__", ()):
         if isinstance(part, Option):
             return part
-        arguments |= (
-            part if isinstance(part, With) else {"help" if isinstance(part, str) else "parse": part}
-        )
+        if isinstance(part, With):
+            arguments |= part
+        else:
+            arguments |= {"help" if isinstance(part, str) else "parse": part}
     if not arguments:
         return None
     name = long_option(field)
@@ -323,7 +329,8 @@ def parsed(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     for field, option in options_of(kind).items():
         value = options.get(field)
         if value is not None and not (option.is_flag and value is False):
-            values[field] = (
-                option.parser.parse(as_text(value), option.name) if option.parser else value
-            )
+            if option.parser:
+                values[field] = option.parser.parse(as_text(value), option.name)
+            else:
+                values[field] = value
     return values

@@ -28,7 +28,9 @@ Spec = TypeVar("Spec")
 # JSON Schema of a size: a whole number that every JSON reader represents exactly.
 COUNT: Mapping[str, Any] = MappingProxyType({"type": "integer", "minimum": 1, "maximum": 10**15})
 
-_ATOM, _PRODUCT, _SUM = 3, 2, 1
+_ATOM = 3
+_PRODUCT = 2
+_SUM = 1
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT}
 # `a + (b - c)` and `a * (b * c)` mean the same without parentheses; other right operands need
 # theirs.
@@ -99,7 +101,10 @@ class Formula(NamedTuple):
             # Names that other symbols have already, such as T_1 of a ragged batch, are skipped.
             free_names = (f"{name}_{i}" for i in itertools.count(1) if f"{name}_{i}" not in values)
             for value in distinct_values:
-                names[name, value] = name if len(distinct_values) == 1 else next(free_names)
+                if len(distinct_values) == 1:
+                    names[name, value] = name
+                else:
+                    names[name, value] = next(free_names)
         return names
 
     @property
@@ -165,10 +170,13 @@ class Formula(NamedTuple):
         """
         if not self.operator:
             return self.tokens
-        inner, outer = _PRECEDENCE[self.operator], _PRECEDENCE[operator]
+        inner = _PRECEDENCE[self.operator]
+        outer = _PRECEDENCE[operator]
         associative = not right or self.operator in _ASSOCIATIVE.get(operator, ())
         unambiguous = inner > outer or (inner == outer and associative)
-        return self.tokens if unambiguous else (("(", "("), *self.tokens, (")", ")"))
+        if unambiguous:
+            return self.tokens
+        return (("(", "("), *self.tokens, (")", ")"))
 
 
 # A function that returns a formula, and its arguments.
@@ -184,7 +192,8 @@ def formula_of(value: int) -> Formula:
 
 
 def _operation(operator: str, left: int, right: int) -> Formula:
-    a, b = formula_of(left), formula_of(right)
+    a = formula_of(left)
+    b = formula_of(right)
     # a * (b // c) needs its parentheses, a * b does not
     rounds = operator == "*" and a.operator in ("//", "%")
     tokens = (
@@ -202,9 +211,10 @@ def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
         formula = formula_of(argument)
         if i:
             tokens.append((joined_by, joined_by))
-        tokens += (
-            formula.tokens if joined_by == "," else formula.as_operand_of(joined_by, right=i > 0)
-        )
+        if joined_by == ",":
+            tokens += formula.tokens
+        else:
+            tokens += formula.as_operand_of(joined_by, right=i > 0)
     return Formula((*tokens, (")", ")")))
 
 
@@ -257,25 +267,19 @@ class Quantity(Constant):
     def __add__(self, other: int) -> Quantity:
         if not self and _is_plain(self, 0):
             return quantity(other)
-        return (
-            self
-            if _is_plain(other, 0)
-            else Quantity(int(self) + int(other), (_operation, "+", self, other))
-        )
+        if _is_plain(other, 0):
+            return self
+        return Quantity(int(self) + int(other), (_operation, "+", self, other))
 
     def __radd__(self, other: int) -> Quantity:  # sum() starts at a plain 0
-        return (
-            self
-            if _is_plain(other, 0)
-            else Quantity(int(other) + int(self), (_operation, "+", other, self))
-        )
+        if _is_plain(other, 0):
+            return self
+        return Quantity(int(other) + int(self), (_operation, "+", other, self))
 
     def __sub__(self, other: int) -> Quantity:
-        return (
-            self
-            if _is_plain(other, 0)
-            else Quantity(int(self) - int(other), (_operation, "-", self, other))
-        )
+        if _is_plain(other, 0):
+            return self
+        return Quantity(int(self) - int(other), (_operation, "-", self, other))
 
     def __rsub__(self, other: int) -> Quantity:
         return Quantity(int(other) - int(self), (_operation, "-", other, self))
@@ -293,11 +297,9 @@ class Quantity(Constant):
     def __rmul__(self, other: int) -> Quantity:
         if _is_plain(other, 0):
             return Quantity(0)
-        return (
-            self
-            if _is_plain(other, 1)
-            else Quantity(int(other) * int(self), (_operation, "*", other, self))
-        )
+        if _is_plain(other, 1):
+            return self
+        return Quantity(int(other) * int(self), (_operation, "*", other, self))
 
     def __floordiv__(self, other: int) -> Quantity:
         return Quantity(int(self) // int(other), (_operation, "//", self, other))
@@ -319,7 +321,9 @@ def _is_plain(value: int, number: int) -> bool:
 
 def quantity(value: int) -> Quantity:
     """Return `value` as a Quantity; a Quantity is returned unchanged."""
-    return value if isinstance(value, Quantity) else Quantity(value)
+    if isinstance(value, Quantity):
+        return value
+    return Quantity(value)
 
 
 def symbol(name: str, value: int, meaning: str) -> Quantity:
@@ -349,7 +353,9 @@ def symbol_like(other: int, name: str, value: int, meaning: str) -> int:
 
     With it one function serves both formulas and fast searches on plain ints.
     """
-    return named(value, name, meaning) if isinstance(other, Quantity) else int(value)
+    if isinstance(other, Quantity):
+        return named(value, name, meaning)
+    return int(value)
 
 
 def renamed(value: int, name: str, meaning: str) -> int:
@@ -375,7 +381,9 @@ def summed(parts: Iterable[int]) -> int:
         return sum(parts)
     terms = [part for part in parts if not _is_plain(part, 0)]
     if len(terms) < 2 or not any(isinstance(part, Quantity) for part in terms):
-        return sum(terms) if len(terms) != 1 else terms[0]
+        if len(terms) != 1:
+            return sum(terms)
+        return terms[0]
     return Quantity(sum(int(term) for term in terms), (_sum, *terms))
 
 
@@ -466,7 +474,8 @@ def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quan
 
 def _bound(extreme: str, symbol: Symbol, left: int, relation: str, right: int) -> Formula:
     """Return the formula '`extreme` symbol where left relation right'."""
-    a, b = formula_of(left), formula_of(right)
+    a = formula_of(left)
+    b = formula_of(right)
     # If a side has this name with this value, it is the same symbol, and the side's meaning is more
     # precise.
     symbols = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
@@ -512,14 +521,20 @@ class Ratio(NamedTuple):
     def value(self) -> int | float:
         """The quotient as an int if it is whole, else as the nearest float."""
         whole, rest = divmod(self.numerator, self.denominator)
-        return float(self) if rest else whole
+        if rest:
+            return float(self)
+        return whole
 
 
 def ratio(a: int, b: int) -> Ratio:
     """Return a / b exactly; 0 if b is 0."""
     if any(isinstance(operand, Quantity) and operand.is_traced for operand in (a, b)):
-        return Ratio(a, b, formula_of(0)) if b else Ratio(0, 1, formula_of(0))
-    return Ratio(int(a), int(b), (_operation, "/", a, b)) if b else Ratio(0, 1, formula_of(0))
+        if b:
+            return Ratio(a, b, formula_of(0))
+        return Ratio(0, 1, formula_of(0))
+    if b:
+        return Ratio(int(a), int(b), (_operation, "/", a, b))
+    return Ratio(0, 1, formula_of(0))
 
 
 def symbolic(spec: Spec) -> Spec:
@@ -532,7 +547,9 @@ def symbolic(spec: Spec) -> Spec:
         items = tuple(map(symbolic, spec))
         if all(map(operator.is_, items, spec)):
             return spec
-        return type(spec)(*items) if hasattr(spec, "_fields") else type(spec)(items)
+        if hasattr(spec, "_fields"):
+            return type(spec)(*items)
+        return type(spec)(items)
     changes: dict[str, Any] = {}
     # a class can be hashed
     documented = _documented_fields(type(spec))  # type: ignore[arg-type]

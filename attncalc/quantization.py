@@ -207,25 +207,27 @@ class Scheme(NamedTuple):
         size = ceil_div(rows * cols * bits, 8 * self.per)
         scale = self.scale_bits + self.zero_bits
         if scale:
-            groups = (
-                ceil_div(rows, symbol_like(cols, "group", self.group, "inputs that share a scale"))
-                if self.group
-                else 1
-            )
+            if self.group:
+                groups = ceil_div(
+                    rows, symbol_like(cols, "group", self.group, "inputs that share a scale")
+                )
+            else:
+                groups = 1
             outputs = cols
             if self.block != 1:
-                outputs = (
-                    ceil_div(
+                if self.block:
+                    outputs = ceil_div(
                         cols, symbol_like(cols, "block", self.block, "outputs that share a scale")
                     )
-                    if self.block
-                    else 1
-                )
+                else:
+                    outputs = 1
             per_scale = symbol_like(cols, "scale_bits", scale, "bits of a scale and its zero point")
             size = size + ceil_div(groups * outputs * per_scale, 8)
         if self.row_bits:
             size = size + ceil_div(rows * self.row_bits, 8)
-        return size + self.fixed if self.fixed else size
+        if self.fixed:
+            return size + self.fixed
+        return size
 
     @property
     def element_bits(self) -> int:
@@ -237,7 +239,9 @@ class Scheme(NamedTuple):
         """Return the dtype of its elements with their own bits: 'int3', which attncalc multiplies
         as int4.
         """
-        return f"int{self.bits}" if self.dtype in ("int4", "int8") and self.per == 1 else self.dtype
+        if self.dtype in ("int4", "int8") and self.per == 1:
+            return f"int{self.bits}"
+        return self.dtype
 
     @property
     def note(self) -> str:
@@ -249,13 +253,12 @@ class Scheme(NamedTuple):
         )
         if self.group and self.block > 1:
             return f"{self.bits}-bit elements, {scale} per block of {self.block} x {self.group}"
-        per = (
-            f"per {self.group}"
-            if self.group
-            else "per output channel"
-            if self.block
-            else "per matrix"
-        )
+        if self.group:
+            per = f"per {self.group}"
+        elif self.block:
+            per = "per output channel"
+        else:
+            per = "per matrix"
         return f"{self.bits / self.per:g}-bit elements, {scale} {per}"
 
 
@@ -351,9 +354,10 @@ class _Modules(NamedTuple):
             full_names = "\n".join(f".{prefix}{name}." for prefix in _PREFIXES)
             if any(f".{part}." in full_names for part in self.parts):
                 return True
-        expressions = (
-            (*self.anywhere, self.by_layer[layer]) if layer in self.by_layer else self.anywhere
-        )
+        if layer in self.by_layer:
+            expressions = (*self.anywhere, self.by_layer[layer])
+        else:
+            expressions = self.anywhere
         return any(
             expression.match(f"{prefix}{name}")
             for expression in expressions
@@ -379,7 +383,9 @@ class _Modules(NamedTuple):
 
 @cache
 def _modules(listed: tuple[str, ...]) -> _Modules:
-    exact, parts, anywhere = set[str](), list[str](), list[str]()
+    exact = set[str]()
+    parts = list[str]()
+    anywhere = list[str]()
     by_layer: dict[int, list[str]] = {}
     for item in listed:
         if item.startswith("re:"):

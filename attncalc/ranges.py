@@ -82,7 +82,8 @@ def _part(part: str, option: str, parse: Callable[[str, str], int]) -> Iterator[
         raise BadValueError(f"{option}: '{truncate(part)}' is not a range: it has no step", ask)
     if len(ends) != 3:
         raise BadValueError(f"{option}: '{truncate(part)}' is not a range", _FORMS)
-    first, last = parse(ends[0], option), parse(ends[1], option)
+    first = parse(ends[0], option)
+    last = parse(ends[1], option)
     if first > last:
         raise BadValueError(f"{option}: the range '{truncate(part)}' ends below its start", _FORMS)
     factor = re.fullmatch(r"[x*](.*)|(.*)x", ends[2].strip())  # 2x is x2

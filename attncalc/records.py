@@ -75,7 +75,8 @@ else:
                 if check:
                     check(self)
 
-            kind.__init__, kind.__signature__ = initialise, _Signature()
+            kind.__init__ = initialise
+            kind.__signature__ = _Signature()
             kind.__setattr__ = kind.__delattr__ = _refuse_change
             if eq:
                 key = attrgetter("__class__", *(f.name for f in fields))

@@ -123,7 +123,8 @@ class Recording:
 
     def compiled(self, variables: Sequence[str], end: str) -> Callable[..., Any]:
         """Return a function of the variables with its last line, and those before that it needs."""
-        lines, needed = [end], self._results
+        lines = [end]
+        needed = self._results
         for line in reversed(self.lines):
             if not line.name or line.name in needed:
                 lines.append(line.text)
@@ -149,7 +150,9 @@ class Recorded:
     @classmethod
     def of(cls, number: int, name: str, recording: Recording) -> Any:
         recorded: Any = int.__new__(cls, number + recording.decoy)  # type: ignore[type-var]
-        recorded.number, recorded.name, recorded.recording = number, name, recording
+        recorded.number = number
+        recorded.name = name
+        recorded.recording = recording
         return recorded
 
 
@@ -175,11 +178,15 @@ class Traced(Recorded, Quantity):
 
 def _plain(number: int) -> int:
     """Return the number as a plain int, without a condition."""
-    return number.number if isinstance(number, Recorded) else int(number)
+    if isinstance(number, Recorded):
+        return number.number
+    return int(number)
 
 
 def _code(number: int) -> str:
-    return number.name if isinstance(number, Recorded) else str(int(number))
+    if isinstance(number, Recorded):
+        return number.name
+    return str(int(number))
 
 
 def _uses(numbers: Sequence[Any]) -> tuple[str, ...]:
@@ -211,7 +218,9 @@ def _comparison(symbol: str, compare: Callable[[Any, Any], bool]) -> Callable[[A
 
     def compared(self: Any, other: Any) -> Any:
         if not isinstance(other, int):
-            return compare(_asked(self), other) if isinstance(other, float) else NotImplemented
+            if isinstance(other, float):
+                return compare(_asked(self), other)
+            return NotImplemented
         answer = compare(_plain(self), _plain(other))
         self.recording.note(f"{{0}} {symbol} {{1}}", answer, self, other)
         return answer
@@ -226,7 +235,9 @@ def _operation(
 
     def computed(self: Any, other: Any) -> Any:
         if not isinstance(other, int):
-            return NotImplemented if reflected else compute(_asked(self), other)
+            if reflected:
+                return NotImplemented
+            return compute(_asked(self), other)
         if not isinstance(other, Recorded):
             if symbol == "*" and other == 0:
                 return 0

@@ -32,7 +32,8 @@ UNITS = (
     BYTES_PER_SECOND,
     NO_UNIT,
 )
-MIB, GIB = 2**20, 2**30
+MIB = 2**20
+GIB = 2**30
 
 _SI_PREFIXES = {
     "Z": 10**21,
@@ -213,7 +214,9 @@ def cache_dtype_named(name: str) -> DType:
 
     Raises AttncalcError for an unknown name.
     """
-    return _DS_MLA if name == DS_MLA else dtype(name)
+    if name == DS_MLA:
+        return _DS_MLA
+    return dtype(name)
 
 
 def is_dtype(name: str) -> bool:
@@ -281,7 +284,9 @@ def human(number: int, unit: str) -> str:
 
 def exact(number: int, unit: str) -> str:
     """Return a figure in base units: '1,342,177,280 B'; parameters and tokens have no unit."""
-    return count(number) if unit in (PARAMS, TOKENS, NO_UNIT) else f"{count(number)} {unit}"
+    if unit in (PARAMS, TOKENS, NO_UNIT):
+        return count(number)
+    return f"{count(number)} {unit}"
 
 
 def quotient(ratio: SupportsFloat, unit: str) -> str:
@@ -290,7 +295,9 @@ def quotient(ratio: SupportsFloat, unit: str) -> str:
     if unit == SECONDS:
         unit, factor = common_unit(value, unit)
         value /= factor
-    return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:#.3g}".rstrip(".") + f" {unit}"
+    if value >= 999.5:
+        return f"{value:,.0f} {unit}"
+    return f"{value:#.3g}".rstrip(".") + f" {unit}"
 
 
 def short(value: float, unit: str) -> str:
@@ -331,12 +338,18 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     point.
     """
     whole = [int(number) for number in numbers]
-    smallest, largest = min(filter(None, whole), default=0), max(whole, default=0)
+    smallest = min(filter(None, whole), default=0)
+    largest = max(whole, default=0)
     multiples = [(name, int(size)) for name, size in SCALES[unit].items()]
     large = [(name, size) for name, size in multiples if largest < size * 10**6] or multiples[:1]
     name, factor = next((multiple for multiple in large if smallest >= multiple[1]), large[-1])
     is_whole = factor < GIB and all(number % factor == 0 for number in whole)
-    digits = 0 if is_whole else 2 if largest < 1000 * factor else 1
+    if is_whole:
+        digits = 0
+    elif largest < 1000 * factor:
+        digits = 2
+    else:
+        digits = 1
     return name, [_decimals(number, factor, digits) for number in whole]
 
 
@@ -390,7 +403,9 @@ def parse_count(text: str, option: str) -> int:
 def _count_tip(text: str) -> str:
     """Return how a whole number is written."""
     has_letters = any(character.isalpha() for character in text[:40])
-    return _COUNT_TIP if has_letters else "write digits, as 8 or 4096"
+    if has_letters:
+        return _COUNT_TIP
+    return "write digits, as 8 or 4096"
 
 
 def comma_tip(text: str) -> str:
@@ -409,12 +424,13 @@ def list_tip(text: str, option: str = "") -> str:
     """
     if text.strip().lower() == "auto":
         return "; without it, 'fit' shows the fewest GPUs with their --tp"
-    of_list = (
-        "plan each number of users alone"
-        if option == "--users"
-        else "lists of values belong to sweep"
-    )
-    return f"; {of_list}" if "," in text or ".." in text else ""
+    if option == "--users":
+        of_list = "plan each number of users alone"
+    else:
+        of_list = "lists of values belong to sweep"
+    if "," in text or ".." in text:
+        return f"; {of_list}"
+    return ""
 
 
 def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:
@@ -424,13 +440,21 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     A share (`upper` is 1) may also be '92%' or '1/3'. Raises AttncalcError, which names `option`,
     if the text is no decimal above 0 or is above `upper`.
     """
-    share = re.fullmatch(r"(.*?)(%|/.*)?", text.strip(), re.DOTALL) if upper == 1 else None
+    if upper == 1:
+        share = re.fullmatch(r"(.*?)(%|/.*)?", text.strip(), re.DOTALL)
+    else:
+        share = None
     match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,20}))?", (share[1] if share else text).strip())
     whole, fraction = (match[1], match[2] or "") if match else ("", "")
-    numerator, denominator = int(whole + fraction or "0"), 10 ** len(fraction)
+    numerator = int(whole + fraction or "0")
+    denominator = 10 ** len(fraction)
     if share and share[2]:
-        divisor, tens = (100, 1) if share[2] == "%" else parse_decimal(share[2][1:], option)
-        numerator, denominator = numerator * tens, denominator * divisor
+        if share[2] == "%":
+            divisor, tens = (100, 1)
+        else:
+            divisor, tens = parse_decimal(share[2][1:], option)
+        numerator = numerator * tens
+        denominator = denominator * divisor
     if not numerator or (upper is not None and numerator > upper * denominator):
         limit = "" if upper is None else f" and at most {upper}"
         raise BadValueError(
@@ -516,7 +540,9 @@ def parse_price(text: str, option: str) -> tuple[int, int]:
 def truncate(text: object, limit: int = 40) -> str:
     """Return `text` on one line, cut to `limit` characters, for an error message."""
     line = " ".join("".join(c if c.isprintable() else "?" for c in str(text)).split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."
+    if len(line) <= limit:
+        return line
+    return line[: limit - 3] + "..."
 
 
 def long_option(field: str) -> str:
@@ -528,12 +554,16 @@ def long_option(field: str) -> str:
 
 def typed_bytes(number: int) -> str:
     """Return a size as an option takes it: '16GB' of 16,000,000,000, and other numbers in bytes."""
-    return str(number) if number % 10**9 else f"{number // 10**9}GB"
+    if number % 10**9:
+        return str(number)
+    return f"{number // 10**9}GB"
 
 
 def hyphens(name: str) -> str:
     """Return a long option with hyphens for underscores; another word as it is."""
-    return long_option(name) if name.startswith("--") else name
+    if name.startswith("--"):
+        return long_option(name)
+    return name
 
 
 _SIZES = {
@@ -595,10 +625,14 @@ def parse_amount(text: str, option: str) -> Amount:
     """
     match = re.fullmatch(_AMOUNT, text.strip())
     if match and (match["whole"] or match["fraction"]):
-        name, fraction, power = match["unit"], match["fraction"] or "", int(match["power"] or 0)
-        factor, unit = _bytes_of(name), BYTES if name and name not in _SUFFIXES else NO_UNIT
+        name = match["unit"]
+        fraction = match["fraction"] or ""
+        power = int(match["power"] or 0)
+        factor = _bytes_of(name)
+        unit = BYTES if name and name not in _SUFFIXES else NO_UNIT
         if name in SCALES[FLOP]:
-            factor, unit = int(SCALES[FLOP][name]), FLOP
+            factor = int(SCALES[FLOP][name])
+            unit = FLOP
         digits = int((match["whole"] or "") + fraction)
         numerator = digits * factor * 10 ** max(power, 0)
         denominator = 10 ** (len(fraction) + max(-power, 0))

@@ -19,7 +19,9 @@ from .mlp import Mlp
 from .model import MAX_LAYERS, Layers, ModelSpec, Stack
 from .units import count, truncate
 
-LOCAL, GLOBAL, UNNAMED = "local", "global", ""
+LOCAL = "local"
+GLOBAL = "global"
+UNNAMED = ""
 _SPANS = {
     LOCAL: LOCAL,
     "sliding": LOCAL,
@@ -58,7 +60,8 @@ def parse_pattern(text: str, name: str) -> tuple[str, ...]:
             raise AttncalcError(
                 f"{name}: '{truncate(part.strip())}' is no kind of layer", _written(text)
             )
-        kind, number = _SPANS.get(match[2], match[2]), int(match[1] or match[3] or "1")
+        kind = _SPANS.get(match[2], match[2])
+        number = int(match[1] or match[3] or "1")
         if len(layers) + number > MAX_LAYERS:
             raise AttncalcError(f"{name}: more than {MAX_LAYERS:,} layers", _written())
         layers += [kind] * number
@@ -174,7 +177,9 @@ def _with_span(kind: Attention, span: Span) -> Attention:
 
 def _with_other_window(kind: Attention, window: int) -> Attention:
     is_local = hasattr(kind, "span") and _reach(kind)
-    return _with_span(kind, Sliding(int(window))) if is_local else kind
+    if is_local:
+        return _with_span(kind, Sliding(int(window)))
+    return kind
 
 
 def _with_heads(
@@ -191,7 +196,12 @@ def _with_heads(
 
     if not _has_kv_heads(model):
         kind = model.main.layers[0].attention
-        name = "--kv-heads" if kv_heads else "--heads" if heads else "--head-dim"
+        if kv_heads:
+            name = "--kv-heads"
+        elif heads:
+            name = "--heads"
+        else:
+            name = "--head-dim"
         raise AttncalcError(
             f"{name}: {kind.label} has no such heads", "it changes MHA, GQA and MQA only"
         )
@@ -225,7 +235,9 @@ def _with_widths(
         return dataclasses.replace(mlp, d_ff=round(mlp.d_ff * ratio), d_ff_shared=shared)
 
     def changed(layer: Layers) -> Layers:
-        return dataclasses.replace(layer, mlp=changed_mlp(layer.mlp)) if layer.mlp else layer
+        if layer.mlp:
+            return dataclasses.replace(layer, mlp=changed_mlp(layer.mlp))
+        return layer
 
     changed_model = _with_each_layer(model, changed)
     assumed = model.assumed
@@ -246,7 +258,8 @@ def _with_experts(model: ModelSpec, experts: int | None, per_token: int | None) 
         mlp = layer.mlp
         if mlp is None or not mlp.n_experts:
             return layer
-        n_experts, n_per_token = experts or mlp.n_experts, per_token or mlp.n_experts_per_token or 0
+        n_experts = experts or mlp.n_experts
+        n_per_token = per_token or mlp.n_experts_per_token or 0
         if n_per_token > n_experts:
             raise AttncalcError(
                 f"--experts-per-token: {n_per_token} is more than the {n_experts} experts",
@@ -393,8 +406,10 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     """
     if not SIZES & sizes.keys():
         raise no_model()
-    layers, heads = sizes.get("layers"), sizes.get("heads", sizes.get("kv_heads"))
-    head_dim, d_model = sizes.get("head_dim"), sizes.get("d_model")
+    layers = sizes.get("layers")
+    heads = sizes.get("heads", sizes.get("kv_heads"))
+    head_dim = sizes.get("head_dim")
+    d_model = sizes.get("d_model")
     if layers is None or heads is None or (head_dim is None and d_model is None):
         wanted = {
             "--layers": layers,
@@ -433,11 +448,10 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
             "n_experts": experts,
             "n_experts_per_token": sizes.get("experts_per_token", min(2, experts)),
         }
-        assumed += (
-            []
-            if "experts_per_token" in sizes
-            else [f"{known['n_experts_per_token']} experts per token"]
-        )
+        if "experts_per_token" in sizes:
+            assumed += []
+        else:
+            assumed += [f"{known['n_experts_per_token']} experts per token"]
     return {
         "title": OF_SIZES,
         "assumed": f"{'; '.join(assumed)}.",

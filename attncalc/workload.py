@@ -54,7 +54,9 @@ class Mask(NamedTuple):
         )
 
     def __str__(self) -> str:
-        return f"prefix:{int(self.prefix)}" if self.kind == "prefix" else self.kind
+        if self.kind == "prefix":
+            return f"prefix:{int(self.prefix)}"
+        return self.kind
 
 
 CAUSAL = Mask()
@@ -204,7 +206,8 @@ class Workload:
         for i, (length, number) in enumerate(
             sorted(Counter(self.lengths).items(), reverse=True), start=1
         ):
-            sequences, context = number, length
+            sequences = number
+            context = length
             if isinstance(self.batch, Quantity):
                 sequences = symbol(f"B_{i}", number, f"sequences of length T_{i}")
                 context = symbol(f"T_{i}", length, "tokens of such a sequence")

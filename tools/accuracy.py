@@ -74,11 +74,9 @@ class Row:
     def with_logged_weights(self) -> float | None:
         """Return the error with the log's weights; None if the log has none."""
         weights = self.facts["logged"].get("weights")
-        return (
-            None
-            if weights is None
-            else self.prediction.with_weights(weights).kv_memory - self.logged
-        )
+        if weights is None:
+            return None
+        return self.prediction.with_weights(weights).kv_memory - self.logged
 
 
 def known() -> list[str]:
@@ -141,7 +139,9 @@ def fresh_distribution(title: str, groups: list[tuple[str, list[Row]]]) -> Itera
 def where(facts: dict[str, Any]) -> str:
     """Return the GPUs of a start-up: '2 x h100-80gb'."""
     devices = facts["tp"] * facts["pp"]
-    return f"{devices} x {facts['gpu']}" if devices > 1 else str(facts["gpu"])
+    if devices > 1:
+        return f"{devices} x {facts['gpu']}"
+    return str(facts["gpu"])
 
 
 def distribution(rows: list[Row]) -> Iterator[str]:
@@ -171,10 +171,8 @@ def distribution(rows: list[Row]) -> Iterator[str]:
 def line(title: str, rows: list[Row], errors: list[float]) -> str:
     """Return the line of one group: errors in GiB, and how often the log is inside the range."""
     sizes = sorted(map(abs, errors))
-    inside, width = (
-        sum(row.inside for row in rows),
-        median(row.prediction.high - row.prediction.low for row in rows),
-    )
+    inside = sum(row.inside for row in rows)
+    width = median(row.prediction.high - row.prediction.low for row in rows)
     own = len(errors) == len(rows) and errors == [row.error for row in rows]
     last = f"{inside} of {len(rows)} | {width:.2f}" if own else " | "
     return (
@@ -192,7 +190,9 @@ def every_row(rows: list[Row]) -> Iterator[str]:
     for row in sorted(
         rows, key=lambda row: (row.facts["engine"], numbers(row.facts["version"]), row.facts["id"])
     ):
-        facts, prediction, error = row.facts, row.prediction, row.with_logged_weights()
+        facts = row.facts
+        prediction = row.prediction
+        error = row.with_logged_weights()
         doubtful = " (doubtful)" if facts.get("doubtful") else ""
         yield (
             f"| {facts['id']}{doubtful} | {TITLES[facts['engine']]} {facts['version']} | "
@@ -269,7 +269,8 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def training() -> list[str]:
     """Return the tables of training runs."""
-    measured, published = list(fitcheck_runs()), list(published_runs())
+    measured = list(fitcheck_runs())
+    published = list(published_runs())
     errors = [abs(run.error_of_tensors) for run in measured]
     within = sum(abs(run.error) < 0.01 for run in measured)
     on_a_gpu = list(runs_on_a_gpu())
@@ -324,7 +325,10 @@ def classes() -> list[str]:
         if not cause:
             exact.append(row["class"])
             continue
-        error = "" if "not known" in cause or "cannot be cut" in cause else worst_error(name)
+        if "not known" in cause or "cannot be cut" in cause:
+            error = ""
+        else:
+            error = worst_error(name)
         others.setdefault(cause, []).append(f"{row['class']}{error}")
     return [
         f"Of {len(whole)} classes, the layers of {len(exact)} save exactly what the formulas say:",
@@ -354,7 +358,9 @@ def worst_error(name: str) -> str:
 
 
 def _first_error(run: Measured) -> str:
-    return f"{run.first / run.measured - 1:+.2%}" if run.first else ""
+    if run.first:
+        return f"{run.first / run.measured - 1:+.2%}"
+    return ""
 
 
 def run_line(run: Measured, digits: int = 1) -> str:

@@ -18,8 +18,10 @@ from attncalc.cost.training.fits import train_result
 from attncalc.cost.training.step import StageBudget
 from attncalc.records import NamedTuple
 
-MIB, GIB = 2**20, 2**30
-BATCH, TOKENS = 2, 8192
+MIB = 2**20
+GIB = 2**30
+BATCH = 2
+TOKENS = 8192
 
 
 class Block(NamedTuple):
@@ -52,10 +54,10 @@ class Allocator:
         )
         if found:
             self.free.remove(found)
+        elif self.expandable:
+            found = self._grown(size, is_small)
         else:
-            found = (
-                self._grown(size, is_small) if self.expandable else self._segment(size, is_small)
-            )
+            found = self._segment(size, is_small)
         rest = found.size - size
         if rest >= 512 if is_small else rest > MIB:
             self.free.append(found._replace(size=rest, start=found.start + size))
@@ -65,13 +67,12 @@ class Allocator:
         return found
 
     def _segment(self, size: int, is_small: bool) -> Block:
-        whole = (
-            2 * MIB
-            if is_small
-            else 20 * MIB
-            if size < 10 * MIB
-            else -(-size // (2 * MIB)) * 2 * MIB
-        )
+        if is_small:
+            whole = 2 * MIB
+        elif size < 10 * MIB:
+            whole = 20 * MIB
+        else:
+            whole = -(-size // (2 * MIB)) * 2 * MIB
         self.segments += 1
         self.reserved += whole
         return Block(whole, self.segments, 0, is_small)
@@ -112,12 +113,15 @@ def step(memory: Allocator, budget: StageBudget, outside: list[int], logits: int
     weights = [2 * tensor.total for tensor in layer.params]
     kept = [int(tensor.size) for tensor in layer.kept]
     again = [int(tensor.size) for tensor in layer.tensors if tensor not in layer.kept]
-    hidden, count = int(layer.hidden), int(layer.layers.count)
+    hidden = int(layer.hidden)
+    count = int(layer.layers.count)
 
     def new(*sizes: int) -> list[Block]:
         return [memory.allocate(size) for size in sizes]
 
-    gathered, saved, stream = new(*outside), [], new(hidden)
+    gathered = new(*outside)
+    saved = []
+    stream = new(hidden)
     for _ in range(count):
         used = new(*weights)
         of_layer = new(*kept)
@@ -125,15 +129,18 @@ def step(memory: Allocator, budget: StageBudget, outside: list[int], logits: int
         saved.append((of_layer, stream))
         stream = new(hidden)
         memory.release([*temporary, *used])
-    normed, loss = new(hidden), new(logits)
+    normed = new(hidden)
+    loss = new(logits)
     gradient = new(logits)
     memory.release(loss)
-    of_head, flowing = new(outside[0]), new(hidden)
+    of_head = new(outside[0])
+    flowing = new(hidden)
     memory.release([*gradient, *normed, *stream])
     for of_layer, stream in reversed(saved):
         used = new(*weights)
         temporary = new(*again, *sorted([*kept, *again])[-3:])
-        gradients, flows = new(*weights), new(hidden)
+        gradients = new(*weights)
+        flows = new(hidden)
         memory.release([*temporary, *used, *of_layer, *gradients, *flowing, *stream])
         flowing = flows
     memory.release([*new(outside[0]), *gathered, *of_head, *flowing])

@@ -124,7 +124,8 @@ def _option(option: Option) -> dict[str, Any]:
     """
     text, _, default = option.help.partition(" Default: ")
     if len(default) > LONGEST_DEFAULT:
-        text, default = option.help, ""
+        text = option.help
+        default = ""
     names = [part for name in (*option.names, *option.also) for part in name.split("/")]
     return {
         "name": option.name.lstrip("-"),
@@ -147,7 +148,8 @@ def build(target: Path, wheel: Path | None = None) -> None:
     for name in PYODIDE:
         shutil.copy(pyodide / name, runtime)
     with tempfile.TemporaryDirectory() as temporary:
-        package, compiled = Path(temporary) / "package.zip", Path(temporary) / "compiled.zip"
+        package = Path(temporary) / "package.zip"
+        compiled = Path(temporary) / "compiled.zip"
         _gather(wheel or _built_wheel(Path(temporary)), package)
         stdlib = [pyodide / "python_stdlib.zip", runtime / "python_stdlib.zip", NOT_IN_STDLIB]
         zips = [package, compiled, NOT_IN_PAGE, *stdlib]

@@ -113,7 +113,8 @@ def run(line: str) -> dict[str, Any]:
         model, command, *options = words
         words = [command, model, *options]
     sys.argv = ["attncalc", *words, "--json"]
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     out.buffer = io.BytesIO()  # type: ignore[attr-defined]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -131,11 +132,13 @@ def run(line: str) -> dict[str, Any]:
 
 def compare(before: Path, after: Path) -> int:
     """Print what differs between two recordings, and return 1 if something does."""
-    old, new = read(before), read(after)
+    old = read(before)
+    new = read(after)
     differences = [f"{command}: only in one recording" for command in old.keys() ^ new.keys()]
     errors = 0
     for command in old.keys() & new.keys():
-        a, b = old[command], new[command]
+        a = old[command]
+        b = new[command]
         errors += a["code"] > 1
         if a["code"] != b["code"]:
             differences.append(
@@ -143,17 +146,21 @@ def compare(before: Path, after: Path) -> int:
             )
             continue
         renamed = {**RENAMED, **RENAMED_IN.get(command, {})}
-        values_before, values_after = numbers(a["json"], renamed), numbers(b["json"], renamed)
+        values_before = numbers(a["json"], renamed)
+        values_after = numbers(b["json"], renamed)
         for name in sorted(values_before.keys() | values_after.keys()):
             if name not in values_before and ADDED.intersection(name.split("/")):
                 continue
-            a_value, b_value = values_before.get(name), values_after.get(name)
+            a_value = values_before.get(name)
+            b_value = values_after.get(name)
             if a_value != b_value:
                 differences.append(f"{command}: {name}: {a_value} is now {b_value}")
     for difference in differences[:200]:
         print(difference)  # noqa: T201
     print(f"{len(old)} commands, {errors} of them errors, {len(differences)} differences")  # noqa: T201
-    return 1 if differences else 0
+    if differences:
+        return 1
+    return 0
 
 
 def read(file: Path) -> dict[str, dict[str, Any]]:

@@ -61,7 +61,10 @@ def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
     defaults = {f.name: default(f) for f in fields}
     field_types: dict[str, list[str]] = {}
     for f in fields:
-        names = [] if is_ignored(f.name) and not matters_to_a_family(f.name) else type_names(f.type)
+        if is_ignored(f.name) and not matters_to_a_family(f.name):
+            names = []
+        else:
+            names = type_names(f.type)
         if names and names != [type_name(type(defaults[f.name]))]:
             field_types.setdefault(" ".join(names), []).append(f.name)
     check = inspect.getsource(config_class.validate_architecture)
@@ -84,7 +87,9 @@ def type_names(hint: Any) -> list[str]:
     if typing.get_origin(hint) is typing.Literal:
         return sorted({type_name(type(value)) for value in typing.get_args(hint)})
     hint = typing.get_origin(hint) or hint
-    return [type_name(hint)] if isinstance(hint, type) else []
+    if isinstance(hint, type):
+        return [type_name(hint)]
+    return []
 
 
 def type_name(python: type) -> str:
@@ -104,14 +109,17 @@ def default(field: Any) -> Any:
     """Return a field's default, or None if it has none or JSON cannot represent it."""
     value = field.default
     if value is dataclasses.MISSING:
-        value = (
-            field.default_factory() if field.default_factory is not dataclasses.MISSING else None
-        )
+        if field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            value = None
     try:
         json.dumps(value)
     except TypeError:
         return None
-    return None if value == {} else value
+    if value == {}:
+        return None
+    return value
 
 
 def main() -> None:

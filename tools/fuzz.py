@@ -157,7 +157,9 @@ def _printed(options: argparse.Namespace) -> int:
         f"{number - options.first + 1:,} questions, {answered:,} answered, {failed} with two "
         "answers"
     )
-    return 1 if failed else 0
+    if failed:
+        return 1
+    return 0
 
 
 def _guided(options: argparse.Namespace) -> int:
@@ -260,7 +262,9 @@ class _Watch:
             f"{self.counts.total():,} inputs, {len(self.failed)} causes of failure, seed "
             f"{self.seed}"
         )
-        return 1 if self.failed else 0
+        if self.failed:
+            return 1
+        return 0
 
 
 def _checked(case: Any) -> int:

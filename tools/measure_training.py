@@ -118,7 +118,8 @@ def measure(
     if limit:
         torch.cuda.set_per_process_memory_fraction(limit / total)
     context = total - free - torch.cuda.memory_reserved()
-    kernel, dtypes = run["kernel"], {"bf16": torch.bfloat16, "fp32": torch.float32}
+    kernel = run["kernel"]
+    dtypes = {"bf16": torch.bfloat16, "fp32": torch.float32}
     is_mixed = not run["lora_rank"] and run["param_dtype"] != workload["dtype"]
     dtype = dtypes[run["param_dtype"] if is_mixed else workload["dtype"]]
     model = _built(config, run, dtype)
@@ -132,7 +133,8 @@ def measure(
             )
     else:
         optimizers = _optimizers(trained, run)
-    batch, tokens = workload["batch"], workload["context"]
+    batch = workload["batch"]
+    tokens = workload["context"]
     _allow(["flash", "efficient"] if {"kernels", "model"} & set(mode) else [kernel])
     called = _compiled(model, mode)
     seconds = []
@@ -196,7 +198,9 @@ def _compiled(model: Any, mode: list[str]) -> Any:
             module for name, module in model.named_modules() if name.endswith(("layers", ".h"))
         ):
             layer.compile(dynamic=False)
-    return torch.compile(model, dynamic=False) if "model" in mode else model
+    if "model" in mode:
+        return torch.compile(model, dynamic=False)
+    return model
 
 
 def _lengths(tokens: int, mode: list[str]) -> list[int]:
@@ -276,7 +280,9 @@ def _built(config: dict[str, Any], run: dict[str, Any], dtype: Any) -> Any:
     model.tie_weights()
     if run["recompute"] == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    return _with_adapters(model, run) if run["lora_rank"] else model
+    if run["lora_rank"]:
+        return _with_adapters(model, run)
+    return model
 
 
 def _with_adapters(model: Any, run: dict[str, Any]) -> Any:
@@ -311,10 +317,8 @@ def _quantize(model: Any, hf_config: Any, dtype: Any, *, double_quant: bool) -> 
         parent, _, leaf = name.rpartition(".")
         setattr(model.get_submodule(parent), leaf, value)
 
-    head, how = (
-        model.get_output_embeddings(),
-        {"compress_statistics": double_quant, "quant_type": "nf4"},
-    )
+    head = model.get_output_embeddings()
+    how = {"compress_statistics": double_quant, "quant_type": "nf4"}
     for name, module in list(model.named_modules()):
         if isinstance(module, torch.nn.Linear) and module is not head:
             size = (module.in_features, module.out_features)
@@ -338,7 +342,8 @@ def least(name: str, options: str, answer: dict[str, Any]) -> dict[str, Any]:
     row = run_in_a_process(name, options, answer)
     if "error" in row:
         return row
-    below, enough = row["measured"]["requested"], row["measured"]["reserved"]
+    below = row["measured"]["requested"]
+    enough = row["measured"]["reserved"]
     while enough - below > 0.004 * row["measured"]["requested"]:
         limit = (below + enough) // 2
         failed = "error" in run_in_a_process(name, options, answer, limit)
@@ -420,13 +425,15 @@ def main() -> None:
     facts = {name: metadata.version(name) for name in ("torch", "transformers", "peft")}
     document: dict[str, Any] = {"command": "python tools/measure_training.py", **facts, "runs": []}
     for known_row, answer in zip(rows, answers, strict=True):
-        name, options = known_row["model"], known_row["options"]
+        name = known_row["model"]
+        options = known_row["options"]
         answer["mode"] = known_row.get("mode", "").split()
         row = (least if arguments.least else run_in_a_process)(name, options, answer)
         document["runs"].append(row)
         text = row.get("error", "")
         if not text:
-            wanted, seen = row["predicted"]["allocated"], row["measured"]["requested"]
+            wanted = row["predicted"]["allocated"]
+            seen = row["measured"]["requested"]
             text = (
                 f"{wanted / 2**30:7.2f} GiB predicted, {seen / 2**30:7.2f} measured, "
                 f"{wanted / seen - 1:+.2%}"

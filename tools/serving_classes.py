@@ -25,7 +25,8 @@ from attncalc.serving.published import ANY_LOAD, ServingClass, class_of  # noqa:
 
 TABLE = ROOT / "attncalc" / "serving" / "published.json"
 # Runs without which a class has no range, and without which it has the median of all loads.
-FEWEST, FEWEST_FOR_MEDIAN = 5, 15
+FEWEST = 5
+FEWEST_FOR_MEDIAN = 15
 # The share of the runs that lie in the range of the other publishers.
 INSIDE = 0.85
 Classes = dict[ServingClass, list[Measurement]]
@@ -39,9 +40,9 @@ def is_held_out(run: Measurement) -> bool:
 def source(run: Measurement) -> str:
     """Return the repository or page of a run, without the file."""
     name = str(run.row["source"])
-    return (
-        name.split("/")[2] if name.startswith("http") else name.partition(" ")[0].partition("@")[0]
-    )
+    if name.startswith("http"):
+        return name.split("/")[2]
+    return name.partition(" ")[0].partition("@")[0]
 
 
 def quantile(values: Iterable[float], share: float) -> float:
@@ -68,7 +69,8 @@ def widening(classes: Classes) -> float:
         for run in members:
             others = [other.of_planning for other in members if source(other) != source(run)]
             if len(others) >= FEWEST:
-                low, high = quantile(others, 0.1), quantile(others, 0.9)
+                low = quantile(others, 0.1)
+                high = quantile(others, 0.9)
                 factors.append(max(1.0, low / run.of_planning, run.of_planning / high))
     return quantile(factors, INSIDE)
 

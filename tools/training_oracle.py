@@ -30,7 +30,8 @@ RELEASED: dict[str, Any] = {
     **json.loads((DATA / "huggingface.json").read_text()),
     **{row["name"]: row for row in json.loads((DATA / "real-configs.json").read_text())},
 }
-BATCH, TOKENS = 2, 64
+BATCH = 2
+TOKENS = 64
 # Rows of one sequence, whose heads are not copied, of several blocks of lightning attention, and of
 # other layers.
 OF_OTHER_SIZES = (
@@ -120,7 +121,8 @@ def print_tensors(config: dict[str, Any], *, eager: bool) -> None:
     sys.stdout.write(f"{step.name}, {step.attention}, formulas of {kernel}\n")
     shown: set[str] = set()
     for layer, path in enumerate(path for path in step.saved_by_layer() if path):
-        left, lines = list(expected[layer]), []
+        left = list(expected[layer])
+        lines = []
         for tensor in step.saved:
             if layer_path(tensor.path) != path:
                 continue
@@ -163,7 +165,9 @@ def measure(config: dict[str, Any], size: str = "") -> dict[str, Any]:
         "saved": plain.saved_by_layer(),
         "saved_recompute": recomputed.saved_by_layer(),
     }
-    return row if plain.attention == "eager" else {**row, "saved_eager": eager.saved_by_layer()}
+    if plain.attention == "eager":
+        return row
+    return {**row, "saved_eager": eager.saved_by_layer()}
 
 
 def measured_elsewhere(name: str) -> dict[str, Any] | str:
@@ -186,11 +190,9 @@ def measured_elsewhere(name: str) -> dict[str, Any] | str:
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         if code:
-            return (
-                f"more than {LIMIT} s"
-                if -code in (signal.SIGXCPU, signal.SIGKILL)
-                else f"exit code {code}"
-            )
+            if -code in (signal.SIGXCPU, signal.SIGKILL):
+                return f"more than {LIMIT} s"
+            return f"exit code {code}"
         answer.seek(0)
         row: dict[str, Any] | str = json.load(answer)
         return row
@@ -215,7 +217,10 @@ def main() -> None:
         return
     import attncalc.verify.transformers.training  # noqa: F401 - imported once for all forks
 
-    before = json.loads(FILE.read_text()) if arguments.only else {"rows": {}, "refused": {}}
+    if arguments.only:
+        before = json.loads(FILE.read_text())
+    else:
+        before = {"rows": {}, "refused": {}}
     found = {**before["refused"], **before["rows"]}
     found |= {
         name: measured_elsewhere(name) for name in arguments.only or (*names(), *OF_OTHER_SIZES)

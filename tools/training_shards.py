@@ -110,7 +110,8 @@ def every_layer(model: ModelSpec) -> ModelSpec:
 def _divided(run: Training, mode: AbstractContextManager[Any]) -> TrainedModel:
     """Return the model of this rank of the process group that exists."""
     meshes = init_device_mesh("cpu", (run.ranks, run.tp), mesh_dim_names=("dp", "tp"))
-    dp, tp = meshes["dp"], meshes["tp"]
+    dp = meshes["dp"]
+    tp = meshes["tp"]
     with mode:
         model = TrainedModel(run.model)
         model.tie()
@@ -257,10 +258,8 @@ def main() -> None:
             )
             sys.stdout.write(f"{line}\n")
             continue
-        found, expected = (
-            in_processes(run) if given.real else without_others(run, is_fake=True),
-            predicted(run),
-        )
+        found = in_processes(run) if given.real else without_others(run, is_fake=True)
+        expected = predicted(run)
         for name, value in found._asdict().items():
             error = value - getattr(expected, name)
             differ |= error != 0

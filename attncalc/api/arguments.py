@@ -67,11 +67,10 @@ def takes(kind: Any) -> Callable[[F], F]:
             if name not in names
         ]
         several = any(one.kind == inspect.Parameter.VAR_POSITIONAL for one in own)
-        most = (
-            sys.maxsize
-            if several
-            else sum(one.kind != inspect.Parameter.KEYWORD_ONLY for one in own)
-        )
+        if several:
+            most = sys.maxsize
+        else:
+            most = sum(one.kind != inspect.Parameter.KEYWORD_ONLY for one in own)
         known = [*names, *(parameter.name for parameter in keywords)]
         other_names = _other_names(kind)
         called = signature.replace(parameters=[*own, *keywords])
@@ -144,7 +143,9 @@ def in_python(text: str) -> str:
         argument = "output" if name == "output-len" else _as_argument(name)
         if value and re.fullmatch(r"\d{1,3}(,\d{3})+", value):
             value = value.replace(",", "")
-        return f"{argument}={value if value.isdecimal() else repr(value)}" if value else argument
+        if value:
+            return f"{argument}={value if value.isdecimal() else repr(value)}"
+        return argument
 
     # a value has a digit, or is a word before a verb or the end: '--prompt 3K', '--phase train
     # cannot be combined with'
@@ -161,7 +162,9 @@ def without_metadata(hint: Any) -> Any:
     Only Annotated is unwrapped: since Python 3.14 a union has an `__origin__` too, which is
     typing.Union.
     """
-    return hint.__origin__ if get_origin(hint) is Annotated else hint
+    if get_origin(hint) is Annotated:
+        return hint.__origin__
+    return hint
 
 
 def _check_type(name: str, value: object, kind: Any) -> None:
@@ -174,14 +177,10 @@ def _check_type(name: str, value: object, kind: Any) -> None:
     allowed = tuple(get_origin(one) or one for one in kinds)
     is_dtype = str in kinds and str(value).startswith("torch.")
     if isinstance(value, bytes) or not (isinstance(value, allowed) or is_dtype):
-        wanted, tip = (
-            ("True or False", "give one of them")
-            if bool in kinds
-            else ("a text", "put it in quotes")
-        )
-        tip = (
-            f"sweep(..., {name}=[...]) has a row of each"
-            if isinstance(value, list | tuple)
-            else tip
-        )
+        if bool in kinds:
+            wanted, tip = ("True or False", "give one of them")
+        else:
+            wanted, tip = ("a text", "put it in quotes")
+        if isinstance(value, list | tuple):
+            tip = f"sweep(..., {name}=[...]) has a row of each"
         raise AttncalcError(f"{name}: '{truncate(value)}' is not {wanted}", tip)

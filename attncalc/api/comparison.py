@@ -49,7 +49,9 @@ class Comparison(ResultRows):
         )
 
     def __eq__(self, other: object) -> bool:
-        return self.rows == other.rows if isinstance(other, Comparison) else NotImplemented
+        if isinstance(other, Comparison):
+            return self.rows == other.rows
+        return NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._subject)
@@ -138,10 +140,12 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
 
     Raises AttncalcError if an option is not valid.
     """
-    context, attention = options.get("context"), options.get("attention") or ()
-    contexts = (
-        [] if context is None else parse_counts(as_text(context), "--context", limit=MAX_CONTEXTS)
-    )
+    context = options.get("context")
+    attention = options.get("attention") or ()
+    if context is None:
+        contexts = []
+    else:
+        contexts = parse_counts(as_text(context), "--context", limit=MAX_CONTEXTS)
     shortest = None
     if not contexts and len(specs) > 1:
         shortest = min(spec.max_context or DEFAULT_CONTEXT for spec in specs)
@@ -150,9 +154,10 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
     of_decoder = {**options, "source_context": None}
     workloads = [read_workload(spec, options if spec.encoder else of_decoder) for spec in specs]
     if len(specs) == 1:
-        several = (
-            attention if isinstance(attention, list | tuple) else as_text(attention).split(",")
-        )
+        if isinstance(attention, list | tuple):
+            several = attention
+        else:
+            several = as_text(attention).split(",")
         further = [as_text(kind) for kind in several if kind]
         return compare_variants(
             specs[0], workloads[0], further, contexts, same_params=bool(options.get("same_params"))

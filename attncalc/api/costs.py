@@ -249,8 +249,6 @@ def decode_intensity(
     if one is not valid.
     """
     spec, size = read_call(model, workload, options)
-    found, subject = (
-        of_intensity.decode_intensity(spec, size),
-        f"{model_subject(spec)}, {workload_subject(size)}",
-    )
+    found = of_intensity.decode_intensity(spec, size)
+    subject = f"{model_subject(spec)}, {workload_subject(size)}"
     return Intensity(*found).knowing(subject, partial(compare_models, (spec,), (size,)))

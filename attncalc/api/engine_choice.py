@@ -82,7 +82,8 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     so.
     """
     name, file_type = with_file_type(model)
-    weights, runner = options.get("weights_dtype"), is_runner(options.get("engine"))
+    weights = options.get("weights_dtype")
+    runner = is_runner(options.get("engine"))
     is_known = preset_of(name) is not None and not os.path.exists(name)
     is_tag = re.fullmatch(r"[\w.-]+:[\w.-]+", name) and is_known
     of_others = NOT_OLLAMA & options.keys() - {"engine" if runner else ""}
@@ -139,7 +140,9 @@ def name_for_ollama(model: str, options: Mapping[str, Any]) -> str | None:
     name, _ = with_file_type(model)
     if options.get("n_gpu_layers") not in (None, AUTO) or preset_of(name) is None:
         return None
-    return model if ":" in name else ollama_name(name)
+    if ":" in name:
+        return model
+    return ollama_name(name)
 
 
 def _is_lm_studio(options: Mapping[str, Any]) -> bool:
@@ -171,7 +174,9 @@ def default_deployment(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | 
         options: The options of `attncalc fit`, parsed; `weights_dtype` may be a type of GGUF files.
         gpu: The GPU; None without one.
     """
-    engine, note, is_default = options.get("engine"), "", False
+    engine = options.get("engine")
+    note = ""
+    is_default = False
     if engine is None:
         engine, note = _default_engine(model, options, gpu)
         is_default = engine == _FILES and engine_of_options(options) is None
@@ -229,7 +234,9 @@ def usual_type(model: ModelSpec) -> str | None:
     if released == "mxfp4":
         return released
     is_quantized = released or model.quantization or model.unread_quantization
-    return None if is_quantized else _USUAL_TYPE
+    if is_quantized:
+        return None
+    return _USUAL_TYPE
 
 
 def _note_on_defaults(engine: str | None, weights_dtype: str | None, gpu: Gpu | None) -> str:

@@ -28,7 +28,9 @@ from .options import LENGTHS, CacheDtypeOptions, ModelOptions, SizeOptions
 
 
 def _engine(text: str, name: str) -> str:
-    return text if text == ALL else find_engine(text).name
+    if text == ALL:
+        return text
+    return find_engine(text).name
 
 
 DEFAULT_OF_ENGINE = (

@@ -87,7 +87,9 @@ def fit_question(
             return "vram"
         if gpu == ALL or not has_model:
             return "what_fits"
-    return "all" if options.get("engine") == ALL else "fit"
+    if options.get("engine") == ALL:
+        return "all"
+    return "fit"
 
 
 def read_fit_request(
@@ -185,7 +187,9 @@ def _release_of_ollama(model: ModelLike | None, tag: str | None) -> ModelLike | 
         and isinstance(model, str)
         and preset_of(tag) == preset_of(model)
     )
-    return tag if tag and is_same else model
+    if tag and is_same:
+        return tag
+    return model
 
 
 def _with_own_projector(request: FitRequest) -> FitRequest:
@@ -209,9 +213,10 @@ def options_of_name(
     if not isinstance(model, str):
         return {}, ""
     file_type = with_file_type(model)[1]
-    of_file = (
-        {"weights_dtype": file_type} if file_type and options.get("weights_dtype") is None else {}
-    )
+    if file_type and options.get("weights_dtype") is None:
+        of_file = {"weights_dtype": file_type}
+    else:
+        of_file = {}
     implied, note = ollama_options(model, {**options, **of_file})
     return {**of_file, **implied}, note
 
@@ -229,17 +234,23 @@ def served_fields(
         is_preset = isinstance(named, str) and not os.path.exists(named) and preset_of(named)
         known = {"checkpoints": checkpoints(spec.name)} if is_preset else {}
         return served_model(os.fspath(named), spec) | known
-    return {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
+    if isinstance(model, ModelSpec):
+        return {}
+    return {"served_model": UNNAMED}
 
 
 def _which_context(request: FitRequest) -> FitRequest:
     """Return the request of a GGUF file without --context with the longest that fits; a useful one
     if none does.
     """
-    answer, own = with_longest_context(request), request.workload.context
+    answer = with_longest_context(request)
+    own = request.workload.context
     longest = 0 if answer is request else answer.workload.context
     is_sure = possible_verdict(answer) == "fits"
-    context = longest if is_sure or longest >= min(LEAST_CONTEXT, own) else min(USEFUL_CONTEXT, own)
+    if is_sure or longest >= min(LEAST_CONTEXT, own):
+        context = longest
+    else:
+        context = min(USEFUL_CONTEXT, own)
     if context == own:
         return answer
     fits = "is sure to fit" if is_sure else "may fit"
@@ -248,7 +259,10 @@ def _which_context(request: FitRequest) -> FitRequest:
         "-c sets another."
     )
     if context != longest:
-        most = f"no more than {count(longest)} tokens may fit" if longest else "no context fits"
+        if longest:
+            most = f"no more than {count(longest)} tokens may fit"
+        else:
+            most = "no context fits"
         note = f"--context {count(context)} is assumed: {most}."
     return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
@@ -263,11 +277,9 @@ def partly_on_host(
     places them.
     """
     context = min(most or request.workload.context, request.workload.context)
-    ram, gpu, names = (
-        request.engine_args.get("ram"),
-        request.gpu,
-        find_engine(request.engine).offload_options,
-    )
+    ram = request.engine_args.get("ram")
+    gpu = request.gpu
+    names = find_engine(request.engine).offload_options
     args = {
         name: value for name, value in request.engine_args.items() if not is_auto(options.get(name))
     }
@@ -306,7 +318,9 @@ def read_quants(model: ModelLike, options: FitOptions) -> list[tuple[str, FitReq
     files = local_models(model) if isinstance(model, str) else []
     if files:
         return [(model_name(path.name), read_fit_request(str(path), options)) for path in files]
-    spec, found, problem = read_model(model, options, ModelOptions), [], None
+    spec = read_model(model, options, ModelOptions)
+    found = []
+    problem = None
     served = None if isinstance(model, str) else UNNAMED
     for name in FILE_TYPES:
         if name in _UNRANKED:
@@ -371,7 +385,10 @@ def fit_request(
     deployment |= _given_checkpoint(values)
     dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__}
     draft_name = engine_args.pop("speculative_model", None)
-    draft = _draft(draft_name, engine_args.get("speculative_config")) if draft_name else None
+    if draft_name:
+        draft = _draft(draft_name, engine_args.get("speculative_config"))
+    else:
+        draft = None
     request = FitRequest(
         model=model,
         draft=draft,
@@ -418,7 +435,8 @@ def _given_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
     One whose name has the dtype, as org/name-FP8, is not converted to it; another one may be, if
     the engine can.
     """
-    served, weights_dtype = values.get("served_model"), values.get("weights_dtype")
+    served = values.get("served_model")
+    weights_dtype = values.get("weights_dtype")
     if served is None or weights_dtype is None:
         return {}
     copy = unquantized(served)
@@ -435,7 +453,8 @@ def _with_ram_of_mac(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     from ..config.gpus import gpus_of, with_ram
 
-    text, ram = values.get("gpu"), values.get("ram")
+    text = values.get("gpu")
+    ram = values.get("ram")
     if ram is None or not isinstance(text, str):
         return {**values}
     number, device = gpus_of(text)
@@ -484,7 +503,8 @@ def _deployment(
     """Return where the model runs, as fields of FitRequest, and a note if an option chose the
     engine.
     """
-    deployment, note = _of(DeploymentOptions, values), ""
+    deployment = _of(DeploymentOptions, values)
+    note = ""
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
         deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"), values.get("ram"))
     device = _with_other_memory(deployment)
@@ -493,7 +513,8 @@ def _deployment(
     else:
         found, note = _engine_and_weights(model, {**values, **deployment}, device)
         if is_of_ollama:  # its library has types of its own: other matrices of gpt-oss are in bf16
-            found, note = {"engine": found["engine"]}, ""
+            found = {"engine": found["engine"]}
+            note = ""
         deployment |= found
     stages, why = _stages(model, deployment) if not is_logged else (1, "")
     if stages > 1:
@@ -526,7 +547,8 @@ def _stages(model: ModelSpec, deployment: Mapping[str, Any]) -> tuple[int, str]:
     """Return the number of pipeline stages by default, as 3 where 3 GPUs divide no heads, and
     why.
     """
-    gpus, name = deployment.get("gpus") or 1, deployment["engine"]
+    gpus = deployment.get("gpus") or 1
+    name = deployment["engine"]
     is_split = any(deployment.get(option) for option in ("tp", "pp", "dp", "dcp", "attn_dp"))
     if is_split or name == "all" or find_engine(name).splits_by_layer or gpus > model.main.n_layers:
         return 1, ""
@@ -534,7 +556,9 @@ def _stages(model: ModelSpec, deployment: Mapping[str, Any]) -> tuple[int, str]:
         model.shard(gpus)
     except AttncalcError as error:
         has_smaller = any(gpus % n == 0 and is_valid(model.shard, n) for n in range(2, gpus))
-        return (1, "") if has_smaller else (gpus, error.message)
+        if has_smaller:
+            return (1, "")
+        return (gpus, error.message)
     return 1, ""
 
 
@@ -580,13 +604,16 @@ def _found_ram(values: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict
 
     A Mac's GPU has its memory from the same.
     """
-    gpu, engine = deployment.get("gpu"), deployment["engine"]
+    gpu = deployment.get("gpu")
+    engine = deployment["engine"]
     if gpu is None or not gpu.is_local or gpu.unified or "ram" in values or engine == "all":
         return {}
     # it starts programs, which other requests need not load
     from ..config.local import machine_memory
 
-    return {"ram": machine_memory()} if find_engine(engine).splits_by_layer else {}
+    if find_engine(engine).splits_by_layer:
+        return {"ram": machine_memory()}
+    return {}
 
 
 def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -741,7 +768,9 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     if not os.path.exists(name) and preset_of(name):
         # 'qwen3-32B' is Qwen/Qwen3-32B; 'qwen3:32b' is what the preset's sources name
         found = repository_of(name)
-        return {"served_model": found} if found else {}
+        if found:
+            return {"served_model": found}
+        return {}
     if path.name in ("config.json", "params.json"):
         name = str(path.parent)
     elif name == "-" or os.path.isfile(name):

@@ -63,7 +63,10 @@ class FitResult(Result, of_fit.FitResult):
         if self.refusal:
             return "does not start"
         batch = self.max_batch
-        requests = "no limit of requests" if batch is None else plural(batch, "concurrent request")
+        if batch is None:
+            requests = "no limit of requests"
+        else:
+            requests = plural(batch, "concurrent request")
         return f"{VERDICTS[self.verdict].lower()}, {requests}"
 
 
@@ -129,7 +132,10 @@ def users(model: ModelLike | ResolvedRequest | None = None, **options: Any) -> U
 
     Raises AttncalcError if the model or an option is not valid, or there are no users' requests.
     """
-    resolved = model if isinstance(model, ResolvedRequest) else resolve(_request(model, options))
+    if isinstance(model, ResolvedRequest):
+        resolved = model
+    else:
+        resolved = resolve(_request(model, options))
     answer = of_users.users(resolved)
     if answer is None:
         if isinstance(model, ResolvedRequest):
@@ -184,7 +190,9 @@ def roofline(
                 "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times",
             )
         found = lower_bounds(resolved)
-        spec, workload, gpu = resolved.model, found.workload, resolved.gpu
+        spec = resolved.model
+        workload = found.workload
+        gpu = resolved.gpu
     elif model is None:
         raise no_model()
     elif not isinstance(gpu, Gpu):

@@ -61,18 +61,21 @@ def read_model(
     changed = what_if(spec, **changes)
     if changed != spec:
         title = f"{spec.title} with {' '.join(_as_typed(name, options[name]) for name in changes)}"
-        spec = changed if spec.title == OF_SIZES else dataclasses.replace(changed, title=title)
-    return spec.shard(values["tp"]) if "tp" in values else spec
+        if spec.title == OF_SIZES:
+            spec = changed
+        else:
+            spec = dataclasses.replace(changed, title=title)
+    if "tp" in values:
+        return spec.shard(values["tp"])
+    return spec
 
 
 def _as_typed(name: str, value: object) -> str:
     """Return an option of `WhatIfOptions` with its value, as the command line has it."""
     names = options_of(WhatIfOptions)[name].names[0].split("/")
-    return (
-        names[value is False]
-        if isinstance(value, bool)
-        else f"{names[0]} {shlex.quote(str(value))}"
-    )
+    if isinstance(value, bool):
+        return names[value is False]
+    return f"{names[0]} {shlex.quote(str(value))}"
 
 
 def with_revision(model: ModelLike, revision: str | None) -> ModelLike:
@@ -105,7 +108,8 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
             )
     if values.get("kv_dtype") == DS_MLA:
         _check_ds_mla(model)
-    phase, past = values.get("phase", "decode"), values.get("past", 0)
+    phase = values.get("phase", "decode")
+    past = values.get("past", 0)
     of_workload: WorkloadOptions = {
         "source": read_source(model, values.get("source_context")),
         "lengths": values.get("lengths"),
@@ -126,10 +130,8 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         raise clash("--past", "--lengths")
     if past and phase != "prefill":
         raise clash("--past", f"--phase {truncate(phase)}", "give it with --phase prefill")
-    batch, context = (
-        values.get("batch", 1),
-        values.get("context", model.max_context or DEFAULT_CONTEXT),
-    )
+    batch = values.get("batch", 1)
+    context = values.get("context", model.max_context or DEFAULT_CONTEXT)
     if phase == "prefill":
         return Workload.prefill(batch, context, past=past, **of_workload)
     make = Workload.decode if phase == "decode" else Workload.train
@@ -172,15 +174,21 @@ def each_size(options: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def phase_of_flops(options: Mapping[str, Any]) -> str:
     """Return the phase that `flops` has by default: only a training step recomputes."""
-    return "train" if options.get("recompute", "none") != "none" else "prefill"
+    if options.get("recompute", "none") != "none":
+        return "train"
+    return "prefill"
 
 
 def _thousands(context: object) -> list[str]:
     """Return a note on '32k' tokens, where 32K are often meant; [] for another number."""
-    thousands = int(match[1]) if (match := re.fullmatch(r"(\d{1,6})k", str(context))) else 0
+    if match := re.fullmatch(r"(\d{1,6})k", str(context)):
+        thousands = int(match[1])
+    else:
+        thousands = 0
     if thousands < 4 or thousands & (thousands - 1):  # no power of two
         return []
-    tokens, binary = count(thousands * 1000), count(thousands * 1024)
+    tokens = count(thousands * 1000)
+    binary = count(thousands * 1024)
     return [f"-c {context} is {tokens} tokens, as in vLLM; -c {thousands}K is {binary}."]
 
 

@@ -86,7 +86,8 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
 
 
 def _shared(options: Mapping[str, Any], traffic: Traffic) -> int:
-    prefix, rate = options.get("shared_prefix"), options.get("prefix_hit_rate")
+    prefix = options.get("shared_prefix")
+    rate = options.get("prefix_hit_rate")
     if prefix is not None and rate is not None:
         raise clash("--shared-prefix", "--prefix-hit-rate", "give one of them")
     if rate is not None:
@@ -125,11 +126,10 @@ def _mixture(pairs: Sequence[tuple[int, int]], percentile: float | None) -> Traf
     prompts, outputs = (sum(pair[i] for pair in pairs) for i in (0, 1))
     held = sum(output * (2 * prompt + output) for prompt, output in pairs)
     totals = sorted(map(sum, pairs))
-    longest = (
-        totals[-1]
-        if percentile is None
-        else totals[max(0, math.ceil(percentile / 100 * len(totals)) - 1)]
-    )
+    if percentile is None:
+        longest = totals[-1]
+    else:
+        longest = totals[max(0, math.ceil(percentile / 100 * len(totals)) - 1)]
     return Traffic(
         prompt=-(-prompts // len(pairs)),
         output=-(-outputs // len(pairs)),

@@ -74,7 +74,8 @@ def _api_price(text: str, name: str) -> tuple[Ratio, Ratio]:
     return prices[0], prices[-1]
 
 
-TIME, BUDGET = Parser(_time, "TIME"), Parser(_budget, "MONEY/TIME")
+TIME = Parser(_time, "TIME")
+BUDGET = Parser(_budget, "MONEY/TIME")
 RATE = Parser(
     lambda text, name: ratio(
         *parse_per(text, name, each="second", example="20/s, 1200/min, 50000/h or 1M/day")

@@ -81,11 +81,9 @@ class PlanRequest(NamedTuple):
                 self.requests, self.space._replace(max_gpus=None), on_step
             ),
         )
-        return (
-            plan._replace(pools=disaggregated(found.candidates, self.demand))
-            if self.disaggregates
-            else plan
-        )
+        if self.disaggregates:
+            return plan._replace(pools=disaggregated(found.candidates, self.demand))
+        return plan
 
 
 class PlanResult(ResultRows):
@@ -129,11 +127,13 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     if not models and SIZES.isdisjoint(options):
         raise no_model()
     given: Sequence[ModelLike | None] = models or [None]
-    load, costs = parsed(options, LoadOptions), parsed(options, CostOptions)
+    load = parsed(options, LoadOptions)
+    costs = parsed(options, CostOptions)
     if "users" in load and "rate" in load:
         raise clash("--users", "--rate", "give one of them")
     names, most = _without_number(options.get("gpu") or ())
-    max_gpus, budget = parsed(options, ChoiceOptions).get("max_gpus") or most, costs.get("budget")
+    max_gpus = parsed(options, ChoiceOptions).get("max_gpus") or most
+    budget = costs.get("budget")
     limit = (max_gpus or budget) and not any(map(options.get, ("spread", "disaggregate", "growth")))
     examples = {
         "--users": load.keys().isdisjoint(("users", "rate")) and not limit and "--users 500",
@@ -154,16 +154,17 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"), longest)
     assumed = [f"{options_of(LoadOptions)[name].name} {text}" for name, text in usual.items()]
     traffic = read_traffic({**load, **usual})
-    rate, factor = load.get("rate"), load.get("load_factor")
+    rate = load.get("rate")
+    factor = load.get("load_factor")
     prices = read_prices(costs["price"], names) if "price" in costs else {}
-    usual_sort = (
-        "tokens-per-second"
-        if load.keys().isdisjoint(("users", "rate"))
-        else "price"
-        if prices
-        else "gpus"
-    )
-    gpus, sort = _gpus(names, prices), str(costs.get("sort") or usual_sort)
+    if load.keys().isdisjoint(("users", "rate")):
+        usual_sort = "tokens-per-second"
+    elif prices:
+        usual_sort = "price"
+    else:
+        usual_sort = "gpus"
+    gpus = _gpus(names, prices)
+    sort = str(costs.get("sort") or usual_sort)
     of_prices = {
         "--budget": budget,
         "--api-price": "api_price" in costs,
@@ -262,8 +263,11 @@ def _without_number(given: Any) -> tuple[list[Gpu | str], int | None]:
     """
     if isinstance(given, str):
         names: list[Gpu | str] = [*split_list(given, "--gpu")]
+    # an item of a list is one GPU
+    elif isinstance(given, Gpu):
+        names = [given]
     else:
-        names = [given] if isinstance(given, Gpu) else list(given)  # an item of a list is one GPU
+        names = list(given)
     if len(names) == 1 and isinstance(names[0], str) and names[0] != ALL:
         number, gpu = _numbered(names[0])
         if number is not None:
@@ -340,16 +344,16 @@ def _growth(given: Any) -> dict[float, str]:
     found: dict[float, str] = {}
     for part in parts:
         if by_percent := re.fullmatch(r"\+?([\d.]+) ?%(?: ?(?:/|per|a) ?([a-z]+))?", part.lower()):
-            more, name = 1 + _number(by_percent[1]) / 100, period(by_percent[2] or "")
+            more = 1 + _number(by_percent[1]) / 100
+            name = period(by_percent[2] or "")
             if by_percent[2] and name not in _PERIODS:
                 raise BadValueError(
                     f"--growth: '{truncate(part)}' has no period", "write 20%/month or 50%/year"
                 )
-            found |= (
-                {more**n: plural(n, name) for n in range(1, _PERIODS[name] + 1)}
-                if name
-                else {more: ""}
-            )
+            if name:
+                found |= {more**n: plural(n, name) for n in range(1, _PERIODS[name] + 1)}
+            else:
+                found |= {more: ""}
         else:
             found[_number(part.lower().removesuffix("x") or part)] = ""
     return found

@@ -35,7 +35,10 @@ class Written:
         """Return it in a format, as 'csv' or 'latex': text, or the bytes of a spreadsheet."""
         raise NotImplementedError
 
-    to_csv, to_json, to_latex, to_markdown = _to("csv"), _to("json"), _to("latex"), _to("markdown")
+    to_csv = _to("csv")
+    to_json = _to("json")
+    to_latex = _to("latex")
+    to_markdown = _to("markdown")
 
 
 class Rows(Written, Iterable[dict[str, Any]]):
@@ -92,7 +95,8 @@ class Result(Written):
         """Remember what was asked, in words, and the call that returns the report; return
         itself.
         """
-        self._subject, self._make_report = subject, make_report
+        self._subject = subject
+        self._make_report = make_report
         return self
 
     @cached_property
@@ -121,14 +125,19 @@ class Result(Written):
             # what copy, pickle and notebooks look for
             if name.startswith("_") or "_make_report" not in vars(self):
                 raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-            figures, extra = self.to_dict(), self.report.extra
+            figures = self.to_dict()
+            extra = self.report.extra
             if name in figures or name in extra:
-                return figures[name] if name in figures else extra[name]
+                if name in figures:
+                    return figures[name]
+                return extra[name]
             whole = name.removesuffix("_gib")
             if whole != name and any(
                 (one.name, one.unit) == (whole, BYTES) for one in self.report.figures
             ):
-                return None if figures[whole] is None else figures[whole] / GIB
+                if figures[whole] is None:
+                    return None
+                return figures[whole] / GIB
             tip = did_you_mean(name, dir(self)) + f"figures: {', '.join(figures)}"
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'; {tip}")
 
@@ -183,7 +192,9 @@ class ResultRows(Result, Rows):
 
 def model_subject(model: ModelSpec) -> str:
     """Return a model in a few words: 'llama2-70b', or 'llama2-70b on one of 8 devices'."""
-    return f"{model.name} on one of {model.tp} devices" if model.tp > 1 else model.name
+    if model.tp > 1:
+        return f"{model.name} on one of {model.tp} devices"
+    return model.name
 
 
 def workload_subject(workload: Workload) -> str:

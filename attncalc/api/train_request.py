@@ -51,9 +51,13 @@ class TrainRequest(NamedTuple):
         """The run with its options, for which changes are found. What was searched for is one of
         them.
         """
-        run, options = self.run, dict(self.options)
+        run = self.run
+        options = dict(self.options)
         if self.auto and not self.all_gpus:
-            options[self.auto] = run.workload.context if self.auto == "context" else run.batch
+            if self.auto == "context":
+                options[self.auto] = run.workload.context
+            else:
+                options[self.auto] = run.batch
         return Asked(run, options, partial(_described, run.model), _named_gpus(options))
 
     def searched(self, asked: Asked) -> Asked:
@@ -101,7 +105,9 @@ def read_train_request(model: ModelLike | None, options: TrainOptions) -> TrainR
     auto = _auto(values, all_gpus)
     described = {name: value for name, value in values.items() if name != "gpu" or not all_gpus}
     run = _described(spec, described, "" if all_gpus else auto)
-    mfu, price, tokens = values.get("mfu"), values.get("price"), _tokens(values, run, all_gpus)
+    mfu = values.get("mfu")
+    price = values.get("price")
+    tokens = _tokens(values, run, all_gpus)
     within = _within(run, values, tokens)
     if within and "gpus" not in values and _named_gpus(values) is None:
         within = within[0], run.gpus
@@ -126,13 +132,17 @@ def _described(spec: ModelSpec, values: Mapping[str, Any], auto: str = "") -> Tr
     if within is None or _named_gpus(values) is not None:
         return run
     run = _training(spec, {**values, "gpus": within[1]})
-    return with_auto(run, auto) if auto else run
+    if auto:
+        return with_auto(run, auto)
+    return run
 
 
 def _named_gpus(values: Mapping[str, Any]) -> int | None:
     """Return the number of GPUs that --gpu has, as 8 of 8xh100; None if it has none."""
     given = values.get("gpu")
-    return None if given is None or isinstance(given, Gpu) else gpus_of(str(given))[0]
+    if given is None or isinstance(given, Gpu):
+        return None
+    return gpus_of(str(given))[0]
 
 
 def _within(
@@ -143,7 +153,8 @@ def _within(
     """
     if "days" not in values or not tokens or run.gpu is None:
         return None
-    peak, copy = run.gpu.peak(run.dtype), run.tp * run.pp * run.cp
+    peak = run.gpu.peak(run.dtype)
+    copy = run.tp * run.pp * run.cp
     mfu = float(values.get("mfu") or USUAL_MFU)
     of_one = duration(run, work(run), tokens, mfu, peak, None).seconds * run.gpus
     return values["days"], copy * math.ceil(of_one / values["days"] / copy)
@@ -174,11 +185,9 @@ def with_auto(run: Training, auto: str) -> Training:
     none does.
     """
     found = longest_context(run) if auto == "context" else largest_batch(run)
-    return (
-        run.with_workload(**{auto: found})
-        if found
-        else run.with_workload(**{auto: 1 if auto == "batch" else 128})
-    )
+    if found:
+        return run.with_workload(**{auto: found})
+    return run.with_workload(**{auto: 1 if auto == "batch" else 128})
 
 
 def usual_context(spec: ModelSpec) -> int:
@@ -194,23 +203,31 @@ def _auto(values: Mapping[str, Any], all_gpus: bool) -> str:
         raise AttncalcError(f"--{found[0]} auto needs --gpu", "give the GPU, as --gpu h100-80gb")
     if all_gpus and "gpus" in values and str(values["gpus"]) == "auto":
         raise AttncalcError("--gpu all needs a number of --gpus", "give it, as --gpus 8")
-    return found[0] if found else ""
+    if found:
+        return found[0]
+    return ""
 
 
 def _number(values: Mapping[str, Any], name: str, default: int) -> int:
     text = str(values.get(name, default))
-    return default if is_auto(text) else parse_count(text, f"--{name}")
+    if is_auto(text):
+        return default
+    return parse_count(text, f"--{name}")
 
 
 def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     given = values.get("gpu")
-    number, gpu = (None, given) if given is None or isinstance(given, Gpu) else gpus_of(str(given))
+    if given is None or isinstance(given, Gpu):
+        number, gpu = (None, given)
+    else:
+        number, gpu = gpus_of(str(given))
     check_number(str(given), number, values.get("gpus"), gpu.rented_gpus if gpu else 1)
     split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
     gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
     context = _number(values, "context", usual_context(spec))
     _check_positions(spec, context)
-    batch, asked = _number(values, "batch", 1), values.get("dtype")
+    batch = _number(values, "batch", 1)
+    asked = values.get("dtype")
     computes = gpu.math_dtype(asked, spec.dtype) if gpu else asked or spec.dtype
     workload = Workload.train(
         batch * (1 + ("pairs" in values)),
@@ -275,10 +292,14 @@ def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
     number: int = values.get("gradient_accumulation", 1)
     if "global_batch" not in values:
         return number
-    other = "--gradient-accumulation" if "gradient_accumulation" in values else "--batch auto"
+    if "gradient_accumulation" in values:
+        other = "--gradient-accumulation"
+    else:
+        other = "--batch auto"
     if other == "--gradient-accumulation" or is_auto(values.get("batch")):
         raise clash("--global-batch", other, "give one of them")
-    asked, sequences = values["global_batch"], batch * max(1, dp)
+    asked = values["global_batch"]
+    sequences = batch * max(1, dp)
     if asked % sequences:
         problem = (
             f"--global-batch {count(asked)} is no multiple of --batch {batch} on "

@@ -89,16 +89,20 @@ def request_answer(
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype and a time is asked for.
     """
-    run, time = request.run, None
-    result, of_work = train_result(run, plain=plain), work(run)
+    run = request.run
+    time = None
+    result = train_result(run, plain=plain)
+    of_work = work(run)
     if request.tokens and run.gpu:
-        mfu, peak = request.mfu or USUAL_MFU, run.gpu.peak(run.dtype)
+        mfu = request.mfu or USUAL_MFU
+        peak = run.gpu.peak(run.dtype)
         time = duration(run, of_work, request.tokens, mfu, peak, request.price)
         time = time._replace(assumes_mfu=request.mfu is None, within=request.within)
     needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
-    usual = (
-        [*map(gpu_of, _USUAL_GPUS)] if with_changes and run.gpu is None and run.gpus == 1 else []
-    )
+    if with_changes and run.gpu is None and run.gpus == 1:
+        usual = [*map(gpu_of, _USUAL_GPUS)]
+    else:
+        usual = []
     asked = request.asked
     ways = ways_to_tune(asked) if usual else {}
     fewest = tuple(

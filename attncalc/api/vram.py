@@ -98,11 +98,10 @@ def vram(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> Vram:
     """
     if options.get("gpu") is not None or options.get("kv_memory") is not None:
         name = "gpu" if options.get("gpu") is not None else "kv_memory"
-        call = (
-            'what_fits(model, gpu="all")'
-            if options.get("gpu") == ALL
-            else f"fit(model, {name}=...)"
-        )
+        if options.get("gpu") == ALL:
+            call = 'what_fits(model, gpu="all")'
+        else:
+            call = f"fit(model, {name}=...)"
         raise AttncalcError(f"vram has no {name}", f"ask whether it fits: attncalc.{call}")
     return _vram(read_vram_request(model, options))
 

@@ -112,7 +112,8 @@ def what_fits_report_of(
 
 
 def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
-    needs, problems = [], []
+    needs = []
+    problems = []
     for kind in sorted(map(gpu, gpu_names()), key=lambda one: one.memory):
         try:
             # without Ollama's default, which leaves on the host what is too large
@@ -160,7 +161,9 @@ def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
 
 def _without_auto(options: FitOptions) -> FitOptions:
     """Return the options without --context auto: each model's longest is listed."""
-    return {**options, "context": None} if is_auto(options.get("context")) else options
+    if is_auto(options.get("context")):
+        return {**options, "context": None}
+    return options
 
 
 def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> Iterator[Need]:
@@ -188,10 +191,8 @@ def _engine(request: FitRequest, options: FitOptions) -> str:
     """Return the engine: on a card of a desktop the one that loads GGUF files, if no option
     excludes it.
     """
-    weights, of_others = (
-        options.get("weights_dtype"),
-        {name for name in NOT_OLLAMA if options.get(name) is not None},
-    )
+    weights = options.get("weights_dtype")
+    of_others = {name for name in NOT_OLLAMA if options.get(name) is not None}
     is_open = (
         not of_others
         and engine_of_options(options) is None
@@ -207,7 +208,8 @@ def _in_widest_weights(model: ModelSpec, options: FitOptions) -> Need | None:
 
     Raises AttncalcError if the model is not possible, or shorter than the context.
     """
-    problem, is_possible = None, False
+    problem = None
+    is_possible = False
     for name in _types(model, options):
         try:
             request = _request(model, {**options, "weights_dtype": name})
@@ -228,7 +230,8 @@ def _types(model: ModelSpec, options: FitOptions) -> Iterator[str | None]:
 
     llama.cpp has q4_k_m by default on a desktop's GPU, so its files in 16 bits are named.
     """
-    given, released = options.get("weights_dtype"), released_dtype(model)
+    given = options.get("weights_dtype")
+    released = released_dtype(model)
     has_files = find_engine(str(options.get("engine"))).typed_files
     yield model.dtype if given is None and has_files and released is None else given
     if given is None:
@@ -268,7 +271,8 @@ def _is_too_large(request: FitRequest) -> bool:
     Each takes at least the bits of most weights of its type. This is quicker than the sizes of all
     tensors.
     """
-    gpu, dtype = request.gpu, request.weights_dtype or released_dtype(request.model)
+    gpu = request.gpu
+    dtype = request.weights_dtype or released_dtype(request.model)
     options = options_of(EngineOptions).items()
     if gpu is None or (
         any(option.needs_gpu and name in request.engine_args for name, option in options)

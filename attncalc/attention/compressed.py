@@ -131,11 +131,17 @@ class Compressed:
 
     @property
     def label(self) -> str:
-        return "CSA" if self.index_topk else "HCA" if self.compress_rate else "MQA"
+        if self.index_topk:
+            return "CSA"
+        if self.compress_rate:
+            return "HCA"
+        return "MQA"
 
     @property
     def tag(self) -> str:
-        return f"{self.label}-{self.compress_rate}" if self.compress_rate else self.label
+        if self.compress_rate:
+            return f"{self.label}-{self.compress_rate}"
+        return self.label
 
     @property
     def headline(self) -> str:
@@ -147,7 +153,9 @@ class Compressed:
     @property
     def _parts(self) -> int:
         """Return the parts of a pool: 2 if it overlaps the pool before."""
-        return 2 if self.index_topk else 1
+        if self.index_topk:
+            return 2
+        return 1
 
     def _pool_matrices(self, size: int, d_model: int) -> Iterator[Matrix]:
         """Yield the matrices that compute the keys of pools: those of the layer, and of its
@@ -190,7 +198,8 @@ class Compressed:
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         # With mask None, `pairs` counts single tokens only; every query then sees all context //
         # compress_rate pools.
-        visible_pairs, indexer_flops = pairs(self.span, run, mask), 0
+        visible_pairs = pairs(self.span, run, mask)
+        indexer_flops = 0
         if self.compress_rate:
             all_pools = run.new * (run.context // self.compress_rate)
             visible_pairs = visible_pairs + all_pools if mask is None else visible_pairs
@@ -203,7 +212,9 @@ class Compressed:
 
     @property
     def span_of_tokens(self) -> Span:
-        return self.span.window if isinstance(self.span, WindowAndPools) else self.span
+        if isinstance(self.span, WindowAndPools):
+            return self.span.window
+        return self.span
 
     def cache(self) -> tuple[CacheSpec, ...]:
         window = CacheSpec(
@@ -237,7 +248,9 @@ class Compressed:
         overlap = CacheSpec(
             f"{name}: last pool's tokens", 2, width, span=LastPool(size), role="last_pool"
         )
-        return (pooled, unpooled, overlap) if self.index_topk else (pooled, unpooled)
+        if self.index_topk:
+            return (pooled, unpooled, overlap)
+        return (pooled, unpooled)
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(self.n_heads, 1, self.d_head, self.d_head)

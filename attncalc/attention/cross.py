@@ -65,14 +65,12 @@ class Cross(NamedTuple):
         return tuple(t._replace(input_of=("W_q",)) if t.name == "input" else t for t in tensors)
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        return (
-            (
+        if past:
+            return (
                 "Cross-attention reads the cached K and V of the source: the encoder has already "
                 "run.",
             )
-            if past
-            else ()
-        )
+        return ()
 
     def with_span(self, span: Span) -> "Cross":
         return self

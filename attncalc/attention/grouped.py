@@ -146,30 +146,43 @@ class Grouped:
     def label(self) -> str:
         if self.n_kv_heads == self.n_heads:
             return "MHA"
-        return "MQA" if self.n_kv_heads == 1 else "GQA"
+        if self.n_kv_heads == 1:
+            return "MQA"
+        return "GQA"
 
     @property
     def tag(self) -> str:
-        return self.label if self.n_kv_heads in (1, self.n_heads) else f"GQA-{self.n_kv_heads}"
+        if self.n_kv_heads in (1, self.n_heads):
+            return self.label
+        return f"GQA-{self.n_kv_heads}"
 
     @property
     def headline(self) -> str:
         name = {"MHA": "multi-head", "GQA": "grouped-query", "MQA": "multi-query"}[self.label]
         plural = "" if self.n_kv_heads == 1 else "s"
         heads = f"{self.n_heads} query and {self.n_kv_heads} KV head{plural} x {self.d_head}"
-        widths = f"{heads} (values x {self.d_v})" if self.d_v not in (None, self.d_head) else heads
+        if self.d_v not in (None, self.d_head):
+            widths = f"{heads} (values x {self.d_v})"
+        else:
+            widths = heads
         return f"{name} attention, {widths}"
 
     @property
     def _d_v(self) -> int:
-        return self.d_head if self.d_v is None else self.d_v
+        if self.d_v is None:
+            return self.d_head
+        return self.d_v
 
     def _bias(self, letter: str, width: int) -> int:
-        return width if letter in self.bias else 0
+        if letter in self.bias:
+            return width
+        return 0
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        q, k = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
-        v, o = self.n_kv_heads * self._d_v, self.n_heads * self._d_v
+        q = self.n_heads * self.d_head
+        k = self.n_kv_heads * self.d_head
+        v = self.n_kv_heads * self._d_v
+        o = self.n_heads * self._d_v
         d_output = d_model
         if self.d_input is not None:
             d_model = d_source = self.d_input
@@ -211,7 +224,9 @@ class Grouped:
 
     @property
     def _qk_and_v(self) -> int:
-        return QK_AND_PV * self.d_head if self.d_v is None else self.d_head + self.d_v
+        if self.d_v is None:
+            return QK_AND_PV * self.d_head
+        return self.d_head + self.d_v
 
     def cache(self) -> tuple[CacheSpec, ...]:
         if self.shares_kv:
@@ -304,9 +319,10 @@ class Grouped:
         heads = [("q_norm", f.tokens, self.n_heads), ("k_norm", f.source_tokens, self.n_kv_heads)]
         for name, tokens, n_heads in heads[: 1 if self.shares_kv else 2] if self.qk_norm else ():
             is_full = self.qk_norm == "full"
-            rows, width = (
-                (tokens, n_heads * self.d_head) if is_full else (tokens * n_heads, self.d_head)
-            )
+            if is_full:
+                rows, width = (tokens, n_heads * self.d_head)
+            else:
+                rows, width = (tokens * n_heads, self.d_head)
             if self.qk_norm == "l2":
                 yield from l2_norm_tensors(f, rows, width, name)
             else:
@@ -326,11 +342,9 @@ class Grouped:
         views = {"v"} if f.rotary else {"q", "k", "v"}
         if f.math.indexes_kv and self.n_kv_heads != self.n_heads:  # an index by a list copies
             views -= {"k", "v"}
-        return (
-            views - {"k", "v"}
-            if copies_kv(f, self.n_heads, self.n_kv_heads, self.d_head)
-            else views
-        )
+        if copies_kv(f, self.n_heads, self.n_kv_heads, self.d_head):
+            return views - {"k", "v"}
+        return views
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()

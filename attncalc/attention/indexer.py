@@ -9,7 +9,9 @@ from .span import FULL, pairs
 
 def pooled_pairs(pool: int, run: Run, mask: Mask | None) -> int:
     """Return the pairs of queries and whole pools of that many tokens before them."""
-    return run.new * (run.context // pool) if mask is None else pairs(Pools(pool), run, mask)
+    if mask is None:
+        return run.new * (run.context // pool)
+    return pairs(Pools(pool), run, mask)
 
 
 class Indexer(NamedTuple):
@@ -46,7 +48,10 @@ class Indexer(NamedTuple):
         """Return the FLOPs of its scores: each head's product with every visible key, and their
         weighted sum.
         """
-        scored = pairs(FULL, run, mask) if self.pool is None else pooled_pairs(self.pool, run, mask)
+        if self.pool is None:
+            scored = pairs(FULL, run, mask)
+        else:
+            scored = pooled_pairs(self.pool, run, mask)
         return MULTIPLY_ADD * self.n_heads * scored * (self.d_head + 1)
 
     def cache(self) -> CacheSpec:

@@ -53,7 +53,9 @@ class Table(NamedTuple):
         """
         if self.block:
             return batch * (tokens // self.block)
-        return minimum(2 * tokens, self.rows) if self.grows else self.rows
+        if self.grows:
+            return minimum(2 * tokens, self.rows)
+        return self.rows
 
 
 MULTIPLY_ADD = Constant(2, "FLOP per multiply-add")
@@ -134,7 +136,9 @@ def gate_width(gate: bool | str, n_heads: int, d_v: int) -> int:
     """
     if not gate:
         return 0
-    return n_heads if gate == "head" else n_heads * d_v
+    if gate == "head":
+        return n_heads
+    return n_heads * d_v
 
 
 def extra_vectors() -> Any:
@@ -317,7 +321,9 @@ def tps(is_possible: Callable[[int], bool]) -> list[int]:
 def give_one_of(numbers: Sequence[int], option: str = "--tp") -> str:
     """Return a tip that names the values: 'give --tp 1, 2 or 4'."""
     *first, last = map(str, numbers)
-    return f"give {option} {', '.join(first)} or {last}" if first else f"give {option} {last}"
+    if first:
+        return f"give {option} {', '.join(first)} or {last}"
+    return f"give {option} {last}"
 
 
 def required_keys(kind: type) -> list[str]:

@@ -128,9 +128,9 @@ class Latent:
     @property
     def source(self) -> str:
         paper = "DeepSeek-V2, arXiv:2405.04434, 2.1 and appendix C; DeepSeek-V3, arXiv:2412.19437"
-        return (
-            f"{paper}; DeepSeek-V3.2, arXiv:2512.02556, 2.1 (indexer)" if self.index_topk else paper
-        )
+        if self.index_topk:
+            return f"{paper}; DeepSeek-V3.2, arXiv:2512.02556, 2.1 (indexer)"
+        return paper
 
     @property
     def label(self) -> str:
@@ -143,7 +143,10 @@ class Latent:
     @property
     def headline(self) -> str:
         rope = f" + {self.d_rope}" if self.d_rope else ""
-        picked = f", {self.index_topk:,} keys picked by an indexer" if self.index_topk else ""
+        if self.index_topk:
+            picked = f", {self.index_topk:,} keys picked by an indexer"
+        else:
+            picked = ""
         return (
             f"multi-head latent attention, {self.n_heads} heads x {self.d_nope}{rope}, "
             f"latent {self.kv_lora_rank}{rope}{picked}"
@@ -233,10 +236,8 @@ class Latent:
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
         # q joins two parts; an indexer runs without gradients
-        f, d_qk = (
-            forward._replace(math=forward.math._replace(joins_heads=True)),
-            self.d_nope + self.d_rope,
-        )
+        f = forward._replace(math=forward.math._replace(joins_heads=True))
+        d_qk = self.d_nope + self.d_rope
         parts = {"a gate": self.gate, "K and V of another layer": self.shares_kv}
         for part, present in {**parts, "further projections": self.extra_projections}.items():
             if present:

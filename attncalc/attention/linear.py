@@ -52,7 +52,9 @@ class GatedDeltaNet(Recurrent):
 
     @property
     def label(self) -> str:
-        return "KDA" if self.channel_decay else "GDN"
+        if self.channel_decay:
+            return "KDA"
+        return "GDN"
 
     @property
     def tag(self) -> str:
@@ -65,7 +67,9 @@ class GatedDeltaNet(Recurrent):
 
     @property
     def key_heads(self) -> int:
-        return self.n_heads if self.n_k_heads is None else self.n_k_heads
+        if self.n_k_heads is None:
+            return self.n_heads
+        return self.n_k_heads
 
     @property
     def keys(self) -> int:
@@ -80,7 +84,9 @@ class GatedDeltaNet(Recurrent):
     @property
     def output_gate_rank(self) -> int | None:
         """Return the rank of the gate's matrix, or None if it is full."""
-        return None if self.full_gate else self.gate_rank
+        if self.full_gate:
+            return None
+        return self.gate_rank
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         if self.channel_decay:
@@ -127,7 +133,8 @@ class GatedDeltaNet(Recurrent):
         if self.channel_decay:
             return self._saved_by_kda(forward)
         f = forward
-        per_head, values = f.tokens * self.n_heads, f.tokens * self.values
+        per_head = f.tokens * self.n_heads
+        values = f.tokens * self.values
         channels = _Q_AND_K * self.keys + self.values
         return (
             matrix_input(f, f.d_model, ("W_q", "W_k", "W_v", "W_gate", "W_beta", "W_decay")),
@@ -182,11 +189,9 @@ class GatedDeltaNet(Recurrent):
         (fla/ops/kda/chunk.py). The decay, in single fp32 operations, is -exp(A) x log(1 + exp(x)),
         or x where x is large.
         """
-        per_head, keys, values = (
-            f.tokens * self.n_heads,
-            f.tokens * self.keys,
-            f.tokens * self.values,
-        )
+        per_head = f.tokens * self.n_heads
+        keys = f.tokens * self.keys
+        values = f.tokens * self.values
         low = [("W_decay", self.gate_rank), ("W_gate", self.output_gate_rank)]
         first = [name if rank is None else f"{name}_a" for name, rank in low]
         return (
@@ -291,10 +296,12 @@ class Lightning(Recurrent):
         Products of several sequences copy the heads of q, k and v; those of one sequence read the
         output of SiLU. The first block has no state before it.
         """
-        f, width = forward, self.n_heads * self.d_head
+        f = forward
+        width = self.n_heads * self.d_head
         inside = f.bytes * f.tokens * width
         first = f.bytes * f.B * minimum(f.S, _BLOCK) * width
-        blocks, rest = f.S // _BLOCK, f.S % _BLOCK
+        blocks = f.S // _BLOCK
+        rest = f.S % _BLOCK
         pairs = f.B * self.n_heads * (blocks * _BLOCK * _BLOCK + rest * rest)
         n = ceil_div(f.S, _BLOCK)
         states = f.bytes * (n * f.B * width * self.d_head + (n - 1) * self.n_heads)

@@ -22,7 +22,8 @@ _DT_A_AND_D = Constant(3, "vectors of a head: dt, A and D")
 _D_AND_BIAS = Constant(2, "vectors of the scan: D and the bias of dt")
 _INPUT_AND_GATE = Constant(2, "parts of W_in: input and gate")
 # Tokens of a chunk of selective_scan_cuda.fwd, after each of which it keeps a product and a state.
-_SCAN_CHUNK, _SCAN_PAIR = 2048, Constant(2, "values of the scan per state")
+_SCAN_CHUNK = 2048
+_SCAN_PAIR = Constant(2, "values of the scan per state")
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,10 @@ class Mamba2(Recurrent):
         )
 
     def shard(self, tp: int) -> "Mamba2":
-        groups = split_evenly(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups
+        if self.n_groups > 1:
+            groups = split_evenly(self.n_groups, tp, "groups")
+        else:
+            groups = self.n_groups
         return dataclasses.replace(
             self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_groups=groups
         )

@@ -108,15 +108,20 @@ class Pools(Picked):
         return self.size
 
     def visible_keys(self, n: int) -> int:
-        return n // self.size if self.topk is None else minimum(n // self.size, self.topk)
+        if self.topk is None:
+            return n // self.size
+        return minimum(n // self.size, self.topk)
 
     def causal_pairs(self, n: int) -> int:
         # The tokens up to `m` see all whole pools, later ones see `topk`. With pools of 4, tokens
         # 1..3 see none, 4..7 see 1 and 8..10 see 2: 4 * 1 + 3 * 2 = 10 pairs.
         m = n if self.topk is None else minimum(n, self.size * self.topk)
-        pools, rest = m // self.size, m % self.size
+        pools = m // self.size
+        rest = m % self.size
         uncapped = exact_div(pools * (pools - 1), HALF) * self.size + pools * (rest + 1)
-        return uncapped if self.topk is None else uncapped + (n - m) * self.topk
+        if self.topk is None:
+            return uncapped
+        return uncapped + (n - m) * self.topk
 
     def cached_tokens(self, n: int) -> int:
         return n // self.size

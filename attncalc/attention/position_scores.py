@@ -71,17 +71,18 @@ class PositionScores(Grouped):
     @property
     def headline(self) -> str:
         products = {1: "a product", 2: "two products"}.get(len(self.position_products))
-        return (
-            f"{super().headline}, {products} with relative positions"
-            if products
-            else super().headline
-        )
+        if products:
+            return f"{super().headline}, {products} with relative positions"
+        return super().headline
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         matrices = super().matrices(d_model, d_source)
         if not self.position_products:
             return matrices
-        table = Table(self.position_rows, self.position_rows_grow) if self.position_rows else None
+        if self.position_rows:
+            table = Table(self.position_rows, self.position_rows_grow)
+        else:
+            table = None
         if self.shares_position_projections:
             return tuple(
                 m._replace(table=table) if m.name in ("W_q", "W_k") else m for m in matrices
@@ -109,11 +110,9 @@ class PositionScores(Grouped):
         """Return the rows of the table that a sequence is scored against."""
         if self.position_rows is None:
             return run.new + run.context
-        return (
-            minimum(2 * run.context, self.position_rows)
-            if self.position_rows_grow
-            else self.position_rows
-        )
+        if self.position_rows_grow:
+            return minimum(2 * run.context, self.position_rows)
+        return self.position_rows
 
     def facts(self) -> dict[str, Any]:
         return {

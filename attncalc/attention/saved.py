@@ -117,7 +117,9 @@ class ClassMath(NamedTuple):
 
     def norms(self, with_gain: int) -> int:
         """Return the norms of a layer, of which `with_gain` have parameters."""
-        return 2 if self.gain in ("none", "bare") else with_gain
+        if self.gain in ("none", "bare"):
+            return 2
+        return with_gain
 
 
 class Forward(NamedTuple):
@@ -169,7 +171,8 @@ def norm_tensors(
     in which they are multiplied.
     LayerNorm and fused RMSNorms save their input.
     """
-    elements, gain = rows * width, f.math.gain
+    elements = rows * width
+    gain = f.math.gain
     plain = (part, (), False, False, is_replicated)
     if gain in ("none", "bare"):
         vectors = 2 if gain == "none" else 1
@@ -336,4 +339,6 @@ def matrix_input(
 
 def split(value: int, parts: int, name: str, meaning: str) -> int:
     """Return value / parts, with `parts` as a symbol in formulas."""
-    return exact_div(value, symbol_like(value, name, parts, meaning)) if parts > 1 else value
+    if parts > 1:
+        return exact_div(value, symbol_like(value, name, parts, meaning))
+    return value

@@ -42,7 +42,9 @@ class SharedPools(Compressed):
 
     @property
     def label(self) -> str:
-        return "CSA2" if self.compress_rate else "MQA"
+        if self.compress_rate:
+            return "CSA2"
+        return "MQA"
 
     @property
     def headline(self) -> str:

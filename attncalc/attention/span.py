@@ -189,7 +189,8 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
     Raises AttncalcError for a bidirectional mask with tokens in the past, which could not have seen
     the new ones. Workload raises it for a prefix.
     """
-    new, context = run.new, run.context
+    new = run.new
+    context = run.context
     if mask is None:
         return new * context
     if mask.kind == "bidirectional":
@@ -197,7 +198,9 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
         return span.bidirectional_pairs(context)
     if new == context:
         causal = span.causal_pairs(context)
-        return causal + span.future_pairs(minimum(mask.prefix, context)) if mask.prefix else causal
+        if mask.prefix:
+            return causal + span.future_pairs(minimum(mask.prefix, context))
+        return causal
     if new == 1:
         return span.visible_keys(context)
     return span.causal_pairs(context) - span.causal_pairs(context - new)

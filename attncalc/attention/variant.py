@@ -85,7 +85,9 @@ class Variant(NamedTuple):
         if isinstance(kind, Grouped) or _is_latent(kind):
             if self.name == "linear":
                 return _linear(kind)
-            return self._latent(kind) if self.name == "mla" else self._grouped(kind)
+            if self.name == "mla":
+                return self._latent(kind)
+            return self._grouped(kind)
         return kind
 
     def assumption(self, kind: Attention) -> str:

@@ -29,7 +29,8 @@ class MLstm(Recurrent):
         return f"mLSTM, {self.n_heads} memories of {self.d_head} x {self.d_v}"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        keys, values = self.n_heads * self.d_head, self.n_heads * self.d_v
+        keys = self.n_heads * self.d_head
+        values = self.n_heads * self.d_v
         return (
             projection("W_q", d_model, keys),
             projection("W_k", d_model, keys),

@@ -83,7 +83,9 @@ class _Commands(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return built(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name in COMMANDS:
+            return built(cmd_name)
+        return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in COMMANDS or ctx.resilient_parsing:
@@ -177,7 +179,9 @@ def run() -> int:
         return 130
     except Exception as error:
         return _code_of_signal(error) or _fail_of(error)
-    return code if isinstance(code, int) else 0
+    if isinstance(code, int):
+        return code
+    return 0
 
 
 def _code_of_signal(error: Exception) -> int:

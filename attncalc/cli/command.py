@@ -113,11 +113,15 @@ class _Narrow:
 
 def write_records(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
     """Write names with their help beside them, or below them if there is little room."""
-    width, longest = formatter.width, max(len(names) for names, _ in records)
+    width = formatter.width
+    longest = max(len(names) for names, _ in records)
     has_room = width >= 64 or longest <= 8
     start = min(30, longest) + 4 if has_room else 6
     for names, text in records:
-        first, *opposite = re.split("(?<=/) ", names) if len(names) > width - 4 else [names]
+        if len(names) > width - 4:
+            first, *opposite = re.split("(?<=/) ", names)
+        else:
+            first, *opposite = [names]
         lines = [
             line
             for part in (f"  {first}", *(f"    {part}" for part in opposite))
@@ -148,7 +152,8 @@ class Command(_Narrow, typer.core.TyperCommand):
                     param.shell_complete = complete  # type: ignore[assignment, method-assign]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        headings, rare = getattr(self.callback, "headings", {}), getattr(self.callback, "rare", ())
+        headings = getattr(self.callback, "headings", {})
+        rare = getattr(self.callback, "rare", ())
         sections: dict[str, list[tuple[str, str]]] = {}
         left_out = 0
         for param in self.get_params(ctx):
@@ -161,7 +166,10 @@ class Command(_Narrow, typer.core.TyperCommand):
                     continue
                 record = _brief(param)
             is_argument = param.param_type_name == "argument"
-            heading = "Arguments" if is_argument else headings.get(param.name or "", "Options")
+            if is_argument:
+                heading = "Arguments"
+            else:
+                heading = headings.get(param.name or "", "Options")
             sections.setdefault(heading, []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
@@ -195,10 +203,12 @@ class Command(_Narrow, typer.core.TyperCommand):
         """
         options = names_of(self)
         own = own_names(options)
-        words, pasted = args, list[str]()
+        words = args
+        pasted = list[str]()
         if "--" in args:
             end = args.index("--")
-            words, pasted = args[:end], args[end:]
+            words = args[:end]
+            pasted = args[end:]
         if self.name == "fit":
             from .launch_files import split_launch
 
@@ -323,7 +333,9 @@ def _own_name(word: str, own: Mapping[str, str]) -> str:
 def _without_equals(word: str, known: Container[str]) -> tuple[str, ...]:
     """Return -c=8K in two words: typer reads = as a part of the value of a short option."""
     name, equals, value = word.partition("=")
-    return (name, value) if equals and name in known and not name.startswith("--") else (word,)
+    if equals and name in known and not name.startswith("--"):
+        return (name, value)
+    return (word,)
 
 
 def _brief(param: Any) -> tuple[str, str]:
@@ -332,7 +344,9 @@ def _brief(param: Any) -> tuple[str, str]:
     """
     first_sentence = re.split(r"(?<! al)[.;] |\.$", re.sub(r" \([^()]*\)", "", param.help or ""))[0]
     start = first_sentence.partition(": ")[0]
-    first_sentence = start if len(start.split()) > 3 else first_sentence  # 'Instead: measure time'
+    # 'Instead: measure time'
+    if len(start.split()) > 3:
+        first_sentence = start
     if param.param_type_name != "option":
         return param.metavar, first_sentence
     short, long = (
@@ -412,8 +426,14 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
             ):
                 every = [name for name, own in names_of(ctx.command).items() if own is option]
                 # --context has 60
-                names = every if len(every) < 5 else [*option.opts, *option.secondary_opts]
-                also = f"; {', '.join(names)} are the same option" if len(names) > 1 else ""
+                if len(every) < 5:
+                    names = every
+                else:
+                    names = [*option.opts, *option.secondary_opts]
+                if len(names) > 1:
+                    also = f"; {', '.join(names)} are the same option"
+                else:
+                    also = ""
                 count = "twice" if times == 2 else f"{times} times"
                 raise AttncalcError(f"{option.opts[0]} is given {count}", f"give it once{also}")
         return values, rest, order

@@ -208,7 +208,8 @@ def _show_every_engine(
 
 def _note_visible_gpus(request: FitRequest) -> None:
     """Name the GPUs that CUDA_VISIBLE_DEVICES lists, if one is counted and no option says so."""
-    number, gpu = len(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")), request.gpu
+    number = len(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
+    gpu = request.gpu
     if number == 1 or gpu is None or gpu.is_local or request.engine == "all" or "--" in sys.argv:
         return
     if resolve(request).gpus == 1:
@@ -239,7 +240,10 @@ def _quants(model: ModelLike, options: FitOptions) -> "Report":
     from ..report.fit_quants import fit_quants_report
 
     context = options.get("context")
-    asked = None if context is None or is_auto(context) else parse_count(str(context), "--context")
+    if context is None or is_auto(context):
+        asked = None
+    else:
+        asked = parse_count(str(context), "--context")
     return fit_quants_report(read_quants(model, options), context=asked)
 
 

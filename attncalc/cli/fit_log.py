@@ -76,7 +76,10 @@ def read_logged_request(
     if copy and not find_engine(log.engine).typed_files:
         log = log._replace(checkpoint_dtype=copy[1])
     try:
-        model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
+        if named.is_given:
+            model = named.read(options, ModelOptions)
+        else:
+            model = _model_in_log(log, options)
     except AttncalcError as error:
         if named.is_given or not (
             log.refusal or (log.model is None and log.logged.keys() - {"n_ctx"})
@@ -89,7 +92,10 @@ def read_logged_request(
     _note_others(log, merged["gpu"])
     # without it in the log, the command has the repository that was typed: a preset may be of
     # several
-    typed = served_fields(named.model, model, options) if named.model and not log.served else {}
+    if named.model and not log.served:
+        typed = served_fields(named.model, model, options)
+    else:
+        typed = {}
     is_stored_so = (
         log.checkpoint_dtype is not None and merged.get("weights_dtype") == log.checkpoint_dtype
     )
@@ -159,18 +165,16 @@ def _with_its_cache(log: StartupLog, options: FitOptions) -> StartupLog:
     """Return the log of a start that went well with what its cache holds, which needs no model."""
     from ..engines.startup_log import Load, LogRefusal
 
-    most, tokens = int(log.settings.get("context", 0)), log.logged.get("kv_tokens")
+    most = int(log.settings.get("context", 0))
+    tokens = log.logged.get("kv_tokens")
     held = int(tokens.number) if tokens else most * int(log.settings.get("batch", 1))
     sizes = [figure.bytes for name, figure in log.logged.items() if name.endswith("_size")]
-    size, each = (
-        human(sum(sizes), BYTES),
-        f", {human(sizes[0] // held, BYTES)} each" if held and len(sizes) == 1 else "",
-    )
-    holds = (
-        f"holds {count(held)} tokens{f' in {size}' if sizes else ''}{each}"
-        if held
-        else f"takes {size}"
-    )
+    size = human(sum(sizes), BYTES)
+    each = f", {human(sizes[0] // held, BYTES)} each" if held and len(sizes) == 1 else ""
+    if held:
+        holds = f"holds {count(held)} tokens{f' in {size}' if sizes else ''}{each}"
+    else:
+        holds = f"takes {size}"
     if not tokens and (concurrency := log.logged.get("concurrency")):
         holds = (
             f"holds {concurrency.text} requests of {count(most)} tokens, and more that are shorter"
@@ -208,7 +212,8 @@ def _note_others(log: StartupLog, device: Gpu | None) -> None:
     llama.cpp prints only what is free, which is then the GPU's memory here: the preset has all of
     it.
     """
-    free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
+    free = log.budget.get("free_memory")
+    total = log.budget.get("gpu_memory")
     if free is None or device is None:
         return
     with contextlib.suppress(AttncalcError):  # a GPU that only the log names
@@ -283,8 +288,13 @@ def _with_given_gpus(log: StartupLog, options: Mapping[str, Any]) -> StartupLog:
         and {*log.settings, *options}.isdisjoint(("tp", "pp", "dp"))
         and options.get("gpu")
     ):
-        given = None if find_engine(log.engine).splits_by_layer else gpus_of(options["gpu"])[0]
-    return log._replace(settings={**log.settings, "tp": str(given)}) if given else log
+        if find_engine(log.engine).splits_by_layer:
+            given = None
+        else:
+            given = gpus_of(options["gpu"])[0]
+    if given:
+        return log._replace(settings={**log.settings, "tp": str(given)})
+    return log
 
 
 def _with_drafter(texts: dict[str, str], options: Mapping[str, Any]) -> dict[str, str]:
@@ -345,7 +355,10 @@ def _preset_of(name: str) -> str | None:
     is none.
     """
     file = of_gguf_file(name)
-    preset = preset_of(file[0]) if file else preset_of(name.strip("/")) or preset_at(name)
+    if file:
+        preset = preset_of(file[0])
+    else:
+        preset = preset_of(name.strip("/")) or preset_at(name)
     titles = {_letters(known.title): known.name for known in presets()}
     return preset or titles.get(_letters(name))
 
@@ -369,11 +382,10 @@ def _gpu_in_log(
             word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")
         ]
         with contextlib.suppress(AttncalcError):
-            known = (
-                gpu(" ".join(words))
-                if words and all(re.fullmatch(r"\w+", word) for word in words)
-                else None
-            )
+            if words and all(re.fullmatch(r"\w+", word) for word in words):
+                known = gpu(" ".join(words))
+            else:
+                known = None
     size = find_engine(log.engine).logged_gpu_memory(log)
     if size is None or size <= 0:
         return number, known
@@ -383,7 +395,10 @@ def _gpu_in_log(
         return number, dataclasses.replace(known, memory=size, measured=True, is_own=True)
     title = log.gpu or f"GPU of {size / GIB:.2f} GiB"
     printed = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
-    vendor = "AMD" if any(sign in printed for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
+    if any(sign in printed for sign in ("AMD", "Radeon", "HIP")):
+        vendor = "AMD"
+    else:
+        vendor = "NVIDIA"
     return number, Gpu(
         "logged",
         title,

@@ -28,7 +28,9 @@ def nearest(word: str, names: Iterable[str], alike: float = _ALIKE) -> str | Non
     if len(longer) == 1:
         return bare[longer[0]]
     close = difflib.get_close_matches(typed, bare, n=1, cutoff=alike)
-    return bare[close[0]] if close else None
+    if close:
+        return bare[close[0]]
+    return None
 
 
 def tip_for_command(word: str, commands: Mapping[str, str]) -> str:

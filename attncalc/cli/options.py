@@ -67,7 +67,10 @@ def output_file(text: str | Path) -> Path:
 
 def output_option(*suffixes: str) -> typer.models.OptionInfo:
     """Return the option --output, with the suffixes of files that it knows."""
-    selects = f"; its suffix ({', '.join(suffixes)}) selects the format" if suffixes else ""
+    if suffixes:
+        selects = f"; its suffix ({', '.join(suffixes)}) selects the format"
+    else:
+        selects = ""
     return option(
         "--output", "-o", metavar="FILE", parser=output_file, help=f"Write to this file{selects}."
     )
@@ -134,7 +137,9 @@ class NamedModel(Options):
         """
         if options.get("engine") == "ollama" and self.model:
             self.model = of_ollama(self.model)
-        return of_json(self.name()) if self.is_given else of_sizes(options)
+        if self.is_given:
+            return of_json(self.name())
+        return of_sizes(options)
 
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
         """Return the model that these options change and split. Raises AttncalcError as
@@ -173,7 +178,9 @@ class NamedModels(Options):
         """Return the models; without any, the one of the sizes in the options. Raises AttncalcError
         without both.
         """
-        return [*map(of_json, self.names())] if self.models or self.preset else [of_sizes(options)]
+        if self.models or self.preset:
+            return [*map(of_json, self.names())]
+        return [of_sizes(options)]
 
 
 def model_names(models: list[str] | None, preset: Text) -> list[str]:
@@ -338,7 +345,8 @@ class AnswerOptions(ReportOptions):
             if values["json"] or values["format"]:
                 raise clash("--get", "--json" if values["json"] else "--format", "give one of them")
             values["format"] = "tsv"
-        values["unit"] = "B" if str(values["unit"]).lower() in ("byte", "bytes") else values["unit"]
+        if str(values["unit"]).lower() in ("byte", "bytes"):
+            values["unit"] = "B"
         super().__init__(**values)
         if self.unit is not None and not is_valid(parse_bytes, f"1 {self.unit}", ""):
             raise AttncalcError(

@@ -45,7 +45,8 @@ _OWN = {
     "-h",
     "--help",
 }
-_DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
+_DRAFT_MODEL = "--speculative-model"
+_DRAFT_LAYERS = "--speculative-layers"
 
 
 class _Start(NamedTuple):
@@ -62,7 +63,9 @@ def words_of(command: Sequence[str]) -> list[str]:
     """Return the words of a command that is given as its words, or as one text with all of them."""
     is_text = len(command) == 1 and len(command[0]) <= _LONGEST_TEXT
     try:
-        return shlex.split(command[0]) if is_text else list(command)
+        if is_text:
+            return shlex.split(command[0])
+        return list(command)
     except ValueError:  # a quotation mark without its other
         return command[0].split()
 
@@ -180,7 +183,8 @@ def expand(
     reader.add_up_gpus(before)
     own = first_argument(before, names) or value_of("--preset", "-p", words=before)
     model = reader.not_replaced(model, own)
-    named, file_type = model or own, None
+    named = model or own
+    file_type = None
     if model:
         named, file_type = of_other_machine(of_ollama(model) if start.words.runner else model)
         if model != named:
@@ -253,7 +257,8 @@ def _start(words: Sequence[str]) -> _Start | None:
     """Return where the words start an engine, at the last such place: an image may be followed by a
     program.
     """
-    found, version = None, None
+    found = None
+    version = None
     for engine in map(find_engine, ENGINES):
         for known in engine.commands:
             for i, word in enumerate(words):
@@ -270,7 +275,9 @@ def _own_context(model: str) -> str | None:
     """
     with contextlib.suppress(OSError, ValueError, AttncalcError):  # which fit explains
         own = load(with_file_type(model)[0]).max_context
-        return str(own) if own else None
+        if own:
+            return str(own)
+        return None
     return None
 
 
@@ -285,7 +292,10 @@ class _Reader:
         names: Collection[str] = (),
     ) -> None:
         self.found: dict[str, tuple[str, ...]] = {}  # {option of `attncalc fit`: its words}
-        self._start, self._options, self._given, self._names = start, options, given, names
+        self._start = start
+        self._options = options
+        self._given = given
+        self._names = names
         self._unused: list[str] = []
         self._is_command_read = False
 
@@ -329,7 +339,9 @@ class _Reader:
         check_models(own, model)
         if model and own:
             self.add(("--served-model", model))
-        return None if own else model
+        if own:
+            return None
+        return model
 
     def only_used_gpus(self, before: Sequence[str]) -> list[str]:
         """Return the arguments before the command with as many GPUs as it uses; a note names the
@@ -386,7 +398,10 @@ class _Reader:
 
         Raises AttncalcError for an option that is not known and may change memory.
         """
-        known, model, swallowed, bare = self._start.words, None, [], list[int]()
+        known = self._start.words
+        model = None
+        swallowed = []
+        bare = list[int]()
         read: dict[object, str] = {}  # {what an option is: its name in the command}
         rest = list(reversed(words))
         while rest:
@@ -437,7 +452,8 @@ class _Reader:
         `read` are {what an option is: its name in the command}, to which this one is added.
         """
         known = self._start.words
-        reading, option = known.names.get(name), self._options.get(name)
+        reading = known.names.get(name)
+        option = self._options.get(name)
         is_own = name in _OWN or (
             name in self._names and name not in self._options and name.startswith("--")
         )
@@ -524,13 +540,15 @@ class _Reader:
         """
         assigned = filter(None, (re.fullmatch(r"([A-Z][A-Z0-9_]*)=(.*)", word) for word in words))
         typed = {match[1]: match[2] for match in assigned}
-        known, model = self._start.words.environment, None
+        known = self._start.words.environment
+        model = None
         self._is_command_read = True  # whose options replace the variables
         around = {
             name: os.environ[name] for name in known if name in os.environ and name not in typed
         }
         for name, value in (typed | around).items():
-            before, reading = dict(self.found), known.get(name)
+            before = dict(self.found)
+            reading = known.get(name)
             if isinstance(reading, str):
                 model = self.read([reading, value]) or model
             elif reading:

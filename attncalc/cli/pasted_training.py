@@ -116,7 +116,10 @@ def expand_training(
     for name, value in reader.settings().items():
         option = options[name]
         if option.name not in given:
-            added += [option.name, value] if option.metavar else [_flag_name(name, option)]
+            if option.metavar:
+                added += [option.name, value]
+            else:
+                added += [_flag_name(name, option)]
     own = first_argument(before, names) or value_of("--preset", "-p", words=before)
     check_models(own, reader.model)
     if own is None and reader.model:
@@ -127,7 +130,9 @@ def expand_training(
 
 def _flag_name(name: str, option: Option) -> str:
     """Return a flag's own name, or that of its opposite if this was typed: '--no-kbit-upcast'."""
-    return name if "/" in option.names[0] else option.name
+    if "/" in option.names[0]:
+        return name
+    return option.name
 
 
 class _Reader:

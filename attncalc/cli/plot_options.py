@@ -166,7 +166,10 @@ class PlotOptions(PlotFileOptions):
 
         if report.picture is None:
             raise AttncalcError(f"--plot needs {needs[0]}", needs[1])
-        names = None if self.show is None else tuple(name.strip() for name in self.show.split(","))
+        if self.show is None:
+            names = None
+        else:
+            names = tuple(name.strip() for name in self.show.split(","))
         charts = chosen(report.picture, names)
         self.draw_beside(
             report.picture, charts, output, lambda: output.show(report, picture_too=True)

@@ -81,7 +81,8 @@ def read_recipe(path: str) -> RecipeFile | None:
         data = parse_document(file.read_bytes(), path).data
     except (AttncalcError, OSError):
         return None
-    keys, base = dict(_flat(data)), base_of_recipe(data)
+    keys = dict(_flat(data))
+    base = base_of_recipe(data)
     if base is None and not any(key.startswith(_MARKS) for key in keys):
         return None
     unread = [
@@ -118,7 +119,9 @@ def reads(key: str, value: str) -> bool:
 def values_of(key: str) -> list[str]:
     """Return the values of a key of trainers' files; none if it takes any value or is not known."""
     values = _OF_KEY.get(key, {})
-    return [] if "" in values else [one for one in values if "," not in one]
+    if "" in values:
+        return []
+    return [one for one in values if "," not in one]
 
 
 def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
@@ -150,7 +153,8 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
     """Make options of parts of one. A file may have modules of LoRA without LoRA; who types them
     means LoRA.
     """
-    prompt, completion = found.pop("prompt", ""), found.pop("completion", "")
+    prompt = found.pop("prompt", "")
+    completion = found.pop("completion", "")
     if completion:  # GRPO's lengths; DPO's max_length has the prompt
         lengths = [parse_count(length, "a length") for length in (prompt, completion) if length]
         found.setdefault("--context", str(sum(lengths)))
@@ -184,11 +188,10 @@ def _meant(values: Mapping[str, str], value: Any, file: Path) -> Iterator[tuple[
     words = values.get(str(value).lower(), values.get("", "")).split()
     while words:
         name = words.pop(0)
-        text = (
-            words.pop(0).replace("{}", str(value).replace("output_proj", "o_proj"))
-            if words and not words[0].startswith("-")
-            else ""
-        )
+        if words and not words[0].startswith("-"):
+            text = words.pop(0).replace("{}", str(value).replace("output_proj", "o_proj"))
+        else:
+            text = ""
         if name == "component":
             yield from _of_component(text)
         elif name == "deepspeed":

@@ -41,7 +41,9 @@ class Verified(NamedTuple):
 # The exit code after Ctrl-C.
 INTERRUPTED = 130
 # The preset that --smoke runs, its tokens, and its time.
-SMOKE_MODEL, SMOKE_CONTEXT, SMOKE_MINUTES = "gpt2", 64, 0.5
+SMOKE_MODEL = "gpt2"
+SMOKE_CONTEXT = 64
+SMOKE_MINUTES = 0.5
 # Attention kernels that may run: torch's own, and those of other libraries.
 KERNELS = (*TORCH_KERNELS, "flex", "flash_attn2", "flash_attn3")
 # The largest --minutes.
@@ -288,7 +290,9 @@ def _compare(paths: tuple[Path, Path], output: VerifyOutputOptions) -> int:
     output.show(report)
     if not report.rows:
         return CannotCheckError.code
-    return 1 if report.extra["differences"] else 0
+    if report.extra["differences"]:
+        return 1
+    return 0
 
 
 def _end(verified: Verified) -> None:
@@ -424,7 +428,10 @@ def _compare_with_transformers(name: str, values: Mapping[str, Any], *, plain: b
     from ..verify.transformers.check import compare_with_transformers, resolve_workload
     from ..verify.transformers.training_check import compare_training
 
-    source = read_source(spec, values["source_context"]) if "source_context" in values else None
+    if "source_context" in values:
+        source = read_source(spec, values["source_context"])
+    else:
+        source = None
     workload = resolve_workload(
         spec, values.get("batch"), values.get("context"), source, values.get("dtype")
     )

@@ -79,7 +79,9 @@ def write_record(
             )
     except (KeyboardInterrupt, SystemExit) as interrupt:  # Ctrl-C, SIGTERM
         tell(f"interrupted: {_saved(written, files)}")
-        return 130 if isinstance(interrupt, KeyboardInterrupt) else int(interrupt.code or 0)
+        if isinstance(interrupt, KeyboardInterrupt):
+            return 130
+        return int(interrupt.code or 0)
     late = sum(step["seconds"] is not None for step in written["skipped"])
     sys.stdout.write(f"{record_verdict(written)}\n")
     if late:
@@ -91,7 +93,9 @@ def write_record(
     sys.stdout.write(SHARE)
     if not agrees(written):
         return 1
-    return CannotCheckError.code if is_empty(written) else 0
+    if is_empty(written):
+        return CannotCheckError.code
+    return 0
 
 
 def with_datasheet(device: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,11 +106,14 @@ def with_datasheet(device: Mapping[str, Any]) -> dict[str, Any]:
     if named is None:
         return dict(device)
     known = gpu_of_device(named[1], device["memory"])
-    datasheet = (
-        {"gpu": known.name, "flop_per_s": dict(known.flops), "bytes_per_s": known.bandwidth}
-        if known
-        else None
-    )
+    if known:
+        datasheet = {
+            "gpu": known.name,
+            "flop_per_s": dict(known.flops),
+            "bytes_per_s": known.bandwidth,
+        }
+    else:
+        datasheet = None
     return {**device, "datasheet": datasheet}
 
 

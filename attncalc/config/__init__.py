@@ -74,12 +74,15 @@ class _ModelFile(NamedTuple):
         """Return the model, with the weights that its folder holds. Raises AttncalcError if
         something contradicts.
         """
-        model, stored = build_model(self.document, self.name), self.stored
+        model = build_model(self.document, self.name)
+        stored = self.stored
         if self.folder:
             from .safetensors import stored_weights
 
             stored = stored_weights(self.folder, model.main.n_layers)
-        return dataclasses.replace(model, stored=stored) if stored else model
+        if stored:
+            return dataclasses.replace(model, stored=stored)
+        return model
 
 
 def load(model: ModelLike, *, assume_grouped: bool = False) -> ModelSpec:
@@ -213,10 +216,12 @@ def _read_fields(model: Mapping[str, Any] | ConfigObject, assume_grouped: bool) 
     from .plain import fields_of, label_of, name_of
     from .schema import check
 
-    fields, label = fields_of(model), label_of(model)
+    fields = fields_of(model)
+    label = label_of(model)
     name = name_of(fields)
     if _is_model_file(fields):
-        document, config = Document(label, fields, {}), None
+        document = Document(label, fields, {})
+        config = None
     else:
         document, config = _document_of_config(fields, Source(name, label), assume_grouped)
     check(document)
@@ -262,20 +267,25 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
     from .parse_json import parse_object
 
     data = parse_object(source.content, source.file, _JSON_TIP)
-    return None if _is_model_file(data) else data
+    if _is_model_file(data):
+        return None
+    return data
 
 
 def base_of_recipe(data: Mapping[str, Any]) -> str | None:
     """Return the model that a configuration of Axolotl, LLaMA-Factory, TRL or torchtune trains, or
     None.
     """
-    base, model = data.get("base_model") or data.get("model_name_or_path"), data.get("model")
+    base = data.get("base_model") or data.get("model_name_or_path")
+    model = data.get("model")
     component = str(model.get("_component_")) if isinstance(model, Mapping) else ""
     if found := re.fullmatch(
         r"torchtune\.models\.(\w+)\.(?:q?lora_)?\1_(\d+(?:_\d)?b)\w*", component
     ):
         return f"{found[1]}/{found[2].upper()}"
-    return truncate(base) if isinstance(base, str) else None
+    if isinstance(base, str):
+        return truncate(base)
+    return None
 
 
 def _is_model_file(data: Mapping[str, Any]) -> bool:
@@ -294,7 +304,8 @@ def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> 
     if folder is None or any(key in config for key in ("quantization_config", "quantization")):
         return config
     for name, method in _QUANTIZATION_FILES.items():
-        content, label = folder.read(name, LIMIT), folder.label(name)
+        content = folder.read(name, LIMIT)
+        label = folder.label(name)
         if content is None:
             continue
         if len(content) > LIMIT:
@@ -349,7 +360,9 @@ def _preset_called(model: str) -> str | None:
     """Return the preset that `model` leads to: a file or folder hides a repository's, but not a
     preset's own name.
     """
-    return preset_of(model) if model in preset_names() or not os.path.exists(model) else None
+    if model in preset_names() or not os.path.exists(model):
+        return preset_of(model)
+    return None
 
 
 def _preset_source(preset: str) -> Source:
@@ -431,9 +444,10 @@ def _repository_source(model: str) -> Source:
         raise NoSuchModelError(
             f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}"
         )
-    preset = (
-        preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
-    )
+    if (repository.revision, repository.file) == (MAIN, ""):
+        preset = preset_of(repository.name)
+    else:
+        preset = None
     if preset is not None:
         return _preset_source(preset)
     copy = of_checkpoint(str(repository))
@@ -462,12 +476,14 @@ def _model_file_in(folder: Path) -> Path:
     for name in () if files else (PARAMS, *OTHER_LAYOUTS):
         if (folder / name).exists():
             return folder / name
-    contents = f"{len(files)} model files" if files else "no config.json and no model file"
-    several = (
-        f": 'attncalc compare {truncate(folder)}/*.json' reads all"
-        if any(folder.glob("*.json"))
-        else ""
-    )
+    if files:
+        contents = f"{len(files)} model files"
+    else:
+        contents = "no config.json and no model file"
+    if any(folder.glob("*.json")):
+        several = f": 'attncalc compare {truncate(folder)}/*.json' reads all"
+    else:
+        several = ""
     raise AttncalcError(
         f"{truncate(folder)}: the folder has {contents}",
         f"give the path of a .yaml or .json{several}",

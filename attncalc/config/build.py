@@ -181,7 +181,9 @@ class _Section:
     """
 
     def __init__(self, document: Document, path: KeyPath, data: Mapping[str, Any]) -> None:
-        self.document, self.path, self.data = document, path, data
+        self.document = document
+        self.path = path
+        self.data = data
         self.used: set[str] = set()
         self.left_out: set[str] = set()
 
@@ -328,7 +330,8 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
             raise
         key, colon, rest = error.message.partition(": ")
         if not (colon and is_layer_key(key)):
-            key, rest = "", error.message
+            key = ""
+            rest = error.message
         raise section.error(key, rest, error.tip) from None
     section.used |= {
         "norms_per_layer",
@@ -367,7 +370,8 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
 
 def _attention(section: _Section, keys: Mapping[str, Any]) -> Any:
     name = keys.get("attention", "grouped")
-    kind, known = KINDS[name], kind_keys(name)
+    kind = KINDS[name]
+    known = kind_keys(name)
     section.used |= {"attention", "window", "chunk", *known}
     for key in required_keys(kind):
         if key not in keys:

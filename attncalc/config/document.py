@@ -33,7 +33,8 @@ class Document(NamedTuple):
         """Return an error about the value at `path`: 'file:line: key: message', with the names of
         the user's file.
         """
-        message, tip = _with_origins(message, self.origins), _with_origins(tip, self.origins)
+        message = _with_origins(message, self.origins)
+        tip = _with_origins(tip, self.origins)
         line = next(
             (self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), 1
         )
@@ -57,7 +58,9 @@ def origin(key: str, names: Iterable[str], *, is_equal: bool) -> str:
     listed = list(dict.fromkeys(names))
     if len(listed) == 1 and is_equal:
         return listed[0]
-    return f"{key} (from {' and '.join(listed)})" if listed else key
+    if listed:
+        return f"{key} (from {' and '.join(listed)})"
+    return key
 
 
 def _with_origins(text: str, origins: Origins) -> str:
@@ -87,7 +90,9 @@ def _origin_of(key: str, value: str, origins: Origins) -> str:
     names = " or ".join(dict.fromkeys(named.values()))
     if value in named or not names:
         return named.get(value, key)
-    return names if "" in (*named, value) or "(" in names else f"{key} (from {names})"
+    if "" in (*named, value) or "(" in names:
+        return names
+    return f"{key} (from {names})"
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:

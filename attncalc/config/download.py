@@ -49,7 +49,8 @@ class DownloadError(Exception):
 
     def __init__(self, problem: str, tip: str = _AGAIN) -> None:
         super().__init__(problem)
-        self.problem, self.tip = problem, tip
+        self.problem = problem
+        self.tip = tip
 
 
 class Request(NamedTuple):
@@ -238,7 +239,9 @@ def _next_url(url: str, location: str) -> str:
             bool(location and parts.hostname) and "@" not in parts.netloc and target.isascii()
         )
     except ValueError:
-        is_safe, is_plain, parts = True, False, urlsplit("")
+        is_safe = True
+        is_plain = False
+        parts = urlsplit("")
     if not is_safe:
         schemes = f"{urlsplit(url).scheme} to {truncate(parts.scheme, 20)}"
         raise DownloadError(f"{_host(url)} redirects from {schemes}, which is not followed")
@@ -270,15 +273,18 @@ def _failure(url: str, error: Exception) -> DownloadError:
         for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
         if os.environ.get(name)
     ]
-    check = (
-        f"check the connection and the proxy in {proxies[0]}" if proxies else "check the connection"
-    )
+    if proxies:
+        check = f"check the connection and the proxy in {proxies[0]}"
+    else:
+        check = "check the connection"
     tip = f"{check}; without a network, give the path of the model's config.json"
     if isinstance(cause, ssl.SSLError):
         reason = getattr(cause, "verify_message", "") or cause.reason or "it failed"
-        problem, tip = f"no safe connection to {host}: {truncate(reason, 80)}", _CERTIFICATES
+        problem = f"no safe connection to {host}: {truncate(reason, 80)}"
+        tip = _CERTIFICATES
     elif isinstance(cause, TimeoutError):
-        problem, tip = f"{host} does not answer within {PATIENCE:g} s", _AGAIN
+        problem = f"{host} does not answer within {PATIENCE:g} s"
+        tip = _AGAIN
     elif isinstance(cause, socket.gaierror):
         problem = f"{host} cannot be found: there is no network, or no such host"
     elif isinstance(cause, (http.client.HTTPException, ConnectionResetError, ValueError)):

@@ -68,7 +68,8 @@ class LocalFile:
 
     def __init__(self, path: Path) -> None:
         """Raise AttncalcError if there is no such file."""
-        self.path, self.name = path, truncate(path, 200)
+        self.path = path
+        self.name = truncate(path, 200)
         try:
             self.size: int | None = path.stat().st_size
         except (OSError, ValueError) as error:
@@ -89,7 +90,8 @@ class LocalFolder(Folder):
     """
 
     def __init__(self, path: Path, *, is_complete: bool = True) -> None:
-        self.path, self.is_complete = path, is_complete
+        self.path = path
+        self.is_complete = is_complete
 
     def names(self) -> frozenset[str]:
         try:
@@ -102,7 +104,9 @@ class LocalFolder(Folder):
 
     def read(self, name: str, limit: int) -> bytes | None:
         file = self.open(name)
-        return file.read(0, limit + 1) if file else None
+        if file:
+            return file.read(0, limit + 1)
+        return None
 
     def open(self, name: str) -> LocalFile | None:
         """Return a file; None if there is none, or only a dead link or a pointer of git-lfs."""
@@ -112,7 +116,9 @@ class LocalFolder(Folder):
         if path.exists() and not path.is_file() and not path.is_dir():
             raise AttncalcError(f"{truncate(path, 200)}: not a file", "check the path")
         file = LocalFile(path)
-        return None if file.read(0, len(POINTER)) == POINTER else file
+        if file.read(0, len(POINTER)) == POINTER:
+            return None
+        return file
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> AttncalcError:

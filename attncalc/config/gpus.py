@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # Bytes that a GPU's file may have; the built-in ones have some twenty lines.
 LIMIT = 1 << 16
 # The names of the host as a device, and of this machine's GPUs.
-CPU, LOCAL = "cpu", "local"
+CPU = "cpu"
+LOCAL = "local"
 _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _BY_MEMORY = "give its memory, as --gpu 24GB; "
 _NOT_LOCAL = (
@@ -54,7 +55,8 @@ _CARD = r"(?i)\d+ ?GB"
 _WITH_MEMORY = rf"(?i)(?P<gpu>[^:]+):(?P<memory>{_MEMORY[4:]})"
 # A slice of a GPU by MIG: 'h100-1g.10gb', and as CUDA names it: 'NVIDIA H200 MIG 1g.18gb'.
 _SLICE = r"(?P<gpu>.+?)[- ](?:mig[- ])?(?P<compute>[1-7])g\.(?P<gb>\d{1,3})gb"
-_SLICES, _MEMORY_SLICES = 7, 8
+_SLICES = 7
+_MEMORY_SLICES = 8
 # The least part of its share of the memory that software sees in a slice: 16.00 GiB of an H200's
 # 139.8 / 8.
 _SEEN_OF_SLICE = (9, 10)
@@ -226,7 +228,9 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _without_memory(words: tuple[str, ...]) -> tuple[str, ...]:
-    return words[:-2] if words[-1:] == ("gb",) else words
+    if words[-1:] == ("gb",):
+        return words[:-2]
+    return words
 
 
 def _of_family_with_memory(text: str) -> list[str]:
@@ -287,7 +291,8 @@ def _slice(whole: Gpu, part: re.Match[str]) -> Gpu:
     Raises AttncalcError if NVIDIA does not divide this GPU so. An A30 has four slices, and is left
     out.
     """
-    compute, gb = int(part["compute"]), int(part["gb"])
+    compute = int(part["compute"])
+    gb = int(part["gb"])
     eighths = max(1, round(gb * _MEMORY_SLICES / whole.memory_gb))
     # 18 of 141 is an eighth
     is_part = abs(gb * _MEMORY_SLICES - eighths * whole.memory_gb) <= whole.memory_gb // 16
@@ -330,7 +335,8 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
     None if no GPU has that name: 'NVIDIA GeForce RTX 3080' is either the one of 10 or that of 12
     GB, by its memory.
     """
-    words, known = _words(title), _known()
+    words = _words(title)
+    known = _known()
     spelled = _by_words().items()
     names = [
         name
@@ -340,7 +346,9 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
     ]
     found = [_to_gpu(name, known[name]) for name in dict.fromkeys(names)]
     closest = min(found, key=lambda gpu: abs(gpu.memory - memory), default=None)
-    return closest if closest and abs(closest.memory - memory) <= memory // 8 else None
+    if closest and abs(closest.memory - memory) <= memory // 8:
+        return closest
+    return None
 
 
 def gpus_of(text: str) -> tuple[int | None, Gpu]:
@@ -382,7 +390,8 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
         return None, cpu()
     if text.lower() == LOCAL:
         return _local_gpus()
-    several, after = re.fullmatch(_SEVERAL, text), re.fullmatch(_SEVERAL_AFTER, text)
+    several = re.fullmatch(_SEVERAL, text)
+    after = re.fullmatch(_SEVERAL_AFTER, text)
     if after and _words(after["kind"]) in _by_words():  # 'rtx3060' is no number of 'rt'
         several = after
     number = parse_count(several["gpus"], f"--gpu {truncate(text)}") if several else None
@@ -436,7 +445,10 @@ def _chip_of_mac(text: str) -> str:
     size = "".join(text.lower().split())
     found = next((name for chip in _CHIPS if (name := f"{chip}-{size}") in _known()), None)
     if found is None:
-        why = f"no Mac with {text} is known" if text else "a Mac needs its chip or its memory"
+        if text:
+            why = f"no Mac with {text} is known"
+        else:
+            why = "a Mac needs its chip or its memory"
         raise BadValueError(why, "for example --gpu m3-pro-36gb or --gpu 'mac 16GB'")
     return found
 
@@ -462,7 +474,8 @@ def gpu_with(memory: str) -> Gpu:
             f"no GPU has {memory}",
             "give its memory, as --gpu 24GB, or its name; -c 64k is a context",
         )
-    binary, memory_gb = "i" in memory.lower(), -(-size // 10**9)
+    binary = "i" in memory.lower()
+    memory_gb = -(-size // 10**9)
     if re.fullmatch(_CARD, memory):
         size = memory_gb * GIB - max(GIB // 2, memory_gb * GIB // 48)
     return Gpu(
@@ -548,7 +561,8 @@ def _by_memory(found: NamedGpu) -> Gpu:
         raise AttncalcError(
             f"--gpu local: {found.title} is not known, nor is its memory", _NOT_LOCAL
         )
-    gb, unified = round(found.memory / 2**30), found.vendor == "Apple"
+    gb = round(found.memory / 2**30)
+    unified = found.vendor == "Apple"
     numerator, denominator = UNIFIED_MEMORY_SHARE
     return Gpu(
         name="local",
@@ -595,9 +609,13 @@ def _from_file(path: Path) -> Gpu:
 
 
 def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
-    unified, memory_gb = bool(data.get("unified")), int(data["memory_gb"])
+    unified = bool(data.get("unified"))
+    memory_gb = int(data["memory_gb"])
     numerator, denominator = UNIFIED_MEMORY_SHARE
-    assumed_memory = memory_gb * 10**9 * numerator // denominator if unified else memory_gb * 10**9
+    if unified:
+        assumed_memory = memory_gb * 10**9 * numerator // denominator
+    else:
+        assumed_memory = memory_gb * 10**9
     notes = list(data.get("notes", ()))
     major, _, minor = data.get("compute_capability", "").partition(".")
     if "memory" not in data:

@@ -69,7 +69,8 @@ def parse_repository(text: str) -> Repository | None:
     if is_page and match["name"].split("/")[0] in _OTHER_PAGES:
         return None
     parts = match.groupdict()
-    revision, file = parts["revision"] or MAIN, parts["file"] or ""
+    revision = parts["revision"] or MAIN
+    file = parts["file"] or ""
     if revision.endswith("/") or file.endswith(("/", " ")):
         return None
     return Repository(match["name"], revision, file)
@@ -134,13 +135,13 @@ def cached_folder(repository: Repository) -> LocalFolder | None:
         return None
     snapshot = folder / "snapshots" / commit
     if repository.file:
-        return (
-            LocalFolder(snapshot, is_complete=False)
-            if _has_file(snapshot, repository.file)
-            else None
-        )
+        if _has_file(snapshot, repository.file):
+            return LocalFolder(snapshot, is_complete=False)
+        return None
     is_cached = any((snapshot / name).is_file() for name in ("config.json", "params.json"))
-    return LocalFolder(snapshot, is_complete=False) if is_cached else None
+    if is_cached:
+        return LocalFolder(snapshot, is_complete=False)
+    return None
 
 
 def token() -> str:

@@ -69,7 +69,8 @@ def _fields(spec: type) -> dict[str, Schema]:
     keys = {}
     for field in dataclasses.fields(spec):
         if "schema" in field.metadata:
-            meaning, left_out = field.metadata["meaning"], field.metadata["left_out"]
+            meaning = field.metadata["meaning"]
+            left_out = field.metadata["left_out"]
             description = f"{meaning} (default: {left_out})" if left_out else meaning
             keys[field.name] = {"description": description, **field.metadata["schema"]}
     return keys

@@ -16,7 +16,8 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
     """Raise AttncalcError if the data are of another layout than a config.json, with what to give
     instead.
     """
-    model, metadata = data.get("model"), data.get("metadata")
+    model = data.get("model")
+    metadata = data.get("metadata")
     has_model_type = "model_type" in data
 
     def has_any(*keys: str) -> bool:
@@ -105,11 +106,10 @@ def reject_list(content: bytes, file: str) -> None:
     types = [module.get("type") for module in modules if isinstance(module, dict)]
     if any(isinstance(name, str) and name.startswith("sentence_transformers.") for name in types):
         first = next((module.get("path") for module in modules if isinstance(module, dict)), "")
-        place = (
-            f"{truncate(first)}/config.json"
-            if first and isinstance(first, str)
-            else "the config.json beside it"
-        )
+        if first and isinstance(first, str):
+            place = f"{truncate(first)}/config.json"
+        else:
+            place = "the config.json beside it"
         raise AttncalcError(
             f"{file}: the modules of sentence-transformers (modules.json), which do not have the "
             "model's sizes",

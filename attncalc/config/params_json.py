@@ -236,8 +236,10 @@ def to_config(data: Mapping[str, Any], file: str) -> tuple[dict[str, Any], list[
             config = _from_gpt_oss(keys)
         elif keys.get("model_type") == "mamba":
             config = _from_mamba(keys)
+        elif "hidden_dim" in keys:
+            config = _from_mistral(keys, notes)
         else:
-            config = _from_mistral(keys, notes) if "hidden_dim" in keys else _from_meta(keys, notes)
+            config = _from_meta(keys, notes)
     except AttncalcError as error:
         raise type(error)(f"{file}: {error.message}", error.tip) from None
     return config, notes
@@ -245,7 +247,9 @@ def to_config(data: Mapping[str, Any], file: str) -> tuple[dict[str, Any], list[
 
 def _inner(data: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = data.get("model")
-    return inner if isinstance(inner, Mapping) and "dim" in inner else data
+    if isinstance(inner, Mapping) and "dim" in inner:
+        return inner
+    return data
 
 
 def _is_gpt_oss(data: Mapping[str, Any]) -> bool:
@@ -336,7 +340,8 @@ def _llama_4(config: Mapping[str, Any], data: _Keys) -> dict[str, Any]:
     """Return the fields of a Llama 4. Source: TransformerBlock in models/llama4/model.py, MoE in
     moe.py.
     """
-    moe, dim = data.inside("moe_args"), config["hidden_size"]
+    moe = data.inside("moe_args")
+    dim = config["hidden_size"]
     moe.check("moe_args")
     expansion = data.number("ffn_exp", 4.0, "a number above 0")
     capacity = moe.number("capacity_factor", 1.0, "a number")
@@ -366,8 +371,11 @@ def _llama_4(config: Mapping[str, Any], data: _Keys) -> dict[str, Any]:
 
 def _vision_of_llama_4(vision: _Keys) -> dict[str, Any]:
     vision.check("vision_args")
-    dim, ratio, output = vision.get("dim"), vision.get("mlp_ratio", 4.0), vision.get("output_dim")
-    image, patch = vision.get("image_size"), vision.get("patch_size")
+    dim = vision.get("dim")
+    ratio = vision.get("mlp_ratio", 4.0)
+    output = vision.get("output_dim")
+    image = vision.get("image_size")
+    patch = vision.get("patch_size")
     is_width = (
         type(dim) is int
         and 0 < dim <= _MAX_SIZE
@@ -455,7 +463,8 @@ def _windows(data: _Keys, window: Any) -> dict[str, Any]:
     """
     if not isinstance(window, list):
         return {"sliding_window": window}
-    layers, sizes = data.get("n_layers"), {size for size in window if type(size) is int}
+    layers = data.get("n_layers")
+    sizes = {size for size in window if type(size) is int}
     is_list = (
         bool(window)
         and len(sizes) <= 1
@@ -497,9 +506,12 @@ def _experts(data: _Keys) -> dict[str, Any]:
 
 def _quantization(data: _Keys) -> dict[str, Any]:
     """Return quantization_config, as vLLM makes it of `quantization`."""
-    own, given = data.inside("quantization"), data.get("quantization_config")
+    own = data.inside("quantization")
+    given = data.get("quantization_config")
     if not own:
-        return {"quantization_config": given} if given else {}
+        if given:
+            return {"quantization_config": given}
+        return {}
     if own.get("qformat_weight") == "fp8_e4m3":
         scheme = "dynamic" if own.get("qscheme_act") == "NO_SCALES" else "static"
         return {"quantization_config": {"quant_method": "fp8", "activation_scheme": scheme}}
@@ -545,7 +557,8 @@ def _from_mamba(data: _Keys) -> dict[str, Any]:
     data.check("mamba")
     if data.get("rms_norm", True) is not True:  # LayerNorm has biases
         raise data.unsupported("rms_norm")
-    padding, dim = data.size("pad_vocab_size_multiple", 1), data.size("dim")
+    padding = data.size("pad_vocab_size_multiple", 1)
+    dim = data.size("dim")
     return {
         "model_type": "mamba2",
         "architectures": ["Mamba2ForCausalLM"],

@@ -26,13 +26,17 @@ def whole_number(digits: str) -> int | float:
     """Return the integer, or infinity beyond LARGEST."""
     if len(digits) <= 100:
         return int(digits)
-    return -math.inf if digits.startswith("-") else math.inf
+    if digits.startswith("-"):
+        return -math.inf
+    return math.inf
 
 
 def decimal_number(text: str) -> float:
     """Return the number, or infinity beyond LARGEST."""
     number = float(text)
-    return number if abs(number) <= LARGEST else math.copysign(math.inf, number)
+    if abs(number) <= LARGEST:
+        return number
+    return math.copysign(math.inf, number)
 
 
 def parse_object(content: bytes, file: str, tip: str) -> dict[str, Any]:

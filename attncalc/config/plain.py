@@ -47,7 +47,9 @@ def label_of(config: object) -> str:
     """Return what errors call the config: 'config', or the class of a config object,
     'LlamaConfig'.
     """
-    return "config" if isinstance(config, Mapping) else type(config).__name__
+    if isinstance(config, Mapping):
+        return "config"
+    return type(config).__name__
 
 
 def name_of(fields: Mapping[str, Any]) -> str:

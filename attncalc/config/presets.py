@@ -92,7 +92,9 @@ class Preset(NamedTuple):
         't5-base'.
         """
         letters = re.match(r"[a-z]\d+|[a-z]+", self.name)
-        return letters[0] if letters else self.name
+        if letters:
+            return letters[0]
+        return self.name
 
     @property
     def is_listed(self) -> bool:
@@ -184,7 +186,8 @@ def preset_of(name: str) -> str | None:
     """
     if name in preset_names() or name in _more():
         return name
-    known, lower = _by_repository(), name.lower()
+    known = _by_repository()
+    lower = name.lower()
     if lower in _OLLAMA_TAGS:
         return _OLLAMA_TAGS[lower]
     # Qwen_Qwen3-32B of bartowski's files
@@ -193,12 +196,11 @@ def preset_of(name: str) -> str | None:
     if is_family_and_size(name):
         name = re.sub("[/_]", " ", name)
     # 'qwen3-235b'; 'T5' is any T5
-    spelled, has_size = _spelled(name), re.search(r"(?i)\d[bmt](?![a-z])", name)
-    return (
-        next(iter(spelled))
-        if len(spelled) == 1 and (_name_words(name) in _by_words() or has_size)
-        else None
-    )
+    spelled = _spelled(name)
+    has_size = re.search(r"(?i)\d[bmt](?![a-z])", name)
+    if len(spelled) == 1 and (_name_words(name) in _by_words() or has_size):
+        return next(iter(spelled))
+    return None
 
 
 def is_family_and_size(name: str) -> bool:
@@ -217,7 +219,9 @@ def of_ollama(name: str) -> str:
     if name.lower().removesuffix(":latest") == "deepseek-r1":
         return "deepseek-r1:8b"
     family = of_family(name)
-    return (ollama_name(family) or family) if family else name
+    if family:
+        return ollama_name(family) or family
+    return name
 
 
 @cache
@@ -239,7 +243,9 @@ def preset_at(path: str) -> str | None:
         return preset_of(f"{cached[1]}/{cached[2]}")
     folder, _, name = path.rstrip("/").rpartition("/")
     is_repository = re.fullmatch(r"\w[\w.-]*", folder) is not None
-    return preset_of(name) if "/" in path and not is_repository else None
+    if "/" in path and not is_repository:
+        return preset_of(name)
+    return None
 
 
 @cache
@@ -251,7 +257,12 @@ def with_file_type(name: str) -> tuple[str, str | None]:
     """
     match = re.fullmatch(r"(?P<name>.+)[:-](?P<type>\w+)", name)
     tag = match["type"].lower() if match else ""
-    file_type = tag if tag in FILE_TYPES else _OLLAMA_TYPES.get(tag) if ":" in name else None
+    if tag in FILE_TYPES:
+        file_type = tag
+    elif ":" in name:
+        file_type = _OLLAMA_TYPES.get(tag)
+    else:
+        file_type = None
     if match is None or not re.fullmatch(_FREE_NAME, name) or file_type is None:
         return name, None
     return match["name"], file_type
@@ -281,7 +292,9 @@ def of_absent_file(path: str) -> tuple[str, str | None] | None:
         return None
     if found[1] in _WIDE_TYPES:
         return found[0], _WIDE_TYPES[found[1]]
-    return found if found[1] in (None, "mxfp4", *FILE_TYPES) else None
+    if found[1] in (None, "mxfp4", *FILE_TYPES):
+        return found
+    return None
 
 
 def of_other_machine(path: str) -> tuple[str, str | None]:
@@ -303,20 +316,21 @@ def unquantized(repository: str) -> tuple[str, str] | None:
     """
     name, dtype = _unquantized_name(repository)
     preset = preset_of(name) if dtype else None
-    return (preset, dtype) if preset and dtype else None
+    if preset and dtype:
+        return (preset, dtype)
+    return None
 
 
 def _unquantized_name(repository: str) -> tuple[str, str | None]:
     """Return the name of the model of a quantized copy, and its dtype: None if the name has no
     dtype at its end.
     """
-    name, dtypes = repository.rpartition("/")[2], list[str]()
+    name = repository.rpartition("/")[2]
+    dtypes = list[str]()
     is_name = len(name) <= _LONGEST_FILE
     while is_name and (match := re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name)):
-        name, dtypes = (
-            match[1],
-            [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])],
-        )
+        name = match[1]
+        dtypes = [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])]
     return name, dtypes[0] if dtypes else None
 
 
@@ -341,7 +355,9 @@ def of_checkpoint(name: str) -> tuple[str, str] | None:
     'Qwen/Qwen3-32B-AWQ'. None for any other name.
     """
     known = next((line for line in _checkpoint_names() if line.lower() == name.lower()), None)
-    return unquantized(known) if known else None
+    if known:
+        return unquantized(known)
+    return None
 
 
 def checkpoints(preset: str) -> dict[str, str]:
@@ -443,7 +459,8 @@ def _spelled(name: str) -> set[str]:
     """
     if not re.fullmatch(_FREE_NAME, name):
         return set()
-    words, known = _name_words(name), _by_words()
+    words = _name_words(name)
+    known = _by_words()
     if words in known or not words:
         return known.get(words, set())
     found = set[str]().union(
@@ -498,11 +515,9 @@ def _of_distilled(release: str) -> list[str]:
     model.
     """
     distilled = re.fullmatch(_DISTILLED, release)
-    return (
-        [distilled.expand(spelled) for spelled in (r"\1 \3", r"\1 \3 \2 distill")]
-        if distilled
-        else []
-    )
+    if distilled:
+        return [distilled.expand(spelled) for spelled in (r"\1 \3", r"\1 \3 \2 distill")]
+    return []
 
 
 def _name_words(name: str) -> tuple[str, ...]:
@@ -527,14 +542,17 @@ def repository_of(name: str) -> str | None:
         return None
     if known := _by_repository().get(name.lower()):
         return known[1]
-    preset, words = preset_of(name), _name_words(name)
+    preset = preset_of(name)
+    words = _name_words(name)
     if found := _by_release().get((preset, words)):
         return found
     repositories = next((one.repositories for one in presets() if one.name == preset), ())
     longer = (
         one for one in repositories if _name_words(one.partition("/")[2])[: len(words)] == words
     )
-    return next(longer, None) if words else None
+    if words:
+        return next(longer, None)
+    return None
 
 
 def ollama_name(name: str) -> str | None:
@@ -546,10 +564,14 @@ def ollama_name(name: str) -> str | None:
     """
     if distilled := _of_distilled((repository_of(name) or "").rpartition("/")[2]):
         tag = distilled[0].lower().replace(" ", ":")
-        return tag if preset_of(tag) == preset_of(name) else None
+        if preset_of(tag) == preset_of(name):
+            return tag
+        return None
     size = re.fullmatch(r"([\w.-]+)-(\d+(?:\.\d+)?b(?:-a\d+b)?)", name)
     # llama3.3 of llama-3.3
-    return re.sub(r"^([a-z]+)-(?=\d)", r"\1", f"{size[1]}:{size[2]}") if size else None
+    if size:
+        return re.sub(r"^([a-z]+)-(?=\d)", r"\1", f"{size[1]}:{size[2]}")
+    return None
 
 
 @cache

@@ -50,7 +50,10 @@ def _pairs(text: str, gpus: Sequence[Gpu | str]) -> list[tuple[Gpu | str, Any]]:
         ]
     pairs: list[tuple[Gpu | str, Any]] = []
     for part in parts:
-        name, equals, price = part.partition("=") if "=" in part else part.rpartition(":")
+        if "=" in part:
+            name, equals, price = part.partition("=")
+        else:
+            name, equals, price = part.rpartition(":")
         if not equals:
             raise AttncalcError(
                 f"--price: '{truncate(part)}' is not a GPU with its price", _EXAMPLE

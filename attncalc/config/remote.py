@@ -34,7 +34,8 @@ class RemoteFile:
 
     def __init__(self, folder: "RemoteFolder", file: str, first: Answer) -> None:
         self.name = folder.label(file)  # what errors call the file
-        self._folder, self._file = folder, file
+        self._folder = folder
+        self._file = file
         self._head = first.content
         self.size = _total(first)  # bytes of the whole file; None if the server does not tell
 
@@ -134,7 +135,8 @@ class RemoteFolder(Folder):
         data = parse_object(
             self._get(path, _MAX_LISTING).content, self.label(), self._not_a_hub().tip
         )
-        siblings, commit = data.get("siblings"), data.get("sha")
+        siblings = data.get("siblings")
+        commit = data.get("sha")
         if not isinstance(siblings, list) or len(siblings) > MAX_NAMES:
             raise self._not_a_hub()
         names = (entry.get("rfilename") for entry in siblings if isinstance(entry, Mapping))
@@ -264,7 +266,8 @@ def _endpoint_and_secret(repository: Repository) -> tuple[str, str]:
         parts = urlsplit((os.environ.get("HF_ENDPOINT") or HUB).rstrip("/"))
         has_port = parts.port is None or parts.port > 0
     except ValueError:
-        parts, has_port = SplitResult("", "", "", "", ""), False
+        parts = SplitResult("", "", "", "", "")
+        has_port = False
     address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     is_valid = parts.scheme in ("http", "https") and parts.hostname and has_port and not parts.query
     if not is_valid or not re.fullmatch(r"[!-~]+", address):
@@ -286,13 +289,19 @@ def _range_start(answer: Answer) -> int | None:
         r"bytes (\d{1,19})-\d{1,19}/(?:\d{1,19}|\*)",
         answer.headers.get("content-range", "").strip(),
     )
-    return int(match[1]) if match else None
+    if match:
+        return int(match[1])
+    return None
 
 
 def _total(answer: Answer) -> int | None:
     """Return the size of the whole file, or None if the server does not tell."""
     if answer.status == 200:
         length = answer.headers.get("content-length", "")
-        return int(length) if re.fullmatch(r"\d{1,19}", length) else None
+        if re.fullmatch(r"\d{1,19}", length):
+            return int(length)
+        return None
     match = re.search(r"/(\d{1,19})\s*$", answer.headers.get("content-range", ""))
-    return int(match[1]) if match else None
+    if match:
+        return int(match[1])
+    return None

@@ -193,7 +193,8 @@ def _sum(
 
 
 def _header(folder: Folder, name: str) -> dict[str, _Tensor]:
-    file, label = folder.open(name), folder.label(name)
+    file = folder.open(name)
+    label = folder.label(name)
     if file is None:
         raise _broken(label, "no such file")
     content, start = _header_bytes(file, label)
@@ -233,11 +234,9 @@ def _tensor(label: str, name: str, entry: Any) -> _Tensor:
     contradict each other.
     """
     keys = entry if isinstance(entry, dict) else {}
-    dtype, shape, offsets = (
-        keys.get("dtype"),
-        _sizes(keys.get("shape")),
-        _sizes(keys.get("data_offsets")),
-    )
+    dtype = keys.get("dtype")
+    shape = _sizes(keys.get("shape"))
+    offsets = _sizes(keys.get("data_offsets"))
     tensor = f"tensor '{truncate(name, 80)}'"
     if shape is None or offsets is None or len(offsets) != 2 or not isinstance(dtype, str):
         raise _broken(label, f"{tensor} has no valid dtype, shape and data_offsets")
@@ -260,17 +259,21 @@ def _sizes(value: Any) -> list[int] | None:
     """Return a list of at most 64 unsigned 64-bit numbers as it is, or None for anything else."""
     if not isinstance(value, list) or len(value) > 64:
         return None
-    return value if all(type(number) is int and 0 <= number < 2**64 for number in value) else None
+    if all(type(number) is int and 0 <= number < 2**64 for number in value):
+        return value
+    return None
 
 
 def _index(folder: Folder) -> _Index | None:
-    content, label = folder.read(INDEX, MAX_INDEX), folder.label(INDEX)
+    content = folder.read(INDEX, MAX_INDEX)
+    label = folder.label(INDEX)
     if content is None:
         return None
     if len(content) > MAX_INDEX:
         raise _too_large(label, f"longer than {count(MAX_INDEX)} bytes")
     data = parse_object(content, label, _FETCH_AGAIN)
-    shards, metadata = data.get("weight_map"), data.get("metadata")
+    shards = data.get("weight_map")
+    metadata = data.get("metadata")
     if not isinstance(shards, dict) or not all(_is_shard(name) for name in shards.values()):
         raise _broken(
             label, "its weight_map does not name a safetensors file of this folder for each tensor"

@@ -97,7 +97,9 @@ def _tip(path: KeyPath, value: Any, meaning: str) -> str:
     """
     if digits := without_commas(value):
         return f"write {digits}: a comma groups no digits"
-    return f"meaning of '{path[-1]}': {meaning}" if path and meaning else _EXAMPLE
+    if path and meaning:
+        return f"meaning of '{path[-1]}': {meaning}"
+    return _EXAMPLE
 
 
 def _check_number(
@@ -170,4 +172,6 @@ def _as_written(value: Any) -> str:
     """Return a value as a file spells it."""
     if value is None:
         return "nothing"
-    return str(value).lower() if isinstance(value, bool) else f"'{truncate(value)}'"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{truncate(value)}'"

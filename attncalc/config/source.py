@@ -135,9 +135,10 @@ def _file_of(repository: Repository, names: frozenset[str]) -> str:
     for file in (CONFIG, PARAMS, *OTHER_LAYOUTS):
         if file in names:
             return file
-    listed = (
-        ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "") if names else "no files"
-    )
+    if names:
+        listed = ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "")
+    else:
+        listed = "no files"
     raise AttncalcError(
         f"{repository}: the repository has no {CONFIG}, {PARAMS} or GGUF file (it has "
         f"{truncate(listed, 120)})",

@@ -50,7 +50,9 @@ class LayerActivations(NamedTuple):
     @property
     def name(self) -> str:
         """Return a name that is unique in the model: 'decoder', 'decoder_cross'."""
-        return f"{self.group}_cross" if self.attention == "cross" else self.group
+        if self.attention == "cross":
+            return f"{self.group}_cross"
+        return self.group
 
 
 def activations(
@@ -109,10 +111,14 @@ def _self_attention(
     ones.
     """
     encoder = stack.input == "source"
-    new, context = (workload.source or 0,) * 2 if encoder else (workload.new, workload.context)
+    if encoder:
+        new, context = (workload.source or 0,) * 2
+    else:
+        new, context = (workload.new, workload.context)
     mask = workload.mask if workload.mask and not encoder else stack.mask
     check_mask(Run(1, new, context), mask)
-    span, padded = attention.span, bool(workload.lengths) and not encoder
+    span = attention.span
+    padded = bool(workload.lengths) and not encoder
     if new == context:
         keys = context
     elif new == 1:

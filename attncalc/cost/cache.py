@@ -143,7 +143,8 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
 
     Raises AttncalcError for an unknown dtype or engine, or a dtype that the engine does not store.
     """
-    engine, kv_dtype = per_layer_engine(engine_name), cache_dtype(model, workload)
+    engine = per_layer_engine(engine_name)
+    kv_dtype = cache_dtype(model, workload)
     engine.check_cache_dtype(kv_dtype)
     return KVCache(*symbolic(model, workload), engine, kv_dtype)
 

@@ -107,7 +107,8 @@ def _linear_pieces(value: Callable[[int], int], limit: int) -> Iterator[tuple[in
     while waiting:
         low, high = waiting.pop()
         between = {low + (high - low) * i // 7 for i in (2, 3, 5)} - {low}
-        left, right = value(low), value(high)
+        left = value(low)
+        right = value(high)
         if all((value(k) - left) * (high - low) == (right - left) * (k - low) for k in between):
             yield low, high
         else:

@@ -26,7 +26,9 @@ def group_name(model: ModelSpec, stack: Stack, layers: Layers) -> str:
     """
     if layers.name == "layers":
         return stack.name
-    return f"{stack.name}_{layers.name}" if len(model.stacks) > 1 else layers.name
+    if len(model.stacks) > 1:
+        return f"{stack.name}_{layers.name}"
+    return layers.name
 
 
 def sum_over_groups(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:

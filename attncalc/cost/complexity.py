@@ -62,20 +62,20 @@ def layer_types(model: ModelSpec, workload: Workload) -> LayerTypes:
     spans = [layers.attention.span for layers in model.main.layers]
     windows = [int(span.reach) for span in spans if span.reach is not None]
     symbols, workload = symbolic(model, workload)
-    n, tokens, d = (
-        workload.context,
-        passes(workload) * query_tokens(symbols.main, workload),
-        symbols.main.d_model,
-    )
+    n = workload.context
+    tokens = passes(workload) * query_tokens(symbols.main, workload)
+    d = symbols.main.d_model
     k = symbol("k", KERNEL, "width of the convolution")
     r = symbol(
         "r",
         min(int(n), min(windows, default=NEIGHBORHOOD)),
         "tokens that restricted attention sees",
     )
-    path, reached = 0, 1
+    path = 0
+    reached = 1
     while reached < int(n):  # log_k(n), rounded up
-        path, reached = path + 1, reached * KERNEL
+        path = path + 1
+        reached = reached * KERNEL
 
     def layer(weights: int, steps: int, longest_path: int) -> LayerComplexity:
         if model.tp > 1:
@@ -108,11 +108,10 @@ def attention_layer_complexity(model: ModelSpec, workload: Workload) -> ModelLay
     ] or all_layers
     layers = max(candidates, key=lambda layers: int(scores(stack, layers, workload)))
     score_flops = quantity(passes(workload) * scores(stack, layers, workload))
-    steps, path = (
-        (Quantity(1), _longest_path(model, workload.context))
-        if layers.attention.widths().n_heads
-        else (quantity(workload.new), quantity(workload.context))
-    )
+    if layers.attention.widths().n_heads:
+        steps, path = (Quantity(1), _longest_path(model, workload.context))
+    else:
+        steps, path = (quantity(workload.new), quantity(workload.context))
     return ModelLayer(
         quantity(passes(workload) * projections(symbols, stack, layers, workload)),
         LayerComplexity(score_flops, steps, path),
@@ -131,4 +130,6 @@ def _longest_path(model: ModelSpec, tokens: int) -> Quantity | None:
     if any(span.reach is None for span in spans) or tokens == 1:
         return Quantity(1)
     window = max((span.window for span in spans if isinstance(span, Sliding)), default=1)
-    return quantity(ceil_div(tokens - 1, window - 1)) if window > 1 else None
+    if window > 1:
+        return quantity(ceil_div(tokens - 1, window - 1))
+    return None

@@ -27,7 +27,8 @@ class Growth(NamedTuple):
 
 def growth(model: ModelSpec, workload: Workload) -> Growth:
     """Return how much all FLOPs and the exact scores grow when the context doubles."""
-    now, doubled = flops(model, workload), flops(model, workload.doubled())
+    now = flops(model, workload)
+    doubled = flops(model, workload.doubled())
 
     def growth_of(name: str, before: Quantity, after: Quantity) -> Ratio:
         return ratio(
@@ -123,7 +124,9 @@ def _first_context(
         if context is not None:
             return context
     end = _first_multiple(scores_cost_more, origin, period)
-    return None if end is None else _first_between(scores_cost_more, end - period, end, chunks)
+    if end is None:
+        return None
+    return _first_between(scores_cost_more, end - period, end, chunks)
 
 
 def _first_multiple(predicate: Callable[[int], bool], origin: int, period: int) -> int | None:

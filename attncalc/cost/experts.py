@@ -28,7 +28,9 @@ def experts_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
     if mlp.n_experts is None:
         return size
     routed = routed_read(size, mlp, tokens, routing)
-    return routed + mlp.n_shared_experts * size if mlp.n_shared_experts else routed
+    if mlp.n_shared_experts:
+        return routed + mlp.n_shared_experts * size
+    return routed
 
 
 def routed_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:

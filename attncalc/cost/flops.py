@@ -191,26 +191,23 @@ def _sum(parts: dict[str, Quantity]) -> Quantity:
 
 def passes(workload: Workload) -> int:
     """Return how many forward passes the workload costs: 3 for training, otherwise 1."""
-    return 3 if workload.phase == "train" else 1
+    if workload.phase == "train":
+        return 3
+    return 1
 
 
 def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> LayerFlops:
     layer_passes = passes(workload) * layers.count
-    of_projections, of_mlp = (
-        projections(model, stack, layers, workload),
-        mlp_flops(stack, layers, workload),
-    )
-    exact, dense = scores(stack, layers, workload), scores(stack, layers, workload, dense=True)
-    repeated, repeated_scores = (
-        ([of_projections, of_mlp] if workload.recompute == "full" else []),
-        1,
-    )
+    of_projections = projections(model, stack, layers, workload)
+    of_mlp = mlp_flops(stack, layers, workload)
+    exact = scores(stack, layers, workload)
+    dense = scores(stack, layers, workload, dense=True)
+    repeated = [of_projections, of_mlp] if workload.recompute == "full" else []
+    repeated_scores = 1
     if workload.recompute == "op":
         _, again = matmuls_of_op(stack, layers)
-        repeated, repeated_scores = (
-            [MULTIPLY_ADD * query_tokens(stack, workload) * matmul_weights(again)],
-            0,
-        )
+        repeated = [MULTIPLY_ADD * query_tokens(stack, workload) * matmul_weights(again)]
+        repeated_scores = 0
     times = layers.count if workload.recompute != "none" else 0
     return LayerFlops(
         group=group_name(model, stack, layers),
@@ -261,7 +258,9 @@ def query_tokens(stack: Stack, workload: Workload) -> int:
     """
     if stack.input == "target":
         return workload.batch * workload.new
-    return workload.batch * workload.source if workload.source and stack.runs(workload) else 0
+    if workload.source and stack.runs(workload):
+        return workload.batch * workload.source
+    return 0
 
 
 def _in_words(name: str) -> str:
@@ -279,7 +278,10 @@ def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Worklo
         * tokens
         * sum(m.multiplied for m in matrices if m.applied_to in ("queries", "keys"))
     )
-    tokens_per_sequence = workload.source or 0 if stack.input == "source" else workload.new
+    if stack.input == "source":
+        tokens_per_sequence = workload.source or 0
+    else:
+        tokens_per_sequence = workload.new
     for matrix in matrices if stack.runs(workload) else ():
         if matrix.table:
             cost += (
@@ -305,7 +307,10 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
 
     Cross-attention has no mask, so its scores are dense either way.
     """
-    stack_mask = workload.mask if workload.mask and stack.input == "target" else stack.mask
+    if workload.mask and stack.input == "target":
+        stack_mask = workload.mask
+    else:
+        stack_mask = stack.mask
     mask = None if dense else stack_mask
     if dense:  # padding is computed too
         workload = dataclasses.replace(workload, lengths=None)
@@ -341,10 +346,13 @@ def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
 
 def mlp_flops(stack: Stack, layers: Layers, workload: Workload) -> int:
     """Return the FLOPs of one layer's MLP, and of its other matrices beside attention."""
-    weights, mlp, tokens = matmul_weights(layers.extra), layers.mlp, query_tokens(stack, workload)
+    weights = matmul_weights(layers.extra)
+    mlp = layers.mlp
+    tokens = query_tokens(stack, workload)
     if mlp is None:
         return MULTIPLY_ADD * tokens * weights
-    router, shared = mlp.router(stack.d_model), mlp.shared(stack.d_model)
+    router = mlp.router(stack.d_model)
+    shared = mlp.shared(stack.d_model)
     experts = mlp.experts_used * matmul_weights(mlp.expert(stack.d_model))
     if mlp.ranks == mlp.devices == 1:
         return MULTIPLY_ADD * tokens * (matmul_weights((*router, *shared)) + experts + weights)

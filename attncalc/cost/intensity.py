@@ -35,7 +35,8 @@ def decode_intensity(model: ModelSpec, workload: Workload) -> Intensity:
         raise AttncalcError(
             f"a {workload.phase} is not a decode step", "give Workload.decode(batch, context)"
         )
-    step_flops, cache = flops(model, workload), kv_cache(model, workload).total
+    step_flops = flops(model, workload)
+    cache = kv_cache(model, workload).total
     weight_dtype = compute_dtype(model, workload)
     width = symbol("bytes", weight_dtype.bits // 8, f"bytes of a weight in {weight_dtype.name}")
     weights = quantity(
@@ -60,7 +61,8 @@ def weights_read(model: ModelSpec, workload: Workload, routing: Routing = "fewes
     """Return the number of parameters that one decode step of the whole batch reads, on one
     device.
     """
-    symbols, workload = model.symbolic(), workload.symbolic()
+    symbols = model.symbolic()
+    workload = workload.symbolic()
     stack = symbols.main
     parts = [
         Part(

@@ -158,11 +158,9 @@ def _keys(s: Shape, tokens: int) -> list[HeldTensor]:
 
 def _caller_mask(s: Shape) -> list[HeldTensor]:
     """Return the mask that the caller makes if a flag is not enough."""
-    return (
-        [_tensor("mask", "the mask, one byte per pair", s.masks * s.S * s.T)]
-        if s.mask == "matrix"
-        else []
-    )
+    if s.mask == "matrix":
+        return [_tensor("mask", "the mask, one byte per pair", s.masks * s.S * s.T)]
+    return []
 
 
 def _output(s: Shape) -> HeldTensor:
@@ -274,8 +272,14 @@ def _thread_buffers(s: Shape, threads: int) -> tuple[HeldTensor, ...]:
     aten/src/ATen/native/cpu/FlashAttentionKernel.cpp.
     """
     nt = symbol("threads", threads, "threads of the CPU")
-    q_split = 256 if s.S >= 768 else 64 if s.S >= 192 else 32
-    rows, cols = minimum(s.S, q_split), minimum(s.T, 512)
+    if s.S >= 768:
+        q_split = 256
+    elif s.S >= 192:
+        q_split = 64
+    else:
+        q_split = 32
+    rows = minimum(s.S, q_split)
+    cols = minimum(s.T, 512)
     size = nt * (rows * cols + 2 * rows + rows * s.d_qk) * FP32
     if s.half:
         size += nt * rows * cols * s.bytes
@@ -355,11 +359,10 @@ def _math(s: Shape) -> list[Moment]:
         _tensor("row_masked", "masked queries, one byte each", s.B * s.n_heads * s.S),
         _tensor("scalar", "a constant", FP32),
     ]
-    half = (
-        [_tensor("softmax_half", "softmax in the layer's dtype", s.pairs * s.bytes)]
-        if s.half
-        else []
-    )
+    if s.half:
+        half = [_tensor("softmax_half", "softmax in the layer's dtype", s.pairs * s.bytes)]
+    else:
+        half = []
     # Making the mask's matrix is never the peak: it holds 5 bytes per pair of one head, and softmax
     # 9 per pair of each.
     return [
@@ -401,11 +404,10 @@ def _copied_for_qk(s: Shape) -> list[HeldTensor]:
 
 def _copied_for_pv(s: Shape) -> list[HeldTensor]:
     """Return the larger of the values, contiguous for PV, and the output in the layer's dtype."""
-    values = (
-        s.B * s.T * s.n_heads * s.d_v * FP32
-        if s.B > 1 and s.n_heads > 1 and s.T > 1 and not s.grouped
-        else 0
-    )
+    if s.B > 1 and s.n_heads > 1 and s.T > 1 and not s.grouped:
+        values = s.B * s.T * s.n_heads * s.d_v * FP32
+    else:
+        values = 0
     output = s.B * s.S * s.n_heads * s.d_v * s.bytes if s.half else 0
     if values >= output:
         return [_tensor("v_copied", "values, contiguous", values)]

@@ -108,15 +108,23 @@ def _sum(parts: dict[str, Quantity]) -> Quantity:
 
 def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams:
     self_matrices = layers.attention.matrices(stack.d_model, stack.d_model)
-    cross_matrices = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
+    if layers.cross:
+        cross_matrices = layers.cross.matrices(stack.d_model, model.d_source)
+    else:
+        cross_matrices = ()
     matrices = (*self_matrices, *cross_matrices)
-    expert = (
-        total(m.params for m in layers.mlp.expert(stack.d_model)) if layers.mlp else quantity(0)
-    )
-    router = (
-        total(m.params for m in layers.mlp.router(stack.d_model)) if layers.mlp else quantity(0)
-    )
-    stored, used = (layers.mlp.experts_stored, layers.mlp.experts_used) if layers.mlp else (1, 1)
+    if layers.mlp:
+        expert = total(m.params for m in layers.mlp.expert(stack.d_model))
+    else:
+        expert = quantity(0)
+    if layers.mlp:
+        router = total(m.params for m in layers.mlp.router(stack.d_model))
+    else:
+        router = quantity(0)
+    if layers.mlp:
+        stored, used = (layers.mlp.experts_stored, layers.mlp.experts_used)
+    else:
+        stored, used = (1, 1)
     shared = layers.mlp.shared(stack.d_model) if layers.mlp else ()
     always_used = total(m.params for m in (*shared, *(m for m in layers.extra if m.applied_to)))
     count = 0 if layers.shares_weights else layers.count

@@ -48,7 +48,10 @@ class DraftModel(NamedTuple):
         """How many of the model's layers it reads hidden states of: 3 for EAGLE-3, more for DFlash,
         0 for others.
         """
-        names = {matrix.name: matrix for matrix in self.model.extra} if self.model else {}
+        if self.model:
+            names = {matrix.name: matrix for matrix in self.model.extra}
+        else:
+            names = {}
         if "fc" not in names or not (self.is_dflash or "lm_head" in names):
             return 0
         return int(names["fc"].rows) // int(names["fc"].cols)

@@ -16,7 +16,8 @@ from ..units import DS_MLA, dtype
 # Bytes of a key of 512 elements: 448 in fp8 with 8 B of scales, and 64 rotary ones in 16 bits.
 KEY_BYTES = 448 + 8 + 2 * 64
 # Tokens of DeepSeek-V4's two kinds of pools.
-SMALL_POOL, LARGE_POOL = 4, 128
+SMALL_POOL = 4
+LARGE_POOL = 128
 # Tokens of DeepSeek-V4.1's pools, which several layers read.
 SHARED_POOLS = (1, 2)
 _KEY_WIDTH = 512
@@ -28,10 +29,8 @@ ALIGNMENT = 576
 
 # DeepSeek-V4.1 on Blackwell data-center GPUs: bytes of a key in fp8 and of a pool in fp4, with
 # scales per 32 and per 16 elements, and the bytes that a page of them is a multiple of.
-SHARED_KEYS, SHARED_POOLED_KEYS = (
-    (_KEY_WIDTH + _KEY_WIDTH // 32, 512),
-    (_KEY_WIDTH // 2 + _KEY_WIDTH // 16, 256),
-)
+SHARED_KEYS = (_KEY_WIDTH + _KEY_WIDTH // 32, 512)
+SHARED_POOLED_KEYS = (_KEY_WIDTH // 2 + _KEY_WIDTH // 16, 256)
 
 
 def has_pools(model: ModelSpec) -> bool:
@@ -56,7 +55,9 @@ def index_key_bytes(width: int, *, fp4: bool = False) -> int:
     """Return the bytes of an indexer's key: in fp8 with a 4-byte scale per 128 elements, in fp4
     with 1 B per 32.
     """
-    return width // 2 + width // 32 if fp4 else width + 4 * ceil_div(width, 128)
+    if fp4:
+        return width // 2 + width // 32
+    return width + 4 * ceil_div(width, 128)
 
 
 def row_bytes(cached: CacheSpec) -> int:

@@ -409,11 +409,9 @@ class Engine(Generic[Args]):
         """Return why it does not start with a model and arguments, whatever the memory; None if it
         does.
         """
-        context, maximum, variable = (
-            args.max_model_len or 0,
-            model.max_context,
-            self.long_context_variable,
-        )
+        context = args.max_model_len or 0
+        maximum = model.max_context
+        variable = self.long_context_variable
         if (
             not variable
             or not maximum
@@ -495,7 +493,9 @@ class Engine(Generic[Args]):
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
         """Return the bytes of the GPU that a log has; None if it has none."""
-        return log.budget["gpu_memory"].bytes if "gpu_memory" in log.budget else None
+        if "gpu_memory" in log.budget:
+            return log.budget["gpu_memory"].bytes
+        return None
 
     def logged_room(
         self, log: StartupLog, memory: int | None, share: str | float | None

@@ -52,14 +52,17 @@ class Ideal(PerLayerEngine["EngineArgs"]):
 
         A token of a pool adds its share of the pool's row.
         """
-        span, context = cached.span, workload.context
+        span = cached.span
+        context = workload.context
         is_full = span.reach is not None and span.cached_tokens(context + 1) <= span.cached_tokens(
             context
         )
         if cached.per != "token" or is_full or not span.tokens_per_row:
             return quantity(0)
         of_rows = row_bytes(cached, kv_dtype)
-        return ceil_div(of_rows, span.tokens_per_row) if int(span.tokens_per_row) > 1 else of_rows
+        if int(span.tokens_per_row) > 1:
+            return ceil_div(of_rows, span.tokens_per_row)
+        return of_rows
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
         from .unpaged import UnpagedLayout, check_specs

@@ -85,7 +85,9 @@ def check_drafter_layers(given: int, layers: int = 1) -> None:
 
 def torch_name(dtype: DType | None) -> str | None:
     """Return torch's name of a dtype; None for None. Raises NoCommandError if it has none."""
-    return None if dtype is None else engine_name(TORCH_NAMES, dtype)
+    if dtype is None:
+        return None
+    return engine_name(TORCH_NAMES, dtype)
 
 
 def engine_name(names: Mapping[str, str], dtype: DType) -> str:

@@ -37,14 +37,16 @@ LONGEST_LINE = 1 << 16
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"), (b"\xef\xbb\xbf", "utf-8"))
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,30}[A-Za-z]")
 # A colour code in a text that was pasted without its escape characters.
-_BARE_COLOUR, _BARE_RESET = re.compile(r"\[\d[0-9;]{0,29}m"), "[0m"
+_BARE_COLOUR = re.compile(r"\[\d[0-9;]{0,29}m")
+_BARE_RESET = "[0m"
 _TYPOGRAPHIC = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
 # A sign, and a line break, as JSON and Python's repr write them; C:\\new is a path.
 _ESCAPED = re.compile(r"\\u00([0-7][0-9a-f])|\\n(?![a-z])")
 # The keys under which log drivers keep the text of a line: docker's is `log`, journald's `MESSAGE`.
 _JSON_TEXTS = ("log", "message", "msg", "line", "textPayload", "MESSAGE")
 # Columns of a terminal. The longest lines of other logs are longer or differ in length.
-_NARROWEST, _WIDEST = 40, 400
+_NARROWEST = 40
+_WIDEST = 400
 # How a line of a log begins, and the rest of a wrapped one hardly ever.
 _BEGINNING = re.compile(
     r"\s*(?:\(|\[|INFO|WARNING|ERROR|DEBUG|ValueError|RuntimeError|\d{2,4}[-:.]\d\d[-:. ]"
@@ -52,10 +54,8 @@ _BEGINNING = re.compile(
 )
 # The service that docker compose puts before a line, and the pod that kubectl logs --prefix and
 # stern put there.
-_OF_COMPOSE, _OF_PODS = (
-    r"[\w.-]{1,80} \| ",
-    r"\[pod/[\w./-]{1,300}\] |[a-z][\w.-]{1,80}-[a-z0-9]{5} [\w.-]{1,80} ",
-)
+_OF_COMPOSE = r"[\w.-]{1,80} \| "
+_OF_PODS = r"\[pod/[\w./-]{1,300}\] |[a-z][\w.-]{1,80}-[a-z0-9]{5} [\w.-]{1,80} "
 _SOURCE = re.compile(f"{_OF_COMPOSE}|{_OF_PODS}")
 # What is put before the lines of a log by whatever collected them, with single blanks.
 _PREFIXES = tuple(
@@ -144,9 +144,10 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     if log is None or log.is_assumed or log.refusal is None or log.refusal.kind == "unfinished":
         log = _with_message(log, lines, engine)
     log = _with_words(log, lines, engine)
-    refusal = (
-        log.refusal if log and log.is_assumed and log.engine == "vllm" and engine is None else None
-    )
+    if log and log.is_assumed and log.engine == "vllm" and engine is None:
+        refusal = log.refusal
+    else:
+        refusal = None
     # an allocation failed, and only PyTorch or a person says so
     is_of_pytorch = bool(
         refusal and (refusal.is_told or (refusal.kind, refusal.where) == ("out_of_memory", ""))
@@ -168,7 +169,9 @@ def _with_words(log: StartupLog | None, lines: list[str], engine: object) -> Sta
     is_well = refusal and (refusal.cause == "no_failure" or refusal.kind == "overloaded")
     runs_well = is_well and not (load and (load.waiting or load.preempted))
     told = _told_failure(words) if log is None or runs_well else None
-    return _read_lines(lines, engine, told) if told else log
+    if told:
+        return _read_lines(lines, engine, told)
+    return log
 
 
 def _told_failure(lines: Iterable[str]) -> LogRefusal | None:
@@ -183,15 +186,12 @@ def _told_failure(lines: Iterable[str]) -> LogRefusal | None:
     match = next(filter(None, map(_FAILED.search, sentences)), None)
     if match is None:
         return None
-    begin, end = (
-        match.string.rfind(" ", 0, max(0, match.start() - _AROUND)),
-        match.end() + _AROUND // 2,
-    )
-    line = (
-        match.string[begin + 1 : end].rpartition(" ")[0]
-        if end < len(match.string)
-        else match.string[begin + 1 :]
-    )
+    begin = match.string.rfind(" ", 0, max(0, match.start() - _AROUND))
+    end = match.end() + _AROUND // 2
+    if end < len(match.string):
+        line = match.string[begin + 1 : end].rpartition(" ")[0]
+    else:
+        line = match.string[begin + 1 :]
     where = next((where for words, where in _STAGES if re.search(words, line, re.IGNORECASE)), "")
     return LogRefusal("out_of_memory", line, where=where, is_told=True)
 
@@ -369,7 +369,8 @@ def _without_repeated(lines: list[str]) -> list[str]:
     if not middle:
         return lines
     shapes = [line.encode("utf-8", "replace").translate(None, _DIGITS) for line in middle]
-    before, left = Counter[bytes](), Counter(shapes)
+    before = Counter[bytes]()
+    left = Counter(shapes)
     kept = []
     for line, shape in zip(middle, shapes, strict=True):
         before[shape] += 1
@@ -448,7 +449,9 @@ def _json_text(line: str) -> str | None:
         if isinstance(data, dict) and isinstance(text := data.get(key), str)
     ]
     error = data.get("error") if texts else None
-    return " ".join([texts[0], error] if isinstance(error, str) else texts[:1]) if texts else None
+    if texts:
+        return " ".join([texts[0], error] if isinstance(error, str) else texts[:1])
+    return None
 
 
 def _width_of_wrapped(lines: list[str]) -> int:
@@ -456,7 +459,9 @@ def _width_of_wrapped(lines: list[str]) -> int:
     widths = Counter(map(len, lines))
     width = max(widths, default=0)
     is_wrapped = widths[width] > 1 and _NARROWEST <= width <= _WIDEST
-    return width if is_wrapped else 0
+    if is_wrapped:
+        return width
+    return 0
 
 
 def _unwrapped(lines: list[str]) -> Iterator[str]:

@@ -35,7 +35,9 @@ _ENGINES = (
 _KINDS = {"context_too_long": "too_long", "too_many_sequences": "too_many_sequences"}
 _PARTS = re.compile(r" ?\.{2,3} ?|<\w+>|\[[^]]+\]|\{[^}]+\}|\w+|[^\w.<\[{]+|.")
 _FIGURE = re.compile(r"\{(?P<name>\w+)(?::(?P<change>\w+))?\}")
-_NUMBER, _WORDS, _WORD = r"\d[\d,_]{0,29}(?:\.\d{1,9})?", r"[^\n()\"]{1,60}?", r"[\w./+-]{1,60}"
+_NUMBER = r"\d[\d,_]{0,29}(?:\.\d{1,9})?"
+_WORDS = r"[^\n()\"]{1,60}?"
+_WORD = r"[\w./+-]{1,60}"
 # {name: what it can be}, if that is not a number without a sign.
 _VALUES = {"layers": r"-?\d{1,9}"}
 _BETWEEN = r"\W{1,9}?"
@@ -115,7 +117,9 @@ def find_message(text: str) -> Message | None:
         )
     )
     *_, i, match = min(found, default=(0, None))
-    return _read(kinds()[i], match, text) if match else None
+    if match:
+        return _read(kinds()[i], match, text)
+    return None
 
 
 def other_program(lines: Sequence[str], *, is_of_pytorch: bool = False) -> Other | None:
@@ -169,14 +173,17 @@ def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
     if line is None:
         error = next(filter(_EXCEPTION.search, lines), None)
         reason = f"the message is not known here: {truncate(error, LONGEST)}"
-        return LogRefusal("stated", error, cause="other_error", reason=reason) if error else None
+        if error:
+            return LogRefusal("stated", error, cause="other_error", reason=reason)
+        return None
     values = {
         match[1]: match[2]
         for match in re.finditer(rf"({_OPTION.pattern})`?[ =:(]{{1,3}}(\d[\d,.]*\d|\d)", line)
     }
-    others = (
-        [*reversed(values.values())] if len(values) == 2 else ["N"] * len(_OPTION.findall(line))
-    )
+    if len(values) == 2:
+        others = [*reversed(values.values())]
+    else:
+        others = ["N"] * len(_OPTION.findall(line))
     names = [*values] if len(values) == 2 else [*dict.fromkeys(_OPTION.findall(line))]
     pairs = zip(names, others, strict=False)  # a name can be there twice
     advice = [
@@ -208,7 +215,8 @@ def _search(message: str, text: str, lower: str) -> re.Match[str] | None:
 
 
 def _read(kind: _Kind, match: re.Match[str], text: str) -> Message:
-    figures, engine = _figures(match, text), _ENGINES.get(kind.program)
+    figures = _figures(match, text)
+    engine = _ENGINES.get(kind.program)
     if kind.cause == LONG_REQUEST:
         if given := _GIVEN_CONTEXT.search(text):
             figures.setdefault("limit", int(given[1]))
@@ -247,7 +255,8 @@ def _figures(match: re.Match[str], text: str) -> dict[str, Any]:
         name: _number(value) for name, value in match.groupdict().items() if value is not None
     }
     whole = {name: value if isinstance(value, int) else 0 for name, value in found.items()}
-    prompt, output = whole.get("prompt", 0), whole.get("output", 0)
+    prompt = whole.get("prompt", 0)
+    output = whole.get("output", 0)
     if prompt:
         found.setdefault("asked", prompt + output)
     if prompt and output and prompt < whole.get("limit", 0):
@@ -267,16 +276,19 @@ def _figures(match: re.Match[str], text: str) -> dict[str, Any]:
     ram = _RAM.search(text)
     found["wired"] = int(ram[1]) * 1024 * 7 // 8 if ram else "N"
     tp = next(filter(None, (tp for match in _TP.finditer(text) for tp in match.groups())), None)
-    found["part"] = (
-        int(tp) // found.get("factor", 2) if tp and int(tp) % found.get("factor", 2) == 0 else "N"
-    )
+    if tp and int(tp) % found.get("factor", 2) == 0:
+        found["part"] = int(tp) // found.get("factor", 2)
+    else:
+        found["part"] = "N"
     return found
 
 
 def _number(text: str) -> Any:
     # vLLM's scaled context: 131072.0
     digits = re.sub(r"\.0+$", "", text.replace(",", "").replace("_", ""))
-    return int(digits) if digits.isdecimal() else text.rstrip(",")
+    if digits.isdecimal():
+        return int(digits)
+    return text.rstrip(",")
 
 
 def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
@@ -285,11 +297,10 @@ def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
     """
     numbers = (figures.get(name) for name in ("asked", "limit", "prompt", "output"))
     asked, limit, prompt, output = (number if isinstance(number, int) else 0 for number in numbers)
-    parts = (
-        f" ({count(prompt)} of the prompt, {count(output)} of the output)"
-        if prompt and output
-        else ""
-    )
+    if prompt and output:
+        parts = f" ({count(prompt)} of the prompt, {count(output)} of the output)"
+    else:
+        parts = ""
     request = f"a request of {count(asked)} tokens{parts}" if asked else "a request"
     excess = f", by {count(asked - limit)}" if asked > limit > 0 else ""
     reason = (
@@ -345,10 +356,14 @@ def _filled(template: str, figures: Mapping[str, Any], *, is_typed: bool = False
             number = _CHANGED[match["change"]](float(digits) if "." in digits else int(digits))
         if number is None:
             return ""
-        return str(number) if is_typed or not isinstance(number, int) else count(number)
+        if is_typed or not isinstance(number, int):
+            return str(number)
+        return count(number)
 
     shown = {match[0]: value(match) for match in _FIGURE.finditer(template)}
-    return _FIGURE.sub(lambda match: shown[match[0]], template) if all(shown.values()) else None
+    if all(shown.values()):
+        return _FIGURE.sub(lambda match: shown[match[0]], template)
+    return None
 
 
 # The table
@@ -362,7 +377,10 @@ def kinds() -> list[_Kind]:
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:
-    header, signs, cause, kind = [""] * 3, "", "", None
+    header = [""] * 3
+    signs = ""
+    cause = ""
+    kind = None
     for line in lines:
         key, _, text = line.strip().partition(": ")
         is_of_kind = line.startswith("  ")
@@ -372,7 +390,8 @@ def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:
             yield kind
             kind = None
         if line.startswith("== "):
-            header, signs = [part.strip() for part in f"{line[3:]} ".split(": ", 2)], ""
+            header = [part.strip() for part in f"{line[3:]} ".split(": ", 2)]
+            signs = ""
         elif key == "signs":
             signs = text
         elif not is_of_kind:
@@ -406,7 +425,9 @@ def _compiled(message: str) -> re.Pattern[str]:
 
 
 def _pattern(template: str) -> str:
-    found, is_open = "", True  # whether any signs may follow
+    # whether any signs may follow
+    found = ""
+    is_open = True
     for part in _PARTS.findall(template):
         kind = part.strip()[:1]
         if ".." in part:
@@ -427,4 +448,6 @@ def _pattern(template: str) -> str:
                 found += rf"(?:{'|'.join(map(_pattern, inner.split('|')))})"
             else:
                 found += part
-    return f"{found.removesuffix(f'{_WORDS})')}{_WORD})" if found.endswith(f"{_WORDS})") else found
+    if found.endswith(f"{_WORDS})"):
+        return f"{found.removesuffix(f'{_WORDS})')}{_WORD})"
+    return found

@@ -39,14 +39,17 @@ def with_metrics(lines: list[str]) -> list[str]:
     of_servers = (line for line in lines if any(name in line for name in _SERVERS))
     for match in (match for line in of_servers for match in _METRIC.finditer(line)):
         if name := _NAMES.get(match[2]):
-            server, number = match[1], float(match[3])
-            found[name] = (
-                max(found.get(name, 0), number) if name == "usage" else found.get(name, 0) + number
-            )
+            server = match[1]
+            number = float(match[3])
+            if name == "usage":
+                found[name] = max(found.get(name, 0), number)
+            else:
+                found[name] = found.get(name, 0) + number
     if "usage" not in found:
         return lines
     values = {"running": 0, "waiting": 0, **found, "percent": 100 * found["usage"]}
-    preempted = (
-        [f"{found['preempted']:.0f} requests were preempted"] if found.get("preempted") else []
-    )
+    if found.get("preempted"):
+        preempted = [f"{found['preempted']:.0f} requests were preempted"]
+    else:
+        preempted = []
     return [*lines, _LINES[server].format(**values), *preempted]

@@ -52,7 +52,8 @@ def prediction_layers(model: ModelSpec, layers: int) -> ModelSpec | None:
     in_file = any(matrix.name.startswith("nextn_") for matrix in model.extra)  # a GGUF file
     if not layers or not (in_file or model.model_type in LIKE_THE_LAST_LAYER):
         return None
-    stack, after = model.main, model.main.n_layers
+    stack = model.main
+    after = model.main.n_layers
     for group in reversed(stack.layers):
         after -= int(group.count)
         if any(cached.per == "token" for cached in group.cache()):

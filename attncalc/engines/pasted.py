@@ -99,7 +99,9 @@ def visible_gpus(devices: str) -> tuple[str, ...]:
     """Return the number of GPUs that CUDA_VISIBLE_DEVICES names, for an engine that takes all it
     sees.
     """
-    return ("--gpus", str(len(devices.split(",")))) if devices.strip("-1 ") else ()
+    if devices.strip("-1 "):
+        return ("--gpus", str(len(devices.split(","))))
+    return ()
 
 
 def could_matter(name: str) -> bool:

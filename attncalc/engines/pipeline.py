@@ -172,7 +172,8 @@ def parts_of(
         for run in model.main.layers
         for layer in [dataclasses.replace(run, count=1)] * run.count
     ]
-    parts, start = [], model.first_layer
+    parts = []
+    start = model.first_layer
     for i, layers in enumerate(cut(single, sizes)):
         stack = dataclasses.replace(model.main, layers=tuple(layers))
         stack = dataclasses.replace(

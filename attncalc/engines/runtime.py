@@ -25,7 +25,10 @@ Term = tuple[str, str, Quantity]
 # GPUs by at most 3.04 GiB and a seventh of the weights, all 5 starts with a drafter by at most 5.8
 # % of the weights, and others that missed their range mostly by less than 0.75. Of dense models in
 # 16 bits on one GPU, the kind of most controlled starts, 45 of 49 were in the range.
-_MISSED, _MISSED_BY_MIXTURES, _OF_MIXTURES, _OF_DRAFTED = GIB * 3 // 4, GIB * 31 // 10, 7, 16
+_MISSED = GIB * 3 // 4
+_MISSED_BY_MIXTURES = GIB * 31 // 10
+_OF_MIXTURES = 7
+_OF_DRAFTED = 16
 
 
 class Limits(NamedTuple):
@@ -125,16 +128,16 @@ def missed(facts: RuntimeFacts[Any]) -> int:
     For example 3.1 GiB for a mixture of 60 GiB per GPU on several, and 0.75 for a dense model in
     fp8 on one.
     """
-    several, quantized = (
-        facts.args.tp * facts.args.pp > 1,
-        facts.weights_dtype not in ("bf16", "fp16", "fp32"),
-    )
+    several = facts.args.tp * facts.args.pp > 1
+    quantized = facts.weights_dtype not in ("bf16", "fp16", "fp32")
     mixture = facts.whole.has_experts
     if facts.args.speculative_tokens:
         return max(_MISSED, facts.weights // _OF_DRAFTED)
     if several and mixture:
         return max(_MISSED, min(_MISSED_BY_MIXTURES, facts.weights // _OF_MIXTURES))
-    return _MISSED if several or mixture or quantized or facts.whole.towers else 0
+    if several or mixture or quantized or facts.whole.towers:
+        return _MISSED
+    return 0
 
 
 def _added(deviations: list[int]) -> int:

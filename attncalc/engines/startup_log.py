@@ -198,7 +198,9 @@ class Load(NamedTuple):
     @property
     def fitting(self) -> int:
         """How many such requests the cache holds."""
-        return max(1, int(self.running / self.usage)) if self.usage else self.running
+        if self.usage:
+            return max(1, int(self.running / self.usage))
+        return self.running
 
 
 def is_about_load(line: str) -> bool:
@@ -223,23 +225,28 @@ def busiest(
             `usage`.
         preemption: matches a line that says that requests were preempted.
     """
-    load, preempted, restarted = None, 0, False
+    load = None
+    preempted = 0
+    restarted = False
     for line in lines:
         restarted = restarted or start.search(line) is not None
         if not is_about_load(line):
             continue
         preempted += preemption.search(line) is not None
         for match in pattern.finditer(line):  # a paste may have lost the breaks between lines
-            running, waiting, found = (
-                int(match["running"]),
-                int(match["waiting"] or 0),
-                match.groupdict(),
-            )
-            usage = float(found["usage"]) if found.get("usage") else float(match["percent"]) / 100
+            running = int(match["running"])
+            waiting = int(match["waiting"] or 0)
+            found = match.groupdict()
+            if found.get("usage"):
+                usage = float(found["usage"])
+            else:
+                usage = float(match["percent"]) / 100
             if not (running or waiting or usage):
                 continue
             if restarted:
-                load, preempted, restarted = None, 0, False
+                load = None
+                preempted = 0
+                restarted = False
             if load is None or running + waiting >= load.running + load.waiting:
                 load = Load(running, waiting, min(1.0, usage), 0)
     return load and load._replace(preempted=preempted)
@@ -380,7 +387,9 @@ def typed_options(text: str) -> dict[str, str]:
 def first(pattern: re.Pattern[str], text: str) -> str | None:
     """Return the first group that matched, of the first match; None without a match."""
     match = pattern.search(text)
-    return next((group for group in match.groups() if group), None) if match else None
+    if match:
+        return next((group for group in match.groups() if group), None)
+    return None
 
 
 def printed(pattern: re.Pattern[str], text: str, unit: int = 1) -> list[Printed]:
@@ -406,7 +415,9 @@ def read_settings(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[st
 def read_weights_dtype(method: re.Pattern[str], text: str) -> dict[str, str]:
     """Return the setting that a quantization method decides."""
     found = usual_dtype(first(method, text) or "")
-    return {"weights_dtype": found} if found else {}
+    if found:
+        return {"weights_dtype": found}
+    return {}
 
 
 def read_flags(patterns: Mapping[str, re.Pattern[str]], text: str) -> frozenset[str]:
@@ -501,7 +512,8 @@ def torch_out_of_memory(
         # with graphs in pools of their own, the cache was allocated
         otherwise = where or ("rest" if "allocated in private pools" in text else "")
         where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
-    tried, free = _amount(_TRIED, text), _amount(_FREE, text)
+    tried = _amount(_TRIED, text)
+    free = _amount(_FREE, text)
     return LogRefusal(
         "out_of_memory", match[0], tried, free, where, _in_use(text), _amount(_RESERVED, text)
     )
@@ -573,17 +585,22 @@ def _beside(size: int) -> int:
     """Return what other processes use of a size that is neither free nor PyTorch's; 0 if it may be
     CUDA's contexts.
     """
-    return size if size > _OF_CONTEXTS else 0
+    if size > _OF_CONTEXTS:
+        return size
+    return 0
 
 
 def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
     match = pattern.search(text)
-    return Printed(match[1], match[0], _UNITS[match[2]]) if match else None
+    if match:
+        return Printed(match[1], match[0], _UNITS[match[2]])
+    return None
 
 
 # vLLM's share before 0.20, and the memory of most GPUs that serve: what is assumed if a log has
 # neither.
-_USUAL_SHARE, _USUAL_MEMORY = "0.9", 80 * GIB
+_USUAL_SHARE = "0.9"
+_USUAL_MEMORY = 80 * GIB
 # Bytes that should stay free beyond an allocation that failed after the cache was there.
 _MARGIN = GIB // 4
 
@@ -593,11 +610,9 @@ def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
 
     It is `otherwise` if the log, which has a refusal, lacks the one that failed.
     """
-    refusal, total, share = (
-        log.refusal,
-        log.budget.get("gpu_memory"),
-        log.settings.get("gpu_memory_utilization"),
-    )
+    refusal = log.refusal
+    total = log.budget.get("gpu_memory")
+    share = log.settings.get("gpu_memory_utilization")
     if refusal is None or share is None:
         return Advice("a smaller share than it has", f"{option} {otherwise}")
     hundredths = share_below(refusal, Fraction(share), total.bytes if total else 0)
@@ -610,11 +625,15 @@ def share_below(refusal: LogRefusal, share: Fraction, total: int) -> int:
 
     Of graphs that failed for a small piece, what the next pieces need is not known.
     """
-    missing = (
-        max(0, refusal.tried.bytes - refusal.free.bytes) if refusal.tried and refusal.free else 0
-    )
+    if refusal.tried and refusal.free:
+        missing = max(0, refusal.tried.bytes - refusal.free.bytes)
+    else:
+        missing = 0
     is_piece = refusal.where == "graphs" and bool(refusal.tried) and missing < MIB * 64
-    part = Fraction(missing + _MARGIN, total) if total and not is_piece else Fraction(1, 20)
+    if total and not is_piece:
+        part = Fraction(missing + _MARGIN, total)
+    else:
+        part = Fraction(1, 20)
     return min(99, int(100 * (share - part)))
 
 
@@ -629,11 +648,9 @@ def more_gpus(log: StartupLog, option: str) -> str:
     Example: one request needs 36 GiB, and 7.84 are left. Four GPUs hold 9 GiB each where 3/4 of 2
     GiB of weights are gone: '--tp 4'. '' if not even eight times as many do.
     """
-    needed, left, weights = (
-        log.logged.get("kv_bytes_per_sequence"),
-        least(log.available),
-        log.budget.get("weights"),
-    )
+    needed = log.logged.get("kv_bytes_per_sequence")
+    left = least(log.available)
+    weights = log.budget.get("weights")
     held = weights.bytes if weights else _LEAST_WEIGHTS
     for factor in (2, 4, 8):
         if not (needed and left) or needed.bytes <= factor * left.bytes + (factor - 1) * held:
@@ -765,7 +782,10 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
     is_after = message is None or (killed and order.index("killed") > order.index("message"))
     follows = killed and killed.string == "Killed" and is_after
     if killed and not (follows and step and step.groupdict().get("error")):
-        held = Printed(found["held"][1], found["held"][0], 1024) if "held" in found else None
+        if "held" in found:
+            held = Printed(found["held"][1], found["held"][0], 1024)
+        else:
+            held = None
         return LogRefusal("out_of_memory", killed.string, held, where="killed")
     if step is None:
         return None
@@ -791,7 +811,9 @@ def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
     """
     last = after_the_cache(log, lines)
     end = unfinished(last, _STEP)
-    return log._replace(refusal=end) if end and is_end(end, last) else log
+    if end and is_end(end, last):
+        return log._replace(refusal=end)
+    return log
 
 
 def is_end(end: LogRefusal, last: Sequence[str]) -> bool:
@@ -831,8 +853,11 @@ def size_checks(
     """
 
     def check(name: str) -> Check:
-        printed, expected, is_size = log.logged[name], predicted[name].bytes, name.endswith("_size")
-        tolerance, note = 2 * printed.half, "both are rounded" if is_size else "exact"
+        printed = log.logged[name]
+        expected = predicted[name].bytes
+        is_size = name.endswith("_size")
+        tolerance = 2 * printed.half
+        note = "both are rounded" if is_size else "exact"
         if ends:
             tolerance = max(abs(end[name].bytes - expected) for end in ends)
             note = "the log's memory is rounded"

@@ -26,7 +26,10 @@ class Version(NamedTuple):
             first = next(
                 number for number, value in getattr(type(self), switch).steps.items() if value
             )
-            name = f"b{first[0]}" if len(first) == 1 else ".".join(map(str, (*first, 0)[:3]))
+            if len(first) == 1:
+                name = f"b{first[0]}"
+            else:
+                name = ".".join(map(str, (*first, 0)[:3]))
             raise AttncalcError(
                 f"{engine} {self.name} has no {what}", f"use --engine-version {name} or later"
             )

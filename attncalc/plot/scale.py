@@ -43,9 +43,9 @@ class Scale(NamedTuple):
     def at(self, value: float) -> float:
         """Return the place of a value: 0 at the beginning of the axis, 1 at its end."""
         if self.log:
-            return (
-                self.zero if value <= 0 else (math.log10(value) - self.low) / (self.high - self.low)
-            )
+            if value <= 0:
+                return self.zero
+            return (math.log10(value) - self.low) / (self.high - self.low)
         return (value - self.low) / (self.high - self.low)
 
 
@@ -98,15 +98,17 @@ def _linear(
     """Return a scale from zero, or with ticks of its own one of the length of its values."""
     if own:
         space = (values[-1] - values[0]) * 0.04 or abs(values[-1]) or 1.0
-        low, high = values[0] - space, values[-1] + space
+        low = values[0] - space
+        high = values[-1] + space
         labels = [(value, exact_count(value)) for value in thinned(own, most)]
         return Scale(False, low, high, 0.0, _ticks(low, high, labels), _with_unit(axis, axis.unit))
     top = values[-1] or 1.0
     unit, factor = common_unit(top, axis.unit)
     step = _nice_step(top / factor, most)
-    n_steps = (
-        math.floor(top / factor / step + 1e-9) if bar else math.ceil(top / factor / step - 1e-9)
-    )
+    if bar:
+        n_steps = math.floor(top / factor / step + 1e-9)
+    else:
+        n_steps = math.ceil(top / factor / step - 1e-9)
     high = top / factor if bar else n_steps * step
     if not bar and top / factor > 0.97 * high:  # a mark on the frame is half hidden
         high *= 1.04
@@ -123,10 +125,12 @@ def _logarithmic(
 ) -> Scale:
     positive = [value for value in values if value > 0]
     first, last = edges or (positive[0], positive[-1])
-    low, high = math.log10(first), math.log10(last)
+    low = math.log10(first)
+    high = math.log10(last)
     space = 0.0 if edges else (high - low) * 0.04
     below = (high - low) * 0.12 if values[0] <= 0 and not edges else 0.0
-    shown_low, shown_high = low - space - below, high + space
+    shown_low = low - space - below
+    shown_high = high + space
     labels = [(math.log10(value), exact_count(value)) for value in thinned(own, most) if value > 0]
     labels = labels or _log_labels(axis, low - space, shown_high, most)
     zero = [(shown_low + below / 3, "0")] if below else []
@@ -137,7 +141,9 @@ def _logarithmic(
 
 
 def _with_unit(axis: Axis, unit: str) -> str:
-    return f"{axis.label} ({unit})" if unit and axis.label else axis.label or unit
+    if unit and axis.label:
+        return f"{axis.label} ({unit})"
+    return axis.label or unit
 
 
 def _ticks(low: float, high: float, labels: Iterable[tuple[float, str]]) -> tuple[Tick, ...]:
@@ -147,7 +153,9 @@ def _ticks(low: float, high: float, labels: Iterable[tuple[float, str]]) -> tupl
 def thinned(values: Sequence[float], most: int) -> Sequence[float]:
     """Return at most `most` of the values, at equal steps, the last one among them."""
     step = math.ceil(len(values) / most)
-    return values[::-1][::step][::-1] if step > 1 else values
+    if step > 1:
+        return values[::-1][::step][::-1]
+    return values
 
 
 def _nice_step(top: float, most: int) -> float:

@@ -39,7 +39,9 @@ def lines_of(chart: Chart, width: int = WIDTH) -> list[str]:
         return _bars(chart, width)
     if isinstance(chart, Stack):
         return _stack(chart, width)
-    return _roof(chart, width) if isinstance(chart, Roof) else _lines(chart, width)
+    if isinstance(chart, Roof):
+        return _roof(chart, width)
+    return _lines(chart, width)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -172,7 +174,10 @@ def _drawn(
     ticks = {round((1 - tick.at) * (height - 1)): tick.label for tick in up.ticks}
     lines = [title]
     for row in range(height):
-        name = f" {marks[labels[row] % len(marks)]} {names[labels[row]]}" if row in labels else ""
+        if row in labels:
+            name = f" {marks[labels[row] % len(marks)]} {names[labels[row]]}"
+        else:
+            name = ""
         frame = "┤" if row in ticks else "│"
         lines.append(f" {ticks.get(row, ''):>{left}}{frame}{''.join(cells[row])}{name}")
     return [*lines, *_below(across, left, width, columns)]
@@ -183,7 +188,8 @@ def _draw_segment(cells: list[list[str]], start: tuple[int, int], end: tuple[int
     (x0, y0), (x1, y1) = start, end
     n = max(abs(x1 - x0), abs(y1 - y0), 1)
     for i in range(n + 1):
-        row, column = round(y0 + (y1 - y0) * i / n), round(x0 + (x1 - x0) * i / n)
+        row = round(y0 + (y1 - y0) * i / n)
+        column = round(x0 + (x1 - x0) * i / n)
         if 0 <= row < len(cells) and 0 <= column < len(cells[0]):
             cells[row][column] = _CELL
 
@@ -200,7 +206,8 @@ def _beside(ends: list[tuple[int, int]], height: int) -> dict[int, int]:
 
 def _below(across: Scale, left: int, width: int, columns: int) -> list[str]:
     """Return the horizontal axis: the frame with its ticks, their labels, the axis' label."""
-    frame, labels = ["─"] * width, [" "] * (width + left + 10)
+    frame = ["─"] * width
+    labels = [" "] * (width + left + 10)
     free = 0
     for tick in across.ticks:
         column = round(tick.at * (width - 1))

@@ -109,7 +109,9 @@ class Bar(NamedTuple):
             [Piece(MARKS[kind] * len(list(cells)), kind) for kind, cells in groupby(part)]
             for part in parts
         ]
-        return (*pieces[0], Piece("|"), *pieces[1]) if len(pieces) > 1 else tuple(pieces[0])
+        if len(pieces) > 1:
+            return (*pieces[0], Piece("|"), *pieces[1])
+        return tuple(pieces[0])
 
 
 def gib(size: int) -> str:
@@ -119,4 +121,6 @@ def gib(size: int) -> str:
 
 def gib_range(low: int, high: int) -> str:
     """Return '4.1 to 4.6', or one figure if both ends print the same."""
-    return gib(low) if gib(low) == gib(high) else f"{gib(low)} to {gib(high)}"
+    if gib(low) == gib(high):
+        return gib(low)
+    return f"{gib(low)} to {gib(high)}"

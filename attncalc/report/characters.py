@@ -27,7 +27,9 @@ def printable(text: str, encoding: str | None, *, tabs: bool = False) -> str:
     ascii_text = text.translate(_BLOCKS)
     if ascii_text.isascii() and ascii_text.replace("\n", "").isprintable():
         # without compiling _UNSAFE, which takes half a millisecond
-        return text if _has(encoding, text) else ascii_text
+        if _has(encoding, text):
+            return text
+        return ascii_text
     text = "\t".join(
         re.sub(_UNSAFE, _escape, part) for part in (text.split("\t") if tabs else [text])
     )

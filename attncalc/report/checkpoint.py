@@ -98,15 +98,11 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
     elements = checkpoint.parameters
     if elements is None or elements == parameters:
         return []
-    comparison, reasons = (
-        "more",
-        "masks and rotary tables, tied matrices stored twice, or parts that are not counted",
-    )
+    comparison = "more"
+    reasons = "masks and rotary tables, tied matrices stored twice, or parts that are not counted"
     if elements < parameters:
-        comparison, reasons = (
-            "fewer",
-            "tied matrices that its config does not name, or the config of another model",
-        )
+        comparison = "fewer"
+        reasons = "tied matrices that its config does not name, or the config of another model"
     return [
         f"The {checkpoint.kind} files hold {count(elements)} elements, "
         f"{count(abs(elements - parameters))} "

@@ -123,13 +123,17 @@ def compare_variants(
     released = next(
         i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks
     )
-    first, compared = rows[released][0], list(by_name.values())
+    first = rows[released][0]
+    compared = list(by_name.values())
     at_contexts = [row.workload for row in rows[0]]
     kinds = dict.fromkeys(Variant.parse(text).title for text in further)
     own = [(name, by_name[name], workload) for name in kinds if by_name.get(name, model) != model]
     lines = heading(model, *_workload_line(model, at_contexts))
     crossovers = _crossovers([(first.name, model, workload), *own], _longest(at_contexts))
-    caches = {} if contexts[1:] else {row.name: row.figures["kv_cache"] for (row,) in rows}
+    if contexts[1:]:
+        caches = {}
+    else:
+        caches = {row.name: row.figures["kv_cache"] for (row,) in rows}
     answer = [*(_cache_note(caches, name, first.name) for name in kinds), crossovers.pop("answer")]
     layers = [
         (row.facts(released=i == released), tuple(row.figures.values()))
@@ -164,7 +168,8 @@ def compare_models(
     """
     named = [(m.name, m, w) for m, w in zip(models, workloads, strict=True)]
     rows = rows_at(named, contexts)
-    first, at_contexts = rows[0][0], [row.workload for row in rows[0]]
+    first = rows[0][0]
+    at_contexts = [row.workload for row in rows[0]]
     titles = {model.name: model.title for model in models}
     title = ", ".join(model.title for model in models)
     assumed = {
@@ -203,7 +208,8 @@ def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
     has_baseline = sum(facts["released"] for facts, _ in rows) > contexts
     tested = []
     for i, (facts, figures) in enumerate(rows):
-        name, model = facts["name"], facts["name"] if has_baseline else report.model["name"]
+        name = facts["name"]
+        model = facts["name"] if has_baseline else report.model["name"]
         label = name if name == model else f"{model} as {name}"
         label = f"{label} at context {facts['context']}" if contexts > 1 else label
         baseline = rows[i % contexts][1] if has_baseline else None
@@ -234,7 +240,8 @@ def _longest(workloads: Sequence[Workload]) -> Workload:
 
 
 def _variant_notes(released: Sequence[Row], compared: Sequence[ModelSpec]) -> tuple[str, ...]:
-    model, workloads = released[0].model, [row.workload for row in released]
+    model = released[0].model
+    workloads = [row.workload for row in released]
     legend = "* as released. attn.: parameters of attention."
     if model.main.has_cache and not released[1:]:
         scores = released[0].figures["decode_flop_per_cache_byte"].human
@@ -317,10 +324,8 @@ def _cache_note(caches: Mapping[str, Figure], name: str, released: str) -> str:
     own, base = (int(caches[one].value or 0) if one in caches else 0 for one in (name, other))
     if name == other or not own or not base:
         return ""
-    factor, difference = (
-        times(ratio(base, own)),
-        f"{human(abs(base - own), BYTES)} {'more' if base > own else 'less'}",
-    )
+    factor = times(ratio(base, own))
+    difference = f"{human(abs(base - own), BYTES)} {'more' if base > own else 'less'}"
     return (
         f"{name} caches {caches[name].human}, and {other} {caches[other].human}: {factor} as "
         f"much, {difference}."

@@ -37,7 +37,10 @@ def variant_table(rows: Sequence[Row], released: int) -> Table:
     if _per_token_differ(rows):
         headers[NO_WINDOW_FULL] = "KV per\ntoken, no\nwindow\nfull"
     # a name that leaves no room for the figures is 'released'
-    name = rows[released].name if len(rows[released].name) <= len("MLA-512") else "released"
+    if len(rows[released].name) <= len("MLA-512"):
+        name = rows[released].name
+    else:
+        name = "released"
     names = [f"{name} *" if i == released else row.name for i, row in enumerate(rows)]
     columns = list(_columns(rows, headers))
     mlps = ([layers.mlp for layers in row.model.main.layers if layers.mlp] for row in rows)
@@ -138,7 +141,8 @@ def _cells(figures: Sequence[Figure]) -> tuple[str, list[str]]:
     not apply.
     """
     if figures[0].unit == NO_UNIT:
-        unit, cells = "", _ratio_cells(figures)
+        unit = ""
+        cells = _ratio_cells(figures)
     else:
         unit, cells = column([figure.whole for figure in figures], figures[0].unit)
     return unit, [

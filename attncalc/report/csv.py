@@ -70,4 +70,6 @@ def _not_computed(text: str) -> str:
 
     Source: OWASP, CSV Injection.
     """
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    if text.startswith(_FORMULA):
+        return f"'{text}"
+    return text

@@ -100,7 +100,9 @@ def _in_words(chart: Chart) -> Table:
 
 def _value(points: Mapping[float, float | None], unit: str, x: float) -> str:
     y = points.get(x)
-    return "-" if y is None else short(y, unit)
+    if y is None:
+        return "-"
+    return short(y, unit)
 
 
 def _printable(part: Any) -> Any:
@@ -111,5 +113,7 @@ def _printable(part: Any) -> Any:
         return printable(part, "utf-8").replace("\n", " ")
     if isinstance(part, tuple):
         parts = [_printable(each) for each in part]
-        return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
+        if hasattr(part, "_fields"):
+            return type(part)(*parts)
+        return tuple(parts)
     return part

@@ -66,14 +66,18 @@ def _terms(formula: Formula, labels: Mapping[str, str]) -> list[str]:
     explained = set()
     terms = ["="]
     for symbol, number, meaning in formula.cells:
-        opening, closing = number[: number.rfind("(") + 1], number[len(number.rstrip("),")) :]
+        opening = number[: number.rfind("(") + 1]
+        closing = number[len(number.rstrip("),")) :]
         name, digits = (text[len(opening) : len(text) - len(closing)] for text in (symbol, number))
         words = labels.get(name, meaning)
         if words and named[name] > 1 and not name.isdigit():
             words = name if name in explained else f"{name}, {words}"
         explained.add(name)
         value = f"{int(digits):,}" if digits.isdigit() else digits
-        text = f"{opening}{value} ({words}){closing}" if words else f"{opening}{value}{closing}"
+        if words:
+            text = f"{opening}{value} ({words}){closing}"
+        else:
+            text = f"{opening}{value}{closing}"
         if words or digits.isdigit():
             terms[-1] += f" {text}"
         else:
@@ -86,12 +90,14 @@ def align_formula(cells: list[tuple[str, str, str]], width: int, indent: str) ->
     pairs of lines.
     """
     lines: list[str] = []
-    symbols_line, numbers_line = "", ""
+    symbols_line = ""
+    numbers_line = ""
     for symbol, number, _ in cells:
         cell_width = max(len(symbol), len(number))
         if symbols_line and len(symbols_line) + 1 + cell_width > width:
             lines += _pair(indent, symbols_line, numbers_line)
-            symbols_line, numbers_line = "  ", "  "
+            symbols_line = "  "
+            numbers_line = "  "
         gap = " " if symbols_line.strip() else ""
         symbols_line += gap + symbol.ljust(cell_width)
         numbers_line += gap + number.ljust(cell_width)
@@ -99,8 +105,11 @@ def align_formula(cells: list[tuple[str, str, str]], width: int, indent: str) ->
 
 
 def _pair(indent: str, above: str, below: str) -> list[str]:
-    above, below = indent + above.rstrip(), indent + below.rstrip()
-    return [above] if above == below else [above, below]
+    above = indent + above.rstrip()
+    below = indent + below.rstrip()
+    if above == below:
+        return [above]
+    return [above, below]
 
 
 def _legend(entries: Sequence[_Entry], width: int) -> list[str]:
@@ -110,7 +119,10 @@ def _legend(entries: Sequence[_Entry], width: int) -> list[str]:
     names, values = (max((len(entry[i]) for entry in entries), default=0) for i in (0, 1))
     lines: list[str] = []
     for name, value, meaning in entries:
-        start = f"    {name:<{names}}  {value:>{values}}  " if values else f"    {name:<{names}}  "
+        if values:
+            start = f"    {name:<{names}}  {value:>{values}}  "
+        else:
+            start = f"    {name:<{names}}  "
         hanging = len(start) if len(start) + _NARROWEST <= width else 6
         lines += wrapped(f"{start}{meaning}", " " * hanging, width)
     return lines

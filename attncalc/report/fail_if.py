@@ -35,7 +35,8 @@ _CONDITION = re.compile(
 )
 # The verdict as a number, 0 to 2, so that 'verdict != FITS' and 'verdict > MAY NOT FIT' are
 # conditions too.
-_VERDICT, _VERDICTS = "verdict", ("fits", "may_not_fit", "does_not_fit")
+_VERDICT = "verdict"
+_VERDICTS = ("fits", "may_not_fit", "does_not_fit")
 _TIP = (
     "write NAME OP VALUE, as 'kv_cache > 8GiB', 'params_total > 7.5e9', or '> +5%' for a change "
     "from the first model"
@@ -83,7 +84,10 @@ class Condition(NamedTuple):
         Raises AttncalcError if the figure does not apply to the model, is in another unit, or lacks
         a baseline.
         """
-        suffix = re.search(r"\d ?([a-zA-Z])$", self.text) if figure.unit in (PARAMS, FLOP) else None
+        if figure.unit in (PARAMS, FLOP):
+            suffix = re.search(r"\d ?([a-zA-Z])$", self.text)
+        else:
+            suffix = None
         factor = _DECIMAL.get(suffix[1]) if suffix else None
         if self.amount.unit and self.amount.unit != figure.unit and factor is None:
             raise AttncalcError(
@@ -151,9 +155,10 @@ class Outcome(NamedTuple):
                 f"'{_VERDICTS[self.figure.whole].replace('_', ' ')}'."
             )
         limit = _words(self.limit, self.figure.unit)
-        before = (
-            "" if self.baseline is None else f"; {self.baseline.of} has {_value(self.baseline)}"
-        )
+        if self.baseline is None:
+            before = ""
+        else:
+            before = f"; {self.baseline.of} has {_value(self.baseline)}"
         return (
             f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is "
             f"{limit}{before}."
@@ -191,11 +196,10 @@ def parse_condition(text: str, option: str = "--fail-if", *, of_rows: bool = Fal
             f"--fail-if: '{truncate(match['amount'])}' is no verdict",
             f"known: {', '.join(_VERDICTS)}",
         )
-    amount = (
-        Amount(_VERDICTS.index(word), 1, NO_UNIT)
-        if is_verdict
-        else parse_amount(match["amount"], option)
-    )
+    if is_verdict:
+        amount = Amount(_VERDICTS.index(word), 1, NO_UNIT)
+    else:
+        amount = parse_amount(match["amount"], option)
     if match["percent"] and amount.unit:
         raise AttncalcError(
             f"{option} '{truncate(text)}': a percentage has no unit", "write +5% or +2GiB"
@@ -268,10 +272,8 @@ def limited(report: Report, conditions: Sequence[Condition]) -> Report:
     by_name = {figure.name: figure for figure in figures}
     conditions = [_named(condition, by_name) for condition in conditions]
     checks_of(conditions, by_name)
-    model, context = (
-        report.model.get("name", f"the {report.command}"),
-        report.workload.get("context"),
-    )
+    model = report.model.get("name", f"the {report.command}")
+    context = report.workload.get("context")
     outcomes = (
         one.test(figure) for one in conditions for figure in figures if figure.name == one.name
     )
@@ -290,13 +292,12 @@ def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, O
         if not outcome.passed
     ]
     checks = plural(len(tested), "check")
-    answer = (
-        f"FAILS: {len(failures)} of {checks}."
-        if failures
-        else f"PASSES: {checks}."
-        if tested
-        else ""
-    )
+    if failures:
+        answer = f"FAILS: {len(failures)} of {checks}."
+    elif tested:
+        answer = f"PASSES: {checks}."
+    else:
+        answer = ""
     return report._replace(
         answer="\n".join(filter(None, (answer, report.answer))),
         notes=(*failures, *report.notes),
@@ -309,7 +310,9 @@ def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, O
 
 
 def _value(figure: Figure) -> str:
-    return figure.exact if figure.exact == figure.human else f"{figure.exact} ({figure.human})"
+    if figure.exact == figure.human:
+        return figure.exact
+    return f"{figure.exact} ({figure.human})"
 
 
 def _words(number: Fraction, unit: str) -> str:
@@ -322,4 +325,6 @@ def _words(number: Fraction, unit: str) -> str:
         return f"{float(number):.4g} {unit if unit in (BYTES, FLOP) else ''}".strip()
     whole = round(number)
     rounded = human(whole, unit)
-    return rounded if rounded == exact(whole, unit) else f"{exact(whole, unit)} ({rounded})"
+    if rounded == exact(whole, unit):
+        return rounded
+    return f"{exact(whole, unit)} ({rounded})"

@@ -40,7 +40,9 @@ class FigureRow(NamedTuple):
     @property
     def description(self) -> str:
         """Its meaning, and when it is null."""
-        return f"{self.meaning}; null {self.null_if}" if self.null_if else self.meaning
+        if self.null_if:
+            return f"{self.meaning}; null {self.null_if}"
+        return self.meaning
 
     @property
     def chart_title(self) -> str:

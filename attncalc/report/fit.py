@@ -72,13 +72,13 @@ def answer_report(
     """Return the report of an answer, with options as in `fit_report`; the bounds may leave out
     other attention.
     """
-    result, resolved = answer.result, answer.resolved
+    result = answer.result
+    resolved = answer.resolved
     figures = answer_figures(answer)
-    details, bar = detail_figures(result, figures), _memory_bar(result)
-    bounds, per_user = (
-        _bounds(answer, with_variants) if with_bounds else Section(()),
-        users_section([answer]),
-    )
+    details = detail_figures(result, figures)
+    bar = _memory_bar(result)
+    bounds = _bounds(answer, with_variants) if with_bounds else Section(())
+    per_user = users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     in_verdict = [*beyond(resolved.model, resolved.workload)]
     on_screen = tuple(note for note in notes if note.removeprefix(WARNING) not in in_verdict)
@@ -130,7 +130,9 @@ def _times(answer: Answer, roofline: bool) -> tuple[str, ...]:
     from .roofline import bounds_text
 
     bounds, _ = answer.bounds if roofline else (None, "")
-    most, resolved, of_most = answer.limits[0].max_batch or 0, answer.resolved, None
+    most = answer.limits[0].max_batch or 0
+    resolved = answer.resolved
+    of_most = None
     if bounds and bounds.workload.batch == 1 < most and resolved.replicas == 1:
         of_most, _ = bounds_of(resolve(resolved.request.with_workload(batch=int(most))))
     if bounds is None:
@@ -174,9 +176,10 @@ def _on_one_screen(
     in_full += ["budget", "blocks", "log lines"]
 
     def with_changes(shown: Sequence[Suggestion], *more: Table) -> Report:
-        left_out = (
-            [plural(len(changes) - len(shown), "change")] if len(shown) < len(changes) else []
-        )
+        if len(shown) < len(changes):
+            left_out = [plural(len(changes) - len(shown), "change")]
+        else:
+            left_out = []
         tables = _answer_tables(answer, figures, shown)
         if times:
             tables = (times, *(table for table in tables if not (fits or table.code)))
@@ -217,11 +220,10 @@ def shown_notes(
     ]
     left_out = len(notes) + len(of_bounds) - len(decisive)
     *parts, last = (*more, *([plural(left_out, "note")] if left_out else ())) or ("",)
-    hints = (
-        [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"]
-        if last and not full
-        else []
-    )
+    if last and not full:
+        hints = [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"]
+    else:
+        hints = []
     if bounds is None and answer.has_bounds:
         hints.append("--roofline adds times")
     return (*decisive, *([f"{'; '.join(hints)}."] if hints else []))
@@ -232,12 +234,12 @@ def shown_notes(
 
 def _heading(answer: Answer, *, with_speed: bool = True) -> tuple[str, ...]:
     """Return the verdict, then the model and where it runs."""
-    result, resolved = answer.result, answer.resolved
-    version = (
-        f" {result.layout.version}"
-        if f"version {result.layout.version}" in result.layout.facts
-        else ""
-    )
+    result = answer.result
+    resolved = answer.resolved
+    if f"version {result.layout.version}" in result.layout.facts:
+        version = f" {result.layout.version}"
+    else:
+        version = ""
     split, experts, *_, weights, cache = request_facts(resolved)
     split = ", ".join(filter(None, (split, experts)))
     # the split has the data-parallel ranks
@@ -255,7 +257,9 @@ def model_heading(result: FitResult) -> tuple[str, ...]:
     resolved = result.resolved
     engine = f"{resolved.engine.title} on {hardware(resolved)}"
     lines = heading(result.request.model, engine, *request_facts(resolved))
-    return (*lines, ", ".join(result.layout.facts)) if result.layout.facts else lines
+    if result.layout.facts:
+        return (*lines, ", ".join(result.layout.facts))
+    return lines
 
 
 def place(resolved: ResolvedRequest) -> str:
@@ -265,19 +269,25 @@ def place(resolved: ResolvedRequest) -> str:
 
 def hardware(resolved: ResolvedRequest) -> str:
     """Return the devices in words: '4 x NVIDIA H100 80GB SXM', or 'one device' without a GPU."""
-    gpu, gpus = resolved.gpu, resolved.gpus
+    gpu = resolved.gpu
+    gpus = resolved.gpus
     if gpu and gpu.is_cpu:
         return gpu.title
     if gpu is None:
-        return f"{resolved.devices} devices" if resolved.devices > 1 else "one device"
+        if resolved.devices > 1:
+            return f"{resolved.devices} devices"
+        return "one device"
     if gpus > 1 and not gpu.vendor:
         return f"{count(gpus)} GPUs with {gpu.title.rpartition(' ')[2]} each"
-    return f"{count(gpus)} x {gpu.title}" if gpus > 1 else f"one {gpu.title}"
+    if gpus > 1:
+        return f"{count(gpus)} x {gpu.title}"
+    return f"one {gpu.title}"
 
 
 def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     """Return how the model is split, the workload and the dtype of the cache, for a heading."""
-    args, workload = resolved.args, resolved.workload
+    args = resolved.args
+    workload = resolved.workload
     parallel = {
         "tp": args.tp,
         "pp": args.pp,
@@ -326,19 +336,21 @@ def _verdict(found: Answer, with_speed: bool) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or
     'STARTS with ...'.
     """
-    result, resolved, workload = found.result, found.resolved, found.resolved.workload
-    budget, maximum, requests = (
-        result.budget,
-        result.layout.max_sequences,
-        resolved.request.workload.batch,
-    )
+    result = found.result
+    resolved = found.resolved
+    workload = found.resolved.workload
+    budget = result.budget
+    maximum = result.layout.max_sequences
+    requests = resolved.request.workload.batch
     batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
     per_replica = _per_replica(resolved)
     held = "" if budget.kv_memory_high else _held(budget, 0)
     if result.refusal:
         nor = f" Nor does it fit: it needs {held} without any cache." if held else ""
         return f"DOES NOT START: {result.refusal.reason}.{nor}"
-    answer, longest, on_gpus = VERDICTS[result.verdict], result.longest_request, _on_gpus(result)
+    answer = VERDICTS[result.verdict]
+    longest = result.longest_request
+    on_gpus = _on_gpus(result)
     if longest:
         starts = "STARTS" if budget.kv_memory_low else "MAY START"
         about = "about " if budget.kv_memory_low < budget.kv_memory_high else ""
@@ -348,11 +360,14 @@ def _verdict(found: Answer, with_speed: bool) -> str:
         return f"{answer}: {batch}{each} runs at most {count(maximum)}."
     if not held and (beside := _beside_the_cache(result)):
         return f"{answer}: {beside}."
-    used, speed = _used(result), _speed(found, on_gpus) if with_speed else ""
+    used = _used(result)
+    speed = _speed(found, on_gpus) if with_speed else ""
     start = f"{answer}:"
     if on_gpus and result.verdict == "fits":
         where = "ON THE CPU" if on_gpus.startswith("0 of ") else "PARTLY ON THE CPU"
-        start, on_gpus, speed = f"RUNS {where}: {on_gpus}{speed};", "", ""
+        start = f"RUNS {where}: {on_gpus}{speed};"
+        on_gpus = ""
+        speed = ""
     if used:
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         tokens = f"{count(workload.context)} tokens of context"
@@ -381,18 +396,25 @@ def _more(found: Answer) -> str:
     """Return how much of what does not fit does, in tokens or requests, and which GPUs are enough;
     '' if it may fit.
     """
-    result, resolved, batch = found.result, found.resolved, found.resolved.request.workload.batch
+    result = found.result
+    resolved = found.resolved
+    batch = found.resolved.request.workload.batch
     if result.verdict != "does_not_fit":
         return ""
     if batch == 1 and result.budget.kv_memory_high:
         longest = int(found.limits[0].max_context or 0)
-        return f" {count(longest)} tokens fit." if longest else ""
+        if longest:
+            return f" {count(longest)} tokens fit."
+        return ""
     least, most = ((each.max_batch or 0) * resolved.replicas for each in found.limits)
     on_average = found.users and (found.users.average or 0) * resolved.replicas >= batch
     enough = next((change for change in found.changes if change.needs_hardware), None)
     how = " at worst, all on average, as in 'plan'" if on_average else ""
     texts = [f"{span(least, most)} fit{how}."] * (most > 0 and batch > 1)
-    texts += [f"{enough.result.resolved.gpus} GPUs are enough: {enough.flag}."] if enough else []
+    if enough:
+        texts += [f"{enough.result.resolved.gpus} GPUs are enough: {enough.flag}."]
+    else:
+        texts += []
     return " ".join(["", *texts])
 
 
@@ -401,17 +423,19 @@ def _room(answer: Answer) -> str:
     requests'; '' if any.
     """
     resolved, (low, high) = answer.resolved, answer.limits
-    least, most, what, of = low.max_batch, high.max_batch, "concurrent request", ""
+    least = low.max_batch
+    most = high.max_batch
+    what = "concurrent request"
+    of = ""
     if (on_average := users(resolved)) and (at_most := users(resolved, "high")):
-        least, most, what, of = (
-            on_average.average,
-            at_most.average,
-            "user",
-            f" on average ({described(on_average.traffic)})",
-        )
+        least = on_average.average
+        most = at_most.average
+        what = "user"
+        of = f" on average ({described(on_average.traffic)})"
     if least is None or most is None:
         return ""
-    least, most = least * resolved.replicas, most * resolved.replicas
+    least = least * resolved.replicas
+    most = most * resolved.replicas
     return f"{span(least, most)} {what}{'s' * (most > 1)}{of}"
 
 
@@ -430,7 +454,10 @@ def _speed(answer: Answer, on_gpus: str) -> str:
     )
     if not (bounds and first and full):
         return ""
-    host = f" (host memory: {bounds.host.bandwidth / 10**9:.1f} GB/s)" if bounds.host else ""
+    if bounds.host:
+        host = f" (host memory: {bounds.host.bandwidth / 10**9:.1f} GB/s)"
+    else:
+        host = ""
     texts = [f"{speed:,.{1 if speed < 10 else 0}f}" for speed in (first, full)]
     when_full = f", {texts[1]} when it is full" if full < 0.9 * first else ""
     return f", at most {texts[0]} tokens/s{host}{when_full}"
@@ -440,11 +467,9 @@ def _beside_the_cache(result: FitResult) -> str:
     """Return what else than the memory for the cache is too small, and by how much; '' if nothing
     is.
     """
-    host, batch, context = (
-        result.host,
-        result.resolved.workload.batch,
-        int(result.resolved.workload.context),
-    )
+    host = result.host
+    batch = result.resolved.workload.batch
+    context = int(result.resolved.workload.context)
     if host and result.host_needed is not None and result.host_needed > host.limit:
         if not host.is_shared:
             return (
@@ -456,7 +481,8 @@ def _beside_the_cache(result: FitResult) -> str:
                 f"GPU and host together need {gib(result.host_needed)} of the machine's "
                 f"{gib(host.limit)} GiB"
             )
-    budget, least = result.budget, result.resolved.engine.least_blocks(result.layout)
+    budget = result.budget
+    least = result.resolved.engine.least_blocks(result.layout)
     if not result.resolved.engine.admits(result.layout, batch, context):
         more = f"{plural(batch, 'request')} of {count(context)} tokens"
         return f"the pool has at most {count(result.pool.tokens)} tokens, for {more}"
@@ -472,7 +498,8 @@ def _beside_the_cache(result: FitResult) -> str:
         and budget.reserve.runtime.may_run_out
     ):
         runtime = budget.reserve.runtime
-        most, room = human(runtime.outside_high, BYTES), human(runtime.room_outside or 0, BYTES)
+        most = human(runtime.outside_high, BYTES)
+        room = human(runtime.room_outside or 0, BYTES)
         return f"after the cache, CUDA graphs may need {most}, and {room} are left for them"
     return ""
 
@@ -484,14 +511,17 @@ def _used(result: FitResult) -> str:
     '' for other requests: a server's memory for the cache is for as many as it holds.
     """
     used = _held(result.budget, int(result.needed)) if result.resolved.is_alone else ""
-    return f"{used} on the fullest GPU" if used and result.resolved.gpus > 1 else used
+    if used and result.resolved.gpus > 1:
+        return f"{used} on the fullest GPU"
+    return used
 
 
 def _on_gpus(result: FitResult) -> str:
     """Return what is on the host if layers or experts are: '42 of 80 layers on the GPU, 20.7 GiB on
     the host'.
     """
-    resolved, layers = result.resolved, result.resolved.model.main.n_layers
+    resolved = result.resolved
+    layers = result.resolved.model.main.n_layers
     placed = sum(
         part.main.n_layers for part in resolved.engine.parts(resolved.model, resolved.args)
     )
@@ -502,12 +532,13 @@ def _on_gpus(result: FitResult) -> str:
     if placed < layers:
         where = f"{placed} of {layers} layers on {'the GPU' if resolved.gpus == 1 else 'GPUs'}"
     host = sum(device.total for device in device_memory(resolved) if device.name == "host")
-    of = (
-        f" of {human(result.host.limit, BYTES)}"
-        if result.host and resolved.request.ram_is_given
-        else ""
-    )
-    return f"{where}, {human(host, BYTES)}{of} on the host" if host else ""
+    if result.host and resolved.request.ram_is_given:
+        of = f" of {human(result.host.limit, BYTES)}"
+    else:
+        of = ""
+    if host:
+        return f"{where}, {human(host, BYTES)}{of} on the host"
+    return ""
 
 
 def _held(budget: MemoryBudget, cache: int) -> str:
@@ -527,11 +558,9 @@ def _per_replica(resolved: ResolvedRequest) -> str:
     """Return how a batch is divided: ', 125 on each of 4 replicas'; '' without replicas, and for a
     single request.
     """
-    requests, batch, replicas = (
-        resolved.request.workload.batch,
-        resolved.workload.batch,
-        resolved.replicas,
-    )
+    requests = resolved.request.workload.batch
+    batch = resolved.workload.batch
+    replicas = resolved.replicas
     if replicas == 1 or requests == 1:
         return ""
     most = "" if batch * replicas == requests else "at most "
@@ -540,7 +569,8 @@ def _per_replica(resolved: ResolvedRequest) -> str:
 
 def _free(budget: MemoryBudget) -> str:
     """Return the memory for the cache with a verb: '4.1 to 4.6 GiB are'."""
-    low, high = budget.kv_memory_low, budget.kv_memory_high
+    low = budget.kv_memory_low
+    high = budget.kv_memory_high
     if human(low, BYTES) == human(high, BYTES):
         return f"{human(low, BYTES)} {'are' if low else 'is'}"
     return f"{gib_range(low, high)} GiB are"
@@ -548,7 +578,8 @@ def _free(budget: MemoryBudget) -> str:
 
 def _memory_bar(result: FitResult) -> Bar | None:
     """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
-    budget, resolved = result.budget, result.resolved
+    budget = result.budget
+    resolved = result.resolved
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
     return Bar(

@@ -84,11 +84,10 @@ def fit_all_report(
         raise _no_answer(errors)
     first = engines[0].answer
     resolved = first.resolved
-    bounds, per_user = roofline_section(first), users_section([engine.answer for engine in engines])
-    best, verdict = (
-        min((_verdict_of(engine) for engine in engines), key=list(VERDICTS).index),
-        _verdict(engines),
-    )
+    bounds = roofline_section(first)
+    per_user = users_section([engine.answer for engine in engines])
+    best = min((_verdict_of(engine) for engine in engines), key=list(VERDICTS).index)
+    verdict = _verdict(engines)
     refusals = tuple(
         f"{find_engine(name).title}: {error.message}." for name, error in errors.items()
     )
@@ -220,12 +219,12 @@ def _table(engines: Sequence[_Supported]) -> Table:
         (Column("max.\nbatch"), [limit(engine.figures["max_batch"]) for engine in engines]),
         (Column("max.\ncontext"), [limit(engine.figures["max_context"]) for engine in engines]),
     ]
-    narrow, wide = (
-        column_table(columns),
-        column_table([*columns[:2], sizes("KV\nmemory", "kv_memory"), *columns[2:]]),
-    )
+    narrow = column_table(columns)
+    wide = column_table([*columns[:2], sizes("KV\nmemory", "kv_memory"), *columns[2:]])
     several = len({engine.figures["kv_memory"].whole for engine in engines}) > 1
-    return wide if several and max(map(len, table_lines(wide))) <= WIDTH else narrow
+    if several and max(map(len, table_lines(wide))) <= WIDTH:
+        return wide
+    return narrow
 
 
 def _verdict_of(engine: _Supported) -> Verdict:
@@ -236,11 +235,9 @@ def _title(engine: _Supported) -> str:
     result = engine.answer.result
     starts = "starts" if result.budget.kv_memory_low else "may start"
     longest = result.longest_request
-    return (
-        f"{engine.title} ({starts} with requests up to {count(longest)} tokens)"
-        if longest
-        else engine.title
-    )
+    if longest:
+        return f"{engine.title} ({starts} with requests up to {count(longest)} tokens)"
+    return engine.title
 
 
 def _verdict(engines: Sequence[_Supported]) -> str:

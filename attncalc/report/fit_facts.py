@@ -13,7 +13,8 @@ from .fit_figures import totals
 
 def fit_facts(answer: Answer, summary: str) -> dict[str, Any]:
     """Return the keys that only this command has; `summary` is the verdict as a sentence."""
-    result, resolved = answer.result, answer.resolved
+    result = answer.result
+    resolved = answer.resolved
     return {
         "fits": result.fits,
         "verdict": result.verdict,

@@ -271,15 +271,26 @@ def fit_figures(
     `of` is their engine, '' for the only one. Those of _SEARCHED that are not `searched` have no
     number.
     """
-    result, resolved = answer.result, answer.resolved
-    budget, pool, request = result.budget, result.pool, resolved.request
+    result = answer.result
+    resolved = answer.resolved
+    budget = result.budget
+    pool = result.pool
+    request = resolved.request
     details = {detail.name: detail.quantity for detail in pool.details}
-    buffers = {d.name: d.quantity for d in budget.reserve.runtime.details} if budget.reserve else {}
+    if budget.reserve:
+        buffers = {d.name: d.quantity for d in budget.reserve.runtime.details}
+    else:
+        buffers = {}
     share = budget.share.option.removeprefix("--") if budget.share else ""
-    weights, reserve = budget.weights, budget.reserve
+    weights = budget.weights
+    reserve = budget.reserve
     runtime = "runtime, estimated" if reserve and request.reserve is None else ""
-    batch, context = plural(resolved.workload.batch, "request"), count(resolved.workload.context)
-    most_layers = answer.least_offload("n_gpu_layers") if "max_n_gpu_layers" in searched else None
+    batch = plural(resolved.workload.batch, "request")
+    context = count(resolved.workload.context)
+    if "max_n_gpu_layers" in searched:
+        most_layers = answer.least_offload("n_gpu_layers")
+    else:
+        most_layers = None
     without_dcp = answer.without_dcp if "kv_tokens_without_dcp" in searched else None
     limits: dict[str, Quantity | Ratio | None] = dict.fromkeys(_LIMITS)
     if any(name in searched for name in _LIMITS):
@@ -289,8 +300,14 @@ def fit_figures(
             for value in one
         )
         limits = dict(zip(_LIMITS, values, strict=True))
-    tiers = tier_values(answer) if any(name in searched for name in TIERS) else dict.fromkeys(TIERS)
-    fewest_experts = answer.least_offload("n_cpu_moe") if "min_n_cpu_moe" in searched else None
+    if any(name in searched for name in TIERS):
+        tiers = tier_values(answer)
+    else:
+        tiers = dict.fromkeys(TIERS)
+    if "min_n_cpu_moe" in searched:
+        fewest_experts = answer.least_offload("n_cpu_moe")
+    else:
+        fewest_experts = None
     return FIGURES.filled(
         result.layout.source,
         of,
@@ -383,7 +400,8 @@ def term_figures(budget: MemoryBudget) -> tuple[Figure, ...]:
 
 def totals(result: FitResult) -> dict[str, int | float | None]:
     """Return what fits in all replicas together, by the names of TOTALS."""
-    replicas, tokens = result.resolved.replicas, result.pool.tokens
+    replicas = result.resolved.replicas
+    tokens = result.pool.tokens
     all_together = (
         float(result.pool.concurrency) * replicas,
         result.requests_of_all_replicas,

@@ -21,7 +21,8 @@ from .tiers import tier_notes
 
 def fit_notes(answer: Answer) -> tuple[str, ...]:
     """Return the notes, each once; those of the engine and of the model are last."""
-    result, resolved = answer.result, answer.resolved
+    result = answer.result
+    resolved = answer.resolved
     model = resolved.model
     # the verdict, on the first line
     stated = f"{WARNING}{result.refusal.reason}." if result.refusal else ""
@@ -111,17 +112,20 @@ def _host_memory_notes(result: FitResult) -> Iterator[str]:
     """Yield how much of the host's memory is used. If that is this machine's, the note is on the
     default screen.
     """
-    gpu, source = result.resolved.gpu, "" if result.request.ram_is_given else ", this machine's,"
+    gpu = result.resolved.gpu
+    source = "" if result.request.ram_is_given else ", this machine's,"
     if gpu and gpu.is_cpu and gpu.other_memory is None:
         yield (
             f"--ram {human(gpu.memory, BYTES)}{source} is for llama.cpp alone: --other-memory "
             "SIZE is for others."
         )
     if result.host and result.host_needed is not None and not result.host.is_shared:
-        used, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
-        what = (
-            f"{there} of host memory" if result.request.ram_is_given else f"--ram {there}{source}"
-        )
+        used = human(result.host_needed, BYTES)
+        there = human(result.host.limit, BYTES)
+        if result.request.ram_is_given:
+            what = f"{there} of host memory"
+        else:
+            what = f"--ram {there}{source}"
         yield (
             f"{what} is the limit of what is not on GPUs, {used} here. Other programs are not "
             "counted."
@@ -132,18 +136,16 @@ def _whole_notes(result: FitResult) -> Iterator[str]:
     """Yield the context and the weights with which all layers fit on the GPUs, if some are on the
     host now.
     """
-    resolved, request, engine = result.resolved, result.request, result.resolved.engine
+    resolved = result.resolved
+    request = result.request
+    engine = result.resolved.engine
     placed = [name for name in engine.offload_options if request.engine_args.get(name)]
     if not placed or not result.fits:
         return
-    whole, gpus = (
-        request.with_engine_args(**dict.fromkeys(placed)),
-        "GPUs" if resolved.gpus > 1 else "the GPU",
-    )
-    deployment, size = (
-        Deployment(resolve(whole)),
-        (resolved.workload.batch, resolved.workload.context),
-    )
+    whole = request.with_engine_args(**dict.fromkeys(placed))
+    gpus = "GPUs" if resolved.gpus > 1 else "the GPU"
+    deployment = Deployment(resolve(whole))
+    size = (resolved.workload.batch, resolved.workload.context)
     # -ngl 99 puts nothing on the host, and -ngl 20 does without need
     if deployment.verdict(*size) == "fits":
         if deployment.limits(*size, "low") != Deployment(resolved).limits(*size, "low"):
@@ -156,9 +158,10 @@ def _whole_notes(result: FitResult) -> Iterator[str]:
     if resolved.gpu and resolved.gpu.vendor == "Apple":
         yield from _wired_limit_notes(deployment.verdict(*size) or "", whole, resolved.gpu)
     ways = [change.flag for change in islice(narrower_weights(whole), 1)]
-    ways += (
-        [f"--context {longest} or less"] if longest and longest < resolved.workload.context else []
-    )
+    if longest and longest < resolved.workload.context:
+        ways += [f"--context {longest} or less"]
+    else:
+        ways += []
     if ways:
         yield f"{' or '.join(ways)} keeps all layers on {gpus}."
 
@@ -191,7 +194,9 @@ def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:
     """Yield that tensor parallelism crosses nodes, where the links are slower, and what keeps it in
     one.
     """
-    gpu, tp, pp = resolved.gpu, resolved.args.tp, resolved.args.pp
+    gpu = resolved.gpu
+    tp = resolved.args.tp
+    pp = resolved.args.pp
     if gpu is None or tp <= gpu.per_node or resolved.engine.splits_by_layer:
         return
     inside = f": --tp {gpu.per_node} --pp {pp * tp // gpu.per_node} keeps each layer in one" * (
@@ -244,7 +249,8 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
     """Yield the notes on weights and runtime memory, and whether the verdict depends on the
     latter.
     """
-    engine, budget = result.resolved.engine, result.budget
+    engine = result.resolved.engine
+    budget = result.budget
     if budget.weights:
         yield from budget.weights.notes
     if result.refusal:
@@ -279,8 +285,10 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
 
 def _other_memory_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:
     """Yield what is assumed of other programs' memory, and the option that sets it."""
-    resolved, share = result.resolved, result.resolved.share
-    engine, counts = resolved.engine, resolved.engine.counts_others(resolved.args)
+    resolved = result.resolved
+    share = result.resolved.share
+    engine = resolved.engine
+    counts = resolved.engine.counts_others(resolved.args)
     if gpu.other_memory:
         if not counts and share:
             yield (
@@ -313,20 +321,17 @@ def _other_memory_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:
 
 def _cache_dtype_notes(resolved: ResolvedRequest) -> Iterator[str]:
     """Yield which dtype the cache has, if it is not the model's and no option sets it."""
-    stored, computed, engine = (
-        resolved.args.kv_dtype.name,
-        resolved.args.dtype.name,
-        resolved.engine,
-    )
+    stored = resolved.args.kv_dtype.name
+    computed = resolved.args.dtype.name
+    engine = resolved.engine
     if resolved.request.workload.kv_dtype is None and stored != computed:
         if not (engine.cache_dtype or resolved.request.model.kv_dtype):
             yield f"The cache is in {stored}, {engine.title}'s default for this model."
             return
-        reason = (
-            f"{engine.title}'s default for every model"
-            if engine.cache_dtype
-            else "as the checkpoint asks"
-        )
+        if engine.cache_dtype:
+            reason = f"{engine.title}'s default for every model"
+        else:
+            reason = "as the checkpoint asks"
         yield f"The cache is in {stored}, {reason}; --kv-dtype {computed} is the model's own dtype."
 
 
@@ -334,8 +339,10 @@ def _latent_notes(answer: Answer) -> list[str]:
     """Return the bytes of latents that tensor-parallel GPUs store as copies, and what DP attention
     would give.
     """
-    result, resolved = answer.result, answer.resolved
-    tp, dcp = resolved.args.tp // resolved.args.attn_dp, resolved.args.dcp
+    result = answer.result
+    resolved = answer.resolved
+    tp = resolved.args.tp // resolved.args.attn_dp
+    dcp = resolved.args.dcp
     if (
         tp == dcp
         or "MLA" not in resolved.args.attentions
@@ -348,7 +355,8 @@ def _latent_notes(answer: Answer) -> list[str]:
         f"{human(int(result.needed) * (tp - dcp), BYTES)} for this batch: --tp does not divide "
         "MLA's cache."
     )
-    ranks, split = answer.attention_ranks, answer.with_dcp
+    ranks = answer.attention_ranks
+    split = answer.with_dcp
     before = result.requests_of_all_replicas or 0
     ways = []
     if ranks and ranks.result and (ranks.result.requests_of_all_replicas or 0) > before:

@@ -49,7 +49,8 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
     best = next((one for one in holding if one.name not in _RARE), next(iter(holding), None))
     which = "the largest" if best in holding[:1] else "the largest usual one"
     chosen = best or max(quants, key=lambda one: one.longest)
-    answer, fits = chosen.answer, best is not None
+    answer = chosen.answer
+    fits = best is not None
     resolved = answer.resolved
     weights = unit_column("weights", [one.figures["weights"].whole for one in quants], BYTES)
     columns = (

@@ -38,12 +38,16 @@ def lines_table(texts: Iterable[str]) -> Table:
 
 
 def limit(figure: Figure) -> str:
-    return "no limit" if figure.quantity is None else figure.human
+    if figure.quantity is None:
+        return "no limit"
+    return figure.human
 
 
 def precise_range(low: int, high: int) -> str:
     """Return a range of bytes in GiB: '4.10 to 4.60 GiB', or '' if both are equal."""
-    return f"{low / GIB:.2f} to {high / GIB:.2f} GiB" if low != high else ""
+    if low != high:
+        return f"{low / GIB:.2f} to {high / GIB:.2f} GiB"
+    return ""
 
 
 # What fits
@@ -58,7 +62,8 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
     """
     if answer.resolved.is_alone and not answer.resolved.request.traffic:
         return Table((LABEL, Column(), LABEL), (_longest_context(answer, figures),))
-    resolved, traffic = answer.resolved, answer.resolved.request.traffic
+    resolved = answer.resolved
+    traffic = answer.resolved.request.traffic
     low, high = answer.limits
     rows: list[tuple[str, int | None, int | None]] = [
         (
@@ -68,7 +73,8 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         ),
         ("tokens in the cache", low.kv_tokens, high.kv_tokens),
     ]
-    fewest, most = users(resolved), users(resolved, "high")
+    fewest = users(resolved)
+    most = users(resolved, "high")
     if traffic and fewest and most:
         rows.append((f"users on average, {described(traffic)}", fewest.average, most.average))
         rows.append(("users at worst", fewest.worst, most.worst))
@@ -80,7 +86,8 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
             low_average, high_average = (found and found.average for found in ends)
             rows.append(("users on average without a shared prefix", low_average, high_average))
     if resolved.replicas > 1:
-        copy, longest = copy_name(resolved), _longest_context(answer, figures)
+        copy = copy_name(resolved)
+        longest = _longest_context(answer, figures)
         header = LABEL._replace(header="at least")
         columns = (header, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
         in_all = [
@@ -108,14 +115,20 @@ def _about_tokens(answer: Answer, figures: Figures) -> str:
     """
     if answer.without_dcp:
         before = figures["kv_tokens_without_dcp"].whole
-        return f"{figures['kv_tokens'].whole / before:.2f} x by --dcp" if before else ""
+        if before:
+            return f"{figures['kv_tokens'].whole / before:.2f} x by --dcp"
+        return ""
     pool = answer.result.pool
-    grows, request = pool.figure("kv_blocks_of_pools"), pool.figure("kv_blocks_per_request")
+    grows = pool.figure("kv_blocks_of_pools")
+    request = pool.figure("kv_blocks_per_request")
     if grows:
         return f"{1 - grows / request:.0%} of a request is fixed"
-    longest, fixed = figures["max_context"], pool.figure("kv_fixed_bytes_per_sequence")
+    longest = figures["max_context"]
+    fixed = pool.figure("kv_fixed_bytes_per_sequence")
     more = fixed and longest.quantity and longest.whole > figures["kv_tokens"].whole
-    return f"+ {human(int(fixed), BYTES)} each" if more else ""
+    if more:
+        return f"+ {human(int(fixed), BYTES)} each"
+    return ""
 
 
 def limits_table(answer: Answer, figures: Figures) -> Table:
@@ -150,7 +163,8 @@ def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
 
 def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, str]]:
     """Yield the fewest GPUs, with the options that split the model over them: '--tp 4 --pp 2'."""
-    resolved, fewest = answer.resolved, figures["min_gpus"]
+    resolved = answer.resolved
+    fewest = figures["min_gpus"]
     is_trivial = resolved.gpus == 1 == fewest.whole
     if (
         is_trivial
@@ -158,7 +172,9 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
         or (resolved.gpu and (resolved.gpu.is_cpu or resolved.gpu.is_alone))
     ):
         return
-    dp, request, split = resolved.dp, on_fewest_gpus(resolved), "no --tp is enough"
+    dp = resolved.dp
+    request = on_fewest_gpus(resolved)
+    split = "no --tp is enough"
     if request:
         options = {
             "tp": request.tp or 1,
@@ -175,7 +191,10 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
     split += "".join(
         f"; maybe {least}" for least in islice(fewer, 1) if least < (fewest.whole or 0)
     )
-    label = "fewest GPUs per replica" if resolved.gpus > resolved.devices * dp else fewest.label
+    if resolved.gpus > resolved.devices * dp:
+        label = "fewest GPUs per replica"
+    else:
+        label = fewest.label
     yield label, fewest.human, "" if resolved.whole_layers else split
 
 
@@ -187,7 +206,8 @@ def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     allow.
     """
     resolved = change.result.resolved
-    sequences, slots = sure_sequences(resolved), resolved.request.engine_args.get("sequences")
+    sequences = sure_sequences(resolved)
+    slots = resolved.request.engine_args.get("sequences")
     if slots:  # the command of the change has as many
         sequences = min(sequences, slots) if sequences else 0
     requests = [sequences or None]
@@ -202,7 +222,10 @@ def _smaller_models(resolved: ResolvedRequest) -> Iterator[str]:
     """Yield the command that lists the models that fit on the GPUs."""
     if resolved.gpu:
         words = [f"--gpu {f'{resolved.gpus}x' * (resolved.gpus > 1)}{resolved.gpu.name}"]
-        words += [f"--ram {typed_bytes(resolved.gpu.memory)}"] if resolved.gpu.is_cpu else []
+        if resolved.gpu.is_cpu:
+            words += [f"--ram {typed_bytes(resolved.gpu.memory)}"]
+        else:
+            words += []
         yield f"Models that fit: attncalc fit {' '.join(words)}"
 
 
@@ -269,7 +292,8 @@ def _budget_table(result: FitResult, figures: Figures) -> Table:
     """Return the table that subtracts weights and runtime memory from one GPU's memory. The rest is
     for the cache.
     """
-    budget, resolved = result.budget, result.resolved
+    budget = result.budget
+    resolved = result.resolved
     rows = []
 
     def add(label: str, name: str) -> None:

@@ -96,7 +96,8 @@ GROWTH = FigureRows(
         for name, (words, _) in _OVERTAKEN.items()
     },
 )
-_STEPS, _PATH = "its sequential operations", "its maximum path length"
+_STEPS = "its sequential operations"
+_PATH = "its maximum path length"
 # A layer of the model, and those of Table 1 of Vaswani et al. 2017.
 COMPLEXITY = FigureRows(
     attention_flops_per_layer=FigureRow(
@@ -186,7 +187,8 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
         name: crossover(model, workload, than) if counted.mlp or "mlp" not in than else None
         for name, (_, than) in _OVERTAKEN.items()
     }
-    own, types = attention_layer_complexity(model, workload), layer_types(model, workload)
+    own = attention_layer_complexity(model, workload)
+    types = layer_types(model, workload)
     tables = [_main_table(counted)]
     if is_hybrid(model):
         tables.append(_group_table(counted))
@@ -326,7 +328,12 @@ def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: L
     of the model.
     """
     # n queries over n keys in a prefill, m over n after a past, and one over n in a decode step
-    n = "n " if workload.new == workload.context else "" if workload.new == 1 else "m "
+    if workload.new == workload.context:
+        n = "n "
+    elif workload.new == 1:
+        n = ""
+    else:
+        n = "m "
     rows = (
         ("self-attention", f"{n}n d".replace("n n", "n^2"), types.self_attention),
         ("recurrent", f"{n}d^2", types.recurrent),
@@ -375,7 +382,8 @@ def _notes(
     if workload.phase == "train":
         notes.append(f"{counted.rule[:1].upper()}{counted.rule[1:]}.")
     if counted.six_n_d:
-        n, d = count(params(model).active), count(workload.batch * workload.context)
+        n = count(params(model).active)
+        d = count(workload.batch * workload.context)
         as_much = times(ratio(counted.total, counted.six_n_d), 2)
         notes.append(
             f"6 N D: N is the {n} parameters that a token uses, with the embedding. D is {d} "
@@ -383,22 +391,20 @@ def _notes(
             f"is {as_much} as much."
         )
     if overtake is None:
-        reason = (
-            "every layer has a window"
-            if has_attention(model)
-            else "a recurrent state has a fixed size"
-        )
+        if has_attention(model):
+            reason = "every layer has a window"
+        else:
+            reason = "a recurrent state has a fixed size"
         notes.append(
             f"Scores never cost more than projections: {reason}, so both grow linearly with the "
             "context."
         )
     narrow_spans = [g.attention.span for g in model.main.layers if g.attention.span != FULL]
     if counted.scores * 2 < counted.scores_dense and narrow_spans:
-        cause = (
-            "of windows"
-            if any(span.reach is not None for span in narrow_spans)
-            else "only selected keys are scored"
-        )
+        if any(span.reach is not None for span in narrow_spans):
+            cause = "of windows"
+        else:
+            cause = "only selected keys are scored"
         notes.append(
             f"Because {cause}, exact scores are cheap: dense ones would cost "
             f"{times(ratio(counted.scores_dense, counted.scores))} as much."

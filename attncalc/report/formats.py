@@ -120,7 +120,9 @@ def descriptor_of(output: Path) -> int | None:
     """
     named = {"/dev/stdout": 1, "/dev/stderr": 2}
     match = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d{1,9})", str(output))
-    return int(match[1]) if match else named.get(str(output))
+    if match:
+        return int(match[1])
+    return named.get(str(output))
 
 
 def is_stream(output: Path) -> bool:
@@ -160,7 +162,9 @@ def choose_row_format(name: str | None, output: Path | None, *, on_terminal: boo
     formats = {TABLE: _ALL[TABLE], **ROW_FORMATS}
     suffixes = [f"{known.suffixes[0]} ({known.name})" for known in ROW_FORMATS.values()]
     chosen = _chosen(name, output, formats, suffixes) or formats[TABLE if on_terminal else "csv"]
-    return None if chosen.name == TABLE else chosen
+    if chosen.name == TABLE:
+        return None
+    return chosen
 
 
 def _chosen(

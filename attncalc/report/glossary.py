@@ -79,7 +79,10 @@ def _slug(words: str) -> str:
 
 def term_report(name: str) -> Report:
     term = TERMS[name]
-    lines = [["formula"], *([f"  {line}"] for line in term.formula), [""]] if term.formula else []
+    if term.formula:
+        lines = [["formula"], *([f"  {line}"] for line in term.formula), [""]]
+    else:
+        lines = []
     example = [["example"], *([f"  {text}"] for text in term.example)]
     table = Table((Column(align="left"),), (*map(tuple, lines), *map(tuple, example)))
     notes = (f"For a model: {term.command}", *([f"Source: {term.source}"] if term.source else []))

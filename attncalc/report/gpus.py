@@ -107,9 +107,10 @@ def gpu_report(gpu: Gpu) -> Report:
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
     facts = [(figure.label, figure) for figure in figures if figure not in (*peaks, *ridges)]
     layers = ((gpu_facts(gpu), figures),)
-    further = (
-        [("link to other GPUs", f"{gpu.link / 10**9:,.0f} GB/s", "each way")] if gpu.link else []
-    )
+    if gpu.link:
+        further = [("link to other GPUs", f"{gpu.link / 10**9:,.0f} GB/s", "each way")]
+    else:
+        further = []
     further += [("maximum power", f"{count(gpu.watts)} W", "")] if gpu.watts else []
     return Report(
         "gpus",

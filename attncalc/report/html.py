@@ -85,7 +85,10 @@ def _blocks(report: Report, *, explain: bool) -> list[str]:
     blocks = [f"<p><strong>{escape(name)}</strong> {escape(attention)}".rstrip() + "</p>"]
     blocks += [_paragraph(fact) for fact in report.heading[1:]]
     blocks += [_paragraph("; ".join(report.bar.words()))] if report.bar else []
-    blocks += [f"<p><strong>{escape(report.answer)}</strong></p>"] if report.answer else []
+    if report.answer:
+        blocks += [f"<p><strong>{escape(report.answer)}</strong></p>"]
+    else:
+        blocks += []
     blocks += [_table(table) for table in report.tables]
     if explain:
         blocks += [_lines(lines) for lines in explain_figures(report.figures_to_explain)]
@@ -151,7 +154,9 @@ def _cell(column: Column, cell: str, *, first: bool) -> str:
 
 
 def _class(column: Column) -> str:
-    return ' class="number"' if column.align == "right" else ""
+    if column.align == "right":
+        return ' class="number"'
+    return ""
 
 
 def escape(text: str) -> str:

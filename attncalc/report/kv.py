@@ -198,7 +198,8 @@ def _tables(
     model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache, engine: str
 ) -> tuple[Table, ...]:
     by_name = {f.name: f for f in figures}
-    per_token, per_token_max = by_name["kv_cache_per_token"], by_name["kv_cache_per_token_max"]
+    per_token = by_name["kv_cache_per_token"]
+    per_token_max = by_name["kv_cache_per_token_max"]
     fills_windows = per_token.value != per_token_max.value
     rows = [("KV cache", by_name["kv_cache"])]
     if workload.batch > 1 or workload.lengths:
@@ -221,7 +222,9 @@ def _tables(
     if is_hybrid(model) and cache.total:
         tables.append(_group_table(cache, fills_windows))
     comparison = _comparison_table(model, workload, by_name, cache, engine)
-    return (*tables, comparison) if comparison.rows else tuple(tables)
+    if comparison.rows:
+        return (*tables, comparison)
+    return tuple(tables)
 
 
 def _comparison_table(
@@ -243,11 +246,10 @@ def _comparison_table(
             continue
         # files hold the weights of all devices
         per_device = model.tp == 1 or name != "weights_stored"
-        factor = (
-            f"{times(ratio(figure.whole, cache.total))} as much"
-            if cache.total and per_device
-            else ""
-        )
+        if cache.total and per_device:
+            factor = f"{times(ratio(figure.whole, cache.total))} as much"
+        else:
+            factor = ""
         rows.append((figure.label, figure.human, factor))
         if (
             name == "weights"
@@ -264,14 +266,17 @@ def _context_of(model: ModelSpec, workload: Workload, size: int, engine: str) ->
     def is_reached(context: int) -> bool:
         return kv_cache(model, workload.at(context), engine_name=engine).total >= size
 
-    return first_true(is_reached, 0, LONGEST) if is_reached(LONGEST) else 0
+    if is_reached(LONGEST):
+        return first_true(is_reached, 0, LONGEST)
+    return 0
 
 
 def _group_table(cache: KVCache, fills_windows: bool) -> Table:
     groups = [g for g in cache.groups if g.total]
-    per_token_header = (
-        "per token\nand layer,\nat this\ncontext" if fills_windows else "per token\nand layer"
-    )
+    if fills_windows:
+        per_token_header = "per token\nand layer,\nat this\ncontext"
+    else:
+        per_token_header = "per token\nand layer"
     columns = (
         *group_columns([(g.group, g.layers) for g in groups]),
         unit_column(per_token_header, [g.per_token_per_layer for g in groups], BYTES),

@@ -146,8 +146,12 @@ def _in_one_unit(name: str, unit: str | None, cells: Sequence[object]) -> tuple[
 def _figure(cell: object) -> str:
     """Return a cell of a row; of those that `escape` has not passed, only verdicts have a mark."""
     if isinstance(cell, int | float) and not isinstance(cell, bool):
-        return count(cell) if isinstance(cell, int) else number(cell)
-    return str(cell).replace("_", r"\_") if cell in ("may_not_fit", "does_not_fit") else str(cell)
+        if isinstance(cell, int):
+            return count(cell)
+        return number(cell)
+    if cell in ("may_not_fit", "does_not_fit"):
+        return str(cell).replace("_", r"\_")
+    return str(cell)
 
 
 def _comments(lines: Iterable[str]) -> str:
@@ -217,7 +221,9 @@ def escape(text: str) -> str:
     escaped = "".join(
         map(_character, unicodedata.normalize("NFC", _LIGATURE.sub("\\1\u200b", line)))
     )
-    return "{}" + escaped if _OPTION.match(escaped) else escaped
+    if _OPTION.match(escaped):
+        return "{}" + escaped
+    return escaped
 
 
 def _character(char: str) -> str:

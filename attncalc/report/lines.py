@@ -31,7 +31,8 @@ def ranges(report: Report, names: Sequence[str]) -> Iterator[str]:
     """Yield the range of each of these figures that is an estimate, for a report without a list."""
     (row,) = _rows(report) if report.rows is None else ({},)
     for name in (figure_named(name, row, "--get") for name in names if row):
-        low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+        low = row.get(f"{name}_low")
+        high = row.get(f"{name}_high")
         if low != high:
             yield f"{name} is an estimate: {name}_low is {_cell(low)}, {name}_high {_cell(high)}"
 
@@ -57,15 +58,15 @@ def _rows(report: Report) -> Sequence[Mapping[str, Any]]:
     facts = {
         key: value for key, value in report.extra.items() if not isinstance(value, list | dict)
     }
-    return report.flat if report.rows is not None else [{**report.flat[0], **facts}]
+    if report.rows is not None:
+        return report.flat
+    return [{**report.flat[0], **facts}]
 
 
 def _cell(value: Any) -> str:
     """Return a value as text: nothing for None, 'true' for True."""
-    return (
-        ""
-        if value is None
-        else str(value).lower()
-        if isinstance(value, bool)
-        else printable(str(value), "utf-8")
-    )
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return printable(str(value), "utf-8")

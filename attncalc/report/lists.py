@@ -152,18 +152,20 @@ def _records(table: Table) -> Iterator[tuple[str, ...]]:
     for label, *cells in _whole_rows(table, headers[0]):
         values = [table.missing if cell.strip() == "-" else cell.strip() for cell in cells]
         text = re.sub("^( *)([-+=x]) ", lambda sign: f"{sign[1]}{_SIGNS[sign[2]]} ", label.rstrip())
-        record = (
-            _record(table, headers, text, values)
-            if any(headers)
-            else [_without_headers(text, values)]
-        )
+        if any(headers):
+            record = _record(table, headers, text, values)
+        else:
+            record = [_without_headers(text, values)]
         if label == above and len(record) == 2:  # further tensors of the same kernel
             records[-1] += record[1:]
         else:
             records.append(record)
         above = label
     for first, *others in records:
-        end = (";" if headers[0] else ":") if others else ""
+        if others:
+            end = ";" if headers[0] else ":"
+        else:
+            end = ""
         yield (first + end, *(f"{other};" for other in others[:-1]), *others[-1:])
 
 
@@ -224,7 +226,9 @@ def _named(header: str, value: str, unit: str) -> str:
         header, own = _without_unit(header)
         value = f"{value} {own or unit}".rstrip()
     header = header.removeprefix(", ")
-    return f"{header}: {value}" if header else value
+    if header:
+        return f"{header}: {value}"
+    return value
 
 
 def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:

@@ -49,7 +49,8 @@ from .report import LABEL, Column, Report, Section, Table, heading, times
 from .text import first_that_fits
 from .users import users_section
 
-_REQUESTS, _REST = "concurrent requests", "--full adds the figures of the log, the cache and notes."
+_REQUESTS = "concurrent requests"
+_REST = "--full adds the figures of the log, the cache and notes."
 _OF_REQUEST = (
     "'attncalc fit MODEL --gpu GPU --log FILE' computes whether a context that holds the request "
     "fits."
@@ -166,7 +167,8 @@ def _fitting(answer: Answer, *, full: bool) -> Section:
     """Return what fits beside the log's figures: the users that were asked for; if `full`, also the
     cache and notes.
     """
-    users, figures = users_section([answer]), answer_figures(answer)
+    users = users_section([answer])
+    figures = answer_figures(answer)
     notes = (*fit_notes(answer), *users.notes)
     if not full:
         return users._replace(
@@ -188,7 +190,10 @@ def _with_logged_sizes(asked: FitRequest, log: StartupLog) -> tuple[FitRequest, 
     request = with_failed_cache(by_weights, log)
     notes = []
     if by_weights is not asked:
-        of_ranks = "" if "tp" in log.settings else ", or --tp if the log is of one of several GPUs,"
+        if "tp" in log.settings:
+            of_ranks = ""
+        else:
+            of_ranks = ", or --tp if the log is of one of several GPUs,"
         dtype = request.weights_dtype
         notes.append(
             f"Weights in {dtype}: by their size in the log. --weights-dtype{of_ranks} sets another."
@@ -231,7 +236,10 @@ def _heading(
     several lines.
     """
     resolved = resolve(request) if request.gpu else answer.resolved
-    gpus = hardware(resolved) if request.gpu or log.devices < 2 else f"{log.devices} GPUs"
+    if request.gpu or log.devices < 2:
+        gpus = hardware(resolved)
+    else:
+        gpus = f"{log.devices} GPUs"
     first, *others = heading(
         request.model, f"{resolved.engine.title} on {gpus}", *request_facts(resolved)
     )
@@ -248,16 +256,16 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
 
     `reason` is why there is no model, as a sentence.
     """
-    engine, diagnosis = find_engine(log.engine), diagnose_alone(log, gpu)
+    engine = find_engine(log.engine)
+    diagnosis = diagnose_alone(log, gpu)
     refusal = log.refusal
     assert refusal is not None
     stated = refusal.cause or refusal.program
     of = f"of '{truncate(log.model)}'" if log.model else "without a model"
-    name = (
-        f"{log.within.title} ({engine.title})"
-        if log.within
-        else " ".join(filter(None, (engine.title, log.version)))
-    )
+    if log.within:
+        name = f"{log.within.title} ({engine.title})"
+    else:
+        name = " ".join(filter(None, (engine.title, log.version)))
     if refusal.program and not log.within:
         name = refusal.program
     what = "message" if stated and not log.model else f"start-up log {of}"
@@ -307,11 +315,10 @@ def _advice_table(diagnosis: Diagnosis) -> Table:
     texts = [
         f"{each.option}: {each.change}" if each.option else each.change for each in diagnosis.advice
     ]
-    title = (
-        "Next:"
-        if diagnosis.cause in ("log_ends", "no_failure")
-        else "Change, or add to the command:"
-    )
+    if diagnosis.cause in ("log_ends", "no_failure"):
+        title = "Next:"
+    else:
+        title = "Change, or add to the command:"
     return lines_table([title, *texts])
 
 
@@ -384,7 +391,9 @@ def _verdict(comparison: LogComparison, other_model: str) -> str:
             "--weights-dtype."
         )
     agrees = "AGREES: all figures are within the log's rounding."
-    return agrees if comparison.agrees else "DIFFERS: see the figures below."
+    if comparison.agrees:
+        return agrees
+    return "DIFFERS: see the figures below."
 
 
 def _load_facts(load: Load, state: LoadState) -> dict[str, Any]:
@@ -405,13 +414,13 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
 
     `running_option` is the engine's that limits the running requests.
     """
-    load, texts = state.load, list[str]()
+    load = state.load
+    texts = list[str]()
     tokens = f"{'about ' if load else ''}{count(state.tokens_per_request)} tokens"
-    verdict, of = (
-        ("DOES NOT FIT", f" of {count(state.requests)}")
-        if state.fitting < state.requests
-        else ("FITS", "")
-    )
+    if state.fitting < state.requests:
+        verdict, of = ("DOES NOT FIT", f" of {count(state.requests)}")
+    else:
+        verdict, of = ("FITS", "")
     if state.longest:
         part = f"{state.longest / state.tokens_per_request:.2f} x"
         texts.append(
@@ -423,9 +432,10 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
             f"{verdict}: the logged memory holds {count(state.fitting)}{of} requests of {tokens}."
         )
     if load:
-        holds = (
-            "" if state.is_asked else f" The cache holds {count(state.fitting)}{of} such requests."
-        )
+        if state.is_asked:
+            holds = ""
+        else:
+            holds = f" The cache holds {count(state.fitting)}{of} such requests."
         texts.append(f"LOAD: {requests_in_words(load)}: {tokens} per request.{holds}")
     if load and load.preempted:
         texts.append(
@@ -490,11 +500,10 @@ def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> li
     for change in changes:
         first, *others = wrapped(_typed(change, given), "  ", WIDTH - len(_REQUESTS) - 4)
         longest = change.result.longest_request
-        room = (
-            f"up to {count(longest)} tokens"
-            if longest
-            else times(change.result.pool.concurrency, 2)
-        )
+        if longest:
+            room = f"up to {count(longest)} tokens"
+        else:
+            room = times(change.result.pool.concurrency, 2)
         rows += [(first, room), *((line, "") for line in others)]
     tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
     commands = [
@@ -514,9 +523,15 @@ def _typed(change: Suggestion, given: _Given) -> str:
     """
     before, after = (_command(one, given) for one in (given.resolved, change.result.resolved))
     options = [re.split(" (?=-)", command or "") for command in (before, after)]
-    own = [option for option in options[1] if option not in options[0]] if before and after else []
+    if before and after:
+        own = [option for option in options[1] if option not in options[0]]
+    else:
+        own = []
     # the model alone
-    own[:1] = [own[0] if own[0].startswith("-") else own[0].split()[-1]] if own else []
+    if own:
+        own[:1] = [own[0] if own[0].startswith("-") else own[0].split()[-1]]
+    else:
+        own[:1] = []
     return " ".join(own) or change.flag or change.change
 
 
@@ -537,7 +552,10 @@ def _command(resolved: ResolvedRequest, given: _Given) -> str | None:
 
 def _checks_table(comparison: LogComparison) -> Table:
     memory = comparison.memory
-    source = "\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2 - 4)) if memory else ""
+    if memory:
+        source = "\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2 - 4))
+    else:
+        source = ""
     cells = [
         (
             check.label,
@@ -563,14 +581,18 @@ def _compared(header: str, rows: list[tuple[str, str, str, str]]) -> Table:
 def _cell(check: Check, value: int | float) -> str:
     if check.unit == BYTES:
         return human(int(value), BYTES)
-    return f"{value:,.2f}" if check.name == "concurrency" else count(int(value))
+    if check.name == "concurrency":
+        return f"{value:,.2f}"
+    return count(int(value))
 
 
 def _agreement(check: Check) -> str:
     if not check.ok:
         return f"differs by {_cell(check, abs(check.difference))}"
     is_exact = check.unit == BYTES or not check.tolerance
-    return "agrees" if is_exact else f"agrees, within {_cell(check, check.tolerance)}"
+    if is_exact:
+        return "agrees"
+    return f"agrees, within {_cell(check, check.tolerance)}"
 
 
 def _estimates_table(estimates: tuple[Estimate, ...]) -> Table:

@@ -187,18 +187,18 @@ def _layer_table(layers: tuple[LayerActivations, ...]) -> Table:
 
 def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> tuple[str, ...]:
     notes = context_notes(model, workload)
-    math, flash = largest.peaks["math"].size, largest.peaks["flash"].size
+    math = largest.peaks["math"].size
+    flash = largest.peaks["flash"].size
     notes.append(
         "Peaks are for inference, without the weights and the layer's input. The math kernel "
         "holds whole score "
         f"matrices, in fp32 whatever the dtype: {times(ratio(math, flash))} as much as flash, "
         "which holds none."
     )
-    whole = (
-        "'attncalc fit MODEL' counts the whole model, with weights and KV cache; "
-        if model.main.has_cache
-        else ""
-    )
+    if model.main.has_cache:
+        whole = "'attncalc fit MODEL' counts the whole model, with weights and KV cache; "
+    else:
+        whole = ""
     notes.append(f"{whole}--explain shows the tensors of each peak.")
     if workload.past:
         notes.append("K and V of past tokens are in the cache, which 'attncalc kv' counts.")

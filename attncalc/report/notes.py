@@ -96,7 +96,8 @@ def device_notes(model: ModelSpec) -> list[str]:
     """Return notes on KV heads and latents that tensor parallelism replicates."""
     notes = []
     for _, layers in model.groups():
-        heads, copies = int(kv_heads(layers.attention)), 1
+        heads = int(kv_heads(layers.attention))
+        copies = 1
         if heads:
             copies = int(kv_heads(layers.attention.shard(model.tp))) * model.tp // heads
         specs = layers.attention.cache()

@@ -50,7 +50,9 @@ def _type(pyarrow: Any, name: str, unit: str | None) -> Any:
     if unit is None:
         return pyarrow.string()
     is_ratio = name in _RATIOS or unit in (SECONDS, PER_SECOND) or name.endswith("flop_per_byte")
-    return pyarrow.float64() if is_ratio else pyarrow.int64()
+    if is_ratio:
+        return pyarrow.float64()
+    return pyarrow.int64()
 
 
 def escape(text: str) -> str:

@@ -193,7 +193,8 @@ def _picture(plan: Plan) -> Picture | None:
 
 def row_facts(row: Row) -> dict[str, Any]:
     """Return what a row is, as plain data."""
-    candidate, split = row.candidate, row.candidate.split
+    candidate = row.candidate
+    split = row.candidate.split
     resolved = candidate.resolved
     return {
         "model": resolved.request.model.name,
@@ -228,7 +229,8 @@ def _published(row: Row) -> dict[str, Any]:
     """Return the tokens/s to expect of a row from published runs, at its capacity; every value None
     without any.
     """
-    found, speed = row.speed and row.speed.runs, row.tokens_per_second
+    found = row.speed and row.speed.runs
+    speed = row.tokens_per_second
     if speed is None or found is None:
         return dict.fromkeys(_PUBLISHED)
     output = row.candidate.users.traffic.output
@@ -245,15 +247,15 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
     rented = symbol(
         "gpus_per_instance", candidate.gpu.per_node, f"GPUs of a {candidate.gpu.instance}"
     )
-    most = (
-        None
-        if candidate.most is None
-        else symbol("users_per_replica", candidate.most, "requests of one replica")
-    )
+    if candidate.most is None:
+        most = None
+    else:
+        most = symbol("users_per_replica", candidate.most, "requests of one replica")
     needed = quantity(ceil_div(users, most)) if most else quantity(1)
-    replicas = (
-        needed if int(needed) == row.replicas else symbol("replicas", row.replicas, "replicas")
-    )
+    if int(needed) == row.replicas:
+        replicas = needed
+    else:
+        replicas = symbol("replicas", row.replicas, "replicas")
     gpus = named(replicas, "replicas", "replicas") * each
     if candidate.gpu.instance:
         gpus = symbol("instances", row.nodes, "instances") * rented
@@ -263,7 +265,8 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         headroom = ratio(
             quantity(named(served, "users_all_replicas", "users of all replicas") - users), users
         )
-    speed, bounds = row.speed, row.speed and row.speed.bounds
+    speed = row.speed
+    bounds = row.speed and row.speed.bounds
     return FIGURES.filled(
         gpus=gpus,
         nodes=quantity(row.nodes),
@@ -297,15 +300,15 @@ def answer(row: Row) -> str:
     """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, room for 612
     users'.
     """
-    candidate, gpu = row.candidate, row.candidate.gpu
+    candidate = row.candidate
+    gpu = row.candidate.gpu
     split = f"{candidate.split.words}, " if candidate.split.gpus > 1 else ""
     may = "" if candidate.verdict == "fits" else ", which may not fit"
     place = f"{count(row.gpus)} x {gpu.title.removeprefix(f'{gpu.vendor} ')}"
-    place = (
-        f"{count(row.nodes)} x {gpu.instance} ({place})"
-        if gpu.instance
-        else f"{place} in {plural(row.nodes, 'node')}"
-    )
+    if gpu.instance:
+        place = f"{count(row.nodes)} x {gpu.instance} ({place})"
+    else:
+        place = f"{place} in {plural(row.nodes, 'node')}"
     ranks = candidate.resolved.ranks
     of_ranks = f" of {count(ranks)} ranks" if ranks > 1 else ""
     return f"{place}: {split}{plural(row.replicas, 'replica')}{of_ranks}, {_capacity(row)}{may}"
@@ -316,7 +319,9 @@ def _capacity(row: Row) -> str:
         return f"up to {number(row.most_requests_per_second)} requests/s"
     room = f"room for {'any number of users' if row.users is None else plural(row.users, 'user')}"
     rate = row.requests_per_second if row.demand.is_open else None
-    return f"{room}, up to {number(rate)} requests/s" if rate else room
+    if rate:
+        return f"{room}, up to {number(rate)} requests/s"
+    return room
 
 
 def _cost(row: Row) -> str:
@@ -325,7 +330,8 @@ def _cost(row: Row) -> str:
     """
     assert row.price
     assert row.price_per_month
-    gpu, demand = row.candidate.gpu, row.demand
+    gpu = row.candidate.gpu
+    demand = row.demand
     number_of = row.nodes if gpu.instance else row.gpus
     one = float(demand.prices[gpu.rented]) * gpu.rented_gpus
     each = f"{one:,.2f}" if round(one, 2) == one else f"{one:,.3f}"
@@ -334,16 +340,15 @@ def _cost(row: Row) -> str:
         f"{count(number_of)}), "
     )
     text += f"{float(row.price_per_month):,.0f} per month ({MONTH_HOURS} h)"
-    return (
-        f"{text}, {float(row.price_per_million):,.3g} per million output tokens"
-        if row.price_per_million
-        else text
-    )
+    if row.price_per_million:
+        return f"{text}, {float(row.price_per_million):,.3g} per million output tokens"
+    return text
 
 
 def _api(row: Row) -> str:
     """Return what an API costs, and from which rate the GPUs of a row cost less, on average."""
-    demand, enough = row.demand, float(row.break_even_rate or 0)
+    demand = row.demand
+    enough = float(row.break_even_rate or 0)
     part = float(demand.load_factor or 1)
     most = row.most_requests_per_second * part
     prices = list(dict.fromkeys(f"{float(price):,.4g}" for price in demand.api_price or ()))
@@ -352,11 +357,10 @@ def _api(row: Row) -> str:
     )
     rate = float(demand.rate or row.requests_per_second or 0) * part
     if rate and not demand.is_open:
-        own, traffic = float(row.price_per_month or 0), row.candidate.users.traffic
-        bill, tokens = (
-            own * rate / enough,
-            rate * (traffic.prompt + traffic.output) * MONTH_HOURS * 3600 / 10**6,
-        )
+        own = float(row.price_per_month or 0)
+        traffic = row.candidate.users.traffic
+        bill = own * rate / enough
+        tokens = rate * (traffic.prompt + traffic.output) * MONTH_HOURS * 3600 / 10**6
         own_price = f"{own:,.0f} ({own / tokens:,.3g} per million of input and output)"
         text += f": {bill:,.0f} per month for {number(rate)} requests/s, the GPUs {own_price}"
         text += f": the {'API is' if bill < own else 'GPUs are'} cheaper" * (enough <= most)
@@ -373,10 +377,8 @@ def _expected(row: Row, at_best: int | None, *, has_reason: bool) -> str:
     text = f"Expect {number(speed)} tokens/s per{' concurrent' * has_reason} user"
     if row.speed is None or row.speed.runs is None:
         return f"{text}: --efficiency {number(float(row.demand.efficiency or 1))}"
-    runs, share = (
-        plural(row.speed.runs.median_runs, "published run"),
-        f"{row.speed.runs.median:.2g} of the best case",
-    )
+    runs = plural(row.speed.runs.median_runs, "published run")
+    share = f"{row.speed.runs.median:.2g} of the best case"
     more = "; faster: --tpot 20/s" * (speed < LEAST_TOKENS_PER_SECOND and not row.demand.has_times)
     if at_best and at_best < row.gpus:
         # the share is that of tokens/s at usual times
@@ -442,7 +444,9 @@ def _fewer(row: Row) -> str:
     """Return how many GPUs may be enough, with the least runtime memory of its range; '' if it is
     as many.
     """
-    candidate, users_asked, spread = row.candidate, row.demand.users, row.demand.spread
+    candidate = row.candidate
+    users_asked = row.demand.users
+    spread = row.demand.spread
     if users_asked is None or candidate.limited_by != "cache":
         return ""
     found = users(candidate.resolved, "high")
@@ -469,14 +473,18 @@ def _dtypes(plan: Plan) -> list[str]:
     ):
         return []
     of_rows = {request_facts(row.candidate.resolved)[-2:] for row in plan.rows}
-    return [fact for fact in of_rows.pop() if fact] if len(of_rows) == 1 else []
+    if len(of_rows) == 1:
+        return [fact for fact in of_rows.pop() if fact]
+    return []
 
 
 def asked(demand: Demand) -> str:
     """Return what is asked for: '500 users', or '20 requests/s'."""
     if demand.rate is not None:
         return f"{number(float(demand.rate))} requests/s"
-    return "requests" if demand.users is None else plural(demand.users, "user")
+    if demand.users is None:
+        return "requests"
+    return plural(demand.users, "user")
 
 
 def _targets(demand: Demand) -> Iterator[str]:
@@ -523,22 +531,23 @@ def _what_fits(plan: Plan, model: str) -> str:
     """Return with which dtype one request fits on the first kind of GPU, and on how many of them;
     '' if not known.
     """
-    request, gpus = (
-        next(one for one in plan.requests if one.model.name == model),
-        plan.demand.max_gpus,
-    )
+    request = next(one for one in plan.requests if one.model.name == model)
+    gpus = plan.demand.max_gpus
     try:
         result = fit(dataclasses.replace(request, gpus=gpus or 1))
     except AttncalcError:  # no split over so many
         return ""
-    context, more = request.workload.context, min_gpus(result.resolved)
+    context = request.workload.context
+    more = min_gpus(result.resolved)
     kept = [
         one.flag for one in suggestions(result) if one.result.request.workload.context == context
     ]
     flags = [*(flag for flag in kept if "--gpus" not in flag)][:1] + (
         [f"--max-gpus {more}"] if more else []
     )
-    return f". {' does, or '.join(flags)}{' does' * (len(flags) == 1)}." if flags and gpus else ""
+    if flags and gpus:
+        return f". {' does, or '.join(flags)}{' does' * (len(flags) == 1)}."
+    return ""
 
 
 def _on_one_screen(report: Report, plan: Plan) -> Report:
@@ -551,13 +560,15 @@ def _on_one_screen(report: Report, plan: Plan) -> Report:
         chosen = sorted(rows[:shown], key=plan.rows.index)
         left = len(rows) - shown
         columns, hidden = _fitting(_columns(plan, chosen)) if chosen else ({}, [])
-        columns_left = (
-            f"column{'s' if len(hidden) > 1 else ''} {', '.join(hidden)}" if hidden else ""
-        )
+        if hidden:
+            columns_left = f"column{'s' if len(hidden) > 1 else ''} {', '.join(hidden)}"
+        else:
+            columns_left = ""
         rest = filter(None, (plural(left, "row") if left else "", columns_left))
-        more = (
-            [f"Left out: {text}; -o plan.csv writes all."] if (text := " and ".join(rest)) else []
-        )
+        if text := " and ".join(rest):
+            more = [f"Left out: {text}; -o plan.csv writes all."]
+        else:
+            more = []
         tables = tuple(_tables(plan, chosen, columns))
         return report._replace(tables=tables, shown_notes=(*more, *_notes(plan, hidden)))
 
@@ -829,7 +840,10 @@ def _engines_of_gpus(plan: Plan) -> Iterator[str]:
     parts = []
     for title, several in gpus.items():
         names = [*dict.fromkeys(several)]
-        more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
+        if len(names) > _MOST_NAMES:
+            more = f" and {len(names) - _MOST_NAMES} others"
+        else:
+            more = ""
         parts.append(f"{title} on {', '.join(names[:_MOST_NAMES])}{more}")
     yield f"Engines by default: {'; '.join(parts)}. --engine sets one for all."
 
@@ -837,11 +851,9 @@ def _engines_of_gpus(plan: Plan) -> Iterator[str]:
 def _case(plan: Plan) -> str:
     """Return what the times are."""
     given = plan.demand.efficiency
-    return (
-        f"estimates with --efficiency {number(float(given))}"
-        if given
-        else "median run; --efficiency 1: best case"
-    )
+    if given:
+        return f"estimates with --efficiency {number(float(given))}"
+    return "median run; --efficiency 1: best case"
 
 
 def _models(plan: Plan) -> list[str]:

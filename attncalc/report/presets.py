@@ -82,9 +82,10 @@ def presets_report(
             listed, totals, tokens, contexts, strict=True
         )
     )
-    table = (
-        _names_table(listed, one_per_line) if names_only else _figures_table(models, totals, tokens)
-    )
+    if names_only:
+        table = _names_table(listed, one_per_line)
+    else:
+        table = _figures_table(models, totals, tokens)
     return Report(
         "presets",
         (_heading(len(listed), words, names_only),),
@@ -104,7 +105,10 @@ def _heading(number: int, words: Sequence[str], names_only: bool) -> str:
     """Return how many presets there are, of what, and how to see more."""
     if names_only:
         return f"{plural(number, 'built-in model')}  {_NAMES_TIP}"
-    found = f" with {' and '.join(repr(truncate(word)) for word in words)}" if words else ""
+    if words:
+        found = f" with {' and '.join(repr(truncate(word)) for word in words)}"
+    else:
+        found = ""
     return f"{plural(number, 'built-in model')}{found}  {_FIGURES_TIP}"
 
 

@@ -47,7 +47,8 @@ def progress(*, plain: bool = False) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def _lines() -> Iterator[Callable[[str], None]]:
     """Yield a function that takes the current step, which a thread prints each LINE_SECONDS."""
-    current, ended = [""], threading.Event()
+    current = [""]
+    ended = threading.Event()
 
     def print_steps() -> None:
         while not ended.wait(LINE_SECONDS):

@@ -166,7 +166,8 @@ def _answer(record: Document, runs: Sequence[Run]) -> Iterator[str]:
 
 def _device_table(record: Document) -> Iterator[str]:
     device = record["device"]
-    memory, multiprocessors = device.get("memory"), device.get("multiprocessors")
+    memory = device.get("memory")
+    multiprocessors = device.get("multiprocessors")
     facts = {
         "device": device["name"],
         "memory": human(memory, BYTES) if memory else None,
@@ -261,7 +262,9 @@ def _largest_error(checks: Sequence[Check]) -> str:
     if largest is None:
         return "0 %"
     share = abs(largest.relative_difference)
-    return f"{100 * share:.2f} %" if share >= 0.0001 else "< 0.01 %"
+    if share >= 0.0001:
+        return f"{100 * share:.2f} %"
+    return "< 0.01 %"
 
 
 def _kernel_section(runs: Sequence[Run]) -> Iterator[str]:

@@ -39,9 +39,10 @@ def read_record(path: Path) -> dict[str, Any]:
         raise AttncalcError(f"--compare {name}: not JSON", _HOW) from None
     schema = record.get("schema") if isinstance(record, dict) else None
     if schema != schema_name("record"):
-        found = (
-            f"its schema is {truncate(schema)}" if isinstance(schema, str) else "it names no schema"
-        )
+        if isinstance(schema, str):
+            found = f"its schema is {truncate(schema)}"
+        else:
+            found = "it names no schema"
         raise AttncalcError(f"--compare {name}: not a record of this version: {found}", _HOW)
     return dict(record)
 

@@ -145,12 +145,12 @@ def _sentence(difference: Mapping[str, Any]) -> str:
 def _table(pairs: Sequence[_Pair]) -> Table:
     rows = []
     for facts, _, _ in pairs:
-        ms_a, ms_b = facts["ms_a"], facts["ms_b"]
-        times = (
-            ("-", "-", "-")
-            if ms_a is None
-            else (f"{ms_a:,.3f}", f"{ms_b:,.3f}", ratio(ms_a / ms_b))
-        )
+        ms_a = facts["ms_a"]
+        ms_b = facts["ms_b"]
+        if ms_a is None:
+            times = ("-", "-", "-")
+        else:
+            times = (f"{ms_a:,.3f}", f"{ms_b:,.3f}", ratio(ms_a / ms_b))
         rows.append(
             (
                 truncate(facts["arguments"], _LONGEST),
@@ -176,7 +176,10 @@ def _answer(pairs: Sequence[_Pair], differing: int) -> str:
     ratios = [value for pair in pairs for value in pair.ratios]
     factor = ratio(median(ratios)) if ratios else ""
     slower = "as long" if factor == "1" else f"{factor} times as long"
-    faster = f" A takes {slower} as B, in the median of all timed passes." if ratios else ""
+    if ratios:
+        faster = f" A takes {slower} as B, in the median of all timed passes."
+    else:
+        faster = ""
     if not differing:
         return f"Both records agree in all {compared}.{faster}"
     return f"The records differ in {count(differing)} of {compared}.{faster}"

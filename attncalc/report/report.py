@@ -34,7 +34,9 @@ class Figure(NamedTuple):
     @property
     def formula(self) -> Formula:
         """The formula of the number; an empty one if the figure does not apply."""
-        return Formula(()) if self.quantity is None else self.quantity.formula
+        if self.quantity is None:
+            return Formula(())
+        return self.quantity.formula
 
     @property
     def value(self) -> int | float | None:
@@ -48,17 +50,17 @@ class Figure(NamedTuple):
     @property
     def whole(self) -> int:
         """The number as an int; 0 for a ratio and for a figure that does not apply."""
-        return int(self.quantity) if isinstance(self.quantity, Quantity) else 0
+        if isinstance(self.quantity, Quantity):
+            return int(self.quantity)
+        return 0
 
     def without_formula(self, of: str) -> Figure:
         """Return an integer figure of `of` alone, whose formula another figure has already; a ratio
         as it is.
         """
-        return (
-            self._replace(quantity=Quantity(self.whole), of=of)
-            if isinstance(self.quantity, Quantity)
-            else self
-        )
+        if isinstance(self.quantity, Quantity):
+            return self._replace(quantity=Quantity(self.whole), of=of)
+        return self
 
     @property
     def exact(self) -> str:
@@ -74,7 +76,9 @@ class Figure(NamedTuple):
         if self.quantity is None:
             return "-"
         if isinstance(self.quantity, Ratio):
-            return quotient(self.quantity, self.unit) if self.unit else number(float(self.quantity))
+            if self.unit:
+                return quotient(self.quantity, self.unit)
+            return number(float(self.quantity))
         return as_text(self.quantity, self.unit)
 
 
@@ -88,7 +92,9 @@ def number(value: float) -> str:
 def times(quotient: Ratio, digits: int = 1) -> str:
     """Return a factor: '8.0 x', '102.8 x'; below one with two significant digits: '0.42 x'."""
     value = float(quotient)
-    return f"{value:,.{digits}f} x" if value >= 1 else f"{value:.2g} x"
+    if value >= 1:
+        return f"{value:,.{digits}f} x"
+    return f"{value:.2g} x"
 
 
 class Column(NamedTuple):
@@ -185,7 +191,9 @@ class Report(NamedTuple):
 
     @property
     def screen_notes(self) -> tuple[str, ...]:
-        return self.notes if self.shown_notes is None else self.shown_notes
+        if self.shown_notes is None:
+            return self.notes
+        return self.shown_notes
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:
@@ -276,7 +284,8 @@ def context_fact(workload: Workload) -> str:
     if workload.lengths is None:
         return f"context {count(workload.context)}"
     if len(workload.lengths) > 6:
-        shortest, longest = min(workload.lengths), workload.context
+        shortest = min(workload.lengths)
+        longest = workload.context
         return f"{count(len(workload.lengths))} lengths from {count(shortest)} to {count(longest)}"
     return f"lengths {', '.join(map(count, workload.lengths))}"
 

@@ -168,10 +168,12 @@ def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...
     number.
     """
     prefill, decode = (bounds.prefill, bounds.decode) if bounds else (None, None)
-    prefill_expected, decode_expected = (
-        (bounds.prefill_expected, bounds.decode_expected) if bounds else (None, None)
-    )
-    prefill_step, decode_step = prefill_expected or prefill, decode_expected or decode
+    if bounds:
+        prefill_expected, decode_expected = (bounds.prefill_expected, bounds.decode_expected)
+    else:
+        prefill_expected, decode_expected = (None, None)
+    prefill_step = prefill_expected or prefill
+    decode_step = decode_expected or decode
     return FIGURES.filled(
         _WILLIAMS if bounds else "",
         of,
@@ -285,7 +287,8 @@ def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
 
     `of_most` has as many requests as fit.
     """
-    batch, rate = bounds.workload.batch, float(bounds.tokens_per_second or 0)
+    batch = bounds.workload.batch
+    rate = float(bounds.tokens_per_second or 0)
     answer = []
     if rate:
         of_all = f"of {plural(batch, 'request')}" if batch > 1 else "for one request"
@@ -293,11 +296,10 @@ def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
             total = f"{float(of_most.tokens_per_second):,.0f} in total"
             of_all += f", {total} for {plural(of_most.workload.batch, 'request')}"
         answer.append(f"At most {rate:,.{1 if rate < 10 else 0}f} tokens/s {of_all}.")
-    larger = (
-        ""
-        if bounds.compute_bound_batch is None
-        else f" below batch {count(bounds.compute_bound_batch)}"
-    )
+    if bounds.compute_bound_batch is None:
+        larger = ""
+    else:
+        larger = f" below batch {count(bounds.compute_bound_batch)}"
     larger = "" if bounds.host else larger or " at every batch"
     decode = f"A decode step at context {count(bounds.workload.context)}"
     answer += [
@@ -311,15 +313,20 @@ def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
 
 def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tuple[str, ...]:
     """Return the notes. The first one says what the bounds assume; the others are details."""
-    math, stored = bounds.math.dtype, bounds.weights_dtype.name
-    devices = f", without the communication between the {model.tp} devices" if model.tp > 1 else ""
+    math = bounds.math.dtype
+    stored = bounds.weights_dtype.name
+    if model.tp > 1:
+        devices = f", without the communication between the {model.tp} devices"
+    else:
+        devices = ""
     assumed = [
         f"Bounds, not estimates: the dense {math} peak and the bandwidth of {bounds.gpu.title}, "
         "with weights and cache "
         f"read once{devices}. Real software takes longer."
     ]
     if bounds.prompt != bounds.workload:
-        prompt, length = count(bounds.prompt.context), count(workload.context)
+        prompt = count(bounds.prompt.context)
+        length = count(workload.context)
         assumed.append(
             f"The prefill is that of one prompt of {prompt} tokens without a cached prefix, and "
             "a decode step has "
@@ -358,7 +365,8 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
 def _expert_notes(model: ModelSpec) -> Iterator[str]:
     """Yield which experts a step reads, and whose tokens they compute."""
     mlps = [layers.mlp for _, layers in model.groups() if layers.mlp]
-    devices, ranks = max(int(mlp.devices) for mlp in mlps), max(int(mlp.ranks) for mlp in mlps)
+    devices = max(int(mlp.devices) for mlp in mlps)
+    ranks = max(int(mlp.ranks) for mlp in mlps)
     fewest = "n_experts_per_token routed experts per layer"
     if devices > 1:
         fewest = f"n_experts_per_token / {devices} routed experts per layer of a device, rounded up"
@@ -413,7 +421,8 @@ def _host_note(host: HostRead) -> str:
 
 
 def _batch_note(bounds: Roofline) -> str:
-    ridge, limit = number(float(bounds.ridge)), number(float(bounds.limit or 0))
+    ridge = number(float(bounds.ridge))
+    limit = number(float(bounds.limit or 0))
     if bounds.compute_bound_batch is not None:
         experts = ", with the expected experts" if bounds.decode_expected else ""
         return f"Decode is compute-bound from batch {count(bounds.compute_bound_batch)}{experts}."
@@ -443,7 +452,9 @@ def roofline_variants(
     by_name = _variants(model, workload, weights_dtype)
     if len(by_name) < 2:
         return (), ()
-    rows, layers, strong = [], [], 0
+    rows = []
+    layers = []
+    strong = 0
     for i, (name, variant) in enumerate(by_name.items()):
         released = variant.stacks == model.stacks
         strong = i if released else strong
@@ -478,10 +489,8 @@ def _variants(
     """
     from .compare import variants
 
-    full, without_files = (
-        dataclasses.replace(workload, lengths=None),
-        dataclasses.replace(model, stored=None),
-    )
+    full = dataclasses.replace(workload, lengths=None)
+    without_files = dataclasses.replace(model, stored=None)
     read, read_without = (
         bytes_read(each, full, weights_dtype=weights_dtype) for each in (model, without_files)
     )
@@ -504,19 +513,23 @@ def _latent(model: ModelSpec) -> tuple[str, ...]:
     has_latent = any(
         cached.role == "latent" for layers in model.main.layers for cached in layers.cache()
     )
-    return (f"mla:{_LATENT_HEADS * int(widths.d_qk)}",) if widths.n_heads and not has_latent else ()
+    if widths.n_heads and not has_latent:
+        return (f"mla:{_LATENT_HEADS * int(widths.d_qk)}",)
+    return ()
 
 
 def _variant_row(name: str, bounds: Roofline) -> tuple[str, ...]:
     step = bounds.decode
     if step is None:
         return (name, "-", "-", "-", "-", "-")
-    batch = (
-        "never"
-        if bounds.compute_bound_batch is None
-        else f"batch {count(bounds.compute_bound_batch)}"
-    )
-    speed = f"{float(bounds.tokens_per_second):,.0f}" if bounds.tokens_per_second else "-"
+    if bounds.compute_bound_batch is None:
+        batch = "never"
+    else:
+        batch = f"batch {count(bounds.compute_bound_batch)}"
+    if bounds.tokens_per_second:
+        speed = f"{float(bounds.tokens_per_second):,.0f}"
+    else:
+        speed = "-"
     intensity = (bounds.decode_expected or step).intensity
     return (
         name,

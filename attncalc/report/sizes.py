@@ -88,7 +88,8 @@ def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
 
 def _layer(report: Report) -> tuple[dict[str, int], tuple[Figure, ...]]:
     """Return the context and the batch of a row, and its figures, which say whose they are."""
-    context, batch = report.workload["context"], report.workload["batch"]
+    context = report.workload["context"]
+    batch = report.workload["batch"]
     of = f"batch {count(batch)}, context {count(context)}"
     return {"context": context, "batch": batch}, tuple(
         figure._replace(of=of) for figure in report.figures

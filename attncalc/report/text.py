@@ -78,15 +78,10 @@ def layout(
             for part in ([table] if plain else divided(table, width))
         )
         blocks += [_table_lines(part, width, plain) for part in parts]
-    blocks += (
-        [notes]
-        if (
-            notes := [
-                line for note in report.screen_notes for line in _note_lines(note, text_width)
-            ]
-        )
-        else []
-    )
+    if notes := [line for note in report.screen_notes for line in _note_lines(note, text_width)]:
+        blocks += [notes]
+    else:
+        blocks += []
     blocks += [_table_lines(table, width, plain) for table in report.footer]
     if rows and report.verdict and _height(blocks) > rows:
         first = [re.split(r"(?<=\.) (?=[A-Z0-9])", line)[0] for line in report.heading]
@@ -132,7 +127,8 @@ def _note_lines(note: str, width: int) -> list[Line]:
 
 
 def _table_lines(table: Table, width: int, plain: bool) -> list[Line]:
-    headers, lines = len(table.header_rows), table_lines(table)
+    headers = len(table.header_rows)
+    lines = table_lines(table)
     if plain or max(map(len, lines), default=0) > width:
         return _lines(
             list_lines(table, width), "strong" if len(table.strong) == len(table.rows) else None

@@ -18,7 +18,8 @@ _WORDS = {"host": "in host memory", "disk": "on disk"}
 
 
 def _rows_of(name: str) -> dict[str, FigureRow]:
-    where, null = _WORDS[name], _NULL[name]
+    where = _WORDS[name]
+    null = _NULL[name]
     return {
         f"{name}_kv_memory": FigureRow(
             f"cache {where}", BYTES, f"the cache {where}, of all GPUs", null
@@ -59,11 +60,10 @@ def tier_values(answer: Answer) -> dict[str, Given | None]:
     """Return the values of ROWS; those that `Answer.tiers` does not have are None."""
     values: dict[str, Given | None] = dict.fromkeys(ROWS)
     for tier in answer.tiers:
-        speed = (
-            f"{short(tier.bandwidth, BYTES_PER_SECOND)} {_SHARED[tier.name]}"
-            if tier.bandwidth
-            else ""
-        )
+        if tier.bandwidth:
+            speed = f"{short(tier.bandwidth, BYTES_PER_SECOND)} {_SHARED[tier.name]}"
+        else:
+            speed = ""
         found = {
             "kv_memory": Given(tier.memory, source=_GIVEN),
             "kv_tokens": Given(tier.tokens, source=answer.result.layout.source),
@@ -106,13 +106,12 @@ def _row(tier: Tier, *, has_prefill: bool) -> tuple[str, ...]:
     load = quotient(tier.load, SECONDS) if tier.load else ""
     start = ""
     if tier.load and has_prefill:
-        start = (
-            "never"
-            if tier.faster_from is None
-            else "always"
-            if tier.faster_from == 1
-            else count(tier.faster_from)
-        )
+        if tier.faster_from is None:
+            start = "never"
+        elif tier.faster_from == 1:
+            start = "always"
+        else:
+            start = count(tier.faster_from)
     per_gib = f"{float(tier.tokens_per_gib):,.0f}"
     return (_TITLES[tier.name], human(tier.memory, BYTES), count(tier.tokens), per_gib, load, start)
 

@@ -149,11 +149,14 @@ class Answer(NamedTuple):
         examples.
         """
         run = self.result.run
-        return run.workload.context if self.auto == "context" else run.batch
+        if self.auto == "context":
+            return run.workload.context
+        return run.batch
 
 
 def train_report(of: Answer, *, full: bool = False) -> Report:
-    result, run = of.result, of.result.run
+    result = of.result
+    run = of.result.run
     figures = {figure.name: figure for figure in train_figures(of)}
     notes = tuple(_notes(of))
     tables = list(_further_tables(of, figures, full=full))
@@ -176,7 +179,11 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
     shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
     if of.fewest and height(shorter) > HEIGHT:
         *others, work = shorter.tables
-        rest = [work._replace(rows=work.rows[2:])] if work.rows[2:] else []  # without the FLOPs
+        # without the FLOPs
+        if work.rows[2:]:
+            rest = [work._replace(rows=work.rows[2:])]
+        else:
+            rest = []
         shorter = shorter._replace(tables=(*others, *rest))
     rows = _change_rows(of.changes) if of.changes and height(shorter) > HEIGHT else []
     keeps_last = run.lora is None  # how many GPUs are enough
@@ -203,7 +210,8 @@ def _picture(of: Answer) -> Picture | None:
 
 def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> Iterator[Table]:
     """Yield the changes that make it fit, the work of a step, and with `full` the stages."""
-    result, run = of.result, of.result.run
+    result = of.result
+    run = of.result.run
     if of.fewest:
         yield _fewest_table(of)
     if of.changes:
@@ -229,8 +237,10 @@ def _budget_table(of: Answer, figures: dict[str, Figure], *, with_parts: bool) -
 
 
 def train_figures(of: Answer) -> tuple[Figure, ...]:
-    run, budget = of.result.run, of.result.budget
-    states, parts = budget.states, budget.activations
+    run = of.result.run
+    budget = of.result.budget
+    states = budget.states
+    parts = budget.activations
     at_peak = {
         name: total(held.size for held in budget.peak.held if held.name == name)
         for name in ("activations", "gradients", "logits", "temporary", "communication")
@@ -375,10 +385,14 @@ def gpus_report(
 
     `as_asked` is the run without a GPU, which the second line describes.
     """
-    first, auto = runs[0], runs[0].auto
-    run, rows = first.result.run, list[GpuRow]()
+    first = runs[0]
+    auto = runs[0].auto
+    run = first.result.run
+    rows = list[GpuRow]()
     for of in runs:
-        result, gpu, most = of.result, of.result.run.gpu, of.most if auto else None
+        result = of.result
+        gpu = of.result.run.gpu
+        most = of.most if auto else None
         assert gpu is not None
         rows.append(
             GpuRow(gpu.name, gpu.memory, result.low, result.high, result.verdict or "fits", most)
@@ -437,11 +451,10 @@ def _heading(of: Answer) -> Iterator[str]:
     yield verdict_text(of)
     if of.time:
         how = " (assumed; --mfu sets it)" if of.time.assumes_mfu else ""
-        money = (
-            " (--price 2 adds the price)"
-            if of.time.money is None
-            else f", price {_amount(of.time.money)}"
-        )
+        if of.time.money is None:
+            money = " (--price 2 adds the price)"
+        else:
+            money = f", price {_amount(of.time.money)}"
         yield (
             f"{short(of.time.tokens, PARAMS)} tokens, {human(of.time.total, FLOP)}, take "
             f"{days_text(of.time.seconds)}: "
@@ -455,12 +468,14 @@ def _heading(of: Answer) -> Iterator[str]:
 
 def verdict_text(of: Answer) -> str:
     """Return the answer as a sentence: 'FITS: needs 61.2 to 68.3 of 79.1 GiB.'"""
-    result, run = of.result, of.result.run
+    result = of.result
+    run = of.result.run
     needs = gib_range(result.low, result.high)
     on_each = " on each GPU" if run.gpus > 1 else ""
     if result.verdict is None or run.gpu is None:
         return f"NEEDS {needs} GiB{on_each}: add --gpu to see whether it fits."
-    memory, verdict = f"of {gib(run.gpu.memory)} GiB", VERDICTS[result.verdict]
+    memory = f"of {gib(run.gpu.memory)} GiB"
+    verdict = VERDICTS[result.verdict]
     if run.gpus == 1 and run.lora is None:
         for change in of.changes:
             if change.run.gpus > 1 and change.run.offload == run.offload:
@@ -483,7 +498,8 @@ def verdict_text(of: Answer) -> str:
 
 def _if_sharded(of: Answer) -> str:
     """Return what plain data parallelism would need with shards, unless it fits."""
-    result, run = of.result, of.result.run
+    result = of.result
+    run = of.result.run
     if (
         of.asked is None
         or result.verdict == "fits"
@@ -502,7 +518,9 @@ def _if_sharded(of: Answer) -> str:
 def hardware_text(gpu: Gpu | None, gpus: int) -> str:
     if gpu is None:
         return plural(gpus, "GPU")
-    return f"{count(gpus)} x {gpu.title}" if gpus > 1 else f"one {gpu.title}"
+    if gpus > 1:
+        return f"{count(gpus)} x {gpu.title}"
+    return f"one {gpu.title}"
 
 
 def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
@@ -530,7 +548,9 @@ def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
 def _budget_rows(
     of: Answer, figures: dict[str, Figure], *, with_parts: bool
 ) -> Iterator[tuple[str, ...]]:
-    result, run, budget = of.result, of.result.run, of.result.budget
+    result = of.result
+    run = of.result.run
+    budget = of.result.budget
 
     def row(name: str, *others: str, label: str = "") -> Iterator[tuple[str, str, str]]:
         if size := sum(figures[one].whole or 0 for one in (name, *others)):
@@ -564,7 +584,8 @@ def _budget_rows(
     else:
         yield from (*row("communication"), *row("workspaces"))
     yield from row("allocated")
-    low, high = result.low - budget.allocated, result.high - budget.allocated
+    low = result.low - budget.allocated
+    high = result.high - budget.allocated
     outside = "allocator, CUDA context" + (", NCCL" if run.gpus > 1 else "")
     yield (outside, f"{low / GIB:.2f} GiB", f"to {high / GIB:.2f} GiB")
     yield ("needed", human(result.low, BYTES), f"to {human(result.high, BYTES)}")
@@ -635,13 +656,17 @@ def _work_table(of: Answer, figures: dict[str, Figure]) -> Table:
 
 def _amount(value: float) -> str:
     """Return hours or money, with two digits below 100."""
-    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    if value < 100:
+        return f"{value:,.2f}"
+    return f"{value:,.0f}"
 
 
 def days_text(seconds: float) -> str:
     """Return a time in days, or in hours if it is shorter than a day."""
     days = seconds / 86400
-    return f"{days:,.1f} days" if days >= 1 else f"{24 * days:.1f} hours"
+    if days >= 1:
+        return f"{days:,.1f} days"
+    return f"{24 * days:.1f} hours"
 
 
 def _notes(of: Answer) -> Iterator[str]:
@@ -762,7 +787,10 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
             "sequences."
         )
     if run.references:
-        copies = "With adapters it is the model without them, and no copy. " if run.lora else ""
+        if run.lora:
+            copies = "With adapters it is the model without them, and no copy. "
+        else:
+            copies = ""
         yield (
             f"The reference model's forward pass is counted. {copies}The loss is counted as "
             "cross-entropy."
@@ -886,7 +914,9 @@ _AS_GIVEN = (
 
 
 def _extra(of: Answer) -> dict[str, Any]:
-    result, run, budget = of.result, of.result.run, of.result.budget
+    result = of.result
+    run = of.result.run
+    budget = of.result.budget
     parallel = {name: getattr(run, name) for name in ("dp", "tp", "pp", "cp", "ep")}
     parallel |= {
         "interleaved": run.virtual_stages,

@@ -110,7 +110,9 @@ def in_short(traffic: Traffic) -> str:
 
 def shared(traffic: Traffic) -> str:
     """Return the shared prefix in words, '2,048 shared'; '' without one."""
-    return f"{count(traffic.shared_prefix)} shared" if traffic.shared_prefix else ""
+    if traffic.shared_prefix:
+        return f"{count(traffic.shared_prefix)} shared"
+    return ""
 
 
 def _table(answers: Sequence[tuple[ResolvedRequest, Users]]) -> Table:
@@ -122,7 +124,10 @@ def _table(answers: Sequence[tuple[ResolvedRequest, Users]]) -> Table:
     if not several:
         rows = [("tokens of one request", count(first.average_tokens), count(first.worst_tokens))]
     for resolved, answer in answers:
-        label = f"concurrent with {resolved.engine.title}" if several else "concurrent requests"
+        if several:
+            label = f"concurrent with {resolved.engine.title}"
+        else:
+            label = "concurrent requests"
         rows.append((label, _number(answer.average), _number(answer.worst)))
         if resolved.replicas > 1 and not several:
             average, worst = (
@@ -134,16 +139,22 @@ def _table(answers: Sequence[tuple[ResolvedRequest, Users]]) -> Table:
 
 
 def _number(number: int | None) -> str:
-    return "no limit" if number is None else count(number)
+    if number is None:
+        return "no limit"
+    return count(number)
 
 
 def _times(number: Quantity | None, copies: int) -> int | None:
-    return None if number is None else int(number) * copies
+    if number is None:
+        return None
+    return int(number) * copies
 
 
 def copy_name(resolved: ResolvedRequest) -> str:
     """Return what has a cache and requests of its own: a data-parallel rank, or a replica."""
-    return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
+    if resolved.dp > 1 or resolved.ranks > 1:
+        return "rank"
+    return "replica"
 
 
 def _facts(resolved: ResolvedRequest, answer: Users) -> dict[str, Any]:
@@ -167,7 +178,8 @@ def _limit_note(result: FitResult, answer: Users) -> str:
     """Return that the engine runs no more requests than that, although the memory may hold more; ''
     if it does.
     """
-    limit, option = result.layout.max_sequences, result.resolved.engine.running_option
+    limit = result.layout.max_sequences
+    option = result.resolved.engine.running_option
     if limit is None or answer.average != limit or result.verdict != "fits":
         return ""
     users = "the users" if answer.worst == limit else "the users on average"
@@ -175,7 +187,8 @@ def _limit_note(result: FitResult, answer: Users) -> str:
 
 
 def _notes(resolved: ResolvedRequest, answer: Users) -> list[str]:
-    title, notes = resolved.engine.title, []
+    title = resolved.engine.title
+    notes = []
     if answer.reserves_context:
         notes.append(
             f"{title} reserves the whole context for each request, so average and worst are equal: "

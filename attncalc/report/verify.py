@@ -68,8 +68,11 @@ def verify_report(
     `--tp` and `--against` have few checks, which are always listed. `to_paste` is the line of
     `--smoke`.
     """
-    model, result, dtype = verified.model, verified.result, str(verified.workload.dtype)
-    where, conditions = _compared_with(device, result), _conditions(verified, device)
+    model = verified.model
+    result = verified.result
+    dtype = str(verified.workload.dtype)
+    where = _compared_with(device, result)
+    conditions = _conditions(verified, device)
     answer = verdict(result.checks, f"{where} in {dtype}", result.simulated)
     source = attention_source(model)
     figures = [
@@ -138,7 +141,9 @@ def _json_facts(
 def _device_notes(device: DeviceFacts) -> list[str]:
     """Return what a reader should know about the device."""
     notes = device.get("notes")
-    return notes if isinstance(notes, list) else []
+    if isinstance(notes, list):
+        return notes
+    return []
 
 
 def _compared_with(device: DeviceFacts, result: VerifyResult) -> str:
@@ -147,7 +152,9 @@ def _compared_with(device: DeviceFacts, result: VerifyResult) -> str:
     """
     if result.simulated:
         return f"with a simulation of {device['name']}"
-    return f"with {device['name']}" if _is_meta(device) else f"on {device['name']}"
+    if _is_meta(device):
+        return f"with {device['name']}"
+    return f"on {device['name']}"
 
 
 def _is_meta(device: DeviceFacts) -> bool:
@@ -210,7 +217,10 @@ def _skipped_notes(result: VerifyResult, full: bool, *more: str) -> Iterator[str
         return
     folds = len(result.skipped) > _MAX_SKIPPED
     yield from () if folds else result.skipped
-    number = f"{plural(len(result.skipped), 'note')} on what was not checked" if folds else ""
+    if folds:
+        number = f"{plural(len(result.skipped), 'note')} on what was not checked"
+    else:
+        number = ""
     *first, last = [part for part in (*more, number) if part] or [""]
     if last:
         listed = f"{', '.join(first)} and {last}" if first else last
@@ -345,7 +355,8 @@ def _limits(result: VerifyResult) -> Iterator[str]:
 
 
 def _model_table(verified: Sequence[VerifiedModel]) -> Table:
-    models, results = [v.model for v in verified], [v.result for v in verified]
+    models = [v.model for v in verified]
+    results = [v.result for v in verified]
     tags = [
         dict.fromkeys(kind.tag for _, group in m.groups() for kind in group.attentions)
         for m in models

@@ -29,7 +29,8 @@ SECTIONS = (
 PEAKS = "peak memory"
 # Units that the screen shows next to the name of a section.
 _UNITS = {"cache": "bytes", PEAKS: "bytes"}
-OK, NOT_OK = "ok", "NO"
+OK = "ok"
+NOT_OK = "NO"
 # What a cell of '-' means.
 NOT_MEASURED = "not measured"
 # Characters of a number in the table of checks; longer ones are rounded.
@@ -59,8 +60,12 @@ def number(value: float) -> str:
     """Return a predicted or a measured figure: an exact whole number, or about three digits."""
     if isinstance(value, int):
         text = count(value)
-        return text if len(text) <= _MAX_DIGITS else f"{int(value):.7e}"
-    return f"{value:.2e}" if abs(value) < 0.01 else f"{value:.4g}"
+        if len(text) <= _MAX_DIGITS:
+            return text
+        return f"{int(value):.7e}"
+    if abs(value) < 0.01:
+        return f"{value:.2e}"
+    return f"{value:.4g}"
 
 
 def difference(check: Check) -> str:
@@ -73,9 +78,9 @@ def difference(check: Check) -> str:
         return f"{100 * check.relative_difference:.2f} %"
     if check.unit == BYTES and check.tolerance:
         return f"{count(int(check.difference))} B"
-    return (
-        number(check.difference) if isinstance(check.difference, int) else f"{check.difference:.4f}"
-    )
+    if isinstance(check.difference, int):
+        return number(check.difference)
+    return f"{check.difference:.4f}"
 
 
 def _tolerance(check: Check) -> str:
@@ -83,7 +88,9 @@ def _tolerance(check: Check) -> str:
         return "0"
     if _is_in_percent(check):
         return f"{100 * check.tolerance / max(1, check.predicted):.0f} %"
-    return f"{count(int(check.tolerance))} B" if check.unit == BYTES else f"{check.tolerance:.1g}"
+    if check.unit == BYTES:
+        return f"{count(int(check.tolerance))} B"
+    return f"{check.tolerance:.1g}"
 
 
 def _is_in_percent(check: Check) -> bool:
@@ -121,7 +128,9 @@ def verdict(checks: Sequence[Check], where: str, simulated: bool = False) -> str
         share = abs(largest.relative_difference)
         percent = f"{100 * share:.2f} %" if share >= 0.0001 else "less than 0.01 %"
         return f"{sentence} Largest difference: {percent} ({full_name(largest)})."
-    return sentence if failed else f"{sentence} All bytes and counts are exact."
+    if failed:
+        return sentence
+    return f"{sentence} All bytes and counts are exact."
 
 
 def summary_facts(checks: Sequence[Check]) -> dict[str, Any]:
@@ -141,7 +150,9 @@ def summary_facts(checks: Sequence[Check]) -> dict[str, Any]:
 
 def came_from(result: VerifyResult) -> str:
     """Return the heading of the figures that predictions are compared with."""
-    return "simulated" if result.simulated else "measured"
+    if result.simulated:
+        return "simulated"
+    return "measured"
 
 
 def check_tables(checks: Sequence[Check], source: str) -> Iterator[Table]:
@@ -251,7 +262,10 @@ def failure_notes(checks: Sequence[Check]) -> Iterator[str]:
     )
     for (section, note, failure), failed in notes.items():
         names = "; ".join(", ".join(filter(None, (check.of, _label(check)))) for check in failed)
-        compared = f"Predicted peak, during {note}" if section == PEAKS else f"Compared: {note}"
+        if section == PEAKS:
+            compared = f"Predicted peak, during {note}"
+        else:
+            compared = f"Compared: {note}"
         verb = "disagrees" if len(failed) == 1 else "disagree"
         yield f"{WARNING}{section} ({names}) {verb}. Meaning: {failure}. {compared}."
     if notes:

@@ -12,7 +12,8 @@ from .report import Column, Table
 from .verify_checks import NOT_MEASURED, PEAKS, came_from, difference, groups_of, number
 
 # Tensors named per peak, for one layer and for several, whose longer labels leave less room.
-_MAX_TENSORS, _MAX_TENSORS_OF_SEVERAL = 3, 2
+_MAX_TENSORS = 3
+_MAX_TENSORS_OF_SEVERAL = 2
 
 # Peak memory and time
 
@@ -87,9 +88,9 @@ def _pass(timing: Timing) -> str:
 
 def _share_of_bound(timing: Timing) -> str:
     """Return the lower bound of the time as a share of it."""
-    return (
-        f"{100 * timing.least_ms / timing.ms:.0f} %" if timing.least_ms <= timing.ms else "cached"
-    )
+    if timing.least_ms <= timing.ms:
+        return f"{100 * timing.least_ms / timing.ms:.0f} %"
+    return "cached"
 
 
 def peak_tables(checks: Sequence[Check]) -> Iterator[Table]:
@@ -167,7 +168,8 @@ def datasheet_shares(
     unknown.
     """
     datasheet = device.get("datasheet") or {}
-    peak, bandwidth = datasheet.get("flop_per_s", {}).get(dtype), datasheet.get("bytes_per_s")
+    peak = datasheet.get("flop_per_s", {}).get(dtype)
+    bandwidth = datasheet.get("bytes_per_s")
     flop_per_s, bytes_per_s = (timing[name] / timing["ms"] * 1000 for name in ("flop", "bytes"))
     return (flop_per_s / peak if peak else None), (bytes_per_s / bandwidth if bandwidth else None)
 
@@ -204,7 +206,9 @@ def percent(share: float | None) -> str:
     """Return a share: '41 %', '0.8 %'; '-' without one."""
     if share is None:
         return "-"
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+    if share >= 0.1:
+        return f"{100 * share:.0f} %"
+    return f"{100 * share:.1f} %"
 
 
 # Scaling
@@ -220,7 +224,10 @@ def scaling_tables(scaling: Sequence[ScalingRow], source: str) -> Iterator[Table
         group_rows = [row for row in scaling if row.of == group]
         unit, peaks = column([row.peak or 0 for row in group_rows], BYTES)
         for i, row in enumerate(group_rows):
-            before = group_rows[i - 1] if i and group_rows[i - 1].kernel == row.kernel else None
+            if i and group_rows[i - 1].kernel == row.kernel:
+                before = group_rows[i - 1]
+            else:
+                before = None
             ratios = ("", "", "", "")
             if before:
                 ratios = (
@@ -285,4 +292,6 @@ def reported_notes(reported: Sequence[Reported]) -> Iterator[str]:
 def _rounded(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    return human(value, unit) if isinstance(value, int) else f"{number(value)} {unit}".strip()
+    if isinstance(value, int):
+        return human(value, unit)
+    return f"{number(value)} {unit}".strip()

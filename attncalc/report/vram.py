@@ -38,8 +38,11 @@ FIGURES = FigureRows(
 
 def vram_report(found: Vram, *, full: bool = False) -> Report:
     """Return the memory that is needed, for several contexts, and the GPUs that have it."""
-    asked, resolved = found.asked, found.asked.resolved
-    model, answer, notes = resolved.request.model, _answer(asked), tuple(_notes(found))
+    asked = found.asked
+    resolved = found.asked.resolved
+    model = resolved.request.model
+    answer = _answer(asked)
+    notes = tuple(_notes(found))
     report = Report(
         "vram",
         (
@@ -88,7 +91,9 @@ def _answer(of: Need) -> str:
 
 
 def _size(size: int) -> str:
-    return f"{gib(size)} GiB" if size >= GIB else human(size, BYTES)
+    if size >= GIB:
+        return f"{gib(size)} GiB"
+    return human(size, BYTES)
 
 
 def subject(need: Need, engine: str, of: str = "", *, with_weights: bool = True) -> str:
@@ -108,7 +113,8 @@ def subject(need: Need, engine: str, of: str = "", *, with_weights: bool = True)
     if of:  # the others are each model's own, or each GPU's
         is_given = resolved.request.weights_dtype is not None and of == resolved.request.model.title
         weights = weights if is_given and with_weights else ""
-        source, cache = "", cache if resolved.request.workload.kv_dtype else ""
+        source = ""
+        cache = cache if resolved.request.workload.kv_dtype else ""
     facts = (
         of or resolved.request.model.title,
         requests,
@@ -189,9 +195,10 @@ def _notes(found: Vram) -> Iterator[str]:
 
 
 def needed_figures(of: Need) -> tuple[Figure, ...]:
-    source = (
-        "an estimate: --reserve replaces it" if of.resolved.request.reserve is None else "as given"
-    )
+    if of.resolved.request.reserve is None:
+        source = "an estimate: --reserve replaces it"
+    else:
+        source = "as given"
     return FIGURES.filled(
         of.resolved.engine.title,
         weights=Given(of.weights.total, f"weights in {of.weights.dtype}"),
@@ -208,7 +215,8 @@ def needed_figures(of: Need) -> tuple[Figure, ...]:
 
 def _of_gpu(found: Vram, gpu: UsualGpu) -> tuple[dict[str, Any], tuple[Figure, ...]]:
     """Return what a GPU is, as plain data, and its figures."""
-    need, fewest = gpu.need, zip(found.contexts, gpu.fewest, strict=True)
+    need = gpu.need
+    fewest = zip(found.contexts, gpu.fewest, strict=True)
     numbers = [{"context": context, "gpus": number} for context, number in fewest]
     facts = {
         "gpu": need.gpu_name,

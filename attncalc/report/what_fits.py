@@ -64,7 +64,8 @@ def verdict_of(found: WhatFits) -> str:
     """Return the answer as a sentence: 'FITS: up to Qwen3 32B in q4_k_m, of the built-in
     models.'
     """
-    first, verdict = found.needs[0], best_verdict(found.verdicts)
+    first = found.needs[0]
+    verdict = best_verdict(found.verdicts)
     if found.models is None:
         return verdict_of_all(found.verdicts)
     how = {"fits": "up to ", "does_not_fit": "not even "}.get(verdict, "")
@@ -78,7 +79,8 @@ def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = F
     With `full` the screen leaves none out. `is_screen` computes what a screen has, without a
     formula.
     """
-    resolved, verdict = found.needs[0].resolved, best_verdict(found.verdicts)
+    resolved = found.needs[0].resolved
+    verdict = best_verdict(found.verdicts)
     needs = found.needs if is_screen else (need(resolved.request), *found.needs[1:])
     rows = [_Row(one) if is_screen and found.models is None else _with_limits(one) for one in needs]
     notes = tuple(_notes(found, full=full))
@@ -137,7 +139,8 @@ def _table_of_gpus(needs: Sequence[Need], *, full: bool) -> Table:
     with_types = len(_types_of_weights(needs)) > 1
 
     def row(of: Need) -> GpuRow:
-        context, engine = int(of.resolved.workload.context), of.resolved.engine.title
+        context = int(of.resolved.workload.context)
+        engine = of.resolved.engine.title
         if with_types:
             engine = f"{engine}, {of.resolved.request.weights_dtype or 'as released'}"
         return GpuRow(of.gpu_name, of.memory, of.low, of.high, of.verdict, context, engine)
@@ -214,8 +217,10 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
 
 def _command(of: Need) -> str:
     """Return the command that answers for one model alone."""
-    request, gpus = of.resolved.request, of.resolved.gpus
-    dtype, gpu = request.weights_dtype, f"{gpus}x" * (gpus > 1) + of.gpu_name
+    request = of.resolved.request
+    gpus = of.resolved.gpus
+    dtype = request.weights_dtype
+    gpu = f"{gpus}x" * (gpus > 1) + of.gpu_name
     is_typed = dtype in FILE_TYPES
     words = [
         "attncalc fit",
@@ -223,7 +228,10 @@ def _command(of: Need) -> str:
         "--gpu",
         gpu,
     ]
-    words += ["--ram", typed_bytes(int(of.budget.memory or 0))] if of.resolved.args.on_cpu else []
+    if of.resolved.args.on_cpu:
+        words += ["--ram", typed_bytes(int(of.budget.memory or 0))]
+    else:
+        words += []
     words += ["-c", str(int(request.workload.context))]
     words += ["-b", str(request.workload.batch)] if request.workload.batch > 1 else []
     words += ["--weights-dtype", dtype] if dtype and not is_typed else []

@@ -51,11 +51,10 @@ def write(
     if chosen.name == "table":
         from .text import render
 
-        size = (
-            {"width": screen_width(sys.stdout), "rows": screen_rows(sys.stdout)}
-            if to_screen
-            else {}
-        )
+        if to_screen:
+            size = {"width": screen_width(sys.stdout), "rows": screen_rows(sys.stdout)}
+        else:
+            size = {}
         content: Any = render(report, explain=explain, plain=plain, **size)
     else:
         chosen.check(output)

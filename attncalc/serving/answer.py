@@ -56,7 +56,8 @@ def lower_bounds(resolved: ResolvedRequest, *, with_limits: bool = True) -> Roof
         weights_dtype=resolved.weights_dtype,
         config=ServingConfig.of(resolved),
     )
-    batch, load = resolved.request.workload.batch, _load(resolved)
+    batch = resolved.request.workload.batch
+    load = _load(resolved)
     _, ranks = resolved.requests_of_rank(ceil_div(batch, resolved.copies))
     if load is None:
         return with_host(
@@ -116,7 +117,8 @@ class Answer:
     @cached_property
     def limits(self) -> tuple[Limits, Limits]:
         """What fits with the least memory for the cache, and with the most."""
-        deployment, workload = Deployment(self.resolved), self.resolved.workload
+        deployment = Deployment(self.resolved)
+        workload = self.resolved.workload
         low, high = (
             deployment.limits(workload.batch, workload.context, end) for end in ("low", "high")
         )

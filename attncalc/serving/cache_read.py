@@ -61,7 +61,8 @@ class ServingConfig(NamedTuple):
         """Return (name, spec, dtype) of each tensor that is stored: K and V are two tensors if
         their dtypes differ.
         """
-        k, v = self.kv_dtype_k or kv_dtype, self.kv_dtype_v or kv_dtype
+        k = self.kv_dtype_k or kv_dtype
+        v = self.kv_dtype_v or kv_dtype
         if spec.role == "kv" and k != v:
             half = spec._replace(rows=exact_div(spec.rows, 2))
             return (("k_cache", half, k), ("v_cache", half, v))
@@ -139,7 +140,8 @@ def cache_read(
 
 def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
     """Return the bytes of cache that the token of a decode step does not attend to."""
-    kv_dtype, unread = cache_dtype(model, workload), 0
+    kv_dtype = cache_dtype(model, workload)
+    unread = 0
     for _, layers in model.plain().groups():
         for spec in (spec for spec in layers.cache() if spec.per == "token"):
             tokens = max(

@@ -41,7 +41,9 @@ class Device(NamedTuple):
         memory was given.
         """
         usable = self.budget.usable
-        return int(usable) - self.slack(batch, context, "high") if usable is not None else 0
+        if usable is not None:
+            return int(usable) - self.slack(batch, context, "high")
+        return 0
 
     def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
         """Return whether there is room for the sequences, and the engine can run that many."""
@@ -54,31 +56,32 @@ class Device(NamedTuple):
         """
         least = self.resolved.engine.least_blocks(self.layout)
         blocks = least and int(self.layout.pool(max(0, self.budget.room(end)), context).blocks or 0)
-        return (least, blocks) if blocks < least else None
+        if blocks < least:
+            return (least, blocks)
+        return None
 
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes that `batch` sequences need, at least those that one needs for the
         engine to start.
         """
         needed = self.layout.needed(batch, context)
-        return max(needed, self.start.needed(1, context)) if self.start else needed
+        if self.start:
+            return max(needed, self.start.needed(1, context))
+        return needed
 
     def kv_memory(self, batch: int, context: int, main: "Device") -> Quantity:
         """Return the bytes for the cache of that many sequences; the symbol names the device if it
         is not `main`.
         """
-        name, meaning = "kv_memory", "bytes for the cache"
+        name = "kv_memory"
+        meaning = "bytes for the cache"
         if self.name != main.name:
-            name, meaning = (
-                f"kv_memory_{self.name}",
-                f"bytes for the cache on {self.name.replace('_', ' ')}",
-            )
+            name = f"kv_memory_{self.name}"
+            meaning = f"bytes for the cache on {self.name.replace('_', ' ')}"
         extra = self._extra_reserve(batch, context, "expected")
         if extra:
-            name, meaning = (
-                f"{name}_then",
-                f"{meaning}, less what a pass over these sequences takes",
-            )
+            name = f"{name}_then"
+            meaning = f"{meaning}, less what a pass over these sequences takes"
         return named(max(0, self.budget.room() - extra), name, meaning)
 
     def _extra_reserve(self, batch: int, context: int, end: End) -> int:
@@ -143,7 +146,9 @@ def host_limit(resolved: ResolvedRequest) -> tuple[int, bool] | None:
         return None
     if resolved.gpus == 1 and resolved.gpu and (machine := resolved.gpu.machine_memory):
         return min(machine, limit or machine), True
-    return None if limit is None else (limit, False)
+    if limit is None:
+        return None
+    return (limit, False)
 
 
 def host_memory(resolved: ResolvedRequest, first: Device) -> HostMemory | None:
@@ -175,13 +180,16 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
 
     `most_layers_first` puts those with the most layers, which fill first, before the others.
     """
-    model, engine, args = resolved.model, resolved.engine, resolved.args_without_slots
+    model = resolved.model
+    engine = resolved.engine
+    args = resolved.args_without_slots
     specs = layer_cache_specs(model.plain())
     whole = sharing_prefix(engine.layout(specs, args), resolved)
     if not resolved.whole_layers and (resolved.gpu is None or args.pp == 1):
         yield Device(resolved, model, memory_budget(resolved), whole)
         return
-    kind, parts = "gpu" if resolved.whole_layers else "stage", engine.parts(model, resolved.args)
+    kind = "gpu" if resolved.whole_layers else "stage"
+    parts = engine.parts(model, resolved.args)
     start = None
     # it starts only if one request fits on each stage with all layers
     if engine.checks_all_layers(args):
@@ -194,7 +202,8 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
     if most_layers_first:
         numbered.sort(key=lambda numbered_part: -numbered_part[1][0].main.n_layers)
     for i, (part, part_layout) in numbered:
-        first, last = i == 1, i == len(parts)
+        first = i == 1
+        last = i == len(parts)
         if (part, first, last) not in budgets:
             budgets[part, first, last] = memory_budget(resolved, part, first=first, last=last)
         yield Device(resolved, part, budgets[part, first, last], part_layout, start, f"{kind}_{i}")
@@ -213,7 +222,9 @@ def layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]
     """Return the layout of each device: its own (`parts`), or the same for all if the engine has
     only one.
     """
-    return whole.parts if len(whole.parts) == devices else (whole,) * devices
+    if len(whole.parts) == devices:
+        return whole.parts
+    return (whole,) * devices
 
 
 def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
@@ -224,12 +235,14 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
     """
     if not resolved.whole_layers or resolved.share is None:
         return ()
-    batch, context = resolved.workload.batch, resolved.workload.context
+    batch = resolved.workload.batch
+    context = resolved.workload.context
     rows = []
     compute_on_host = None
     for i, device in enumerate(devices_of(resolved)):
         budget = device.budget
-        parts, details = {}, {}
+        parts = {}
+        details = {}
         if budget.reserve:
             parts = {part.name: int(part.expected) for part in budget.reserve.runtime.parts}
             details = {
@@ -264,7 +277,8 @@ def _weights_on_host(resolved: ResolvedRequest) -> int:
     """Return the bytes of the weights on the host: its layers and tables, and the experts that GPUs
     do not have.
     """
-    engine, args = resolved.engine, resolved.args
+    engine = resolved.engine
+    args = resolved.args
 
     def size(part: ModelSpec) -> int:
         return int(weights_on_gpu(resolved, part).total)

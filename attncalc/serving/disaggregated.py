@@ -45,7 +45,9 @@ def _smallest(candidates: Sequence[Candidate], demand: Demand) -> Pools | None:
         (_pools(prefill, decode, demand) for prefill in prefills),
         key=lambda pools: (pools.prefill.gpus, pools.ttft),
     )
-    return pools if demand.max_gpus is None or pools.gpus <= demand.max_gpus else None
+    if demand.max_gpus is None or pools.gpus <= demand.max_gpus:
+        return pools
+    return None
 
 
 def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, float] | None:
@@ -72,7 +74,9 @@ def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float
 
     def tpot(requests: int) -> float:
         times = _times(candidate, requests, demand)
-        return times[1] if times else math.inf
+        if times:
+            return times[1]
+        return math.inf
 
     limit = math.inf if demand.tpot is None else demand.tpot
     most = most_in_time(lambda requests: math.inf > tpot(requests) <= limit, candidate.most)
@@ -99,17 +103,19 @@ def _pools(
     prefill: tuple[Candidate, float], decode: tuple[Candidate, int, float], demand: Demand
 ) -> Pools:
     (prefiller, ttft), (decoder, _, tpot) = prefill, decode
-    rate = demand.load if demand.users is None else demand.users / (ttft + _steps(decoder) * tpot)
+    if demand.users is None:
+        rate = demand.load
+    else:
+        rate = demand.users / (ttft + _steps(decoder) * tpot)
     pools = (
         Pool(prefiller, max(1, math.ceil(rate * ttft - 1e-9))),
         Pool(decoder, _decoders(decode, demand)),
     )
     price = demand.prices.get(decoder.gpu.rented)
-    cost = (
-        None
-        if price is None
-        else (pools[0].gpus + pools[1].gpus) * price.numerator / price.denominator
-    )
+    if price is None:
+        cost = None
+    else:
+        cost = (pools[0].gpus + pools[1].gpus) * price.numerator / price.denominator
     return Pools(*pools, rate, ttft, tpot, _cache_of_prompt(decoder), cost)
 
 
@@ -117,7 +123,8 @@ def _cache_of_prompt(candidate: Candidate) -> int:
     """Return the bytes of cache of a prompt, with all layers and heads; cached tokens do not
     move.
     """
-    request, traffic = candidate.resolved.request, candidate.users.traffic
+    request = candidate.resolved.request
+    traffic = candidate.users.traffic
     moved = traffic.prompt - (traffic.shared_tokens if candidate.users.shares_prefix else 0)
     workload = dataclasses.replace(
         candidate.resolved.workload, batch=1, context=max(1, moved), lengths=None

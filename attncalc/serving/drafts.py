@@ -60,7 +60,8 @@ def predicting(model: ModelSpec, args: EngineArgs, weights_dtype: str | None) ->
             f"{count(MAX_LAYERS)}",
             "a drafter for multi-token prediction has one layer, or a few",
         )
-    layers, stored = prediction_layers(model, args.speculative_layers), model.stored
+    layers = prediction_layers(model, args.speculative_layers)
+    stored = model.stored
     if (
         stored
         and stored.contents

@@ -76,11 +76,9 @@ class FitResult(NamedTuple):
     @property
     def host_needed(self) -> int | None:
         """Bytes that the request needs in host memory; None if no size of it is known."""
-        return (
-            self.host.needed(self.resolved.workload.batch, self.resolved.workload.context)
-            if self.host
-            else None
-        )
+        if self.host:
+            return self.host.needed(self.resolved.workload.batch, self.resolved.workload.context)
+        return None
 
     @property
     def request(self) -> FitRequest:
@@ -90,7 +88,8 @@ class FitResult(NamedTuple):
     def log_lines(self) -> tuple[str, ...]:
         """The lines that the engine will log about the cache and about its runtime memory."""
         runtime = self.budget.reserve.runtime.log_lines if self.budget.reserve else ()
-        gpu, rows = self.resolved.gpu, device_memory(self.resolved)
+        gpu = self.resolved.gpu
+        rows = device_memory(self.resolved)
         of_devices = self.resolved.engine.memory_lines(rows, gpu) if gpu and rows else ()
         return (*self.pool.log_lines, *runtime, *of_devices)
 
@@ -118,7 +117,9 @@ class FitResult(NamedTuple):
         """The most requests of this context that all replicas run concurrently; None without a
         limit.
         """
-        return None if self.max_batch is None else int(self.max_batch) * self.resolved.replicas
+        if self.max_batch is None:
+            return None
+        return int(self.max_batch) * self.resolved.replicas
 
     @property
     def fits(self) -> bool:
@@ -250,7 +251,8 @@ class Deployment:
         The pool has the tokens of the device that has the fewest.
         """
         tightest = self._tightest(pools, batch, context)
-        pool, fewest = pools[tightest], min(range(len(pools)), key=lambda i: int(pools[i].tokens))
+        pool = pools[tightest]
+        fewest = min(range(len(pools)), key=lambda i: int(pools[i].tokens))
         if pools[fewest].tokens >= pool.tokens:
             return tightest, pool
         name = self.devices[fewest].name
@@ -265,7 +267,8 @@ class Deployment:
         from fractions import Fraction  # takes 2 ms to import, and most requests have one device
 
         def room(i: int) -> tuple[bool, Fraction, int]:
-            slack, concurrency = self.devices[i].slack(batch, context), pools[i].concurrency
+            slack = self.devices[i].slack(batch, context)
+            concurrency = pools[i].concurrency
             return slack >= 0, Fraction(concurrency.numerator, concurrency.denominator), slack
 
         return min(range(len(pools)), key=room)
@@ -289,10 +292,8 @@ class Deployment:
         """
         if self.resolved.request.has_started:
             return None
-        tightest, size = (
-            budget_without_kv_memory(self.resolved),
-            self.resolved.request.kv_memory or 0,
-        )
+        tightest = budget_without_kv_memory(self.resolved)
+        size = self.resolved.request.kv_memory or 0
         if (
             not (tightest and tightest.weights and tightest.memory)
             or size <= tightest.kv_memory_high
@@ -365,7 +366,8 @@ class Deployment:
             for layout, memory in zip(self.layouts, memories, strict=True)
         ]
         tokens = min(int(pool.tokens) for pool in pools)
-        most, longest = self.max_batch(context, 0, end), self.max_context(batch, 0, end)
+        most = self.max_batch(context, 0, end)
+        longest = self.max_context(batch, 0, end)
         return Limits(
             None if tokens >= NO_LIMIT else tokens,
             min((pool.concurrency for pool in pools), key=float),
@@ -400,7 +402,9 @@ class Deployment:
         """
         largest = _largest(lambda n: self.has_room(*size(n), end))
         if not largest or end != "expected":
-            return None if largest is None else Quantity(largest)
+            if largest is None:
+                return None
+            return Quantity(largest)
         main = self.devices[tightest]
         limiting = min(
             self.devices, key=lambda device: (device.slack(*size(largest + 1)), device is not main)
@@ -445,7 +449,8 @@ def _possible_verdict(request: FitRequest) -> Verdict | None:
         resolved = resolve(request)
         if resolved.refusal:
             return None
-        batch, context = resolved.workload.batch, resolved.workload.context
+        batch = resolved.workload.batch
+        context = resolved.workload.context
         verdict = _verdict(each_device(resolved, most_layers_first=True), batch, context)
         if verdict != "does_not_fit" and host_limit(resolved):
             return Deployment(resolved).verdict(batch, context)
@@ -491,11 +496,10 @@ def most_sequences(
         sequences = deployment.max_batch(context, tightest, end)
         needed = None
         if sequences is not None:
-            needed = (
-                _needed(devices[tightest].layout, int(sequences), context)
-                if sequences
-                else quantity(0)
-            )
+            if sequences:
+                needed = _needed(devices[tightest].layout, int(sequences), context)
+            else:
+                needed = quantity(0)
         most_by_context.append(MostSequences(sequences, needed))
     return tuple(most_by_context)
 
@@ -510,9 +514,12 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     """
     resolved = resolve(request)
     ends: tuple[End, ...] = ("low", "expected", "high")
-    deployment, batch = Deployment(resolved), resolved.workload.batch
+    deployment = Deployment(resolved)
+    batch = resolved.workload.batch
     context = int(next(filter(None, (deployment.max_context(batch, 0, end) for end in ends)), 0))
-    return request.with_workload(context=context) if context else request
+    if context:
+        return request.with_workload(context=context)
+    return request
 
 
 def _verdict(
@@ -564,7 +571,8 @@ def on_fewest_gpus(resolved: ResolvedRequest) -> FitRequest | None:
     GPU's node has fewer GPUs than a layer is split over. None without a GPU, and if no number of
     GPUs is enough.
     """
-    batch, context = resolved.workload.batch, resolved.workload.context
+    batch = resolved.workload.batch
+    context = resolved.workload.context
     for request in with_other_gpus(resolved):
         if possible_verdict(request) in (None, "does_not_fit"):
             continue
@@ -577,7 +585,8 @@ def on_fewest_gpus(resolved: ResolvedRequest) -> FitRequest | None:
 
 def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
     """Return the number of GPUs of `on_fewest_gpus`; None if there is none."""
-    batch, context = resolved.workload.batch, resolved.workload.context
+    batch = resolved.workload.batch
+    context = resolved.workload.context
     request = on_fewest_gpus(resolved)
     if request is None:
         return None
@@ -601,7 +610,8 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
 
 
 def _with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
-    request, copies = resolved.request, resolved.replicas // (resolved.dp * resolved.args.attn_dp)
+    request = resolved.request
+    copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)
     if copies > 1:
         batch = resolved.workload.batch * resolved.replicas // copies
         request = _changed(request, workload=dataclasses.replace(request.workload, batch=batch))
@@ -615,7 +625,8 @@ def _with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
         resolved.gpu and not resolved.gpu.is_cpu and request.kv_memory is None
     ):  # on more GPUs the memory for the cache would be another
         for attention_tp in tensor_parallel_sizes(request.model):
-            tp, nodes = attention_tp * request.attn_dp, 1
+            tp = attention_tp * request.attn_dp
+            nodes = 1
             # stages: each layer stays within a node
             if request.attn_dp == 1 and tp % resolved.gpu.per_node == 0:
                 tp, nodes = resolved.gpu.per_node, tp // resolved.gpu.per_node

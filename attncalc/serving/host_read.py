@@ -67,7 +67,8 @@ def _parts(
     """Return the model, the host's layers, and of each GPU its layers and what it holds of them,
     all without files.
     """
-    engine, args = resolved.engine, resolved.args
+    engine = resolved.engine
+    args = resolved.args
     model = dataclasses.replace(resolved.model, stored=None)
     return (
         model,
@@ -78,7 +79,8 @@ def _parts(
 
 def host_bandwidth(resolved: ResolvedRequest) -> tuple[int, bool]:
     """Return the bytes/s of the host's memory, and whether they are assumed."""
-    given, gpu = resolved.engine.host_bandwidth(resolved.args), resolved.gpu
+    given = resolved.engine.host_bandwidth(resolved.args)
+    gpu = resolved.gpu
     unified = gpu.bandwidth if gpu and gpu.unified else None
     return given or unified or DEFAULT_BANDWIDTH, not (given or unified)
 

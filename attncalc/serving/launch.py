@@ -24,7 +24,8 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
     int4 need a checkpoint in int4: if none is known there is no command for vLLM and SGLang, nor
     for a checkpoint that they do not load.
     """
-    request, scheme = resolved.request, resolved.request.model.quantization
+    request = resolved.request
+    scheme = resolved.request.model.quantization
     version = resolved.args.engine_version
     if (
         scheme
@@ -59,7 +60,9 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
     )
     try:
         words = resolved.engine.launch(facts)
-        return None if words is None else shlex.join(map(str, words)).replace(" '&' ", " & ")
+        if words is None:
+            return None
+        return shlex.join(map(str, words)).replace(" '&' ", " & ")
     except NoCommandError:
         return None
 
@@ -68,7 +71,9 @@ def served_model(request: FitRequest) -> str:
     """Return the model's path or repository: as given, else from the sources of the preset, else
     'path/to/NAME'.
     """
-    return request.served_model if request.served_model is not None else _repository(request.model)
+    if request.served_model is not None:
+        return request.served_model
+    return _repository(request.model)
 
 
 def _repository(model: ModelSpec) -> str:

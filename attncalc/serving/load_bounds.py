@@ -125,7 +125,10 @@ def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
     """
     _check(resolved, load)
     steps = steps_of(resolved, load, "fewest")
-    expected = steps_of(resolved, load, "expected") if resolved.model.has_experts else steps
+    if resolved.model.has_experts:
+        expected = steps_of(resolved, load, "expected")
+    else:
+        expected = steps
     requests = symbol(
         "requests", resolved.requests_of_rank(load.requests)[0], "concurrent requests on one device"
     )
@@ -133,10 +136,8 @@ def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
     tokens = symbol("requests_of_copy", load.requests, "concurrent requests of the copy") * output
     _, busy = _busiest(steps, requests, output - 1)
     decodes = maximum(output - 1, 1)
-    all_of, others = (
-        _in_series(expected, requests, output - 1),
-        _in_series(expected, requests - 1, decodes),
-    )
+    all_of = _in_series(expected, requests, output - 1)
+    others = _in_series(expected, requests - 1, decodes)
     drafts = resolved.args.speculative_tokens
     return LoadBounds(
         ttft=steps.alone.seconds,
@@ -175,7 +176,8 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
     decode = dataclasses.replace(
         workload, batch=max(1, on_rank // config.stages), context=load.average_tokens
     )
-    alone, shared = with_ranks(resolved.model, 1), with_ranks(resolved.model, ranks)
+    alone = with_ranks(resolved.model, 1)
+    shared = with_ranks(resolved.model, ranks)
     machine, _ = machine_of(shared, workload, resolved.gpu, resolved.weights_dtype, config)
 
     def kept(model: ModelSpec, passed: Workload, compute: Callable[[], Step]) -> Step:
@@ -190,10 +192,8 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
             lambda: prefill_step(model, prompt, machine, routing, cached=load.cached_tokens),
         )
 
-    of_one, step = (
-        of_prompt(alone),
-        kept(shared, decode, lambda: decode_step(shared, decode, machine, routing)),
-    )
+    of_one = of_prompt(alone)
+    step = kept(shared, decode, lambda: decode_step(shared, decode, machine, routing))
     if uses_host(resolved):
         step, _ = host_step(resolved, step, decode, config, routing)
     return Steps(
@@ -214,13 +214,12 @@ def _all_reduces(resolved: ResolvedRequest, tokens: int, stages: int) -> Ratio:
     layers.
     """
     assert resolved.gpu is not None
-    model, link = resolved.model, resolved.gpu.link_symbol
+    model = resolved.model
+    link = resolved.gpu.link_symbol
     if model.tp == 1:
         return ratio(0, 1)
-    tp, width = (
-        symbol("tp", model.tp, "tensor-parallel devices"),
-        symbol("d_model", model.main.d_model, "hidden size"),
-    )
+    tp = symbol("tp", model.tp, "tensor-parallel devices")
+    width = symbol("d_model", model.main.d_model, "hidden size")
     sums = symbol("L", model.main.n_layers, "layers") * Constant(2, "all-reduces of a layer")
     sent = (
         symbol("sent", tokens, "tokens of the pass") * width * Constant(2, "bytes") * 2 * (tp - 1)
@@ -260,7 +259,8 @@ def _busiest(steps: Steps, requests: int, decodes: int) -> tuple[Bound, Ratio]:
 
 def _in_series(steps: Steps, prompts: int, decodes: int) -> Ratio:
     """Return the seconds of so many prefills and decode steps, one after the other."""
-    prefill, decode = _sum(ratio(*_of_prompt(steps)), steps.prompt_sent), steps.tpot
+    prefill = _sum(ratio(*_of_prompt(steps)), steps.prompt_sent)
+    decode = steps.tpot
     return ratio(
         prompts * prefill.numerator * decode.denominator
         + decodes * decode.numerator * prefill.denominator,

@@ -162,11 +162,9 @@ class Diagnosis(NamedTuple):
     @property
     def missing(self) -> int | None:
         """Bytes per GPU that are missing."""
-        return (
-            None
-            if self.needed is None or self.available is None
-            else max(0, self.needed - self.available)
-        )
+        if self.needed is None or self.available is None:
+            return None
+        return max(0, self.needed - self.available)
 
 
 def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
@@ -216,7 +214,8 @@ def _is_given(advice: Advice, log: StartupLog) -> bool:
     """Return whether the command that was pasted with a log has the options already, or smaller
     numbers of them.
     """
-    engine, advised = find_engine(log.engine), typed_options(advice.option)
+    engine = find_engine(log.engine)
+    advised = typed_options(advice.option)
     names = {name: meant for known in engine.commands for name, meant in known.names.items()}
     typed = {names.get(name, name): value for name, value in log.typed.items()}
 
@@ -231,36 +230,35 @@ def _is_given(advice: Advice, log: StartupLog) -> bool:
 def _too_small(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     context = log.settings.get("context")
     tokens = f"{count(int(context))} tokens" if context else "the whole context"
-    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    needed = log.logged.get("kv_bytes_per_sequence")
+    available = least(log.available)
     if needed and available:
         reason = missing_memory(f"one request of {tokens} needs", needed.bytes, available.bytes)
         return _advised(log, "kv_too_small", reason, needed.bytes, available.bytes)
     held = log.logged.get("kv_tokens")
-    holds = (
-        f"and the cache holds {count(int(held.text))}"
-        if held
-        else "which is more than the cache holds"
-    )
+    if held:
+        holds = f"and the cache holds {count(int(held.text))}"
+    else:
+        holds = "which is more than the cache holds"
     return _advised(log, "kv_too_small", f"one request may have {tokens}, {holds}.")
 
 
 def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     """Return where the log ends, and the memory that it has for the cache until then."""
-    stage, left = STAGES[refusal.where], least(log.available)
+    stage = STAGES[refusal.where]
+    left = least(log.available)
     if refusal.where == "other":
         reason = f"{stage.failed}: {truncate(refusal.line, LONGEST)}"
         return Diagnosis(refusal.line, stage.cause, reason)
-    where = (
-        stage.failed
-        if refusal.where
-        else "The log ends before the cache has its size, without an error"
-    )
+    if refusal.where:
+        where = stage.failed
+    else:
+        where = "The log ends before the cache has its size, without an error"
     where += STAGES[refusal.stage].at
-    files = (
-        f", {refusal.tried.text} of {refusal.free.text} files"
-        if refusal.tried and refusal.free
-        else ""
-    )
+    if refusal.tried and refusal.free:
+        files = f", {refusal.tried.text} of {refusal.free.text} files"
+    else:
+        files = ""
     room = f": {size(left.bytes)} were left for the cache" if left else ""
     if refusal.needed and refusal.limit:
         room = (
@@ -284,12 +282,14 @@ def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diag
     assert load is not None
     requests = requests_in_words(load)
     if load.is_full:
-        grows = (
-            ""
-            if load.waiting or load.preempted
-            else "; when they grow, one is stopped and computed again"
-        )
-        holds = f": it holds {plural(load.fitting, 'such request')}" if load.running else ""
+        if load.waiting or load.preempted:
+            grows = ""
+        else:
+            grows = "; when they grow, one is stopped and computed again"
+        if load.running:
+            holds = f": it holds {plural(load.fitting, 'such request')}"
+        else:
+            holds = ""
         return _advised(log, "cache_full", f"{requests}{holds}{grows}.")
     if not load.waiting:
         return _advised(log, "no_failure", f"{requests}: no request waits, and the cache has room.")
@@ -307,21 +307,24 @@ def requests_in_words(load: Load) -> str:
 
 
 def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
-    left, share = least(log.available), log.settings.get("gpu_memory_utilization")
+    left = least(log.available)
+    share = log.settings.get("gpu_memory_utilization")
     room = find_engine(log.engine).logged_room(log, left.bytes if left else None, share)
     weights, total = (log.budget.get(name) for name in ("weights", "gpu_memory"))
     parts = [f"Weights of {size(weights.bytes)}"] if weights and weights.bytes else []
     for name, label in (("activations", "activations"), ("cuda_graphs", "CUDA graphs")):
         part = log.budget.get(name)
         parts += [f"{label} of {size(part.bytes)}"] if part and part.number >= 1 else []
-    value = (
-        f" ({share} of {size(total.bytes)})" if share and total else f" ({share})" if share else ""
-    )
-    subject = (
-        f"{' and '.join(parts)}, with the rest of the runtime memory,"
-        if parts
-        else "Weights and runtime memory"
-    )
+    if share and total:
+        value = f" ({share} of {size(total.bytes)})"
+    elif share:
+        value = f" ({share})"
+    else:
+        value = ""
+    if parts:
+        subject = f"{' and '.join(parts)}, with the rest of the runtime memory,"
+    else:
+        subject = "Weights and runtime memory"
     of_share = f"the engine's share{value}"
     if room is not None and room < 0:
         return _advised(
@@ -345,7 +348,8 @@ def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diag
         advice = [Advice("end the other processes: nvidia-smi lists them"), _OTHER_GPU]
     if refusal.use.processes > 2:
         advice.append(_OF_RANKS)
-    engine, share = find_engine(log.engine), free_share(log)
+    engine = find_engine(log.engine)
+    share = free_share(log)
     if refusal.kind == "occupied":
         advice += engine.log_advice(log)
     if share and not (log.is_assumed or engine.splits_by_layer):
@@ -423,12 +427,13 @@ def _sizes_of(log: StartupLog, refusal: LogRefusal) -> list[str]:
     """Return what was wanted, what was free, and what the processes of the server use, as the
     message has them.
     """
-    tried, free, total = refusal.tried, refusal.free, log.budget.get("gpu_memory")
-    words = (
-        [f"{size(tried.bytes)} were {'used' if refusal.where == 'killed' else 'wanted'}"]
-        if tried
-        else []
-    )
+    tried = refusal.tried
+    free = refusal.free
+    total = log.budget.get("gpu_memory")
+    if tried:
+        words = [f"{size(tried.bytes)} were {'used' if refusal.where == 'killed' else 'wanted'}"]
+    else:
+        words = []
     if tried and tried.unit == 10**9:
         words = [f"{tried.text} GB ({size(tried.bytes)}) were wanted"]
     if refusal.one_buffer:
@@ -449,7 +454,9 @@ def _of_pieces(refusal: LogRefusal) -> tuple[Advice, ...]:
     """Return what may give an allocation the memory that PyTorch holds in pieces, if that is as
     much as it lacked.
     """
-    tried, free, unused = refusal.tried, refusal.free, refusal.unused
+    tried = refusal.tried
+    free = refusal.free
+    unused = refusal.unused
     if not (tried and free and unused and free.bytes < tried.bytes <= free.bytes + unused.bytes):
         return ()
     words = f"may free the {size(unused.bytes)} that PyTorch holds in pieces"
@@ -468,9 +475,13 @@ def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: s
         f"{size(it.bytes)} of {name}" for name, it in buffers.items() if it and name not in failed
     )
     words = [f"{held} are there"] if held else []
-    tried, limit = refusal.tried, refusal.limit
+    tried = refusal.tried
+    limit = refusal.limit
     if memory and (tried or of_memory):
-        although = "although " if of_memory and not held and tried and tried.bytes < memory else ""
+        if of_memory and not held and tried and tried.bytes < memory:
+            although = "although "
+        else:
+            although = ""
         words.append(f"{although}the GPU has {size(memory)}{of_memory}")
     elif limit:
         words.append(f"Metal recommends at most {size(limit.bytes)}")
@@ -479,13 +490,16 @@ def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: s
 
 def _for_the_host(log: StartupLog, gpu: Gpu | None) -> tuple[Advice, ...]:
     """Return more host memory, and a smaller share of a GPU that has the host's."""
-    engine, share = find_engine(log.engine), log.settings.get("gpu_memory_utilization")
+    engine = find_engine(log.engine)
+    share = log.settings.get("gpu_memory_utilization")
     more = Advice("more host memory or swap, or a higher limit of the container or of WSL")
     # without it, the default is not known
     option = f"{engine.share_option} {float(share) * 0.9:.2f}" if share else ""
     smaller = Advice("a smaller share, if the GPU's memory is the host's", option)
     has_share = not engine.splits_by_layer and (gpu is None or gpu.shares_with_host)
-    return (more, smaller) if has_share else (more,)
+    if has_share:
+        return (more, smaller)
+    return (more,)
 
 
 # By `LogRefusal.kind`; all others are allocations that failed.
@@ -505,19 +519,27 @@ def free_memory(log: StartupLog) -> int | None:
     """Return the bytes of the GPU that other processes leave; None if the log does not have
     them.
     """
-    free, total, refusal = log.budget.get("free_memory"), log.budget.get("gpu_memory"), log.refusal
+    free = log.budget.get("free_memory")
+    total = log.budget.get("gpu_memory")
+    refusal = log.refusal
     if refusal and refusal.use.taken:
-        return total.bytes - refusal.use.taken if total else None
+        if total:
+            return total.bytes - refusal.use.taken
+        return None
     if refusal and refusal.kind == "occupied" and refusal.free:
         return refusal.free.bytes
-    return free.bytes if free else None
+    if free:
+        return free.bytes
+    return None
 
 
 def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
     """Return what other processes use, without a full stop."""
-    free, total = free_memory(log), log.budget.get("gpu_memory")
+    free = free_memory(log)
+    total = log.budget.get("gpu_memory")
     if refusal.kind == "occupied" and refusal.free and refusal.tried:
-        least_free, more = size(refusal.free.bytes), size(refusal.tried.bytes)
+        least_free = size(refusal.free.bytes)
+        more = size(refusal.tried.bytes)
         if refusal.where:
             return (
                 f"Other processes released memory during the start: {least_free} were free, then "
@@ -531,20 +553,23 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
         return "Other processes use the memory of the GPU"
     sizes = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}"
     if refusal.tried and refusal.free:
-        wanted, left = size(refusal.tried.bytes), size(refusal.free.bytes)
+        wanted = size(refusal.tried.bytes)
+        left = size(refusal.free.bytes)
         least = "" if refusal.use.own else "at least "
         return f"{wanted} were wanted, {left} were free: other processes use {least}{sizes}"
     share = log.settings.get("gpu_memory_utilization")
-    wanted = (
-        f", and the engine's share ({share}) is {size(int(float(share) * total.bytes))}"
-        if share
-        else ""
-    )
+    if share:
+        wanted = f", and the engine's share ({share}) is {size(int(float(share) * total.bytes))}"
+    else:
+        wanted = ""
     return f"Other processes use {sizes}: {size(free)} are free{wanted}"
 
 
 def free_share(log: StartupLog) -> str:
     """Return the largest share that is free in hundredths; '' if none is, or it is unknown."""
-    free, total = free_memory(log), log.budget.get("gpu_memory")
+    free = free_memory(log)
+    total = log.budget.get("gpu_memory")
     hundredths = 100 * free // total.bytes if free and total and total.bytes else 0
-    return f"0.{hundredths:02d}" if 0 < hundredths < 100 else ""
+    if 0 < hundredths < 100:
+        return f"0.{hundredths:02d}"
+    return ""

@@ -111,7 +111,9 @@ class LogComparison(NamedTuple):
         if self.request.gpu is None or "weights" in sizes or "kv_memory" not in sizes:
             return None
         memory = sizes["kv_memory"]
-        return memory if abs(memory.outside) > self.request.gpu.memory // 10 else None
+        if abs(memory.outside) > self.request.gpu.memory // 10:
+            return memory
+        return None
 
 
 def compare(request: FitRequest, log: StartupLog) -> LogComparison:
@@ -192,7 +194,8 @@ def with_failed_cache(request: FitRequest, log: StartupLog) -> FitRequest:
 
     The cache of 262,144 tokens has 16 GiB, and 2 GiB did not fit: the context was 32,768.
     """
-    refusal, most = log.refusal, request.model.max_context
+    refusal = log.refusal
+    most = request.model.max_context
     tried = refusal.tried if refusal and refusal.where == "cache" else None
     # of the layers, on one GPU of several
     is_part = log.devices > 1 or (tried and tried.line[-1:] in "123456789")
@@ -200,11 +203,9 @@ def with_failed_cache(request: FitRequest, log: StartupLog) -> FitRequest:
     if tried is None or most is None or known or is_part or request.workload.context != most:
         return request
     tokens = most * tried.bytes // max(1, int(fit(without_gpu(request, 0)).needed))
-    return (
-        request.with_workload(context=-(-tokens // 1024) * 1024)
-        if 1024 < tokens < most * 9 // 10
-        else request
-    )
+    if 1024 < tokens < most * 9 // 10:
+        return request.with_workload(context=-(-tokens // 1024) * 1024)
+    return request
 
 
 def logged_weights(log: StartupLog) -> int | None:
@@ -212,9 +213,9 @@ def logged_weights(log: StartupLog) -> int | None:
     layers.
     """
     loaded = log.budget.get("model_buffer") or log.budget.get("weights")
-    return (
-        loaded.bytes if loaded and log.devices <= 1 and "n_gpu_layers" not in log.settings else None
-    )
+    if loaded and log.devices <= 1 and "n_gpu_layers" not in log.settings:
+        return loaded.bytes
+    return None
 
 
 def without_gpu(request: FitRequest, kv_memory: int) -> FitRequest:
@@ -273,11 +274,9 @@ def _estimates(
             loaded
             and int(log.settings.get("n_gpu_layers", _ALL_LAYERS)) > resolved.model.main.n_layers
         ):
-            pp, in_dtype, weights_dtype = (
-                resolved.args.pp,
-                resolved.workload.dtype,
-                _weights_dtype(request),
-            )
+            pp = resolved.args.pp
+            in_dtype = resolved.workload.dtype
+            weights_dtype = _weights_dtype(request)
             model = resolved.model
             if weights_dtype in FILE_TYPES and resolved.engine.splits_by_layer:
                 model, weights_dtype = weights_of(request)
@@ -293,7 +292,10 @@ def _estimates(
                 "weights", "weights", loaded.bytes, *_weights_range(resolved, int(held.total))
             )
         return
-    budget = fit(resolved.request).budget if resolved.whole_layers else memory_budget(resolved)
+    if resolved.whole_layers:
+        budget = fit(resolved.request).budget
+    else:
+        budget = memory_budget(resolved)
     parts = _runtime_parts(budget)
     if budget.weights:
         parts["weights"] = _weights_range(resolved, int(budget.weights.total))
@@ -325,7 +327,9 @@ def _estimates(
 def _weights_dtype(request: FitRequest) -> str | None:
     """Return the dtype of the weights as the checkpoint stores them, unless a dtype was given."""
     is_given = request.weights_dtype is not None or request.workload.dtype is not None
-    return request.weights_dtype if is_given else released_dtype(request.model)
+    if is_given:
+        return request.weights_dtype
+    return released_dtype(request.model)
 
 
 def _weights_range(resolved: ResolvedRequest, expected: int) -> tuple[int, int, int]:

@@ -116,7 +116,8 @@ def diagnose(
 
 def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
     """Return whether a context that holds a refused request fits, or with which changes it does."""
-    alone, own = diagnose_alone(log, request.gpu), request.model.max_context
+    alone = diagnose_alone(log, request.gpu)
+    own = request.model.max_context
     if own and refusal.tokens > own:
         reason = (
             f"{alone.reason[:-1]}, and {request.model.title} has at most {count(own)} tokens of "
@@ -151,7 +152,9 @@ def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagn
     """Return the diagnosis with what its changes assume, and without those that a program around
     the engine lacks.
     """
-    changes, notes, context = found.changes, found.notes, request.workload.context
+    changes = found.changes
+    notes = found.notes
+    context = request.workload.context
     if log.within:
         lacks = log.within.lacks
         changes = tuple(
@@ -279,7 +282,8 @@ def _disagreement(
     estimate: FitResult, log: StartupLog, refusal: LogRefusal, available: int | None
 ) -> str:
     """Return what contradicts that this model wrote the log; '' if nothing does."""
-    loaded, weights = logged_weights(log), estimate.budget.weights
+    loaded = logged_weights(log)
+    weights = estimate.budget.weights
     if loaded and weights and not 1 / _OTHER_WEIGHTS < loaded / int(weights.total) < _OTHER_WEIGHTS:
         return (
             f"weights of {size(loaded)} in the log, of {size(int(weights.total))} with this model"
@@ -292,7 +296,8 @@ def _disagreement(
             f"the weights were loaded, and this model's need {size(int(weights.total))} of "
             f"{size(gpu.memory)}"
         )
-    needed, room = int(estimate.needed), estimate.budget.room()
+    needed = int(estimate.needed)
+    room = estimate.budget.room()
     if needed > room or after == "cache":
         return ""
     if available is not None and refusal.kind == "too_small":
@@ -312,9 +317,12 @@ def _disagreement(
 
 def _most_before_the_cache(estimate: FitResult) -> int:
     """Return the most bytes per GPU that weights and runtime memory take by the estimate."""
-    weights, reserve = estimate.budget.weights, estimate.budget.reserve
+    weights = estimate.budget.weights
+    reserve = estimate.budget.reserve
     if weights is None or reserve is None:
-        return estimate.resolved.gpu.memory if estimate.resolved.gpu else 0
+        if estimate.resolved.gpu:
+            return estimate.resolved.gpu.memory
+        return 0
     parts = (*reserve.runtime.parts, *reserve.runtime.outside)
     return int(weights.total) + int(weights.total) // 20 + sum(part.high for part in parts)
 
@@ -394,7 +402,8 @@ def _changes(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion,
     """Return the changes with which it starts; first, if the users' requests are known, a context
     that holds them.
     """
-    traffic, context = result.request.traffic, result.resolved.workload.context
+    traffic = result.request.traffic
+    context = result.resolved.workload.context
     longest = int(traffic.worst_tokens) if traffic else context
     changes = suggestions(result, with_share=with_share)
     if longest < context and result.verdict != "fits":
@@ -411,13 +420,12 @@ def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int 
     """
     if available is not None:
         return estimate.budget.room() - available
-    loaded, budget = log.budget.get("model_buffer") if log.devices <= 1 else None, estimate.budget
+    loaded = log.budget.get("model_buffer") if log.devices <= 1 else None
+    budget = estimate.budget
     if loaded is None or budget.weights is None:
         return None
-    excess, tried = (
-        loaded.bytes - int(budget.weights.total),
-        log.refusal.tried if log.refusal else None,
-    )
+    excess = loaded.bytes - int(budget.weights.total)
+    tried = log.refusal.tried if log.refusal else None
     if tried and budget.reserve and log.refusal and log.refusal.where == "compute":
         parts = budget.reserve.runtime.parts
         excess += tried.bytes - sum(
@@ -430,7 +438,8 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     """Return what starts when the other processes end, and what starts beside them with the share
     that is free.
     """
-    free, reason = free_memory(log), taken_by_others(log, refusal)
+    free = free_memory(log)
+    reason = taken_by_others(log, refusal)
     found = Diagnosis(refusal.line, "memory_taken", f"{reason}.", None, free)
     if estimate.verdict != "fits":
         reason = (
@@ -442,18 +451,19 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     share = free_share(log)
     if not share:
         return found._replace(changes=(ended,), notes=("End the other processes.",))
-    engine, gpu = estimate.resolved.engine, estimate.resolved.gpu
-    option, words = f"{engine.share_option} {share}", f"{share} of the GPU's memory"
+    engine = estimate.resolved.engine
+    gpu = estimate.resolved.gpu
+    option = f"{engine.share_option} {share}"
+    words = f"{share} of the GPU's memory"
     result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
     if result.verdict == "fits":
         note = f"End the other processes, or give {engine.title} the share that is free: {option}."
         return found._replace(changes=(Suggestion(words, option, result), ended), notes=(note,))
-    needed, weights = (
-        int(result.needed),
-        int(result.budget.weights.total) if result.budget.weights else 0,
-    )
+    needed = int(result.needed)
+    weights = int(result.budget.weights.total) if result.budget.weights else 0
     if weights >= (free or 0):
-        needed, reason = weights, f"{reason}, and the weights alone need {size(weights)}"
+        needed = weights
+        reason = f"{reason}, and the weights alone need {size(weights)}"
     else:
         room = size(max(0, result.budget.room()))
         reason = f"{reason}, and the cache gets {room} of them; it needs {size(needed)}"
@@ -469,7 +479,8 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
 
 
 def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:
-    share, gpu = result.budget.share, result.resolved.gpu
+    share = result.budget.share
+    gpu = result.resolved.gpu
     if share is None or gpu is None:
         return None
     hundredths = share_below(refusal, Fraction(share.numerator, share.denominator), gpu.memory)
@@ -477,11 +488,9 @@ def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:
         return None
     text = f"0.{hundredths:02d}"
     changed = fit(dataclasses.replace(result.request, gpu_memory_utilization=text))
-    return (
-        Suggestion(f"{text} of the GPU's memory", f"{share.option} {text}", changed)
-        if changed.starts
-        else None
-    )
+    if changed.starts:
+        return Suggestion(f"{text} of the GPU's memory", f"{share.option} {text}", changed)
+    return None
 
 
 def _fewer_sequences(result: FitResult) -> Suggestion | None:
@@ -504,12 +513,15 @@ def _fewer_sequences(result: FitResult) -> Suggestion | None:
 
 def _tried(result: FitResult, *, with_share: bool = True) -> str:
     """Return which changes were computed, in words; '' for none, since by the estimate it fits."""
-    return "" if result.verdict == "fits" else tried(result.resolved, with_share=with_share)
+    if result.verdict == "fits":
+        return ""
+    return tried(result.resolved, with_share=with_share)
 
 
 def _reason(result: FitResult, room: int) -> tuple[str, str]:
     """Return why the batch does not fit in `room` bytes, as a code and as a sentence."""
-    workload, needed = result.resolved.workload, int(result.needed)
+    workload = result.resolved.workload
+    needed = int(result.needed)
     batch = "one request" if workload.batch == 1 else f"{count(workload.batch)} requests"
     needs = (
         f"{batch} of {count(workload.context)} tokens {'needs' if workload.batch == 1 else 'need'}"
@@ -553,16 +565,21 @@ def load_state(
 
     Raises AttncalcError as `fit` does.
     """
-    load, batch = log.load, request.workload.batch
-    longest = (
-        fit(without_gpu(request, memory.printed)).longest_request if memory and not load else None
-    )
+    load = log.load
+    batch = request.workload.batch
+    if memory and not load:
+        longest = fit(without_gpu(request, memory.printed)).longest_request
+    else:
+        longest = None
     # and not a log's number of slots
     is_asked = longest is not None or batch > int(request.engine_args.get("sequences") or 1)
     if memory is None or not (load or is_asked):
         return None
     request = dataclasses.replace(request, traffic=None)  # the requests are those of the log
-    held = round(load.usage * tokens / max(1, load.running)) if load else request.workload.context
+    if load:
+        held = round(load.usage * tokens / max(1, load.running))
+    else:
+        held = request.workload.context
     per_request = max(1, min(request.workload.context, held))
     if request.gpu:
         estimate = fit(request)
@@ -571,7 +588,10 @@ def load_state(
     else:
         logged = without_gpu(request, memory.printed)
     replicas = resolve(logged).replicas  # a log counts the requests of one
-    requests = (load.running + load.waiting) * replicas if load and not is_asked else batch
+    if load and not is_asked:
+        requests = (load.running + load.waiting) * replicas
+    else:
+        requests = batch
     everything = fit(logged.with_workload(batch=requests, context=per_request))
     changes = _more_room(everything, with_shorter=longest is not None)
     return LoadState(
@@ -585,10 +605,8 @@ def _more_room(everything: FitResult, *, with_shorter: bool) -> tuple[Suggestion
     """
     if everything.verdict == "fits":
         return ()
-    narrower, left_out = (
-        narrower_caches(everything)[:1],
-        ("--batch", *["--context"] * (not with_shorter)),
-    )
+    narrower = narrower_caches(everything)[:1]
+    left_out = ("--batch", *["--context"] * (not with_shorter))
     others = [change for change in suggestions(everything) if not change.flag.startswith(left_out)]
     return (
         *narrower,

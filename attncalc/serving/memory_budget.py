@@ -111,7 +111,10 @@ def memory_budget(
     first and the last layer. Raises AttncalcError as `weights` does, and if the engine does not
     support an argument.
     """
-    gpu, share, engine, workload = resolved.gpu, resolved.share, resolved.engine, resolved.workload
+    gpu = resolved.gpu
+    share = resolved.share
+    engine = resolved.engine
+    workload = resolved.workload
     if gpu is None or share is None:
         return MemoryBudget(
             symbol(
@@ -127,7 +130,8 @@ def memory_budget(
     on_gpu = engine.held(part or resolved.model, resolved.args)
     held = weights_on_gpu(resolved, None if on_gpu is resolved.model else on_gpu, last=last)
     limits = resolved.limits(workload.batch, workload.context)
-    facts, reserve_for = None, None
+    facts = None
+    reserve_for = None
     if resolved.request.reserve is None:
         facts = RuntimeFacts(
             model=part or resolved.model,
@@ -207,7 +211,8 @@ def _estimates(
     unquantized = _unquantized(resolved, facts.model)
 
     def reserve_for(batch: int, context: int) -> Reserve:
-        args, limits = resolved.engine.for_batch(facts.args, batch), resolved.limits(batch, context)
+        args = resolved.engine.for_batch(facts.args, batch)
+        limits = resolved.limits(batch, context)
         runtime = resolved.engine.runtime(
             dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
         )
@@ -225,14 +230,18 @@ def _estimates(
             )
         return _as_logged(Reserve(runtime.total, runtime.low, runtime.high, runtime), resolved)
 
-    return cache(reserve_for) if resolved.engine.runtime_grows else reserve_for
+    if resolved.engine.runtime_grows:
+        return cache(reserve_for)
+    return reserve_for
 
 
 def _other_programs(resolved: ResolvedRequest) -> RuntimePart | None:
     """Return what other programs hold of the GPU, as far as it leaves less for the cache; None if
     nothing was given.
     """
-    gpu, share, engine = resolved.gpu, resolved.share, resolved.engine
+    gpu = resolved.gpu
+    share = resolved.share
+    engine = resolved.engine
     if not (gpu and share and gpu.other_memory) or not engine.counts_others(resolved.args):
         return None
     size: int = symbol("other_memory", gpu.other_memory, "bytes that other programs hold")
@@ -275,7 +284,9 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
     )
     label = f"attention, if left in {form.rest.name}"
     source = "vllm-project/llm-compressor, examples for Qwen3.5: ignore=['re:.*linear_attn.*']"
-    return RuntimePart("unquantized_weights", label, 0, Quantity(0), more, source) if more else None
+    if more:
+        return RuntimePart("unquantized_weights", label, 0, Quantity(0), more, source)
+    return None
 
 
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:
@@ -283,8 +294,8 @@ def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:
     log.
     """
     excess = resolved.request.logged_excess
-    return (
-        reserve.with_excess(excess.of(int(reserve.total)), exact=excess.devices == resolved.devices)
-        if excess
-        else reserve
-    )
+    if excess:
+        return reserve.with_excess(
+            excess.of(int(reserve.total)), exact=excess.devices == resolved.devices
+        )
+    return reserve

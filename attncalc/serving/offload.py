@@ -35,7 +35,9 @@ def _least_offload(request: FitRequest, option: str) -> int | None:
             return None
         least = first_true(fits, 0, last)
     found = request.with_engine_args(**{option: values[least]})
-    return values[least] if request.engine_args.get("ram") is None or _fits(found) else None
+    if request.engine_args.get("ram") is None or _fits(found):
+        return values[least]
+    return None
 
 
 def _fits(request: FitRequest) -> bool:

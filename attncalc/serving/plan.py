@@ -61,7 +61,10 @@ class Candidate(NamedTuple):
         cached.
         """
         traffic = self.users.traffic
-        shared = traffic.shared_tokens / traffic.prompt if self.users.shares_prefix else 0.0
+        if self.users.shares_prefix:
+            shared = traffic.shared_tokens / traffic.prompt
+        else:
+            shared = 0.0
         return Load(requests, traffic.prompt, traffic.output, shared)
 
     @property
@@ -143,7 +146,9 @@ class Demand(NamedTuple):
         limits = [] if self.max_gpus is None else [self.max_gpus]
         if self.budget is not None:
             limits.append(int(float(self.budget) / float(self.prices[gpu.rented]) + 1e-9))
-        return min(limits) // gpu.rented_gpus * gpu.rented_gpus if limits else None
+        if limits:
+            return min(limits) // gpu.rented_gpus * gpu.rented_gpus
+        return None
 
     @property
     def has_times(self) -> bool:
@@ -181,29 +186,39 @@ class Row(NamedTuple):
         """Concurrent requests that are asked for: with a rate by Little's law, without a load as
         many as possible.
         """
-        return self.requests * self.replicas if self.demand.users is None else self.demand.users
+        if self.demand.users is None:
+            return self.requests * self.replicas
+        return self.demand.users
 
     @property
     def users(self) -> int | None:
         """Requests that all replicas serve concurrently; None without a limit."""
-        return None if self.candidate.most is None else self.replicas * self.candidate.most
+        if self.candidate.most is None:
+            return None
+        return self.replicas * self.candidate.most
 
     @property
     def worst(self) -> int | None:
         """Those that they serve with all requests at their last token; None without a limit."""
-        return None if self.candidate.worst is None else self.replicas * self.candidate.worst
+        if self.candidate.worst is None:
+            return None
+        return self.replicas * self.candidate.worst
 
     @property
     def headroom(self) -> float:
         """The part of the users that could be added: 0.22 if 500 ask and 612 are served; infinite
         without a limit.
         """
-        return float("inf") if self.users is None else self.users / self.asked - 1
+        if self.users is None:
+            return float("inf")
+        return self.users / self.asked - 1
 
     @property
     def tpot(self) -> float:
         """Seconds per output token; infinite if they are not known."""
-        return float(self.speed.tpot) if self.speed else math.inf
+        if self.speed:
+            return float(self.speed.tpot)
+        return math.inf
 
     @property
     def tokens_per_second(self) -> Ratio | None:
@@ -256,8 +271,11 @@ class Row(NamedTuple):
         """Requests per second that all replicas finish with so many concurrent ones; None if it is
         not known.
         """
-        speed, output = self.tokens_per_second, self.candidate.users.traffic.output
-        return float(speed) / output if speed and output else None
+        speed = self.tokens_per_second
+        output = self.candidate.users.traffic.output
+        if speed and output:
+            return float(speed) / output
+        return None
 
     @property
     def most_requests_per_second(self) -> float:
@@ -270,15 +288,18 @@ class Row(NamedTuple):
     def watts(self) -> Quantity | None:
         """The most power of all GPUs; None if it is unknown."""
         watts = self.candidate.gpu.watts
-        return (
-            quantity(self._gpus * symbol("watts", watts, "W of a GPU at most")) if watts else None
-        )
+        if watts:
+            return quantity(self._gpus * symbol("watts", watts, "W of a GPU at most"))
+        return None
 
     @property
     def kwh_per_million(self) -> Ratio | None:
         """kWh of a million output tokens at that power; None if it or the speed is unknown."""
         watts = self.watts
-        kilowatts = None if watts is None else ratio(watts, symbol("kilo", 1000, "W of a kW"))
+        if watts is None:
+            kilowatts = None
+        else:
+            kilowatts = ratio(watts, symbol("kilo", 1000, "W of a kW"))
         return _per_million(kilowatts, self.tokens_per_second)
 
     @property
@@ -303,7 +324,8 @@ class Row(NamedTuple):
         """Requests per second at which the GPUs cost as much as an API; None without its price and
         the GPUs'.
         """
-        price, api = self.price, self.demand.api_price
+        price = self.price
+        api = self.demand.api_price
         if price is None or api is None:
             return None
         traffic, (prompts, outputs) = self.candidate.users.traffic, api
@@ -316,14 +338,10 @@ class Row(NamedTuple):
             outputs.numerator * prompts.denominator,
             f"price of a million, times {scale}",
         )
-        prompt, output = (
-            symbol("prompt", traffic.prompt, "tokens"),
-            symbol("output", traffic.output, "tokens"),
-        )
-        million, hour = (
-            symbol("million", 10**6 * scale, f"tokens, times {scale}"),
-            symbol("hour", 3600, "s"),
-        )
+        prompt = symbol("prompt", traffic.prompt, "tokens")
+        output = symbol("output", traffic.output, "tokens")
+        million = symbol("million", 10**6 * scale, f"tokens, times {scale}")
+        hour = symbol("hour", 3600, "s")
         of_request = prompt * of_input + output * of_output
         return ratio(
             symbol("price", price.numerator, "price of an hour") * million,
@@ -339,11 +357,10 @@ def _per_million(price: Ratio | None, speed: Ratio | None) -> Ratio | None:
     """Return what a million tokens take of something of which an hour takes `price`."""
     if price is None or not speed:
         return None
-    million, hour = symbol("million", 10**6, "tokens"), symbol("hour", 3600, "s")
-    seconds, tokens = (
-        symbol("s", speed.denominator, "s"),
-        symbol("tokens", speed.numerator, "tokens"),
-    )
+    million = symbol("million", 10**6, "tokens")
+    hour = symbol("hour", 3600, "s")
+    seconds = symbol("s", speed.denominator, "s")
+    tokens = symbol("tokens", speed.numerator, "tokens")
     scale = symbol("scale", price.denominator, "scale of the price")
     return ratio(
         symbol("price", price.numerator, "price") * million * seconds, scale * hour * tokens
@@ -408,8 +425,11 @@ class _Search:
     def run(self, request: FitRequest, groups: Iterable[Iterable[Split]]) -> None:
         """Try the splits of one request, group after group until one fits."""
         assert request.gpu is not None
-        least, errors = _least_weights(request), list[AttncalcError]()
-        found_before, tried_before, pruned_before = len(self._candidates), self._tried, self._pruned
+        least = _least_weights(request)
+        errors = list[AttncalcError]()
+        found_before = len(self._candidates)
+        tried_before = self._tried
+        pruned_before = self._pruned
         for group in groups:
             before = len(self._candidates)
             for split in group:
@@ -426,11 +446,13 @@ class _Search:
                 return
         if errors and len(self._candidates) == found_before:
             is_whole = self._pruned == pruned_before and len(errors) == self._tried - tried_before
-            model, gpu = request.model.name, request.gpu.rented
+            model = request.model.name
+            gpu = request.gpu.rented
             self._refused.append(Refused(model, gpu, errors[0].message, errors[0].tip, is_whole))
 
     def found(self, requests: Sequence[FitRequest], *, complete: bool) -> Found:
-        candidates, refused = tuple(self._candidates), tuple(self._refused)
+        candidates = tuple(self._candidates)
+        refused = tuple(self._refused)
         return Found(tuple(requests), candidates, self._tried, self._pruned, refused, complete)
 
 
@@ -463,7 +485,8 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
     """
     resolved = resolve(request)
     deployment = Deployment(resolved)
-    batch, context = resolved.workload.batch, resolved.workload.context
+    batch = resolved.workload.batch
+    context = resolved.workload.context
     if refusal := deployment.refusal(context):
         raise AttncalcError(refusal.reason, refusal.tip)
     if deployment.verdict(batch, context) == "does_not_fit":
@@ -476,9 +499,10 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
     if most == 0:
         return []
     limit = deployment.devices[0].layout.max_sequences
-    limited_by = (
-        resolved.engine.running_option if limit is not None and answer.average == limit else "cache"
-    )
+    if limit is not None and answer.average == limit:
+        limited_by = resolved.engine.running_option
+    else:
+        limited_by = "cache"
     return [
         Candidate(
             resolved, split, deployment.verdict(batch, context), answer, most, worst, limited_by
@@ -509,11 +533,9 @@ def speed_of(candidate: Candidate, requests: int, demand: Demand) -> Speed | Non
         bounds = bounds_of_load(candidate.resolved, candidate.load(requests))
     except AttncalcError:
         return None
-    ttft, tpot, tokens = (
-        bounds.planning_ttft,
-        bounds.planning_tpot,
-        bounds.planning_tokens_per_second,
-    )
+    ttft = bounds.planning_ttft
+    tpot = bounds.planning_tpot
+    tokens = bounds.planning_tokens_per_second
     if tpot is None or tokens is None:
         return None
     efficiency, runs = reached(candidate, requests, demand)
@@ -567,14 +589,17 @@ def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
     if quick == (candidate.most or NO_USERS_LIMIT):
         return candidate
     worst = quick if candidate.worst is None else min(quick, candidate.worst)
-    return candidate._replace(most=quick, worst=worst, limited_by="--tpot") if quick else None
+    if quick:
+        return candidate._replace(most=quick, worst=worst, limited_by="--tpot")
+    return None
 
 
 def row(candidate: Candidate, demand: Demand) -> Row | None:
     """Return as many replicas as the users need; None if these are more GPUs than allowed, or too
     slow.
     """
-    within, most = limited(candidate, demand), demand.most_gpus(candidate.gpu)
+    within = limited(candidate, demand)
+    most = demand.most_gpus(candidate.gpu)
     if within is None:
         return None
     needed: int | None = 1
@@ -590,10 +615,14 @@ def row(candidate: Candidate, demand: Demand) -> Row | None:
     replicas, nodes = replicas_on_nodes(within, needed, spread=demand.spread)
     if demand.rate is not None:
         requests = _requests_for_rate(within, replicas if within.gpu.instance else needed, demand)
+    elif demand.users is None:
+        requests = within.most or 1
     else:
-        requests = (within.most or 1) if demand.users is None else -(-demand.users // replicas)
+        requests = -(-demand.users // replicas)
     found = Row(within, replicas, nodes, requests, speed_of(within, requests, demand), demand)
-    return None if most is not None and found.gpus > most else found
+    if most is not None and found.gpus > most:
+        return None
+    return found
 
 
 def _requests_for_rate(candidate: Candidate, replicas: int, demand: Demand) -> int:
@@ -616,7 +645,9 @@ def _served(candidate: Candidate, requests: int, demand: Demand) -> float:
     not known.
     """
     speed = speed_of(candidate, requests, demand)
-    return float(speed.tokens_per_second) / max(1, candidate.users.traffic.output) if speed else 0.0
+    if speed:
+        return float(speed.tokens_per_second) / max(1, candidate.users.traffic.output)
+    return 0.0
 
 
 def _most_served(candidate: Candidate, demand: Demand) -> float:
@@ -632,25 +663,26 @@ def capacity(candidate: Candidate, demand: Demand) -> float:
     within = limited(candidate, demand)
     if within is None:
         return 0.0
-    return (within.most or math.inf) if demand.rate is None else _most_served(within, demand)
+    if demand.rate is None:
+        return within.most or math.inf
+    return _most_served(within, demand)
 
 
 def replicas_on_nodes(candidate: Candidate, needed: int, *, spread: bool) -> tuple[int, int]:
     """Return (replicas, nodes) as `placed` does. An instance is rented whole, so that all its GPUs
     serve.
     """
-    split, gpu = candidate.split, candidate.gpu
+    split = candidate.split
+    gpu = candidate.gpu
     replicas, nodes = placed(needed, split.gpus, gpu.per_node, spread=spread)
     return max(replicas, nodes * (gpu.per_node // split.gpus)) if gpu.instance else replicas, nodes
 
 
 def gpus_of_replicas(candidate: Candidate, replicas: int, nodes: int) -> int:
     """Return the GPUs of so many replicas, or those of all instances that have them."""
-    return (
-        nodes * candidate.gpu.per_node
-        if candidate.gpu.instance
-        else replicas * candidate.split.gpus
-    )
+    if candidate.gpu.instance:
+        return nodes * candidate.gpu.per_node
+    return replicas * candidate.split.gpus
 
 
 def placed(needed: int, gpus: int, per_node: int, *, spread: bool) -> tuple[int, int]:
@@ -681,7 +713,10 @@ def costs(found: Row) -> tuple[float, ...]:
     """Return what a row should have little of; another row is better if none of these is larger and
     one is smaller.
     """
-    times = (float(found.speed.tpot), float(found.speed.ttft)) if found.speed else (0.0, 0.0)
+    if found.speed:
+        times = (float(found.speed.tpot), float(found.speed.ttft))
+    else:
+        times = (0.0, 0.0)
     served = found.asked if found.demand.is_open else 0
     return (found.gpus, found.nodes, found.candidate.verdict != "fits", -served, *times)
 
@@ -796,7 +831,8 @@ def make_plan(
     `growth` are factors by which the users may grow, and when; `is_whole` keeps rows than which
     another is better.
     """
-    every, enough = rows(found.candidates, demand), None
+    every = rows(found.candidates, demand)
+    enough = None
     if (
         not every
         and not demand.is_open
@@ -861,11 +897,12 @@ def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
         shortest = min(times, key=lambda time: time[0], default=None)
         if target is not None and shortest is not None and shortest[0] > target:
             seconds, one, speed = shortest
-            best = (
-                f"; at best {quotient(seconds * speed.runs.median, SECONDS)} (--efficiency 1)"
-                if speed.runs
-                else ""
-            )
+            if speed.runs:
+                best = (
+                    f"; at best {quotient(seconds * speed.runs.median, SECONDS)} (--efficiency 1)"
+                )
+            else:
+                best = ""
             least = (
                 f"{quotient(seconds, SECONDS)} ({one.gpu.name}, {one.split.words}), "
                 f"{seconds / target:.3g} x as long"
@@ -878,7 +915,8 @@ def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:
     """Return the sizes without those of a month or year with as many GPUs as the one before; the
     last is kept.
     """
-    kept, last = list[Size](), {size.model: size for size in sizes}
+    kept = list[Size]()
+    last = {size.model: size for size in sizes}
     before: dict[str, tuple[int, str] | None] = {
         one.candidate.group[0]: (one.gpus, one.candidate.gpu.rented) for one in best_of_models(now)
     }
@@ -908,7 +946,8 @@ def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
     """
 
     def key(one: Row) -> tuple[float, ...]:
-        split, first = one.candidate.split, SORT_KEYS[sort](one)
+        split = one.candidate.split
+        first = SORT_KEYS[sort](one)
         best = (one.candidate.verdict != "fits", one.is_slow, first, one.gpus, one.nodes, one.tpot)
         return (*best, split.pp, split.dp, -one.headroom, -one.asked)
 

@@ -68,7 +68,8 @@ def splits(request: FitRequest, space: Space) -> list[list[Split]]:
     mixture, which also span nodes: large mixtures run so. Each further group takes one node more,
     all of whose GPUs it uses. Sizes that are given are one group.
     """
-    engine, model = find_engine(request.engine), request.model
+    engine = find_engine(request.engine)
+    model = request.model
     per_node = request.gpu.per_node if request.gpu else 1
     most = space.max_gpus or MOST_NODES * per_node
     if engine.splits_by_layer:
@@ -135,11 +136,10 @@ def _over_ranks(
         if per_node % tp:
             continue
         inside = [dp for dp in range(2, per_node // tp + 1) if per_node // tp % dp == 0]
-        outside = (
-            [nodes * per_node // tp for nodes in _doubled(MOST_NODES)[1:]]
-            if tp in (1, per_node)
-            else []
-        )
+        if tp in (1, per_node):
+            outside = [nodes * per_node // tp for nodes in _doubled(MOST_NODES)[1:]]
+        else:
+            outside = []
         yield from (Split(tp * dp, tp, 1, dp, expert_parallel=True) for dp in (*inside, *outside))
 
 

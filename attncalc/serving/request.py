@@ -91,7 +91,9 @@ class LoggedExcess(NamedTuple):
         logged = self.estimated + self.size
         if self.size >= 0 or estimated >= self.estimated:
             return self.size
-        return logged - estimated if 2 * logged < self.estimated else max(self.size, -estimated)
+        if 2 * logged < self.estimated:
+            return logged - estimated
+        return max(self.size, -estimated)
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,9 @@ class FitRequest(Keeper):
         """Tokens at the start of every request that may be stored once; 0 without users'
         requests.
         """
-        return self.traffic.shared_tokens if self.traffic else 0
+        if self.traffic:
+            return self.traffic.shared_tokens
+        return 0
 
 
 def _fp8_block(request: FitRequest, checkpoint: str | None, role: Role) -> int:
@@ -214,8 +218,13 @@ def _fp8_block(request: FitRequest, checkpoint: str | None, role: Role) -> int:
         return 128  # of a preset's release only the name is known
     is_as_released = request.weights_dtype in (None, released_dtype(request.model))
     stored = request.model.quantization if is_as_released else None
-    scheme = stored.scheme_of(0, role, "W_up") if stored and stored.method == "fp8" else None
-    return scheme.block if scheme else 0
+    if stored and stored.method == "fp8":
+        scheme = stored.scheme_of(0, role, "W_up")
+    else:
+        scheme = None
+    if scheme:
+        return scheme.block
+    return 0
 
 
 class ResolvedRequest(NamedTuple):
@@ -265,12 +274,16 @@ class ResolvedRequest(NamedTuple):
         """
         if self.engine.ranks_share_tp:
             return self.args.attn_dp
-        return self.dp if self.request.model.has_experts else 1
+        if self.request.model.has_experts:
+            return self.dp
+        return 1
 
     @property
     def expert_devices(self) -> int:
         """Devices of all ranks of a stage, over which the routed experts are divided."""
-        return self.args.tp if self.engine.ranks_share_tp else self.args.tp * self.ranks
+        if self.engine.ranks_share_tp:
+            return self.args.tp
+        return self.args.tp * self.ranks
 
     @property
     def divides_experts(self) -> bool:
@@ -319,7 +332,9 @@ class ResolvedRequest(NamedTuple):
         """Return how many of `batch` requests one replica has, if they are divided evenly: 10 on 4
         replicas are 3.
         """
-        return ceil_div(batch, self.replicas) if self.replicas > 1 else batch
+        if self.replicas > 1:
+            return ceil_div(batch, self.replicas)
+        return batch
 
     def requests_of_rank(self, requests: int) -> tuple[int, int]:
         """Return the requests of the busiest data-parallel rank of a copy, and how many ranks at
@@ -348,7 +363,8 @@ class ResolvedRequest(NamedTuple):
         """Whether the engine loads the released weights, as they are or converted; True if it has
         its own files.
         """
-        model, to = self.request.model, self.engine.converts_to
+        model = self.request.model
+        to = self.engine.converts_to
         if to is None or is_released(model, self.request.weights_dtype, self.args.dtype):
             return True
         if self.weights_dtype != to or model.weights_dtype or model.experts_dtype:
@@ -358,7 +374,8 @@ class ResolvedRequest(NamedTuple):
     @property
     def _released_part(self) -> float:
         """The part of a GPU's memory that the weights as released take; 0 if it is unknown."""
-        gpu, model = self.gpu, self.request.model
+        gpu = self.gpu
+        model = self.request.model
         if gpu is None or model.unread_quantization:
             return 0.0
         return int(weights(self.model, weights_dtype=released_dtype(model)).total) / gpu.memory
@@ -411,7 +428,9 @@ class ResolvedRequest(NamedTuple):
         """Return that other programs leave less than the share, if the engine needs all of it
         free.
         """
-        free, gpu, share = self.free_share, self.gpu, self._share_at_start
+        free = self.free_share
+        gpu = self.gpu
+        share = self._share_at_start
         if not (free and gpu and share):
             return None
         wanted, other = (
@@ -582,7 +601,9 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
 
     Raises AttncalcError if the engine does not load such files, or there is no such dtype.
     """
-    of, model, name = find_engine(request.engine), request.model, request.weights_dtype
+    of = find_engine(request.engine)
+    model = request.model
+    name = request.weights_dtype
     # a GGUF file in 16 bits has experts in MXFP4 too
     if name is None or (
         of.typed_files and name in ("bf16", "fp16") and model.experts_dtype == "mxfp4"
@@ -601,7 +622,9 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
 
 def file_type(model: ModelSpec) -> str:
     """Return the type of the file that was computed for the model: 'q4_k_m'; '' if none was."""
-    return model.stored.file_type if model.stored else ""
+    if model.stored:
+        return model.stored.file_type
+    return ""
 
 
 def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: int) -> ModelSpec:
@@ -622,7 +645,8 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
         part = model.kept(key, lambda: of.divide(model, tp, ranks, expert_parallel=key[-1]))
     # the files' bytes are divided as the parameters are
     if stored is not None and part is not model:
-        here, everywhere = int(params(part).total), int(params(model).total)
+        here = int(params(part).total)
+        everywhere = int(params(model).total)
         part = dataclasses.replace(
             part, stored=stored._replace(size=-(-stored.size * here // everywhere))
         )
@@ -643,7 +667,9 @@ def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
         return None
     released = dtype(request.model.dtype).name
     half = of.dtype_of_fp32 if released == "fp32" else released
-    return request.gpu.math_dtype(None, half) if request.gpu else half
+    if request.gpu:
+        return request.gpu.math_dtype(None, half)
+    return half
 
 
 def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
@@ -835,7 +861,10 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
     Raises AttncalcError if the GPUs cannot be split so, or `_check_devices` does.
     """
     _check_devices(request)
-    gpus, tp, pp, dp = request.gpus, request.tp, request.pp, request.dp
+    gpus = request.gpus
+    tp = request.tp
+    pp = request.pp
+    dp = request.dp
     if request.gpu is None:
         return 1, tp or 1
     if tp is None and whole_layers:
@@ -843,13 +872,12 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
     if tp is None:
         gpus = gpus or pp * dp
         if gpus % (pp * dp):
-            of = (
-                f"--pp {pp}"
-                if dp == 1
-                else f"--dp {dp}"
-                if pp == 1
-                else f"--pp {pp} times --dp {dp}"
-            )
+            if dp == 1:
+                of = f"--pp {pp}"
+            elif pp == 1:
+                of = f"--dp {dp}"
+            else:
+                of = f"--pp {pp} times --dp {dp}"
             raise AttncalcError(
                 f"--gpus {gpus} is not a multiple of {of}",
                 f"give a multiple of {pp * dp}: every {'pipeline stage' if dp == 1 else 'rank'} "

@@ -49,13 +49,18 @@ class Step(NamedTuple):
     @property
     def bound_by(self) -> Bound:
         """What takes longer; 'compute' if both take as long."""
-        a, b = self.by_compute, self.by_memory
-        return "memory" if b.numerator * a.denominator > a.numerator * b.denominator else "compute"
+        a = self.by_compute
+        b = self.by_memory
+        if b.numerator * a.denominator > a.numerator * b.denominator:
+            return "memory"
+        return "compute"
 
     @property
     def seconds(self) -> Ratio:
         """The lower bound of the time: the longer of the two."""
-        return self.by_memory if self.bound_by == "memory" else self.by_compute
+        if self.bound_by == "memory":
+            return self.by_memory
+        return self.by_compute
 
     @property
     def intensity(self) -> Ratio:
@@ -164,12 +169,14 @@ def roofline(
         full, batch=max(1, full.batch // config.stages), phase="decode", new=1
     )
     decode = decode_step(model, micro, machine) if model.main.has_cache else None
-    decode_expected = (
-        decode_step(model, micro, machine, "expected") if decode and model.has_experts else None
-    )
-    batch, limit = (
-        _compute_bound_batch(model, micro, machine) if decode and with_limits else (None, None)
-    )
+    if decode and model.has_experts:
+        decode_expected = decode_step(model, micro, machine, "expected")
+    else:
+        decode_expected = None
+    if decode and with_limits:
+        batch, limit = _compute_bound_batch(model, micro, machine)
+    else:
+        batch, limit = (None, None)
     return Roofline(
         gpu=gpu,
         math=machine.math,
@@ -278,14 +285,16 @@ def _tokens_per_second(
         return None
     batch = symbol("B", workload.batch, "batch size, in sequences")
     seconds = decode.seconds
-    work, speed = (
-        (
+    if decode.bound_by == "compute":
+        work, speed = (
             named(decode.flops, "flops", "FLOP of the step"),
             named(seconds.denominator, "peak", "dense FLOP/s"),
         )
-        if decode.bound_by == "compute"
-        else (decode.read, named(seconds.denominator, "bandwidth", "bytes/s of the memory"))
-    )
+    else:
+        work, speed = (
+            decode.read,
+            named(seconds.denominator, "bandwidth", "bytes/s of the memory"),
+        )
     return ratio(batch * speed, work)
 
 
@@ -300,13 +309,15 @@ def _compute_bound_batch(
     compute-bound, every larger one is, and a binary search on ints is exact. Each pipeline stage
     needs that many sequences.
     """
-    gpu, math = machine.gpu, machine.math
+    gpu = machine.gpu
+    math = machine.math
 
     def decode_at(batch: int) -> Step:
         return decode_step(model, dataclasses.replace(workload, batch=batch), machine, "expected")
 
     single = decode_at(1)
-    per_sequence, cached = int(single.flops), int(single.cache)
+    per_sequence = int(single.flops)
+    cached = int(single.cache)
     limit = ratio(
         named(per_sequence, "flops_per_sequence", "FLOP of one sequence's step"),
         named(cached, "kv_cache_per_sequence", "bytes of one sequence's cache"),

@@ -83,9 +83,11 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     """
     if result.verdict == "fits":
         return ()
-    resolved, request = result.resolved, result.request
+    resolved = result.resolved
+    request = result.request
     if free := resolved.free_share:
-        words, flag = f"{free} of the GPU's memory", f"{resolved.engine.share_option} {free}"
+        words = f"{free} of the GPU's memory"
+        flag = f"{resolved.engine.share_option} {free}"
         left = dataclasses.replace(request, gpu_memory_utilization=free)
         return tuple(_first(words, flag, fit(left)))
     if (
@@ -100,7 +102,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         )
     same_gpus, too_small = _on_the_same_gpus(resolved, with_share=with_share)
     same_gpus = [*_on_other_splits(resolved, same_gpus, with_share=with_share), *same_gpus]
-    gpus, smaller = list(islice(_more_gpus(resolved), 1)), list(_smaller_workload(resolved))
+    gpus = list(islice(_more_gpus(resolved), 1))
+    smaller = list(_smaller_workload(resolved))
     everything = [_largest_of(too_small)] if too_small else []
     if not (gpus or same_gpus):
         one = (changes[-1] for changes in too_small)
@@ -229,14 +232,18 @@ def _on_other_splits(
         default=None,
     )
     least = min((change.cost for change in same_gpus), default=_HARDWARE)
-    return [found] if found and found.cost < least else []
+    if found and found.cost < least:
+        return [found]
+    return []
 
 
 def _with_possible_context(result: FitResult, *, with_share: bool) -> Iterator[Suggestion]:
     """Yield what makes the model's maximum context fit, if the engine refuses the requested one."""
-    request, maximum = result.request, result.request.model.max_context
+    request = result.request
+    maximum = result.request.model.max_context
     if result.refusal and maximum and result.resolved.workload.context > maximum:
-        words, flag = f"{count(maximum)} tokens of context", f"--context {maximum}"
+        words = f"{count(maximum)} tokens of context"
+        flag = f"--context {maximum}"
         for change in suggestions(
             fit(request.with_workload(context=maximum)), with_share=with_share
         ):
@@ -413,7 +420,8 @@ def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
     if resolved.gpu and resolved.gpu.shares_with_host:  # even the default share may not start
         return
     for text in resolved.engine.larger_shares:
-        larger, share = parse_share(text, ""), resolved.share
+        larger = parse_share(text, "")
+        share = resolved.share
         if share and larger.numerator * share.denominator > share.numerator * larger.denominator:
             yield _Change(
                 f"{text} of the GPU's memory",
@@ -443,11 +451,10 @@ def _narrow_weights(
     stored = resolved.request.model.stored
     if stored and stored.kind == "GGUF":  # another file has other weights
         return
-    half = (
-        half_dtype(resolved.request, resolved.engine)
-        if resolved.args.dtype.name == "fp32"
-        else None
-    )
+    if resolved.args.dtype.name == "fp32":
+        half = half_dtype(resolved.request, resolved.engine)
+    else:
+        half = None
     if half:
         yield (
             in_half := _Change(
@@ -502,7 +509,9 @@ def _other_split(resolved: ResolvedRequest) -> Iterator[_Change]:
     """Yield other splits of the same GPUs: attention on ranks of its own, then fewer copies of the
     model.
     """
-    request, args, gpus = resolved.request, resolved.args, resolved.gpus
+    request = resolved.request
+    args = resolved.args
+    gpus = resolved.gpus
     if resolved.gpu is None or resolved.whole_layers or gpus == 1 or args.attn_dp > 1:
         return
     # the ranks share the experts
@@ -519,7 +528,8 @@ def _other_split(resolved: ResolvedRequest) -> Iterator[_Change]:
         if "dcp" in resolved.engine.splits and args.dcp == 1 < args.tp:
             yield _Change("decode context parallelism", f"--dcp {args.tp}", {"dcp": args.tp})
     for other in with_other_gpus(resolved) if resolved.copies > 1 else ():
-        tp, copy = other.tp or 1, (other.tp or 1) * other.pp
+        tp = other.tp or 1
+        copy = (other.tp or 1) * other.pp
         if resolved.devices < copy <= gpus and gpus % copy == 0:
             fields = {"tp": tp, "pp": other.pp}
             if resolved.dp > 1:
@@ -541,9 +551,10 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
     waiting: list[tuple[tuple[int, bool, bool, int], _Change]] = []
     for request in with_other_gpus(resolved):
         copy = request.gpus or current
-        there = (
-            1 if resolved.whole_layers or resolved.gpus % copy else max(1, resolved.gpus // copy)
-        )
+        if resolved.whole_layers or resolved.gpus % copy:
+            there = 1
+        else:
+            there = max(1, resolved.gpus // copy)
         if copy >= below:
             break
         # all that follow have at least the GPUs of this copy
@@ -556,7 +567,10 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
             continue
         tp = "" if resolved.whole_layers else f" --tp {request.tp}"
         pp = f" --pp {request.pp}" if request.pp > 1 else ""
-        words = f"{count(gpus)} GPUs" if gpus == copy else f"{count(copy)} GPUs per replica"
+        if gpus == copy:
+            words = f"{count(gpus)} GPUs"
+        else:
+            words = f"{count(copy)} GPUs per replica"
         if copy == current:
             words = plural(gpus // copy, "replica")
         fields = {"gpus": gpus, "tp": request.tp, "pp": request.pp}
@@ -603,7 +617,8 @@ def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _is_much_less(change: _Change, request: FitRequest) -> bool:
-    context, batch = request.workload.context, request.workload.batch
+    context = request.workload.context
+    batch = request.workload.batch
     new = {"context": context, "batch": batch, **change.workload}
     return batch > 1 and (2 * new["context"] < context or 2 * new["batch"] < batch)
 
@@ -624,7 +639,8 @@ def with_attention_ranks(result: FitResult) -> AttentionRanks | None:
 
     It is for a model whose latents tensor parallelism only copies.
     """
-    resolved, request = result.resolved, result.request
+    resolved = result.resolved
+    request = result.request
     ranks = resolved.engine.attention_ranks(resolved.args, resolved.dp)
     if ranks is None or not request.model.has_experts:
         return None

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 # Assumed: about what PCIe 4.0 x16 copies, of its 31.5 GB/s, and one fast SSD reads. PCIe 5.0 x16
 # copies 54 GB/s to an NVIDIA H20 (gitea.gahow.org/gahow/agentic-kvc,
 # exp_a_tier_latency/results/pcie.json).
-HOST_BANDWIDTH, DISK_BANDWIDTH = 25 * 10**9, 5 * 10**9
+HOST_BANDWIDTH = 25 * 10**9
+DISK_BANDWIDTH = 5 * 10**9
 # Tokens up to which `faster_from` is searched, for a model without a maximum context.
 _LONGEST = 2**24
 
@@ -59,7 +60,8 @@ def tiers(result: FitResult) -> tuple[Tier, ...]:
     """Return the GPUs' memory for the cache, and that of the host and of a disk; () if neither of
     these is used.
     """
-    resolved, request = result.resolved, result.request
+    resolved = result.resolved
+    request = result.request
     on_gpu = named(result.budget.kv_memory, "kv_memory", "bytes for the cache on one GPU")
     host = resolved.engine.host_cache(resolved.args, result.layout, on_gpu)
     if host is None and request.disk_size is None:
@@ -98,7 +100,9 @@ def _tier(
     def size(cache: int) -> int:
         """Return the bytes that cross one link for `cache` bytes of one GPU."""
         loaded = named(cache, "kv_cache_of_request", "bytes of the request's cache on one GPU")
-        return loaded if sharing == 1 else loaded * copies
+        if sharing == 1:
+            return loaded
+        return loaded * copies
 
     speed = symbol(f"{name}_bandwidth", bandwidth, f"bytes/s of the {name}")
     return Tier(
@@ -172,10 +176,8 @@ def _faster_from(
     assert step is not None
     prefill = named(step.flops, "flops_at_T", "FLOP of the prefill on one GPU")
     loaded = named(int(step.cache) * sharing, "kv_cache_at_T", "bytes to load")
-    speed, peak = (
-        symbol(f"{name}_bandwidth", bandwidth, f"bytes/s of the {name}"),
-        step.by_compute.denominator,
-    )
+    speed = symbol(f"{name}_bandwidth", bandwidth, f"bytes/s of the {name}")
+    peak = step.by_compute.denominator
     flops_per_second = named(peak, "peak", "dense FLOP/s of the GPU")
     # FLOP / peak > bytes / bandwidth, multiplied by both: whole numbers
     return least("T", found, "tokens of a prompt", prefill * speed, loaded * flops_per_second)

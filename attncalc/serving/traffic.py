@@ -8,7 +8,8 @@ from ..records import NamedTuple
 from ..units import count
 
 # Tokens of a request of which an option is left out.
-USUAL_PROMPT, USUAL_OUTPUT = 4096, 1024
+USUAL_PROMPT = 4096
+USUAL_OUTPUT = 1024
 # {these: how people type them}.
 USUAL = {USUAL_PROMPT: "4K", USUAL_OUTPUT: "1K"}
 
@@ -75,7 +76,9 @@ class Traffic(NamedTuple):
     @property
     def _shortest(self) -> int:
         """Tokens of the shortest prompt; of a length it is not known which part is the prompt."""
-        return min(self.lengths) if self.lengths else self.prompt
+        if self.lengths:
+            return min(self.lengths)
+        return self.prompt
 
     def check(self, context: int) -> None:
         """Raise AttncalcError if a number is not possible, or a request is longer than
@@ -98,9 +101,10 @@ class Traffic(NamedTuple):
             )
         longest = int(self.worst_tokens)
         if longest > context:
-            what = (
-                "the longest of --lengths" if self.lengths else "--prompt and --output-len together"
-            )
+            if self.lengths:
+                what = "the longest of --lengths"
+            else:
+                what = "--prompt and --output-len together"
             raise AttncalcError(
                 f"{what} {'has' if self.lengths else 'have'} {count(longest)} tokens, more than "
                 "the context of "

@@ -48,7 +48,8 @@ def users(
     if traffic is None:
         return None
     reserves = resolved.engine.reserves_context(resolved.args)
-    average, worst = traffic.average_tokens, traffic.worst_tokens
+    average = traffic.average_tokens
+    worst = traffic.worst_tokens
     if reserves:
         average = worst = symbol("T", resolved.workload.context, "tokens of context")
     deployment = deployment or Deployment(resolved)

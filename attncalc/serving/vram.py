@@ -29,7 +29,9 @@ class Need(NamedTuple):
 
     @property
     def gpu_name(self) -> str:
-        return self.resolved.gpu.name if self.resolved.gpu else ""
+        if self.resolved.gpu:
+            return self.resolved.gpu.name
+        return ""
 
     @property
     def memory(self) -> int:

@@ -53,9 +53,9 @@ class WeightFormat(NamedTuple):
 
     @property
     def quantized(self) -> str:
-        return (
-            "matrices of routed experts" if self.experts_only else "matrices of attention and MLPs"
-        )
+        if self.experts_only:
+            return "matrices of routed experts"
+        return "matrices of attention and MLPs"
 
     @property
     def width(self) -> Quantity:
@@ -102,7 +102,9 @@ def weight_bits(name: str) -> float:
     them.
     """
     ggml_type = TYPES_BY_NAME.get(FILE_TYPES.get(name, ""))
-    return ggml_type.size * 8 / ggml_type.block if ggml_type else as_weights(name).bits
+    if ggml_type:
+        return ggml_type.size * 8 / ggml_type.block
+    return as_weights(name).bits
 
 
 def released_dtype(model: ModelSpec) -> str | None:
@@ -111,7 +113,9 @@ def released_dtype(model: ModelSpec) -> str | None:
     An engine's --dtype does not change them. None if there are none, or if the model's files were
     read.
     """
-    return None if model.stored is not None else model.weights_dtype or model.experts_dtype
+    if model.stored is not None:
+        return None
+    return model.weights_dtype or model.experts_dtype
 
 
 def is_released(model: ModelSpec, weights_dtype: str | None) -> bool:
@@ -127,17 +131,18 @@ def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | Non
     """
     form = weight_format(model, model_dtype.name, weights_dtype and dtype(weights_dtype).name)
     if form.given is not None:
-        of_dtype = (
-            [scheme for scheme in form.schemes.schemes if scheme.dtype == form.given]
-            if form.schemes
-            else []
-        )
+        if form.schemes:
+            of_dtype = [scheme for scheme in form.schemes.schemes if scheme.dtype == form.given]
+        else:
+            of_dtype = []
         converted = (
             form.given != "int4"
             and bool(of_dtype)
             and all(scheme.weight_only for scheme in of_dtype)
         )
-        return model_dtype if converted else dtype(form.given)
+        if converted:
+            return model_dtype
+        return dtype(form.given)
     # llama.cpp quantizes the activations in blocks of 32 (Q8_1)
     if form.files and form.files.file_type:
         return dtype("q8_0")
@@ -211,10 +216,8 @@ def quantized_total(
             (stack, layers) for stack, layers in symbols.groups() if not layers.shares_weights
         ]
     else:
-        groups, step = (
-            [(symbols.main, layers) for layers in symbols.main.distinct()],
-            step.symbolic(),
-        )
+        groups = [(symbols.main, layers) for layers in symbols.main.distinct()]
+        step = step.symbolic()
     parts = []
     for stack, layers in groups:
         per_layer = _layer_total(symbols, stack, layers, form, size, step, routing)
@@ -240,15 +243,18 @@ def _layer_total(
     if form.experts_only:
         if not mlp or not mlp.n_experts:
             return 0
-        return routed_read(expert, mlp, step.batch, routing) if step else expert * mlp.n_experts
+        if step:
+            return routed_read(expert, mlp, step.batch, routing)
+        return expert * mlp.n_experts
     attention = layers.attention.matrices(stack.d_model, stack.d_model)
     cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
     if step:  # K and V of the source are in the cache already
         cross = tuple(m for m in cross if m.applied_to != "keys")
     layer_total: int = total(size(m) for m in (*attention, *cross) if m.applied_to)
     if mlp:
-        layer_total += (
-            experts_read(expert, mlp, step.batch, routing) if step else expert * mlp.experts_stored
-        )
+        if step:
+            layer_total += experts_read(expert, mlp, step.batch, routing)
+        else:
+            layer_total += expert * mlp.experts_stored
         layer_total += total(size(m) for m in mlp.shared(stack.d_model))
     return layer_total

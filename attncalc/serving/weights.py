@@ -177,8 +177,12 @@ def _held(stage: ModelSpec, form: WeightFormat) -> HeldWeights:
     def bits(layer: int, role: Role, matrix: str) -> int:
         if form.schemes:
             scheme = form.schemes.scheme_of(layer, role, matrix)
-            return scheme.element_bits if scheme else form.rest.bits
-        return form.matrices.bits if role == "experts" or not form.experts_only else form.rest.bits
+            if scheme:
+                return scheme.element_bits
+            return form.rest.bits
+        if role == "experts" or not form.experts_only:
+            return form.matrices.bits
+        return form.rest.bits
 
     return HeldWeights(form.rest, form.matrices.name, bits)
 
@@ -204,10 +208,12 @@ def _by_schemes(model: ModelSpec, quantization: Quantization, form: WeightFormat
             (matrix.weights, scheme.matrix_bytes(matrix.rows, matrix.cols))
         )
     parts = [("params_on_device", _ON_DEVICE, params(model).total)]
-    size, rest = quantity(0), named(params(model).total, "params", _ON_DEVICE)
+    size = quantity(0)
+    rest = named(params(model).total, "params", _ON_DEVICE)
     for i, (scheme, of_scheme) in enumerate(schemes.items(), start=1):
         label = scheme.name if len(schemes) == 1 else f"{scheme.name}_{i}"
-        in_scheme, scheme_bytes = total(n for n, _ in of_scheme), total(n for _, n in of_scheme)
+        in_scheme = total(n for n, _ in of_scheme)
+        scheme_bytes = total(n for _, n in of_scheme)
         parts += [
             (f"params_{label}", f"of them in {scheme.name} ({scheme.note})", in_scheme),
             (f"bytes_{label}", f"those matrices in {scheme.name}", scheme_bytes),
@@ -227,11 +233,13 @@ def _by_schemes(model: ModelSpec, quantization: Quantization, form: WeightFormat
 
 def _in_one_dtype(model: ModelSpec, form: WeightFormat) -> Weights:
     """Return the weights with the quantized matrices in one dtype."""
-    all_params, in_matrices = params(model).total, quantized_total(model, form)
+    all_params = params(model).total
+    in_matrices = quantized_total(model, form)
     everything = named(all_params, "params", _ON_DEVICE)
     tables = total(group.lookups for group in params(model).groups)
     parts = [("params_on_device", _ON_DEVICE, all_params)]
-    name, of_them = form.matrices.name, f"of them in {form.quantized}"
+    name = form.matrices.name
+    of_them = f"of them in {form.quantized}"
     if name == form.rest.name or not in_matrices:
         return Weights(quantity(everything * form.width), form.rest.name, tuple(parts), ())
     matrices = named(in_matrices, "params_linear", of_them)
@@ -246,7 +254,10 @@ def _in_one_dtype(model: ModelSpec, form: WeightFormat) -> Weights:
         exact = quantized_total(model, form, form.matrix_bytes)
         parts.append(("bytes_linear", f"those matrices in {name}", exact))
         matrix_bytes = named(exact, "bytes_linear", f"bytes of those matrices in {name}")
-    rest = "everything else" if form.experts_only else "embedding, head, routers, norms and biases"
+    if form.experts_only:
+        rest = "everything else"
+    else:
+        rest = "embedding, head, routers, norms and biases"
     note = (
         f"Weights: {name} ({layout}) is assumed for the {form.quantized}, {form.rest.name} for "
         f"{rest}."

@@ -55,7 +55,8 @@ def bytes_read(
         return quantity(read * form.width)
     matrices = named(in_matrices, "params_linear_read", f"of them in {form.quantized}")
     if form.files:
-        matrix_bytes, place = _stored_matrix_bytes(model, form, int(in_matrices)), "its files"
+        matrix_bytes = _stored_matrix_bytes(model, form, int(in_matrices))
+        place = "its files"
     else:
         matrix_bytes = quantized_total(
             model, form, form.matrix_bytes, step=workload, routing=routing
@@ -79,10 +80,8 @@ def _read_of_file(
     parameter.
     """
     experts = [tensor for tensor in files.contents if "_exps." in tensor.name]
-    size, elements = (
-        sum(tensor.size for tensor in experts),
-        sum(tensor.elements for tensor in experts),
-    )
+    size = sum(tensor.size for tensor in experts)
+    elements = sum(tensor.elements for tensor in experts)
     rest = symbol(
         "weights_stored",
         files.size - size,
@@ -106,7 +105,8 @@ def _read_by_schemes(
     model: ModelSpec, quantization: Quantization, workload: Workload, routing: Routing
 ) -> tuple[Quantity, Quantity]:
     """Return (weights, bytes) of the quantized matrices that one step reads on one device."""
-    symbols, batch = model.symbolic(), workload.symbolic().batch
+    symbols = model.symbolic()
+    batch = workload.symbolic().batch
     runs_of_main = schemes_of_groups(model, quantization)[-len(symbols.main.distinct()) :]
     read: list[tuple[int, int]] = []
     for layers, runs in zip(symbols.main.distinct(), runs_of_main, strict=True):
@@ -118,10 +118,8 @@ def _read_by_schemes(
                 continue
             for scheme, n_layers in runs[role, matrix.name].items():
                 times = layers.count if n_layers == int(layers.count) else n_layers
-                size, size_bytes = (
-                    times * matrix.weights,
-                    times * scheme.matrix_bytes(matrix.rows, matrix.cols),
-                )
+                size = times * matrix.weights
+                size_bytes = times * scheme.matrix_bytes(matrix.rows, matrix.cols)
                 if role == "experts" and layers.mlp:
                     mlp = layers.mlp
                     read.append(
@@ -160,7 +158,8 @@ def _stored_matrix_bytes(model: ModelSpec, form: WeightFormat, read: int) -> Qua
     )
     everything = named(params(model).total, "params", "parameters on the device")
     rest = (everything - matrices) * form.width
-    part, whole = (
-        (on_device - rest, matrices) if int(on_device) > int(rest) else (on_device, everything)
-    )
+    if int(on_device) > int(rest):
+        part, whole = (on_device - rest, matrices)
+    else:
+        part, whole = (on_device, everything)
     return quantity(minimum(matrices_read * part // whole, matrices_read * form.width))

@@ -196,8 +196,12 @@ def _value(value: Any, name: str, axis: Option) -> Any:
     if axis.parser and (axis.parser.is_number or name in FLAGS):
         text = as_text(value)
         parsed = axis.parser.parse(text, axis.name)
-        return parsed if axis.parser.is_number else text
-    return _checked(value.strip(), value, name, axis) if isinstance(value, str) else value
+        if axis.parser.is_number:
+            return parsed
+        return text
+    if isinstance(value, str):
+        return _checked(value.strip(), value, name, axis)
+    return value
 
 
 def _every_gpu() -> list[str]:
@@ -208,7 +212,8 @@ def _every_gpu() -> list[str]:
 
 def _checked(text: str, part: str, name: str, axis: Option) -> str:
     """Return the text of one value, which is parsed again when its cells are computed."""
-    option, parser = axis.name, axis.parser
+    option = axis.name
+    parser = axis.parser
     if not text:
         raise AttncalcError(
             f"{option}: '{truncate(part)}' has an empty value", "separate values by one comma: a,b"
@@ -224,13 +229,17 @@ def _checked(text: str, part: str, name: str, axis: Option) -> str:
 
         gpus_of(text)
     value = parser.parse(text, option) if parser else text
-    return value if isinstance(value, str) else text
+    if isinstance(value, str):
+        return value
+    return text
 
 
 def cell(value: Any, escape: Callable[[str], str]) -> Any:
     """Return a value of an axis as a row has it, with its text escaped."""
     text = shown(value)
-    return escape(text) if isinstance(text, str) else text
+    if isinstance(text, str):
+        return escape(text)
+    return text
 
 
 def shown(value: Any) -> Any:

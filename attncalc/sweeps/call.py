@@ -49,7 +49,9 @@ class ShownSweep(Sweep, Rows):
         return str(self.report)
 
     def _repr_html_(self) -> str | None:
-        return self.report._repr_html_() if len(self) <= MAX_ROWS else None
+        if len(self) <= MAX_ROWS:
+            return self.report._repr_html_()
+        return None
 
 
 @errors_in_python()

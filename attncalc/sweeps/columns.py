@@ -119,7 +119,9 @@ def read_train_columns(
 
 def hint(name: str, known: Iterable[str]) -> str:
     """Return the beginning of a tip: which known column an unknown name may mean."""
-    return "did you mean 'verdict'? " if name in ("fits", "fit") else did_you_mean(name, known)
+    if name in ("fits", "fit"):
+        return "did you mean 'verdict'? "
+    return did_you_mean(name, known)
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -141,7 +143,9 @@ def read_columns(
     """
     if names is None:
         of_users = (*USERS, "users_all_replicas") if with_users else ()
-        return (*FIT_DEFAULTS, *of_users, *need) if with_fit else COST_DEFAULTS
+        if with_fit:
+            return (*FIT_DEFAULTS, *of_users, *need)
+        return COST_DEFAULTS
     columns = _names(names)
     for name in columns:
         if name in OF_FIT and name not in PER_BYTE and not with_fit:
@@ -181,5 +185,7 @@ def unit_of(name: str) -> str | None:
     if name in units:
         return units[name]
     if name in AXES:
-        return NO_UNIT if is_number(name) else None
+        if is_number(name):
+            return NO_UNIT
+        return None
     return PARAMS

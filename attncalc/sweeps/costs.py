@@ -86,11 +86,10 @@ class Costs:
 
     def _compared(self, batch: int, context: int) -> dict[str, Number]:
         model = self._model
-        read = (
-            decode_intensity(model, _at(self._decode, batch, context))
-            if model.main.has_cache
-            else None
-        )
+        if model.main.has_cache:
+            read = decode_intensity(model, _at(self._decode, batch, context))
+        else:
+            read = None
         return {
             "n_kv_heads": quantity(kv_heads(model.symbolic().main.leading)),
             "decode_flop_per_byte": read and read.per_byte,

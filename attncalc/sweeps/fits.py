@@ -120,11 +120,15 @@ class Need(NamedTuple):
         served = None if average is None else int(average) * resolved.replicas
         gpus: int | None = resolved.gpus
         if self.users is not None:
-            gpus = (
-                None if served == 0 else resolved.gpus * (-(-self.users // served) if served else 1)
-            )
+            if served == 0:
+                gpus = None
+            else:
+                gpus = resolved.gpus * (-(-self.users // served) if served else 1)
         price = self.prices.get(resolved.gpu.rented) if resolved.gpu else None
-        cost = None if price is None or gpus is None else gpus * price.numerator / price.denominator
+        if price is None or gpus is None:
+            cost = None
+        else:
+            cost = gpus * price.numerator / price.denominator
         return {
             "users_all_replicas": served,
             "gpus_needed": None if self.users is None or not resolved.gpu else gpus,
@@ -176,10 +180,8 @@ class Fits:
     def figures(self, batch: int, context: int) -> tuple[Any, ...]:
         """Return the figures. Raises AttncalcError as `fit` does."""
         if self._need.fewest_gpus and self._request.gpus is None:
-            need, resolved = (
-                self._need._replace(fewest_gpus=False),
-                resolve(self._request_at(batch, context)),
-            )
+            need = self._need._replace(fewest_gpus=False)
+            resolved = resolve(self._request_at(batch, context))
             gpus = min_gpus(resolved)
             fewest = next(
                 (one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request
@@ -189,7 +191,10 @@ class Fits:
                 self._model, {**self._options, **split}, self._columns, need, self._sizes
             ).figures(batch, context)
         size = {"context": context} if "context" in self._sizes else {}
-        of_slots = self._engine.sizes(size, self._options) if "batch" not in self._sizes else {}
+        if "batch" not in self._sizes:
+            of_slots = self._engine.sizes(size, self._options)
+        else:
+            of_slots = {}
         if "batch" in of_slots:  # '-c 8192 -np 4' is '-c 2048 --batch 4', as in `fit`
             options = {name: value for name, value in self._options.items() if name != "sequences"}
             each = Fits(self._model, options, self._columns, self._need, self._sizes)
@@ -200,10 +205,8 @@ class Fits:
             and not traffic.lengths
             and any(self._options.get(name) is None for name in ("prompt", "output"))
         ):
-            given, longest = (
-                (self._options.get("prompt"), self._options.get("output")),
-                self._model.max_context,
-            )
+            given = (self._options.get("prompt"), self._options.get("output"))
+            longest = self._model.max_context
             prompt, output = usual_lengths(*given, context, longest or NO_LIMIT)
             options = {**self._options, "prompt": prompt, "output": output}
             return Fits(self._model, options, self._columns, self._need, self._sizes).figures(
@@ -271,12 +274,10 @@ class Trains:
     def __init__(
         self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need
     ) -> None:
-        self._model, self._options, self._columns, self._prices = (
-            model,
-            options,
-            columns,
-            need.prices,
-        )
+        self._model = model
+        self._options = options
+        self._columns = columns
+        self._prices = need.prices
         self._request: TrainRequest | None = None
 
     def figures(self, batch: int, context: int) -> tuple[Any, ...]:

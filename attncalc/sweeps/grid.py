@@ -65,7 +65,9 @@ def default_figure(sweep: Sweep) -> str:
     if sweep.with_train:
         return DEFAULT_TRAIN_FIGURE
     of_fit = "gpus" if sweep.need.fewest_gpus else DEFAULT_FIT_FIGURE
-    return of_fit if sweep.with_fit else DEFAULT_FIGURE
+    if sweep.with_fit:
+        return of_fit
+    return DEFAULT_FIGURE
 
 
 def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
@@ -89,11 +91,10 @@ def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
     is_one = len(contexts) == 1
     if is_one or (contexts and is_grid):
         fixed.append(f"context {count(*contexts)}" if is_one else "context: each model's own")
-    tables = (
-        _grid(sweep, varying, figures[0], cells)
-        if is_grid
-        else [_table(sweep, cells, without=["context"][:is_one])]
-    )
+    if is_grid:
+        tables = _grid(sweep, varying, figures[0], cells)
+    else:
+        tables = [_table(sweep, cells, without=["context"][:is_one])]
     if is_grid:
         across = _across(varying)
         title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)} by {across.replace('_', ' ')}"
@@ -115,16 +116,22 @@ def check_screen(sweep: Sweep) -> None:
 
 
 def _label(value: Any) -> str:
-    return count(value) if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return count(value)
+    return str(value)
 
 
 def _across(varying: Sequence[str]) -> str:
-    return "context" if "context" in varying else varying[-1]
+    if "context" in varying:
+        return "context"
+    return varying[-1]
 
 
 def _unit_text(name: str, cells: Sequence[Row], sweep: Sweep) -> str:
     unit, _ = _texts(name, [row[sweep.names.index(name)] for row in cells])
-    return f" in {unit}" if unit else ""
+    if unit:
+        return f" in {unit}"
+    return ""
 
 
 def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row]) -> list[Table]:
@@ -146,12 +153,14 @@ def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row
     widths = [
         max(len(_label(h)), *(len(line.get(h, "")) for line in lines.values())) + 2 for h in headers
     ]
-    tables, start = [], 0
+    tables = []
+    start = 0
     label_width = max(
         len(line) for line in table_lines(Table(label_columns, tuple(map(tuple, labels))))
     )
     while start < len(headers):
-        end, width = start + 1, label_width + widths[start]
+        end = start + 1
+        width = label_width + widths[start]
         while end < len(headers) and width + widths[end] <= WIDTH:
             width += widths[end]
             end += 1
@@ -177,7 +186,8 @@ def _without_repeats(labels: Sequence[Sequence[str]], i: int) -> list[str]:
 
 
 def _table(sweep: Sweep, cells: Sequence[Row], *, without: Collection[str]) -> Table:
-    columns, texts = [], []
+    columns = []
+    texts = []
     for i, name in enumerate(sweep.names):
         if name in without:
             continue
@@ -229,7 +239,10 @@ def context_warning(sweep: Sweep) -> str:
     beyond = [f"{name} ({count(most)})" for name, most in sweep.beyond_maximum.items()]
     if not beyond:
         return ""
-    others = f" and {count(len(beyond) - _MODELS)} others" if len(beyond) > _MODELS else ""
+    if len(beyond) > _MODELS:
+        others = f" and {count(len(beyond) - _MODELS)} others"
+    else:
+        others = ""
     return f"{WARNING}contexts go beyond the model's maximum: {', '.join(beyond[:_MODELS])}{others}"
 
 

@@ -117,11 +117,10 @@ def _exit_code(watch: Watch, sweep: Sweep, failures: list[str], *, screen: bool)
         )
     if not screen:
         cells = f"{count(watch.errors)} of {count(watch.rows)} cells"
-        not_possible = (
-            f"{WARNING}{cells} are not possible; the column 'error' has the reason"
-            if watch.errors
-            else ""
-        )
+        if watch.errors:
+            not_possible = f"{WARNING}{cells} are not possible; the column 'error' has the reason"
+        else:
+            not_possible = ""
         for warning in filter(None, (not_possible, context_warning(sweep))):
             tell(warning)
     for failure in failures:

@@ -23,7 +23,8 @@ def _chunks(sweep: Sweep) -> Iterator[tuple[int, slice]]:
     """Yield the number of a setting and a part of its batches, which one process computes, in the
     order of the rows.
     """
-    batches, contexts = len(sweep.values_of("batch")), len(sweep.values_of("context"))
+    batches = len(sweep.values_of("batch"))
+    contexts = len(sweep.values_of("context"))
     step = max(1, CHUNK // contexts)
     for setting in range(math.prod(len(axis.values) for axis in sweep.outer)):
         for first in range(0, batches, step):

@@ -156,13 +156,17 @@ def _value(name: str, value: Any) -> str:
     if name in _NOUNS:
         return f"{value} {_NOUNS[name]}"
     words = name.replace("_", " ")
-    return f"{words} {exact_count(value)}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{words} {exact_count(value)}"
+    return str(value)
 
 
 def _title(sweep: Sweep) -> str:
     """Return the titles of the models, or their number."""
     titles = [model.title for model in _models(sweep)]
-    return ", ".join(titles) if len(titles) <= 6 else f"{len(titles)} models"
+    if len(titles) <= 6:
+        return ", ".join(titles)
+    return f"{len(titles)} models"
 
 
 def _models(sweep: Sweep) -> list[ModelSpec]:
@@ -177,11 +181,10 @@ def _defaults(sweep: Sweep) -> Iterator[str]:
     models = _models(sweep)
     deployments = [*chain(*sweep.deployments.values())]
     if "engine" not in given:
-        titles = (
-            [find_engine(engine).title for engine, _ in deployments]
-            if sweep.with_fit
-            else ["ideal"]
-        )
+        if sweep.with_fit:
+            titles = [find_engine(engine).title for engine, _ in deployments]
+        else:
+            titles = ["ideal"]
         yield f"engine: {' or '.join(dict.fromkeys(titles))}"
     if not given & {"dtype", "weights_dtype"}:
         dtypes = " or ".join(dict.fromkeys(model.dtype for model in models))

@@ -89,7 +89,12 @@ def read_selection(
     for name in selection.columns:
         if name not in names and not name.startswith("params_"):
             is_limit = name not in (column, *(condition.name for condition in conditions))
-            option = "--sort" if name == column else _FAIL_IF if is_limit else "--where"
+            if name == column:
+                option = "--sort"
+            elif is_limit:
+                option = _FAIL_IF
+            else:
+                option = "--where"
             tip = f"{hint(name, names)}columns are those of --columns, and the options that vary"
             raise AttncalcError(f"{option}: there is no column '{truncate(name)}'", tip)
     return selection

@@ -77,7 +77,8 @@ class Sweep:
     ) -> None:
         """Raise AttncalcError if an axis has no effect on any column."""
         self.axes = tuple(axes)
-        self.need, self.selection = need, selection
+        self.need = need
+        self.selection = selection
         columns = tuple(
             dict.fromkeys((*columns, *(name for name in selection.columns if name not in AXES)))
         )
@@ -116,11 +117,10 @@ class Sweep:
             others = [name for name in ("gpus", "tp", "pp") if name in self._given] + [
                 "train"
             ] * with_train
-            tip = (
-                f"leave out {' and '.join(map(option_name, others))}"
-                if others
-                else "name the GPU only: --gpu h100"
-            )
+            if others:
+                tip = f"leave out {' and '.join(map(option_name, others))}"
+            else:
+                tip = "name the GPU only: --gpu h100"
             raise AttncalcError(
                 "--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train", tip
             )
@@ -197,7 +197,8 @@ class Sweep:
         """Return which condition of --fail-if a row meets, or why it is not possible; '' if it
         passes.
         """
-        cells, conditions = dict(zip(self.names, row, strict=True)), self.selection.fail_if
+        cells = dict(zip(self.names, row, strict=True))
+        conditions = self.selection.fail_if
         met = [
             f"{name} is {cells[name]}"
             for name in (one.name for one in conditions if holds(one, cells[one.name]))
@@ -273,7 +274,10 @@ class Sweep:
         start = tuple(cell(value, escape) for value in setting.values())
         nothing = (None,) * (len(self._costs) + len(self._fits))
         spec = setting["model"].spec
-        default = usual_context(spec) if self.with_train else spec.max_context or DEFAULT_CONTEXT
+        if self.with_train:
+            default = usual_context(spec)
+        else:
+            default = spec.max_context or DEFAULT_CONTEXT
         if any(setting.get(name) is not None for name in TRAFFIC_AXES):  # as in `fit`
             longest = spec.max_context or NO_LIMIT
             default = min(
@@ -316,7 +320,8 @@ class Sweep:
             if options.get(name) is not None
         }
         if changes:
-            released, key = model, tuple((name, as_text(value)) for name, value in changes.items())
+            released = model
+            key = tuple((name, as_text(value)) for name, value in changes.items())
             model = model.kept(key, lambda: what_if(released, **parsed(changes, WhatIfOptions)))
         costs: Figures = _no_figures
         fits: Figures = _no_figures

@@ -44,11 +44,10 @@ def need_torch() -> str:
             import torch
             import torch.utils.flop_counter
     except ImportError as error:
-        reason = (
-            "torch is not installed"
-            if error.name == "torch"
-            else f"torch cannot be imported: {error}"
-        )
+        if error.name == "torch":
+            reason = "torch is not installed"
+        else:
+            reason = f"torch cannot be imported: {error}"
         raise CannotCheckError(f"verify runs real torch layers, and {reason}", INSTALL) from None
     return str(torch.__version__)
 
@@ -82,9 +81,10 @@ def need_transformers() -> str:
     except CannotCheckError as error:
         raise CannotCheckError(error.message, INSTALL_BOTH) from None
     except ImportError as error:
-        reason = (
-            "is not installed" if error.name == "transformers" else f"cannot be imported: {error}"
-        )
+        if error.name == "transformers":
+            reason = "is not installed"
+        else:
+            reason = f"cannot be imported: {error}"
         raise CannotCheckError(
             f"--against transformers needs transformers, which {reason}", INSTALL_BOTH
         ) from None

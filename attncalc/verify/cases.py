@@ -33,7 +33,9 @@ class Case(NamedTuple):
     @property
     def cost_name(self) -> str:
         """Name that the cost functions use for this attention of the first layer group."""
-        return f"{self.group}_cross" if self.crosses else self.group
+        if self.crosses:
+            return f"{self.group}_cross"
+        return self.group
 
     @property
     def crosses(self) -> bool:
@@ -42,7 +44,9 @@ class Case(NamedTuple):
 
     @property
     def mask(self) -> Mask:
-        return Mask("bidirectional") if self.crosses else self.stack.mask
+        if self.crosses:
+            return Mask("bidirectional")
+        return self.stack.mask
 
     @property
     def decodes(self) -> bool:

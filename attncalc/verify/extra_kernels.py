@@ -79,7 +79,9 @@ def run(
 def cost_kernel(kernel: str) -> str:
     """Return the kernel of `attncalc memory` that predicts this one: itself for torch's four."""
     extra = EXTRA_KERNELS.get(kernel)
-    return extra.like if extra else kernel
+    if extra:
+        return extra.like
+    return kernel
 
 
 def has_split_buffers(kernel: str) -> bool:
@@ -102,7 +104,9 @@ def is_compiled(kernel: str) -> bool:
 def missing(kernel: str) -> str | None:
     """Return 'flash_attn is not installed' for a kernel without its package, otherwise None."""
     extra = EXTRA_KERNELS.get(kernel)
-    return f"{extra.package} is not installed" if extra and not extra.is_installed else None
+    if extra and not extra.is_installed:
+        return f"{extra.package} is not installed"
+    return None
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
@@ -150,12 +154,16 @@ def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
     pair.
     """
     flex = import_module(EXTRA_KERNELS["flex"].module)
-    matrix, queries, keys = mask.matrix, q.shape[2], k.shape[2]
+    matrix = mask.matrix
+    queries = q.shape[2]
+    keys = k.shape[2]
     if matrix is not None:
         per_sequence = matrix.dim() == 4
 
         def sees(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return matrix[b, 0, i, j] if per_sequence else matrix[i, j]
+            if per_sequence:
+                return matrix[b, 0, i, j]
+            return matrix[i, j]
 
         sequences = matrix.shape[0] if per_sequence else None
         return flex.create_block_mask(
@@ -167,7 +175,8 @@ def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
     def is_past(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return i >= j
 
-    rows, columns = -(-queries // BLOCK), -(-keys // BLOCK)
+    rows = -(-queries // BLOCK)
+    columns = -(-keys // BLOCK)
     numbers = torch.arange(rows, dtype=torch.int32, device=q.device)
     # block i of the queries sees the blocks before it whole, and block i in part
     full = (

@@ -91,8 +91,11 @@ def sdpa(
         return extra_kernels.run(kernel, q, k, v, mask, scale, sinks)
     grouped = q.shape[1] != k.shape[1]
     if grouped and kernel == "efficient" and not efficient_shares_kv_heads():
-        k, v, grouped = _repeat_kv(q, k), _repeat_kv(q, v), False
-    attn_mask, causal = mask.matrix, mask.causal
+        k = _repeat_kv(q, k)
+        v = _repeat_kv(q, v)
+        grouped = False
+    attn_mask = mask.matrix
+    causal = mask.causal
     if sinks is not None:
         matrix = _matrix(mask, q.new_empty(q.shape[2], k.shape[2]))
         k, v, attn_mask, causal = _with_sinks(q, k, v, matrix, sinks)

@@ -64,9 +64,9 @@ def prefill_mask(span: Span, mask: Mask, positions: Tensor) -> KernelMask:
     tokens = len(positions)
     if span.visible_keys(tokens) == tokens > 1 and mask.kind != "prefix":
         return KernelMask(causal=mask.kind == "causal")
-    return (
-        NO_MASK if tokens == 1 else KernelMask(matrix=mask_matrix(span, mask, positions, positions))
-    )
+    if tokens == 1:
+        return NO_MASK
+    return KernelMask(matrix=mask_matrix(span, mask, positions, positions))
 
 
 def decode_mask(span: Span, mask: Mask, position: int, keys: Tensor) -> KernelMask:

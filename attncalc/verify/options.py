@@ -16,7 +16,8 @@ DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
 }
 
 # Minutes that one model, or every preset together, may take by default.
-DEFAULT_MINUTES, CATALOGUE_MINUTES = 1, 10
+DEFAULT_MINUTES = 1
+CATALOGUE_MINUTES = 10
 
 
 class VerifyOptions(NamedTuple):
@@ -40,4 +41,8 @@ class VerifyOptions(NamedTuple):
         """Which of the programs in `verify/programs` these options select."""
         if self.train:
             return "training"
-        return "scaling" if self.scaling else "tensor_parallel" if self.tp > 1 else "layers"
+        if self.scaling:
+            return "scaling"
+        if self.tp > 1:
+            return "tensor_parallel"
+        return "layers"

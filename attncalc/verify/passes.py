@@ -50,10 +50,12 @@ def passes(layer: RealLayer, plan: Plan) -> Iterator[Pass]:
         yield Pass("prefill", kernel, tokens, keys, partial(_prefill, layer, tokens, kernel, mask))
     for kernel in plan.kernels_of(layer.case, "decode"):
         cache = layer.full_cache(plan.request.context)
-        keys = (
-            cache.length if layer.source is not None else cache.length_after(cache.tokens_seen + 1)
-        )
-        mask, last = layer.decode_mask(cache), plan.request.context - 1
+        if layer.source is not None:
+            keys = cache.length
+        else:
+            keys = cache.length_after(cache.tokens_seen + 1)
+        mask = layer.decode_mask(cache)
+        last = plan.request.context - 1
         yield Pass("decode", kernel, 1, keys, partial(_step, layer, last, kernel, mask, cache))
 
 
@@ -76,4 +78,6 @@ def _copied(mask: KernelMask) -> KernelMask:
     """Return a copy of the mask. It is made within the pass, so that the measured peak includes a
     mask.
     """
-    return mask if mask.matrix is None else KernelMask(matrix=mask.matrix.clone())
+    if mask.matrix is None:
+        return mask
+    return KernelMask(matrix=mask.matrix.clone())

@@ -134,7 +134,8 @@ def check_memory(plan: Plan, case: Case, device: Device) -> None:
     """Raise MemoryRanOutError if another process has meanwhile taken memory that this layer
     needs.
     """
-    needed, free = plan.required.get(case.name, 0), device.free()
+    needed = plan.required.get(case.name, 0)
+    free = device.free()
     if needed > free:
         raise MemoryRanOutError(
             f"{device.name} ran out of memory: {case.name} needs {human(needed, BYTES)}, "

@@ -41,7 +41,8 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         on_result: Callable[[VerifyResult], None] = ignore,
     ) -> None:
-        self._show, self._on_result = show, on_result
+        self._show = show
+        self._on_result = on_result
         self.clock = clock
         self._started = clock()
         self._finished: list[float] = []
@@ -77,10 +78,12 @@ class Progress:
             return
         self._running = [self._ahead.pop(0)]
         rest = [*self._running, *self._ahead]
-        number, total = len(self._finished) + 1, len(self._finished) + len(rest)
+        number = len(self._finished) + 1
+        total = len(self._finished) + len(rest)
         own = seconds = sum(rest) * self.correction()
         if self.models:
-            number, total = self.models.number, self.models.total
+            number = self.models.number
+            total = self.models.total
             seconds += self.models.later * self.correction()
             seconds = max(own, min(seconds, self.models.deadline - self.clock()))
         left = f", about {duration(seconds)} left" if seconds else ""
@@ -91,4 +94,6 @@ class Progress:
         go by.
         """
         expected = math.fsum(self._finished)
-        return (self.clock() - self._started) / expected if expected >= MEASURED_SECONDS else 1.0
+        if expected >= MEASURED_SECONDS:
+            return (self.clock() - self._started) / expected
+        return 1.0

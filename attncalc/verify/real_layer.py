@@ -82,7 +82,9 @@ class RealLayer:
 
     def new_state(self) -> Cache | State:
         """Return an empty cache, or an empty state for a recurrent layer."""
-        return State() if self.is_recurrent else self.new_cache()
+        if self.is_recurrent:
+            return State()
+        return self.new_cache()
 
     def full_cache(self, tokens: int) -> Cache:
         """Return a cache that holds tokens - 1 random tokens and has room for the last; or K and V
@@ -228,7 +230,8 @@ def _fill(matrix: Tensor, bound: float, random: torch.Generator) -> None:
     PERIOD of them. The period is prime, so that each row starts at another of them and no two rows
     are equal.
     """
-    values, drawn = matrix.view(-1), min(PERIOD, matrix.numel())
+    values = matrix.view(-1)
+    drawn = min(PERIOD, matrix.numel())
     values[:drawn].uniform_(-bound, bound, generator=random)
     whole = values.numel() // drawn
     values[drawn : whole * drawn].view(-1, drawn).copy_(values[:drawn])

@@ -69,7 +69,10 @@ def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyR
     source = options.source
     if model.encoder and source is None:
         source = min(model.encoder.max_context or context, context)
-    name = default_dtype(model, device) if options.dtype is None else parse_dtype(options.dtype)
+    if options.dtype is None:
+        name = default_dtype(model, device)
+    else:
+        name = parse_dtype(options.dtype)
     kernels = _parse_kernels(options.kernel, device)
     seconds = 60 * options.minutes
     run = (options.program, options.tp, options.timed)
@@ -82,7 +85,9 @@ def default_dtype(model: ModelSpec, device: Device | None = None) -> str:
     """
     released = compute_dtype(model, Workload.decode(1, 1)).name
     name = released if released in DTYPES else "bf16"
-    return name if device is None else device.dtype_for(name)
+    if device is None:
+        return name
+    return device.dtype_for(name)
 
 
 def parse_dtype(text: str) -> str:

@@ -162,7 +162,8 @@ def plan_within_limit(
         return plan, predicted_steps(model, plan.request, device, kernels=plan.kernels)
 
     first, steps = planned(request)
-    plan, too_long = first, sum(steps)
+    plan = first
+    too_long = sum(steps)
     while request.seconds is not None and sum(steps) > request.seconds:
         if plan.request.context == MIN_CONTEXT:
             raise CannotCheckError(
@@ -176,7 +177,8 @@ def plan_within_limit(
         )
     if plan is first:
         return plan, steps
-    context, shorter = count(first.request.context), count(plan.request.context)
+    context = count(first.request.context)
+    shorter = count(plan.request.context)
     note = f"Context {context} would take about {duration(too_long)}: shortened to {shorter}."
     return plan._replace(shortened=(*first.shortened, note)), steps
 
@@ -192,7 +194,10 @@ class _Estimate:
         ceiling: Ceiling,
         kernels: Kernels | None,
     ) -> None:
-        self.request, self.device, self.ceiling, self.kernels = request, device, ceiling, kernels
+        self.request = request
+        self.device = device
+        self.ceiling = ceiling
+        self.kernels = kernels
         self.size = request.torch_dtype.itemsize
         self.peaks: dict[tuple[str, str], dict[str, int]] = {}
         for phase, workload in (("prefill", request.prefill()), ("decode", request.decode())):
@@ -250,29 +255,34 @@ class _Estimate:
     def _kernels(self, case: Case, phase: str) -> tuple[str, ...]:
         if isinstance(case.kind, Recurrent):
             return ("",)
-        known = (
-            self.request.kernels
-            if self.kernels is None
-            else self.kernels.get((case.name, phase), ())
-        )
+        if self.kernels is None:
+            known = self.request.kernels
+        else:
+            known = self.kernels.get((case.name, phase), ())
         return known or self.request.kernels
 
     def _tokens(self, case: Case) -> int:
-        return (self.request.source or 0) if case.stack.input == "source" else self.request.context
+        if case.stack.input == "source":
+            return self.request.source or 0
+        return self.request.context
 
     def _weights(self, case: Case) -> int:
         return sum(int(m.params) for m in case.kind.matrices(case.stack.d_model, case.d_source))
 
     def _repeated(self, seconds: float, kernel: str) -> float:
         """Return the seconds of all runs of a pass that takes `seconds`."""
-        timed = min(MAX_RUNS * seconds, max(seconds, MAX_SECONDS)) if self.request.timed else 0.0
+        if self.request.timed:
+            timed = min(MAX_RUNS * seconds, max(seconds, MAX_SECONDS))
+        else:
+            timed = 0.0
         return RUNS * seconds + timed + (COMPILE_SECONDS if is_compiled(kernel) else 0)
 
     def _of_pass(self, case: Case, phase: str, kernel: str) -> float:
         """Return the seconds of one run: its FLOP, and the bytes of its weights, its cache and its
         peak.
         """
-        batch, decodes = self.request.batch, phase == "decode"
+        batch = self.request.batch
+        decodes = phase == "decode"
         new = 1 if decodes else self._tokens(case)
         if isinstance(case.kind, Recurrent):
             flop = batch * projection_flops(case, new, new)
@@ -283,7 +293,12 @@ class _Estimate:
             )
             return steps + self._of_work(flop, self._weights(case) * self.size)
         keys = (self.request.source or 0) if case.crosses else self._tokens(case)
-        projected = 0 if decodes and case.crosses else 1 if decodes else keys
+        if decodes and case.crosses:
+            projected = 0
+        elif decodes:
+            projected = 1
+        else:
+            projected = keys
         flop = batch * int(
             projection_flops(case, new, projected) + case.kind.score_flops(Run(1, new, keys), None)
         )

@@ -20,7 +20,8 @@ from .passes import Pass
 from .real_layer import RealLayer
 
 # A run is repeated until one of these is reached.
-MAX_RUNS, MAX_SECONDS = 10, 0.2
+MAX_RUNS = 10
+MAX_SECONDS = 0.2
 
 
 class Ceiling(NamedTuple):
@@ -105,9 +106,10 @@ def measure_time(layer_pass: Pass, layer: RealLayer, device: Device, ceiling: Ce
     with only(layer_pass.kernel):
         ms = sorted(1e3 * seconds for seconds in repeated(device, layer_pass.run))
     moved = sum(p.numel() for p in layer.module.parameters()) * layer.x.itemsize
-    moved += (
-        layer.cached_bytes(layer_pass.keys) if layer_pass.phase == "decode" else 2 * layer.x.nbytes
-    )
+    if layer_pass.phase == "decode":
+        moved += layer.cached_bytes(layer_pass.keys)
+    else:
+        moved += 2 * layer.x.nbytes
     flop = exact_flop(layer_pass, layer)
     p90 = ms[math.ceil(0.9 * len(ms)) - 1]
     timing = Timing(
@@ -118,8 +120,14 @@ def measure_time(layer_pass: Pass, layer: RealLayer, device: Device, ceiling: Ce
 
 def exact_flop(layer_pass: Pass, layer: RealLayer) -> int:
     """Return the FLOP of one pass; of the scores, those of visible pairs only."""
-    decodes, crosses = layer_pass.phase == "decode", layer.source is not None
-    keys = 0 if decodes and crosses else layer_pass.keys if crosses else layer_pass.tokens
+    decodes = layer_pass.phase == "decode"
+    crosses = layer.source is not None
+    if decodes and crosses:
+        keys = 0
+    elif crosses:
+        keys = layer_pass.keys
+    else:
+        keys = layer_pass.tokens
     mask = None if decodes or crosses else layer.case.mask
     scores = layer.case.kind.score_flops(Run(1, layer_pass.tokens, layer_pass.keys), mask)
     return layer.request.batch * (projection_flops(layer.case, layer_pass.tokens, keys) + scores)

@@ -44,7 +44,9 @@ EFFICIENT_SHARES_KV_HEADS = Since(
 def torch_version() -> tuple[int, int]:
     """Return the installed version: (2, 13) for '2.13.0+cu130'."""
     match = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
-    return (int(match[1]), int(match[2])) if match else MEASURED[-1]
+    if match:
+        return (int(match[1]), int(match[2]))
+    return MEASURED[-1]
 
 
 def version_notes(version: str) -> tuple[str, ...]:

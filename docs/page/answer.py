@@ -72,7 +72,10 @@ class Question(NamedTuple):
                 words.append(f"--{name}" if value else f"--no-{name}")
                 continue
             for each in value if isinstance(value, list) else [value]:
-                words += [f"--{name}", each] if not each.startswith("-") else [f"--{name}={each}"]
+                if not each.startswith("-"):
+                    words += [f"--{name}", each]
+                else:
+                    words += [f"--{name}={each}"]
         return shlex.join(words)
 
     @property
@@ -84,7 +87,9 @@ class Question(NamedTuple):
         if names or self.command == "compare":
             return names
         sizes = parsed(self.arguments, WhatIfOptions)
-        return [model_of_sizes(sizes)] if SIZES & sizes.keys() else []
+        if SIZES & sizes.keys():
+            return [model_of_sizes(sizes)]
+        return []
 
     def result(self, *, is_screen: bool = False) -> Any:
         """Return the result of the call in Python, which has the report of the command.
@@ -181,7 +186,8 @@ class Reply:
     """
 
     def __init__(self, question: Question) -> None:
-        self.question, self.result = question, question.result(is_screen=True)
+        self.question = question
+        self.result = question.result(is_screen=True)
         self.report: Report = self.result.report
 
 
@@ -290,7 +296,9 @@ def _change(change: dict[str, Any]) -> dict[str, str]:
     """Return a change as a button with what it gives beside it. `train` names the cost of a change,
     not the change.
     """
-    words, flag, requests = change["change"], change["flag"], change.get("max_batch_low")
+    words = change["change"]
+    flag = change["flag"]
+    requests = change.get("max_batch_low")
     if "needed_high" in change:
         needed = gib_range(change["needed_low"], change["needed_high"])
         return {"words": flag, "flag": flag, "gives": f"{words}, needs {needed} GiB"}

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 MOST_LINES = 6
 # The first context, unless the model has no long one, and the longest that the last one has unless
 # it is asked for.
-SHORTEST, LONGEST = 1 << 10, 1 << 20
+SHORTEST = 1 << 10
+LONGEST = 1 << 20
 # The last context of a model without a maximum.
 DEFAULT_LONGEST = 1 << 17
 # The users of a plan's curve, or its requests per second, as factors of those of the question.
@@ -69,11 +70,9 @@ def curve_of(
         curve = _training_curve(report)
     else:
         curve = _context_curve(models, options, report)
-    return (
-        _plain(curve)
-        if curve and curve.lines.series and len(curve.lines.series) <= MOST_LINES
-        else None
-    )
+    if curve and curve.lines.series and len(curve.lines.series) <= MOST_LINES:
+        return _plain(curve)
+    return None
 
 
 def _context_curve(
@@ -86,9 +85,10 @@ def _context_curve(
     if not models or options.get("gpu") == ALL or len(models) > MOST_LINES:
         return None
     with_fit = "gpu" in options or "kv_memory" in options
-    figure, title = (
-        ("kv_needed", "KV cache that is needed") if with_fit else ("kv_cache", "KV cache")
-    )
+    if with_fit:
+        figure, title = ("kv_needed", "KV cache that is needed")
+    else:
+        figure, title = ("kv_cache", "KV cache")
     here = report.workload.get("context")
     left_out = {"context", *(option.parameter for option in options_of(UserOptions).values())}
     fixed = {
@@ -103,11 +103,10 @@ def _context_curve(
     for row in found:
         if row[figure] is not None:
             points.setdefault(row.get("model", ""), []).append((row["context"], row[figure]))
-    free = (
-        next((row["kv_memory"] for row in found if row["kv_memory"] is not None), None)
-        if with_fit
-        else None
-    )
+    if with_fit:
+        free = next((row["kv_memory"] for row in found if row["kv_memory"] is not None), None)
+    else:
+        free = None
     return Curve(
         _lines(title, "context", {label: tuple(of_model) for label, of_model in points.items()}),
         here,
@@ -169,8 +168,13 @@ def _lines(
 
 
 def _plain(curve: Curve) -> dict[str, Any]:
-    lines, limit, unit = curve.lines, curve.limit, curve.lines.y.unit
-    level = [Series("", tuple((x, limit[0]) for x, _ in lines.series[0].points))] if limit else []
+    lines = curve.lines
+    limit = curve.limit
+    unit = curve.lines.y.unit
+    if limit:
+        level = [Series("", tuple((x, limit[0]) for x, _ in lines.series[0].points))]
+    else:
+        level = []
     whole = lines._replace(series=(*lines.series, *level))
     x, y = whole.scales(most_x=6, most_y=5)
     if curve.linear:

@@ -31,7 +31,8 @@ class DownloadError(Exception):
 
     def __init__(self, problem: str, tip: str = _TIP) -> None:
         super().__init__(problem)
-        self.problem, self.tip = problem, tip
+        self.problem = problem
+        self.tip = tip
 
 
 class Request(NamedTuple):

@@ -62,7 +62,10 @@ class Block:
         d_model: int,
         facts: BlockFacts,
     ) -> None:
-        self.number, self.keys, self.d_model, self.facts = number, keys, d_model, facts
+        self.number = number
+        self.keys = keys
+        self.d_model = d_model
+        self.facts = facts
         self._left = dict(tensors)
         self.norms = self.norm_biases = 0
 
@@ -98,7 +101,9 @@ class Block:
         it.
         """
         tensor = self._left.pop(name, None)
-        return tensor.elements if tensor else 0
+        if tensor:
+            return tensor.elements
+        return 0
 
     def error(self, problem: str) -> AttncalcError:
         return self.keys.error(f"block {count(self.number)} {problem}")

@@ -36,15 +36,17 @@ def shard_names(name: str) -> list[str]:
     'model-00002-of-00003.gguf' gives the three names. Source: llama_split_path (src/llama.cpp).
     """
     shard = _numbered(name)
-    return [_with_number(shard, i) for i in range(1, int(shard["files"]) + 1)] if shard else [name]
+    if shard:
+        return [_with_number(shard, i) for i in range(1, int(shard["files"]) + 1)]
+    return [name]
 
 
 def _numbered(name: str) -> re.Match[str] | None:
     """Return the parts of a name of `shard_names`, or None if it is not numbered."""
     match = _SHARD.fullmatch(name)
-    return (
-        match if match and 1 <= int(match["number"]) <= int(match["files"]) <= _MAX_SHARDS else None
-    )
+    if match and 1 <= int(match["number"]) <= int(match["files"]) <= _MAX_SHARDS:
+        return match
+    return None
 
 
 def _with_number(shard: re.Match[str], number: int) -> str:
@@ -54,7 +56,9 @@ def _with_number(shard: re.Match[str], number: int) -> str:
 def model_name(name: str) -> str:
     """Return the model's name: that of its file, without the number of the shard and '.gguf'."""
     match = _SHARD.fullmatch(name)
-    return match["stem"] if match else re.sub(r"\.gguf$", "", name, flags=re.IGNORECASE)
+    if match:
+        return match["stem"]
+    return re.sub(r"\.gguf$", "", name, flags=re.IGNORECASE)
 
 
 def local_gguf(model: str) -> Path | None:
@@ -104,11 +108,9 @@ def local_models(folder: str, *, with_config: bool = True) -> list[Path]:
         names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
     except OSError:
         return []
-    return (
-        [path / name for name in _first_files(names)]
-        if with_config or not _has_config(names)
-        else []
-    )
+    if with_config or not _has_config(names):
+        return [path / name for name in _first_files(names)]
+    return []
 
 
 def _first_files(names: Iterable[str]) -> list[str]:
@@ -163,7 +165,9 @@ def gguf_file(names: Iterable[str], wanted: str = "") -> str | None:
         ]
         if found := by_name or whole:
             return found[0]
-    return models[0] if models and not wanted else None
+    if models and not wanted:
+        return models[0]
+    return None
 
 
 def quantizations(names: Iterable[str]) -> list[str]:

@@ -30,21 +30,25 @@ FIRST_READ = 1 << 20
 # of numbers 2.5 times.
 LIMIT = 32 << 20
 # Tensors and keys that a model may have: those of today have at most some thousands and a hundred.
-MAX_TENSORS, MAX_KEYS = 100_000, 1_000
+MAX_TENSORS = 100_000
+MAX_KEYS = 1_000
 # Texts of an array: the longest vocabulary has 262,144, and twice as many merges.
 MAX_TEXTS = 1 << 21
 # Numbers of an array that are returned, of up to 40 bytes each: one per layer. Of longer arrays,
 # and of strings, only the length is.
 MAX_ARRAY = MAX_LAYERS
 # Bytes of a tensor's name (GGML_MAX_NAME - 1), of a key, and of a text that is returned.
-_MAX_NAME, _MAX_KEY, _MAX_STRING = 63, 65_535, 1 << 12
+_MAX_NAME = 63
+_MAX_KEY = 65_535
+_MAX_STRING = 1 << 12
 _MAX_DIMENSIONS = 4
 _SCALARS = {number: struct.Struct(f"<{code}") for number, code in enumerate("BbHhIif?")} | {
     10: struct.Struct("<Q"),
     11: struct.Struct("<q"),
     12: struct.Struct("<d"),
 }
-_STRING, _ARRAY = 8, 9
+_STRING = 8
+_ARRAY = 9
 _U32, _U64, _U32_U64, _U64_U64 = map(struct.Struct, ("<I", "<Q", "<IQ", "<QQ"))
 
 
@@ -87,7 +91,8 @@ def read_headers(sources: Sequence[ByteSource]) -> list[GgufHeader]:
     Raises AttncalcError as `read_header` does.
     """
     headers: list[GgufHeader] = []
-    limit, tensors = LIMIT, MAX_TENSORS
+    limit = LIMIT
+    tensors = MAX_TENSORS
     for source in sources:
         header = read_header(source, limit, tensors)
         limit -= header.data_start
@@ -135,7 +140,8 @@ class Cursor:
     """
 
     def __init__(self, source: ByteSource, limit: int = LIMIT) -> None:
-        self.source, self.limit = source, limit
+        self.source = source
+        self.limit = limit
         self.position = 0  # the byte that is read next
         self._buffer = bytearray()
 
@@ -150,7 +156,8 @@ class Cursor:
 
         A length from the file is compared with the limits before anything is read.
         """
-        start, end = self.position, self.position + length
+        start = self.position
+        end = self.position + length
         if end > len(self._buffer):
             self._fill(end)
         self.position = end
@@ -176,7 +183,9 @@ class Cursor:
         """Move over `number` texts, each after its length: a vocabulary has hundreds of
         thousands.
         """
-        position, known, length_at = self.position, len(self._buffer), _U64.unpack_from
+        position = self.position
+        known = len(self._buffer)
+        length_at = _U64.unpack_from
         for _ in range(number):
             if position + 8 > known:
                 self.position = position
@@ -248,11 +257,10 @@ def _array(cursor: Cursor, key: str) -> list[Any] | ArrayLength:
         cursor.skip_texts(length)
         return ArrayLength(length)
     if kind not in _SCALARS:
-        what = (
-            "an array of arrays"
-            if kind == _ARRAY
-            else f"an array of the unknown type {count(kind)}"
-        )
+        if kind == _ARRAY:
+            what = "an array of arrays"
+        else:
+            what = f"an array of the unknown type {count(kind)}"
         raise cursor.broken(f"the key {truncate(key, 80)} has {what}")
     form = _SCALARS[kind]
     if length > MAX_ARRAY:

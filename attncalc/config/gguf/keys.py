@@ -67,14 +67,18 @@ class Keys:
     def text(self, key: str) -> str:
         """Return a text that belongs to no architecture, as 'general.name'; '' without one."""
         value = self._metadata.get(key)
-        return value if isinstance(value, str) else ""
+        if isinstance(value, str):
+            return value
+        return ""
 
     def number(self, key: str, default: int | None = None) -> int | None:
         """Return a whole number; the default if the key is missing. Raises AttncalcError for
         another value.
         """
         value = self._raw(key)
-        return default if value is None else self._checked(key, value)
+        if value is None:
+            return default
+        return self._checked(key, value)
 
     def required(self, key: str) -> int:
         """Return a whole number. Raises AttncalcError if it is missing."""
@@ -86,7 +90,9 @@ class Keys:
     def flag(self, key: str) -> bool | None:
         """Return whether a key is true; None without it."""
         value = self._raw(key)
-        return None if value is None else bool(value)
+        if value is None:
+            return None
+        return bool(value)
 
     def per_layer(self, key: str, layers: int) -> list[int] | None:
         """Return one number per layer, from a list or from one number for all; None without the
@@ -109,7 +115,9 @@ class Keys:
     def flags_per_layer(self, key: str, layers: int) -> list[bool] | None:
         """Return one flag per layer, from a list; None if the key is missing or a number."""
         is_list = isinstance(self._raw(key), (list, ArrayLength))
-        return [bool(item) for item in self.per_layer(key, layers) or ()] if is_list else None
+        if is_list:
+            return [bool(item) for item in self.per_layer(key, layers) or ()]
+        return None
 
     def _checked(self, key: str, value: Any) -> int:
         if isinstance(value, bool):
@@ -127,4 +135,6 @@ class Keys:
         tokens = self._metadata.get("tokenizer.ggml.tokens")
         if isinstance(tokens, ArrayLength):
             return tokens.length
-        return len(tokens) if isinstance(tokens, list) and tokens else self.number("vocab_size")
+        if isinstance(tokens, list) and tokens:
+            return len(tokens)
+        return self.number("vocab_size")

@@ -35,11 +35,19 @@ def read_block(block: Block) -> list[tuple[tuple[str, ...], LayerKeys]]:
 def _names(block: Block, attention: LayerKeys, mlp: LayerKeys) -> tuple[str, ...]:
     kind = attention.get("attention", "grouped")
     if kind == "compressed":
-        kind = (
-            "csa" if "index_topk" in attention else "hca" if "compress_rate" in attention else "swa"
-        )
+        if "index_topk" in attention:
+            kind = "csa"
+        elif "compress_rate" in attention:
+            kind = "hca"
+        else:
+            kind = "swa"
     if kind in ("grouped", "latent"):
-        span = "chunked" if "chunk" in attention else "sliding" if "window" in attention else "full"
+        if "chunk" in attention:
+            span = "chunked"
+        elif "window" in attention:
+            span = "sliding"
+        else:
+            span = "full"
         kind = f"{span}_shared" if attention.get("shares_kv") else span
     return (kind, "none" if mlp["mlp"] == "none" else "sparse" if "n_experts" in mlp else "dense")
 
@@ -64,7 +72,8 @@ def _read_attention(block: Block) -> LayerKeys:
 def _grouped(block: Block) -> LayerKeys:
     """Read grouped attention. The widths of heads follow from the shapes of its matrices."""
     facts = block.facts
-    n_heads, n_kv = facts.n_heads, facts.n_kv_heads
+    n_heads = facts.n_heads
+    n_kv = facts.n_kv_heads
     if n_heads < 1 or n_kv < 1:
         raise block.error("has matrices of attention, but its keys give it no heads")
     d_v = block.divide(
@@ -95,19 +104,18 @@ def _grouped(block: Block) -> LayerKeys:
 
 
 def _fused(block: Block, d_v: int) -> LayerKeys:
-    n_heads, n_kv = block.facts.n_heads, block.facts.n_kv_heads
+    n_heads = block.facts.n_heads
+    n_kv = block.facts.n_kv_heads
     width = block.take("attn_qkv.weight", block.d_model, None)[1] - n_kv * d_v
     d_head = block.divide(width, n_heads + n_kv, "attn_qkv.weight")
     return {"d_head": d_head, "bias": ["q", "k", "v"] if block.elements("attn_qkv.bias") else []}
 
 
 def _separate(block: Block, d_v: int) -> LayerKeys:
-    d, n_heads, n_kv, shares_kv = (
-        block.d_model,
-        block.facts.n_heads,
-        block.facts.n_kv_heads,
-        block.facts.shares_kv,
-    )
+    d = block.d_model
+    n_heads = block.facts.n_heads
+    n_kv = block.facts.n_kv_heads
+    shares_kv = block.facts.shares_kv
     queries = block.take("attn_q.weight", d, None)[1]
     keys: LayerKeys = {"d_head": d_v}
     if shares_kv:  # files may have the matrices, which nothing uses (Gemma 3n)
@@ -142,7 +150,9 @@ def _gate(block: Block, width: int) -> str | bool:
             f"has attn_gate.weight of width {count(gate)}, and not of {count(width)} or "
             f"{count(n_heads)}"
         )
-    return "head" if gate == n_heads else True
+    if gate == n_heads:
+        return "head"
+    return True
 
 
 def _check_lengths(block: Block, d_head: int, d_v: int) -> None:
@@ -181,7 +191,8 @@ def _latent(block: Block) -> LayerKeys:
     d_nope, _, n_heads = block.take("attn_k_b.weight", None, rank, None)
     d_v = block.take("attn_v_b.weight", rank, None, n_heads)[1]
     block.take("attn_output.weight", n_heads * d_v, d)
-    queries, q_rank = n_heads * (d_nope + d_rope), None
+    queries = n_heads * (d_nope + d_rope)
+    q_rank = None
     if block.has("attn_q_a.weight"):
         q_rank = block.take("attn_q_a.weight", d, None)[1]
         block.take("attn_q_a_norm.weight", q_rank)
@@ -244,11 +255,10 @@ def _compressed(block: Block) -> LayerKeys:
         topk = block.keys.required("attention.indexer.top_k")
         index = {"index_topk": topk, "index_n_heads": heads, "index_head_dim": d_index}
         _pooling(block, "indexer", 2 * d_index)
-    rate = (
-        _pooling(block, "attn", (2 if index else 1) * d_head)
-        if block.has("attn_compressor_kv.weight")
-        else 0
-    )
+    if block.has("attn_compressor_kv.weight"):
+        rate = _pooling(block, "attn", (2 if index else 1) * d_head)
+    else:
+        rate = 0
     rates = block.keys.per_layer("attention.compress_ratios", block.number + 1)
     if rates and rates[-1] != rate:
         raise block.error(
@@ -328,7 +338,8 @@ def _dense(block: Block, suffix: str) -> tuple[int, bool, bool]:
 
 
 def _experts(block: Block) -> LayerKeys:
-    d, used = block.d_model, block.facts.experts_used
+    d = block.d_model
+    used = block.facts.experts_used
     width, d_latent, n_experts = block.take("ffn_down_exps.weight", None, None, None)
     if d_latent != d and not block.has("ffn_latent_down.weight"):
         raise block.error(

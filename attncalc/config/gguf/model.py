@@ -132,7 +132,8 @@ def stored_weights(headers: Sequence[GgufHeader]) -> CheckpointWeights:
     """Return the weights in the files: bytes and elements of each type, and where each tensor
     is.
     """
-    elements, sizes = Counter[str](), Counter[str]()
+    elements = Counter[str]()
+    sizes = Counter[str]()
     stored = []
     for i, header in enumerate(headers):
         for tensor in header.tensors:
@@ -209,7 +210,8 @@ class _Reader:
         """
         layers, norms, norm_biases = self._layers()
         outer = self._outer()
-        final, first = "output_norm", "token_embd_norm"
+        final = "output_norm"
+        first = "token_embd_norm"
         if self.keys.architecture.startswith("lfm2"):  # a wrong name that files of LFM2 keep
             final, first = first, final
         has = {norm: f"{norm}.weight" in self.left for norm in (final, first)}
@@ -218,10 +220,8 @@ class _Reader:
         layer_norm = counted > 0 and norm_biases == counted
         extra = outer["extra_params"]
         for norm in has:
-            tensor, bias = (
-                self.left.pop(f"{norm}.weight", None),
-                self.left.pop(f"{norm}.bias", None),
-            )
+            tensor = self.left.pop(f"{norm}.weight", None)
+            bias = self.left.pop(f"{norm}.bias", None)
             if tensor and tensor.elements != self.d_model:
                 raise self.keys.error(f"{norm}.weight has {count(tensor.elements)} elements")
             if bias and not layer_norm:
@@ -260,7 +260,8 @@ class _Reader:
         return layers, norms, norm_biases
 
     def _facts(self) -> list[BlockFacts]:
-        n, keys = self.all_layers, self.keys
+        n = self.all_layers
+        keys = self.keys
         heads = keys.per_layer("attention.head_count", n) or [0] * n
         kv_heads = keys.per_layer("attention.head_count_kv", n) or heads
         used = keys.per_layer("expert_used_count", n) or [0] * n
@@ -284,7 +285,8 @@ class _Reader:
 
     def _windows(self) -> tuple[int | None, list[bool]]:
         """Return the tokens of the windows, and which layers have one."""
-        windows, keys = self.architecture.windows, self.keys
+        windows = self.architecture.windows
+        keys = self.keys
         size = keys.number("attention.sliding_window")
         if windows is None or (windows.layers is not None and self.layers != windows.layers):
             if size:
@@ -370,10 +372,8 @@ def projector_bytes(path: str) -> int:
     """Return the bytes of all tensors in a projector's file. Raises AttncalcError if it is no such
     file.
     """
-    name, tip = (
-        truncate(path, 200),
-        "give the file that llama-server gets, as --mmproj mmproj-model-f16.gguf",
-    )
+    name = truncate(path, 200)
+    tip = "give the file that llama-server gets, as --mmproj mmproj-model-f16.gguf"
     try:
         is_file = Path(path).is_file()
     except (OSError, ValueError):  # a name that is too long, or has a NUL

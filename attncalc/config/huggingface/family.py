@@ -98,7 +98,9 @@ def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family
             f"model_type {name} is a part of another model", "give the whole model's config.json"
         )
     fields = Fields(config, _class_of(name, rules))
-    return _inner_family(name, rules, fields) if "text" in rules else Family(name, rules, fields)
+    if "text" in rules:
+        return _inner_family(name, rules, fields)
+    return Family(name, rules, fields)
 
 
 def model_type_of(config: Mapping[str, Any]) -> str | None:
@@ -108,7 +110,9 @@ def model_type_of(config: Mapping[str, Any]) -> str | None:
     name = config.get("model_type")
     if name is None:
         return model_type_of_class(architecture(config), {*families(), *config_classes()})
-    return name if isinstance(name, str) else None
+    if isinstance(name, str):
+        return name
+    return None
 
 
 def supported_model_types() -> list[str]:
@@ -142,12 +146,18 @@ def families() -> dict[str, dict[str, Any]]:
 def architecture(config: Mapping[str, Any]) -> str:
     """Return the class that a config names in `architectures`, or ''."""
     classes = config.get("architectures")
-    return str(classes[0]) if isinstance(classes, list) and classes else ""
+    if isinstance(classes, list) and classes:
+        return str(classes[0])
+    return ""
 
 
 def as_list(value: Any) -> list[Any]:
     """Return a rule that may be one or several as a list."""
-    return value if isinstance(value, list) else [] if value is None else [value]
+    if isinstance(value, list):
+        return value
+    if value is None:
+        return []
+    return [value]
 
 
 # The rules of a family
@@ -163,7 +173,9 @@ def _rules(name: str) -> dict[str, Any] | None:
     if name not in _tables() or name in _BASES:
         return None
     rules = _merged(name)
-    return rules if {"class", "fields"} & rules.keys() or config_class(name) else None
+    if {"class", "fields"} & rules.keys() or config_class(name):
+        return rules
+    return None
 
 
 @cache
@@ -200,7 +212,10 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
         near = _near_name(name)
         near_rules = families()[near] if near else {}
         if "unsupported" not in near_rules or letters_of(str(near)) != letters_of(name):
-            hint = f"did you mean '{near}'? " if near and "unsupported" not in near_rules else ""
+            if near and "unsupported" not in near_rules:
+                hint = f"did you mean '{near}'? "
+            else:
+                hint = ""
             raise UnsupportedModelTypeError(
                 f"{field} '{truncate(name)}' is not supported", hint + _TIP
             )
@@ -335,7 +350,8 @@ def _inner_model_type(
     """Return the model_type of the config inside `field`: its own, or the one that the outer class
     sets.
     """
-    model_type, default = inner_config.get("model_type"), outer_class.sub_configs.get(field)
+    model_type = inner_config.get("model_type")
+    default = outer_class.sub_configs.get(field)
     if (
         default
         and model_type == f"{name}_text"

@@ -14,8 +14,12 @@ from ...units import truncate
 def written(value: Any) -> str:
     """Return a field's value as an error prints it: 'null' for a value that is null, or missing."""
     if isinstance(value, float) and isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return "null" if value is None else truncate(repr(value))
+        if value > 0:
+            return "Infinity"
+        return "-Infinity"
+    if value is None:
+        return "null"
+    return truncate(repr(value))
 
 
 class ConfigClass(NamedTuple):
@@ -131,7 +135,9 @@ def _types_elsewhere(name: str) -> frozenset[str]:
 
 def type_of(value: Any) -> str:
     """Return the type of a JSON value: 'null', 'bool', 'int', 'float', 'str', 'list' or 'dict'."""
-    return "null" if value is None else type(value).__name__
+    if value is None:
+        return "null"
+    return type(value).__name__
 
 
 class Fields(Mapping[str, Any]):
@@ -167,11 +173,15 @@ class Fields(Mapping[str, Any]):
         ):
             own_name = self.own_name(name)
             if own_name in self.given and self.given[own_name] != value:
-                used, other = f"{truncate(name)} {written(value)}", names[own_name]
+                used = f"{truncate(name)} {written(value)}"
+                other = names[own_name]
                 self.remarks.append(
                     f"{used} is used, not {other}, which is another name of the field."
                 )
-            self.given[own_name] = _with_new_names(value) if own_name == "layer_types" else value
+            if own_name == "layer_types":
+                self.given[own_name] = _with_new_names(value)
+            else:
+                self.given[own_name] = value
             names[own_name] = f"{truncate(name)} {written(value)}"
         # the fields of the config that contains this one, for a text_config; else None
         self.outer = outer
@@ -210,20 +220,22 @@ class Fields(Mapping[str, Any]):
         Its keys are layer numbers, with or without leading zeros: {"5": {...}} or {"05": {...}}.
         """
         per_layer = self.given.get("per_layer_config")
-        changes = (
-            {int(key): value for key, value in per_layer.items()}.get(i) if per_layer else None
-        )
+        if per_layer:
+            changes = {int(key): value for key, value in per_layer.items()}.get(i)
+        else:
+            changes = None
         if not changes:
             return self
         of_layer = Fields({**self.given, **changes}, self._class, self.outer)
-        of_layer.looked_up, of_layer.origins = self.looked_up, self.origins
+        of_layer.looked_up = self.looked_up
+        of_layer.origins = self.origins
         return of_layer
 
     def __getitem__(self, name: str) -> Any:
         own_name = self.own_name(name)
-        return (
-            self.given[own_name] if own_name in self.given else self._class.defaults.get(own_name)
-        )
+        if own_name in self.given:
+            return self.given[own_name]
+        return self._class.defaults.get(own_name)
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._class.defaults, **self.given})
@@ -255,7 +267,8 @@ class Fields(Mapping[str, Any]):
         """Return whether the config gives the default; null, false, 0 and an empty list count as
         equal.
         """
-        value, default = self.given.get(name), self.default(name)
+        value = self.given.get(name)
+        default = self.default(name)
         return bool(value == default or not (value or default))
 
     def is_of_class(self, name: str) -> bool:

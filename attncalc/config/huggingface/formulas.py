@@ -37,7 +37,8 @@ def primes(start: int, count: int) -> list[int]:
     return list(islice(odd, count))
 
 
-_MOST_PRIMES, _LARGEST_PRIME = 256, 10**9
+_MOST_PRIMES = 256
+_LARGEST_PRIME = 10**9
 # The functions that a formula may call.
 FUNCTIONS: dict[str, Any] = {
     function.__name__: function

@@ -80,11 +80,10 @@ def convert_config(
         }
         return Document(file, data, {}, origins)
     except UnsupportedModelTypeError as error:
-        hint = (
-            "; --assume-grouped reads it as plain grouped attention"
-            if not assume_grouped and _reads_as_grouped(config)
-            else ""
-        )
+        if not assume_grouped and _reads_as_grouped(config):
+            hint = "; --assume-grouped reads it as plain grouped attention"
+        else:
+            hint = ""
         raise type(error)(f"{file}: {error.message}", error.tip + hint) from None
     except AttncalcError as error:
         raise type(error)(
@@ -99,7 +98,8 @@ def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) 
     transformers chooses the class by model_type, and vLLM by architectures: EAGLE's draft for
     Mixtral has model_type mixtral and one layer of LlamaForCausalLM, without experts.
     """
-    named, class_name = data["model_type"], architecture(config)
+    named = data["model_type"]
+    class_name = architecture(config)
     if model_type_of_class(class_name, [named]):
         return
     other = model_type_of_class(class_name, supported_model_types())
@@ -139,12 +139,10 @@ class _Reader:
     """Reads a config by the rules of its family."""
 
     def __init__(self, config: Mapping[str, Any], family: Family) -> None:
-        self.config, self.family, self.rules, self.fields = (
-            config,
-            family,
-            family.rules,
-            family.fields,
-        )
+        self.config = config
+        self.family = family
+        self.rules = family.rules
+        self.fields = family.fields
         self.given = self.fields.outer_or_self.given
         self.class_name = architecture(self.given)
 
@@ -217,7 +215,9 @@ class _Reader:
         """
         own = self._own_name()
         others = [name for name in names if not own.endswith(name)]
-        return others if re.search(r"bnb|bitsandbytes", own, re.IGNORECASE) else [*others, own]
+        if re.search(r"bnb|bitsandbytes", own, re.IGNORECASE):
+            return others
+        return [*others, own]
 
     def _title(self, title: str) -> str:
         """Return the model's name: the config's own if it is org/name and no path on somebody's
@@ -225,13 +225,17 @@ class _Reader:
         """
         name = self._own_name()
         is_repo = name.count("/") == 1 and not name.startswith((".", "/"))
-        return truncate(name) if is_repo else title or self.family.name or "a model"
+        if is_repo:
+            return truncate(name)
+        return title or self.family.name or "a model"
 
     def _model_keys(self) -> dict[str, Any]:
         """Return the keys of the model file, except the title and those from
         `quantization_config`.
         """
-        family, rules, fields = self.family, self.rules, self.fields
+        family = self.family
+        rules = self.rules
+        fields = self.fields
         check_values(fields, names_in(rules))
         check_values(fields.outer_or_self, outer_names_in(rules))
         if not family.assumed:
@@ -254,11 +258,10 @@ class _Reader:
             # a table of tensors is without those that the config leaves out
             if not is_stack_key(key):
                 is_table = isinstance(value, Mapping)
-                data[key] = (
-                    {name: item for name, item in value.items() if item is not None}
-                    if is_table
-                    else value
-                )
+                if is_table:
+                    data[key] = {name: item for name, item in value.items() if item is not None}
+                else:
+                    data[key] = value
         for used in filter(None, (fields, family.encoder_fields)):
             check_zeros(used, rules)
         of_family = (value_of(note, fields) for note in as_list(rules.get("note")))
@@ -284,7 +287,8 @@ class _Reader:
         """Return the keys that the class in `architectures` changes, because it has another head or
         none.
         """
-        rules, class_name = self.rules, self.class_name
+        rules = self.rules
+        class_name = self.class_name
         for ending, keys in rules.get("heads", {}).items():
             if class_name.endswith(ending):
                 return {key: value_of(rule, self.fields) for key, rule in keys.items()}
@@ -311,9 +315,11 @@ class _Reader:
         `encoder` give what differs from the decoder.
         """
         all_rules = {**self.rules, **self.rules["encoder"]}
-        stack_rules, fields = self.rules["encoder"], self.fields
+        stack_rules = self.rules["encoder"]
+        fields = self.fields
         if self.family.encoder_fields:
-            stack_rules, fields = all_rules, self.family.encoder_fields
+            stack_rules = all_rules
+            fields = self.family.encoder_fields
             check_values(fields, names_in(self.rules))
         values = {
             key: value_of_key(key, rule, fields)
@@ -440,7 +446,10 @@ def _check_requirements(family: Family) -> None:
         values = {name: fields[name] for name in sorted(names_in(formula))}
         values |= {name: fields.outer_or_self[name] for name in sorted(outer_names_in(formula))}
         written_values = ", ".join(f"{name} {written(value)}" for name, value in values.items())
-        subject = written_values if len(values) == 1 else f"the combination of {written_values}"
+        if len(values) == 1:
+            subject = written_values
+        else:
+            subject = f"the combination of {written_values}"
         raise NotSupportedError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
 
 

@@ -38,13 +38,14 @@ def scaled_context(model_type: str, given: Mapping[str, Any], maximum: int) -> i
     scaling_of_all = given_scaling if isinstance(given_scaling, Mapping) else {}
     nested = [scaling for scaling in scaling_of_all.values() if isinstance(scaling, Mapping)]
     for scaling in nested or [scaling_of_all]:  # one per type of layer, or one for all layers
-        kind, factor = (
-            str(scaling.get("rope_type", scaling.get("type", "default"))),
-            scaling.get("factor"),
-        )
+        kind = str(scaling.get("rope_type", scaling.get("type", "default")))
+        factor = scaling.get("factor")
         if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)) or isnan(factor):
             continue
-        original = scaling.get("original_max_position_embeddings") if "yarn" in kind else None
+        if "yarn" in kind:
+            original = scaling.get("original_max_position_embeddings")
+        else:
+            original = None
         scaled = _bounded(
             original if isinstance(original, int) and original else maximum
         ) * _bounded(factor)
@@ -64,7 +65,8 @@ def rope_tables(model_type: str, fields: Fields) -> Iterator[RopeTable]:
     not known.
     """
     for name, parameters in _parameters(model_type, fields):
-        rows, width = _rows(parameters, fields), _width(name, parameters, fields)
+        rows = _rows(parameters, fields)
+        width = _width(name, parameters, fields)
         if 0 < rows <= _MAX_ROWS and 0 < width <= _MAX_WIDTH:
             # vLLM makes such a table longer, because positions of a video may exceed the tokens.
             yield RopeTable("mrope" if "mrope_section" in parameters else name, rows, width)
@@ -98,7 +100,9 @@ def _name(kind: str) -> str:
     name = "".join(char if char.isalnum() else "_" for char in kind.lower()).removesuffix(
         "_attention"
     )
-    return name if name[:1].isalpha() else f"layers_{name}"
+    if name[:1].isalpha():
+        return name
+    return f"layers_{name}"
 
 
 def _rows(parameters: Mapping[str, Any], fields: Fields) -> int:

@@ -104,7 +104,9 @@ def _is_misspelt(name: str, own: str) -> bool:
 
 def _found(others: list[str], inner: list[str]) -> str:
     found = [truncate(other) for other in (others or inner)[:8]]
-    return f"; the config has {listed(found)} instead" if found else ""
+    if found:
+        return f"; the config has {listed(found)} instead"
+    return ""
 
 
 def omitted_sizes(fields: Fields) -> list[str]:
@@ -127,10 +129,13 @@ def head_dim_of(fields: Fields) -> Any:
     """Return the width of a head that a config gives, or that follows from its hidden size; None if
     neither.
     """
-    hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
+    hidden = fields["hidden_size"]
+    heads = fields["num_attention_heads"]
     if fields.is_of_class("head_dim") and fields["head_dim"] is not None:
         return fields["head_dim"]
-    return hidden // heads if _is_size(hidden) and _is_size(heads) else None
+    if _is_size(hidden) and _is_size(heads):
+        return hidden // heads
+    return None
 
 
 def _derived(name: str, fields: Fields) -> Any:
@@ -207,4 +212,6 @@ def _is_size(value: Any) -> bool:
 
 def listed(words: list[str]) -> str:
     """Return 'a', 'a and b' or 'a, b and c'."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} and {words[-1]}"

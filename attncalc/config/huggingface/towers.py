@@ -167,7 +167,9 @@ def _is_size(value: Any) -> bool:
 
 def _side(value: Any) -> Any:
     """Return one number for a pair of equal numbers, and other values as they are."""
-    return value[0] if _is_pair(value) and value[0] == value[1] else value
+    if _is_pair(value) and value[0] == value[1]:
+        return value[0]
+    return value
 
 
 def _is_pair(value: Any) -> bool:

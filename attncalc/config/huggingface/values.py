@@ -83,7 +83,8 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
                 # Without a number of KV heads, the rules would take that of query heads.
                 is_required = own_name in _KV_SIZES and type(fields.default(own_name)) is int
                 _check_type(str(name), value, types - {"null"} if is_required else types)
-    hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
+    hidden = fields["hidden_size"]
+    heads = fields["num_attention_heads"]
     if (
         fields.divides
         and type(hidden) is int
@@ -95,7 +96,8 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
             f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}",
             "correct one of them",
         )
-    n_layers, mtp_layers = fields["num_hidden_layers"], fields["num_nextn_predict_layers"] or 0
+    n_layers = fields["num_hidden_layers"]
+    mtp_layers = fields["num_nextn_predict_layers"] or 0
     # the rules that use them raise the error
     if type(n_layers) is not int or type(mtp_layers) is not int:
         return
@@ -167,21 +169,19 @@ def _check_type(name: str, value: Any, types: Collection[str]) -> None:
     """Raise AttncalcError unless a field of these types may have the value; no types if they are
     not known.
     """
-    is_possible = (
-        type_of(value) in types
-        if types
-        else not (isinstance(value, str) and _LITERAL.fullmatch(value))
-    )
+    if types:
+        is_possible = type_of(value) in types
+    else:
+        is_possible = not (isinstance(value, str) and _LITERAL.fullmatch(value))
     # engines read -5 where transformers wants -5.0
     is_possible |= "float" in types and type_of(value) == "int"
     if not is_possible or (isinstance(value, float) and not isfinite(value)):
         possible = " or ".join(meaning for known, meaning in _TYPE_NAMES.items() if known in types)
         digits = without_commas(value)
-        tip = (
-            f"write {digits}: a comma groups no digits"
-            if digits
-            else "correct the config, or leave the field out"
-        )
+        if digits:
+            tip = f"write {digits}: a comma groups no digits"
+        else:
+            tip = "correct the config, or leave the field out"
         raise AttncalcError(
             f"{name} {written(value)} is not {possible or 'a value of a config'}", tip
         )

@@ -287,13 +287,12 @@ def _of_the_embedding(model: ModelSpec, stack: Stack, f: Forward) -> Iterator[Sa
         "token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True
     )
     if stack.learned_positions:
-        ids = (
-            f.tokens
-            if f.math.positions_of_rows
-            else stack.learned_positions
-            if model.token_types
-            else f.S
-        )
+        if f.math.positions_of_rows:
+            ids = f.tokens
+        elif model.token_types:
+            ids = stack.learned_positions
+        else:
+            ids = f.S
         yield SavedTensor(
             "position ids", "the table of positions", 8 * ids, "embedding", is_statistic=True
         )

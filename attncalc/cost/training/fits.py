@@ -25,7 +25,8 @@ Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
 # allocate (its model verification cards). On an H200 with a limit of memory, 10 runs needed 0.3 to
 # 6 % more, and three with large logits 13 to 25 % (tests/data/training/h200.json); runs with
 # expandable segments 0.5 to 9 %, with varied lengths too.
-ALLOCATOR, EXPANDABLE = (100, 103, 111), (100, 102, 109)
+ALLOCATOR = (100, 103, 111)
+EXPANDABLE = (100, 102, 109)
 # The most with a large tensor: percent of the allocated bytes, and of the largest tensor. Tensors
 # that are alive lie in the segments from which the allocator would have to make one for it.
 AROUND_LARGEST = (105, 120)
@@ -53,7 +54,8 @@ class TrainResult(NamedTuple):
     @property
     def needs_one_length(self) -> bool:
         """Return whether a run that fits may not fit if its batches have varied lengths."""
-        gpu, most = self.run.gpu, self.budget.allocated * VARIED // 100 + overhead(self.run)[2]
+        gpu = self.run.gpu
+        most = self.budget.allocated * VARIED // 100 + overhead(self.run)[2]
         return (
             self.verdict == "fits"
             and not self.run.expandable_segments
@@ -64,7 +66,9 @@ class TrainResult(NamedTuple):
     @property
     def fits(self) -> bool | None:
         """Whether it fits or may fit; None without a GPU."""
-        return None if self.verdict is None else self.verdict != "does_not_fit"
+        if self.verdict is None:
+            return None
+        return self.verdict != "does_not_fit"
 
 
 def overhead(run: Training) -> tuple[int, int, int]:
@@ -101,13 +105,12 @@ def train_result(run: Training, *, plain: bool = False) -> TrainResult:
     needed = [size + outside for size, outside in zip(reserves, overhead(run), strict=True)]
     verdict: Verdict | None = None
     if run.gpu:
-        verdict = (
-            "fits"
-            if needed[2] <= run.gpu.memory
-            else "may_not_fit"
-            if needed[0] <= run.gpu.memory
-            else "does_not_fit"
-        )
+        if needed[2] <= run.gpu.memory:
+            verdict = "fits"
+        elif needed[0] <= run.gpu.memory:
+            verdict = "may_not_fit"
+        else:
+            verdict = "does_not_fit"
     return TrainResult(run, budget, needed[0], needed[1], needed[2], verdict)
 
 
@@ -147,7 +150,9 @@ def largest_batch(run: Training) -> int | None:
 def _most(fits: Callable[[int], bool], most: int) -> int | None:
     if not fits(1):
         return None
-    return most if fits(most) else first_true(lambda n: not fits(n), 1, most) - 1
+    if fits(most):
+        return most
+    return first_true(lambda n: not fits(n), 1, most) - 1
 
 
 def _fits(run: Training) -> bool:
@@ -200,7 +205,9 @@ class Change(NamedTuple):
     def costs(self) -> str:
         """What it costs, with the host's memory."""
         on_host = int(self.result.budget.states.on_host) * self.run.gpus
-        return f"{self.cost}, {count(-(-on_host // GIB))} GiB RAM" if on_host else self.cost
+        if on_host:
+            return f"{self.cost}, {count(-(-on_host // GIB))} GiB RAM"
+        return self.cost
 
 
 def changes(asked: Asked) -> tuple[Change, ...]:
@@ -323,7 +330,8 @@ def _fewest(asked: Asked, kinds: Sequence[_Kind]) -> Change:
     for kind in reversed(kinds) if _fits(found.run) else ():
         fewer = [one for one in kinds if one is not kind]
         if _fits((change := _all_of(asked, fewer)).run):
-            kinds, found = fewer, change
+            kinds = fewer
+            found = change
     return found
 
 
@@ -357,7 +365,9 @@ def _typed(options: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value))
+    return str(value)
 
 
 def _recompute(asked: Asked) -> Iterator[tuple[_Options, str]]:
@@ -397,17 +407,17 @@ def _flash(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _smaller_batch(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    batch, steps = asked.run.batch, asked.run.gradient_accumulation
+    batch = asked.run.batch
+    steps = asked.run.gradient_accumulation
     smaller_batches = [
         batch // parts for parts in (*range(2, 65), batch) if batch % parts == 0 and parts <= batch
     ]
     for n in smaller_batches if batch > 1 else ():
         # --global-batch has the micro-batches already
-        more = (
-            {}
-            if "global_batch" in asked.options
-            else {"gradient_accumulation": steps * (batch // n)}
-        )
+        if "global_batch" in asked.options:
+            more = {}
+        else:
+            more = {"gradient_accumulation": steps * (batch // n)}
         yield {"batch": n, **more}, "smaller matmuls, the same result"
 
 
@@ -435,7 +445,9 @@ def _sharding(asked: Asked, zero: int) -> _Options:
     if zero == asked.run.zero:
         return {}
     is_fsdp = zero == 3 and asked.run.lora and "zero" not in asked.options
-    return {"fsdp": True} if is_fsdp else {"zero": zero}
+    if is_fsdp:
+        return {"fsdp": True}
+    return {"zero": zero}
 
 
 def _more_sharding(asked: Asked) -> Iterator[tuple[_Options, str]]:
@@ -481,7 +493,8 @@ def _offload(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 def _more_gpus(asked: Asked) -> Iterator[tuple[_Options, str]]:
     """Yield more GPUs that shard everything, up to 1,024."""
-    run, copy = asked.run, asked.run.tp * asked.run.pp * asked.run.cp
+    run = asked.run
+    copy = asked.run.tp * asked.run.pp * asked.run.cp
     sharding = _sharding(asked, max(run.zero, 1 if run.pp > 1 else 3))
     for gpus in USUAL_GPUS:
         if gpus > run.gpus and gpus % copy == 0:
@@ -495,7 +508,9 @@ def _number(asked: Asked, gpus: int) -> _Options:
     if asked.run.gpu is None or asked.named_gpus is None or gpus <= asked.named_gpus:
         return {"gpus": gpus}
     several = {"gpu": f"{gpus}x{asked.run.gpu.name}"}
-    return several | {"gpus": gpus} if "gpus" in asked.options else several
+    if "gpus" in asked.options:
+        return several | {"gpus": gpus}
+    return several
 
 
 # Numbers of GPUs that people have: whole machines of 8 from 8 on.

@@ -43,7 +43,8 @@ def _router_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
     """Yield what the router saves: copies of its operands, scores, and indices and weights of the
     chosen experts.
     """
-    router, n_experts = f.math.router, mlp.n_experts or 0
+    router = f.math.router
+    n_experts = mlp.n_experts or 0
     width = mlp.d_router or f.d_model
     if router.in_fp32 and f.is_half:
         size = FP32 * f.tokens * width
@@ -71,7 +72,8 @@ def _router_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
 
 def _routing_per_token(f: Forward, n_experts: int, n_chosen: int) -> int:
     router = f.math.router
-    per_token, score = INT64 * n_chosen, f.bytes if router.casts else FP32
+    per_token = INT64 * n_chosen
+    score = f.bytes if router.casts else FP32
     if router.scales:
         per_token += (FP32 + f.bytes) * n_chosen
     if router.scores in ("softmax", "sigmoid"):
@@ -101,7 +103,8 @@ def _expert_tensors(mlp: Mlp, f: Forward, up: tuple[str, ...]) -> Iterator[Saved
     router's weights. Tokens are assumed to be spread evenly over the experts. In Llama 4, each
     expert multiplies all tokens by their weights.
     """
-    n_experts, width = mlp.n_experts or 0, mlp.d_latent or f.d_model
+    n_experts = mlp.n_experts or 0
+    width = mlp.d_latent or f.d_model
     rows = f._replace(S=f.S * (n_experts if f.math.is_dense else mlp.n_experts_per_token or 0))
     size = f.bytes * rows.tokens * width
     yield SavedTensor("input of the experts", "W_up", size, "mlp", up)
@@ -140,7 +143,10 @@ def _inside(
         return
     before, function = ("gate", "SiLU of the gate") if gated else ("up", "activation")
     for i in range(_OPERANDS[f.math.activation]):
-        name = f"{of}{before}" if i == 0 else f"{of}{before}, operand {i + 1} of the activation"
+        if i == 0:
+            name = f"{of}{before}"
+        else:
+            name = f"{of}{before}, operand {i + 1} of the activation"
         yield SavedTensor(name, "the activation", size, "mlp", is_pointwise=i > 0)
     if f.math.activation == "xielu":  # where x > 0; with four parameters of one element
         mask = BOOLEAN * f.tokens * width + 4 * f.bytes

@@ -119,7 +119,8 @@ class Training:
             raise NotSupportedError(problem, "give --zero 1, or --fsdp")
         if self.sequence_parallel and self.tp == 1:
             raise AttncalcError("--sequence-parallel needs --tp", "give --tp 2 or more")
-        context, parts = self.workload.context, self.cp * (self.tp if self.sequence_parallel else 1)
+        context = self.workload.context
+        parts = self.cp * (self.tp if self.sequence_parallel else 1)
         if context % parts:
             split = f"--cp {self.cp}" + (
                 f" x --tp {self.tp} of --sequence-parallel" if parts > self.cp else ""
@@ -224,7 +225,9 @@ class Training:
         """Return the tensor-parallel GPUs of an expert: those of --tp, or 1 if experts are divided
         over them too.
         """
-        return self.tp if self.ranks % self.ep == 0 else 1
+        if self.ranks % self.ep == 0:
+            return self.tp
+        return 1
 
     @property
     def expert_ranks(self) -> int:
@@ -298,7 +301,8 @@ def stages(run: Training) -> tuple[Stage, ...]:
         return (Stage(0, model, True, True),)
     if len(model.stacks) > 1:
         raise NotSupportedError("--pp does not support a model with an encoder", "leave out --pp")
-    main, parts = model.main, run.pp * run.virtual_stages
+    main = model.main
+    parts = run.pp * run.virtual_stages
     if main.n_layers % parts:
         # --virtual-stages needs --pp 2 or more
         every = _divisors(main.n_layers)[min(1, run.virtual_stages - 1) :]

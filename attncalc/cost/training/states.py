@@ -48,12 +48,11 @@ def states(run: Training, stage: Stage) -> States:
     """Return what one GPU of a stage holds during the whole run."""
     tensors = list(stage_tensors(run, stage, stage.model.plain()))
     added = list(adapters(run, tensors))
-    trained, frozen = added, tensors
+    trained = added
+    frozen = tensors
     if not run.lora:
-        trained, frozen = (
-            [t for t in tensors if t.has_gradient],
-            [t for t in tensors if not t.has_gradient],
-        )
+        trained = [t for t in tensors if t.has_gradient]
+        frozen = [t for t in tensors if not t.has_gradient]
     sharded = _Shards(run)
     n_trained = _of_parts(trained, "N", "trained parameters of a stage on one device")
     n_frozen = _of_parts(frozen, "N_frozen", "frozen parameters of a stage on one device")
@@ -100,7 +99,8 @@ def states(run: Training, stage: Stage) -> States:
             size = _quantized(run, frozen, run.weights_dtype)[1]
             scales = symbol("scales", size, f"bytes of the scales of {run.weights_dtype}")
         on_host += [("weights", weights), ("frozen", quantity(frozen_weights - scales))]
-        weights, frozen_weights = quantity(0), scales
+        weights = quantity(0)
+        frozen_weights = scales
     references = quantity(0)
     # else the model with its adapters switched off, as in TRL
     if run.references and run.lora is None:
@@ -272,9 +272,10 @@ def _gathered(run: Training, stage: Stage, tensors: list[ParamTensor]) -> tuple[
     """
     inside = [t for t in tensors if t.part not in ("embedding", "head")]
     outside = sum(t.total for t in tensors) - sum(t.total for t in inside)
-    size, _, others = (
-        _quantized(run, inside, run.weights_dtype) if run.weights_dtype else (0, 0, inside)
-    )
+    if run.weights_dtype:
+        size, _, others = _quantized(run, inside, run.weights_dtype)
+    else:
+        size, _, others = (0, 0, inside)
     size += sum(t.total for t in others) * (dtype(run.dtype).bits // 8)
     n_layers = max(
         1, sum(int(layers.count) for stack in stage.model.stacks for layers in stack.layers)

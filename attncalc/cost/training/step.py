@@ -29,13 +29,17 @@ from .states import States, states
 
 # Bytes of cuBLAS's workspace, 4096 KiB x 2 and 16 KiB x 8, or 32 MiB on Hopper; the threads of the
 # forward and of the backward pass have one each (aten/src/ATen/cuda/CublasHandlePool.cpp).
-WORKSPACE, WORKSPACE_HOPPER = 65 * MIB // 8, 32 * MIB
+WORKSPACE = 65 * MIB // 8
+WORKSPACE_HOPPER = 32 * MIB
 # Elements of DeepSpeed's reduce_bucket_size, max_live_parameters and sub_group_size
 # (runtime/zero/config.py).
-DEEPSPEED_BUCKET, DEEPSPEED_LIVE, DEEPSPEED_GROUP = 500_000_000, 10**9, 10**9
+DEEPSPEED_BUCKET = 500_000_000
+DEEPSPEED_LIVE = 10**9
+DEEPSPEED_GROUP = 10**9
 
 
-LOSS, GRADIENTS = "backward pass of the loss", "gradients"
+LOSS = "backward pass of the loss"
+GRADIENTS = "gradients"
 
 
 class Held(NamedTuple):
@@ -121,7 +125,8 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     which is faster.
     """
     model = stage.model.plain() if plain else stage.model.symbolic()
-    held, saved = states(run, stage), stage_saved(run, stage, model)
+    held = states(run, stage)
+    saved = stage_saved(run, stage, model)
     parts = {
         part: quantity(_in_flight(stage, size))
         for part, size in kept_parts(run, saved).items()
@@ -196,11 +201,9 @@ def _in_flight(stage: Stage, size: int) -> int:
     above, below = stage.in_flight
     if above > 1:
         size = symbol_like(size, "in_flight", above, "micro-batches in flight") * size
-    return (
-        size
-        if below == 1
-        else ceil_div(size, symbol_like(size, "stages_per_gpu", below, "stages of a GPU"))
-    )
+    if below == 1:
+        return size
+    return ceil_div(size, symbol_like(size, "stages_per_gpu", below, "stages of a GPU"))
 
 
 class _Moments:
@@ -241,7 +244,8 @@ class _Moments:
             self.logits = (Held("logits", "the model's output, which the loop holds", output),)
 
     def __iter__(self) -> Iterator[StepMoment]:
-        run, stepping = self.run, _stepping(self.run, self.held)
+        run = self.run
+        stepping = _stepping(self.run, self.held)
         if self.has_loss:
             # In chunks, the head has gradients of the first ones while the loss of another is
             # differentiated.
@@ -252,9 +256,10 @@ class _Moments:
         yield from at_embedding
         for layer in self.saved.layers:
             yield from self._layer(layer, before)
-        temporaries = (
-            [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
-        )
+        if stepping:
+            temporaries = [Held("temporary", "the optimizer's temporaries", stepping)]
+        else:
+            temporaries = []
         yield self._moment("optimizer step", (self.grads, *temporaries), self.buffers.step)
 
     def _moment(self, name: str, held: tuple[Held, ...], buffers: int) -> StepMoment:
@@ -263,7 +268,10 @@ class _Moments:
 
     def _embedding(self) -> tuple[Held, list[StepMoment]]:
         """Return the gradients before the backward pass of the embedding, and its moments."""
-        run, held, is_tied, end = self.run, self.held, _is_tied(self.model), self.buffers.end
+        run = self.run
+        held = self.held
+        is_tied = _is_tied(self.model)
+        end = self.buffers.end
         embedding = _embedding_gradient(run, self.stage, held)
         if embedding is None:
             shard = symbol(
@@ -271,11 +279,10 @@ class _Moments:
                 held.outside // run.ranks,
                 "parameters of embedding and head on one rank",
             )
-            reduced = (
-                quantity(shard * (dtype(run.grad_dtype).bits // 8))
-                if _reduces_layers(run)
-                else quantity(0)
-            )
+            if _reduces_layers(run):
+                reduced = quantity(shard * (dtype(run.grad_dtype).bits // 8))
+            else:
+                reduced = quantity(0)
             before = _without(self.grads, reduced)
             return before, [
                 self._moment("backward pass of the embedding", (before,), end)
@@ -283,7 +290,8 @@ class _Moments:
         # A tied table has a gradient of the head already; a step with more micro-batches has those
         # of earlier ones.
         others = int(is_tied) + len(self.always)
-        found, hidden = [], self.saved.layers[0].hidden
+        found = []
+        hidden = self.saved.layers[0].hidden
         parts = [
             ("backward pass of the embedding", others, hidden),
             # the gradient of the head's cast weights, which no other tensor shares, is added to in
@@ -408,12 +416,16 @@ def _head_gradients(
     )
     head = symbol("N_head", n, "trained parameters of the head")
     size = dtype(_whole_gradients(run)).bits // 8
-    return (Held("gradients", "gradients of the head", quantity(head * size)),) if n else ()
+    if n:
+        return (Held("gradients", "gradients of the head", quantity(head * size)),)
+    return ()
 
 
 def _whole_gradients(run: Training) -> str:
     """Return the dtype of gradients before they are reduced: in FSDP that of the activations."""
-    return run.dtype if _reduces_layers(run) else run.grad_dtype
+    if _reduces_layers(run):
+        return run.dtype
+    return run.grad_dtype
 
 
 def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...]:
@@ -438,9 +450,10 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
     if run.is_fsdp and run.sequence_parallel:
         copies = symbol("copies", 4, "log-probabilities, two gradients, and the probabilities")
     if run.loss == "compiled":
-        gradients = (
-            logits * symbol("copies", 2, "gradients") if run.compile and not run.is_fsdp else logits
-        )
+        if run.compile and not run.is_fsdp:
+            gradients = logits * symbol("copies", 2, "gradients")
+        else:
+            gradients = logits
         return (
             Held("logits", "logits", quantity(logits * size)),
             Held("temporary", "gradient of the logits", quantity(gradients * size)),
@@ -452,9 +465,10 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
             Held("temporary", "gradient of the logits", quantity(cast)),
         )
     if run.loss == "full":
-        element, of = (
-            (fp32, " in fp32") if class_math(model.model_type).upcasts_loss else (size, "")
-        )
+        if class_math(model.model_type).upcasts_loss:
+            element, of = (fp32, " in fp32")
+        else:
+            element, of = (size, "")
         return (
             Held("logits", f"log-probabilities{of}", quantity(logits * element)),
             Held(
@@ -606,7 +620,9 @@ def _own_gradients(
 
 
 def _without(held: Held, size: Quantity) -> Held:
-    return held._replace(size=quantity(held.size - size)) if size else held
+    if size:
+        return held._replace(size=quantity(held.size - size))
+    return held
 
 
 def _stepping(run: Training, held: States) -> Quantity | None:
@@ -621,14 +637,20 @@ def _stepping(run: Training, held: States) -> Quantity | None:
     and gradient of 16 bits.
     """
     if run.master_weights and not run.optimizer_in_backward and "optimizer" not in run.offload:
-        ranks, bits = run.ranks if run.zero else 1, dtype(run.grad_dtype).bits
+        ranks = run.ranks if run.zero else 1
+        bits = dtype(run.grad_dtype).bits
         n = -(-sum(tensor.total for tensor in held.trained_tensors) // ranks)
         shard = symbol(
             "N_step",
             min(n, DEEPSPEED_GROUP) if run.zero == 3 else n,
             "parameters of a step of one rank",
         )
-        copies = 4 + bits // 8 if run.zero and not _is_megatron(run) else 4 if bits == 16 else 0
+        if run.zero and not _is_megatron(run):
+            copies = 4 + bits // 8
+        elif bits == 16:
+            copies = 4
+        else:
+            copies = 0
         if run.fp8 == "weights":
             copies += 2
         if copies:

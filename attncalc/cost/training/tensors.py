@@ -13,7 +13,8 @@ from .setup import Stage, Training
 
 # Elements per scale of nf4, and scales per scale of double quantisation (QLoRA, arXiv:2305.14314,
 # 3).
-NF4_BLOCK, NF4_NESTED = 64, 256
+NF4_BLOCK = 64
+NF4_NESTED = 256
 
 
 def stage_tensors(run: Training, stage: Stage, model: ModelSpec) -> Iterator[ParamTensor]:
@@ -108,7 +109,10 @@ def _of_matrix(matrix: Matrix, part: str, count: int) -> Iterator[ParamTensor]:
     bias.
     """
     is_hidden = matrix.applied_to is not None
-    rows, columns = (matrix.cols, matrix.rows) if is_hidden else (matrix.rows, matrix.cols)
+    if is_hidden:
+        rows, columns = (matrix.cols, matrix.rows)
+    else:
+        rows, columns = (matrix.rows, matrix.cols)
     yield ParamTensor(matrix.name, part, rows, columns, count, is_hidden=is_hidden)
     if matrix.bias:
         yield ParamTensor(f"{matrix.name} bias", part, matrix.bias, 1, count)

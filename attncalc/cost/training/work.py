@@ -40,13 +40,17 @@ def work(run: Training) -> Work:
     batches = symbol(
         "micro_batches", run.dp * run.gradient_accumulation, "micro-batches of a step, of all GPUs"
     )
-    exact = of_batch.total - of_batch.recomputation if of_batch.recomputation else of_batch.total
+    if of_batch.recomputation:
+        exact = of_batch.total - of_batch.recomputation
+    else:
+        exact = of_batch.total
     if run.lora or run.references:
         exact = quantity(exact * ((2 if run.lora else 3) + run.references) // 3)
     per_step = quantity(batches * exact)
-    hardware = (
-        quantity(batches * (exact + of_batch.recomputation)) if of_batch.recomputation else per_step
-    )
+    if of_batch.recomputation:
+        hardware = quantity(batches * (exact + of_batch.recomputation))
+    else:
+        hardware = per_step
     tokens = symbol("tokens", run.tokens, "tokens of a step")
     six = quantity(batches * of_batch.six_n_d) if of_batch.six_n_d is not None else None
     return Work(per_step, ratio(per_step, tokens), hardware, six, of_batch)

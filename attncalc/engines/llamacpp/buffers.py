@@ -54,7 +54,9 @@ class Buffer(NamedTuple):
     def cells(self, full: int, windows: int) -> int:
         """Return its cells in a stream with so many of the whole context and of windows."""
         if self.windowed or self.rate == 1:
-            return windows if self.windowed else full
+            if self.windowed:
+                return windows
+            return full
         return padded(self.pools(full))
 
     def pools(self, full: int) -> int:
@@ -176,7 +178,9 @@ def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
         raise AttncalcError(
             f"llama.cpp supports one window size per model; these layers have {sizes}", _USE_IDEAL
         )
-    return windows[0] if windows else None
+    if windows:
+        return windows[0]
+    return None
 
 
 def reaches(cache_specs: Sequence[CacheSpec]) -> list[int | None]:
@@ -211,7 +215,10 @@ def buffers_of(
             elif cached.role == "pools":
                 name = _POOL_NAMES[cached.pool_size]
             # a cell has a key that is averaged, and a place for its pool's average
-            stored = cached._replace(rows=2 * cached.rows) if cached.role == "averages" else cached
+            if cached.role == "averages":
+                stored = cached._replace(rows=2 * cached.rows)
+            else:
+                stored = cached
             layers_of[name].append(LayerCacheSpec(spec.layers, (stored,)))
     return tuple(
         _buffer(name, labels[name], members, types)
@@ -260,7 +267,9 @@ def _compressors(specs: Sequence[LayerCacheSpec]) -> Iterator[Compressor]:
     layers: dict[tuple[int, int], tuple[int, int, int]] = {}
     for spec in specs:
         for c in (c for c in spec.cached if c.role == "unpooled"):
-            parts, width, size = int(c.rows) // 2, int(c.width), c.pool_size
+            parts = int(c.rows) // 2
+            width = int(c.width)
+            size = c.pool_size
             _, _, before = layers.get((size, width), (0, 0, 0))
             layers[size, width] = (parts * size, parts * width, before + spec.layers)
     widest = max((width for _, width in layers), default=0)
@@ -335,7 +344,10 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
             _USE_IDEAL,
         )
     if cached.role in ("latent", "shared") and types[0] != types[1]:
-        what = "MLA's latent" if cached.role == "latent" else "compressed attention's keys"
+        if cached.role == "latent":
+            what = "MLA's latent"
+        else:
+            what = "compressed attention's keys"
         raise AttncalcError(
             f"llama.cpp stores {what} as K, so V has no type", "use --kv-dtype, one type for both"
         )

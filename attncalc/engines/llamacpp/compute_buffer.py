@@ -41,7 +41,8 @@ from ..runtime import Term
 from .versions import LlamaCppVersion
 
 # Bytes of an element.
-F32, F16 = 4, 2
+F32 = 4
+F16 = 2
 # Copies of every input with several GPUs, so that they can work on different micro-batches at once
 # (GGML_SCHED_MAX_COPIES, ggml/CMakeLists.txt).
 COPIES = 4
@@ -98,7 +99,9 @@ class Graph(NamedTuple):
     @property
     def copies(self) -> int:
         """The copies of every input."""
-        return COPIES if self.gpus > 1 and self.pipelined else 1
+        if self.gpus > 1 and self.pipelined:
+            return COPIES
+        return 1
 
 
 class ComputeBuffer(NamedTuple):
@@ -226,13 +229,12 @@ def _peaks(groups: Sequence[Layers], whole: ModelSpec, run: _Pass) -> dict[str, 
         ),
         "mlp_bytes": mlp,
     }
-    least, most = (
-        _LATENT
-        if _per_layer_inputs(whole)
-        else _COPIED
-        if any(graph.from_host.values())
-        else _CLOSE
-    )
+    if _per_layer_inputs(whole):
+        least, most = _LATENT
+    elif any(graph.from_host.values()):
+        least, most = _COPIED
+    else:
+        least, most = _CLOSE
     return {
         name: peak._replace(spread=(min(peak.spread[0], least), max(peak.spread[1], most)))
         for name, peak in peaks.items()
@@ -243,9 +245,9 @@ def _peaks(groups: Sequence[Layers], whole: ModelSpec, run: _Pass) -> dict[str, 
 def _cache_from_host(groups: Sequence[Layers], run: _Pass) -> int:
     """Return the bytes of the largest copy of a layer's K and V from the host."""
     types = run.graph.cache_from_host
-    return (
-        max((int(_kv_bytes(layers, run, *types)) for layers in groups), default=0) if types else 0
-    )
+    if types:
+        return max((int(_kv_bytes(layers, run, *types)) for layers in groups), default=0)
+    return 0
 
 
 _LABELS = {
@@ -283,7 +285,9 @@ def _v_places(graph: Graph) -> int:
     """Return the bytes per token of the places of V's elements, in 64 bits: without flash attention
     V is transposed.
     """
-    return graph.v_row * 8 * (2 if graph.window_cells else 1) if graph.release.has_places else 0
+    if graph.release.has_places:
+        return graph.v_row * 8 * (2 if graph.window_cells else 1)
+    return 0
 
 
 def _per_layer_inputs(whole: ModelSpec) -> int:
@@ -321,7 +325,8 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
     """Return the bytes during the attention of a layer, or during its recurrence; None if the kind
     is unknown.
     """
-    kind, graph = layers.attention, run.graph
+    kind = layers.attention
+    graph = run.graph
     if _is_recurrent(layers):
         return _recurrence(layers, run)
     if isinstance(kind, Latent):
@@ -329,14 +334,20 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
     if graph.pool_cells:
         return _compressed_attention(kind, run)
     widths = kind.widths()
-    h, kv, d = widths.n_heads * widths.d_qk, widths.n_kv_heads * widths.d_qk, run.d
+    h = widths.n_heads * widths.d_qk
+    kv = widths.n_kv_heads * widths.d_qk
+    d = run.d
     gate = h if widths.gate else 0
-    from_host = _kv_bytes(layers, run, *graph.cache_from_host) if graph.cache_from_host else 0
+    if graph.cache_from_host:
+        from_host = _kv_bytes(layers, run, *graph.cache_from_host)
+    else:
+        from_host = 0
     if not graph.flash:
         scores = run.bytes_of(widths.n_heads * _cells(layers, run))
         size = scores + run.masks + from_host + run.bytes_of(2 * h + 2 * d + gate) + run.inputs
         return _Peak(quantity(size), _GAPS)
-    f16, copies = dtype("fp16"), graph.release.f16_cache_copy
+    f16 = dtype("fp16")
+    copies = graph.release.f16_cache_copy
     if copied := _kv_bytes(
         layers,
         run,
@@ -390,7 +401,8 @@ def _behind_experts(layers: Layers, run: _Pass) -> int:
         or not run.graph.release.keeps_outputs
     ):
         return 0
-    up, down = mlp.n_experts_per_token * mlp.d_ff, mlp.n_experts_per_token * run.d
+    up = mlp.n_experts_per_token * mlp.d_ff
+    down = mlp.n_experts_per_token * run.d
     if int(down) <= 2 * int(up) and not (mlp.d_ff_shared or mlp.n_shared_experts):
         return 0
     return run.bytes_of(3 * up + (down if int(down) > 3 * int(up) else 0))
@@ -403,7 +415,9 @@ def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
     With an indexer (DSA) there are a mask of the picked keys, scores of the indexer and the picked
     keys of all layers.
     """
-    graph, latent, d_qk = run.graph, kind.kv_lora_rank + kind.d_rope, kind.d_nope + kind.d_rope
+    graph = run.graph
+    latent = kind.kv_lora_rank + kind.d_rope
+    d_qk = kind.d_nope + kind.d_rope
     scores = 0 if graph.flash else run.bytes_of(kind.n_heads * run.cells)
     if kind.index_topk is not None:
         elements = kind.n_heads * (d_qk + 2 * latent) + 2 * run.d + run.layers * kind.index_topk
@@ -427,7 +441,8 @@ def _compressed_attention(kind: Attention, run: _Pass) -> _Peak:
     130,527.19 with 512,000 and -ub 2048 (ggml-org/llama.cpp#25468). These are 1.2 % and 0.5 % more
     than what is computed here.
     """
-    widths, graph = kind.widths(), run.graph
+    widths = kind.widths()
+    graph = run.graph
     elements = 3 * widths.n_heads * widths.d_qk + 2 * widths.d_qk + 2 * run.d
     if heads := getattr(kind, "index_n_heads", None):
         scores = symbol("pool_cells", graph.pool_cells, "cells of pools of 4")
@@ -446,7 +461,8 @@ def _recurrence(layers: Layers, run: _Pass) -> _Peak | None:
     channels = next((c.rows for c in cached if c.role == "convolution"), None)
     if channels is None:
         return None
-    tensors, graph = 3 if "delta" in layers.attention.headline.lower() else 5, run.graph
+    tensors = 3 if "delta" in layers.attention.headline.lower() else 5
+    graph = run.graph
     # what passes between two GPUs: both halves of the input, and one back
     if tensors == 5 and graph.copies > 1:
         tensors += graph.copies * (2 * (not graph.first) + (not graph.last))
@@ -457,11 +473,14 @@ def _recurrence(layers: Layers, run: _Pass) -> _Peak | None:
 
 def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
     """Return the bytes during the MLP of a layer; None without one."""
-    mlp, d, new = layers.mlp, run.d, run.graph.release.short_masks
+    mlp = layers.mlp
+    d = run.d
+    new = run.graph.release.short_masks
     if mlp is None:
         return None
     place_of_q = _place_of_q(layers, run)
-    live, spread = 2 * d + place_of_q, _CLOSE if new else _GAPS
+    live = 2 * d + place_of_q
+    spread = _CLOSE if new else _GAPS
     masks = run.masks if new or run.graph.gpus == 1 else run.attention_masks
     if mlp.n_experts_per_token is None:
         size = run.bytes_of((3 if mlp.gated else 1) * mlp.d_ff)
@@ -470,13 +489,15 @@ def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
     else:
         # 0: the first GPU computes those on the host
         routed = mlp.n_experts_per_token if mlp.n_experts else 0
-        up, down = routed * mlp.d_ff, routed * d
+        up = routed * mlp.d_ff
+        down = routed * d
         shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
         if new:
             elements = _experts(up, down, run, place_of_q)
             elements = maximum(elements, 3 * shared) if shared else elements
         else:
-            live, elements = 0, maximum(3 * up + 4 * d, 2 * down + 6 * d)
+            live = 0
+            elements = maximum(3 * up + 4 * d, 2 * down + 6 * d)
         spread = _GAPS if shared else spread
         size = _with_copies(run.bytes_of(elements), run, 2 * up, up + down)
     return _Peak(quantity(masks + size + run.bytes_of(live) + run.inputs), spread)
@@ -490,14 +511,17 @@ def _place_of_q(layers: Layers, run: _Pass) -> int:
     quantized Q is rotated into a place further on (attn_rot), and a later GPU without copies of
     inputs has it where the hidden state was.
     """
-    graph, widths = run.graph, layers.attention.widths()
+    graph = run.graph
+    widths = layers.attention.widths()
     if (
         run.linear
         or (graph.k_copied and not graph.v_copied)
         or (graph.gpus > 1 and graph.copies == 1 and not graph.first)
     ):
         return 0
-    return widths.n_heads * widths.d_v if graph.release.short_masks or graph.gpus > 1 else 0
+    if graph.release.short_masks or graph.gpus > 1:
+        return widths.n_heads * widths.d_v
+    return 0
 
 
 def _experts(up: int, down: int, run: _Pass, place_of_q: int) -> int:
@@ -511,7 +535,9 @@ def _experts(up: int, down: int, run: _Pass, place_of_q: int) -> int:
     keeps = run.graph.release.keeps_outputs and not run.graph.on_cpu
     if int(down) > 2 * int(up):  # the outputs do not fit into the place of gate and up
         return elements + down * (2 if keeps and int(down) > int(elements) else 1)
-    return maximum(elements, 2 * down) if keeps else elements
+    if keeps:
+        return maximum(elements, 2 * down)
+    return elements
 
 
 def _with_copies(size: int, run: _Pass, up: int, down: int) -> int:

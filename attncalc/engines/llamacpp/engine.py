@@ -82,7 +82,8 @@ class Llamacpp(Engine[LlamacppArgs]):
 
         Raises AttncalcError also if there are more requests than slots.
         """
-        slots, shared = args.get("sequences"), llamacpp_version(args.get("engine_version")).fork
+        slots = args.get("sequences")
+        shared = llamacpp_version(args.get("engine_version")).fork
         batch = parse_count(str(size.get("batch", 1)), "--batch")
         if slots is not None and batch > slots:
             raise AttncalcError(
@@ -109,7 +110,10 @@ class Llamacpp(Engine[LlamacppArgs]):
         """Return the draft without its embedding, which stays in host memory as the model's
         does.
         """
-        blocks = draft.stored.blocks if draft.stored and not draft.stored.file_type else None
+        if draft.stored and not draft.stored.file_type:
+            blocks = draft.stored.blocks
+        else:
+            blocks = None
         args = LlamacppArgs(
             dtype("fp16"), dtype("fp16"), blocks=blocks, model_type=draft.model_type
         )
@@ -117,11 +121,15 @@ class Llamacpp(Engine[LlamacppArgs]):
 
     def for_batch(self, args: LlamacppArgs, batch: int | None) -> LlamacppArgs:
         batch = batch and min(batch, MAX_SEQUENCES)
-        return args if batch == args.batch else dataclasses.replace(args, batch=batch)
+        if batch == args.batch:
+            return args
+        return dataclasses.replace(args, batch=batch)
 
     def quantized(self, model: ModelSpec, weights_dtype: str) -> ModelSpec | None:
         has_type = weights_dtype in FILE_TYPES or weights_dtype == model.experts_dtype == "mxfp4"
-        return quantized(model, weights_dtype) if has_type and not model.encoder else None
+        if has_type and not model.encoder:
+            return quantized(model, weights_dtype)
+        return None
 
     def cache_dtypes(self, args: LlamacppArgs) -> tuple[DType, DType]:
         return args.types
@@ -172,7 +180,9 @@ class Llamacpp(Engine[LlamacppArgs]):
             return range(0)
         if option == "n_gpu_layers":
             return range(layers + 1, -1, -1)  # the output layer counts as one
-        return range(layers + 1) if model.has_experts else range(0)
+        if model.has_experts:
+            return range(layers + 1)
+        return range(0)
 
     def reserves_context(self, args: LlamacppArgs) -> bool:
         return not args.kv_unified

@@ -87,7 +87,12 @@ def _of_lm_studio(facts: LaunchFacts) -> Flags:
     """
     args: LlamacppArgs = facts.args
     blocks = block_count(facts.model.main.n_layers, args)
-    layers = 0 if args.on_cpu else blocks + 1 if args.n_gpu_layers is None else args.n_gpu_layers
+    if args.on_cpu:
+        layers = 0
+    elif args.n_gpu_layers is None:
+        layers = blocks + 1
+    else:
+        layers = args.n_gpu_layers
     share = "max" if layers > blocks else str(100 * max(layers - 1, 0) // blocks / 100)
     model = facts.served.rpartition("/")[2].lower()
     yield from (
@@ -204,10 +209,12 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
 
     Raises NoCommandError for a dtype that GGUF does not have, and another branch.
     """
-    name, stored = facts.served, facts.model.stored
+    name = facts.served
+    stored = facts.model.stored
     repository, _, file = name.partition(":")
     if facts.file_type and file:
-        name, file = f"{repository}:{facts.file_type.upper()}", ""
+        name = f"{repository}:{facts.file_type.upper()}"
+        file = ""
     elif facts.file_type and name.lower().endswith(".gguf") and facts.file_type not in name.lower():
         name = f"{_TYPE.sub('', name[: -len('.gguf')])}-{facts.file_type.upper()}.gguf"
     is_gguf = (stored and stored.kind == "GGUF") or repository.upper().endswith("-GGUF")
@@ -233,11 +240,15 @@ def _type_of_file(path: str) -> tuple[str, ...]:
     `attncalc fit`.
     """
     file_type = _TYPE.search(path.lower().removesuffix(".gguf"))
-    return ("--weights-dtype", file_type[0].strip("-_.")) if file_type else ()
+    if file_type:
+        return ("--weights-dtype", file_type[0].strip("-_."))
+    return ()
 
 
 def _load_mode(mode: str) -> tuple[str, ...]:
-    return () if mode in ("auto", "mmap", "mmap+mlock") else ("--no-mmap",)
+    if mode in ("auto", "mmap", "mmap+mlock"):
+        return ()
+    return ("--no-mmap",)
 
 
 _VISIBLE = dict.fromkeys(
@@ -325,7 +336,9 @@ def _longest(tokens: str) -> tuple[str, ...]:
     that is not run.
     """
     longest = max(map(int, re.findall(r"\d{1,9}", tokens)), default=0)
-    return ("--context", str(longest)) if longest else ()
+    if longest:
+        return ("--context", str(longest))
+    return ()
 
 
 # How llama-bench is read: a test has as many tokens of context as it computes (tools/llama-bench).
@@ -344,11 +357,9 @@ def _type_in_tag(model: str) -> tuple[str, ...]:
     """
     name, _, tag = model.partition(":")
     is_typed = tag.lower().rpartition("-")[2] in FILE_TYPES
-    return (
-        ()
-        if is_typed or "/" in name or name.startswith("gpt-oss")
-        else ("--weights-dtype", "q4_k_m")
-    )
+    if is_typed or "/" in name or name.startswith("gpt-oss"):
+        return ()
+    return ("--weights-dtype", "q4_k_m")
 
 
 # How `ollama run` is read: it starts llama.cpp with options of its own.

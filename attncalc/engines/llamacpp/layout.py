@@ -79,7 +79,8 @@ class LlamaCppLayout:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        args, name = self.args, self.args.release.name
+        args = self.args
+        name = self.args.release.name
         fork = args.release.fork
         version = "ik_llama.cpp" if fork else f"as in llama-cpp-python {VERSION}"
         if name.startswith("b"):
@@ -88,11 +89,9 @@ class LlamaCppLayout:
         facts = [version, f"n_seq_max {args.slots}", f"K {k}, V {v}"]
         if self.start.window:
             facts.append("swa_full true" if args.swa_full else f"n_ubatch {args.micro_batch}")
-        return (
-            tuple(facts)
-            if fork
-            else (*facts, f"kv_unified {'true' if args.is_unified else 'false'}")
-        )
+        if fork:
+            return tuple(facts)
+        return (*facts, f"kv_unified {'true' if args.is_unified else 'false'}")
 
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes with -np `batch` (or with the given slots, if they are more) and
@@ -118,7 +117,8 @@ class LlamaCppLayout:
             context: Tokens of a slot.
             kept: Tokens of each slot that layers with a window keep; 0 for those of the window.
         """
-        slots, window = self.args.slots, self.start.window
+        slots = self.args.slots
+        window = self.start.window
         full_cells = window_cells = padded(slots * context)
         if window:
             if kept is None:
@@ -146,9 +146,10 @@ class LlamaCppLayout:
         )
         divisor = named(sequence_bytes, "kv_bytes_per_sequence", "bytes of a sequence")
         shares_cells = self.args.is_unified
-        concurrency = (
-            self._shared_concurrency(memory, context) if shares_cells else ratio(memory, divisor)
-        )
+        if shares_cells:
+            concurrency = self._shared_concurrency(memory, context)
+        else:
+            concurrency = ratio(memory, divisor)
         # a GPU may have the output layer only, with no cache: then the sequences have no other
         # limit
         if not sequence_bytes or concurrency.numerator > MAX_SEQUENCES * concurrency.denominator:
@@ -156,7 +157,10 @@ class LlamaCppLayout:
                 symbol("LLAMA_MAX_SEQ", MAX_SEQUENCES, "sequences that llama.cpp supports"), 1
             )
         only_states = sequence_bytes and not self.start.buffers
-        largest_n_ctx = self._searched_n_ctx if self.start.per_slot else self._largest_n_ctx
+        if self.start.per_slot:
+            largest_n_ctx = self._searched_n_ctx
+        else:
+            largest_n_ctx = self._largest_n_ctx
         n_ctx = memory * tokens // divisor if only_states else largest_n_ctx(memory)
         details = self._details(context, sequence_bytes, full_cells, window_cells)
         return Pool(None, quantity(n_ctx), concurrency, tuple(details), self.start.lines(context))
@@ -318,7 +322,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
         held = merge_equal(
             [layer for layer, place in zip(layers, places, strict=True) if place == device]
         )
-        buffers, states = buffers_of(held, args.types, window), state_rows(held)
+        buffers = buffers_of(held, args.types, window)
+        states = state_rows(held)
         if device == (HOST if args.no_kv_offload else placed.gpus - 1):
             buffers = (*buffers, *draft)
         return dataclasses.replace(whole, buffers=buffers, states=states, is_part=True)
@@ -371,14 +376,10 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
                 "attncalc does not know how llama.cpp stores the states of a draft model",
                 "give a draft model without recurrent layers",
             )
-    buffers, n_layers = (
-        buffers_of(merged, args.draft_types, None),
-        sum(spec.layers for spec in merged),
-    )
-    cell, cell_k = (
-        sum(int(buffer.cell) for buffer in buffers),
-        sum(buffer.cell_k for buffer in buffers),
-    )
+    buffers = buffers_of(merged, args.draft_types, None)
+    n_layers = sum(spec.layers for spec in merged)
+    cell = sum(int(buffer.cell) for buffer in buffers)
+    cell_k = sum(buffer.cell_k for buffer in buffers)
     return (Buffer("draft", "the drafter", n_layers, quantity(cell), cell_k, windowed=False),)
 
 

@@ -339,12 +339,9 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
 def _gpu(text: str) -> str | None:
     """Return the name of the GPU that a log lists; None if it lists GPUs of different names."""
     names = [(match.lastindex, match[match.lastindex or 0]) for match in _DEVICE.finditer(text)]
-    return (
-        names[0][1]
-        if names
-        and not any(kind == names[0][0] and (kind, name) != names[0] for kind, name in names)
-        else None
-    )
+    if names and not any(kind == names[0][0] and (kind, name) != names[0] for kind, name in names):
+        return names[0][1]
+    return None
 
 
 def _budget(text: str, drafted: str, free: dict[str, Printed]) -> dict[str, Printed]:
@@ -466,14 +463,14 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
             "sequences": asked["batch"],
             "ubatch": asked["ubatch"],
         }
-        settings["flash_attn"] = (
-            "on" if asked["flash_attn"].lower() in ("true", "enabled") else "off"
-        )
-        settings |= (
-            dict.fromkeys(("kv_dtype_k", "kv_dtype_v"), asked["kv_dtype"])
-            if "kv_dtype" in asked
-            else {}
-        )
+        if asked["flash_attn"].lower() in ("true", "enabled"):
+            settings["flash_attn"] = "on"
+        else:
+            settings["flash_attn"] = "off"
+        if "kv_dtype" in asked:
+            settings |= dict.fromkeys(("kv_dtype_k", "kv_dtype_v"), asked["kv_dtype"])
+        else:
+            settings |= {}
     slots = int(settings.get("sequences", "1")) or 1
     n_ctx = int(settings.pop("n_ctx", "0"))
     if n_ctx:
@@ -488,7 +485,8 @@ def _weights_dtype(text: str) -> dict[str, str]:
     """Return the setting that the file's type decides; {} without one, or for a model that is so as
     released.
     """
-    weights, bits = logs.first(_WEIGHT_TYPE, text), float(logs.first(_BITS_PER_WEIGHT, text) or 0)
+    weights = logs.first(_WEIGHT_TYPE, text)
+    bits = float(logs.first(_BITS_PER_WEIGHT, text) or 0)
     name = re.sub(r" - (\w)\w*", r"_\1", weights or "").lower()  # 'Q4_K - Medium' is q4_k_m
     # 'Q2_K - Medium'
     name = name if name in FILE_TYPES or is_dtype(name) else name.removesuffix("_m")
@@ -505,12 +503,16 @@ def _weights_dtype(text: str) -> dict[str, str]:
             ][-1]
         }
     in_name = (logs.first(_TYPE_IN_NAME, text) or "").lower()
-    return {"weights_dtype": in_name} if not weights and in_name in FILE_TYPES else {}
+    if not weights and in_name in FILE_TYPES:
+        return {"weights_dtype": in_name}
+    return {}
 
 
 def _version(text: str) -> str | None:
     build = logs.first(_VERSION, text) or logs.first(_BUILD_NAME, text)
-    return f"b{int(build)}" if build and int(build) else None
+    if build and int(build):
+        return f"b{int(build)}"
+    return None
 
 
 def _buffers(kind: str, text: str) -> dict[str, Printed]:
@@ -581,7 +583,10 @@ def _projected(text: str) -> LogRefusal | None:
     does not.
     """
     match = _PROJECTED.search(text)
-    needed, free = (Printed(match[i], match[0], MIB) for i in (1, 2)) if match else (None, None)
+    if match:
+        needed, free = (Printed(match[i], match[0], MIB) for i in (1, 2))
+    else:
+        needed, free = (None, None)
     if match is None or needed is None or free is None or needed.number <= free.number:
         return None
     return LogRefusal("unfinished", match[0], where="fitting", needed=needed, limit=free)
@@ -605,7 +610,10 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
     predicted = figures_of(" ".join(layout.pool(0, context).log_lines))
     if ollama := log.logged.get("all_kv_size"):
         kept = _KEPT.get(log.architecture, 0) if log.architecture else None
-        size = layout.in_ollama(context, kept) if isinstance(layout, LlamaCppLayout) else None
+        if isinstance(layout, LlamaCppLayout):
+            size = layout.in_ollama(context, kept)
+        else:
+            size = None
         if size is not None:
             predicted["all_kv_size"] = Printed(str(size), ollama.line)
         return LogMemory(ollama.bytes, "the printed size"), logs.size_checks(log, predicted)
@@ -692,7 +700,8 @@ def _is_narrow(log: StartupLog, refusal: LogRefusal) -> bool:
     """
     if log.settings.get("kv_dtype_k", "f16") not in ("f16", "bf16", "f32"):
         return True
-    tokens, tried = int(log.settings.get("context", "0")), refusal.tried
+    tokens = int(log.settings.get("context", "0"))
+    tried = refusal.tried
     size, rest = divmod(tried.bytes, tokens) if tried and tokens else (0, 0)
     # blocks of q8_0 have 34 bytes; in f16 the sizes of heads are multiples of 128
     return refusal.where == "cache" and not rest and size % 34 == 0 and size % 128 != 0
@@ -702,8 +711,10 @@ def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
     """Return fewer layers on the GPU: how many, if the log shows it; otherwise what llama.cpp has
     that counts them.
     """
-    layers, refusal = log.settings.get("n_gpu_layers"), log.refusal
-    n_layer, free = log.hyperparameters.get("n_layer", 0), log.budget.get("free_memory")
+    layers = log.settings.get("n_gpu_layers")
+    refusal = log.refusal
+    n_layer = log.hyperparameters.get("n_layer", 0)
+    free = log.budget.get("free_memory")
     than = f" than {layers}" if layers else ""
     if (
         refusal
@@ -725,11 +736,10 @@ def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
         return (Advice(f"fewer layers on the GPU{than}", "-ngl N"),)
     # if layers were chosen, they were too many
     is_after_weights = refusal is not None and refusal.where != "weights"
-    target, room = (
-        (" --fit-target 4096", ", here with 4 GiB of each GPU free")
-        if is_after_weights
-        else ("", "")
-    )
+    if is_after_weights:
+        target, room = (" --fit-target 4096", ", here with 4 GiB of each GPU free")
+    else:
+        target, room = ("", "")
     chosen = (
         f"newer builds choose the layers if -ngl is left out{room}; older ones need -ngl with "
         f"fewer layers{than}"

@@ -56,7 +56,9 @@ class Start(Keeper):
 
     def streams(self, slots: int) -> int:
         """Return the streams of cells of so many slots."""
-        return slots if self.per_slot else self.args.streams(slots)
+        if self.per_slot:
+            return slots
+        return self.args.streams(slots)
 
     def stream_cells(self, *, batch: int, slots: int, context: int) -> tuple[int, int]:
         """Return the cells of one stream (`buffers.stream_cells`)."""
@@ -76,7 +78,8 @@ class Start(Keeper):
         return self.kept(context, lambda: tuple(self._lines(context)))
 
     def _lines(self, context: int) -> Iterator[str]:
-        args, slots = self.args, self.args.slots
+        args = self.args
+        slots = self.args.slots
         streams = self.streams(slots)
         full, windows = map(
             int, self.stream_cells(batch=args.whole_contexts, slots=slots, context=context)
@@ -90,10 +93,8 @@ class Start(Keeper):
             buffers = (_NO_LAYERS, *buffers)
         for buffer in buffers:
             cells = int(buffer.cells(full, windows))
-            k, v = (
-                streams * cells * buffer.cell_k,
-                streams * cells * (int(buffer.cell) - buffer.cell_k),
-            )
+            k = streams * cells * buffer.cell_k
+            v = streams * cells * (int(buffer.cell) - buffer.cell_k)
             sizes = f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
             if args.release.fork:
                 # a latent; the real line continues with kv^T, in a format that changed between
@@ -119,7 +120,8 @@ class Start(Keeper):
     def _creating(self, buffer: Buffer, cells: int, full: int) -> Iterator[str]:
         """Yield what llama.cpp prints before it allocates a buffer, if there are several."""
         if buffer.name in _DSV4_BUFFERS and self.per_slot:
-            kind, pools = _DSV4_BUFFERS[buffer.name], int(buffer.pools(full))
+            kind = _DSV4_BUFFERS[buffer.name]
+            pools = int(buffer.pools(full))
             yield f"llama_kv_cache_dsv4: creating DSV4 {kind} KV cache, size = {pools} cells"
         elif self.window:
             kind = "    SWA" if buffer.windowed else "non-SWA"
@@ -130,7 +132,8 @@ class Start(Keeper):
             yield f"llama_{memory}: creating {kind} KV cache, size = {cells} cells"
 
     def _state_lines(self, states: StateRows) -> Iterator[str]:
-        slots, rows = self.args.slots, self.args.state_rows
+        slots = self.args.slots
+        rows = self.args.state_rows
         for ring in states.compressors:
             yield (
                 f"llama_dsv4_comp_state: {ring.name} ratio = {ring.size}, state = {ring.ring} x "
@@ -152,7 +155,8 @@ def _draft_lines(args: LlamacppArgs, buffers: Sequence[Buffer], cells: int) -> I
     """Yield the lines about the drafter's context, which has the cells of all slots."""
     k_type, v_type = (TYPES[kv_type.name] for kv_type in args.draft_types)
     for buffer in buffers:
-        k, v = cells * buffer.cell_k, cells * (int(buffer.cell) - buffer.cell_k)
+        k = cells * buffer.cell_k
+        v = cells * (int(buffer.cell) - buffer.cell_k)
         yield (
             "load_model: "
             f"{'loading draft model' if args.speculative_model else 'creating MTP draft context'}"
@@ -168,7 +172,8 @@ def buffer_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> It
     """Yield the lines on layers and model buffers, and on the compute buffers of this GPU and of
     the host.
     """
-    args, layers = facts.args, facts.whole.main.n_layers
+    args = facts.args
+    layers = facts.whole.main.n_layers
     if args.on_cpu:
         yield f"load_tensors: {'CPU':>12} model buffer size = {mib(facts.weights, width=8)} MiB"
         yield (

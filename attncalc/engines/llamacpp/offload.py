@@ -37,7 +37,10 @@ def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
     devices = tensors_of(model, args)
     for i, device in enumerate(range(HOST, args.gpus)):
         tensors = devices[device]
-        size = host_bytes(tensors, args) if device == HOST or is_metal else cuda_bytes(tensors)
+        if device == HOST or is_metal:
+            size = host_bytes(tensors, args)
+        else:
+            size = cuda_bytes(tensors)
         stored = model.stored._replace(
             tensors=len(tensors), by_dtype=(), size=size, contents=tuple(tensors)
         )

@@ -34,7 +34,8 @@ MAX_SEQUENCES = 256
 # llama_max_devices (src/llama.cpp) and GGML_CUDA_MAX_DEVICES (ggml/include/ggml-cuda.h).
 MAX_GPUS = 16
 # Defaults of -ub and -b (common/common.h).
-DEFAULT_UBATCH, DEFAULT_BATCH = 512, 2048
+DEFAULT_UBATCH = 512
+DEFAULT_BATCH = 2048
 
 
 def _gpu_layers(text: str, name: str) -> int | str | None:
@@ -42,7 +43,9 @@ def _gpu_layers(text: str, name: str) -> int | str | None:
     text.
     """
     if text in (AUTO, "all"):
-        return None if text == "all" else AUTO
+        if text == "all":
+            return None
+        return AUTO
     try:
         return count_or_zero(text, name)
     except AttncalcError:
@@ -110,7 +113,8 @@ def _overrides(text: str, name: str) -> str:
     """
     for entry in text.split(","):
         try:
-            patterns, blocks = patterns_of(entry), [f"blk.{i}." for i in range(ALL_LAYERS)]
+            patterns = patterns_of(entry)
+            blocks = [f"blk.{i}." for i in range(ALL_LAYERS)]
         except (re.error, OverflowError, RecursionError):
             raise AttncalcError(
                 f"{name}: '{truncate(entry)}' has no pattern", "write it as exps=CPU"
@@ -152,7 +156,9 @@ def first_layers(text: str) -> int | None:
     """Return N if --override-tensor does what --n-cpu-moe N does, or None."""
     moved = [host_experts(f"blk.{i}.", patterns_of(text)) for i in range(ALL_LAYERS if text else 0)]
     n = next((i for i, parts in enumerate(moved) if parts != len(_EXPERTS)), len(moved))
-    return None if any(moved[n:]) else n
+    if any(moved[n:]):
+        return None
+    return n
 
 
 class Projector(NamedTuple):
@@ -356,7 +362,9 @@ class LlamacppArgs(EngineArgs):
         """Sequences that the cells of a start hold with the whole context: with -np 4 -kvu, the
         slots share one.
         """
-        return min(self.batch or self.slots, self.slots) if self.kv_unified else self.slots
+        if self.kv_unified:
+            return min(self.batch or self.slots, self.slots)
+        return self.slots
 
     @property
     def micro_batch(self) -> int:
@@ -374,4 +382,6 @@ class LlamacppArgs(EngineArgs):
 
     def streams(self, slots: int) -> int:
         """Return the streams of cells of so many slots."""
-        return 1 if self.is_unified else slots
+        if self.is_unified:
+            return 1
+        return slots

@@ -79,11 +79,9 @@ def place_layers(
     ends = [float32(share / shares[-1]) for share in shares]
 
     def device(i: int) -> int:
-        return (
-            HOST
-            if not first <= i < first + offloaded
-            else bisect_right(ends, float32((i - first) / offloaded))
-        )
+        if not first <= i < first + offloaded:
+            return HOST
+        return bisect_right(ends, float32((i - first) / offloaded))
 
     return Placement(tuple(map(device, range(layers))), device(layers), gpus, offloaded)
 

@@ -36,7 +36,8 @@ _FALLBACKS = {
 }
 # File types of 1 and 2 bits, which have rules of their own; like all of the IQ types they are made
 # with an imatrix.
-_LOWEST, _LOW = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs"), ("iq2_s", "iq2_m")
+_LOWEST = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs")
+_LOW = ("iq2_s", "iq2_m")
 _NAMES = {
     "W_q": "attn_q",
     "W_k": "attn_k",
@@ -119,7 +120,10 @@ def _tensors(model: ModelSpec) -> Iterator[_Tensor]:
         )
     for matrix in model.extra:
         is_table = matrix.name == "layers_embedding"
-        row, rows = (matrix.cols, matrix.rows) if is_table else (matrix.rows, matrix.cols)
+        if is_table:
+            row, rows = (matrix.cols, matrix.rows)
+        else:
+            row, rows = (matrix.rows, matrix.cols)
         name = f"{_TABLES.get(matrix.name, matrix.name)}.weight"
         yield _Tensor(name, row, rows, quantized=is_table or matrix.applied_to is not None)
     yield from _tensors_of_layers(model)
@@ -140,7 +144,9 @@ def _tensors_of_layers(model: ModelSpec) -> Iterator[_Tensor]:
 
 
 def _layers_of_block(model: ModelSpec) -> int:
-    return 2 if model.model_type in TWO_LAYERS_PER_BLOCK else 1
+    if model.model_type in TWO_LAYERS_PER_BLOCK:
+        return 2
+    return 1
 
 
 def _layer(model: ModelSpec, layers: Layers) -> Iterator[_Tensor]:
@@ -204,7 +210,8 @@ class _Mixture:
     """The types of a file's tensors, which are asked for in the order of the layers."""
 
     def __init__(self, model: ModelSpec, file_type: str) -> None:
-        self.file_type, self.base = file_type, FILE_TYPES.get(file_type, "Q8_0")
+        self.file_type = file_type
+        self.base = FILE_TYPES.get(file_type, "Q8_0")
         self.keeps_experts = model.experts_dtype == "mxfp4"
         self.tied = not (model.head and not model.head.tied)
         self.experts = max(
@@ -225,7 +232,9 @@ class _Mixture:
         found = self._by_rule(tensor)
         if tensor.row % TYPES_BY_NAME[found].block:
             found = _FALLBACKS.get(found, "F16")
-        return "F16" if tensor.row % TYPES_BY_NAME[found].block else found
+        if tensor.row % TYPES_BY_NAME[found].block:
+            return "F16"
+        return found
 
     def _by_rule(self, tensor: _Tensor) -> str:
         name = tensor.name.removesuffix(".weight").rpartition(".")[2]
@@ -255,7 +264,10 @@ class _Mixture:
             found = {"iq3_xxs": "IQ2_S", "iq3_xs": "IQ3_XXS"}.get(self.file_type)
         elif self.file_type == "iq3_xs" and name.startswith(("ffn_gate", "ffn_up")):
             layer = int(tensor.name.split(".")[1])
-            found = "IQ3_XXS" if self.layers // 8 <= layer < 7 * self.layers // 8 else None
+            if self.layers // 8 <= layer < 7 * self.layers // 8:
+                found = "IQ3_XXS"
+            else:
+                found = None
         elif name.startswith("ffn_down"):
             # A mixture's layers are counted by their numbers: a layer has several ffn_down.
             found = self._of_down(
@@ -308,7 +320,9 @@ class _Mixture:
         }.get(self.file_type, self.base)
         if self.experts == 8:
             return "Q8_0"
-        return "Q5_K" if self.is_70b and found in ("Q3_K", "Q4_K") else found
+        if self.is_70b and found in ("Q3_K", "Q4_K"):
+            return "Q5_K"
+        return found
 
     def _of_down(self, i: int) -> str:
         return {
@@ -327,9 +341,9 @@ class _Mixture:
     def _of_output(self) -> str:
         if self.experts == 8:
             wider = ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m")
-            return (
-                "Q5_K" if self.file_type in wider or self.file_type.startswith("iq") else self.base
-            )
+            if self.file_type in wider or self.file_type.startswith("iq"):
+                return "Q5_K"
+            return self.base
         found = {
             "q2_k": "Q3_K",
             "q3_k_m": "Q4_K",

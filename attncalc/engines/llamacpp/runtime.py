@@ -62,11 +62,10 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     unknown version.
     """
     graph = _graph(facts)
-    model = (
-        facts.model
-        if facts.first
-        else held_layers(dataclasses.replace(facts.model, stored=None), facts.args)
-    )
+    if facts.first:
+        model = facts.model
+    else:
+        model = held_layers(dataclasses.replace(facts.model, stored=None), facts.args)
     buffer = compute_buffer(model, facts.whole, graph)
     low, high = _range(facts, graph, buffer)
     least, expected, most = _PROCESS if facts.args.on_cpu else _CONTEXT
@@ -76,9 +75,10 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     outside = symbol(
         "outside_buffers", expected, f"bytes of the {what} and libraries, outside the buffers"
     )
-    drafting = (
-        _draft_compute_buffer(facts, graph) if facts.last and facts.args.has_draft_context else ()
-    )
+    if facts.last and facts.args.has_draft_context:
+        drafting = _draft_compute_buffer(facts, graph)
+    else:
+        drafting = ()
     model_buffer = symbol("weights", facts.weights, "bytes of the weights on this GPU")
     label = "outside the buffers" + (" and for the host" if facts.gpu.shares_with_host else "")
     return RuntimeMemory(
@@ -123,7 +123,8 @@ def _draft_compute_buffer(
     if args.speculative_model:
         draft = whole = args.speculative_model.model
     else:
-        draft, whole = prediction_layers(facts.whole, args.speculative_layers), facts.whole
+        draft = prediction_layers(facts.whole, args.speculative_layers)
+        whole = facts.whole
     if draft is None or whole is None:
         return ()
     k, v = args.draft_types
@@ -181,7 +182,9 @@ def _projector(facts: RuntimeFacts[LlamacppArgs]) -> Iterator[RuntimePart]:
 
 def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     """Return what the graph depends on, with llama.cpp's defaults."""
-    args, whole, slots = facts.args, facts.whole, facts.args.slots
+    args = facts.args
+    whole = facts.whole
+    slots = facts.args.slots
     release = args.release
     caches = [cached for layers in whole.main.distinct() for cached in layers.cache()]
     window = model_window(caches, fork=release.fork)
@@ -195,7 +198,8 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         per_slot=per_slot,
     )
     streams = slots if per_slot else args.streams(slots)
-    masked, pools = int(full) if any(cached.per == "token" for cached in caches) else 0, 0
+    masked = int(full) if any(cached.per == "token" for cached in caches) else 0
+    pools = 0
     if per_slot:  # masks of pools of 4 and of 128, and one of the indexer
         pools = int(padded(ceil_div(full, 4)))
         masked = 2 * pools + int(padded(ceil_div(full, 128)))
@@ -251,7 +255,8 @@ def _range(
     """Return the range of the compute buffer; it is wider for builds and forks whose graph was not
     read.
     """
-    low, high = buffer.low, buffer.high
+    low = buffer.low
+    high = buffer.high
     if graph.release.fork:
         return low * _FORK[0] // 10, high * _FORK[1] // 10
     if graph.release.between_graphs:

@@ -31,7 +31,8 @@ _OUTPUT = re.compile(
 )
 # CUDA aligns tensors to so many bytes, and pads a quantized tensor whose rows are no multiple of so
 # many elements.
-_ALIGNMENT, _ROW = 128, 512
+_ALIGNMENT = 128
+_ROW = 512
 
 
 def tensors_by_device(
@@ -55,7 +56,8 @@ def tensors_by_device(
     """
     blocks = block_count(layers, args)
     placed = place_blocks(blocks, args)
-    used, overrides = {*placed.layers, placed.output}, patterns_of(args.override_tensor)
+    used = {*placed.layers, placed.output}
+    overrides = patterns_of(args.override_tensor)
     devices: dict[int, list[StoredTensor]] = {device: [] for device in range(HOST, args.gpus)}
     tied = has_head and all(tensor.name != "output.weight" for tensor in contents)
     for tensor in contents:

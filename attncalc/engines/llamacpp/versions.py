@@ -14,11 +14,13 @@ from ..switches import Version, between, by_version, since, until
 
 # The values of --engine-version besides builds: the version of llama-cpp-python, or the fork
 # ik_llama.cpp.
-VERSION, FORK = "0.3.36", "ik"
+VERSION = "0.3.36"
+FORK = "ik"
 _NEWEST_BUILD = 99_999
 # The last build known to be before the changes of June 2026, and the first known to be after them
 # (two lists of the merged pull requests, up to b9371 and from b9442 to b9500).
-_OLD_GRAPH, _NEW_GRAPH = 9371, 9500
+_OLD_GRAPH = 9371
+_NEW_GRAPH = 9500
 
 
 class LlamaCppVersion(Version):

@@ -83,11 +83,9 @@ class CompressedLayout(SglangLayout):
     @property
     def facts(self) -> tuple[str, ...]:
         facts = super().facts
-        return (
-            tuple(f for f in facts if not f.startswith("swa"))
-            if self.window_cap is not None
-            else facts
-        )
+        if self.window_cap is not None:
+            return tuple(f for f in facts if not f.startswith("swa"))
+        return facts
 
     @property
     def _requests(self) -> int:
@@ -98,7 +96,9 @@ class CompressedLayout(SglangLayout):
         43.
         """
         layers = self.stage_bytes[stage].layers
-        return ceil_div(size * (layers + 1), layers) if self.args.has_drafter else size
+        if self.args.has_drafter:
+            return ceil_div(size * (layers + 1), layers)
+        return size
 
     def _stage_costs(self) -> Iterator[tuple[int, int, int]]:
         for i, stage in enumerate(self.stage_bytes):
@@ -110,7 +110,8 @@ class CompressedLayout(SglangLayout):
                     stage.window_page, "window_page_bytes", meaning
                 )
             if self.args.has_drafter:
-                cost, pages = cost * (stage.layers + 1), pages * stage.layers
+                cost = cost * (stage.layers + 1)
+                pages = pages * stage.layers
             yield i, cost, pages * self.page
 
     def _unpooled_bytes(self, stage: int) -> int:
@@ -126,12 +127,14 @@ class CompressedLayout(SglangLayout):
 
     def _fixed_bytes(self, stage: int) -> int:
         fixed = self._unpooled_bytes(stage) + self.stage_bytes[stage].reserved
-        return (
-            fixed if self.window_cap is None else fixed + self._window_bytes(stage, self.window_cap)
-        )
+        if self.window_cap is None:
+            return fixed
+        return fixed + self._window_bytes(stage, self.window_cap)
 
     def _swa_tokens(self, tokens: Quantity) -> Quantity | None:
-        return super()._swa_tokens(tokens) if self.window_cap is None else quantity(self.window_cap)
+        if self.window_cap is None:
+            return super()._swa_tokens(tokens)
+        return quantity(self.window_cap)
 
     def _full_tokens_needed(self, batch: int, context: int) -> int:
         if self.window_cap is None:
@@ -160,7 +163,8 @@ class CompressedLayout(SglangLayout):
         self, stage_number: int, tokens: int, swa_tokens: int | None, slots: int | None
     ) -> Iterator[str]:
         _, cost, per_tokens = list(self._stage_costs())[stage_number]
-        windows, version = int(swa_tokens or 0), self.args.version
+        windows = int(swa_tokens or 0)
+        version = self.args.version
         if self.window_cap is not None:
             yield f"DSV4 SWA sizing: mode=cap, swa_tokens={windows}, ..."
         unpooled = self._unpooled_bytes(stage_number)
@@ -177,11 +181,10 @@ class CompressedLayout(SglangLayout):
             * _ring(SMALL_POOL, self.args)
         )
         rings = 0 if self.shares_pools else rings
-        large = (
-            0
-            if version.keeps_unpooled_by_request
-            else windows // LARGE_POOL * _ring(LARGE_POOL, self.args)
-        )
+        if version.keeps_unpooled_by_request:
+            large = 0
+        else:
+            large = windows // LARGE_POOL * _ring(LARGE_POOL, self.args)
         yield (
             f"DSV4 pool sizes: full={tokens}, swa={windows}, c4={tokens // SMALL_POOL}, "
             f"c128={tokens // LARGE_POOL}, "
@@ -257,33 +260,40 @@ def _ring(size: int, args: SglangArgs) -> int:
     Those of pools of 2 have room for the drafted tokens: 8 for 2 + 6.
     """
     if size in SHARED_POOLS:
-        return 1 << (args.speculative_tokens + 1).bit_length() if args.has_drafter else size
+        if args.has_drafter:
+            return 1 << (args.speculative_tokens + 1).bit_length()
+        return size
     return (2 * SMALL_POOL if size == SMALL_POOL else size) * (2 if args.has_drafter else 1)
 
 
 def _stage_bytes(
     stage: Sequence[LayerCacheSpec], args: SglangArgs, *, shares_pools: bool
 ) -> StageBytes:
-    version, fp32, keys, pooled = (
-        args.version,
-        dtype("fp32"),
-        (KEY_BYTES, ALIGNMENT),
-        (KEY_BYTES, ALIGNMENT),
-    )
+    version = args.version
+    fp32 = dtype("fp32")
+    keys = (KEY_BYTES, ALIGNMENT)
+    pooled = (KEY_BYTES, ALIGNMENT)
     reserves = shares_pools and version.reserves_shared_pages
     if reserves and args.capability == 10 and args.tp == args.attn_dp:
         # flashmla_mega (arg_groups/deepseek_v4_hook.py)
-        keys, pooled = SHARED_KEYS, SHARED_POOLED_KEYS
+        keys = SHARED_KEYS
+        pooled = SHARED_POOLED_KEYS
 
     def paged(rows: int, stored: tuple[int, int], *, padded: bool) -> int:
-        return padded_page(rows * stored[0], stored[1]) if padded else rows * stored[0]
+        if padded:
+            return padded_page(rows * stored[0], stored[1])
+        return rows * stored[0]
 
     # dsv41_index_page_size
-    padded, index_page = version.counts_padded_pages, 128 if args.capability == 10 else 64
+    padded = version.counts_padded_pages
+    index_page = 128 if args.capability == 10 else 64
     layers = sum(spec.layers for spec in stage)
     # that of multi-token prediction
     windows = layers + (0 if version.counts_windows_by_stage else 1)
-    page, request, padding, reserved = 0, 0, 0, 0
+    page = 0
+    request = 0
+    padding = 0
+    reserved = 0
     window_page = windows * paged(_PAGE, keys, padded=padded)
     for spec in stage:
         for c in spec.cached:
@@ -292,20 +302,20 @@ def _stage_bytes(
                 pools = spec.layers * paged(
                     _PAGE // size, pooled, padded=reserves if shares_pools else padded
                 )
-                page, reserved = page + pools, reserved + size * pools
+                page = page + pools
+                reserved = reserved + size * pools
             elif c.role == "index_pools":
                 key = spec.layers * index_key_bytes(int(c.width), fp4=shares_pools)
-                page, reserved = (
-                    page + _PAGE // size * key,
-                    reserved + (_PAGE // size + index_page) * key,
-                )
+                page = page + _PAGE // size * key
+                reserved = reserved + (_PAGE // size + index_page) * key
             elif c.role == "unpooled":
                 row = spec.layers * c.rows * fp32.row_bytes(int(c.width))
                 ring = _ring(size, args) * row
                 if size in SHARED_POOLS or (
                     size == LARGE_POOL and version.keeps_unpooled_by_request
                 ):
-                    request, padding = request + ring, padding + size * row
+                    request = request + ring
+                    padding = padding + size * row
                 else:
                     window_page += ring * (
                         1 if version.keeps_unpooled_by_page else _PAGE // LARGE_POOL

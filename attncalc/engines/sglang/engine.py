@@ -82,10 +82,8 @@ class Sglang(Engine[SglangArgs]):
         an indexer picks (_deepseek_v4_kv_cache_dtype and _dsa_kv_cache_dtype_default in
         arg_groups/overrides.py).
         """
-        switches, method = (
-            sglang_version(version),
-            model.quantization.method if model.quantization else "",
-        )
+        switches = sglang_version(version)
+        method = model.quantization.method if model.quantization else ""
         if has_pools(model) or (capability(device) >= 10 and picks_latents(model)):
             return "fp8"
         is_read = {
@@ -93,9 +91,9 @@ class Sglang(Engine[SglangArgs]):
             "fp8": switches.reads_fp8_cache_dtype,
             "compressed": switches.reads_compressed_tensors_cache_dtype,
         }
-        return (
-            "fp8" if is_read.get(re.split("[-_]", method)[0]) and model.kv_dtype == "fp8" else None
-        )
+        if is_read.get(re.split("[-_]", method)[0]) and model.kv_dtype == "fp8":
+            return "fp8"
+        return None
 
     def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
         from ..expert_parallel import divide_for_attention
@@ -202,7 +200,9 @@ class Sglang(Engine[SglangArgs]):
         return args.version.sizes_pools_after_drafter
 
     def refusal(self, model: ModelSpec, args: SglangArgs) -> Refusal | None:
-        return super().refusal(model, args) if args.version.refuses_long_context else None
+        if args.version.refuses_long_context:
+            return super().refusal(model, args)
+        return None
 
     def longest_request(self, pool: Pool) -> int | None:
         """Return max_req_len: the pool without one token.
@@ -211,7 +211,9 @@ class Sglang(Engine[SglangArgs]):
         (managers/tp_worker.py).
         """
         longest = int(pool.tokens) - 1
-        return longest if longest > 5 and pool.concurrency else None
+        if longest > 5 and pool.concurrency:
+            return longest
+        return None
 
     def attention_ranks(self, args: SglangArgs, dp: int) -> tuple[str, dict[str, Any]]:
         tp = args.tp * dp
@@ -228,7 +230,8 @@ class Sglang(Engine[SglangArgs]):
         self, log: StartupLog, memory: int | None, share: str | float | None
     ) -> int | None:
         """Return f A0 - W: what is free after the weights, less 1 - f of what was before."""
-        before, after = log.budget.get("free_memory"), log.budget.get("after_weights")
+        before = log.budget.get("free_memory")
+        after = log.budget.get("after_weights")
         if not before or not after or not share:
             return None
         numerator, denominator = parse_decimal(str(share), self.share_option, upper=1)

@@ -96,7 +96,11 @@ def algorithm(draft: DraftModel | None) -> str:
     if draft.is_dflash:
         return "DFLASH"
     names = {matrix.name for matrix in draft.model.extra}
-    return "STANDALONE" if "fc" not in names else "EAGLE3" if "lm_head" in names else "EAGLE"
+    if "fc" not in names:
+        return "STANDALONE"
+    if "lm_head" in names:
+        return "EAGLE3"
+    return "EAGLE"
 
 
 def _positions(overrides: str) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
 def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:
     # handle_decode_context_parallelism in arg_groups/parallel_hook.py, logical_token_capacity in
     # mem_cache/kv_cache_configurator.py
-    dcp, tp = args.dcp, args.tp // args.attn_dp
+    dcp = args.dcp
+    tp = args.tp // args.attn_dp
     if not args.version.has_dcp or (pools.indexer and not args.version.has_dcp_with_indexer):
         what, since = (" with an indexer", "0.5.22") if pools.indexer else ("", "0.5.15")
         raise AttncalcError(
@@ -130,11 +131,9 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
                 f"give at least {per_sequence * args.attn_dp}",
             )
         max_sequences = running if max_sequences is None else min(max_sequences, running)
-    slot, drafted, reserved = (
-        max((stage.convolution + stage.ssm for stage in pools.stages), key=int),
-        0,
-        0,
-    )
+    slot = max((stage.convolution + stage.ssm for stage in pools.stages), key=int)
+    drafted = 0
+    reserved = 0
     if args.speculative_tokens and args.version.copies_states == "per slot":
         slot = slot * (1 + args.speculative_tokens)
     elif args.speculative_tokens and args.version.copies_states == "at first":
@@ -167,10 +166,13 @@ def _slots_per_sequence(pools: ModelPools, args: SglangArgs) -> int:
         return 1
     copies = pools.buffered and (args.version.buffers_states or args.has_drafter)
     slots = STATE_SLOTS[args.mamba_radix_cache_strategy or "auto"] or (5 if copies else 3)
-    draft, version = args.speculative_model, args.version
+    draft = args.speculative_model
+    version = args.version
     is_serial = args.speculative_layers or (draft and not draft.is_dflash)
     overlaps = version.overlaps_drafter if is_serial else version.overlaps_dflash
-    return min(slots, 4) if args.has_drafter and not overlaps else slots
+    if args.has_drafter and not overlaps:
+        return min(slots, 4)
+    return slots
 
 
 def _notes(

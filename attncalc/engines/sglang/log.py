@@ -241,9 +241,13 @@ def _settings(text: str) -> dict[str, str]:
         settings["attn_dp"] = ranks
     if logs.first(_EXPERTS, text) not in (None, "0", "1"):
         settings["enable_expert_parallel"] = "True"
-    algorithm, drafter = logs.first(_ALGORITHM, text), logs.first(_DRAFTER, text)
+    algorithm = logs.first(_ALGORITHM, text)
+    drafter = logs.first(_DRAFTER, text)
     if algorithm and algorithm != "NGRAM":
-        settings["speculative_layers"] = "0" if algorithm in ("DFLASH", "DSPARK") else "1"
+        if algorithm in ("DFLASH", "DSPARK"):
+            settings["speculative_layers"] = "0"
+        else:
+            settings["speculative_layers"] = "1"
         # multi-token prediction names the model
         if drafter and drafter != logs.first(_MODEL, text):
             settings["speculative_model"] = drafter
@@ -335,10 +339,8 @@ def _with_whole_share(settings: dict[str, str], version: str | None, text: str) 
 
     For example 0.7225, which is 0.85 of 0.85 (`SglangVersion.prints_share_of_aiter`).
     """
-    printed_share, longest = (
-        logs.first(_SETTINGS["gpu_memory_utilization"], text),
-        settings.get("context"),
-    )
+    printed_share = logs.first(_SETTINGS["gpu_memory_utilization"], text)
+    longest = settings.get("context")
     is_multiplied = (
         settings.get("attention_backend") == "aiter"
         and sglang_version(version).prints_share_of_aiter
@@ -378,25 +380,33 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     if given is None:
         return None, ()
     printed = int(log.logged[given].text)
-    per_gpu = 1 if given == "state_slots" else args.dcp  # the log has the tokens of one GPU
+    # the log has the tokens of one GPU
+    if given == "state_slots":
+        per_gpu = 1
+    else:
+        per_gpu = args.dcp
 
     def counted(memory: int) -> int:
         return int(layout.pool(memory, context).figure(named[given])) // per_gpu
 
-    bounds = None if given == "state_slots" else _with_as_many_slots(log, layout, context)
+    if given == "state_slots":
+        bounds = None
+    else:
+        bounds = _with_as_many_slots(log, layout, context)
     if bounds is None:
-        low, high = 0, 1
+        low = 0
+        high = 1
         while counted(high) < printed and high < _BEYOND:
-            low, high = high, 2 * high
+            low = high
+            high = 2 * high
         bounds = low, high
     needed = first_true(lambda size: counted(size) >= printed, *bounds)
     source = f"{count(printed)} {logs.SIZES[given]}, as printed"
     predicted = figures_of(" ".join(layout.pool(needed, context).log_lines))
-    missing = (
-        "Mamba Cache is allocated"
-        if "state_slots" in predicted and not log.logged.keys() & _OF_STATES
-        else ""
-    )
+    if "state_slots" in predicted and not log.logged.keys() & _OF_STATES:
+        missing = "Mamba Cache is allocated"
+    else:
+        missing = ""
     sizes = 0 if missing else _bytes_of_pools(log.logged)
     # the pools are larger than what SGLang divided
     if _bytes_of_pools(predicted) > needed * 51 // 50:

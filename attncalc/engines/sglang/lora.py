@@ -83,9 +83,9 @@ def _targets(args: SglangArgs) -> set[str]:
             "SGLang: --enable-lora is not supported with --pp", "leave one of them out"
         )
     names = args.lora_target_modules.split()
-    return (
-        set(LORA_MODULES.values()) if names == ["all"] else {LORA_MODULES[name] for name in names}
-    )
+    if names == ["all"]:
+        return set(LORA_MODULES.values())
+    return {LORA_MODULES[name] for name in names}
 
 
 def _widths(layers: Layers, d_model: int, targets: set[str]) -> tuple[int, int]:
@@ -115,7 +115,8 @@ def _widths(layers: Layers, d_model: int, targets: set[str]) -> tuple[int, int]:
 
 def _of_embeddings(model: ModelSpec, targets: set[str]) -> Iterator[int]:
     both = 2 if targets >= set(_EMBEDDINGS) else 1
-    vocab, d_model = int(model.vocab_size or 0), int(model.main.d_model)
+    vocab = int(model.vocab_size or 0)
+    d_model = int(model.main.d_model)
     sizes = {
         "embed_tokens": vocab + d_model,
         "lm_head": d_model + int(model.plain().vocab_size or 0),

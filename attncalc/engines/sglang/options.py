@@ -173,7 +173,10 @@ class SglangArgs(PagedArgs):
         other model's).
         """
         default = self.dtype.name == "bf16" and not self.device.startswith("AMD")
-        asked = default if self.ple_offload_embedding is None else self.ple_offload_embedding
+        if self.ple_offload_embedding is None:
+            asked = default
+        else:
+            asked = self.ple_offload_embedding
         return asked and (self.model_type or "").startswith("qwen4")
 
     @property
@@ -208,12 +211,15 @@ class SglangArgs(PagedArgs):
         With 4 heads, --tp 8 and --dcp 4, each GPU has 2 heads of every fourth token
         (get_num_kv_heads in configs/model_config.py).
         """
-        heads, tp = self.n_kv_heads or 1, self.tp // self.attn_dp
+        heads = self.n_kv_heads or 1
+        tp = self.tp // self.attn_dp
         return max(1, heads // max(1, tp // self.dcp)) // max(1, heads // tp)
 
     @property
     def token_shares(self) -> int:
-        return self.dcp if "MLA" in self.attentions else self.dcp // self.heads_per_dcp
+        if "MLA" in self.attentions:
+            return self.dcp
+        return self.dcp // self.heads_per_dcp
 
     @property
     def has_drafter(self) -> bool:

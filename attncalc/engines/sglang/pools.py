@@ -77,7 +77,9 @@ class TokenRow(NamedTuple):
     @property
     def v(self) -> int:
         """The bytes that the start-up log counts as V."""
-        return 0 if self.latent else int(self.total) - self.k
+        if self.latent:
+            return 0
+        return int(self.total) - self.k
 
 
 class StageLayers(NamedTuple):
@@ -179,8 +181,11 @@ def _index_key_bytes(cached: CacheSpec, args: SglangArgs, *, picks_blocks: bool)
             cached.width
         )
     if cached.role == "gated_averages":  # a key and a gate of half that width
-        key, pool = index_key_bytes(cached.width // 2), cached.pool_size
-        return ceil_div(key, pool) if args.version.budgets_pools_of_keys else key
+        key = index_key_bytes(cached.width // 2)
+        pool = cached.pool_size
+        if args.version.budgets_pools_of_keys:
+            return ceil_div(key, pool)
+        return key
     if cached.role == "indexer":
         return cached.width + cached.width // _SCALE_GROUP * 4
     return exact_div(cached.width * dtype("bf16").bits // 8, cached.pool_size)
@@ -206,7 +211,10 @@ def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: b
     if has_states or all(cached.span.reach is not None for cached in keys):
         if args.model_type is None:
             return None
-        combination = "together with recurrent states" if has_states else "without full attention"
+        if has_states:
+            combination = "together with recurrent states"
+        else:
+            combination = "without full attention"
         raise NotSupportedError(
             f"SGLang: a sliding-window pool {combination} is not supported", _ONE_POOL
         )
@@ -216,7 +224,9 @@ def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: b
         )
     (span,) = windows
     # without the query's own token
-    return int(span.window) - 1 if isinstance(span, Sliding) else int(span.chunk)
+    if isinstance(span, Sliding):
+        return int(span.window) - 1
+    return int(span.chunk)
 
 
 def _check_supported(cached: CacheSpec) -> None:
@@ -277,15 +287,17 @@ def _common_row(
 
 
 def _token_row(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool) -> TokenRow:
-    first, kv = keys[0], args.kv_dtype
+    first = keys[0]
+    kv = args.kv_dtype
     if first.role == "latent":
         if has_indexer and args.scales_latents:
             # fp8 latent with fp32 scales, rotary key in bf16: 512 + 512 / 128 * 4 + 64 * 2 = 656 B
             unrotated = first.width - first.rotary
             stored = unrotated + unrotated // _SCALE_GROUP * 4 + first.rotary * 2
-            counted = (
-                stored if args.version.budgets_scales_of_latents else kv.row_bytes(first.width)
-            )
+            if args.version.budgets_scales_of_latents:
+                counted = stored
+            else:
+                counted = kv.row_bytes(first.width)
             return TokenRow(counted, int(stored), True)
         total = kv.row_bytes(first.width)
         return TokenRow(total, int(first.width) // 2 if kv.name == "fp4" else int(total), True)
@@ -308,14 +320,18 @@ def drafted_rows(
     (DefaultPoolConfigurator). While it took DFlash's so, it left them out beside a pool of sliding
     windows (HybridSWAPoolConfigurator).
     """
-    draft, version = args.speculative_model, args.version
+    draft = args.speculative_model
+    version = args.version
     if draft and draft.is_dflash and version.counts_rows_of_dflash:
         rows = [
             of.layers * _token_row(_keys(of), args, has_indexer=False).total for of in draft.layers
         ]
         return 0, sum(rows)
     of_dflash = version.counts_layers_of_dflash and not hybrid
-    is_counted = of_dflash if draft and draft.is_dflash else version.sizes_pools_after_drafter
+    if draft and draft.is_dflash:
+        is_counted = of_dflash
+    else:
+        is_counted = version.sizes_pools_after_drafter
     if not is_counted:
         return 0, 0
     if draft:
@@ -345,7 +361,10 @@ def _stage_layers(
             swa += spec.layers
         elif keys or not has_states:
             full += spec.layers
-        indexers += spec.layers if any(cached.role in _INDEX_ROLES for cached in spec.cached) else 0
+        if any(cached.role in _INDEX_ROLES for cached in spec.cached):
+            indexers += spec.layers
+        else:
+            indexers += 0
     return StageLayers(
         full,
         swa,
@@ -377,10 +396,13 @@ def _state_bytes(cached: CacheSpec, args: SglangArgs) -> int:
     Source: SGLang's mamba2_state_dtype and Mamba2StateShape (configs/mamba_utils.py).
     """
     if cached.role == "convolution":
-        stored, name, width = dtype("bf16"), "convolution_bytes", cached.width - 1
+        stored = dtype("bf16")
+        name = "convolution_bytes"
+        width = cached.width - 1
     else:
         stored = args.mamba_ssm_cache_dtype or dtype(cached.requested_dtype or "fp32")
-        name, width = "state_bytes", cached.width
+        name = "state_bytes"
+        width = cached.width
     element = symbol_like(
         cached.width, name, stored.bits // 8, f"bytes of an element in {stored.name}"
     )

@@ -26,10 +26,12 @@ from .share import decode_graphs, largest_graph
 # Hundredths of a GiB that are gone before the share, the least, expected and most: 17 logs have
 # 0.31 to 0.87 GiB, of which an H100 has 0.5 to 0.8 and an RTX PRO 6000 0.34 and 0.83. Two RTX 5090
 # had 1.16, under WSL, and 1.28.
-_ONE_DEVICE, _AT_A_DESK = (25, 55, 100), (25, 55, 130)
+_ONE_DEVICE = (25, 55, 100)
+_AT_A_DESK = (25, 55, 130)
 # The same for up to four devices without NVLink, and for more: 0.40 (4 x L4), 0.43 (4 of 24 GB),
 # 0.58 (2 x RTX 4090); 0.83 to 0.98 (five logs of 8 x RTX PRO 6000).
-_OVER_PCIE, _OVER_PCIE_OF_MANY = (30, 55, 110), (40, 90, 130)
+_OVER_PCIE = (30, 55, 110)
+_OVER_PCIE_OF_MANY = (40, 90, 130)
 # The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100).
 _OVER_NVLINK = (120, 190, 310)
 # The same: 3.0 (4 x B200) and 3.3 (8 x B200).
@@ -52,11 +54,13 @@ _LARGEST_OF_UNIFIED = 80
 _UNKNOWN_LINK = (_OVER_PCIE[0], 120, _OVER_NVLINK[2])
 # The most bytes that loading leaves allocated beside the weights, and beside those of a model with
 # towers: three logs of such have 0.5 to 0.7 GiB.
-_LOADING, _LOADING_TOWERS = 3 * GIB // 10, 7 * GIB // 10
+_LOADING = 3 * GIB // 10
+_LOADING_TOWERS = 7 * GIB // 10
 # Bytes of one captured batch size: 0.07 GiB for 3 sizes, 1.00 for 36 and 1.44 for 52 were logged.
 _GRAPH = 27 * 2**20
 # Concurrent requests by default, by the tokens of the pool (resolve_max_num_reqs).
-_REQUESTS, _MOST_REQUESTS = 2048, 4096
+_REQUESTS = 2048
+_MOST_REQUESTS = 4096
 # Tokens of a row of the table beyond the context.
 _EXTRA_TOKENS = 4
 
@@ -144,15 +148,14 @@ def _loading(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
 
 
 def _left_of_experts(facts: RuntimeFacts[SglangArgs]) -> int:
-    gpu, experts_dtype = facts.gpu, facts.whole.experts_dtype or facts.weights_dtype
+    gpu = facts.gpu
+    experts_dtype = facts.whole.experts_dtype or facts.weights_dtype
     inputs = scales = 0
     for stack, layers in facts.model.plain().groups():
         if layers.mlp and layers.mlp.n_experts:
-            experts, d_model, d_ff = (
-                layers.count * layers.mlp.n_experts,
-                int(stack.d_model),
-                int(layers.mlp.d_ff),
-            )
+            experts = layers.count * layers.mlp.n_experts
+            d_model = int(stack.d_model)
+            d_ff = int(layers.mlp.d_ff)
             inputs += experts * (d_model + d_ff)
             scales += experts * d_model * d_ff // 16
     if gpu.vendor == "AMD" and experts_dtype == "int4":
@@ -209,7 +212,9 @@ def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
     Communication takes as much on 2 devices as on 8 that are linked, and more than over PCIe.
     """
     if devices == 1:
-        return _AT_A_DESK if gpu.shows_desktop else _ONE_DEVICE
+        if gpu.shows_desktop:
+            return _AT_A_DESK
+        return _ONE_DEVICE
     if gpu.vendor == "AMD":
         return _OVER_XGMI
     if gpu.nvlink and gpu.compute_capability and gpu.compute_capability[0] == 10:
@@ -255,7 +260,10 @@ def _requests(facts: RuntimeFacts[SglangArgs], pool: int) -> RuntimePart:
     token = sum(
         count * int(c.rows) * facts.args.kv_dtype.row_bytes(int(c.width)) for count, c in cached
     )
-    least, most = [facts.args.requests] * 2 if facts.args.requests else (_REQUESTS, _MOST_REQUESTS)
+    if facts.args.requests:
+        least, most = [facts.args.requests] * 2
+    else:
+        least, most = (_REQUESTS, _MOST_REQUESTS)
     requests = min(max(512 * pool // max(1, token * facts.context), least), most)
     row = (symbol("T", facts.context, "tokens of a sequence") + _EXTRA_TOKENS) * 4
     expected = quantity((symbol("requests", requests, "concurrent requests") + 1) * row)

@@ -42,7 +42,8 @@ _OWN_TOWERS = {"kimi_k25": (27, 1152)}
 _DRIVER_MIB = 500
 # MiB of a GPU up to which 0.4.5.post3 to 0.4.7 have `share_by_devices`, and up to which 0.4.6.post2
 # and 0.4.7 have the share of one device.
-_LARGEST_OLD, _LARGEST_MIDDLE = 80 * 1024, 96 * 1024
+_LARGEST_OLD = 80 * 1024
+_LARGEST_MIDDLE = 96 * 1024
 
 
 def _by_device_memory(memory: int | None, steps: _Steps, largest: int) -> int:
@@ -73,7 +74,10 @@ def largest_graph(args: SglangArgs) -> int:
 
 def _cuda_graph_max_bs(args: SglangArgs) -> int:
     """Return the limit of captured sequences: as given, or the default for the device."""
-    below_tp4, from_tp4 = _GRAPH_STEPS if args.version.has_larger_steps else _OLD_GRAPH_STEPS
+    if args.version.has_larger_steps:
+        below_tp4, from_tp4 = _GRAPH_STEPS
+    else:
+        below_tp4, from_tp4 = _OLD_GRAPH_STEPS
     default = _by_device_memory(
         args.device_memory, below_tp4 if args.tp < 4 else from_tp4, _LARGEST_GRAPHS
     )
@@ -113,7 +117,8 @@ def _captures_prefill(args: SglangArgs) -> bool:
     Source: _handle_piecewise_cuda_graph (server_args.py, 0.5.10 to 0.5.13), and what disables each
     kind of graph in apply_cuda_graph_compatibility (later versions).
     """
-    version, is_split = args.version, args.pp > 1 or args.dcp > 1
+    version = args.version
+    is_split = args.pp > 1 or args.dcp > 1
     if not version.captures_prefill or is_split or args.device.startswith("AMD"):
         return False
     if args.attentions & {"KDA", "CSA", "CSA2"}:
@@ -169,11 +174,9 @@ def _share_of_text(args: SglangArgs, memory_mib: int, devices: int) -> str:
         # 0.88 up to 96 GiB; larger GPUs leave 12 % of what they have beyond 48 GiB, and at least 18
         # GiB
         beyond = memory_mib - 48 * 1024
-        return (
-            "0.88"
-            if memory_mib <= _LARGEST_MIDDLE
-            else _share(memory_mib, max(18 * 1024, beyond * 12 // 100))
-        )
+        if memory_mib <= _LARGEST_MIDDLE:
+            return "0.88"
+        return _share(memory_mib, max(18 * 1024, beyond * 12 // 100))
     if version.gib_of_large_gpus and memory_mib > _LARGEST_OLD:
         return _share(memory_mib, 1024 * version.gib_of_large_gpus)
     for fewer, hundredths in version.share_by_devices:
@@ -184,7 +187,8 @@ def _share_of_text(args: SglangArgs, memory_mib: int, devices: int) -> str:
 
 def _left_mib(args: SglangArgs, memory_mib: int, devices: int) -> int:
     """Return the MiB that 0.5.3 and later versions leave outside the share."""
-    chunk, graphs = chunked_prefill_size(args), _cuda_graph_max_bs(args)
+    chunk = chunked_prefill_size(args)
+    graphs = _cuda_graph_max_bs(args)
     if args.version.limits_graphs_of_share:
         graphs = largest_graph(args)
     left_mib = (
@@ -233,7 +237,8 @@ def for_vision(args: SglangArgs, share_of_text: str) -> str:
         return share_of_text
     factor = Fraction(args.version.share_for_vision)
     if args.version.share_leaves_mib:
-        params, base = args.vision_params, 12 * 24 * 1024**2
+        params = args.vision_params
+        base = 12 * 24 * 1024**2
         if args.vision_width and (args.model_type or "").startswith(_WITH_DEPTH):
             params = 12 * 24 * args.vision_width**2
         elif args.model_type in _OWN_TOWERS:
@@ -248,7 +253,8 @@ def _share(memory_mib: int, left_mib: int) -> str:
     """Return (memory - left) / memory as a decimal, rounded half up to three places, and at least
     0.001.
     """
-    thousandths = (
-        (2000 * (memory_mib - left_mib) + memory_mib) // (2 * memory_mib) if memory_mib else 0
-    )
+    if memory_mib:
+        thousandths = (2000 * (memory_mib - left_mib) + memory_mib) // (2 * memory_mib)
+    else:
+        thousandths = 0
     return f"0.{max(1, thousandths):03d}"

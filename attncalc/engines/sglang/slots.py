@@ -69,8 +69,10 @@ class StatePool(NamedTuple):
         if self.fixed_slots is not None:
             return quantity(self.fixed_slots)
         # r / (1 + r) as a quotient of whole numbers: 9 / 19 for 0.9
-        numerator, denominator = self.ratio.numerator, self.ratio.numerator + self.ratio.denominator
-        slot, share = self._named_slot, self._without_reserved(memory) * numerator
+        numerator = self.ratio.numerator
+        denominator = self.ratio.numerator + self.ratio.denominator
+        slot = self._named_slot
+        share = self._without_reserved(memory) * numerator
         if not self.drafted_tokens:
             slots = share // (denominator * slot)
             slots = slots - 1 if self.padding else slots
@@ -157,7 +159,9 @@ class StatePool(NamedTuple):
         It solves _least_memory_with(n) - _state_bytes(n) >= token_bytes for n, without their
         rounding.
         """
-        slot, drafted, padding = int(self.slot), self.drafted_tokens, self.padding
+        slot = int(self.slot)
+        drafted = self.drafted_tokens
+        padding = self.padding
         slots_per_n = 1 + Fraction(drafted, self.per_sequence)
         enough = (Fraction(token_bytes, slot) * self.ratio - padding * (1 + drafted)) / slots_per_n
         if self.max_sequences is not None:
@@ -179,17 +183,18 @@ class StatePool(NamedTuple):
 
     def _state_bytes(self, slots: int) -> int:
         """Return the bytes of the pool with that number of slots, with a drafter's copies."""
-        copies = (
-            (self._running(slots) + self.padding) * self.drafted_tokens
-            if self.drafted_tokens
-            else 0
-        )
+        if self.drafted_tokens:
+            copies = (self._running(slots) + self.padding) * self.drafted_tokens
+        else:
+            copies = 0
         return (slots + self.padding + copies) * int(self.slot)
 
     def _running(self, slots: int) -> int:
         """Return how many sequences that number of slots is enough for."""
         sequences = slots // self.per_sequence
-        return sequences if self.max_sequences is None else min(self.max_sequences, sequences)
+        if self.max_sequences is None:
+            return sequences
+        return min(self.max_sequences, sequences)
 
 
 @dataclass(frozen=True)
@@ -243,10 +248,14 @@ class SglangLayout:
         token_bytes = max(
             (self._stage_bytes(tokens, *stage_cost) for stage_cost in self._stage_costs()), key=int
         )
-        return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
+        if self.states is None:
+            return token_bytes
+        return self.states.needed(token_bytes, batch)
 
     def with_shared_prefix(self, tokens: int) -> SglangLayout | None:
-        return dataclasses.replace(self, shared_prefix=tokens) if self.args.radix_cache else None
+        if self.args.radix_cache:
+            return dataclasses.replace(self, shared_prefix=tokens)
+        return None
 
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits. SGLang does not log a concurrency: it is computed from the pools."""
@@ -276,13 +285,14 @@ class SglangLayout:
 
     def _stage_bytes(self, tokens: int, stage: int, cost: int, per_tokens: int) -> int:
         """Return the bytes that so many tokens of the full pool need on that stage."""
-        token_bytes = tokens * cost if per_tokens == 1 else ceil_div(tokens * cost, per_tokens)
+        if per_tokens == 1:
+            token_bytes = tokens * cost
+        else:
+            token_bytes = ceil_div(tokens * cost, per_tokens)
         fixed = self._fixed_bytes(stage)
-        return (
-            symbol_like(tokens, "fixed_bytes", fixed, _FIXED) + token_bytes
-            if fixed
-            else token_bytes
-        )
+        if fixed:
+            return symbol_like(tokens, "fixed_bytes", fixed, _FIXED) + token_bytes
+        return token_bytes
 
     def has_tokens(self, batch: int, context: int) -> bool:
         """Return whether --max-total-tokens allows so many (_apply_token_constraints in
@@ -331,12 +341,11 @@ class SglangLayout:
         """
         meaning = "bytes of a token in all layers of the pool"
         for i, stage in enumerate(self.pools.stages):
-            full, swa = self._full_bytes_per_token(stage), self._swa_bytes_per_token(stage)
+            full = self._full_bytes_per_token(stage)
+            swa = self._swa_bytes_per_token(stage)
             if stage.full and stage.swa:
-                full, swa = (
-                    renamed(full, "full_bytes_per_token", meaning),
-                    renamed(swa, "swa_bytes_per_token", meaning),
-                )
+                full = renamed(full, "full_bytes_per_token", meaning)
+                swa = renamed(swa, "swa_bytes_per_token", meaning)
                 tokens = self.swa_ratio.denominator
                 yield i, tokens * full + self.swa_ratio.numerator * swa, tokens
             elif stage.full:
@@ -353,7 +362,8 @@ class SglangLayout:
         one (DefaultPoolConfigurator and _dflash_draft_cell_size in
         model_executor/pool_configurator.py).
         """
-        row, indexer = self.pools.full.total, self.pools.indexer
+        row = self.pools.full.total
+        indexer = self.pools.indexer
         if self._heads_per_dcp > 1:
             row = (
                 symbol_like(
@@ -386,7 +396,9 @@ class SglangLayout:
 
     @property
     def _heads_per_dcp(self) -> int:
-        return 1 if self.pools.full.latent else self.args.heads_per_dcp
+        if self.pools.full.latent:
+            return 1
+        return self.args.heads_per_dcp
 
     def _dcp(self, like: int) -> int:
         return symbol_like(like, "dcp", self.args.dcp, "decode-context-parallel devices")
@@ -403,7 +415,9 @@ class SglangLayout:
         """
         tokens = self._tokens_in_pages(batch, context)
         if self.pools.swa is None:
-            return tokens if self.args.dcp == 1 else tokens // self._dcp(tokens)
+            if self.args.dcp == 1:
+                return tokens
+            return tokens // self._dcp(tokens)
         # SGLang does not start unless the sliding-window pool holds more than one window and one
         # page
         least = ((self.pools.window + self.page) // self.page + 1) * self.page
@@ -485,10 +499,8 @@ class SglangLayout:
         self, stage_number: int, swa_tokens: Quantity | None, slots: Quantity | None
     ) -> Iterator[Detail]:
         stage = self.pools.stages[stage_number]
-        full, swa = (
-            quantity(self._full_bytes_per_token(stage)),
-            quantity(self._swa_bytes_per_token(stage)),
-        )
+        full = quantity(self._full_bytes_per_token(stage))
+        swa = quantity(self._swa_bytes_per_token(stage))
         if swa_tokens is None:
             token: Quantity | Ratio = full
             if self.args.dcp > 1:
@@ -511,7 +523,8 @@ class SglangLayout:
         self, stage_number: int, tokens: int, swa_tokens: int | None, slots: int | None
     ) -> Iterator[str]:
         stage = self.pools.stages[stage_number]
-        full, swa = self.pools.full, self.pools.swa
+        full = self.pools.full
+        swa = self.pools.swa
         if slots is not None:
             convolution, ssm = (
                 (slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm)
@@ -526,8 +539,10 @@ class SglangLayout:
             k = layers * full.k + stage.indexers * int(self.pools.indexer) * self.args.dcp
             yield self._allocated("", tokens, k, layers * full.v, latent=full.latent)
         else:
-            full_k, full_v = stage.full * full.k, stage.full * full.v
-            swa_k, swa_v = stage.swa * swa.k, stage.swa * swa.v
+            full_k = stage.full * full.k
+            full_v = stage.full * full.v
+            swa_k = stage.swa * swa.k
+            swa_v = stage.swa * swa.v
             used = (
                 (tokens + self.page) * (full_k + full_v)
                 + (int(swa_tokens) + self.page) * (swa_k + swa_v)
@@ -551,6 +566,7 @@ class SglangLayout:
         rows = tokens + self.page
         sizes = f"K size: {rows * k / GIB:.2f} GB, V size: {rows * v / GIB:.2f} GB"
         if latent:
-            label, sizes = "", f"KV size: {rows * k / GIB:.2f} GB"
+            label = ""
+            sizes = f"KV size: {rows * k / GIB:.2f} GB"
         dtype = _TORCH_NAMES[self.args.kv_dtype.name]
         return f"{label}KV Cache is allocated. dtype: torch.{dtype}, #tokens: {tokens}, {sizes}"

@@ -27,7 +27,9 @@ from .options import TransformersArgs, TransformersOptions
 
 VERSION = "5.23.0"
 # Defaults of QuantizedLayer: elements that share a scale, bits per element, residual_length.
-GROUP, BITS, RESIDUAL = 64, 4, 128
+GROUP = 64
+BITS = 4
+RESIDUAL = 128
 _QUANTIZED_ROLES = ("kv", "k", "v", "latent")
 
 
@@ -160,7 +162,8 @@ def _quantized(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> Unp
     dequantized = "Each step dequantizes K and V of one layer at a time; that copy is not counted."
     if args.kv_dtype.name == "fp8":
         scales = "Two fp32 scales per layer, 8 B, are not counted."
-        source, cache = "QuantizedCache, Fp8QuantizedLayer", "QuantizedCache, backend fp8"
+        source = "QuantizedCache, Fp8QuantizedLayer"
+        cache = "QuantizedCache, backend fp8"
         return _layout(specs, args, ENGINE.layer_bytes, source, cache, dequantized, scales)
     _check_plain_dtype(args)
     residual = RESIDUAL if args.residual_length is None else args.residual_length
@@ -185,7 +188,8 @@ def _layout(
     *notes: str,
     bound: Bound = "lower",
 ) -> UnpagedLayout:
-    source, facts = f"transformers, cache_utils.py: {classes}", (f"version {VERSION}", cache)
+    source = f"transformers, cache_utils.py: {classes}"
+    facts = (f"version {VERSION}", cache)
     return UnpagedLayout(
         (specs,),
         args.kv_dtype,
@@ -226,7 +230,9 @@ def _as_stored(cached: CacheSpec) -> CacheSpec:
     """
     if cached.repeated != 1:
         cached = cached._replace(rows=cached.rows * cached.repeated, repeated=1)
-    return cached._replace(spare=0) if cached.spare else cached
+    if cached.spare:
+        return cached._replace(spare=0)
+    return cached
 
 
 def _quantized_bytes(

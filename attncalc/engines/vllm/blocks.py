@@ -144,11 +144,10 @@ class VllmLayout:
 
     def _blocks_in_group(self, spec: LayerSpec, context: int) -> int:
         if spec.kind == "mamba":
-            blocks = (
-                self.states.per_request
-                if self.states and not spec.title.startswith(UNPOOLED)
-                else 1
-            )
+            if self.states and not spec.title.startswith(UNPOOLED):
+                blocks = self.states.per_request
+            else:
+                blocks = 1
             return symbol_like(
                 spec.token_bytes, "state_blocks", blocks, "blocks of a request in a group of states"
             )
@@ -156,11 +155,10 @@ class VllmLayout:
             meaning = "source tokens, on the encoder's side"
             source = symbol_like(spec.token_bytes, "T_source", self.args.source or 1, meaning)
             # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
-            tokens = (
-                source
-                if self.args.version.cross_blocks_by_source
-                else maximum(self.args.step_tokens, source)
-            )
+            if self.args.version.cross_blocks_by_source:
+                tokens = source
+            else:
+                tokens = maximum(self.args.step_tokens, source)
             return ceil_div(tokens, spec.block_size)
         if spec.window is None:
             tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
@@ -198,10 +196,15 @@ class VllmLayout:
     def with_shared_prefix(self, tokens: int) -> "VllmLayout | None":
         kinds = {group.spec.kind for group in self.groups}
         default = "cross" not in kinds and not self.args.version.v0
-        caches_prefixes = default if self.args.prefix_caching is None else self.args.prefix_caching
+        if self.args.prefix_caching is None:
+            caches_prefixes = default
+        else:
+            caches_prefixes = self.args.prefix_caching
         if self.states:
             caches_prefixes = self.states.prefix_caching
-        return dataclasses.replace(self, shared_prefix=tokens) if caches_prefixes else None
+        if caches_prefixes:
+            return dataclasses.replace(self, shared_prefix=tokens)
+        return None
 
     def shared_blocks(self, context: int) -> int:
         """Return the blocks of the shared prefix that all requests of `context` tokens hold, in all
@@ -218,14 +221,14 @@ class VllmLayout:
         for spec in (group.spec for group in self.groups):
             if spec.kind in ("mamba", "cross"):
                 continue
-            first, size = 0, int(spec.block_size)
+            first = 0
+            size = int(spec.block_size)
             if spec.window is not None:
                 window = int(spec.window)
-                first = (
-                    context // window * window
-                    if spec.kind == "chunked"
-                    else max(0, context - window + 1)
-                )
+                if spec.kind == "chunked":
+                    first = context // window * window
+                else:
+                    first = max(0, context - window + 1)
             shared += max(0, hit // (size * self.args.dcp) - first // size)
         return shared
 
@@ -358,9 +361,10 @@ class VllmLayout:
             (self._logged_block_size(group.spec, length) for group in self.groups), key=int
         )
         groups = len(self.groups)
-        per_group = (
-            blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")
-        )
+        if groups == 1:
+            per_group = blocks
+        else:
+            per_group = blocks // symbol("groups", groups, "groups of layers")
         tokens = per_group * block_size
         if self.args.dcp > 1 and (groups == 1 or self.args.version.multiplies_dcp):
             tokens = tokens * symbol("dcp", self.args.dcp, "decode-context-parallel devices")
@@ -376,7 +380,9 @@ class VllmLayout:
             return spec.block_size
         if len(self.groups) == 1 and self.args.version.logs_requested_block:
             return self.args.block_size or spec.block_size
-        return spec.block_size if self.states and self.states.prefix_caching else length
+        if self.states and self.states.prefix_caching:
+            return spec.block_size
+        return length
 
     def _log_lines(self, tokens: int, concurrency: Ratio, length: int) -> Iterator[str]:
         yield from self._alignment_log_lines()
@@ -415,7 +421,8 @@ class VllmLayout:
                 "to ensure that attention page size is >= mamba page size."
             )
         state = next(group.spec for group in self.groups if group.spec.kind == "mamba")
-        page, unpadded = int(state.page_bytes), int(state.unpadded_page_bytes)
+        page = int(state.page_bytes)
+        unpadded = int(state.unpadded_page_bytes)
         if page != unpadded:
             yield (
                 f"Padding mamba page size by {100 * (page - unpadded) / unpadded:.2f}% to ensure "
@@ -452,7 +459,9 @@ def _bytes_per_block(groups: Sequence[KVCacheGroup], version: VllmVersion) -> in
     if is_packed(groups):
         stride = math.lcm(*(spec.stride for group in groups for spec in group.specs))
         pages = _sum_pages(block_pages(groups, version).items())
-        return pages if stride == 1 else padded_page(pages, stride)
+        if stride == 1:
+            return pages
+        return padded_page(pages, stride)
     with_layers = [group for group in groups if group.layers]
     if with_layers and len(groups) > 1:
         largest = max(with_layers, key=lambda group: len(group.layers))
@@ -483,6 +492,8 @@ def _float_tokens(blocks: Quantity, request: Quantity, length: Quantity) -> Quan
 
     It may be one below the exact quotient.
     """
-    a, b, c = formula_of(blocks), formula_of(request), formula_of(length)
+    a = formula_of(blocks)
+    b = formula_of(request)
+    c = formula_of(length)
     tokens = (("int(", "int("), *a.tokens, ("/", "/"), *b.tokens, ("*", "*"), *c.tokens, (")", ")"))
     return Quantity(int(int(blocks) / int(request) * int(length)), Formula(tokens))

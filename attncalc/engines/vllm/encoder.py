@@ -36,7 +36,8 @@ _LARGEST_ENCODER = 4 * GIB
 #
 # The encoder's output is written to a tensor with a row per place (get_max_video_tokens in
 # models/qwen3_vl.py).
-_POSITIONS, _PLACES = 12_288 * 4, 12_288 * 25 // 2
+_POSITIONS = 12_288 * 4
+_PLACES = 12_288 * 25 // 2
 
 
 def encoder(
@@ -63,7 +64,10 @@ def encoder(
     items = _items(facts, item)
     if not items:
         return None
-    devices = facts.args.tp if tower.split and tower.has_whole_heads(facts.args.tp) else 1
+    if tower.split and tower.has_whole_heads(facts.args.tp):
+        devices = facts.args.tp
+    else:
+        devices = 1
     size = symbol("items", items, "items of the largest size that are encoded at once")
     positions = size * symbol("positions", item.positions, "patches or frames of one item")
     tokens = size * symbol("tokens", item.tokens, "tokens of one item")
@@ -83,9 +87,10 @@ def encoder(
     own = sum(int(part.expected) for part in passes)
     beyond = encoding - symbol("language_model", own, "bytes of the language model's pass")
     items_of = "largest video and its" if has_places else "images and their"
-    label = (
-        f"{items_of} encoder's output" if held >= beyond else "encoder, beyond the language model"
-    )
+    if held >= beyond:
+        label = f"{items_of} encoder's output"
+    else:
+        label = "encoder, beyond the language model"
     expected = quantity(maximum(held, beyond) if beyond > held else held)
     part = RuntimePart(
         "encoder",
@@ -138,10 +143,8 @@ def _items(facts: RuntimeFacts[VllmArgs], item: TowerItem) -> int:
     repeats = min(item.repeats, max(1, room // item.tokens)) if has_videos else 1
     tokens = repeats * item.tokens
     of_budget = max(facts.limits.tokens, tokens) // tokens
-    of_prompt, limit = (
-        max(1, facts.context // tokens),
-        facts.args.limit("video" if has_videos else "image"),
-    )
+    of_prompt = max(1, facts.context // tokens)
+    limit = facts.args.limit("video" if has_videos else "image")
     of_sequences = facts.limits.sequences * (min(of_prompt, limit) if limit else of_prompt)
     return repeats * min(of_budget, of_sequences)
 
@@ -175,7 +178,9 @@ def _tokens_v0(item: TowerItem) -> int:
 
 
 def _images_v0(item: TowerItem) -> int:
-    return 2 if item.repeats > 1 else 1
+    if item.repeats > 1:
+        return 2
+    return 1
 
 
 def _unknown(facts: RuntimeFacts[VllmArgs], passes: Sequence[RuntimePart]) -> RuntimePart:

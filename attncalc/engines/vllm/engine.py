@@ -81,10 +81,8 @@ class Vllm(Engine[VllmArgs]):
         Compressed attention only has fp8, as have the latents that an indexer picks on some
         devices.
         """
-        switches, method = (
-            vllm_version(version),
-            model.quantization.method if model.quantization else "",
-        )
+        switches = vllm_version(version)
+        method = model.quantization.method if model.quantization else ""
         if switches.stores_pools_in_fp8 and has_pools(model):
             return "fp8"
         if picks_latents(model) and (switches.sparse_latents_in_fp8 or capability(device) == 12):
@@ -99,12 +97,15 @@ class Vllm(Engine[VllmArgs]):
             is_read = switches.reads_compressed_tensors_cache_dtype and not has_mla(model)
         elif method.startswith("modelopt"):
             is_fp4 = model.kv_dtype == "fp4"
-            is_read = (
-                switches.reads_modelopt_fp4_cache if is_fp4 else switches.reads_modelopt_cache_dtype
-            )
+            if is_fp4:
+                is_read = switches.reads_modelopt_fp4_cache
+            else:
+                is_read = switches.reads_modelopt_cache_dtype
         else:
             is_read = False
-        return model.kv_dtype if is_read else None
+        if is_read:
+            return model.kv_dtype
+        return None
 
     def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
         from ..expert_parallel import divide_experts  # most models are on one rank
@@ -121,15 +122,20 @@ class Vllm(Engine[VllmArgs]):
         return args.version.counts_other_processes
 
     def least_blocks(self, layout: CacheLayout) -> int:
-        args, states = cast("VllmLayout", layout).args, cast("VllmLayout", layout).states
+        args = cast("VllmLayout", layout).args
+        states = cast("VllmLayout", layout).states
         is_checked = states and args.version.needs_block_per_sequence and not args.enforce_eager
-        return args.step_sequences if is_checked else 0
+        if is_checked:
+            return args.step_sequences
+        return 0
 
     def limits(self, args: VllmArgs) -> Limits:
         return Limits(args.step_tokens, args.step_sequences)
 
     def text_only(self, args: VllmArgs) -> str | None:
-        return "language_model_only" if args.version.has_language_model_only else None
+        if args.version.has_language_model_only:
+            return "language_model_only"
+        return None
 
     def loaded(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
         """Return the model without the towers whose inputs are all limited to 0.
@@ -140,10 +146,8 @@ class Vllm(Engine[VllmArgs]):
         left_out = [tower for tower in model.towers if not reads(args, tower)]
         if not left_out:
             return model
-        towers, stored = (
-            tuple(tower for tower in model.towers if tower not in left_out),
-            model.stored,
-        )
+        towers = tuple(tower for tower in model.towers if tower not in left_out)
+        stored = model.stored
         if stored:
             size = sum(tower.params for tower in left_out) * args.dtype.bits // 8
             stored = stored._replace(size=max(0, stored.size - size))
@@ -156,7 +160,8 @@ class Vllm(Engine[VllmArgs]):
         18.03 GiB are loaded, and 16.87 without the embedding (_maybe_share_lm_head in
         v1/spec_decode/llm_base_proposer.py).
         """
-        shape, stored = (model.main.d_model, model.vocab_size), draft.stored
+        shape = (model.main.d_model, model.vocab_size)
+        stored = draft.stored
         equal = [
             m
             for m in draft.extra

@@ -34,7 +34,8 @@ def group_layers(specs: Sequence[LayerSpec], args: VllmArgs) -> tuple[KVCacheGro
 
     Raises AttncalcError if this version cannot group such layers.
     """
-    version, promote = args.version, args.disable_hybrid_kv_cache_manager
+    version = args.version
+    promote = args.disable_hybrid_kv_cache_manager
     specs = _promote_windows(specs, version, promote=promote)
     if _is_one_group(specs, version):
         return (KVCacheGroup(tuple(range(len(specs))), tuple(specs)),)
@@ -69,7 +70,8 @@ def _group_size(counts: Sequence[int], version: VllmVersion) -> int:
     """Return the layers per group: those of the rarest kind, or of the most common if the two are
     about equal.
     """
-    fewest, largest = min(counts), max(counts)
+    fewest = min(counts)
+    largest = max(counts)
     if version.max_padding:
         numerator, denominator = version.max_padding
         if largest * denominator < fewest * numerator:

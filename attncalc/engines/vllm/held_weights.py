@@ -156,7 +156,8 @@ def _streams(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     if args.version.pools_queries:
         elements = padded_heads(int(indexed.n_heads), args.capability) * int(indexed.d_head)
         queries = symbol("queries", elements, "elements of all padded queries of a token")
-        dim, heads = int(indexed.index_head_dim or 0), int(indexed.index_n_heads or 0)
+        dim = int(indexed.index_head_dim or 0)
+        heads = int(indexed.index_n_heads or 0)
         # per head values in MXFP4, a scale for each 32 of them and a weight in fp32
         head = symbol("indexer", dim // 2 + dim // 32 + 4, "bytes of an indexer's query head")
         per_token = per_token + queries * held.element_bytes + heads * head
@@ -266,7 +267,8 @@ def _absorbed_products(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Q
     """
     parts: list[int] = []
     for stack, layers, layer in _runs(model.plain()):
-        kind, bits = as_latent(layers.attention), held.bits(layer, "attention", "W_kv_b")
+        kind = as_latent(layers.attention)
+        bits = held.bits(layer, "attention", "W_kv_b")
         if not args.version.absorbs_products or kind is None or bits < 8:
             continue
         elements = symbol(
@@ -344,12 +346,14 @@ def _mxfp4_tensors(model: ModelSpec, args: VllmArgs, d_model: int, d_ff: int) ->
     """
     if _runs_triton(model, args):
         return _triton_tensors(args.version, d_model, d_ff)
-    device, steps = args.device.lower(), (256, 128)
+    device = args.device.lower()
+    steps = (256, 128)
     if any(name in device for name in ("amd", "mi2", "mi3", "instinct", "radeon")):
         steps = 256, 256
     elif args.is_intel:
         steps = 1, 1
-    d_model, d_ff = _aligned(d_model, steps[0]), _aligned(d_ff, steps[1])
+    d_model = _aligned(d_model, steps[0])
+    d_ff = _aligned(d_ff, steps[1])
     return [d_model * d_ff, d_model * d_ff // 16, d_model * d_ff // 2, d_model * d_ff // 32]
 
 
@@ -396,7 +400,9 @@ def _tables(model: ModelSpec) -> int:
     """Return how many tables as large as the embedding a device has: the embedding and an lm head
     of its own.
     """
-    return 2 if model.head and model.head.kind == "lm" and not model.head.tied else 1
+    if model.head and model.head.kind == "lm" and not model.head.tied:
+        return 2
+    return 1
 
 
 def _vocab_padding(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
@@ -459,7 +465,9 @@ def rounding(size: int, *, whole: bool = False) -> int:
     """
     size = _aligned(size, 512)
     free = _aligned(size, 2 * MIB) - size
-    return free if size >= 10 * MIB and (free <= MIB or (whole and size >= 20 * MIB)) else 0
+    if size >= 10 * MIB and (free <= MIB or (whole and size >= 20 * MIB)):
+        return free
+    return 0
 
 
 def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
@@ -484,11 +492,17 @@ def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
 def _fused_name(layers: Layers, role: Role, matrix: Matrix) -> str:
     """Return the name of the tensor of which vLLM makes the matrix a part."""
     if role not in MIXERS:
-        return "gate_up" if matrix.name in ("W_gate", "W_up") else matrix.name
+        if matrix.name in ("W_gate", "W_up"):
+            return "gate_up"
+        return matrix.name
     if layers.attention.label == "MLA":
-        return "qkv_a" if matrix.name in ("W_q_a", "W_kv_a") else matrix.name
+        if matrix.name in ("W_q_a", "W_kv_a"):
+            return "qkv_a"
+        return matrix.name
     is_input = matrix.name in ("W_q", "W_k", "W_v", "W_gate")
-    return "qkv" if is_input and layers.attention.widths().n_heads else matrix.name
+    if is_input and layers.attention.widths().n_heads:
+        return "qkv"
+    return matrix.name
 
 
 def _runs(model: ModelSpec) -> Iterator[tuple[Stack, Layers, int]]:

@@ -134,11 +134,9 @@ def _read_speculation(text: str) -> list[str]:
     words += ["--v2-model-runner"] if method == "dspark" else []
     if model and model != DRAFT_MODEL and not method.endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
-    return (
-        words
-        if method in ("ngram", "suffix")
-        else [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
-    )
+    if method in ("ngram", "suffix"):
+        return words
+    return [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
 
 
 def _read_lmcache(path: str) -> tuple[str, ...]:
@@ -174,9 +172,9 @@ def _read_quantization(method: str) -> tuple[str, ...]:
     """Return the dtype to which vLLM converts the weights as it loads them; other methods are the
     checkpoint's own.
     """
-    return (
-        ("--weights-dtype", usual_dtype(method) or "") if method in ("fp8", "bitsandbytes") else ()
-    )
+    if method in ("fp8", "bitsandbytes"):
+        return ("--weights-dtype", usual_dtype(method) or "")
+    return ()
 
 
 def _variable(name: str) -> Reading:
@@ -195,11 +193,9 @@ def _of_image(version: str) -> tuple[str, ...]:
     that can.
     """
     switches = vllm_version(version)
-    return (
-        ("--flashinfer-sampler",)
-        if switches.samples_with_installed_flashinfer and not switches.v0
-        else ()
-    )
+    if switches.samples_with_installed_flashinfer and not switches.v0:
+        return ("--flashinfer-sampler",)
+    return ()
 
 
 # Options with a value that change no figure; --mm-processor-cache-gb is of the host.

@@ -36,11 +36,13 @@ _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", *TURBOQUANT)
 _ENTRY_ALIGNMENT = 256
 # Tokens of a block of pools (get_preferred_block_size in v1/attention/backends/mla/sparse_swa.py),
 # and of shared ones (get_supported_kernel_block_sizes in models/deepseek_v41/sparse_mla.py).
-POOLING_BLOCK, SHARED_POOLING_BLOCK = 256, 128
+POOLING_BLOCK = 256
+SHARED_POOLING_BLOCK = 128
 # Tokens of a block of compressed attention's window (DeepseekV4SWACache in
 # v1/attention/backends/mla/sparse_swa.py), and in DeepSeek-V4.1 except on compute capability 12
 # (models/deepseek_v41/attention.py).
-_WINDOW_BLOCK, _SHARED_WINDOW_BLOCK = 64, 32
+_WINDOW_BLOCK = 64
+_SHARED_WINDOW_BLOCK = 32
 # Tokens to pool that a request of DeepSeek-V4.1 has at least (CompressorStateCache in its
 # compressor.py).
 _SHARED_RING = 8
@@ -48,7 +50,10 @@ _SHARED_RING = 8
 # models/deepseek_v4/compressor.py).
 _UNPOOLED_BLOCKS = {SMALL_POOL: 4, LARGE_POOL: 8}
 # Titles of specs: of compressed attention, of averaged keys, and of a convolution beside the mixer.
-POOLS, WINDOWS, UNPOOLED, CONVOLUTION = "pools", "windows", "tokens to pool", "short convolution"
+POOLS = "pools"
+WINDOWS = "windows"
+UNPOOLED = "tokens to pool"
+CONVOLUTION = "short convolution"
 
 
 class LayerSpec(NamedTuple):
@@ -189,7 +194,8 @@ def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> Layer
     token_bytes = sum(
         c.rows * stored.row_bytes(width) for c, width in zip(heads, widths, strict=True)
     )
-    block_size = args.version.window_block(block_size) if kind == "sliding" else block_size
+    if kind == "sliding":
+        block_size = args.version.window_block(block_size)
     return LayerSpec(kind, block_size, token_bytes, _shape(heads), span.reach)
 
 
@@ -255,17 +261,20 @@ def _beside_mixer(
         if c.role not in ("averages", "gated_averages"):
             continue
         _check_averages(args, is_gated=c.role == "gated_averages")
-        pool, key = c.pool_size, args.dtype.row_bytes(c.width)
+        pool = c.pool_size
+        key = args.dtype.row_bytes(c.width)
         unpooled = key
         if c.role == "gated_averages":  # a key and a gate of half that width each
-            key, unpooled = index_key_bytes(c.width // 2), args.dtype.row_bytes(c.width // 2 * 2)
+            key = index_key_bytes(c.width // 2)
+            unpooled = args.dtype.row_bytes(c.width // 2 * 2)
         ring = -(-(pool + args.speculative_tokens) // pool) * pool
         yield LayerSpec("mla", block_size, key, _shape([c]), rate=pool, title=POOLS)
         yield LayerSpec("mamba", ring, ring * unpooled, _shape([c]), title=f"{UNPOOLED} by {pool}")
 
 
 def _check_averages(args: VllmArgs, *, is_gated: bool) -> None:
-    version, model = args.version, "GLM-5.3-Flash" if is_gated else "Qwen4"
+    version = args.version
+    model = "GLM-5.3-Flash" if is_gated else "Qwen4"
     version.require("has_gated_averages" if is_gated else "has_averaged_keys", "vLLM", model)
     allowed = ("fp8",) if version.has_averaged_keys_with_fp8 or is_gated else ()
     if args.kv_dtype.name not in (args.dtype.name, *allowed):
@@ -290,16 +299,20 @@ def _pooling_specs(
     from ...attention.picked import Pools
 
     _check_pooling(cached, args, shares_pools=shares_pools)
-    key, pooled_key, alignment, stride = KEY_BYTES, KEY_BYTES, ALIGNMENT, 1
+    key = KEY_BYTES
+    pooled_key = KEY_BYTES
+    alignment = ALIGNMENT
+    stride = 1
     if shares_pools and args.capability == 10:
         key, alignment = SHARED_KEYS
         pooled_key = SHARED_POOLED_KEYS[0] if args.version.has_pools_in_fp4 else key
         stride = math.lcm(key, pooled_key) if args.version.packs_whole_rows else 1
     for c in cached:
         if not isinstance(c.span, Pools):
-            block = (
-                _SHARED_WINDOW_BLOCK if shares_pools and args.capability != 12 else _WINDOW_BLOCK
-            )
+            if shares_pools and args.capability != 12:
+                block = _SHARED_WINDOW_BLOCK
+            else:
+                block = _WINDOW_BLOCK
             spec = LayerSpec(
                 "sliding", block, key, _shape([c]), c.span.reach, title=WINDOWS, stride=stride
             )
@@ -311,7 +324,8 @@ def _pooling_specs(
             )
             continue
         elif c.role == "unpooled":
-            size, window = int(c.span.size), exact_div(c.rows, 2) * c.span.size
+            size = int(c.span.size)
+            window = exact_div(c.rows, 2) * c.span.size
             token_bytes = c.rows * dtype("fp32").row_bytes(c.width)
             block = _UNPOOLED_BLOCKS[size]
             spec = LayerSpec(

@@ -30,7 +30,8 @@ from .state_blocks import StateBlocks, align_blocks, state_blocks
 # CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA, and of Intel
 # GPUs (platforms/xpu.py, from 0.20 on get_preferred_block_size in
 # v1/attention/backends/flash_attn.py).
-_BLOCK_SIZE, _LARGE_BLOCK = 16, 64
+_BLOCK_SIZE = 16
+_LARGE_BLOCK = 64
 # Tokens that MiniMax-M3's indexer picks together (models/minimax_m3/common/sparse_attention.py).
 _SPARSE_BLOCK = 128
 _Groups = tuple[KVCacheGroup, ...]
@@ -185,7 +186,9 @@ def _check_block_sparse(args: VllmArgs) -> None:
 
 def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
     # config/parallel.py, config/model.py
-    dcp, tp, heads = args.dcp, args.tp, args.n_kv_heads
+    dcp = args.dcp
+    tp = args.tp
+    heads = args.n_kv_heads
     args.version.require("has_dcp", "vLLM", "--dcp")
     if "sliding" in kinds:
         raise AttncalcError(
@@ -210,7 +213,8 @@ def _check_dcp_of_latents(roles: Set[str], args: VllmArgs) -> None:
     """Raise AttncalcError if no kernel of this version and this device, where known, splits such
     latents by token.
     """
-    version, fp8 = args.version, args.kv_dtype.bits == 8
+    version = args.version
+    fp8 = args.kv_dtype.bits == 8
     if "indexer" not in roles:
         if "latent" in roles and fp8 and not version.has_dcp_with_fp8_latents:
             raise AttncalcError(

@@ -127,7 +127,8 @@ _AVAILABLE = logs.gib(
     r"specified"
 )
 _IN_USE = logs.gib(r"Current kv cache memory in use is SIZE\.?")
-_SHARE_OPTION, _LARGEST = "--gpu-memory-utilization", "0.95"
+_SHARE_OPTION = "--gpu-memory-utilization"
+_LARGEST = "0.95"
 # Words of vLLM's lines, by which an allocation that failed is vLLM's.
 _OWN = re.compile(r"(?i)vllm|engine|(?<!num_)worker|KV cache|desired (?:GPU memory )?utilization")
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {COUNT} tokens per request: {_DECIMAL}x")
@@ -243,7 +244,8 @@ _SETTINGS = {
     "mamba_ssm_cache_dtype": _setting("mamba_ssm_cache_dtype"),
     "speculative_tokens": _number("num_spec_tokens", "num_speculative_tokens"),
 }
-_WHOLE, _SHARE = r"\d{1,12}(?!\w|\.\d)", r"[01]?\.\d{1,6}"
+_WHOLE = r"\d{1,12}(?!\w|\.\d)"
+_SHARE = r"[01]?\.\d{1,6}"
 # The options of a pasted command, for what the engine's own lines lack.
 _OPTIONS = {
     "tp": logs.option("tensor-parallel-size|tp", _WHOLE),
@@ -354,12 +356,16 @@ def _settings(text: str) -> dict[str, str]:
     drafters = [*_DRAFTER.finditer(text)]
     if drafters:
         drafter = next((found for found in drafters if found["model"]), drafters[0])
-        method, model = drafter["method"], drafter["model"]
+        method = drafter["method"]
+        model = drafter["model"]
         is_of_release = method.endswith("mtp") or not model or f"config: model='{model}'" in text
         has_layers = method.endswith(("mtp", "eagle", "eagle3")) or (
             method == "dspark" and is_of_release
         )
-        settings["speculative_layers"] = DRAFTER_LAYERS.get(method, "1") if has_layers else "0"
+        if has_layers:
+            settings["speculative_layers"] = DRAFTER_LAYERS.get(method, "1")
+        else:
+            settings["speculative_layers"] = "0"
         if not is_of_release:
             settings["speculative_model"] = model
     if given := _DRAFTER_GIVEN.search(text):
@@ -470,7 +476,10 @@ def _blocks_of_tokens(log: StartupLog, layout: CacheLayout, block_bytes: int, co
     several numbers print the same tokens.
     """
     tokens = int(log.logged["kv_tokens"].text)
-    concurrency = float(log.logged["concurrency"].text) if "concurrency" in log.logged else 0.0
+    if "concurrency" in log.logged:
+        concurrency = float(log.logged["concurrency"].text)
+    else:
+        concurrency = 0.0
 
     def is_enough(blocks: int) -> bool:
         pool = layout.pool(blocks * block_bytes, context)
@@ -554,7 +563,8 @@ def _beside_another(log: StartupLog) -> tuple[Advice, ...]:
 
 
 def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ...]:
-    steps, more = _smaller_steps(log), _fewer_weights(log)
+    steps = _smaller_steps(log)
+    more = _fewer_weights(log)
     sequences = int(log.settings.get("max_num_seqs", "256"))
     fewer = f"--max-num-seqs {max(1, sequences // 4)}"
     smaller = logs.smaller_share(log, _SHARE_OPTION, "0.85")
@@ -592,7 +602,8 @@ def _smaller_steps(log: StartupLog) -> tuple[Advice, ...]:
     """Return smaller steps than the log has; () if they are as small, or if more memory is missing
     than they free.
     """
-    needed, available = log.logged.get("kv_bytes_per_sequence"), logs.least(log.available)
+    needed = log.logged.get("kv_bytes_per_sequence")
+    available = logs.least(log.available)
     if needed and available and needed.bytes - available.bytes > _FREED_BY_STEPS:
         return ()
     most = {"max_num_seqs": 16, "max_num_batched_tokens": 2048}
@@ -601,14 +612,17 @@ def _smaller_steps(log: StartupLog) -> tuple[Advice, ...]:
         for name, number in most.items()
         if int(log.settings.get(name, number + 1)) > number
     ]
-    return (Advice("less runtime memory", " ".join(options)),) if options else ()
+    if options:
+        return (Advice("less runtime memory", " ".join(options)),)
+    return ()
 
 
 def _for_one_request(log: StartupLog) -> Iterator[Advice]:
     """Yield the longest context that the engine itself prints, and a cache of half the size if that
     is enough.
     """
-    context, tokens = log.settings.get("context"), log.logged.get("kv_tokens")
+    context = log.settings.get("context")
+    tokens = log.logged.get("kv_tokens")
     is_on_cpu = log.refusal is not None and _CPU_SPACE in log.refusal.line
     if is_on_cpu and context and tokens:
         space = -(-4 * int(context) // int(tokens.text))
@@ -622,7 +636,8 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
             f"--max-model-len {int(longest.text)}",
             True,
         )
-    needed, available = log.logged.get("kv_bytes_per_sequence"), logs.least(log.available)
+    needed = log.logged.get("kv_bytes_per_sequence")
+    available = logs.least(log.available)
     if needed and available:
         is_half = available.bytes - available.half >= needed.bytes / 2
     else:
@@ -631,9 +646,10 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
         tokens_left = (
             needed and available and int(context or 0) * max(0, available.bytes) // needed.bytes
         )
-        shorter = (
-            f" {tokens_left // 1024 * 1024} or less" if tokens_left and tokens_left >= 1024 else ""
-        )
+        if tokens_left and tokens_left >= 1024:
+            shorter = f" {tokens_left // 1024 * 1024} or less"
+        else:
+            shorter = ""
         yield Advice(
             "a shorter context" + ", in proportion" * bool(shorter),
             f"--max-model-len{shorter or ' N'}",

@@ -39,7 +39,8 @@ def json_object(text: str, name: str, tip: str) -> dict[str, Any]:
     """Return the object that a JSON text, or a dictionary as Python and logs print it, stands
     for.
     """
-    found, as_json = None, text
+    found = None
+    as_json = text
     for of_python, of_json in (("'", '"'), ("True", "true"), ("False", "false"), ("None", "null")):
         as_json = as_json.replace(of_python, of_json)
     for written in (as_json, text):
@@ -262,7 +263,9 @@ class VllmArgs(PagedArgs):
 
     def limit(self, kind: str) -> int | None:
         """Return how many images, videos or audios a prompt may have; None without a limit."""
-        return 0 if self.language_model_only else self._limits.get(kind)
+        if self.language_model_only:
+            return 0
+        return self._limits.get(kind)
 
     @cached_property
     def version(self) -> VllmVersion:
@@ -311,10 +314,9 @@ class VllmArgs(PagedArgs):
     @cached_property
     def _has_large_gpu(self) -> bool:
         """Whether vLLM takes the device for an H100 or better; an unknown device counts as one."""
-        memory, device = (
-            70 * GIB if self.device_memory is None else self.device_memory,
-            self.device.lower(),
-        )
-        slower, large = self.version.gpus_with_small_defaults, self.version.gpus_with_large_defaults
+        memory = 70 * GIB if self.device_memory is None else self.device_memory
+        device = self.device.lower()
+        slower = self.version.gpus_with_small_defaults
+        large = self.version.gpus_with_large_defaults
         is_named = any(name in device for name in large) or not (large and device)
         return memory >= 70 * GIB and is_named and not any(name in device for name in slower)

@@ -33,7 +33,12 @@ def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCac
     page = max(spec.page_bytes for spec in specs if spec.is_full)
     for number, spec in enumerate(specs):
         is_state = spec.kind == "mamba" and not spec.title.startswith(UNPOOLED)
-        kind = "full" if spec.is_full else spec.title if spec.title == CONVOLUTION else spec.kind
+        if spec.is_full:
+            kind = "full"
+        elif spec.title == CONVOLUTION:
+            kind = spec.title
+        else:
+            kind = spec.kind
         members = buckets.setdefault(
             (kind, int(spec.block_size), spec.window and int(spec.window)), []
         )
@@ -47,11 +52,10 @@ def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCac
     per_group = _layers_per_group(counts, version)
     groups = [pools]
     for members, of_size in zip(others, counts[1:], strict=True):
-        parts = (
-            -(-max(of_size.values()) // per_group)
-            if per_group and len(set(of_size.values())) == 1
-            else 1
-        )
+        if per_group and len(set(of_size.values())) == 1:
+            parts = -(-max(of_size.values()) // per_group)
+        else:
+            parts = 1
         if version.has_shared_pools and (per_group is None or members[0][1].kind == "mamba"):
             # as many layers as a block of the pools has room for
             room = sum(spec.page_bytes for _, spec in pools) // members[0][1].page_bytes
@@ -120,11 +124,9 @@ def _layers_per_group(counts: Sequence[Counter[int]], version: VllmVersion) -> i
         return _approximate_gcd(sizes, sizes[0])
     balanced = [of_size for of_size in counts if len(set(of_size.values())) == 1]
     smallest = max((max(of_size.values()) for of_size in balanced if len(of_size) > 1), default=0)
-    return (
-        _approximate_gcd([max(of_size.values()) for of_size in balanced], smallest)
-        if smallest
-        else None
-    )
+    if smallest:
+        return _approximate_gcd([max(of_size.values()) for of_size in balanced], smallest)
+    return None
 
 
 def _approximate_gcd(sizes: Sequence[int], smallest: int) -> int:

@@ -25,7 +25,8 @@ from .options import VllmArgs
 if TYPE_CHECKING:
     from ...attention.compressed import Compressed
 
-HOPPER, BLACKWELL = (9, 0), (12, 0)
+HOPPER = (9, 0)
+BLACKWELL = (12, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
 UNQUANTIZED = ("bf16", "fp16", "fp32")
@@ -45,7 +46,8 @@ class Profile:
 
     def __init__(self, facts: RuntimeFacts[VllmArgs]) -> None:
         self.facts = facts  # the GPU, with the tokens and sequences of the pass
-        self._args, self._version = facts.args, facts.args.version
+        self._args = facts.args
+        self._version = facts.args.version
         # the layers on the GPU and those of the whole model; equal ones are merged
         self.layers = [layers for _, layers in facts.model.plain().groups()]
         self.whole = [layers for _, layers in facts.whole.groups()]
@@ -110,7 +112,8 @@ class Profile:
                 "bytes of the inputs of a kernel that is benchmarked",
             )
             steps.append((self._copies * compiler, "compiler, which copies the embedding"))
-        larger, label = quantity(steps[0][0]), steps[0][1]
+        larger = quantity(steps[0][0])
+        label = steps[0][1]
         for size, name in steps[1:]:
             label = name if size > larger else label
             larger = quantity(maximum(larger, size))
@@ -132,7 +135,10 @@ class Profile:
         margin = (
             facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
         )
-        fewest = self._sampler_of(flashinfer=True) if self._may_have_flashinfer else self.sampler
+        if self._may_have_flashinfer:
+            fewest = self._sampler_of(flashinfer=True)
+        else:
+            fewest = self.sampler
         halves = 2 if self._version.v0 and self._args.max_num_seqs is None else 1
         low = (
             max(self._pass_bytes - int(self._copies_for_cutlass) - margin, int(fewest) // halves)
@@ -182,7 +188,8 @@ class Profile:
     @property
     def _may_have_flashinfer(self) -> bool:
         """Whether FlashInfer samples if it is installed, which is not known."""
-        version, given = self._version, self._args.flashinfer_sampler
+        version = self._version
+        given = self._args.flashinfer_sampler
         may_be = version.samples_with_installed_flashinfer and not version.v0
         return given is None and may_be and self._has_flashinfer
 
@@ -213,9 +220,10 @@ class Profile:
             and bool(self._args.speculative_tokens)
             and not self.v2_runner
         )
-        scratch_bytes = (
-            VERIFIED if verifies else self._version.sampler_scratch(self.v2_runner, flashinfer)
-        )
+        if verifies:
+            scratch_bytes = VERIFIED
+        else:
+            scratch_bytes = self._version.sampler_scratch(self.v2_runner, flashinfer)
         scratch = symbol("scratch", scratch_bytes, "bytes per logit that sampling takes")
         logits = rows * vocab * (self.width * (3 if verifies else 1) + scratch)
         hidden = (self.tokens + 2 * rows) * self.d_model * self.width
@@ -251,7 +259,10 @@ class Profile:
             )
         mlp_width = max(map(_dense_width, self.layers))
         heads_width = max(int(attention_width(layers)) for layers in self.layers)
-        gated = 3 if any(layers.mlp and layers.mlp.gated for layers in self.layers) else 2
+        if any(layers.mlp and layers.mlp.gated for layers in self.layers):
+            gated = 3
+        else:
+            gated = 2
         is_fused = self._version.fuses_quantized_products and not self._args.enforce_eager
         if is_fused and self.facts.weights_dtype == "fp8":
             gated -= 1
@@ -296,7 +307,8 @@ class Profile:
         tokens have 256 KiB of each: 2 GiB. Source: models/deepseek_v4/attention.py and
         nvidia/model.py.
         """
-        heads, d_head = int(kind.n_heads), int(kind.d_head)
+        heads = int(kind.n_heads)
+        d_head = int(kind.d_head)
         padded = padded_heads(heads, self._args.capability)
         mixers = [
             int(matrix.rows)
@@ -354,7 +366,8 @@ class Profile:
         steps of 2,048 and 8,192 tokens Llama 3.1 8B has 0.11 and 0.51 GiB less than without, as
         logged, and 0.12 and 0.50 as computed.
         """
-        facts, vocab = self.facts, self.facts.whole.vocab_size
+        facts = self.facts
+        vocab = self.facts.whole.vocab_size
         is_compiled = self._version.compiles_streams or not any(
             as_compressed(layer.attention) for layer in self.layers
         )
@@ -381,13 +394,9 @@ class Profile:
         int4 on four other GPUs (seven logs) and in bf16 (two logs).
         """
         is_blackwell = (self.facts.gpu.compute_capability or HOPPER) >= BLACKWELL
-        return (
-            2
-            if self._version.splits_workspaces
-            and self.facts.weights_dtype == "int4"
-            and is_blackwell
-            else 1
-        )
+        if self._version.splits_workspaces and self.facts.weights_dtype == "int4" and is_blackwell:
+            return 2
+        return 1
 
     @property
     def _matmul_workspace(self) -> Quantity:
@@ -425,7 +434,8 @@ class Profile:
         kind = next(filter(None, (as_latent(layers.attention) for layers in self.layers)), None)
         if kind is None or not self._version.profiles_prefix_of_latents:
             return 0
-        block, sequences = self._args.block_size or 64, self.facts.limits.sequences
+        block = self._args.block_size or 64
+        sequences = self.facts.limits.sequences
         chunk = max(
             min(max(8 * self.facts.context, 4 * sequences * block), 64 * 1024), sequences * block
         )
@@ -458,9 +468,9 @@ class Profile:
 
     @property
     def _gathered_contexts(self) -> int:
-        return (
-            2 if self._version.gathers_two_long_contexts and self.facts.context > 256 * 1024 else 5
-        )
+        if self._version.gathers_two_long_contexts and self.facts.context > 256 * 1024:
+            return 2
+        return 5
 
     def _gathered_pools(self) -> int:
         """Return the workspace into which DeepSeek-V4's attention gathers its keys, of 4 requests;
@@ -510,7 +520,9 @@ class Profile:
         """The tokens that the experts have: those of all data-parallel ranks that divide them."""
         ranks = expert_ranks(self.facts)
         of_all = symbol("ranks", ranks, "data-parallel ranks whose tokens the experts have")
-        return self.tokens * of_all if ranks > 1 else self.tokens
+        if ranks > 1:
+            return self.tokens * of_all
+        return self.tokens
 
     @cached_property
     def experts(self) -> Quantity:
@@ -526,12 +538,14 @@ class Profile:
         capability 12, pads the tokens of each expert to 128 (deep_gemm_utils.py): 0.5 GiB of
         DeepSeek-V4-Flash.
         """
-        mlp, whole = self._mixture, self.facts.whole
+        mlp = self._mixture
+        whole = self.facts.whole
         if mlp is None or (
             whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER
         ):
             return quantity(0)
-        tokens, chunk = self._gathered, self._version.largest_experts_chunk
+        tokens = self._gathered
+        chunk = self._version.largest_experts_chunk
         if chunk is not None:
             chunk = self._args.fused_moe_chunk_size or chunk
             tokens = minimum(tokens, symbol("chunk_size", chunk, "tokens in one chunk"))
@@ -542,7 +556,8 @@ class Profile:
         d_model = symbol("d_model", int(mlp.d_latent or whole.main.d_model), "width of the model")
         is_narrow = self._version.shares_experts_buffer or self._runs_cutlass
         activation = d_expert if is_narrow else maximum(d_expert, d_model)
-        rows, capability = tokens * picked, self.facts.gpu.compute_capability or HOPPER
+        rows = tokens * picked
+        capability = self.facts.gpu.compute_capability or HOPPER
         # gpt-oss has an experts_dtype instead
         if whole.weights_dtype == "mxfp4" and capability >= BLACKWELL:
             rows = rows + 127 * symbol(
@@ -554,15 +569,11 @@ class Profile:
         """Return the workspace that lives on after the pass: that of the experts, or of sparse
         attention if larger.
         """
-        gathered, name = (
-            quantity(maximum(self._gathered_latents(), self._gathered_pools())),
-            self._version.name,
-        )
+        gathered = quantity(maximum(self._gathered_latents(), self._gathered_pools()))
+        name = self._version.name
         if gathered > self.experts:
-            size, source = (
-                int(gathered),
-                f"vLLM {name}, v1/attention/backends/mla/ (flashmla_sparse.py, indexer.py)",
-            )
+            size = int(gathered)
+            source = f"vLLM {name}, v1/attention/backends/mla/ (flashmla_sparse.py, indexer.py)"
             return RuntimePart(
                 "gathered_latents",
                 "sparse MLA's workspace",
@@ -574,7 +585,8 @@ class Profile:
         if not self._version.keeps_experts_workspace or not self.experts:
             return None
         ranks = int(self._gathered) // int(self.tokens)
-        low, high = int(self.experts) * 9 // (10 * ranks), int(self.experts) * 5 // 4
+        low = int(self.experts) * 9 // (10 * ranks)
+        high = int(self.experts) * 5 // 4
         if not self._runs_cutlass:  # it may be asked for
             high += int(self._copies_for_cutlass)
         source = f"vLLM {name}, model_executor/layers/fused_moe/modular_kernel.py"
@@ -598,10 +610,12 @@ class Profile:
         They are held three times for each expert that a token picks: inputs by expert, outputs by
         token, and these times the router's weights (run_cutlass_moe_fp4 in experts/cutlass_moe.py).
         """
-        mlp, whole = self._mixture, self.facts.whole
+        mlp = self._mixture
+        whole = self.facts.whole
         if mlp is None or "fp4" not in (whole.experts_dtype, whole.weights_dtype):
             return quantity(0)
-        d_model, picked = int(mlp.d_latent or whole.main.d_model), int(mlp.n_experts_per_token or 1)
+        d_model = int(mlp.d_latent or whole.main.d_model)
+        picked = int(mlp.n_experts_per_token or 1)
         return quantity(
             3
             * self.tokens

@@ -19,7 +19,8 @@ from .options import VllmArgs
 from .profile import HOPPER, RUNS, UNQUANTIZED, Profile, expert_ranks
 
 _MEASURED = "measured: 84 starts on an H100 and public logs"
-_FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
+_FIRST_GRAPH = 130 * MIB
+_FIRST_GRAPH_ELSEWHERE = 50 * MIB
 # VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (envs.py).
 _FLASHINFER_WORKSPACE = 394 * MIB
 # How many times as much a HIP graph takes as a CUDA graph.
@@ -29,7 +30,8 @@ _GRAPHS_ON_AMD = 5
 # Fifteen logs have 0.3 to 1.8 times, one 3.5. On more than two GPUs without NVLink, where NCCL does
 # all communication (CustomAllreduce in distributed/device_communicators/custom_all_reduce.py), 4.5
 # times on 4 L40S and 6 on 4 RTX 3090.
-_TIMES_LATER, _TIMES_LATER_OF_NCCL = 2, 7
+_TIMES_LATER = 2
+_TIMES_LATER_OF_NCCL = 7
 # The compute capabilities of SYMM_MEM_ALL_REDUCE_MAX_SIZES
 # (distributed/device_communicators/all_reduce_utils.py).
 _SYMMETRIC = (HOPPER, (10, 0), (10, 3))
@@ -37,7 +39,9 @@ _SYMMETRIC = (HOPPER, (10, 0), (10, 3))
 _TOWERS = GIB * 45 // 100
 _SPLITS = 32
 _LARGEST_GRAPH = 512
-_OF_UNIFIED, _OF_SEVERAL, _OF_JETSON = (2000, 3400, 6300), (2000, 6400, 11000), (-3300, 500, 7000)
+_OF_UNIFIED = (2000, 3400, 6300)
+_OF_SEVERAL = (2000, 6400, 11000)
+_OF_JETSON = (-3300, 500, 7000)
 # Thousandths of a GiB outside PyTorch, least, expected and most. 19 logs of a GB10 with at least
 # 0.75 of the memory have 2.24 to 6.01, 11 of them less than 3; five with less have 0.98 to 3.23,
 # and one -2.77, beside a server that was starting. Three logs of Jetsons have -3.3 to -1.1. Of
@@ -52,7 +56,8 @@ _OF_UNIFIED, _OF_SEVERAL, _OF_JETSON = (2000, 3400, 6300), (2000, 6400, 11000), 
 # (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while weights are loaded.
 # On a Strix Halo HIP's free memory counts, since RocmPlatform has no is_integrated_gpu (pull
 # request 54776): a log has 0.56 GiB.
-_BESIDE_OTHERS, _BESIDE_KNOWN = (-3000, 2000, 6300), (900, 2000, 4000)
+_BESIDE_OTHERS = (-3000, 2000, 6300)
+_BESIDE_KNOWN = (900, 2000, 4000)
 _JETSONS = ((8, 7), (11, 0))
 # Percent: the default of gpu_memory_utilization from 0.20 on.
 _LARGEST_DEFAULT_SHARE = 92
@@ -71,7 +76,8 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
         _outside_torch(profile.facts),
         _loading(profile.facts),
     ]
-    graphs, later = _graphs(profile), None
+    graphs = _graphs(profile)
+    later = None
     if facts.args.version.subtracts_graphs(profile.v2_runner, facts.args.estimate_cudagraphs):
         parts.append(graphs)
     elif graphs:
@@ -172,9 +178,9 @@ def _loading(facts: RuntimeFacts[VllmArgs]) -> RuntimePart | None:
     layers = facts.weights * 6 // (5 * facts.model.main.n_layers) if is_packed else 0
     high = max(layers, _TOWERS if facts.whole.towers else 0)
     source = f"{_MEASURED}; utils/mem_utils.py"
-    return (
-        RuntimePart("loading", "left from loading", 0, Quantity(0), high, source) if high else None
-    )
+    if high:
+        return RuntimePart("loading", "left from loading", 0, Quantity(0), high, source)
+    return None
 
 
 def _gaps(facts: RuntimeFacts[VllmArgs]) -> int:
@@ -205,7 +211,8 @@ def _is_controlled(facts: RuntimeFacts[VllmArgs]) -> bool:
     """Return whether the controlled starts, of 0.15 to 0.20 on up to four H100s, are of such a
     version and GPU.
     """
-    version, devices = facts.args.version, facts.args.tp * facts.args.pp
+    version = facts.args.version
+    devices = facts.args.tp * facts.args.pp
     is_version = version.links_take_more and version.links_were_measured
     return is_version and facts.gpu.compute_capability == HOPPER and devices <= 4
 
@@ -283,7 +290,8 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     took 3.9 GiB where the formula for CUDA has 0.7, a log of DeepSeek-V4.1 estimates 10 GiB, and
     vllm-project/vllm pull request 51590 measured 4.7 to 16.9 GiB on 8 MI355X.
     """
-    facts, version = profile.facts, profile.facts.args.version
+    facts = profile.facts
+    version = profile.facts.args.version
     if facts.args.enforce_eager:
         return None
     sizes = capture_sizes(facts)
@@ -315,14 +323,20 @@ def _graphs(profile: Profile) -> RuntimePart | None:
         )
         first = maximum(splits, first)
     graphs = 2 * (piecewise - 1) + full - 1
-    low = int(first + graphs * full_graph) * 2 // 5 if facts.args.max_num_seqs else int(first) // 2
+    if facts.args.max_num_seqs:
+        low = int(first + graphs * full_graph) * 2 // 5
+    else:
+        low = int(first) // 2
     is_amd = facts.gpu.vendor == "AMD" and not facts.gpu.shares_with_host
     if is_amd:
         graphs = graphs * symbol("hip", _GRAPHS_ON_AMD, "times a CUDA graph that a HIP graph takes")
     elif facts.gpu.shares_with_host:
         graphs = graphs * 3 // 2
     size = quantity(first + graphs * full_graph)
-    high = int(size) * 2 if is_amd else int(size) + max(GIB * 3 // 10, int(size) * 4 // 5)
+    if is_amd:
+        high = int(size) * 2
+    else:
+        high = int(size) + max(GIB * 3 // 10, int(size) * 4 // 5)
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {RUNS}"
     return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, high, source)
 
@@ -360,7 +374,8 @@ def _splits_buffer(profile: Profile) -> int:
     """Return the bytes of FlashAttention 3's partial outputs: 256 MiB for 32 heads of 128 and a
     step of 512 rows.
     """
-    widths, facts = [layers.attention.widths() for layers in profile.layers], profile.facts
+    widths = [layers.attention.widths() for layers in profile.layers]
+    facts = profile.facts
     heads = max((int(w.n_heads * w.d_v) for w in widths), default=0)
     decodes = (size for size in capture_sizes(facts) if size <= facts.limits.sequences)
     return heads * max(decodes, default=0) * _SPLITS * 4
@@ -375,12 +390,13 @@ def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
     is left out: three logs have 0.18, 0.23 and 0.40 GiB of graphs, less than is estimated without.
     Source: _set_cudagraph_sizes (config/vllm.py).
     """
-    args, limits, capability = facts.args, facts.limits, facts.gpu.compute_capability
-    of_gpu = (
-        args.version.largest_graph_of_blackwell
-        if capability and capability[0] == 10
-        else _LARGEST_GRAPH
-    )
+    args = facts.args
+    limits = facts.limits
+    capability = facts.gpu.compute_capability
+    if capability and capability[0] == 10:
+        of_gpu = args.version.largest_graph_of_blackwell
+    else:
+        of_gpu = _LARGEST_GRAPH
     largest = args.max_cudagraph_capture_size or min(2 * limits.sequences, of_gpu)
     largest = min(largest, limits.tokens)
     sizes = {1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)}
@@ -394,7 +410,8 @@ def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
 
 def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     """Return what is assumed: version and limits decide most of the activations."""
-    version, args = facts.args.version, facts.args
+    version = facts.args.version
+    args = facts.args
     decisive = {
         "--engine-version": (args.engine_version, version.name),
         "--max-num-seqs": (args.max_num_seqs, count(facts.limits.sequences)),

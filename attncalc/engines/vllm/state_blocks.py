@@ -122,10 +122,8 @@ def align_blocks(
     )
     if not (state_bytes and token_bytes):
         return None
-    version, has_latents = (
-        args.version,
-        any(c.role == "latent" for cached in distinct for c in cached),
-    )
+    version = args.version
+    has_latents = any(c.role == "latent" for cached in distinct for c in cached)
     if has_latents:
         version.require("aligns_latents", "vLLM", "MLA beside recurrent layers")
     kernel = 64 if has_latents else 16

@@ -10,7 +10,8 @@ from ...units import truncate
 from ..switches import Number, Switch, Version, between, by_version, since, until
 
 # The oldest version whose log lines are supported, and the newest whose source was read.
-OLDEST, NEWEST = (0, 5), (0, 33, 0)
+OLDEST = (0, 5)
+NEWEST = (0, 33, 0)
 V0 = "V0"
 # Releases that a log without a version may come from, the newest first: at least one for each
 # combination of the behaviours below.
@@ -540,11 +541,15 @@ class VllmVersion(Version):
 
     def stores_state_per_chunk(self, drafting: bool) -> bool:
         """Return whether prefix caching stores a Mamba state per chunk (mamba_cache_mode 'all')."""
-        return self._states_per_chunk_drafting if drafting else self._states_per_chunk
+        if drafting:
+            return self._states_per_chunk_drafting
+        return self._states_per_chunk
 
     def window_block(self, block_size: int) -> int:
         """Return the tokens per block of a sliding window."""
-        return min(block_size, 16) if self.smallest_window_block else block_size
+        if self.smallest_window_block:
+            return min(block_size, 16)
+        return block_size
 
     def uses_v2_runner(
         self,
@@ -579,7 +584,9 @@ class VllmVersion(Version):
         flashinfer/sampling.py).
         """
         first_runner = _SCRATCH_OF_FLASHINFER if flashinfer else self._scratch
-        return self._scratch_of_second_runner if v2_runner else first_runner
+        if v2_runner:
+            return self._scratch_of_second_runner
+        return first_runner
 
     def subtracts_graphs(self, v2_runner: bool, given: bool | None = None) -> bool:
         """Return whether the CUDA graphs are subtracted from the memory for the cache: as `given`,
@@ -587,9 +594,9 @@ class VllmVersion(Version):
         """
         if v2_runner and not self._subtracts_graphs_of_second_runner:
             return False
-        return (
-            self._subtracts_graphs if given is None else given and self._subtracts_graphs_if_asked
-        )
+        if given is None:
+            return self._subtracts_graphs
+        return given and self._subtracts_graphs_if_asked
 
     def counts_sampler_states(self, v2_runner: bool) -> bool:
         """Return whether the memory that the second runner allocates before the profile is
@@ -620,7 +627,9 @@ def releases_of(text: str) -> tuple[str, ...]:
         ]
     if len(is_trimmed) == 1:
         versions = [version for version in versions if version.trims_refused_sizes in is_trimmed]
-    return tuple(version.name for version in versions) if model or is_trimmed else ()
+    if model or is_trimmed:
+        return tuple(version.name for version in versions)
+    return ()
 
 
 def vllm_version(text: str | None) -> VllmVersion:

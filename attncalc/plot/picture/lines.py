@@ -64,7 +64,8 @@ def _draw_line(axes: Axes, across: Scale, up: Scale, series: Series, i: int) -> 
     """Draw one line, with a gap where a y is missing, and its points."""
     colour, mark, dashes = style.of_series(i)
     for run in runs(series.points):
-        xs, ys = [across.at(x) for x, _ in run], [up.at(y) for _, y in run]
+        xs = [across.at(x) for x, _ in run]
+        ys = [up.at(y) for _, y in run]
         marks = mark if series.measured is None and len(series.points) <= _MARKED else ""
         axes.plot(
             xs,
@@ -78,7 +79,8 @@ def _draw_line(axes: Axes, across: Scale, up: Scale, series: Series, i: int) -> 
         )
     if series.measured:
         measured = [(across.at(x), up.at(y)) for x, y in known(series.measured)]
-        xs, ys = [x for x, _ in measured], [y for _, y in measured]
+        xs = [x for x, _ in measured]
+        ys = [y for _, y in measured]
         axes.plot(
             xs,
             ys,

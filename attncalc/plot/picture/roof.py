@@ -83,7 +83,8 @@ def _draw_steps(
     taken: list[tuple[float, float, float]] = []
     for i, (step, x, y) in enumerate(placed):
         lines = (step.label, *step.details)
-        wide, tall = max(map(ruler.width, lines)) / width, _LINE * len(lines) / _HEIGHT
+        wide = max(map(ruler.width, lines)) / width
+        tall = _LINE * len(lines) / _HEIGHT
         to_left = x + wide + 0.15 / width > 1
         start = x - 0.12 / width - wide if to_left else x + 0.12 / width
         top = min(y, roof(start)) - 0.12 / _HEIGHT

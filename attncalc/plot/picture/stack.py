@@ -43,11 +43,13 @@ def height(chart: Stack, ruler: Ruler, width: float) -> float:
 
 def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
     across = _across(chart)
-    names, limits = _names(chart, ruler, box.width), _limits(chart, ruler, box.width)
+    names = _names(chart, ruler, box.width)
+    limits = _limits(chart, ruler, box.width)
     top = box.top + _rows(names) * _LINE + 0.1
     axes = canvas.axes(Box(box.left, top, box.width, _BAR))
     for piece in chart.pieces:
-        start, end = across.at(piece.start), across.at(piece.end)
+        start = across.at(piece.start)
+        end = across.at(piece.end)
         axes.barh(
             0.5, end - start, 1, left=start, edgecolor="white", linewidth=0.8, **_STYLES[piece.kind]
         )
@@ -63,7 +65,10 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
         foot = -(0.1 + (limit.level + 1) * _LINE) / _BAR
         axes.plot([limit.at, limit.at], [1, foot], color=style.INK, linewidth=1.2, clip_on=False)
         to_left = limit.left < limit.at
-        place, align = (limit.right - space, "right") if to_left else (limit.left + space, "left")
+        if to_left:
+            place, align = (limit.right - space, "right")
+        else:
+            place, align = (limit.left + space, "left")
         axes.text(
             place, foot, limit.text, fontsize=style.TEXT, ha=align, va="bottom", color=style.INK
         )
@@ -94,7 +99,8 @@ def _names(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
             continue
         text = f"{piece.label} {piece.text}"
         wide = (ruler.width(text) + 2 * _SPACE) / width
-        start, end = across.at(piece.start), across.at(piece.end)
+        start = across.at(piece.start)
+        end = across.at(piece.end)
         middle = (start + end) / 2
         if wide <= end - start:
             choices.append([_Label(text, middle, middle - wide / 2, middle + wide / 2, True, 0)])

@@ -8,12 +8,17 @@ from typing import Any
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-INK, GREY, LIGHT = "#222222", "#666666", "#DDDDDD"
+INK = "#222222"
+GREY = "#666666"
+LIGHT = "#DDDDDD"
 # What is behind text that a line may cross.
 BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
 
 # Sizes of text in points.
-TITLE, HEADING, TEXT, SMALL = 12.0, 10.0, 9.0, 8.5
+TITLE = 12.0
+HEADING = 10.0
+TEXT = 9.0
+SMALL = 8.5
 # Height of a line of text, times its size.
 LINE = 1.35
 # Inches of a picture.

@@ -44,9 +44,10 @@ def _chart(name: str, rows: Sequence[Sequence[Row]], released: int | None) -> Ch
     """Return a figure as bars, or as lines over several contexts if it differs between them."""
     figures = [[row.figures[name] for row in own] for own in rows]
     first = figures[0][0]
-    title = (
-        FIGURES[name].chart_title if name in CHARTS else first.label[:1].upper() + first.label[1:]
-    )
+    if name in CHARTS:
+        title = FIGURES[name].chart_title
+    else:
+        title = first.label[:1].upper() + first.label[1:]
     if all(len({figure.value for figure in own}) == 1 for own in figures):
         values = [(own[0].name, known[0].value) for own, known in zip(rows, figures, strict=True)]
         return bars(name, title, first.unit, values, released)

@@ -25,7 +25,8 @@ def memory_chart(bar: Bar) -> Stack:
     estimated.
     """
     low, high = bar.runtime
-    after_weights, after_runtime = bar.weights + low, bar.weights + high
+    after_weights = bar.weights + low
+    after_runtime = bar.weights + high
     pieces = [Piece("weights", f"{gib(bar.weights)} GiB", 0, bar.weights, "weights")]
     if high > low:
         pieces += [Piece("", "", bar.weights, after_weights, "runtime")] if low else []
@@ -73,7 +74,8 @@ def roofline_chart(bounds: Roofline) -> Roof:
 
 
 def _step(label: str, step: BoundStep, time: str) -> Step:
-    intensity, seconds = float(step.intensity), float(step.seconds)
+    intensity = float(step.intensity)
+    seconds = float(step.seconds)
     details = (
         f"{number(intensity)} FLOP/byte, {step.bound_by}-bound",
         f"{time} {quotient(seconds, SECONDS)}",

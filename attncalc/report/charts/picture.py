@@ -67,7 +67,9 @@ def _text(value: float | None, unit: str) -> str:
         return "-"
     if unit in (SECONDS, PER_SECOND):  # also of a whole number of seconds
         return quotient(value, unit)
-    return human(value, unit) if isinstance(value, int) else number(value)
+    if isinstance(value, int):
+        return human(value, unit)
+    return number(value)
 
 
 def shown(n: int, strong: int | None) -> list[int]:

@@ -51,7 +51,8 @@ def read_schema(name: str, title: str) -> Schema:
     """Return the schema in the file `name` here: the answer of a command, or with `keys` another
     document.
     """
-    written, groups = _file(name), _file("groups")
+    written = _file(name)
+    groups = _file("groups")
     keys = written.get("keys") or _answer(name, written, groups["answer"])
     contract = {"description": written.get("contract", _CONTRACT), "const": title}
     figure = {} if "keys" in written else {"figure": groups["figure"]}
@@ -76,9 +77,10 @@ def _file(name: str) -> Any:
 
 def _answer(name: str, written: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a command's answer; a command without a model has no workload either."""
-    without_model = (
-        {"model": common["nothing"], "workload": common["nothing"]} if "no_model" in written else {}
-    )
+    if "no_model" in written:
+        without_model = {"model": common["nothing"], "workload": common["nothing"]}
+    else:
+        without_model = {}
     keys = {name: node for name, node in common.items() if name != "nothing"} | without_model
     keys |= {key: written[key] for key in ("model", "results") if key in written}
     keys["layers"] = {**common["layers"], "of": written["layers"]}
@@ -99,7 +101,10 @@ def properties(keys: Mapping[str, Any]) -> dict[str, Schema]:
         elif "." in group:
             for name, row in _code(f"report.{group}").items():
                 is_figure = isinstance(row, FigureRow)
-                found[name] = {"description": row.description, **_value(row)} if is_figure else row
+                if is_figure:
+                    found[name] = {"description": row.description, **_value(row)}
+                else:
+                    found[name] = row
         else:
             found |= properties(_file("groups")[group])
     return found
@@ -109,7 +114,8 @@ def _schema(node: Any) -> Schema:
     if isinstance(node, str):
         return _of_line(node)
     (kind, meaning), *_ = node.items()
-    name, of = kind.removesuffix("?"), node.get("of")
+    name = kind.removesuffix("?")
+    of = node.get("of")
     if name == "schema":
         return dict(meaning)
     if name == "object":
@@ -125,13 +131,16 @@ def _schema(node: Any) -> Schema:
         found = _figures(_rows(node["rows"]), _rows(node.get("sometimes", ())))
     if kind != name:
         found["type"] = [found["type"], "null"]
-    return {"description": meaning, **found} if meaning else found
+    if meaning:
+        return {"description": meaning, **found}
+    return found
 
 
 def _of_line(line: str) -> Schema:
     """Return the schema of 'text? its name; null without one'."""
     kind, _, meaning = line.partition(" ")
-    name, is_nullable = kind.removesuffix("?"), kind.endswith("?")
+    name = kind.removesuffix("?")
+    is_nullable = kind.endswith("?")
     if name.startswith("$"):
         found: Schema = {"$ref": f"#/$defs/{name[1:]}"}
     elif name.startswith("@") or "|" in name:
@@ -140,7 +149,9 @@ def _of_line(line: str) -> Schema:
     else:
         found = dict(_TYPES[name])
         found["type"] = [found["type"], "null"] if is_nullable else found["type"]
-    return {"description": meaning, **found} if meaning else found
+    if meaning:
+        return {"description": meaning, **found}
+    return found
 
 
 def _object(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
@@ -165,7 +176,10 @@ def _rows(written: Iterable[Any]) -> list[FigureRow]:
     """Return the rows of 'kv.FIGURES' and such, or of mappings that describe one."""
     found: list[FigureRow] = []
     for part in written:
-        rows = FigureRow("", **part) if isinstance(part, Mapping) else _code(f"report.{part}")
+        if isinstance(part, Mapping):
+            rows = FigureRow("", **part)
+        else:
+            rows = _code(f"report.{part}")
         found += rows.values() if isinstance(rows, Mapping) else [rows]
     return found
 

@@ -27,7 +27,9 @@ def _rows(name: str) -> Schema:
 
 def _columns(name: str) -> Schema:
     columns = list(COLUMNS[name])
-    return {"enum": [columns, columns[: -_ADDED[name]]]} if name in _ADDED else {"const": columns}
+    if name in _ADDED:
+        return {"enum": [columns, columns[: -_ADDED[name]]]}
+    return {"const": columns}
 
 
 # {a list of a run: the schema of its rows}, and of the names of its columns.

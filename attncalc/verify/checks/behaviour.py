@@ -63,7 +63,8 @@ def score_spread(small: RealLayer, env: Environment) -> Iterator[Check]:
     without the scale.
     """
     d, scale = _width_and_scale(small)
-    q, k = env.normal(SAMPLES, 1, 1, d), env.normal(SAMPLES, 1, 1, d)
+    q = env.normal(SAMPLES, 1, 1, d)
+    k = env.normal(SAMPLES, 1, 1, d)
     # 5 standard errors of the deviation: a product of two normal vectors of width d has kurtosis 3
     # + 6 / d.
     sampling = 5 * math.sqrt((2 + 6 / d) / (4 * SAMPLES))
@@ -156,7 +157,8 @@ def token_by_token(small: RealLayer) -> Check:
     prefill.
     """
     tokens = small.request.context
-    cache, span = small.new_state(), small.case.kind.span
+    cache = small.new_state()
+    span = small.case.kind.span
     expected = small.prefill(tokens, attend_with(REFERENCE, small.prefill_mask(tokens)))
     steps = [small.decode(position, REFERENCE, cache) for position in range(tokens)]
     note = f"small layer, {tokens} decode steps, {'state' if small.is_recurrent else span.label}"
@@ -182,8 +184,6 @@ def absorbed_equals_expanded(small: RealLayer) -> Check:
 
 
 def _equality_check(name: str, label: str, error: float, note: str, expected: str) -> Check:
-    note, failure = (
-        f"largest difference; {note}",
-        f"the layer computes something else than {expected}",
-    )
+    note = f"largest difference; {note}"
+    failure = f"the layer computes something else than {expected}"
     return Check(SECTION, name, label, 0, error, tolerance(torch.float32), "", note, failure)

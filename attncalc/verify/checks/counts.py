@@ -59,7 +59,8 @@ def parameters(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
     failure = (
         "the layer has a parameter that the formulas do not count, or lacks one that they count"
     )
-    predicted, measured = total(m.params for m in matrices.values()), elements.total()
+    predicted = total(m.params for m in matrices.values())
+    measured = elements.total()
     yield Check(
         "parameters",
         "params_layer",
@@ -90,7 +91,9 @@ def decode_some(layer: RealLayer, plan: Plan) -> Decoded:
 
     Sinks are left out, because only the math backend can compute them.
     """
-    request, stepwise, together = layer.request, layer.new_state(), layer.new_state()
+    request = layer.request
+    stepwise = layer.new_state()
+    together = layer.new_state()
     before = request.context - DECODE_STEPS
     prefill_kernels = plan.leanest_kernels(layer.case, "prefill")
     decode_kernels = plan.leanest_kernels(layer.case, "decode")
@@ -124,7 +127,8 @@ def cache_bytes(decoded: Decoded, layer: RealLayer, symbolic: Case) -> Iterator[
 
 def cache_contents(decoded: Decoded) -> Iterator[Check]:
     """Check that decode steps leave the cache of a prefill, and give its outputs."""
-    section, limit = "layer behaviour", tolerance(decoded.expected.dtype)
+    section = "layer behaviour"
+    limit = tolerance(decoded.expected.dtype)
     rows = zip(decoded.stepwise.rows, decoded.together.rows, strict=True)
     error = largest([relative_error(*pair) for pair in rows])
     note = (
@@ -163,7 +167,8 @@ def flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> Check | None:
     counts_kernel = kernel_is_counted(layer_pass, layer)
     if counts_kernel is None:
         return None
-    phase, kernel = layer_pass.phase, layer_pass.kernel
+    phase = layer_pass.phase
+    kernel = layer_pass.kernel
     projections, scores = _predicted_flops(layer_pass, layer, symbolic)
     note = "projections and dense scores: torch counts masked pairs too"
     if layer.is_recurrent:
@@ -171,10 +176,8 @@ def flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> Check | None:
     if not counts_kernel:
         note = "projections only: torch counts 0 FLOP for this kernel (pytorch#195460)"
     label = f"{phase}, {kernel}" + ("" if counts_kernel else " *")
-    predicted, measured = (
-        projections + scores if counts_kernel else projections,
-        counted_flops(layer_pass.run),
-    )
+    predicted = projections + scores if counts_kernel else projections
+    measured = counted_flops(layer_pass.run)
     failure = "the layer multiplies other matrices than the formula"
     return Check(
         "FLOPs", f"flops_{phase}_{kernel}", label, predicted, measured, 0, FLOP, note, failure
@@ -187,15 +190,18 @@ def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tupl
     """
     if layer_pass.phase == "decode":
         workload = layer.request.decode().symbolic()
-        keys = (
-            (workload.source or 0)
-            if symbolic.crosses
-            else symbolic.kind.span.cached_tokens(workload.context)
-        )
-        projected_keys, tokens = (0 if symbolic.crosses else workload.batch), workload.new
+        if symbolic.crosses:
+            keys = workload.source or 0
+        else:
+            keys = symbolic.kind.span.cached_tokens(workload.context)
+        projected_keys = 0 if symbolic.crosses else workload.batch
+        tokens = workload.new
     else:
         workload = layer.request.prefill().symbolic()
-        tokens = (workload.source or 0) if symbolic.stack.input == "source" else workload.new
+        if symbolic.stack.input == "source":
+            tokens = workload.source or 0
+        else:
+            tokens = workload.new
         keys = (workload.source or 0) if symbolic.crosses else tokens
         projected_keys = workload.batch * keys
     run = Run(1, tokens, keys)
@@ -255,14 +261,13 @@ def visible_pairs(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
         return
     tokens = min(layer.x.shape[1], MAX_COUNTED_TOKENS)
     run = Run(1, *[layer.request.prefill(tokens).symbolic().context] * 2)
-    positions, case = torch.arange(tokens, device=layer.device), layer.case
+    positions = torch.arange(tokens, device=layer.device)
+    case = layer.case
     blocks = (
         mask_matrix(case.kind.span, case.mask, rows, positions) for rows in positions.split(BLOCK)
     )
-    predicted, measured = (
-        pairs(symbolic.kind.span, run, symbolic.stack.mask),
-        sum(int(b.sum()) for b in blocks),
-    )
+    predicted = pairs(symbolic.kind.span, run, symbolic.stack.mask)
+    measured = sum(int(b.sum()) for b in blocks)
     note = (
         f"true entries of the mask of {tokens:,} tokens: exact scores cost this many times one pair"
     )

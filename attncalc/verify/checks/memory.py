@@ -75,7 +75,8 @@ def peak(
     layer_pass: Pass, layer: RealLayer, device: Device, predicted: PredictedActivations
 ) -> PeakChecks:
     """Measure the peak memory of one pass and compare it with its prediction."""
-    phase, kernel = layer_pass.phase, layer_pass.kernel
+    phase = layer_pass.phase
+    kernel = layer_pass.kernel
     activation = predicted[layer.case.cost_name, phase]
     found = peak_checks(
         phase, f"{phase}, {kernel}", kernel, activation, device.peak(layer_pass.run)

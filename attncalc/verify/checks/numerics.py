@@ -64,14 +64,17 @@ def kernel_equals_reference(kernel: str, kind: Attention, env: Environment) -> I
 
     In fp32 the two are compared directly; half precision is compared with fp64.
     """
-    masks, once = (NO_MASK, KernelMask(causal=True)), is_compiled(kernel)
+    masks = (NO_MASK, KernelMask(causal=True))
+    once = is_compiled(kernel)
     for name, dtype in [("fp16", torch.float16)] if once else DTYPES.items():
-        errors, heads = [], []
+        errors = []
+        heads = []
         for widths in [kind.widths()] if once else _head_variants(kind):
             for mask in masks[once:]:
-                sinks = (
-                    env.normal(kind.n_heads) if isinstance(kind, Grouped) and kind.sinks else None
-                )
+                if isinstance(kind, Grouped) and kind.sinks:
+                    sinks = env.normal(kind.n_heads)
+                else:
+                    sinks = None
                 key = ("equals reference", kernel, widths, mask.causal, dtype, sinks is not None)
                 error = env.device.kept(
                     key, partial(_error, kernel, widths, mask, dtype, env, sinks)
@@ -84,10 +87,14 @@ def kernel_equals_reference(kernel: str, kind: Attention, env: Environment) -> I
         if errors:
             full = dtype == torch.float32
             limit = 1e-5 if full else torch.finfo(dtype).eps
-            note = "largest difference" if full else "relative error to fp64, over the whole output"
+            if full:
+                note = "largest difference"
+            else:
+                note = "relative error to fp64, over the whole output"
             note += f"; query/KV heads: {', '.join(dict.fromkeys(heads))}"
             failure = "the kernel does not compute softmax(Q K^T / sqrt(d)) V"
-            section, check = "kernels vs reference", f"{kernel}_equals_reference_{name}"
+            section = "kernels vs reference"
+            check = f"{kernel}_equals_reference_{name}"
             yield Check(
                 section, check, f"{kernel}, {name}", 0, largest(errors), limit, "", note, failure
             )
@@ -99,12 +106,14 @@ def _head_variants(kind: Attention) -> Iterator[Widths]:
     A kind whose decode step has other widths than its prefill (absorbed MLA) yields those two
     instead.
     """
-    prefill, decode = kind.widths(), kind.widths(Run(1, 1, 2))
+    prefill = kind.widths()
+    decode = kind.widths(Run(1, 1, 2))
     if prefill != decode:
         yield prefill
         yield decode
         return
-    heads, kv_heads = prefill.n_heads, prefill.n_kv_heads
+    heads = prefill.n_heads
+    kv_heads = prefill.n_kv_heads
     divisors = [n for n in range(2, heads) if heads % n == 0]
     grouped = kv_heads if kv_heads in divisors else max(divisors, default=heads)
     for n in dict.fromkeys((heads, grouped, 1)):
@@ -145,10 +154,13 @@ def masks(kernel: str, kind: Attention, env: Environment) -> Iterator[Check]:
     """Check that a key changes the outputs of exactly the queries that see it, under several
     masks.
     """
-    span, lengths = shrink_span(kind.span), (MASK_TOKENS, MASK_TOKENS - 5, 3)
+    span = shrink_span(kind.span)
+    lengths = (MASK_TOKENS, MASK_TOKENS - 5, 3)
     prefix = Mask("prefix", 4)
     full_lengths = (MASK_TOKENS,) * 3
-    predicted, measured, names = 0, 0, []
+    predicted = 0
+    measured = 0
+    names = []
     for name, mask_span, mask, real_lengths in (
         ("causal", FULL, CAUSAL, full_lengths),
         ("prefix", FULL, prefix, full_lengths),
@@ -220,7 +232,8 @@ def _influential_pairs(
     before = attend(q, k, v, scale=widths.d_qk**-0.5, sinks=None)
     count = 0
     for key in range(MASK_TOKENS):
-        changed_k, changed_v = k.clone(), v.clone()
+        changed_k = k.clone()
+        changed_v = v.clone()
         changed_k[:, :, key] *= 0.9
         changed_v[:, :, key] += VALUE_CHANGE
         after = attend(q, changed_k, changed_v, scale=widths.d_qk**-0.5, sinks=None)

@@ -32,4 +32,6 @@ def tolerance(dtype: torch.dtype) -> float:
     """Return the relative error that two ways to compute one thing may have: 1e-5 in fp32, 4
     roundings in half.
     """
-    return 1e-5 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps
+    if dtype == torch.float32:
+        return 1e-5
+    return 4 * torch.finfo(dtype).eps

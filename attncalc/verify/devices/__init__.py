@@ -132,7 +132,9 @@ def _free_memory(index: int) -> int:
     """
     free = cuda.free_memory(index)
     try:
-        return Cuda(index).free() if free is None else free
+        if free is None:
+            return Cuda(index).free()
+        return free
     except RuntimeError:
         return -1
 

@@ -12,7 +12,8 @@ from .base import Block, Device, PeakMemory
 from .live_tensors import live_tensors
 
 # Names of torch's allocator statistics: what was requested, and the blocks that were given for it.
-REQUESTED, ALLOCATED = "requested_bytes.all", "allocated_bytes.all"
+REQUESTED = "requested_bytes.all"
+ALLOCATED = "allocated_bytes.all"
 # Allocations and frees of one run that torch records.
 MOST_EVENTS = 100_000
 # The folder of attncalc, in whose code a block is named.
@@ -100,7 +101,8 @@ def _held_at_peak(events: Iterable[dict[str, Any]]) -> list[Block]:
             held[event["addr"]] = Block(event["size"], _place(event.get("frames", ())))
             size = sum(block.size for block in held.values())
             if size > most:
-                most, at_peak = size, list(held.values())
+                most = size
+                at_peak = list(held.values())
         elif event["action"] == "free_requested":
             held.pop(event["addr"], None)
     return at_peak

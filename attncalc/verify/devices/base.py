@@ -156,7 +156,9 @@ class Device(Keeper):
             "threads": self.machine.threads,
             "multiprocessors": self.machine.multiprocessors,
         }
-        return {**facts, "notes": list(self.notes)} if self.notes else facts
+        if self.notes:
+            return {**facts, "notes": list(self.notes)}
+        return facts
 
     @contextmanager
     def session(self, seed: int) -> Iterator[torch.Generator | None]:

@@ -42,7 +42,10 @@ class Cpu(Device):
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             output = run()  # assigned, so that it is not freed while events are recorded
         results = profiler.profiler.kineto_results if profiler.profiler else None
-        events = [e for e in results.events() if e.name() == "[memory]"] if results else []
+        if results:
+            events = [e for e in results.events() if e.name() == "[memory]"]
+        else:
+            events = []
         allocated = peak = 0
         for event in sorted(events, key=lambda e: e.start_ns()):
             allocated += event.nbytes()
@@ -75,7 +78,9 @@ def free_on_host() -> int:
     cgroup's.
     """
     limits = [*_available(), *_cgroup_room()]
-    return min(limits) if limits else _outside_linux()
+    if limits:
+        return min(limits)
+    return _outside_linux()
 
 
 def _outside_linux() -> int:
@@ -129,7 +134,8 @@ def _rooms(top: Path, path: str, limit_file: str, used_file: str, cached_key: st
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for depth in range(len(parts) + 1):
         folder = top.joinpath(*parts[:depth])
-        limit, used = _read(folder / limit_file).strip(), _read(folder / used_file).strip()
+        limit = _read(folder / limit_file).strip()
+        used = _read(folder / used_file).strip()
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT:
             cached = re.search(
                 rf"^{cached_key} (\d+)$", _read(folder / "memory.stat"), re.MULTILINE

@@ -16,7 +16,8 @@ from .allocator import AllocatorDevice
 # has as many.
 EVICTOR = 256 * 2**20
 # Cycles that the GPU sleeps before a timed run: about 0.6 to 20 ms.
-SHORTEST_SLEEP, LONGEST_SLEEP = 2**20, 2**25
+SHORTEST_SLEEP = 2**20
+LONGEST_SLEEP = 2**25
 # The first compute capability with bf16 arithmetic.
 BF16_SINCE = (8, 0)
 NO_BF16 = (
@@ -69,7 +70,8 @@ class Cuda(AllocatorDevice):
         """
         evictor = torch.empty(self._evictor_bytes(), dtype=torch.uint8, device=self.torch)
         while True:
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start = torch.cuda.Event(enable_timing=True)
+            end = torch.cuda.Event(enable_timing=True)
             self.synchronize()
             evictor.zero_()
             torch.cuda._sleep(self._sleep_cycles)
@@ -149,7 +151,8 @@ def free_memory(index: int) -> int | None:
 
 def _free(nvml: Any, uuid: str) -> int | None:
     # nvmlMemory_t: total, free, used
-    device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+    device = ctypes.c_void_p()
+    memory = (ctypes.c_ulonglong * 3)()
     if nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)):
         return None
     if nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)):

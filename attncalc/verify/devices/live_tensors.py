@@ -64,7 +64,10 @@ class LiveTensors(TorchDispatchMode):
             self._probe.start()
         output = op(*args, **(kwargs or {}))
         absent = self._absent.get(op, ())
-        present = [part for i, part in enumerate(output) if i not in absent] if absent else output
+        if absent:
+            present = [part for i, part in enumerate(output) if i not in absent]
+        else:
+            present = output
         returned = sum(self._add(storage) for storage in _storages(present))
         if self._probe:
             inside = self._probe.peak() - returned

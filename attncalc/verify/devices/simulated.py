@@ -64,7 +64,9 @@ class SimulatedCuda(Device):
         )
 
     def free(self) -> int:
-        return self.gpu.memory if self.gpu else UNLIMITED
+        if self.gpu:
+            return self.gpu.memory
+        return UNLIMITED
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
         """Return the largest sum of the tensors that exist together."""
@@ -78,7 +80,12 @@ class SimulatedCuda(Device):
         n_heads, n_kv_heads, d_qk, d_v = map(
             int, (widths.n_heads, widths.n_kv_heads, widths.d_qk, widths.d_v)
         )
-        form = "causal" if mask.causal else "none" if mask.matrix is None else "matrix"
+        if mask.causal:
+            form = "causal"
+        elif mask.matrix is None:
+            form = "none"
+        else:
+            form = "matrix"
         call = AttentionCall(n_heads, n_kv_heads, d_qk, d_v, dtype, form, self.capability, keys)
         return supports(kernel, call)
 
@@ -134,14 +141,13 @@ def _view(tensor: Tensor, index: object) -> Tensor:
     parts = index if isinstance(index, tuple) else (index,)
     for i, part in enumerate(parts):
         if part is None:
-            tensor, dim = tensor.unsqueeze(dim), dim + 1
+            tensor = tensor.unsqueeze(dim)
+            dim = dim + 1
         elif part is Ellipsis:
             dim = tensor.dim() - sum(later is not None for later in parts[i + 1 :])
         elif isinstance(part, slice):
-            tensor, dim = (
-                aten.slice.Tensor(tensor, dim, part.start, part.stop, part.step or 1),
-                dim + 1,
-            )
+            tensor = aten.slice.Tensor(tensor, dim, part.start, part.stop, part.step or 1)
+            dim = dim + 1
         else:
             tensor = aten.select.int(tensor, dim, part)
     return tensor

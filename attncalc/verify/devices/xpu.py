@@ -73,8 +73,6 @@ def missing_for_xpu() -> str:
         del held
     except RuntimeError as error:
         return f"the Intel GPU cannot be used ({truncate(str(error).splitlines()[0], 100)})"
-    return (
-        ""
-        if statistics.get(f"{REQUESTED}.peak")
-        else "its allocator does not count requested bytes"
-    )
+    if statistics.get(f"{REQUESTED}.peak"):
+        return ""
+    return "its allocator does not count requested bytes"

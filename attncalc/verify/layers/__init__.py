@@ -19,9 +19,9 @@ def find_layer(kind: type) -> type[AttentionLayer] | type[RecurrentLayer] | None
     differ.
     """
     module = f"{__name__}.{kind.__module__.rpartition('.')[2]}"
-    return (
-        getattr(import_module(module), f"{kind.__name__}Layer", None) if find_spec(module) else None
-    )
+    if find_spec(module):
+        return getattr(import_module(module), f"{kind.__name__}Layer", None)
+    return None
 
 
 def layer_class(kind: Attention) -> type[AttentionLayer] | type[RecurrentLayer]:
@@ -30,7 +30,10 @@ def layer_class(kind: Attention) -> type[AttentionLayer] | type[RecurrentLayer]:
     Raises CannotCheckError if there is none, or it lacks one of the kind's fields.
     """
     layer = find_layer(type(kind))
-    fields = [field for field in layer.not_implemented if getattr(kind, field)] if layer else []
+    if layer:
+        fields = [field for field in layer.not_implemented if getattr(kind, field)]
+    else:
+        fields = []
     if layer is None or fields:
         label = f"{kind.label} with {' and '.join(fields)}" if fields else kind.label
         raise CannotCheckError(

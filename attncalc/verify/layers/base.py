@@ -98,7 +98,9 @@ def shrink_span(span: Span) -> Span:
     """Return a window or chunk of at most SMALL_SPAN tokens; other spans are unchanged."""
     if isinstance(span, Sliding):
         return Sliding(min(span.window, SMALL_SPAN))
-    return Chunked(min(span.chunk, SMALL_SPAN)) if isinstance(span, Chunked) else span
+    if isinstance(span, Chunked):
+        return Chunked(min(span.chunk, SMALL_SPAN))
+    return span
 
 
 def one_head(

@@ -12,7 +12,9 @@ def ring_size(span: Span) -> int | None:
     """
     if isinstance(span, Sliding):
         return span.window
-    return span.chunk if isinstance(span, Chunked) else None
+    if isinstance(span, Chunked):
+        return span.chunk
+    return None
 
 
 class Cache:
@@ -33,7 +35,9 @@ class Cache:
 
     def length_after(self, tokens: int) -> int:
         """Return the number of tokens in the cache once `tokens` have been stored."""
-        return tokens if self.capacity is None else min(tokens, self.capacity)
+        if self.capacity is None:
+            return tokens
+        return min(tokens, self.capacity)
 
     @property
     def bytes(self) -> int:
@@ -43,7 +47,9 @@ class Cache:
     @property
     def length(self) -> int:
         """Tokens that are in the cache now."""
-        return min(self.tokens_seen, self._rows[0].shape[1]) if self._rows else 0
+        if self._rows:
+            return min(self.tokens_seen, self._rows[0].shape[1])
+        return 0
 
     @property
     def rows(self) -> tuple[Tensor, ...]:
@@ -91,9 +97,10 @@ class Cache:
         """
         start = self.tokens_seen % self.length if self.length else 0
         past = [torch.roll(row, -start, dims=1) if start else row for row in self.rows]
-        ordered = (
-            tuple(torch.cat(pair, dim=1) for pair in zip(past, new, strict=True)) if past else new
-        )
+        if past:
+            ordered = tuple(torch.cat(pair, dim=1) for pair in zip(past, new, strict=True))
+        else:
+            ordered = new
         self.tokens_seen += new[0].shape[1]
         length = self.length_after(self.tokens_seen)
         tail = (row[:, row.shape[1] - length :] for row in ordered)

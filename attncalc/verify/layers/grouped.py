@@ -25,14 +25,14 @@ class GroupedLayer(AttentionLayer):
         super().__init__()
         self.d_head = kind.d_head
         self.d_v = kind.d_head if kind.d_v is None else kind.d_v
-        self.fused, self.gate, self.shares_kv = kind.fused, kind.gate, kind.shares_kv
+        self.fused = kind.fused
+        self.gate = kind.gate
+        self.shares_kv = kind.shares_kv
         d_model, d_out = kind.d_input or d_model, d_model
         d_source = kind.d_input or d_source
-        q, k, v = (
-            kind.n_heads * self.d_head,
-            kind.n_kv_heads * self.d_head,
-            kind.n_kv_heads * self.d_v,
-        )
+        q = kind.n_heads * self.d_head
+        k = kind.n_kv_heads * self.d_head
+        v = kind.n_kv_heads * self.d_v
         self.share = kind.n_heads // kind.n_kv_heads
         if kind.fused:
             self.W_qkv = nn.Linear(d_model, q + k + v, bias=set("qkv") <= set(kind.bias))
@@ -115,7 +115,8 @@ class GroupedLayer(AttentionLayer):
         if (
             not isinstance(norm, L2Norm) and norm is not None and norm.weight.numel() != width
         ):  # one norm over all heads together
-            projected, norm = norm(projected), None
+            projected = norm(projected)
+            norm = None
         heads: Tensor = projected.unflatten(-1, (-1, width))
         if norm is not None:
             heads = norm(heads)
@@ -152,7 +153,9 @@ class GroupedLayer(AttentionLayer):
         """Return the output head by head; `weights["k"]` and `weights["v"]` hold K and V of an
         earlier layer.
         """
-        d, d_v, share = kind.d_head, kind.d_v or kind.d_head, kind.n_heads // kind.n_kv_heads
+        d = kind.d_head
+        d_v = kind.d_v or kind.d_head
+        share = kind.n_heads // kind.n_kv_heads
         w = dict(weights)
         if "W_qkv.weight" in w:
             widths = [kind.n_heads * d, kind.n_kv_heads * d, kind.n_kv_heads * d_v]
@@ -172,7 +175,8 @@ class GroupedLayer(AttentionLayer):
             n: linear(tokens, w[f"W_{n}.weight"], w.get(f"W_{n}.bias"))
             for n, tokens in inputs.items()
         }
-        q, k = w["q"], w["k"]
+        q = w["q"]
+        k = w["k"]
         v = w.get("v", k)  # v_from_k: V is K before its norm
         k_norm = w.get("k_norm.weight")
 
@@ -182,12 +186,14 @@ class GroupedLayer(AttentionLayer):
         heads = []
         for head in range(kind.n_heads):
             group = head // share
-            q_h, k_h = q[..., head * d : (head + 1) * d], k[..., group * d : (group + 1) * d]
+            q_h = q[..., head * d : (head + 1) * d]
+            k_h = k[..., group * d : (group + 1) * d]
             if kind.qk_norm == "head":
                 q_h = rms_norm(q_h, (d,), w["q_norm.weight"])
                 k_h = k_h if k_norm is None else rms_norm(k_h, (d,), k_norm)
             elif kind.qk_norm == "l2":
-                q_h, k_h = rms_norm(q_h, (d,)), rms_norm(k_h, (d,))
+                q_h = rms_norm(q_h, (d,))
+                k_h = rms_norm(k_h, (d,))
             sink = w["sinks"][head] if kind.sinks else None
             heads.append(one_head(q_h, k_h, v[..., group * d_v : (group + 1) * d_v], mask, sink))
         out = torch.cat(heads, -1)

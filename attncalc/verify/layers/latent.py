@@ -25,12 +25,10 @@ class LatentLayer(AttentionLayer):
 
     def __init__(self, kind: Latent, d_model: int, d_source: int) -> None:
         super().__init__()
-        self.rank, self.d_nope, self.d_rope, self.d_v = (
-            kind.kv_lora_rank,
-            kind.d_nope,
-            kind.d_rope,
-            kind.d_v,
-        )
+        self.rank = kind.kv_lora_rank
+        self.d_nope = kind.d_nope
+        self.d_rope = kind.d_rope
+        self.d_v = kind.d_v
         q = kind.n_heads * (kind.d_nope + kind.d_rope)
         if kind.q_lora_rank is None:
             self.W_q = nn.Linear(d_model, q, bias=False)
@@ -104,7 +102,8 @@ class LatentLayer(AttentionLayer):
         """
         w_k, w_v = self._up_projections()
         q = self._absorbed_queries(self._queries(x), w_k)
-        k, v = latent, latent[..., : self.rank]
+        k = latent
+        v = latent[..., : self.rank]
         out = attend(*(t.transpose(1, 2) for t in (q, k, v)), scale=self._scale, sinks=None)
         out = torch.einsum("bhsr,hdr->bshd", out, w_v).flatten(2)
         y: Tensor = self.W_o(out)
@@ -131,14 +130,17 @@ class LatentLayer(AttentionLayer):
     ) -> Tensor:
         """Return the output head by head, with expanded K and V."""
         w = weights
-        rank, up_rows, d = kind.kv_lora_rank, kind.d_nope + kind.d_v, kind.d_nope + kind.d_rope
+        rank = kind.kv_lora_rank
+        up_rows = kind.d_nope + kind.d_v
+        d = kind.d_nope + kind.d_rope
         if kind.q_lora_rank is None:
             q = linear(x, w["W_q.weight"])
         else:
             q_a = linear(x, w["W_q_a.weight"])
             q = linear(rms_norm(q_a, (kind.q_lora_rank,), w["q_a_norm.weight"]), w["W_q_b.weight"])
         kv_a = linear(x, w["W_kv_a.weight"])
-        c, rotary = rms_norm(kv_a[..., :rank], (rank,), w["kv_a_norm.weight"]), kv_a[..., rank:]
+        c = rms_norm(kv_a[..., :rank], (rank,), w["kv_a_norm.weight"])
+        rotary = kv_a[..., rank:]
         heads = []
         for head in range(kind.n_heads):
             up = w["W_kv_b.weight"][head * up_rows : (head + 1) * up_rows]

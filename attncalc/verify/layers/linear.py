@@ -17,8 +17,10 @@ class GatedDeltaNetLayer(RecurrentLayer):
 
     def __init__(self, kind: GatedDeltaNet, d_model: int) -> None:
         super().__init__()
-        self.kind, self.n_k_heads = kind, kind.n_k_heads or kind.n_heads
-        keys, values = self.n_k_heads * kind.d_head, kind.n_heads * kind.d_v
+        self.kind = kind
+        self.n_k_heads = kind.n_k_heads or kind.n_heads
+        keys = self.n_k_heads * kind.d_head
+        values = kind.n_heads * kind.d_v
         decays = keys if kind.channel_decay else kind.n_heads
         self.W_q, self.W_k, self.W_v = (
             nn.Linear(d_model, n, bias=False) for n in (keys, keys, values)
@@ -38,9 +40,11 @@ class GatedDeltaNetLayer(RecurrentLayer):
         self.W_o = nn.Linear(values, d_model, bias=False)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        kind, share = self.kind, self.kind.n_heads // self.n_k_heads
+        kind = self.kind
+        share = self.kind.n_heads // self.n_k_heads
         qkv = torch.cat((self.W_q(x), self.W_k(x), self.W_v(x)), -1)
-        keys, values = self.n_k_heads * kind.d_head, kind.n_heads * kind.d_v
+        keys = self.n_k_heads * kind.d_head
+        values = kind.n_heads * kind.d_v
         q, k, v = silu(self.conv(qkv, state)).split((keys, keys, values), -1)
         q, k = (
             normalize(t.unflatten(-1, (self.n_k_heads, -1)).float(), dim=-1).repeat_interleave(
@@ -58,7 +62,9 @@ class GatedDeltaNetLayer(RecurrentLayer):
         h = state.get(
             "state", x, x.shape[0], kind.n_heads, kind.d_head, kind.d_v, dtype=torch.float32
         )
-        q, v, beta = q[..., None, :] * kind.d_head**-0.5, v[..., None, :], beta[..., None, None]
+        q = q[..., None, :] * kind.d_head**-0.5
+        v = v[..., None, :]
+        beta = beta[..., None, None]
         out = []
         for query, row, column, value, write, kept in per_token(
             q, k[..., None, :], k[..., None], v, beta, decay
@@ -67,11 +73,10 @@ class GatedDeltaNetLayer(RecurrentLayer):
             h = h + column @ (write * (value - row @ h))
             out.append(query @ h)
         state.tensors["state"] = h
-        gate = (
-            torch.sigmoid(self._project_by("W_gate", x))
-            if kind.channel_decay
-            else silu(self._project_by("W_gate", x))
-        )
+        if kind.channel_decay:
+            gate = torch.sigmoid(self._project_by("W_gate", x))
+        else:
+            gate = silu(self._project_by("W_gate", x))
         return project(self.W_o, self.norm(torch.stack(out, 1).to(x.dtype)).flatten(2) * gate)
 
     def _project_by(self, name: str, x: Tensor) -> Tensor:
@@ -101,7 +106,8 @@ class LightningLayer(RecurrentLayer):
         q, k, v = silu(self.W_qkv(x)).unflatten(-1, (self.n_heads, 3, -1)).unbind(3)
         slopes = 2 ** (-8 * torch.arange(1, self.n_heads + 1, device=x.device) / self.n_heads)
         decay = torch.exp(-slopes)[:, None, None]
-        h, out = state.get("state", x, x.shape[0], self.n_heads, q.shape[-1], q.shape[-1]), []
+        h = state.get("state", x, x.shape[0], self.n_heads, q.shape[-1], q.shape[-1])
+        out = []
         for query, key, value in per_token(q[..., None, :], k[..., None], v[..., None, :]):
             h = (h * decay + key @ value).to(x.dtype)
             out.append(query @ h)

@@ -34,9 +34,12 @@ class MambaLayer(RecurrentLayer):
                 rms_norm(part, gain.shape, gain, EPS)
                 for part, gain in zip(parts, gains, strict=True)
             ]
-        dt, b, c = softplus(self.W_dt(parts[0])).float(), parts[1].float(), parts[2].float()
+        dt = softplus(self.W_dt(parts[0])).float()
+        b = parts[1].float()
+        c = parts[2].float()
         h = state.get("state", x, x.shape[0], *self.A_log.shape, dtype=torch.float32)
-        rate, out = -torch.exp(self.A_log.float()), []
+        rate = -torch.exp(self.A_log.float())
+        out = []
         writes = ((dt * inner)[..., None], b[:, :, None], c[..., None])
         for step, new, key, query in per_token(dt[..., None], *writes):
             h = h * torch.exp(step * rate) + new @ key
@@ -61,7 +64,8 @@ class Mamba2Layer(RecurrentLayer):
         self.W_out = nn.Linear(width, d_model, bias=kind.proj_bias)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        heads, groups = self.kind.n_heads, self.kind.n_groups
+        heads = self.kind.n_heads
+        groups = self.kind.n_groups
         gate, inner, dt = self.W_in(x).split(self.parts, -1)
         inner, b, c = silu(self.conv(inner, state)).split(self.inner, -1)
         inner = inner.unflatten(-1, (heads, -1)).float()
@@ -72,7 +76,8 @@ class Mamba2Layer(RecurrentLayer):
         dt_bias, a_log, d = self.dt_A_D.float()
         dt = softplus(dt.float() + dt_bias)
         shape = (x.shape[0], heads, self.kind.d_head, self.kind.d_state)
-        h, out = state.get("state", x, *shape, dtype=torch.float32), []
+        h = state.get("state", x, *shape, dtype=torch.float32)
+        out = []
         decays = torch.exp(-dt * torch.exp(a_log))[..., None, None]
         writes = ((dt[..., None] * inner)[..., None], b[..., None, :], c[..., None])
         for decay, new, key, query in per_token(decays, *writes):

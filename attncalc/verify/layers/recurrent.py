@@ -77,12 +77,15 @@ class Convolution(nn.Module):
 
         transformers' classes keep d_conv columns.
         """
-        new, d_conv = x.transpose(1, 2), self.weight.shape[1]
+        new = x.transpose(1, 2)
+        d_conv = self.weight.shape[1]
         columns = torch.cat((state.get("convolution", new, *new.shape[:2], d_conv - 1), new), -1)
         state.tensors["convolution"] = columns[..., new.shape[-1] :].clone()
         windows = columns.unfold(-1, d_conv, 1)
         y = (windows * self.weight[:, None]).sum(-1).transpose(1, 2)
-        return y if self.bias is None else y + self.bias
+        if self.bias is None:
+            return y
+        return y + self.bias
 
 
 def per_token(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

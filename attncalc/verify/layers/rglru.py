@@ -43,11 +43,13 @@ class RgLruLayer(RecurrentLayer):
         log_decay = (
             -8 * torch.sigmoid(self.W_recurrent_gate(inner)).float() * softplus(self.decay.float())
         )
-        decay, scale = torch.exp(log_decay), torch.sqrt(1 - torch.exp(2 * log_decay))
+        decay = torch.exp(log_decay)
+        scale = torch.sqrt(1 - torch.exp(2 * log_decay))
         if is_start:
             scale[:, 0] = 1  # the first token is not mixed with a past
         new = inner.float() * torch.sigmoid(self.W_input_gate(inner)).float() * scale
-        h, out = state.get("state", x, x.shape[0], inner.shape[-1], dtype=torch.float32), []
+        h = state.get("state", x, x.shape[0], inner.shape[-1], dtype=torch.float32)
+        out = []
         for kept, value in per_token(decay, new):
             h = h * kept + value
             out.append(h)

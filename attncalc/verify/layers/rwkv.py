@@ -38,22 +38,23 @@ class RwkvLayer(RecurrentLayer):
             linear(tokens)
             for linear, tokens in zip((self.W_k, self.W_v, self.W_r), mixed, strict=True)
         )
-        decay, first = -torch.exp(self.decay_and_first[0].float()), self.decay_and_first[1].float()
+        decay = -torch.exp(self.decay_and_first[0].float())
+        first = self.decay_and_first[1].float()
         empty = x.new_zeros((x.shape[0], 3, k.shape[-1]), dtype=torch.float32)
         empty[:, 2] = -1e30
         numerator, denominator, largest = state.tensors.get("state", empty).unbind(1)
         out = []
         for key, value in per_token(k.float(), v.float()):
             top = torch.maximum(largest, key + first)
-            old, new = torch.exp(largest - top), torch.exp(key + first - top)
+            old = torch.exp(largest - top)
+            new = torch.exp(key + first - top)
             out.append((old * numerator + new * value) / (old * denominator + new))
             top = torch.maximum(largest + decay, key)
-            old, new = torch.exp(largest + decay - top), torch.exp(key - top)
-            numerator, denominator, largest = (
-                old * numerator + new * value,
-                old * denominator + new,
-                top,
-            )
+            old = torch.exp(largest + decay - top)
+            new = torch.exp(key - top)
+            numerator = old * numerator + new * value
+            denominator = old * denominator + new
+            largest = top
         state.tensors["state"] = torch.stack((numerator, denominator, largest), 1)
         y = project(self.W_o, torch.sigmoid(r) * torch.stack(out, 1).to(x.dtype))
         # for time mixing, and for the MLP
@@ -88,7 +89,8 @@ class Rwkv5Layer(RecurrentLayer):
         decay = torch.exp(-torch.exp(decay))
         heads = k.shape[2]
         h = state.get("state", x, x.shape[0], heads * self.d_head, self.d_head, dtype=torch.float32)
-        h, out = h.unflatten(1, (heads, self.d_head)), []
+        h = h.unflatten(1, (heads, self.d_head))
+        out = []
         for key, value, query in per_token(k[..., None], v[..., None, :], r[..., None, :]):
             new = key @ value
             out.append(query @ (first * new + h))

@@ -18,7 +18,8 @@ class MLstmLayer(RecurrentLayer):
     def __init__(self, kind: MLstm, d_model: int) -> None:
         super().__init__()
         self.kind = kind
-        keys, values = kind.n_heads * kind.d_head, kind.n_heads * kind.d_v
+        keys = kind.n_heads * kind.d_head
+        values = kind.n_heads * kind.d_v
         self.W_q, self.W_k = (nn.Linear(d_model, keys, bias=False) for _ in range(2))
         self.W_v, self.W_gate = (nn.Linear(d_model, values, bias=False) for _ in range(2))
         self.W_input_gate, self.W_forget_gate = (nn.Linear(d_model, kind.n_heads) for _ in range(2))
@@ -26,7 +27,8 @@ class MLstmLayer(RecurrentLayer):
         self.W_o = nn.Linear(values, d_model, bias=False)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        kind, B = self.kind, x.shape[0]
+        kind = self.kind
+        B = x.shape[0]
         q, k, v = (
             w(x).unflatten(-1, (kind.n_heads, -1)).float() for w in (self.W_q, self.W_k, self.W_v)
         )
@@ -44,7 +46,8 @@ class MLstmLayer(RecurrentLayer):
         ):
             decayed = gate + largest.float()
             top = torch.maximum(decayed, exponent)
-            old, new = torch.exp(decayed - top), torch.exp(exponent - top)
+            old = torch.exp(decayed - top)
+            new = torch.exp(exponent - top)
             new_memory = old[..., None] * memory.float() + new[..., None] * (column @ value)
             new_normaliser = old * normaliser.float() + new * key
             denominator = (query @ new_normaliser[..., None])[..., 0].abs()

@@ -27,11 +27,14 @@ def verify(
 
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """
-    note, asked = "", request
+    note = ""
+    asked = request
     for divisor in DIVISORS:
         try:
             result = _run(model, asked, device, on_progress)
-            return result._replace(limits=(*result.limits, note)) if note else result
+            if note:
+                return result._replace(limits=(*result.limits, note))
+            return result
         except MemoryRanOutError as error:
             # without the frames, which hold tensors
             failed = MemoryRanOutError(error.message, error.tip)

@@ -47,7 +47,8 @@ class _Measured:
         self.reported: list[Reported] = []
         self.totals: list[LayerTotals] = []
         self.skipped = [*plan.skipped, *_layers_without_attention(model)]
-        self._plan, self._device = plan, device
+        self._plan = plan
+        self._device = device
 
     def add(self, case: Case, checks: Iterable[Check]) -> None:
         self.checks += (check._replace(of=case.name) for check in checks)
@@ -214,7 +215,8 @@ def _uncounted_kernels(checks: list[Check], case: Case, plan: Plan) -> list[str]
 
 def _unchecked(layer: RealLayer) -> list[str]:
     """Note which checks do not apply to this layer, and why."""
-    name, kind = layer.case.name, layer.case.kind
+    name = layer.case.name
+    kind = layer.case.kind
     if layer.is_recurrent:
         return [
             f"{name}: {kind.label} is a recurrence, run here token by token; "
@@ -233,16 +235,15 @@ def _model_totals(model: ModelSpec, plan: Plan, totals: list[LayerTotals]) -> li
     """
     note = "measured on one layer of each kind, times the number of layers"
     failure = "the formula's sum over the layers differs from the sum of the measured layers"
-    attention, label = params(model).attention, "attention parameters"
+    attention = params(model).attention
+    label = "attention parameters"
     measured = sum(t.case.layers_with_weights * t.params for t in totals)
     checks = [
         Check("model", "params_attention", label, attention, measured, 0, PARAMS, note, failure)
     ]
     if model.main.has_cache:
-        cache, label = (
-            kv_cache(model, plan.request.decode()).total,
-            f"KV cache, {plan.request.context:,} tokens",
-        )
+        cache = kv_cache(model, plan.request.decode()).total
+        label = f"KV cache, {plan.request.context:,} tokens"
         measured = sum(t.case.layers * t.cache for t in totals)
         checks.append(Check("model", "kv_cache", label, cache, measured, 0, BYTES, note, failure))
     return checks

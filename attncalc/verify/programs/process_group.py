@@ -53,7 +53,9 @@ class Ranks:
             prints: whether errors are printed here; otherwise the process that started the ranks
                 reads FAILED.
         """
-        self.rank, self.store, self.prints = rank, store, prints
+        self.rank = rank
+        self.store = store
+        self.prints = prints
         self._beats = _keys("alive", rank.ranks)
         self._deadline = time.monotonic() + MEET_SECONDS
         self._has_left = threading.Event()
@@ -81,7 +83,8 @@ class Ranks:
         Args:
             seconds: the time that the ranks may need between two collective operations.
         """
-        rank, on_gpu = self.rank, device.type == "cuda"
+        rank = self.rank
+        on_gpu = device.type == "cuda"
         # otherwise a timeout of NCCL aborts the process
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
         if rank.local_ranks == rank.ranks and sys.platform == "linux":
@@ -160,7 +163,8 @@ class Ranks:
             count += 1
             try:
                 store.set(self._beats[self.rank.number], str(count))
-                now, beats = time.monotonic(), store.multi_get(self._beats)
+                now = time.monotonic()
+                beats = store.multi_get(self._beats)
                 failed = store.get(FAILED).decode() if store.check([FAILED]) else ""
             except RuntimeError:
                 self._end("the process that holds the store of the ranks ended")

@@ -76,14 +76,16 @@ def _measure(
     """Return, per kernel, the time and peak of a prefill at one context, and the check of the peak;
     and refusals.
     """
-    layer, context = RealLayer(case, plan.request, device.torch, random), plan.request.context
+    layer = RealLayer(case, plan.request, device.torch, random)
+    context = plan.request.context
     predicted = predicted_activations(model, plan, device.machine)
     measured: list[tuple[ScalingRow, Check | None]] = []
     refused: list[str] = []
     for layer_pass in passes(layer, plan):
         if layer_pass.phase == "decode":
             continue
-        kernel, ms = layer_pass.kernel, None
+        kernel = layer_pass.kernel
+        ms = None
         try:
             if device.has_values:
                 layer_pass.run()
@@ -93,16 +95,19 @@ def _measure(
             refused.append(str(error))
             continue
         activation = predicted[case.cost_name, "prefill"]
-        check, peak = None, None
+        check = None
+        peak = None
         if device.measures_memory and not is_compiled(kernel):
             label = f"{kernel}, {context:,}"
             found = peak_checks(
                 f"prefill_{context}", label, kernel, activation, device.peak(layer_pass.run)
             )
-            check, peak = found.checks[0]._replace(of=case.name), found.peak
-        predicted_peak = (
-            int(check.predicted) if check else activation.peaks[cost_kernel(kernel)].size
-        )
+            check = found.checks[0]._replace(of=case.name)
+            peak = found.peak
+        if check:
+            predicted_peak = int(check.predicted)
+        else:
+            predicted_peak = activation.peaks[cost_kernel(kernel)].size
         flop = exact_flop(layer_pass, layer)
         measured.append(
             (ScalingRow(case.name, kernel, context, ms, flop, peak, predicted_peak), check)

@@ -74,16 +74,16 @@ def _cheapest_first(
             "give more --minutes",
         )
     for number, i in enumerate(order, 1):
-        pace, left = on_progress.correction(), deadline - on_progress.clock()
+        pace = on_progress.correction()
+        left = deadline - on_progress.clock()
         if least[i] * pace > left:
             continue
         ahead = order[number - 1 :]
         beyond = sum(expected[j] - least[j] for j in ahead)
-        share = (
-            min(1.0, max(0.0, left / pace - sum(least[j] for j in ahead)) / beyond)
-            if beyond
-            else 1.0
-        )
+        if beyond:
+            share = min(1.0, max(0.0, left / pace - sum(least[j] for j in ahead)) / beyond)
+        else:
+            share = 1.0
         seconds = max(SLACK * least[i], least[i] + share * (expected[i] - least[i]))
         later = sum(least[j] + share * (expected[j] - least[j]) for j in order[number:])
         on_progress.models = Models(number, len(order), later, deadline)
@@ -128,7 +128,10 @@ def _verified(
     except (KeyboardInterrupt, DeviceFailedError) as error:
         found = on_progress.result
         if found:
-            why = "Interrupted" if isinstance(error, KeyboardInterrupt) else error.message
+            if isinstance(error, KeyboardInterrupt):
+                why = "Interrupted"
+            else:
+                why = error.message
             yield found._replace(
                 limits=(*found.limits, f"{why}: the rest of this model was not checked.")
             )

@@ -156,10 +156,8 @@ def _checks(symbolic: Case, request: VerifyRequest, ranks: list[RankReport]) -> 
         "a matrix is",
     )
     if symbolic.decodes:
-        held, predicted = (
-            [rank["cache"] for rank in ranks],
-            predicted_bytes(sharded, request.decode()),
-        )
+        held = [rank["cache"] for rank in ranks]
+        predicted = predicted_bytes(sharded, request.decode())
         yield per_rank(
             "cache",
             f"cache, {request.context:,} tokens",
@@ -169,7 +167,8 @@ def _checks(symbolic: Case, request: VerifyRequest, ranks: list[RankReport]) -> 
             "bytes",
             "KV heads are",
         )
-    error, limit = largest([rank["error"] for rank in ranks]), tolerance(request.torch_dtype)
+    error = largest([rank["error"] for rank in ranks])
+    limit = tolerance(request.torch_dtype)
     note = "outputs of the split and of the whole layer; largest relative difference on any rank"
     failure = "the ranks' parts do not add up to the layer"
     yield Check(
@@ -270,11 +269,10 @@ def _measure_in_processes(
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         spawn(_run_rank, (store.port, model, request, device.type, plan), nprocs=tp, daemon=True)
     except (ProcessExitedException, ProcessRaisedException) as error:
-        failed = (
-            store.get(FAILED).decode()
-            if store.check([FAILED])
-            else str(error).strip().splitlines()[-1]
-        )
+        if store.check([FAILED]):
+            failed = store.get(FAILED).decode()
+        else:
+            failed = str(error).strip().splitlines()[-1]
         message, _, tip = failed.partition("\n  tip: ")
         raise CannotCheckError(
             f"--tp {tp}: {message}", tip or "give fewer ranks, or a shorter --context"
@@ -350,7 +348,9 @@ def _split(layer: RealLayer, mesh: Any) -> None:
     """Split the layer over the ranks, as an engine does: KV heads are replicated if there are fewer
     than ranks.
     """
-    module, kind, tp = layer.module, layer.case.kind, mesh.size()
+    module = layer.module
+    kind = layer.case.kind
+    tp = mesh.size()
     assert isinstance(module, AttentionLayer)
     heads = kind.heads if isinstance(kind, Cross) else kind
     if isinstance(module, GroupedLayer) and isinstance(heads, Grouped):
@@ -422,7 +422,8 @@ class _NormOverRanks(nn.Module):
 
     def __init__(self, gain: Tensor, tp: int) -> None:
         super().__init__()
-        self.weight, self.tp = nn.Parameter(gain), tp
+        self.weight = nn.Parameter(gain)
+        self.tp = tp
 
     def forward(self, x: Tensor) -> Tensor:
         mean = x.square().mean(-1, keepdim=True)

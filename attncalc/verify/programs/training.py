@@ -91,11 +91,10 @@ def verify_training(
             )
             seeds = 0 if device.type == "cpu" else SEEDS
             checks += saved_checks(run, measured, size_on(device.type, run), seeds=seeds)
-            checks += (
-                ()
-                if any(check.name == "train_gradients" for check in checks)
-                else state_checks(run, measured)
-            )
+            if any(check.name == "train_gradients" for check in checks):
+                checks += ()
+            else:
+                checks += state_checks(run, measured)
             checks += peak_check(run, measured)
             on_progress.keep(_result(checks, skipped, limits, request))
     return _result(checks, skipped, limits, request)
@@ -173,7 +172,8 @@ def _train(
     gradients = bytes_of(p.grad for p in trained.parameters())
     optimizer.step()
     optimizer.zero_grad()
-    parameters, states = bytes_of(trained.parameters()), state_bytes(optimizer)
+    parameters = bytes_of(trained.parameters())
+    states = state_bytes(optimizer)
     names = [group_name(model, stack, layer) for stack, layer in model.groups()]
     tensors: dict[str, list[SavedTensor]] = {name: [] for name in names}
     outside = 0

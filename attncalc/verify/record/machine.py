@@ -60,7 +60,9 @@ def _driver(facts: dict[str, object]) -> str | None:
     if facts.get("rocm"):
         return _read("sys/module/amdgpu/version") or None
     match = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", _read("proc/driver/nvidia/version"))
-    return match[1] if match else None
+    if match:
+        return match[1]
+    return None
 
 
 def _clocks(device: Device) -> dict[str, float | None] | None:
@@ -84,11 +86,12 @@ def _clocks(device: Device) -> dict[str, float | None] | None:
         "--format=csv,noheader,nounits",
     ]
     try:
-        answer = (
-            subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
-            if uuid
-            else ""
-        )
+        if uuid:
+            answer = subprocess.run(
+                query, capture_output=True, text=True, timeout=10, check=True
+            ).stdout
+        else:
+            answer = ""
         known |= dict(zip(fields, map(_number, answer.split(",")), strict=False))
     except (OSError, ValueError, subprocess.SubprocessError):
         pass
@@ -96,7 +99,9 @@ def _clocks(device: Device) -> dict[str, float | None] | None:
         try:
             known["sm_mhz"] = float(torch.cuda.clock_rate(device.torch))  # needs the package pynvml
         except Exception:  # it is missing, or of another version
-            return None if not any(known.values()) else known
+            if not any(known.values()):
+                return None
+            return known
     return known
 
 
@@ -106,7 +111,9 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    if math.isfinite(value):
+        return value
+    return None
 
 
 def _processor() -> str | None:

@@ -112,7 +112,9 @@ class _Pace:
 
     def corrected(self, expected: float) -> float:
         """Return expected seconds, corrected by the finished steps."""
-        return expected * self._taken / self._expected if self._expected else expected
+        if self._expected:
+            return expected * self._taken / self._expected
+        return expected
 
 
 class _Recorder:
@@ -126,7 +128,11 @@ class _Recorder:
         now: Callable[[], float],
         write: Callable[[Document], None],
     ) -> None:
-        self.steps, self.models, self.device, self.show, self.now = steps, models, device, show, now
+        self.steps = steps
+        self.models = models
+        self.device = device
+        self.show = show
+        self.now = now
         self.write = write
         self.started = self.written = now()
         self.deadline = self.started + 60 * minutes
@@ -189,10 +195,13 @@ class _Recorder:
         """Show the number of this step, of those that will probably fit, and the time that they
         take.
         """
-        left, number, seconds = self.deadline - self.now(), 0, 0.0
+        left = self.deadline - self.now()
+        number = 0
+        seconds = 0.0
         for estimate in map(self.pace.corrected, expected[i:]):
             if seconds + estimate <= left:
-                number, seconds = number + 1, seconds + estimate
+                number = number + 1
+                seconds = seconds + estimate
         done = len(self.runs)
         prefix = f"{done + 1} of {done + max(1, number)}, about {duration(seconds)} left"
         self.show(f"{prefix}: {self.steps[i].arguments}")
@@ -213,13 +222,18 @@ class _Recorder:
             result = verify(self.models[step.model], request, self.device, Progress(on_result=keep))
         except Exception as error:  # whatever happens on this machine, what was measured is kept
             known = error if isinstance(error, AttncalcError) else None
-            reason = known.message if known else f"{type(error).__name__}: {truncate(error, 200)}"
+            if known:
+                reason = known.message
+            else:
+                reason = f"{type(error).__name__}: {truncate(error, 200)}"
             failed = not known or isinstance(error, DeviceFailedError)
             self.runs += [self.running] if self.running else []
             self.running = None
             self._leave_out(step, Left(step.arguments, reason, failed=failed))
             works = not failed or self._answers()
-            return "" if works else f"{self.device.name} no longer answers after {step.arguments}"
+            if works:
+                return ""
+            return f"{self.device.name} no longer answers after {step.arguments}"
         seconds = self.now() - before
         self.pace.add(expected, seconds)
         self.running = None

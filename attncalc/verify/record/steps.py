@@ -44,7 +44,8 @@ class Step(NamedTuple):
     @property
     def arguments(self) -> str:
         """The arguments of `attncalc verify`, without --device."""
-        options, default = self.options, VerifyOptions()
+        options = self.options
+        default = VerifyOptions()
         named = {
             "batch": options.batch,
             "context": options.context,
@@ -161,7 +162,10 @@ def _in_order(chosen: _Chosen, base: VerifyOptions, target: Target) -> Iterator[
     if mha:
         yield Step(mha, main._replace(scaling=True))
     if gqa:
-        ranks = [CPU_RANKS] if target.type == "cpu" else [n for n in RANKS if n <= target.gpus]
+        if target.type == "cpu":
+            ranks = [CPU_RANKS]
+        else:
+            ranks = [n for n in RANKS if n <= target.gpus]
         yield from (Step(gqa, main._replace(tp=n)) for n in ranks)
     yield from (Step(model, main) for model in chosen.with_new_layers)
     yield from (Step(model, main._replace(scaling=True)) for model in (gqa, mla) if model)

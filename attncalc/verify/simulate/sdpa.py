@@ -80,7 +80,9 @@ def _flash(
     out: Tensor = aten._scaled_dot_product_flash_attention(
         q, k, v, 0.0, is_causal, False, scale=scale
     )[0]
-    return out if out.shape[-1] == width else out.narrow(-1, 0, width)
+    if out.shape[-1] == width:
+        return out
+    return out.narrow(-1, 0, width)
 
 
 def _padded_to(t: Tensor, alignment: int) -> Tensor:
@@ -88,7 +90,9 @@ def _padded_to(t: Tensor, alignment: int) -> Tensor:
     one.
     """
     missing = -t.shape[-1] % alignment
-    return torch.nn.functional.pad(t, (0, missing)) if missing else t
+    if missing:
+        return torch.nn.functional.pad(t, (0, missing))
+    return t
 
 
 def _efficient(
@@ -159,11 +163,16 @@ def _math(
     q_acc, k_acc, v_acc = (t.float() if t.dtype in HALF else t for t in (q, k, v))
     factor = math.sqrt(scale)
     q_scaled = q_acc * factor
-    bias = _as_bias(_causal(q, k), q_scaled.dtype) if is_causal else _as_bias(mask, q.dtype)
-    k_all, v_all = k_acc, v_acc
+    if is_causal:
+        bias = _as_bias(_causal(q, k), q_scaled.dtype)
+    else:
+        bias = _as_bias(mask, q.dtype)
+    k_all = k_acc
+    v_all = v_acc
     if enable_gqa and q.shape[1] != k.shape[1]:
         repeats = q.shape[1] // k.shape[1]
-        k_all, v_all = k_acc.repeat_interleave(repeats, -3), v_acc.repeat_interleave(repeats, -3)
+        k_all = k_acc.repeat_interleave(repeats, -3)
+        v_all = v_acc.repeat_interleave(repeats, -3)
     weights = torch.matmul(q_scaled, k_all.transpose(-2, -1) * factor)
     if bias is not None:
         weights.add_(bias)

@@ -97,7 +97,9 @@ def _gemm_alignment(call: AttentionCall) -> int:
     half = call.dtype != "fp32"
     tensor_cores = call.capability >= (8, 0) or (half and call.capability >= (7, 0))
     if tensor_cores:
-        return 8 if half else 4
+        if half:
+            return 8
+        return 4
     return 1
 
 
@@ -118,7 +120,8 @@ def _cudnn_widths(call: AttentionCall) -> str | None:
     """Return what check_cudnn_tensor_shapes says of head widths."""
     if call.d_qk % 8 or call.d_v % 8:
         return "cudnn needs head widths that are multiples of 8"
-    hopper, blackwell = call.capability == (9, 0), call.capability[0] == 10
+    hopper = call.capability == (9, 0)
+    blackwell = call.capability[0] == 10
     is_wide = (hopper and CUDNN_256_WIDE_ON_HOPPER) or (blackwell and CUDNN_256_WIDE_ON_BLACKWELL)
     widest = CUDNN_WIDEST if is_wide else CUDNN_WIDTH
     is_mla = blackwell and CUDNN_192_128_ON_BLACKWELL and (call.d_qk, call.d_v) == CUDNN_MLA_WIDTHS

@@ -18,10 +18,13 @@ from ...workload import Recompute, Workload
 from ..checks.tolerance import furthest
 from .saved import SavedTensor as Recorded
 
-SAVED, STATES, PEAK = "saved for backward", "training states", "peak memory"
+SAVED = "saved for backward"
+STATES = "training states"
+PEAK = "peak memory"
 # Shares of a step's peak. In the backward pass of a layer it is an upper bound: the gradients of
 # its largest activations are counted as if all of them existed at once.
-TOLERANCE, LAYER_TOLERANCE = 0.01, 0.2
+TOLERANCE = 0.01
+LAYER_TOLERANCE = 0.2
 # Between the names of two groups whose layers are one layer of a class: 'attention and mamba'.
 JOINED = " and "
 # Tensors that a failed check names.
@@ -102,9 +105,10 @@ def saved_checks(
             )
             value = furthest(sizes, predicted)
             mlp = layer.layers.mlp
-            tolerance = (
-                routing * run.workload.batch * run.workload.context if mlp and mlp.n_experts else 0
-            )
+            if mlp and mlp.n_experts:
+                tolerance = routing * run.workload.batch * run.workload.context
+            else:
+                tolerance = 0
             tolerance += 0 if measured.kernel == "math" else seeds
             failure = WRONG_SAVED + _unpredicted(
                 measured.tensors[layer.group], map(on_device, layer.kept)
@@ -142,7 +146,9 @@ def _unpredicted(tensors: Iterable[Recorded], predicted: Iterable[Quantity]) -> 
         if not expected[tensor.bytes]:
             found.append(tensor.name)
         expected[tensor.bytes] -= 1
-    return f"; not predicted: {', '.join(found[:_MAX_NAMED])}" if found else ""
+    if found:
+        return f"; not predicted: {', '.join(found[:_MAX_NAMED])}"
+    return ""
 
 
 def size_on(device: str, run: Training) -> Callable[[SavedTensor], Quantity]:

@@ -33,7 +33,10 @@ EPS = 1e-6
 AGAINST = "--against transformers --train compares a config.json with its own class instead"
 # Gemma's final_logit_softcapping, gpt-oss's swiglu_limit and alpha, Phi-3.5-MoE's
 # router_jitter_noise.
-CAP, LIMIT, SLOPE, JITTER = 30.0, 7.0, 1.702, 0.02
+CAP = 30.0
+LIMIT = 7.0
+SLOPE = 1.702
+JITTER = 0.02
 
 
 def one_of_each(model: ModelSpec) -> ModelSpec:
@@ -103,7 +106,9 @@ def norm_of(model: ModelSpec) -> Callable[[int], nn.Module]:
     """Return what builds a norm of a width."""
     gain = class_math(model.model_type).gain
     if model.main.norm == "layernorm" and gain != "centred":
-        return ShiftedLayerNorm if gain == "shifted" else nn.LayerNorm
+        if gain == "shifted":
+            return ShiftedLayerNorm
+        return nn.LayerNorm
     return partial(Norm, gain=gain)
 
 
@@ -138,9 +143,11 @@ class DenseMlp(nn.Module):
         """Map (..., d_model) to (..., d_model)."""
         if self.W_gate is None:
             return self.W_down(self.activation(self.W_up(x)))  # type: ignore[no-any-return]
-        gate, up = self.W_gate(x), self.W_up(x)
+        gate = self.W_gate(x)
+        up = self.W_up(x)
         if self.clamps:
-            gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
+            gate = gate.clamp(max=LIMIT)
+            up = up.clamp(-LIMIT, LIMIT)
             gated = gate * torch.sigmoid(gate * SLOPE)
             return self.W_down((up + 1) * gated)  # type: ignore[no-any-return]
         return self.W_down(self.activation(gate) * up)  # type: ignore[no-any-return]
@@ -218,11 +225,10 @@ class Experts(nn.Module):
         computes them.
         """
         router = self.math.router
-        logits = (
-            functional.linear(rows.float(), self.router.weight.float())
-            if router.in_fp32
-            else self.router(rows)
-        )
+        if router.in_fp32:
+            logits = functional.linear(rows.float(), self.router.weight.float())
+        else:
+            logits = self.router(rows)
         if router.scores == "sparsemixer":
             weights, chosen = self._sparsemixer(logits)
         elif router.scores.startswith("chosen"):
@@ -232,9 +238,10 @@ class Experts(nn.Module):
             )
         else:
             is_softmax = router.scores == "softmax"
-            scores = (
-                logits.softmax(-1, dtype=torch.float32) if is_softmax else logits.float().sigmoid()
-            )
+            if is_softmax:
+                scores = logits.softmax(-1, dtype=torch.float32)
+            else:
+                scores = logits.float().sigmoid()
             chosen = (self._of_groups(scores) if router.groups[0] else scores).topk(self.per_token)[
                 1
             ]
@@ -254,7 +261,8 @@ class Experts(nn.Module):
         """Return the weights and the indices of experts that are chosen one after another
         (Phi-3.5-MoE).
         """
-        weights, chosen = [], []
+        weights = []
+        chosen = []
         left = logits
         for _ in range(self.per_token):
             with torch.no_grad():
@@ -324,13 +332,14 @@ class TrainedLayer(nn.Module):
                 x = x + self._part(part, normed, kernel)
             return x
         # Gemma normalises the outputs too
-        norms, after = list(self.norms), len(self.norms) >= 2 * len(parts)
+        norms = list(self.norms)
+        after = len(self.norms) >= 2 * len(parts)
         for part in parts:
             y = self._part(part, norms.pop(0)(x) if norms else x, kernel)
             x = x + (norms.pop(0)(y) if after else y)
-        return (
-            x * torch.ones(1, dtype=x.dtype, device=x.device) if self.computes.scales_layer else x
-        )
+        if self.computes.scales_layer:
+            return x * torch.ones(1, dtype=x.dtype, device=x.device)
+        return x
 
     def _part(self, part: nn.Module, x: Tensor, kernel: str) -> Tensor:
         if not isinstance(part, AttentionLayer):
@@ -359,7 +368,8 @@ class TrainedLayer(nn.Module):
                     shape, dtype=torch.float32 if "fp32" in self.computes.own_tables else q.dtype
                 )
                 tables = tables.to(q.device)[:, : q.shape[-1]]
-                q, k = (q * tables).to(q.dtype), (k * tables).to(k.dtype)
+                q = (q * tables).to(q.dtype)
+                k = (k * tables).to(k.dtype)
             if self.computes.scales_queries == "cast" or (
                 self.computes.scales_queries and self.is_full
             ):

@@ -49,7 +49,9 @@ class SavedTensors:
     @property
     def path(self) -> str:
         """The innermost module that runs; '' outside of all modules."""
-        return self._paths[-1] if self._paths else ""
+        if self._paths:
+            return self._paths[-1]
+        return ""
 
     @contextmanager
     def recording(self) -> Iterator[None]:

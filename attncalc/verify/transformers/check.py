@@ -31,7 +31,9 @@ from .model import TransformersModel, first_line
 DEFAULT_BATCH = 2
 # Default tokens. They are fewer for recurrent classes, which process them one by one, and for a
 # source.
-DEFAULT_CONTEXT, DEFAULT_RECURRENT_CONTEXT, DEFAULT_SOURCE = 128, 32, 24
+DEFAULT_CONTEXT = 128
+DEFAULT_RECURRENT_CONTEXT = 32
+DEFAULT_SOURCE = 24
 
 
 class TransformersComparison(NamedTuple):
@@ -94,14 +96,20 @@ def compare_with_transformers(
             f"{hf_model.name} cannot run on tensors without values ({first_line(error)}): "
             "cache and FLOPs are not compared."
         )
-    calls = results[workload.context].calls if results else tuple(map(ModuleCall, modules))
+    if results:
+        calls = results[workload.context].calls
+    else:
+        calls = tuple(map(ModuleCall, modules))
     attention_params = hf_model.attention_params(modules, without_positions)
     checks = [_params_total(model, hf_model, config), _params_attention(model, attention_params)]
     for stack in model.stacks:
         stack_calls = [call for call in calls if call.module.side == stack.input]
         checks += _stack_checks(model, stack, workload, stack_calls, ran=bool(results))
     for tokens, result in results.items():
-        checks += _cache_checks(model, workload, tokens, result) if result.has_cache else ()
+        if result.has_cache:
+            checks += _cache_checks(model, workload, tokens, result)
+        else:
+            checks += ()
     if (
         model.main.has_cache
         and results
@@ -122,9 +130,10 @@ def resolve_workload(
 
     Raises AttncalcError if torch's layers cannot run in `dtype`.
     """
-    default = (
-        DEFAULT_RECURRENT_CONTEXT if any(map(is_recurrent, model.main.layers)) else DEFAULT_CONTEXT
-    )
+    if any(map(is_recurrent, model.main.layers)):
+        default = DEFAULT_RECURRENT_CONTEXT
+    else:
+        default = DEFAULT_CONTEXT
     longest = model.max_context or model.main.learned_positions or default
     if model.encoder:
         source = source or min(model.encoder.max_context or DEFAULT_SOURCE, DEFAULT_SOURCE)
@@ -164,7 +173,9 @@ def _context_lengths(model: ModelSpec, context: int) -> list[int]:
         return [context]
     beyond_spans = max(int(layers.attention.span.reach or 0) for layers in model.main.layers) + 2
     longer = min(beyond_spans, model.max_context or beyond_spans)
-    return [context, longer] if context < longer else [context]
+    if context < longer:
+        return [context, longer]
+    return [context]
 
 
 def _params_total(
@@ -203,7 +214,8 @@ def _params_total(
 
 
 def _params_attention(model: ModelSpec, measured: int) -> Check:
-    predicted, label = params(model).attention, "attention parameters"
+    predicted = params(model).attention
+    label = "attention parameters"
     note = "parameters of the class's attention modules in all layers, shared ones once"
     failure = "the formula's sum over the layers differs from the class"
     return Check(
@@ -225,7 +237,8 @@ def _stack_checks(
         for _ in range(int(layers.count))
     ]
     expected = sum(group.modules for group in order)
-    name, label = f"modules_{stack.name}", f"{stack.name} modules"
+    name = f"modules_{stack.name}"
+    label = f"{stack.name} modules"
     note = f"attention modules of the {stack.name} that the class {'runs' if ran else 'has'}"
     failure = "the model has another number of layers, or other kinds of layers, than the class"
     yield Check("model", name, label, expected, len(calls), 0, NO_UNIT, note, failure)
@@ -248,7 +261,10 @@ def _layer_groups(model: ModelSpec, *, ran: bool) -> dict[str, LayerGroup]:
     groups: dict[str, LayerGroup] = {}
     for (stack, layers), part in zip(model.symbolic().groups(), params(model).groups, strict=True):
         skipped = ran and isinstance(layers.attention, ImageCross)
-        modules = len(layers.attentions) if part.attention_per_layer and not skipped else 0
+        if part.attention_per_layer and not skipped:
+            modules = len(layers.attentions)
+        else:
+            modules = 0
         groups.setdefault(
             part.group, LayerGroup(part.group, stack, layers, modules, part.attention_per_layer)
         )
@@ -283,7 +299,8 @@ def _params_of_layer(group: LayerGroup, layers: list[list[ModuleCall]]) -> Check
             f"; up to {count(other_params)} more in them are a norm or a table of positions, "
             "counted elsewhere"
         )
-    name, label = "params_attention_layer", "attention per layer"
+    name = "params_attention_layer"
+    label = "attention per layer"
     measured = furthest(
         [sum(call.module.params for call in calls) for calls in layers], group.params
     )
@@ -332,7 +349,9 @@ def _flops_check(
         "projections": "linear layers",
         "scores": "QK and PV of all pairs, masked ones included",
     }[part]
-    name, label, value = f"flops_prefill_{part}", f"{part} per layer", furthest(measured, predicted)
+    name = f"flops_prefill_{part}"
+    label = f"{part} per layer"
+    value = furthest(measured, predicted)
     note = f"FLOPs that torch counts in {products}, of {_layer_names(layers)}"
     failure = "the class multiplies other matrices than the formula"
     return Check("FLOPs", name, label, predicted, value, 0, FLOP, note, failure, group.name)
@@ -340,7 +359,9 @@ def _flops_check(
 
 def _layer_names(layers: list[list[ModuleCall]]) -> str:
     first = layers[0][0].module.layer
-    return first if len(layers) == 1 else f"{count(len(layers))} layers, from {first}"
+    if len(layers) == 1:
+        return first
+    return f"{count(len(layers))} layers, from {first}"
 
 
 def _cache_checks(

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 # Tokens of a chunk of flash-linear-attention, and of mamba-ssm's selective scan.
-_CHUNK, _SCAN_CHUNK = 64, 2048
+_CHUNK = 64
+_SCAN_CHUNK = 2048
 
 
 class _Kernel(torch.autograd.Function):
@@ -112,7 +113,8 @@ def _mamba_inner(
 ) -> Tensor:
     """MambaInnerFn there, which computes the convolution and the step sizes again."""
     xz = xz if xz.stride(-1) == 1 else xz.contiguous()
-    batch, tokens = xz.shape[0], xz.shape[2]
+    batch = xz.shape[0]
+    tokens = xz.shape[2]
     d_inner, d_state = A.shape
     projected = xz.new_empty(batch * tokens, W_x.shape[0])
     b_and_c = (xz.new_empty(batch, 1, d_state, tokens) for _ in range(2))

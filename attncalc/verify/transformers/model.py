@@ -112,7 +112,8 @@ class TransformersModel:
         """Return the parameters of the language side, tied tensors once, and those of the other
         parts by name.
         """
-        language, other_parts = 0, dict[str, int]()
+        language = 0
+        other_parts = dict[str, int]()
         sizes = {name: parameter.numel() for name, parameter in self.model.named_parameters()}
         language_prefixes = {
             name[:i]
@@ -146,9 +147,12 @@ class TransformersModel:
         tied.
         """
         model: Any = self.model
-        head, table = model.get_output_embeddings(), model.get_input_embeddings()
+        head = model.get_output_embeddings()
+        table = model.get_input_embeddings()
         tied = head is not None and getattr(head, "weight", None) is getattr(table, "weight", head)
-        return int(head.weight.numel()) if tied else 0
+        if tied:
+            return int(head.weight.numel())
+        return 0
 
     def attention_modules(self, without_positions: Collection[str]) -> list[AttentionModule]:
         """Return every attention module of the language side, in order.
@@ -192,7 +196,9 @@ class TransformersModel:
 
     def _side(self, prefix: str) -> str:
         """Return the side of a stack, 'target' or 'source', from the path of its list of layers."""
-        return "source" if self.is_encoder_decoder and "encoder" in prefix.split(".") else "target"
+        if self.is_encoder_decoder and "encoder" in prefix.split("."):
+            return "source"
+        return "target"
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -264,7 +270,9 @@ def _class_of_type(hf_config: Any, head: Head | None) -> Any:
         tables += [auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING]
         tables += [auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_MASKED_LM_MAPPING]
     classes = next((table[type(hf_config)] for table in tables if type(hf_config) in table), None)
-    return classes[0] if isinstance(classes, tuple) else classes
+    if isinstance(classes, tuple):
+        return classes[0]
+    return classes
 
 
 @contextmanager

@@ -62,7 +62,9 @@ class TrainingStep(NamedTuple):
 def layer_path(path: str) -> str:
     """Return the path of the layer that a module is in; '' outside of all layers."""
     match = LAYER.match(path)
-    return match[0] if match else ""
+    if match:
+        return match[0]
+    return ""
 
 
 def training_step(

@@ -61,7 +61,8 @@ def compare_training(
     """
     layers = few_layers(model)
     of_one = layers_of_one(model, config)
-    short, short_config = leading(model, layers), shortened(config, layers // of_one)
+    short = leading(model, layers)
+    short_config = shortened(config, layers // of_one)
     dtype = compute_dtype(model, workload).name
     checks: list[Check] = []
     reported: list[Reported] = []
@@ -177,7 +178,9 @@ def layers_of_one(model: ModelSpec, config: Mapping[str, Any]) -> int:
     lengths = (part[name] for part in parts for name in LENGTHS if isinstance(part.get(name), int))
     length = next(lengths, 0)
     is_multiple = length and not model.encoder and model.main.n_layers % length == 0
-    return model.main.n_layers // length if is_multiple else 1
+    if is_multiple:
+        return model.main.n_layers // length
+    return 1
 
 
 def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:

@@ -84,7 +84,8 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
     if form in ("marlin-24", "sparse-24-bitmask", "sparse-bitmask"):
         raise UnreadError(f"format {form}")
     _check_keys(weights, _ARGUMENTS)
-    n_bits, kind = size(weights, "num_bits"), weights.get("type", "int")
+    n_bits = size(weights, "num_bits")
+    kind = weights.get("type", "int")
     has_exponents = "uint8" in str(weights.get("scale_dtype")) or form.startswith("mx")
     if (kind, n_bits) == ("float", 4):
         is_mxfp4 = has_exponents or weights.get("group_size") == 32
@@ -116,7 +117,8 @@ def _check_keys(found: Config, known: Sequence[str]) -> None:
 
 def _with_scales(scheme: Scheme, weights: Config) -> Scheme:
     """Return the scheme with the scales of a strategy: per tensor, channel, group or block."""
-    strategy, group = weights.get("strategy"), size(weights, "group_size", 0)
+    strategy = weights.get("strategy")
+    group = size(weights, "group_size", 0)
     if strategy == "block" or weights.get("block_structure"):
         outputs, inputs = block(weights.get("block_structure"))
         return scheme._replace(group=inputs, block=outputs)

@@ -27,7 +27,9 @@ class UnreadError(Exception):
 def section(found: Config, key: str) -> Config:
     """Return a field that is an object; an empty one if it is missing or something else."""
     value = found.get(key)
-    return value if isinstance(value, Mapping) else {}
+    if isinstance(value, Mapping):
+        return value
+    return {}
 
 
 def size(found: Config, key: str, default: int | None = None) -> int:
@@ -109,9 +111,10 @@ def by_module(
     ignored: list[str] = []
     for name, entry in entries.items():
         scheme = scheme_of(entry)
-        modules_of_scheme = (
-            ignored if scheme is None else names.setdefault(scheme._replace(targets=()), [])
-        )
+        if scheme is None:
+            modules_of_scheme = ignored
+        else:
+            modules_of_scheme = names.setdefault(scheme._replace(targets=()), [])
         modules_of_scheme.append(str(name))
     return [
         scheme._replace(targets=tuple(of_scheme)) for scheme, of_scheme in names.items()

@@ -28,11 +28,10 @@ def fp8(found: Config) -> Read:
     if names.startswith(("deepseek_v4", "deepseek_ref")):
         ignored = [*modules(ignored), "compressor", "indexer.wk", "indexer.weights_proj"]
     if found.get("weight_block_size") is None:
-        scheme = (
-            _FP8_TENSOR
-            if found.get("activation_scheme") == "static"
-            else _FP8_TENSOR._replace(fixed=0)
-        )
+        if found.get("activation_scheme") == "static":
+            scheme = _FP8_TENSOR
+        else:
+            scheme = _FP8_TENSOR._replace(fixed=0)
     else:
         outputs, inputs = block(found["weight_block_size"])
         scheme = _FP8._replace(group=inputs, block=outputs)  # weight_scale_inv
@@ -105,11 +104,9 @@ def _fp32_scales(scheme: Scheme) -> Scheme:
     """
     if scheme.dtype == "int4":
         raise UnreadError("4-bit integers")
-    return (
-        scheme._replace(scale_bits=32, fixed=4)
-        if scheme.dtype == "fp8" and not scheme.group
-        else scheme
-    )
+    if scheme.dtype == "fp8" and not scheme.group:
+        return scheme._replace(scale_bits=32, fixed=4)
+    return scheme
 
 
 def fbgemm_fp8(found: Config) -> Read:
@@ -138,10 +135,14 @@ def _quark_scheme(config: Any) -> Scheme | None:
         return None
     if not isinstance(weight, Mapping):
         raise UnreadError("weights that are not an object")
-    stored, scheme, group = weight.get("dtype"), weight.get("qscheme"), weight.get("group_size")
+    stored = weight.get("dtype")
+    scheme = weight.get("qscheme")
+    group = weight.get("group_size")
     if stored in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):
         form = Scheme("fp8" if stored == "fp8_e4m3" else "int8", 8, scale_bits=32)
-        return form if scheme == "per_channel" else form._replace(block=0)
+        if scheme == "per_channel":
+            return form
+        return form._replace(block=0)
     if stored == "fp4" and scheme == "per_group" and group == 32:
         return MXFP4
     raise UnreadError(f"{stored} {scheme}")

@@ -50,12 +50,13 @@ def gptq(found: Config) -> Read:
         ]
     if found.get("lm_head") is True:
         targets.append("lm_head")
-    schemes, ignored = (
-        [scheme._replace(targets=tuple(targets))],
-        [*modules(found.get("modules_to_not_convert"))],
-    )
+    schemes = [scheme._replace(targets=tuple(targets))]
+    ignored = [*modules(found.get("modules_to_not_convert"))]
     if found.get("dynamic"):
-        ignored += ["embed_tokens"] if "lm_head" in targets else ["embed_tokens", "lm_head"]
+        if "lm_head" in targets:
+            ignored += ["embed_tokens"]
+        else:
+            ignored += ["embed_tokens", "lm_head"]
     # GPTQModel's rules: '-:' leaves a module out
     for pattern, changes in section(found, "dynamic").items():
         name = f"re:{str(pattern).removeprefix('+:').removeprefix('-:')}"
@@ -195,7 +196,9 @@ def _hqq_scheme(found: Config) -> Scheme:
     n_bits = bits(found, (1, 2, 3, 4, 8), "nbits")
     group = _group({"group_size": 64, **found})
     scheme = integer(n_bits, group=group, zero_bits=16, fixed=68)
-    return scheme._replace(bits=32, per=10) if n_bits == 3 else scheme
+    if n_bits == 3:
+        return scheme._replace(bits=32, per=10)
+    return scheme
 
 
 def eetq(found: Config) -> Read:
@@ -251,11 +254,9 @@ def torchao(found: Config) -> Read:
         return (_torchao_scheme(str(default.get("_type")), data),), ignored
 
     def scheme_of(own: Any) -> Scheme | None:
-        return (
-            _torchao_scheme(str(own.get("_type")), section(own, "_data"))
-            if isinstance(own, Mapping)
-            else None
-        )
+        if isinstance(own, Mapping):
+            return _torchao_scheme(str(own.get("_type")), section(own, "_data"))
+        return None
 
     named, others = by_module(
         {name: own for name, own in by_name.items() if name != "_default"}, scheme_of
@@ -273,9 +274,9 @@ def _torchao_scheme(kind: str, data: Config) -> Scheme:
         section(data, "weight_granularity") or section(data, "granularity"), "_data"
     )
     given = data.get("group_size") or granularity.get("group_size")
-    return (
-        scheme._replace(group=_group({"group_size": given})) if scheme.group and given else scheme
-    )
+    if scheme.group and given:
+        return scheme._replace(group=_group({"group_size": given}))
+    return scheme
 
 
 # MLX, and ExLlama's EXL2 and EXL3
@@ -338,11 +339,10 @@ def exl3(found: Config) -> Read:
 
 def _with_head(found: Config, scale_bits: int) -> list[Scheme]:
     """Return the scheme of the lm head, if it has one, and that of all other matrices."""
-    targets = (
-        {"bits": LINEAR}
-        if found.get("head_bits") is None
-        else {"head_bits": "lm_head", "bits": LINEAR}
-    )
+    if found.get("head_bits") is None:
+        targets = {"bits": LINEAR}
+    else:
+        targets = {"head_bits": "lm_head", "bits": LINEAR}
     schemes = []
     for key, target in targets.items():
         n_bits, per = average_bits(found, key)

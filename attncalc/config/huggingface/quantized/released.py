@@ -245,4 +245,6 @@ _PLAIN = re.compile(r"unquantized|dequant|bf16|fp16|gguf|qat", re.I)
 def scheme_in_name(name: str) -> str:
     """Return the scheme that the name of a checkpoint tells: 'NVFP4'; '' if it tells none."""
     found = _SCHEMES.search(name)
-    return found["scheme"].upper() if found and not _PLAIN.search(name) else ""
+    if found and not _PLAIN.search(name):
+        return found["scheme"].upper()
+    return ""
