@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from asking import Ask
-from fuzz.printed_commands import Question, check_fit, check_number, question, words_of
+from fuzz.printed_commands import Question, check_fit, check_number, check_row, question, words_of
 
 # Questions of a run, which take some 12 s together.
 NUMBERS = 150
@@ -60,10 +60,43 @@ def test_a_printed_command_a_plan_and_a_sweep_have_the_answer_of_fit(first: int)
         Question(
             "qwen3-235b-a22b", {"engine": "sglang", "gpu": "l40s", "weights_dtype": "fp8", "tp": 8}
         ),
+        # the cache on the host is an option of its own, before its size
+        Question("llama3.1-8b", {"engine": "sglang", "gpu": "gb200", "pp": 1, "hicache_ratio": 1}),
+        # llama-server has no option for rows of logits, and drafts nothing without a drafter
+        Question(
+            "qwen3-4b", {"engine": "llamacpp", "gpu": "rtx-4060-laptop", "n_outputs_max": 512}
+        ),
+        Question("qwen3.5-9b", {"engine": "llamacpp", "gpu": "rtx-5090", "speculative_tokens": 2}),
+        # that the caches of compilers are there is no option of vLLM
+        Question("llama2-7b", {"gpu": "t4", "pp": 2, "warm_start": True, "context": 8192}),
     ],
 )
 def test_a_command_that_once_had_another_answer_has_the_same(asked: Question) -> None:
     assert check_fit(asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        # a host whose memory is known has the layers that the card has no room for
+        Question(
+            "qwen3-32b",
+            {
+                "engine": "llamacpp",
+                "gpu": "rtx-3060",
+                "flash_attn": "off",
+                "ram": "128GiB",
+                "context": 4096,
+                "weights_dtype": "q8_0",
+            },
+        ),
+        Question("qwen3-32b", {"gpu": "rtx-3060", "ram": "32GiB", "context": 8192, "batch": 1}),
+        Question("qwen3-32b", {"gpu": "rtx-3060", "ram": "64GiB", "context": 8192, "batch": 4}),
+        Question("qwen3-32b", {"gpu": "rtx-3060", "n_gpu_layers": "auto", "context": 8192}),
+    ],
+)
+def test_a_row_of_a_sweep_has_the_layers_on_the_host_that_fit_has(asked: Question) -> None:
+    assert check_row(asked)
 
 
 def test_the_words_of_a_question_are_its_options(ask: Ask) -> None:

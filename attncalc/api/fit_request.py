@@ -155,8 +155,20 @@ def _completed_request(
         request = _with_own_projector(request)
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))
+    return with_needed_offload(request, options, is_compared=is_compared)
+
+
+def with_needed_offload(
+    request: FitRequest, options: Mapping[str, Any], *, is_compared: bool = False
+) -> FitRequest:
+    """Return the request with the layers on the host that the GPU has no room for, as llama.cpp
+    starts a GGUF file.
+
+    `is_compared` is as in `read_fit_request`.
+    """
+    stored = request.model.stored
     typed = str(options.get("weights_dtype")).lower()
-    has_type = typed in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
+    has_type = typed in FILE_TYPES or (stored is not None and stored.kind == "GGUF")
     longest = is_auto(options.get("context"))
     is_given = options.get("context") is not None and not longest
     is_one = options.get("batch") is None or request.workload.batch == 1
@@ -209,11 +221,22 @@ def options_of_name(
 ) -> tuple[dict[str, Any], str]:
     """Return the options that a model's name implies, as q4_k_m of 'llama3.1-8b:q4_k_m', and a note
     on Ollama's.
+
+    Raises AttncalcError if --weights-dtype is another type than that of the name.
     """
     if not isinstance(model, str):
         return {}, ""
-    file_type = with_file_type(model)[1]
-    if file_type and options.get("weights_dtype") is None:
+    name, file_type = with_file_type(model)
+    typed = options.get("weights_dtype")
+    # GGUF's f16 is fp16
+    is_other = str(typed).lower().replace("fp", "f") != str(file_type).replace("fp", "f")
+    if file_type and typed is not None and is_other:
+        raise clash(
+            f"--weights-dtype {truncate(str(typed))}",
+            f"{truncate(model)}, whose weights are in {file_type}",
+            f"name the model without a type: {truncate(name)}",
+        )
+    if file_type and typed is None:
         of_file = {"weights_dtype": file_type}
     else:
         of_file = {}

@@ -20,6 +20,7 @@ from .recipes import (
     OBJECTIVES,
     changes_no_memory,
     meanings,
+    needs_value,
     read_recipe,
     reads,
     recipe_of_keys,
@@ -168,7 +169,7 @@ class _Reader:
             elif word.startswith("-") or equals:
                 starts = False
                 values = [value] if equals else self._values_after(name, rest)
-                self._read_key(name, values or ["true"])
+                self._read_key(name, values)
             else:
                 self._read_bare(word, starts=starts)
                 starts = starts and not word.endswith((*_FILES, ".py"))
@@ -262,12 +263,18 @@ class _Reader:
         self.model = recipe.model or self.model
 
     def _read_key(self, name: str, values: Sequence[str]) -> None:
-        """Read an option of the command. Raises AttncalcError if a known key cannot have the
-        value.
+        """Read an option of the command; without values it is a switch.
+
+        Raises AttncalcError if a known key cannot have the value, or needs one.
         """
         key = name.lstrip("-").replace("-", "_")
-        if not reads(key, values[0]) and "." in key:
+        is_known = reads(key, values[0] if values else "true")
+        if not is_known and "." in key:
             key = key.rpartition(".")[2]  # torchtitan's '--training.seq_len'
+        if not values:
+            if self._needs_value(key):
+                raise AttncalcError(f"{name} needs a value", f"write it as {name} VALUE")
+            values = ("true",)
         value = _only_value(name, key, values)
         if key in _CONFIGS and (value.endswith(_FILES) or os.path.isfile(value)):
             self._read_file(value)
@@ -282,6 +289,14 @@ class _Reader:
             self._counted[_COUNTED[key]] = int(value)
         else:
             self._read_setting(name, key, value)
+
+    def _needs_value(self, key: str) -> bool:
+        """Return whether a key is read, and is no switch."""
+        usual = long_option(key)
+        if key in _COUNTED or key in _CONFIGS or ALSO.get(usual) == "--preset":
+            return True
+        option = self._options.get(usual)
+        return needs_value(key) or (option is not None and bool(option.metavar))
 
     def _read_setting(self, name: str, key: str, value: str) -> None:
         """Read an option that is a key of trainers' files, or one of `attncalc train`; another is

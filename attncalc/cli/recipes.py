@@ -116,6 +116,11 @@ def reads(key: str, value: str) -> bool:
     return "" in values or value.lower() in values or (bool(values) and value.lower() in _NOTHING)
 
 
+def needs_value(key: str) -> bool:
+    """Return whether a key of trainers' files is no switch: its value is one of an option."""
+    return "{}" in _OF_KEY.get(key, {}).get("", "")
+
+
 def values_of(key: str) -> list[str]:
     """Return the values of a key of trainers' files; none if it takes any value or is not known."""
     values = _OF_KEY.get(key, {})

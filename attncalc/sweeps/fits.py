@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from ..api.fit_request import check_offload, fit_request
+from ..api.fit_request import check_offload, fit_request, with_needed_offload
 from ..api.train_options import TrainOptions
 from ..api.train_request import TrainRequest, read_train_request
 from ..api.training import request_answer
@@ -165,14 +165,16 @@ class Fits:
         self._with_users = self._with_need or any(name in USERS for name in columns)
         self._request = self._fit_request(1, ANY)
         self._engine = find_engine(self._request.engine)
-        # 'auto' is another number for each batch and context
-        self._is_late = options.get("n_gpu_layers") == AUTO
+        # 'auto' is another number for each batch and context, and so are the layers that go to a
+        # host whose memory is known
+        self._has_own_placements = options.get("n_gpu_layers") == AUTO or bool(options.get("ram"))
+        self._is_late = self._has_own_placements
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
         # with users' requests the batch is searched, which asks for every number
         self._bounds: Callable[[int, int], Sequence[Any]] = Compiled(
             self._compute_bounds, ("B", "T")
         )
-        if self._request.traffic:
+        if self._request.traffic or self._has_own_placements:
             self._bounds = lambda *size: [
                 getattr(f, "value", f) for f in self._compute_bounds(*size)
             ]
@@ -224,12 +226,13 @@ class Fits:
         return _Cells(Deployment(resolved), users(resolved) if self._with_users else None)
 
     def _request_at(self, batch: int, context: int) -> FitRequest:
-        if self._options.get("n_gpu_layers") == AUTO:
+        if self._has_own_placements:
             return self._fit_request(batch, context)
         return self._request.with_workload(batch=batch, context=context)
 
     def _fit_request(self, batch: int, context: int) -> FitRequest:
-        request = fit_request(self._model, {**self._options, "batch": batch, "context": context})
+        options = {**self._options, "batch": batch, "context": context}
+        request = with_needed_offload(fit_request(self._model, options), options)
         return dataclasses.replace(request, batch_is_given="batch" in self._sizes)
 
     def _row(self, cells: _Cells, batch: int, context: int) -> tuple[Any, ...]:
@@ -250,11 +253,14 @@ class Fits:
 
     def _compute_bounds(self, requests: int, context: int) -> list[Quantity | Ratio | None]:
         """Return the lower bounds of time; without numbers as `fit` has none."""
-        batch = self._resolved.per_replica(requests)
-        workload = dataclasses.replace(self._resolved.workload, batch=batch, context=context)
-        request = self._request.with_workload(batch=requests)
+        if self._has_own_placements:
+            resolved = resolve(self._request_at(requests, context))
+        else:
+            batch = self._resolved.per_replica(requests)
+            workload = dataclasses.replace(self._resolved.workload, batch=batch, context=context)
+            request = self._request.with_workload(batch=requests)
+            resolved = self._resolved._replace(workload=workload, request=request)
         with_limits = any(name in LIMITS for name in self._bound_names)
-        resolved = self._resolved._replace(workload=workload, request=request)
         bounds, _ = bounds_of(resolved, with_limits=with_limits)
         return [figure.quantity for figure in roofline_figures(bounds)]
 

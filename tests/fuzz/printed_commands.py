@@ -107,7 +107,16 @@ OPTIONS: Mapping[str, Values] = {
 }
 USERS: Values = {"prompt": (500, 3000, "8K"), "output": (1, 500, "1K"), "shared_prefix": (100, 400)}
 # Options that no launch command has; that of llama.cpp has the batch.
-_BESIDE = ("ram", "ram_bandwidth", "batch", "prompt", "output", "shared_prefix", "engine_version")
+_BESIDE = (
+    "ram",
+    "ram_bandwidth",
+    "batch",
+    "prompt",
+    "output",
+    "shared_prefix",
+    "engine_version",
+    "warm_start",
+)
 _ENGINES = ("vllm",) * 4 + ("sglang",) * 3 + ("llamacpp",) * 3
 
 
@@ -384,23 +393,28 @@ COLUMNS = (
 
 def check_sweep(random: Random) -> bool:
     """Check that a row of a sweep is what `fit` answers. Return whether it was answered."""
-    from attncalc.report.fit import answer_report
-
     asked = question(random, tuple(OPTIONS))
     options = {
         name: value for name, value in asked.options.items() if options_of(FitOptions)[name].is_axis
     }
     options["context"] = options.get("context", 4096)
-    if options["engine"] == "llamacpp":  # by default `fit` counts a desktop's files in q4_k_m
-        options.setdefault("weights_dtype", "q8_0")
     for name in USERS:
         options.pop(name, None)
+    return check_row(Question(asked.model, options))
+
+
+def check_row(asked: Question) -> bool:
+    """Check that the row of a sweep with a question's options is what `fit` answers. Return whether
+    it was answered.
+    """
+    from attncalc.report.fit import answer_report
+
     columns = [name for name in COLUMNS if not name.startswith("concurrent_")]
     try:
-        (row,) = sweep(asked.model, columns=columns, **options)
+        (row,) = sweep(asked.model, columns=columns, **asked.options)
     except AttncalcError:
         return False
-    line = [asked.model, *words_of(options)]
+    line = [asked.model, *words_of(asked.options)]
     try:
         answer = Answer.to(request_of(line))
     except AttncalcError as error:

@@ -35,6 +35,8 @@ _TYPE = re.compile(r"[-_.](?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*)$", re.IGNORECA
 def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of llama-server's command, or of Ollama's. Its -c is the context of all slots
     together.
+
+    Raises NoCommandError for what the server has no option for.
     """
     args: LlamacppArgs = facts.args
     if (quantization := facts.model.quantization) and quantization.method == "mlx":  # no GGUF file
@@ -56,6 +58,15 @@ def launch(facts: LaunchFacts) -> Flags:
         )
         yield from ("ollama", "run", facts.ollama)
         return
+    yield from _of_server(facts)
+
+
+def _of_server(facts: LaunchFacts) -> Flags:
+    """Yield the words of llama-server's command. Raises NoCommandError as `launch` does."""
+    args: LlamacppArgs = facts.args
+    # llama-server has a row of logits per slot, and drafts no tokens without a drafter
+    if args.n_outputs_max or (args.speculative_tokens and not args.has_draft_context):
+        raise NoCommandError
     yield "llama-server"
     yield from _gguf_file(facts)
     yield from flag("--mmproj", _projector_file(args))

@@ -1,6 +1,7 @@
 """The command that starts SGLang."""
 
 import re
+from dataclasses import replace
 
 from ..base import DraftModel
 from ..launch import (
@@ -45,10 +46,10 @@ def launch(facts: LaunchFacts) -> Flags:
     if facts.expert_parallel:
         yield from flag("--ep-size", args.tp, 1)
     yield from flag("--mem-fraction-static", facts.share)
-    if args.caches_on_host and not args.enable_hierarchical_cache:
-        yield "--enable-hierarchical-cache"
     yield from own_flags(LoraOptions, args)
-    yield from own_flags(SglangOptions, args, "lora_target_modules")
+    # --hicache-ratio and --hicache-size have no effect without it
+    own = replace(args, enable_hierarchical_cache=args.caches_on_host)
+    yield from own_flags(SglangOptions, own, "lora_target_modules")
     if args.lora_target_modules:
         yield from ("--lora-target-modules", *args.lora_target_modules.split())
     if args.kt_num_gpu_experts is not None:
