@@ -1,11 +1,11 @@
-"""What is read from the lines of a start-up log of llama.cpp: attncalc/engines/llamacpp/log.py."""
+"""What is read from the lines of a start-up log of llama.cpp: attncalc/logs/llamacpp.py."""
 
 import pytest
 from tables import each
 
-from attncalc.engines.llamacpp import log as reader
-from attncalc.engines.llamacpp.log import read_log
-from attncalc.engines.startup_log import MIB, Printed, StartupLog
+from attncalc.logs import llamacpp as reader
+from attncalc.logs.llamacpp import read_log
+from attncalc.logs.startup_log import MIB, Printed, StartupLog
 
 CACHE = (
     "llama_kv_cache: size =  512.00 MiB (  8192 cells,  32 layers,  4/1 seqs), K (q8_0):  256.00 "

@@ -17,13 +17,13 @@ from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.engines import find_engine
 from attncalc.engines.base import Detail, EngineArgs, Pool
-from attncalc.engines.startup_log import LogMemory, LogRefusal, Printed, StartupLog
+from attncalc.logs import comparison, doctor, find_reader
+from attncalc.logs.cause import Diagnosis
+from attncalc.logs.comparison import Estimate, LogComparison, compare
+from attncalc.logs.doctor import diagnose
+from attncalc.logs.startup_log import LogMemory, LogRefusal, Printed, StartupLog
 from attncalc.quantity import quantity, ratio
-from attncalc.serving import log_check, log_doctor
 from attncalc.serving.fit import fit
-from attncalc.serving.log_cause import Diagnosis
-from attncalc.serving.log_check import Estimate, LogComparison, compare
-from attncalc.serving.log_doctor import diagnose
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import GIB, dtype
@@ -189,7 +189,7 @@ class Single(NamedTuple):
 def test_a_negative_memory_holds_nothing(name: str) -> None:
     layout: Any = Single()
     asked = log(logged={name: number("0")}, available=(gib("-1.25"),))
-    found, (check,) = find_engine("vllm").log_checks(
+    found, (check,) = find_reader("vllm").log_checks(
         asked, layout, resolve(request(kv_memory=0)).args, 4096
     )
     assert found is not None
@@ -199,7 +199,7 @@ def test_a_negative_memory_holds_nothing(name: str) -> None:
 
 @pytest.mark.parametrize(("size", "kept"), [(-5, 0), (0, 0), (7, 7)])
 def test_the_request_has_the_memory_of_the_log_and_no_gpu(size: int, kept: int) -> None:
-    asked = log_check.without_gpu(request(gpu=H100, gpus=2, tp=2), size)
+    asked = comparison.without_gpu(request(gpu=H100, gpus=2, tp=2), size)
     assert (asked.kv_memory, asked.gpu, asked.gpus, asked.tp) == (kept, None, None, 2)
 
 
@@ -278,7 +278,7 @@ def test_tokens_alone_have_the_memory_that_sglang_needs_for_them() -> None:
 def test_the_version_is_the_newest_that_agrees_else_the_newest_that_supports_the_model(
     outcomes: dict[str, str], chosen: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def comparison(asked: FitRequest, printed: StartupLog, *, guessed: bool) -> LogComparison:
+    def compared(asked: FitRequest, printed: StartupLog, *, guessed: bool) -> LogComparison:
         version = asked.engine_args["engine_version"]
         if outcomes[version] == "error":
             raise AttncalcError(f"version {version} does not support it", "")
@@ -286,7 +286,7 @@ def test_the_version_is_the_newest_that_agrees_else_the_newest_that_supports_the
         return LogComparison(asked, None, (Check("log", "x", "x", 0, measured),), (), guessed)
 
     monkeypatch.setattr(find_engine("vllm"), "releases", tuple(outcomes))
-    monkeypatch.setattr(log_check, "_comparison", comparison)
+    monkeypatch.setattr(comparison, "_comparison", compared)
     asked = request(engine_args={"engine_version": None})
     if chosen is None:
         with pytest.raises(AttncalcError, match="version 3 does not support it"):
@@ -401,7 +401,7 @@ def test_the_least_of_a_range_is_never_negative() -> None:
     assert found["activations"].low == 0
     assert memory_budget(resolve(asked)).room("high") < 0
     assert (found["kv_memory"].low, found["kv_memory"].high) == (0, 0)
-    assert log_check._weights_range(resolve(asked), 2**20) == (
+    assert comparison._weights_range(resolve(asked), 2**20) == (
         0,
         2**20,
         2**20 + 2**20 // 50 + GIB // 20,
@@ -803,7 +803,7 @@ def test_the_reason_says_what_is_left_and_what_is_missing(batch: int, start: str
         (needed - 5, "kv_too_small", " are left for the cache: 5 B are missing."),
         (needed, "out_of_memory", " are left for the cache."),
     ):
-        found, reason = log_doctor._reason(result, room)
+        found, reason = doctor._reason(result, room)
         assert found == cause
         assert reason.startswith(start)
         assert end in reason
@@ -864,7 +864,7 @@ def test_the_memory_of_sglang_is_the_least_that_holds_what_is_printed(
 ) -> None:
     layout: Any = Slots(most)
     figures = {name: number(str(value)) for name, value in logged.items()}
-    found, checks = find_engine("sglang").log_checks(log("sglang", figures), layout, ARGS, 4096)
+    found, checks = find_reader("sglang").log_checks(log("sglang", figures), layout, ARGS, 4096)
     assert checks == ()
     assert found is not None
     assert (found.printed, found.half) == (size, 0)
@@ -873,7 +873,7 @@ def test_the_memory_of_sglang_is_the_least_that_holds_what_is_printed(
 
 def test_without_tokens_and_slots_there_is_no_memory_of_sglang() -> None:
     layout: Any = Slots()
-    sglang = find_engine("sglang")
+    sglang = find_reader("sglang")
     assert sglang.log_checks(log("sglang", {"k_size": gib("1.00")}), layout, ARGS, 4096) == (
         None,
         (),
@@ -904,6 +904,6 @@ def test_weights_are_compared_as_released_unless_a_dtype_or_files_are_given(
     asked = request(kv_memory=GIB)
     model = dataclasses.replace(asked.model, **{"weights_dtype": "fp8", **fields})
     asked = dataclasses.replace(asked, model=model)
-    assert log_check._weights_dtype(asked) == expected
-    assert log_check._weights_dtype(asked.with_workload(dtype="fp16")) is None
-    assert log_check._weights_dtype(dataclasses.replace(asked, weights_dtype="int4")) == "int4"
+    assert comparison._weights_dtype(asked) == expected
+    assert comparison._weights_dtype(asked.with_workload(dtype="fp16")) is None
+    assert comparison._weights_dtype(dataclasses.replace(asked, weights_dtype="int4")) == "int4"

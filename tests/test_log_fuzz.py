@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from test_log_doctor import TOO_SMALL
 from test_logs import LLAMACPP, SGLANG, VLLM
 
-from attncalc.engines.log_file import lines_of, read_log
 from attncalc.errors import AttncalcError
+from attncalc.logs.log_file import lines_of, read_log
 
 KNOWN = [line for log in (VLLM, SGLANG, LLAMACPP, TOO_SMALL) for line in log.splitlines()]
 KNOWN += [

@@ -9,8 +9,9 @@ from fractions import Fraction
 import pytest
 from tables import each
 
-from attncalc.engines.log_file import LONGEST_LINE, lines_of, read_log
-from attncalc.engines.startup_log import (
+from attncalc.errors import AttncalcError
+from attncalc.logs.log_file import LONGEST_LINE, lines_of, read_log
+from attncalc.logs.startup_log import (
     LogRefusal,
     Printed,
     StartupLog,
@@ -20,7 +21,6 @@ from attncalc.engines.startup_log import (
     printed,
     torch_out_of_memory,
 )
-from attncalc.errors import AttncalcError
 
 GIB, MIB = 2**30, 2**20
 

@@ -11,8 +11,8 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc.engines.log_file import lines_of, read_log
-from attncalc.engines.startup_log import Printed
+from attncalc.logs.log_file import lines_of, read_log
+from attncalc.logs.startup_log import Printed
 
 MODELS = Path(__file__).parent / "data" / "engine-logs" / "models"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from asking import Ask
 
-from attncalc.engines.log_file import WHOLE, lines_of, read_log
-from attncalc.engines.startup_log import REPEATED
+from attncalc.logs.log_file import WHOLE, lines_of, read_log
+from attncalc.logs.startup_log import REPEATED
 
 LOGS = Path(__file__).parent / "data/engine-logs/doctor"
 START = (LOGS / "vllm-running.log").read_text(encoding="utf-8").splitlines()

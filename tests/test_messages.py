@@ -1,4 +1,4 @@
-"""The table of messages that state their cause, engines/messages.txt, and messages of it as people
+"""The table of messages that state their cause, logs/messages.txt, and messages of it as people
 paste them.
 """
 
@@ -10,8 +10,8 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc.engines.messages import find_message, kinds
-from attncalc.serving.log_cause import CAUSES
+from attncalc.logs.cause import CAUSES
+from attncalc.logs.messages import find_message, kinds
 
 TABLE = [(kind.cause, message) for kind in kinds() for message in kind.messages]
 

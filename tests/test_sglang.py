@@ -22,10 +22,11 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec, cut_into_stages
-from attncalc.engines.sglang.log import read_log
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.slots import SglangLayout, StatePool
+from attncalc.logs import find_reader
+from attncalc.logs.sglang import read_log
 from attncalc.quantity import Quantity
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import dtype
@@ -133,7 +134,7 @@ def test_a_log_with_dcp_has_the_tokens_of_one_gpu() -> None:
     pool = of.pool(2**30, 4096)
     log = read_log(["ServerArgs(tp_size=8, dcp_size=2)", *pool.log_lines])
     assert log is not None
-    memory, checks = find_engine("sglang").log_checks(log, of, of.args, 4096)
+    memory, checks = find_reader("sglang").log_checks(log, of, of.args, 4096)
     assert memory is not None
     assert of.pool(memory.printed, 4096).tokens == pool.tokens
     assert all(check.ok for check in checks)

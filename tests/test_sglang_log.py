@@ -1,15 +1,15 @@
-"""What is read from the lines of a start-up log of SGLang: attncalc/engines/sglang/log.py."""
+"""What is read from the lines of a start-up log of SGLang: attncalc/logs/sglang.py."""
 
 from typing import Any, NamedTuple
 
 import pytest
 from tables import each
 
-from attncalc.engines.sglang.log import figures_of, log_checks, read_log
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.versions import RELEASES, SglangVersion, sglang_version
-from attncalc.engines.startup_log import Printed, StartupLog
 from attncalc.engines.switches import Switch
+from attncalc.logs.sglang import figures_of, log_checks, read_log
+from attncalc.logs.startup_log import Printed, StartupLog
 from attncalc.units import GIB, dtype
 
 CACHE = (

@@ -9,7 +9,7 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc.engines.messages import LONG_REQUEST
+from attncalc.logs.messages import LONG_REQUEST
 from attncalc.report.schemas import schema
 
 VLLM = (

@@ -5,8 +5,8 @@ start.
 import pytest
 from tables import each
 
-from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
-from attncalc.engines.vllm.log import read_log
+from attncalc.logs.startup_log import LogRefusal, Printed, StartupLog
+from attncalc.logs.vllm import read_log
 
 GIB = 2**30
 TOKENS = "GPU KV cache size: 7,280 tokens"

@@ -26,7 +26,7 @@ from .command import Options, command
 from .plot_options import PlotOptions
 
 if TYPE_CHECKING:
-    from ..engines.startup_log import StartupLog
+    from ..logs.startup_log import StartupLog
     from ..report.report import Report
 
 

@@ -24,6 +24,7 @@ from ..config.user_files import open_file, piped_in, read_standard_input
 from ..engines import DEFAULT_ENGINE, find_engine
 from ..errors import AttncalcError, clash
 from ..hardware import DESKTOP, Gpu
+from ..logs import find_reader
 from ..model import ModelSpec
 from ..options import GIBIBYTES, parsed
 from ..records import NamedTuple
@@ -35,7 +36,7 @@ from ..what_if import what_if
 from .options import NamedModel
 
 if TYPE_CHECKING:
-    from ..engines.startup_log import StartupLog
+    from ..logs.startup_log import StartupLog
 
 # Bytes of a log that are read: 64 MiB, a thousand start-ups.
 LIMIT = 1 << 26
@@ -115,8 +116,8 @@ def _read_log(source: str, named: NamedModel, options: FitOptions) -> tuple[Star
         if name in options:
             option = long_option(name)
             raise clash(option, "--log", "leave it out: the log has the memory")
-    from ..engines.log_file import read_log
-    from ..engines.messages import PYTORCH
+    from ..logs.log_file import read_log
+    from ..logs.messages import PYTORCH
 
     engine = options.get("engine")
     if engine == "all":
@@ -163,7 +164,7 @@ def _without_model(
 
 def _with_its_cache(log: StartupLog, options: FitOptions) -> StartupLog:
     """Return the log of a start that went well with what its cache holds, which needs no model."""
-    from ..engines.startup_log import Load, LogRefusal
+    from ..logs.startup_log import Load, LogRefusal
 
     most = int(log.settings.get("context", 0))
     tokens = log.logged.get("kv_tokens")
@@ -187,14 +188,14 @@ def _with_its_cache(log: StartupLog, options: FitOptions) -> StartupLog:
     reason = f"the cache {holds}."
     refusal = LogRefusal("overloaded", "", where="cache", cause="no_failure", reason=reason)
     full = log._replace(refusal=refusal, load=Load(0, 0, 1, 0))  # what gives a full cache more room
-    return log._replace(refusal=refusal._replace(advice=find_engine(log.engine).log_advice(full)))
+    return log._replace(refusal=refusal._replace(advice=find_reader(log.engine).log_advice(full)))
 
 
 def is_log_file(name: str) -> bool:
     """Return whether a file is a start-up log, by its suffix or by its first lines; '-' is standard
     input.
     """
-    from ..engines.log_file import is_log  # compiles patterns, which few words need
+    from ..logs.log_file import is_log  # compiles patterns, which few words need
 
     if name == "-":
         return is_log(piped_in())
@@ -386,7 +387,7 @@ def _gpu_in_log(
                 known = gpu(" ".join(words))
             else:
                 known = None
-    size = find_engine(log.engine).logged_gpu_memory(log)
+    size = find_reader(log.engine).logged_gpu_memory(log)
     if size is None or size <= 0:
         return number, known
     if known is not None:

@@ -2,7 +2,7 @@
 
 An engine is a package of this one with a module `engine.py`, which has the class (an `Engine`) as
 ENGINE, and one line in ENGINES. The packages have the same files: `options.py`, `versions.py`,
-`layout.py`, `runtime.py`, `launch.py` and `log.py`, as far as the engine has such things.
+`layout.py`, `runtime.py` and `launch.py`, as far as the engine has such things.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from .pasted import LaunchWords
     from .pipeline import LayerCacheSpec
     from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
-    from .startup_log import Advice, LogChecks, LogRefusal, StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
 # The value of one of `Engine.offload_options` that leaves as little on the host as fits.
@@ -150,10 +148,7 @@ class Engine(Generic[Args]):
     running_option: str = ""  # its option that limits the requests that run concurrently
 
     commands: tuple[LaunchWords, ...] = ()  # how the commands that start it are read
-    log_signs: str = ""  # a pattern of the lines of its log; "" for an engine without logs
     releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first
-    # hundredths by which logged weights may be below and above
-    weights_tolerance: tuple[int, int] = (2, 2)
 
     # Arguments
 
@@ -455,60 +450,11 @@ class Engine(Generic[Args]):
         """
         return None
 
-    # Logs
+    # Its log
 
     def memory_lines(self, rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
         """Yield the lines of its log with the memory of each device, if it splits by layer."""
         return iter(())
-
-    @property
-    def _log(self) -> Any:
-        """The module `log` beside the engine's, which only a log needs."""
-        return import_module("..log", type(self).__module__)
-
-    def read_log(self, lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
-        """Return the contents of a start-up log; None if it has neither the size of a cache nor why
-        there is none.
-
-        `stated` is why, if a message states it.
-        """
-        log: StartupLog | None = self._log.read_log(lines, stated)
-        return log
-
-    def log_checks(
-        self, log: StartupLog, layout: CacheLayout, args: Args, context: int
-    ) -> LogChecks:
-        """Return the memory for the cache that a log has, and its figures beside the predicted
-        ones.
-        """
-        checks: LogChecks = self._log.log_checks(log, layout, args, context)
-        return checks
-
-    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
-        """Return what the log of a failed start suggests without the model's sizes, the least
-        costly change first.
-        """
-        advice: tuple[Advice, ...] = self._log.log_advice(log)
-        return advice
-
-    def logged_gpu_memory(self, log: StartupLog) -> int | None:
-        """Return the bytes of the GPU that a log has; None if it has none."""
-        if "gpu_memory" in log.budget:
-            return log.budget["gpu_memory"].bytes
-        return None
-
-    def logged_room(
-        self, log: StartupLog, memory: int | None, share: str | float | None
-    ) -> int | None:
-        """Return the bytes that were left for the cache, negative if weights and runtime memory
-        were too large.
-
-        None if the log does not have them.
-
-        `memory` is what it printed for the cache, and `share` the share of the GPU's memory that
-        was given.
-        """
-        return None
 
 
 class PerLayerEngine(Engine[Args]):

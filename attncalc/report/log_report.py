@@ -11,16 +11,9 @@ from typing import Any
 
 from ..check import Check
 from ..engines import find_engine
-from ..engines.messages import PYTORCH
-from ..engines.startup_log import REPEATED, Load, StartupLog
 from ..hardware import Gpu
-from ..model import ModelSpec, plural
-from ..records import NamedTuple
-from ..serving.answer import Answer
-from ..serving.fit import fit
-from ..serving.launch import launch_command
-from ..serving.log_cause import Diagnosis, diagnose_alone, requests_in_words
-from ..serving.log_check import (
+from ..logs.cause import Diagnosis, diagnose_alone, requests_in_words
+from ..logs.comparison import (
     Estimate,
     LogComparison,
     compare,
@@ -28,13 +21,14 @@ from ..serving.log_check import (
     with_logged_weights,
     without_gpu,
 )
-from ..serving.log_doctor import (
-    NAME_THE_LOGS_MODEL,
-    LoadState,
-    diagnose,
-    load_state,
-    named_otherwise,
-)
+from ..logs.doctor import NAME_THE_LOGS_MODEL, LoadState, diagnose, load_state, named_otherwise
+from ..logs.messages import PYTORCH
+from ..logs.startup_log import REPEATED, Load, StartupLog
+from ..model import ModelSpec, plural
+from ..records import NamedTuple
+from ..serving.answer import Answer
+from ..serving.fit import fit
+from ..serving.launch import launch_command
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.suggestions import Suggestion
 from ..units import BYTES, count, human, truncate

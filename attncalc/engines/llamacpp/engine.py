@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
@@ -28,9 +28,6 @@ from .placement import block_count
 from .quantize import quantized
 from .runtime import runtime
 from .versions import llamacpp_version
-
-if TYPE_CHECKING:
-    from ..startup_log import StartupLog
 
 # Tokens of a micro-batch to suggest instead of the default of 512.
 _FEWER_TOKENS = (256, 128, 64)
@@ -54,15 +51,6 @@ class Llamacpp(Engine[LlamacppArgs]):
     splits_by_layer = True
     runs_on_cpu = True
     loads_towers = False  # a file of its own, --mmproj
-    log_signs = (
-        r"llama_|\b(?:srv|slot) +\w+: "
-        r"|load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|ollama"
-        r"|llama runner|msg=.?kv cache|buffer for (?:kv|rs) cache|model requires|requested model \("
-        r"|memory layout cannot|insufficient system resourc|[Nn]ot enough resources to"
-    )
-    # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB
-    # of Qwen3-8B in Q8_0 instead of 8,220.
-    weights_tolerance = (12, 2)
     typed_files = True
     offload_options = MappingProxyType(
         {"n_cpu_moe": "experts of {} on the host", "n_gpu_layers": "{} on GPUs"}
@@ -197,11 +185,6 @@ class Llamacpp(Engine[LlamacppArgs]):
         for tokens in _FEWER_TOKENS:
             if tokens < args.micro_batch:
                 yield SmallerStep(f"{tokens} tokens per pass", f"-ub {tokens}", {"ubatch": tokens})
-
-    def logged_gpu_memory(self, log: StartupLog) -> int | None:
-        """Return the bytes that were free, which is what llama.cpp prints of a GPU."""
-        free = log.budget.get("free_memory")
-        return super().logged_gpu_memory(log) or (free.bytes if free else None)
 
 
 ENGINE = Llamacpp()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, quantity, symbol, total
-from ...units import GIB, parse_decimal
+from ...units import parse_decimal
 from ..base import CacheLayout, Pool
 from ..ds_mla import has_pools, picks_latents
 from ..engine import Engine, ExtraWeights, HeldWeights, HostCache, Refusal
@@ -25,11 +25,8 @@ from .share import chunked_prefill_size, mem_fraction_static
 from .versions import sglang_version
 
 if TYPE_CHECKING:
-    from ..startup_log import StartupLog
     from .slots import SglangLayout
 
-# Bytes that CUDA and communication take before SGLang prints what is free.
-_OUTSIDE = GIB * 55 // 100
 _FEWER_REQUESTS = (64, 16, 4)
 # quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23.
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbgemm_fp8")
@@ -57,14 +54,6 @@ class Sglang(Engine[SglangArgs]):
     whole_with_dcp = frozenset({"indexer"})
     host_cache_option = "--hicache-size"
     disk_tip = "add SGLang's --hicache-storage-backend file"
-    log_signs = (
-        r"sglang|ServerArgs\(|KV Cache is allocated|Load weight "
-        r"(?:begin|end)|max_total_num_tokens=|Memory pool end"
-        r"|mem.fraction.static|Mamba Cache is allocated|(?:Decode|Prefill) batch|derived "
-        r"context_length"
-        r"|capacity is unbalanced|torch_memory_saver|alloc_req_slots|profiled value -"
-        r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: (?:DP|PP|TP|EP)\d{1,4}){1,4}\]"
-    )
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
@@ -218,24 +207,6 @@ class Sglang(Engine[SglangArgs]):
     def attention_ranks(self, args: SglangArgs, dp: int) -> tuple[str, dict[str, Any]]:
         tp = args.tp * dp
         return f"--tp {tp} --attn-dp {tp}", {"tp": tp, "attn_dp": tp, "dp": 1}
-
-    def logged_gpu_memory(self, log: StartupLog) -> int | None:
-        """Return the bytes of the GPU. SGLang prints what is free after CUDA and communication have
-        started.
-        """
-        free = log.budget.get("free_memory")
-        return super().logged_gpu_memory(log) or (free.bytes + _OUTSIDE if free else None)
-
-    def logged_room(
-        self, log: StartupLog, memory: int | None, share: str | float | None
-    ) -> int | None:
-        """Return f A0 - W: what is free after the weights, less 1 - f of what was before."""
-        before = log.budget.get("free_memory")
-        after = log.budget.get("after_weights")
-        if not before or not after or not share:
-            return None
-        numerator, denominator = parse_decimal(str(share), self.share_option, upper=1)
-        return after.bytes - before.bytes * (denominator - numerator) // denominator
 
 
 def _draft_tables(model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Quantity:

@@ -24,7 +24,6 @@ from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
-    from ..startup_log import StartupLog
     from .blocks import VllmLayout
 
 # Tokens per step to suggest: the default on small GPUs.
@@ -53,17 +52,6 @@ class Vllm(Engine[VllmArgs]):
     has_extra_weights = True
     releases = RELEASES
     long_context_variable = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-    log_signs = (
-        r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache "
-        r"memory|Model loading took"
-        r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV "
-        r"cache|GPU memory utilization"
-        r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler|available Mamba cache "
-        r"blocks|Maximum concurrency"
-        r"|derived max_model_len|(?i:(?:CUDA|HIP|XPU) (?:error:? )?out of "
-        r"memory)|CUBLAS_STATUS_ALLOC|Cuda failure 2"
-        r"|Killed process|OOMKilled|code 137"
-    )
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
@@ -250,11 +238,6 @@ class Vllm(Engine[VllmArgs]):
         ranks = args.tp * dp
         changes = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return f"--tp 1 --dp {ranks} --enable-expert-parallel", changes
-
-    def logged_room(
-        self, log: StartupLog, memory: int | None, share: str | float | None
-    ) -> int | None:
-        return memory
 
 
 ENGINE = Vllm()

@@ -9,11 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from ...search import first_true
-from ...units import GIB, count
-from .. import startup_log as logs
-from ..base import CacheLayout
-from ..startup_log import (
+from ..engines.base import CacheLayout
+from ..engines.sglang.options import SglangArgs
+from ..engines.sglang.runtime import AITER_RESERVE, AITER_RESERVED_FROM
+from ..engines.sglang.versions import releases_of, sglang_version
+from ..search import first_true
+from ..units import GIB, count, parse_decimal
+from . import startup_log as logs
+from .startup_log import (
     COUNT,
     OUT_OF_MEMORY,
     Advice,
@@ -23,10 +26,18 @@ from ..startup_log import (
     Printed,
     StartupLog,
 )
-from .options import SglangArgs
-from .runtime import AITER_RESERVE, AITER_RESERVED_FROM
-from .versions import releases_of, sglang_version
 
+SIGNS = (
+    r"sglang|ServerArgs\(|KV Cache is allocated|Load weight "
+    r"(?:begin|end)|max_total_num_tokens=|Memory pool end"
+    r"|mem.fraction.static|Mamba Cache is allocated|(?:Decode|Prefill) batch|derived "
+    r"context_length"
+    r"|capacity is unbalanced|torch_memory_saver|alloc_req_slots|profiled value -"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: (?:DP|PP|TP|EP)\d{1,4}){1,4}\]"
+)
+WEIGHTS_TOLERANCE = (2, 2)
+# Bytes that CUDA and communication take before SGLang prints what is free.
+_OUTSIDE = GIB * 55 // 100
 # More bytes than any device has: where a search for the memory ends.
 _BEYOND = 2**60
 _SHARE_OPTION = "--mem-fraction-static"
@@ -518,3 +529,24 @@ def _least_share(log: StartupLog) -> Fraction | int:
         return 0
     free = before.number if before else after.number + weights.number if weights else 0
     return 1 - after.number / free if free else 0
+
+
+# The GPU's memory
+
+
+def logged_gpu_memory(log: StartupLog) -> int | None:
+    """Return the bytes of the GPU. SGLang prints what is free after CUDA and communication have
+    started.
+    """
+    free = log.budget.get("free_memory")
+    return logs.printed_gpu_memory(log) or (free.bytes + _OUTSIDE if free else None)
+
+
+def logged_room(log: StartupLog, memory: int | None, share: str | float | None) -> int | None:
+    """Return f A0 - W: what is free after the weights, less 1 - f of what was before."""
+    before = log.budget.get("free_memory")
+    after = log.budget.get("after_weights")
+    if not before or not after or not share:
+        return None
+    numerator, denominator = parse_decimal(str(share), _SHARE_OPTION, upper=1)
+    return after.bytes - before.bytes * (denominator - numerator) // denominator

@@ -11,11 +11,13 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ...ggml import FILE_TYPES
-from ...units import GIB, dtype, is_dtype
-from .. import startup_log as logs
-from ..base import CacheLayout
-from ..startup_log import (
+from ..engines.base import CacheLayout
+from ..engines.llamacpp.layout import LlamaCppLayout
+from ..engines.llamacpp.options import LlamacppArgs
+from ..ggml import FILE_TYPES
+from ..units import GIB, dtype, is_dtype
+from . import startup_log as logs
+from .startup_log import (
     MIB,
     SIZE_MIB,
     Advice,
@@ -26,9 +28,16 @@ from ..startup_log import (
     Program,
     StartupLog,
 )
-from .layout import LlamaCppLayout
-from .options import LlamacppArgs
 
+SIGNS = (
+    r"llama_|\b(?:srv|slot) +\w+: "
+    r"|load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|ollama"
+    r"|llama runner|msg=.?kv cache|buffer for (?:kv|rs) cache|model requires|requested model \("
+    r"|memory layout cannot|insufficient system resourc|[Nn]ot enough resources to"
+)
+# A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of
+# Qwen3-8B in Q8_0 instead of 8,220.
+WEIGHTS_TOLERANCE = (12, 2)
 _START = re.compile(
     r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data"
 )
@@ -755,3 +764,17 @@ def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
         )
     others = (*(() if log.is_dense else (experts,)), *((more,) if log.devices < 2 else ()))
     return (Advice(chosen, f"-fit on{target}"), *others)
+
+
+# The GPU's memory
+
+
+def logged_gpu_memory(log: StartupLog) -> int | None:
+    """Return the bytes that were free, which is what llama.cpp prints of a GPU."""
+    free = log.budget.get("free_memory")
+    return logs.printed_gpu_memory(log) or (free.bytes if free else None)
+
+
+def logged_room(log: StartupLog, memory: int | None, share: str | float | None) -> int | None:
+    """Return None: llama.cpp prints no memory that was left for the cache."""
+    return None

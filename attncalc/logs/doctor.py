@@ -8,12 +8,14 @@ from fractions import Fraction
 
 from ..check import Check
 from ..engines import find_engine
-from ..engines.startup_log import Load, LogMemory, LogRefusal, StartupLog, share_below
 from ..model import ModelSpec
 from ..records import NamedTuple
+from ..serving.fit import FitResult, fit
+from ..serving.request import FitRequest, LoggedExcess, resolve
+from ..serving.suggestions import Suggestion, narrower_caches, suggestions, tried
 from ..units import BYTES, GIB, count, truncate
-from .fit import FitResult, fit
-from .log_cause import (
+from . import find_reader
+from .cause import (
     STAGES,
     Diagnosis,
     diagnose_alone,
@@ -23,9 +25,8 @@ from .log_cause import (
     size,
     taken_by_others,
 )
-from .log_check import logged_weights, without_gpu
-from .request import FitRequest, LoggedExcess, resolve
-from .suggestions import Suggestion, narrower_caches, suggestions, tried
+from .comparison import logged_weights, without_gpu
+from .startup_log import Load, LogMemory, LogRefusal, StartupLog, share_below
 
 # The part of a logged figure by which the predicted one may differ: versions differ by a block or
 # by padding.
@@ -97,7 +98,7 @@ def diagnose(
         )
         return diagnose_alone(log, request.gpu)._replace(notes=notes)
     share = request.gpu_memory_utilization if request.gpu else None
-    available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
+    available = find_reader(log.engine).logged_room(log, memory.printed if memory else None, share)
     if request.gpu is None:
         found = _without_gpu(request, log, refusal, available)
     else:

@@ -13,13 +13,15 @@ import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from ...check import Check
-from ...errors import AttncalcError
-from ...search import first_true
-from ...units import BYTES, GIB, TOKENS, count, long_option
-from .. import startup_log as logs
-from ..base import CacheLayout
-from ..startup_log import (
+from ..check import Check
+from ..engines.base import CacheLayout
+from ..engines.vllm.options import DRAFTER_KEYS, DRAFTER_LAYERS, VllmArgs, json_object
+from ..engines.vllm.versions import releases_of
+from ..errors import AttncalcError
+from ..search import first_true
+from ..units import BYTES, GIB, TOKENS, count, long_option
+from . import startup_log as logs
+from .startup_log import (
     COUNT,
     OUT_OF_MEMORY,
     Advice,
@@ -29,9 +31,19 @@ from ..startup_log import (
     Printed,
     StartupLog,
 )
-from .options import DRAFTER_KEYS, DRAFTER_LAYERS, VllmArgs, json_object
-from .versions import releases_of
 
+SIGNS = (
+    r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache "
+    r"memory|Model loading took"
+    r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV "
+    r"cache|GPU memory utilization"
+    r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler|available Mamba cache "
+    r"blocks|Maximum concurrency"
+    r"|derived max_model_len|(?i:(?:CUDA|HIP|XPU) (?:error:? )?out of "
+    r"memory)|CUBLAS_STATUS_ALLOC|Cuda failure 2"
+    r"|Killed process|OOMKilled|code 137"
+)
+WEIGHTS_TOLERANCE = (2, 2)
 # The figures of the cache, with their labels.
 _LABELS = {
     "kv_block_size": "tokens per block",
@@ -670,3 +682,16 @@ def _larger_share(log: StartupLog) -> tuple[Advice, ...]:
     is_known = missing and total and total.number and share
     enough = Fraction(share) + Fraction(missing, total.bytes) if is_known and total and share else 0
     return logs.larger_share(log, _SHARE_OPTION, _LARGEST, enough, 0 if enough else missing)
+
+
+# The GPU's memory
+
+
+def logged_gpu_memory(log: StartupLog) -> int | None:
+    """Return the bytes of the GPU that a log has; None if it has none."""
+    return logs.printed_gpu_memory(log)
+
+
+def logged_room(log: StartupLog, memory: int | None, share: str | float | None) -> int | None:
+    """Return the bytes that were left for the cache: vLLM prints them."""
+    return memory

@@ -13,9 +13,9 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
+from ..engines import RUNNERS
 from ..records import NamedTuple
 from ..units import BYTES, count, human, long_option, truncate
-from . import RUNNERS
 from .startup_log import Advice, LogRefusal
 
 UNKNOWN = "Unknown program"

@@ -12,12 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from html import unescape
-from typing import Any
 
+from ..engines import ENGINES
 from ..errors import AttncalcError
 from ..units import truncate
-from . import ENGINES, find_engine
-from .engine import Engine
+from . import READERS, find_reader
 from .messages import UNKNOWN, Other, by_other, find_message, other_program, unknown_message
 from .metrics import with_metrics
 from .startup_log import (
@@ -121,7 +120,7 @@ def is_log(data: bytes) -> bool:
     that is known.
     """
     lines = _written_lines(data)
-    if any(pattern.search(line) for pattern in _readers().values() for line in lines):
+    if any(pattern.search(line) for pattern in _signs().values() for line in lines):
         return True
     with contextlib.suppress(AttncalcError):
         refusal = read_log(data, "").refusal
@@ -203,7 +202,7 @@ def _with_program(
     there is one.
     """
     if log is None and (unknown := unknown_message(_ends(lines))):
-        return find_engine("vllm").read_log(
+        return find_reader("vllm").read_log(
             lines, unknown._replace(program=other.title if other else UNKNOWN)
         )
     if other and log and log.refusal and not log.refusal.cause:
@@ -225,13 +224,13 @@ def _with_message(log: StartupLog | None, lines: list[str], engine: object) -> S
         return log
     if log and log.logged and message.of_running and (log.load or len(lines) > _A_SCREEN):
         return log  # of a server that ran well before and after
-    known = {known.name: known for known in _readers()}
     shown = log.engine if log and not log.is_assumed else None
-    found = next(known[name] for name in (message.engine, shown, engine, "vllm") if name in known)
-    is_assumed = found.name not in (message.engine, shown, engine)
+    candidates = (message.engine, shown, engine, "vllm")
+    found = next(str(name) for name in candidates if name in READERS)
+    is_assumed = found not in (message.engine, shown, engine)
     is_engines = message.engine is None and not is_assumed  # a message that any engine may print
     refusal = message.refusal._replace(program="") if is_engines else message.refusal
-    read = found.read_log(lines, refusal)
+    read = find_reader(found).read_log(lines, refusal)
     return read and read._replace(is_assumed=is_assumed)
 
 
@@ -262,10 +261,9 @@ def _figures(log: StartupLog | None) -> int:
 
 
 @cache
-def _readers() -> dict[Engine[Any], re.Pattern[str]]:
+def _signs() -> dict[str, re.Pattern[str]]:
     """Return the engines whose logs are read, each with a pattern of its lines."""
-    known = filter(lambda engine: engine.log_signs, map(find_engine, ENGINES))
-    return {engine: re.compile(engine.log_signs) for engine in known}
+    return {engine: re.compile(find_reader(engine).SIGNS) for engine in READERS}
 
 
 def _read_lines(
@@ -275,11 +273,11 @@ def _read_lines(
     outermost = next((match[1] for line in ends if (match := _FRAME.search(line))), None)
     signs = [
         (sum(1 for line in ends if pattern.search(line)), known)
-        for known, pattern in _readers().items()
+        for known, pattern in _signs().items()
     ]
     assumed = None
-    for number, known in sorted(signs, key=lambda sign: (sign[1].name != outermost, -sign[0])):
-        log = known.read_log(lines, told) if number or assumed is None else None
+    for number, known in sorted(signs, key=lambda sign: (sign[1] != outermost, -sign[0])):
+        log = find_reader(known).read_log(lines, told) if number or assumed is None else None
         # the message alone may be one that is read, as 'unable to allocate CUDA0 buffer'
         if log and not number:
             refusal = log.refusal
@@ -291,12 +289,11 @@ def _read_lines(
             return log
         assumed = assumed or log
     named = next(
-        (known for number, known in signs if number and assumed and known.name != assumed.engine),
-        None,
+        (known for number, known in signs if number and assumed and known != assumed.engine), None
     )
     # CUDA's message has no sign of the engine that the other lines name
     if named and assumed and assumed.refusal:
-        return named.read_log(lines, _told_failure(ends) or assumed.refusal)
+        return find_reader(named).read_log(lines, _told_failure(ends) or assumed.refusal)
     return assumed and (_read_as(engine, lines) or assumed)
 
 
@@ -324,9 +321,9 @@ def _check_servers(lines: list[str], name: str) -> None:
 
 
 def _read_as(engine: object, lines: list[str]) -> StartupLog | None:
-    if engine not in ENGINES or not find_engine(str(engine)).log_signs:
+    if engine not in READERS:
         return None
-    return find_engine(str(engine)).read_log(lines)
+    return find_reader(str(engine)).read_log(lines)
 
 
 def lines_of(data: bytes) -> list[str]:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..engines import find_engine
-from ..engines.messages import LONGEST
-from ..engines.startup_log import Advice, Load, LogRefusal, StartupLog, least, typed_options
 from ..hardware import Gpu
 from ..model import plural
 from ..records import NamedTuple
+from ..serving.suggestions import Suggestion
 from ..units import BYTES, GIB, count, human, truncate
-from .suggestions import Suggestion
+from . import find_reader
+from .messages import LONGEST
+from .startup_log import Advice, Load, LogRefusal, StartupLog, least, typed_options
 
 # Bytes of other processes from which they are the cause: a desktop uses less.
 _MOST_TAKEN = GIB
@@ -205,7 +206,7 @@ def _advised(
     """Return the diagnosis with the advice of the engine."""
     refusal = log.refusal
     assert refusal is not None
-    advice = refusal.advice or find_engine(log.engine).log_advice(log)
+    advice = refusal.advice or find_reader(log.engine).log_advice(log)
     advice = tuple(each for each in advice if not _is_given(each, log))
     return Diagnosis(refusal.line, cause, reason, needed, available, advice=advice)
 
@@ -267,7 +268,7 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
         )
     available = left.bytes if left else None
     failed = log._replace(refusal=refusal._replace(kind="out_of_memory", where=refusal.stage))
-    options = find_engine(log.engine).log_advice(failed)[:2] if refusal.stage else ()
+    options = find_reader(log.engine).log_advice(failed)[:2] if refusal.stage else ()
     advice = (
         *_WITHOUT_A_MESSAGE,
         *(each._replace(change=f"if memory is short, {each.change}") for each in options),
@@ -309,7 +310,7 @@ def requests_in_words(load: Load) -> str:
 def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     left = least(log.available)
     share = log.settings.get("gpu_memory_utilization")
-    room = find_engine(log.engine).logged_room(log, left.bytes if left else None, share)
+    room = find_reader(log.engine).logged_room(log, left.bytes if left else None, share)
     weights, total = (log.budget.get(name) for name in ("weights", "gpu_memory"))
     parts = [f"Weights of {size(weights.bytes)}"] if weights and weights.bytes else []
     for name, label in (("activations", "activations"), ("cuda_graphs", "CUDA graphs")):
@@ -351,7 +352,7 @@ def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diag
     engine = find_engine(log.engine)
     share = free_share(log)
     if refusal.kind == "occupied":
-        advice += engine.log_advice(log)
+        advice += find_reader(log.engine).log_advice(log)
     if share and not (log.is_assumed or engine.splits_by_layer):
         words = f"the share that is free, {size(free_memory(log) or 0)}, if the model fits in it"
         advice.append(Advice(words, f"{engine.share_option} {share}"))

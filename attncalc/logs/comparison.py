@@ -13,16 +13,17 @@ from typing import Any
 from ..check import Check
 from ..cost.cache import layer_cache_specs
 from ..engines import find_engine
-from ..engines.startup_log import LogMemory, StartupLog
 from ..errors import AttncalcError
 from ..ggml import FILE_TYPES
 from ..records import NamedTuple
+from ..serving.fit import fit
+from ..serving.memory_budget import MemoryBudget, memory_budget
+from ..serving.request import FitRequest, ResolvedRequest, resolve, weights_of
+from ..serving.weight_format import released_dtype
+from ..serving.weights import weights
 from ..units import GIB
-from .fit import fit
-from .memory_budget import MemoryBudget, memory_budget
-from .request import FitRequest, ResolvedRequest, resolve, weights_of
-from .weight_format import released_dtype
-from .weights import weights
+from . import find_reader
+from .startup_log import LogMemory, StartupLog
 
 # The part of the logged weights by which those of a dtype may differ: groups and left-out layers
 # are not known.
@@ -235,7 +236,7 @@ def _comparison(request: FitRequest, log: StartupLog, *, guessed: bool) -> LogCo
     # the layout does not depend on the memory, but on the GPU's default of batched tokens
     resolved = resolve(dataclasses.replace(without_gpu(request, 0), gpu=request.gpu))
     cache_layout = resolved.engine.layout(layer_cache_specs(resolved.model.plain()), resolved.args)
-    memory, checks = resolved.engine.log_checks(
+    memory, checks = find_reader(log.engine).log_checks(
         log, cache_layout, resolved.args, resolved.workload.context
     )
     memory_request = without_gpu(request, memory.printed if memory else 0)
@@ -338,7 +339,7 @@ def _weights_range(resolved: ResolvedRequest, expected: int) -> tuple[int, int, 
     """
     below, above = (
         int(expected * Fraction(part, 100)) + GIB // 20
-        for part in resolved.engine.weights_tolerance
+        for part in find_reader(resolved.engine.name).WEIGHTS_TOLERANCE
     )
     return max(0, expected - below), expected, expected + above
 

@@ -835,6 +835,13 @@ def after_the_cache(log: StartupLog, lines: Sequence[str]) -> list[str]:
     return last[before[-1] + 1 if before else 0 :]
 
 
+def printed_gpu_memory(log: StartupLog) -> int | None:
+    """Return the bytes of the GPU's whole memory that a log has; None if it has none."""
+    if "gpu_memory" in log.budget:
+        return log.budget["gpu_memory"].bytes
+    return None
+
+
 # The comparison with predicted figures
 
 
