@@ -40,8 +40,7 @@ MAY_IMPORT = {
     "config": MODEL | {"hardware"},
     "check": {"records"},
     "plot": {"errors", "records", "units"},
-    "report": MODEL
-    | {"engines", "hardware", "cost", "serving", "logs", "check", "plot", "config"},
+    "report": MODEL | {"engines", "hardware", "cost", "serving", "logs", "check", "plot", "config"},
     "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "options"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
     "sweeps": MODEL
