@@ -74,10 +74,10 @@ def is_valid(parse: Callable[..., object], *values: object) -> bool:
 _LONGEST_WORD = 300
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return 'did you mean 'llama2-70b'? ', or '' if nothing in `known` is close to `word`."""
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the name in `known` that is closest to `word`; None if none is close."""
     if len(word) > _LONGEST_WORD:
-        return ""
+        return None
     import difflib  # imported here, so that only a wrong word pays for it
 
     word = word.lower()
@@ -93,7 +93,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = (difflib.get_close_matches(word, some, n=1, cutoff=0.6) for some in (numbers, names))
     close = next(filter(None, (whole, *near)), None)
     if close:
-        return f"did you mean '{close[0]}'? "
+        return close[0]
+    return None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return 'did you mean 'llama2-70b'? ', or '' if nothing in `known` is close to `word`."""
+    close = nearest(word, known)
+    if close:
+        return f"did you mean '{close}'? "
     return ""
 
 

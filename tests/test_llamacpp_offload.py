@@ -682,6 +682,11 @@ def test_advice_about_the_host_is_of_layers_that_need_not_be_there(
         (("--tensor-split", "a"), "--tensor-split: 'a' is not a number"),
         (("--cpu-moe", "--n-cpu-moe", "3"), "--cpu-moe cannot be combined with --n-cpu-moe"),
         (("-ot", "(exps=CPU"), "--override-tensor: '(exps=CPU' has no pattern"),
+        # searches that would take forever: 2^27 ways to match a tensor's name
+        (("-ot", "(.|.)*exps=CPU"), "may take too long to search for"),
+        (("-ot", "((a+))+exps=CPU"), "may take too long to search for"),
+        (("-ot", ".*.*.*.*.*exps=CPU"), "may take too long to search for"),
+        (("-ot", ",".join(["f.*f.*exps=CPU"] * 21)), "may take too long to search for"),
         (("-ot", "exps=CUDA1"), "only routed experts can be moved, to the CPU"),
         (("-ot", "blk.1.*=CPU"), "only routed experts can be moved, to the CPU"),
     ],

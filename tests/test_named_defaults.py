@@ -147,3 +147,26 @@ def test_models_that_fit_with_experts_on_the_host_are_mixtures(ask: Ask) -> None
     rows = ask("fit", "--gpu", "rtx-3060", "--cpu-moe", "--json").document["layers"]
     assert rows
     assert all(load(row["model"]).has_experts for row in rows)
+
+
+@each(
+    ("model", "dtype"),
+    [
+        ("llama3.1:8b-instruct-fp16", "q4_0"),
+        ("qwen3-14b-q4_k_m", "q8_0"),
+        ("qwen3:8b:q8_0", "bf16"),
+    ],
+)
+def test_a_type_in_the_name_and_another_in_an_option_are_an_error(
+    model: str, dtype: str, ask: Ask
+) -> None:
+    error = ask("fit", model, "--weights-dtype", dtype, "--gpu", "3090").error
+    assert f"--weights-dtype {dtype} cannot be combined with {model}" in error
+
+
+@each(("model", "dtype"), [("llama3.1:8b-instruct-fp16", "F16"), ("qwen3-14b-q4_k_m", "Q4_K_M")])
+def test_a_type_in_the_name_and_the_same_in_an_option_are_one(
+    model: str, dtype: str, ask: Ask
+) -> None:
+    named = ask("fit", model, "--gpu", "3090").out
+    assert ask("fit", model, "--weights-dtype", dtype, "--gpu", "3090").out == named

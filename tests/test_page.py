@@ -83,6 +83,7 @@ SIZES = {"layers": "32", "heads": "32", "head_dim": "128", "context": "2K"}
     [
         ("kv", ["llama2-70b"], {"batch": "8", "context": "4K", "kv_dtype": "fp8"}),
         ("kv", ["llama2-70b"], {"attention": "mla:512", "max_model_len": "8K"}),
+        ("kv", ["gpt2"], {"context": "512,1K", "batch": "1,8"}),
         ("fit", ["llama2-70b"], {"gpu": "h100", "context": "4096"}),
         ("fit", ["qwen3-8b"], {"gpu": "NVIDIA H100 80GB HBM3", "prompt": "4K", "output_len": "1K"}),
         (
@@ -143,6 +144,12 @@ def test_error_is_that_of_the_command_line(
     (error,) = asked(command, *models, **options)["errors"]
     assert printed.code == 2
     assert printed.err == f"error: {error['error']}\n  tip: {error['tip']}\n"
+
+
+@pytest.mark.parametrize("command", ["kv", "compare", "fit", "train", "plan"])
+def test_an_option_of_an_address_that_the_command_lacks_is_an_error(command: str) -> None:
+    (error,) = asked(command, "gpt2", top_k="1")["errors"]
+    assert error["error"] == "no such option: --top-k"
 
 
 def test_no_model_is_an_error_that_says_what_to_type() -> None:

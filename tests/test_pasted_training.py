@@ -196,6 +196,10 @@ def test_a_trainers_file_or_command_has_the_answer_of_its_options(
             "trl sft --model qwen3-8b --max_length 4096 --max_seq_length 8192",
             "--max_seq_length 8192 contradicts",
         ),
+        # no word that nobody typed stands for a missing value
+        ("trl sft --model_name_or_path", "--model_name_or_path needs a value"),
+        ("trl sft --model qwen3-8b --lora_r --bf16", "--lora_r needs a value"),
+        ("torchrun --nproc_per_node x.py --model qwen3-8b", "--nproc_per_node needs a value"),
         ("trl sft foo --model qwen3-8b", "unexpected word in the command: foo"),
         (
             "train -- python x.py --model qwen3-8b --seed 1 --use_peft true foo",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, nearest
 from ..model import plural
 from ..options import options_of
 from ..units import truncate
@@ -17,7 +17,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UnknownArgumentError(AttncalcError, TypeError):
-    """An argument that a function does not have."""
+    """An argument that a function does not have.
+
+    Attributes:
+        name: The argument's name; '' if it has none.
+    """
+
+    def __init__(self, message: str, tip: str = "", name: str = "") -> None:
+        super().__init__(message, tip)
+        self.name = name
 
 
 def takes(kind: Any) -> Callable[[F], F]:
@@ -46,12 +54,12 @@ def takes(kind: Any) -> Callable[[F], F]:
                     )
                 for name, value in options.items():
                     if name not in known:
-                        hint = did_you_mean(name, [*known, *other_names])
-                        for other, field in other_names.items():
-                            hint = hint.replace(f"'{other}'", f"'{field}'")
+                        close = nearest(name, [*known, *other_names])
+                        hint = f"did you mean '{other_names.get(close, close)}'? " if close else ""
                         raise UnknownArgumentError(
                             f"{function.__name__} has no argument '{truncate(name)}'",
                             f"{hint}help(attncalc.{function.__name__}) lists them all",
+                            name,
                         )
                     if name in kinds:
                         _check_type(name, value, kinds[name])

@@ -185,9 +185,8 @@ def activations(
     """Return the activation memory of one attention layer of each kind, on one device; by default
     in a prefill.
 
-    >>> activations("llama2-70b", context=8192)
-    Activations(llama2-70b, prefill, batch 1, context 8,192: score matrix 8.00 GiB, with flash 416
-    MiB)
+    >>> activations("gpt2", context=8192)
+    Activations(gpt2, prefill, batch 1, context 8,192: score matrix 3.00 GiB, with flash 120 MiB)
 
     It takes the options of `attncalc memory`, or a Workload. With a machine, the buffers of its
     kernels are counted too. Raises AttncalcError if one is not valid.

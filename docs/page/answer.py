@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hub import AsksHubError, allow
 
 import attncalc
-from attncalc.api.arguments import takes
+from attncalc.api.arguments import UnknownArgumentError, takes
 from attncalc.api.fit_options import FitOptions
-from attncalc.api.options import CompareOptions, WhatIfOptions
+from attncalc.api.options import CompareOptions, KVCacheOptions, WhatIfOptions
 from attncalc.api.train_options import TrainOptions
 from attncalc.config import ModelLike
 from attncalc.errors import AttncalcError, NoSuchModelError
@@ -25,7 +25,7 @@ from attncalc.options import parsed
 from attncalc.report.bar import gib_range
 from attncalc.report.notes import is_decisive
 from attncalc.report.report import Figure, Report, Table
-from attncalc.units import BYTES, human
+from attncalc.units import BYTES, human, long_option
 from attncalc.what_if import SIZES, model_of_sizes
 
 if TYPE_CHECKING:
@@ -120,7 +120,21 @@ class Question(NamedTuple):
             return _fit(model, is_screen=is_screen, **options)
         if self.command == "train":
             return _train(model, **options)
+        return _kv(model, **options)
+
+
+@takes(KVCacheOptions)
+def _kv(model: Any, **options: Unpack[KVCacheOptions]) -> Any:
+    """Return what `attncalc kv` answers: a cache, or a row for each context and batch of a list."""
+    from attncalc.api.inputs import each_size
+
+    sizes = each_size(options)
+    if len(sizes) == 1:
         return attncalc.kv_cache(model, **options)
+    from attncalc.report.sizes import sizes_report
+
+    caches = [attncalc.kv_cache(model, **one) for one in sizes]
+    return Answered(sizes_report([cache.report for cache in caches]))
 
 
 @takes(FitOptions)
@@ -237,6 +251,11 @@ def curve() -> str:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, UnknownArgumentError):
+        return {
+            "error": f"no such option: {long_option(error.name)}",
+            "tip": "the form has all options of this command",
+        }
     if isinstance(error, AttncalcError):
         message, tip = error.printed or (error.message, error.tip)
         return {"error": message, "tip": tip, "is_model": isinstance(error, NoSuchModelError)}

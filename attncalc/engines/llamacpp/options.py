@@ -107,10 +107,57 @@ _OTHERS = (
 _TABLE = "per_layer_token_embd.weight"
 
 
+# The most repetitions without a bound, as .*, in a pattern and in all patterns of an option. Each
+# more makes a search as many times slower as a tensor's name has characters.
+_MOST_REPEATS = 4
+_MOST_REPEATS_IN_ALL = 40
+# An escaped character, a class of characters, or a sign of a regular expression.
+_SIGN = re.compile(r"\\.|\[\^?\]?[^\]]*\]|\{\d*,?\d*\}|[()|*+?]")
+
+
+def _repeats(pattern: str) -> int | None:
+    """Return how many repetitions without a bound a regular expression has; None if it repeats a
+    group that itself repeats or chooses, whose search may take forever: '(a|b)*', '(a+)+'.
+    """
+    found = 0
+    hazards = [False]  # of each open group: whether it repeats or chooses
+    end_of_hazard = -1  # where a group that does ends
+    for match in _SIGN.finditer(pattern):
+        sign = match[0]
+        is_repeat = sign in ("*", "+") or (sign.startswith("{") and sign != "{1}")
+        if is_repeat and match.start() == end_of_hazard:
+            return None
+        if is_repeat:
+            found += 1
+            hazards[-1] = True
+        elif sign == "|":
+            hazards[-1] = True
+        elif sign == "(":
+            hazards.append(False)
+        elif sign == ")" and len(hazards) > 1 and hazards.pop():
+            hazards[-1] = True
+            end_of_hazard = match.end()
+    return found
+
+
+def _check_time(entries: Sequence[str], name: str) -> None:
+    """Raise NotSupportedError if searching for patterns may take long."""
+    repeats = [_repeats(entry) for entry in entries]
+    counted = [number for number in repeats if number is not None]
+    is_long = None in repeats or sum(counted) > _MOST_REPEATS_IN_ALL
+    if is_long or max(counted) > _MOST_REPEATS:
+        raise NotSupportedError(
+            f"{name}: '{truncate(','.join(entries))}' may take too long to search for",
+            f"use at most {_MOST_REPEATS} of * and + in a pattern, and none after a group with | "
+            "or another of them",
+        )
+
+
 def _overrides(text: str, name: str) -> str:
     """Return the text. Raises AttncalcError unless each pattern moves routed experts to the CPU,
     and nothing else.
     """
+    _check_time(text.split(","), name)
     for entry in text.split(","):
         try:
             patterns = patterns_of(entry)
