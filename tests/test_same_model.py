@@ -174,7 +174,7 @@ def test_kv_has_the_bytes_that_fit_needs_without_pages(engine: str) -> None:
     assert different == []
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=800, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_a_question_has_one_answer_however_it_is_asked(random: Random) -> None:
     check(same_answers(random))
