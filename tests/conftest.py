@@ -69,9 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first: one that begins last would leave the other workers without
     work.
     """
-    items.sort(
-        key=lambda item: not item.path.name.startswith(("test_page_in_browser", "test_verify"))
-    )
+    longest = ("test_page_in_browser", "test_verify", "test_printed_commands", "test_same_model")
+    items.sort(key=lambda item: not item.path.name.startswith(longest))
 
 
 def pytest_collection_finish() -> None:
