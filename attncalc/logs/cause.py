@@ -394,8 +394,6 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     words = _sizes_of(log, refusal)
     if not (free or refusal.one_buffer) and cause != "host_memory":
         words += _room(log, refusal, memory, " free" if before else "")
-    if refusal.is_told:
-        words.append(f"by the words '{truncate(refusal.line, LONGEST // 2)}'")
     available = (
         free.bytes if free else memory if tried and memory and tried.bytes > memory else None
     )

@@ -267,9 +267,7 @@ def _with_gpu(
         return _other_model(request, log, refusal, disagreement, named)
     if STAGES[refusal.where].after == "cache":
         found = (_smaller_share(estimate, refusal), _fewer_sequences(estimate))
-        # words have no size that a share would have to leave
-        smaller = () if refusal.is_told else filter(None, found)
-        changes = tuple(change for change in smaller if change.result.starts)
+        changes = tuple(change for change in found if change and change.result.starts)
         return alone._replace(changes=changes, advice=()) if changes else alone
     return _before_the_cache(estimate, refusal, excess, alone)
 

@@ -22,7 +22,6 @@ from .metrics import with_metrics
 from .startup_log import (
     REPEATED,
     InUse,
-    LogRefusal,
     StartupLog,
     after_the_cache,
     is_about_load,
@@ -73,36 +72,10 @@ _PREFIXES = tuple(
 # A line of a traceback in an engine: the first is of the one that called the others, as SGLang
 # calls vLLM's code.
 _FRAME = re.compile(rf"File ['\"][^'\"]{{0,400}}[/\\\\]({'|'.join(ENGINES)})[/\\\\]")
-# What programs print at the beginning of a line, and people do not write.
-_PRINTED = re.compile(r"\b[a-z]+_\w{2,80}: |\.(?:py|cpp|go|rs):\d{1,6}\b")
 _NO_MESSAGE = (
     "has neither the size of a cache nor a message why there is none",
     "give lines such as 'GPU KV cache size: 78,384 tokens', or the error's message",
 )
-_FAILED = re.compile(
-    r"(?i)(?<!no )(?<!not an )(?<!without )(?<!avoid )(?<!prevent )"
-    r"(?:\b(?:cuda |gpu )?out[- ]of[- ](?:\w+ )?(?:memory|vram)"
-    r"|\bOOM(?:s|ed|ing|'s)?\b|OutOfMemory(?:Error)?\b|malloc (?:fail|error)"
-    r"|alloc\w* (?:of .{1,40} )?fail|fail\w* to allocate"
-    r"|(?:not enough|insufficient|too little) (?:\w+ )?(?:memory|vram))"
-)
-# Beginnings of comments in scripts, questions and conditions, and words that say the opposite.
-_NOT_TOLD = re.compile(
-    r"(?i)^\s*# |^\W{0,3}(?:will|would|does|do|can|could|should|is|are|how)\b|\bif "
-    r"(?:you|it|that|there|one)\b"
-    r"|\b(?:never|no longer|(?:do|does|did)(?: not|n't)|fixe[ds]|solved|against)"
-    r"(?: (?!start|fit|load)\w+){0,2} (?:OOM|out of)"
-)
-# {words beside it: what was allocated}: the first that is found.
-_STAGES = (
-    (r"graph", "graphs"),
-    (r"\bRAM\b|(?:system|host|cpu) memory", "host"),
-    (r"warm-?up", "compute"),
-    (r"load(?:s|ing)?\b|weights", "weights"),
-    (r"request|inference|generat|prefill|prompt|after (?:a while|\d)|hours?\b", "serving"),
-)
-# Characters that are shown before the words of a failure, and twice as many as after them.
-_AROUND = 80
 # Lines of a paste that is all about one message.
 _A_SCREEN = 60
 # Lines of a pasted message, in which only one may be wrapped.
@@ -142,15 +115,12 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     is_open = log is None or log.is_assumed  # no line shows which engine wrote it
     if log is None or log.is_assumed or log.refusal is None or log.refusal.kind == "unfinished":
         log = _with_message(log, lines, engine)
-    log = _with_words(log, lines, engine)
     if log and log.is_assumed and log.engine == "vllm" and engine is None:
         refusal = log.refusal
     else:
         refusal = None
-    # an allocation failed, and only PyTorch or a person says so
-    is_of_pytorch = bool(
-        refusal and (refusal.is_told or (refusal.kind, refusal.where) == ("out_of_memory", ""))
-    )
+    # an allocation failed, and only PyTorch says so
+    is_of_pytorch = bool(refusal and (refusal.kind, refusal.where) == ("out_of_memory", ""))
     other = other_program(_ends(lines), is_of_pytorch=is_of_pytorch) if is_open else None
     log = _with_program(log, lines, other)
     if log is None:
@@ -159,40 +129,6 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
             message = f"is a log of {other.title}, without a message that is known here"
         raise AttncalcError(f"{'standard input' if name == '-' else truncate(name)} {message}", tip)
     return log._replace(typed=typed_options(" ".join(_ends(lines))))
-
-
-def _with_words(log: StartupLog | None, lines: list[str], engine: object) -> StartupLog | None:
-    """Return a log with the failure of which a person tells, if no line of a program has one."""
-    words = (line for line in _ends(lines) if log is None or not _PRINTED.search(line))
-    refusal, load = (log.refusal, log.load) if log else (None, None)
-    is_well = refusal and (refusal.cause == "no_failure" or refusal.kind == "overloaded")
-    runs_well = is_well and not (load and (load.waiting or load.preempted))
-    told = _told_failure(words) if log is None or runs_well else None
-    if told:
-        return _read_lines(lines, engine, told)
-    return log
-
-
-def _told_failure(lines: Iterable[str]) -> LogRefusal | None:
-    """Return the failure of the first sentence that tells of one; None if none does."""
-    uncommented = (re.sub(r"\s# .*", "", line) for line in lines)
-    sentences = (
-        one
-        for line in uncommented
-        for one in re.split(r"(?<=[.!?]) ", line)
-        if not _NOT_TOLD.search(one)
-    )
-    match = next(filter(None, map(_FAILED.search, sentences)), None)
-    if match is None:
-        return None
-    begin = match.string.rfind(" ", 0, max(0, match.start() - _AROUND))
-    end = match.end() + _AROUND // 2
-    if end < len(match.string):
-        line = match.string[begin + 1 : end].rpartition(" ")[0]
-    else:
-        line = match.string[begin + 1 :]
-    where = next((where for words, where in _STAGES if re.search(words, line, re.IGNORECASE)), "")
-    return LogRefusal("out_of_memory", line, where=where, is_told=True)
 
 
 def _with_program(
@@ -266,9 +202,7 @@ def _signs() -> dict[str, re.Pattern[str]]:
     return {engine: re.compile(find_reader(engine).SIGNS) for engine in READERS}
 
 
-def _read_lines(
-    lines: list[str], engine: object = None, told: LogRefusal | None = None
-) -> StartupLog | None:
+def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
     ends = _ends(lines)
     outermost = next((match[1] for line in ends if (match := _FRAME.search(line))), None)
     signs = [
@@ -277,7 +211,7 @@ def _read_lines(
     ]
     assumed = None
     for number, known in sorted(signs, key=lambda sign: (sign[1] != outermost, -sign[0])):
-        log = find_reader(known).read_log(lines, told) if number or assumed is None else None
+        log = find_reader(known).read_log(lines) if number or assumed is None else None
         # the message alone may be one that is read, as 'unable to allocate CUDA0 buffer'
         if log and not number:
             refusal = log.refusal
@@ -293,7 +227,7 @@ def _read_lines(
     )
     # CUDA's message has no sign of the engine that the other lines name
     if named and assumed and assumed.refusal:
-        return find_reader(named).read_log(lines, _told_failure(ends) or assumed.refusal)
+        return find_reader(named).read_log(lines, assumed.refusal)
     return assumed and (_read_as(engine, lines) or assumed)
 
 

@@ -145,9 +145,10 @@ _LIMIT = re.compile(
     r"|too (?:large|long|small|many|few)|not enough|insufficient|out of"
     r"|\bat (?:most|least)\b|maxim|minim|must be|divisible|limit|required?s?\b"
 )
-_ERROR = re.compile(
-    r"(?i)\b\w{0,80}(?:error|exception|panic|fatal|failed|warning|warn)\b|\b(?:un|not )able "
-    r"to\b|❌|🥲"
+# What programs put before a message of a failure, and people do not write in a sentence.
+_LABEL = re.compile(
+    r"\b\w{1,80}(?:Error|Exception)\b|\b(?:ERROR|FATAL|CRITICAL)\b|❌|🥲"
+    r"|(?i:\b(?:error|exception|fatal|panic|failed) ?[:\]]|^\W{0,9}(?:error|fatal|panic)\b)"
 )
 _EXCEPTION = re.compile(r"\b\w{1,80}(?:Error|Exception): \S|\b(?:CUDA|HIP) error: \S")
 _OPTION = re.compile(r"--[a-z][a-z0-9-]{2,60}|\b(?:max|min|num|block|chunk)\w{0,20}_\w{2,40}")
@@ -162,14 +163,8 @@ def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
     Of two options with a number each takes the other's: 'max_num_seqs (256) exceeds max_slots (64)'
     is --max-num-seqs 64, or --max-slots 256.
     """
-    limits = (
-        line
-        for line in lines
-        if _LIMIT.search(line) and re.search(r"\d", line) and not line.endswith("?")
-    )
-    line = next(
-        (line for line in limits if _ERROR.search(line) or re.search(r"\d.*\D\d", line)), None
-    )
+    failures = filter(_LABEL.search, lines)
+    line = next((one for one in failures if _LIMIT.search(one) and re.search(r"\d", one)), None)
     if line is None:
         error = next(filter(_EXCEPTION.search, lines), None)
         reason = f"the message is not known here: {truncate(error, LONGEST)}"

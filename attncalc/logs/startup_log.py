@@ -153,7 +153,6 @@ class LogRefusal(NamedTuple):
     needed: Printed | None = None
     limit: Printed | None = None
     stage: str = ""  # of `where`: in which a log ends, within an error
-    is_told: bool = False  # whether only the words of a person say it
     one_buffer: bool = False  # whether the device has the memory, but not in one buffer
     # Of a message that states its cause (`messages.py`): the cause, of serving's CAUSES, as a
     # sentence, and what to change; the tokens of a request that was longer than the server's
@@ -470,12 +469,11 @@ _OF_CONTEXTS = 2 * GIB
 _UNITS = {"G": GIB, "M": MIB, "K": 1024, None: 1}
 # What PyTorch, cuBLAS and NCCL say, and what vLLM and SGLang make of it.
 OUT_OF_MEMORY = (
-    r"(?i:(?:CUDA|HIP|XPU|NPU) (?:error:? )?out of memory|tried to allocate "
-    r"\d)|torch\.OutOfMemoryError"
-    r"|Failed to load model - not enough"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'|Triton Error \[CUDA\]: out "
-    r"of memory"
-    r"|CUresult error +result=2\b|CUDA_ERROR_OUT_OF_MEMORY"
+    r"(?i:(?:CUDA|HIP|XPU|NPU) (?:(?:driver )?error:? )?out of memory|tried to allocate \d)"
+    r"|torch\.OutOfMemoryError|would exceed allowed memory\. \(out of memory\)"
+    r"|Failed to load model - not enough|cudaMalloc: out of memory|cuMemAlloc failed: out of memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'"
+    r"|Triton Error \[CUDA\]: out of memory|CUresult error +result=2\b|CUDA_ERROR_OUT_OF_MEMORY"
 )
 
 

@@ -360,7 +360,7 @@ def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
     kind, where = (log.refusal.kind, log.refusal.where) if log.refusal else ("", "")
     # a message alone does not say whether the server had started
     printed = (log.logged, log.budget.keys() - {"gpu_memory"})
-    label = "OUT OF MEMORY" if log.refusal and log.refusal.is_told else "DID NOT START"
+    label = "DID NOT START"
     if log.refusal and log.refusal.cause:
         label = _LABELS.get(diagnosis.cause, label)
     elif kind == "overloaded":
