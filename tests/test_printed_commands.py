@@ -54,6 +54,7 @@ def test_a_printed_command_a_plan_and_a_sweep_have_the_answer_of_fit(first: int)
             "deepseek-v3.2",
             {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "bf16", "context": 4096},
         ),
+        Question("gpt-oss-120b", {"engine": "llamacpp", "gpu": "h100", "weights_dtype": "bf16"}),
         # no command says how many layers an unknown drafter has
         Question("gemma2-9b", {"engine": "vllm", "gpu": "mi300x", "speculative_layers": 2}),
         Question("deepseek-v4-pro", {"engine": "sglang", "gpu": "h200", "speculative_layers": 3}),

@@ -239,7 +239,9 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
     if name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
         yield from ("-m", name)
         return
-    dtype = facts.file_type or facts.weights_dtype or facts.args.dtype.name
+    # bf16 beside experts that were released in mxfp4 is another file than that of the release
+    given = facts.weights_given or facts.weights_dtype
+    dtype = facts.file_type or given or facts.args.dtype.name
     # GGUF has none: Q8_0 and Q4_0 are blocks of 32 with a scale
     if dtype in ("fp8", "fp4", "int8", "int4"):
         raise NoCommandError
