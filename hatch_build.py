@@ -27,7 +27,8 @@ FOLDERS = {
     "attncalc/config/schemas": "attncalc/config/schemas.json",
     "attncalc/config/huggingface/families": "attncalc/config/huggingface/families.json",
     "attncalc/config/huggingface/tower_formulas": "attncalc/config/huggingface/tower_formulas.json",
-    "attncalc/report/schemas": "attncalc/report/schemas.json",
+    "attncalc/show/schemas": "attncalc/show/schemas.json",
+    "attncalc/questions": "attncalc/questions.json",
 }
 
 # The folder whose files get a copy each, beside them: a command reads one of them.
@@ -49,10 +50,17 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             copy.write_text(json.dumps(content), encoding="utf-8")
             build_data["force_include"][str(copy)] = target
 
-        for folder, target in FOLDERS.items():
+        for folder, target in {**FOLDERS, **_questions(self.root)}.items():
             add({file.stem: _content(file) for file in _files(self.root, folder)}, target)
         for file in _files(self.root, MODELS):
             add(_content(file), f"attncalc/{MODELS}/{file.stem}.json")
+
+
+def _questions(root: str) -> dict[str, str]:
+    """Return {folder of a question: the JSON copy of its schemas}."""
+    folders = [file.parent for file in Path(root, "attncalc/questions").glob("*/schema.yaml")]
+    names = [folder.relative_to(root).as_posix() for folder in sorted(folders)]
+    return {name: f"{name}.json" for name in names}
 
 
 def _files(root: str, folder: str) -> list[Path]:

@@ -17,13 +17,6 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from .api.comparison import compare
-    from .api.costs import activations, crossover, decode_intensity, flops, growth, kv_cache, params
-    from .api.fits import fit, roofline, users
-    from .api.plans import plan
-    from .api.training import train
-    from .api.vram import vram
-    from .api.what_fits import what_fits
     from .attention import Chunked, Cross, Full, Grouped, Sliding
     from .attention.latent import Latent
     from .config import load, preset_names
@@ -39,28 +32,35 @@ if TYPE_CHECKING:
     from .mlp import Mlp
     from .model import Head, Layers, ModelSpec, Stack
     from .quantity import Quantity, Ratio
+    from .questions.compare.answer import compare
+    from .questions.compare.intensity import decode_intensity
+    from .questions.fit.answer import fit, roofline, users
+    from .questions.fit.vram import vram
+    from .questions.fit.what_fits import what_fits
+    from .questions.flops.answer import crossover, flops, growth
+    from .questions.kv.answer import kv_cache
+    from .questions.memory.answer import activations
+    from .questions.params.answer import params
+    from .questions.plan.answer import plan
+    from .questions.sweep.call import sweep
+    from .questions.train.answer import train
     from .serving.request import FitRequest
     from .serving.traffic import Traffic
-    from .sweeps.call import sweep
     from .units import dtype
     from .workload import Mask, Workload
 
 _HOMES = {
-    "api.comparison": ("compare",),
-    "api.costs": (
-        "activations",
-        "crossover",
-        "decode_intensity",
-        "flops",
-        "growth",
-        "kv_cache",
-        "params",
-    ),
-    "api.training": ("train",),
-    "api.fits": ("fit", "roofline", "users"),
-    "api.plans": ("plan",),
-    "api.vram": ("vram",),
-    "api.what_fits": ("what_fits",),
+    "questions.compare.answer": ("compare",),
+    "questions.compare.intensity": ("decode_intensity",),
+    "questions.fit.answer": ("fit", "roofline", "users"),
+    "questions.fit.vram": ("vram",),
+    "questions.fit.what_fits": ("what_fits",),
+    "questions.flops.answer": ("crossover", "flops", "growth"),
+    "questions.kv.answer": ("kv_cache",),
+    "questions.memory.answer": ("activations",),
+    "questions.params.answer": ("params",),
+    "questions.plan.answer": ("plan",),
+    "questions.train.answer": ("train",),
     "attention": ("Chunked", "Cross", "Full", "Grouped", "Sliding"),
     "attention.latent": ("Latent",),
     "config": ("load", "preset_names"),
@@ -78,7 +78,7 @@ _HOMES = {
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
     "quantity": ("Quantity", "Ratio"),
-    "sweeps.call": ("sweep",),
+    "questions.sweep.call": ("sweep",),
     "units": ("dtype",),
     "workload": ("Mask", "Workload"),
 }
@@ -115,7 +115,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             import sys
             from importlib.util import find_spec
 
-            from .api.arguments import function_like
+            from .questions.arguments import function_like
 
             hint = function_like(name, __all__)
             # of 'from attncalc import name' Python shows the message of an ImportError only, but

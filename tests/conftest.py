@@ -133,7 +133,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `verify` take any time: on a busy machine it would shorten contexts, and print how far it
     is.
     """
-    monkeypatch.setattr("attncalc.report.progress.LINE_SECONDS", 3600)
+    monkeypatch.setattr("attncalc.show.progress.LINE_SECONDS", 3600)
     monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
     monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from attncalc import load
-from attncalc.cli.catalogue import CATALOGUE
 from attncalc.cost.params import params
+from attncalc.questions.verify.catalogue import CATALOGUE
 from attncalc.verify.cases import Case, cases
 
 GROUPED = """\

@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
-from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config.gpus import gpu
 from attncalc.config.presets import presets
 from attncalc.engines import ENGINES
-from attncalc.report.compare import compare_models, compare_variants
-from attncalc.report.fit import fit_report
-from attncalc.report.fit_all import fit_all_report
-from attncalc.report.flops import flops_report
-from attncalc.report.kv import kv_report
-from attncalc.report.memory import memory_report
-from attncalc.report.params import params_report
-from attncalc.report.presets import Listed, presets_report
-from attncalc.report.report import Report
+from attncalc.questions.compare.report import compare_models, compare_variants
+from attncalc.questions.fit.all_report import fit_all_report
+from attncalc.questions.fit.report import fit_report
+from attncalc.questions.flops.report import flops_report
+from attncalc.questions.kv.report import kv_report
+from attncalc.questions.memory.report import memory_report
+from attncalc.questions.params.report import params_report
+from attncalc.questions.presets.report import Listed, presets_report
+from attncalc.questions.verify.catalogue import CATALOGUE
 from attncalc.serving.request import FitRequest
+from attncalc.show.report import Report
 
 CONTEXT = 512
 

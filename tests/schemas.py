@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend
 
-from attncalc.report.schemas import schema
+from attncalc.questions.schemas import schema
 
 
 def check_answer(text: str) -> dict[str, Any]:

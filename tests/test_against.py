@@ -12,7 +12,7 @@ from asking import Answer, Ask
 from breaks import Break, Patch, replaced, scores, wider, wider_cache
 from tables import each
 
-import attncalc.cli.verify
+import attncalc.questions.verify.command
 from attncalc import Grouped, Latent
 from attncalc.attention import Sliding
 from attncalc.attention.mamba import Mamba
@@ -266,7 +266,9 @@ def replace_config(monkeypatch: Patch, config: dict[str, Any]) -> None:
     """Make `verify` build the class of `config`, and predict the figures of the file that is
     given.
     """
-    monkeypatch.setattr(attncalc.cli.verify, "load_with_config", lambda name: (load(name), config))
+    monkeypatch.setattr(
+        attncalc.questions.verify.command, "load_with_config", lambda name: (load(name), config)
+    )
 
 
 def compared(ask: Ask, path: str, *more: str) -> Answer:

@@ -11,7 +11,7 @@ from tables import each
 import attncalc
 import attncalc.quantity
 from attncalc import AttncalcError, FitRequest, Workload, fit, gpu, kv_cache, load
-from attncalc.api.arguments import without_metadata
+from attncalc.questions.arguments import without_metadata
 
 
 def test_a_model_and_a_workload_give_a_figure() -> None:

@@ -14,7 +14,7 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc.report.characters import printable
+from attncalc.show.characters import printable
 
 CONFIG = {
     "model_type": "llama",
@@ -180,7 +180,7 @@ def test_a_bug_is_one_line_and_its_traceback_is_shown_on_request(
     def broken(*_: object, **__: object) -> None:
         raise MemoryError("out of memory")
 
-    monkeypatch.setattr("attncalc.cli.kv.kv_report", broken)
+    monkeypatch.setattr("attncalc.questions.kv.command.kv_report", broken)
     monkeypatch.delenv("ATTNCALC_DEBUG")
     error = ask("kv", "gpt2").error
     assert error.startswith(

@@ -11,7 +11,8 @@ from configs import LLAMA_3_8B
 from tables import each
 
 from attncalc import __version__
-from attncalc.cli import COMMANDS, run
+from attncalc.cli import run
+from attncalc.questions import COMMANDS
 
 
 def test_the_first_command_of_the_readme(ask: Ask) -> None:

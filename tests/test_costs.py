@@ -23,8 +23,8 @@ from attncalc import (
 )
 from attncalc.attention import pairs
 from attncalc.cost.intensity import decode_intensity, weights_read
-from attncalc.report.compare import compare_variants
-from attncalc.report.kv import kv_report
+from attncalc.questions.compare.report import compare_variants
+from attncalc.questions.kv.report import kv_report
 from attncalc.units import DTYPES, dtype
 from attncalc.workload import Mask, Run
 

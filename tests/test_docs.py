@@ -20,12 +20,13 @@ from typing import NamedTuple
 import pytest
 from tables import each
 
-from attncalc.api.fit_options import FitOptions
-from attncalc.cli import COMMANDS, run
+from attncalc.cli import run
 from attncalc.config import preset_text, presets
 from attncalc.config.data_files import presets_folder
 from attncalc.options import options_of as declared_options
-from attncalc.report import progress
+from attncalc.questions import COMMANDS
+from attncalc.questions.fit.options import FitOptions
+from attncalc.show import progress
 
 REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
@@ -169,7 +170,9 @@ def test_docs_stay_valid_when_a_preset_is_added(
     (models / "a-new-preset-with-a-very-long-name.yaml").write_text(preset_text("llama2-70b"))
     monkeypatch.setattr(presets, "_folder", lambda: models)
     # without its memory
-    monkeypatch.setattr("attncalc.cli.presets.all_presets", presets.presets.__wrapped__)
+    monkeypatch.setattr(
+        "attncalc.questions.presets.command.all_presets", presets.presets.__wrapped__
+    )
     output = printed("attncalc presets")
     assert "a-new-preset-with-a-very-long-name" in output
     assert preset_names_in(output) == {path.stem for path in models.glob("*.yaml")}

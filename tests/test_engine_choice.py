@@ -8,9 +8,9 @@ from asking import Ask
 from tables import each
 
 import attncalc
-from attncalc.api.engine_choice import engine_of_options, ollama_options
-from attncalc.api.fit_request import read_fit_request
-from attncalc.api.plans import read_plan
+from attncalc.questions.fit.engine_choice import engine_of_options, ollama_options
+from attncalc.questions.fit.request import read_fit_request
+from attncalc.questions.plan.answer import read_plan
 
 
 def test_an_option_that_one_engine_has_chooses_it() -> None:

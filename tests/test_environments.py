@@ -13,7 +13,7 @@ import pytest
 from asking import REPOSITORY, Ask
 
 from attncalc.config.huggingface import convert_config
-from attncalc.report import write
+from attncalc.show import write
 
 MODEL = REPOSITORY / "docs/examples/qwen3-next-80b-a3b"
 COMMAND = ("kv", str(MODEL), "--json")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from attncalc.cli.verify import KERNELS as NAMED
 from attncalc.cost.kernels import KERNELS
 from attncalc.errors import AttncalcError
+from attncalc.questions.verify.command import KERNELS as NAMED
 from attncalc.verify import need_torch
 
 need_torch()

@@ -18,8 +18,8 @@ from tables import each
 from attncalc import AttncalcError
 from attncalc.engines import ENGINES
 from attncalc.quantity import quantity
-from attncalc.report.fail_if import Outcome, parse_condition
-from attncalc.report.report import Figure
+from attncalc.show.fail_if import Outcome, parse_condition
+from attncalc.show.report import Figure
 from attncalc.units import BYTES, FLOP, MAX_COUNT, PARAMS, parse_amount
 
 CONFIG = {**SMALL_LLAMA, "num_hidden_layers": 2, "num_attention_heads": 4}

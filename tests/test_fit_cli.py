@@ -10,8 +10,8 @@ from reports import one_per_structure
 from tables import each
 
 from attncalc import preset_names
-from attncalc.cli.catalogue import CATALOGUE
 from attncalc.engines import ENGINES
+from attncalc.questions.verify.catalogue import CATALOGUE
 
 FOUR = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
 PROMISED = (Path(__file__).parent / "data/json-names.txt").read_text()

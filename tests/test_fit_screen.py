@@ -15,16 +15,16 @@ from reports import one_per_structure
 from tables import each
 
 from attncalc import AttncalcError, Workload, load
-from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config.gpus import gpu
 from attncalc.engines import ENGINES
-from attncalc.report import markdown, terminal, text
-from attncalc.report.bar import Bar
-from attncalc.report.fit import fit_report
-from attncalc.report.fit_all import fit_all_report
-from attncalc.report.report import Report
-from attncalc.report.write import write
+from attncalc.questions.fit.all_report import fit_all_report
+from attncalc.questions.fit.report import fit_report
+from attncalc.questions.verify.catalogue import CATALOGUE
 from attncalc.serving.request import FitRequest
+from attncalc.show import markdown, terminal, text
+from attncalc.show.bar import Bar
+from attncalc.show.report import Report
+from attncalc.show.write import write
 from attncalc.units import GIB
 
 QWEN = ("fit", "qwen3-8b", "--gpu", "rtx-4090")

@@ -16,10 +16,10 @@ from asking import Ask
 from tables import each
 from test_latex import compile_latex, needs_tex
 
-from attncalc.cli import COMMANDS
-from attncalc.report.formats import FORMATS
-from attncalc.report.html import fragment
-from attncalc.report.report import Column, Report, Table
+from attncalc.questions import COMMANDS
+from attncalc.show.formats import FORMATS
+from attncalc.show.html import fragment
+from attncalc.show.report import Column, Report, Table
 
 LOGS = "tests/data/engine-logs"
 RUNS = [
@@ -68,7 +68,7 @@ def report(ask: Ask, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReq
     if request.param not in REPORTS:
         with monkeypatch.context() as patch:
             patch.setattr(
-                "attncalc.report.write.write",
+                "attncalc.show.write.write",
                 lambda report, **_: REPORTS.update({request.param: report}),
             )
             assert ask(*request.param.split()).err == ""

@@ -12,13 +12,13 @@ from reports import fit_request, one_per_structure
 from tables import each
 
 from attncalc import AttncalcError, ModelSpec, activations, flops, kv_cache, load, params
-from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
 from attncalc.engines import ENGINES
-from attncalc.report.fit import fit_report
-from attncalc.report.json import result
-from attncalc.report.report import Figure
+from attncalc.questions.fit.report import fit_report
+from attncalc.questions.verify.catalogue import CATALOGUE
+from attncalc.show.json import result
+from attncalc.show.report import Figure
 
 CONFIGS: dict[str, Any] = json.loads(
     (Path(__file__).parent / "data" / "huggingface.json").read_text()

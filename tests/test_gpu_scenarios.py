@@ -13,7 +13,7 @@ from asking import Answer, Ask
 from layers import GROUPED, saved
 
 from attncalc import load
-from attncalc.cli import verify_record
+from attncalc.questions.verify import record_command as verify_record
 from attncalc.verify import need_torch
 
 need_torch()

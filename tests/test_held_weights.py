@@ -20,7 +20,7 @@ from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.cost.params import params
 from attncalc.engines.vllm.held_weights import rounding
-from attncalc.report.fit_figures import WEIGHT_PARTS
+from attncalc.questions.fit.figures import WEIGHT_PARTS
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.weights import Weights

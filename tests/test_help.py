@@ -5,9 +5,9 @@ import re
 import pytest
 from asking import Ask
 
-from attncalc.api.fit_options import GROUPS, FitOptions
-from attncalc.cli import COMMANDS
 from attncalc.options import Option, options_of
+from attncalc.questions import COMMANDS
+from attncalc.questions.fit.options import GROUPS, FitOptions
 
 
 @pytest.mark.parametrize("command", ["fit", "sweep"])

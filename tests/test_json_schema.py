@@ -26,14 +26,14 @@ from schemas import check_answer, schema_of
 from attncalc import load, preset_names
 from attncalc.attention import FULL, KINDS, Sliding, required_keys
 from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult
-from attncalc.cli import COMMANDS
-from attncalc.cli.schema import SCHEMAS
 from attncalc.quantity import quantity
-from attncalc.report import json as as_json
-from attncalc.report.report import Report
-from attncalc.report.schemas import schema
-from attncalc.report.schemas.reading import properties
-from attncalc.report.verify import VerifiedModel, catalogue_report, verify_report
+from attncalc.questions import COMMANDS
+from attncalc.questions.schema.command import SCHEMAS
+from attncalc.questions.schemas import schema
+from attncalc.questions.verify.report import VerifiedModel, catalogue_report, verify_report
+from attncalc.show import json as as_json
+from attncalc.show.report import Report
+from attncalc.show.schemas.reading import properties
 from attncalc.workload import Workload
 
 COPIES = REPOSITORY / "docs/schemas"

@@ -8,8 +8,8 @@ from asking import Ask, results
 from tables import each
 
 from attncalc import load
-from attncalc.api.fit_request import read_fit_request
-from attncalc.report.fit import fit_report
+from attncalc.questions.fit.report import fit_report
+from attncalc.questions.fit.request import read_fit_request
 
 MODELS = (
     "qwen3-8b",

@@ -5,7 +5,7 @@ line.
 import pytest
 from asking import Ask
 
-from attncalc.cli import COMMANDS
+from attncalc.questions import COMMANDS
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from asking import REPOSITORY, Ask, shell, started
 from tables import each
 
 from attncalc import Workload, load
-from attncalc.report.formats import FORMATS
-from attncalc.report.kv import kv_report
-from attncalc.report.write import drop_output
+from attncalc.questions.kv.report import kv_report
+from attncalc.show.formats import FORMATS
+from attncalc.show.write import drop_output
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a file has no mode on Windows")
@@ -364,7 +364,7 @@ import os, signal, sys
 name = sys.argv.pop(1)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 from attncalc.__main__ import main
-from attncalc.report import write
+from attncalc.show import write
 
 def end(*paths):
     print("complete" if os.listdir() else "no file", flush=True)
@@ -428,9 +428,9 @@ main()
     ("name", "code", "module", "wraps"),
     [
         ("SIGINT", 130, "attncalc.cli", "no"),
-        ("SIGINT", 130, "attncalc.report.write", "no"),
-        ("SIGINT", 130, "attncalc.report.write", "yes"),
-        ("SIGTERM", 143, "attncalc.report.write", "yes"),
+        ("SIGINT", 130, "attncalc.show.write", "no"),
+        ("SIGINT", 130, "attncalc.show.write", "yes"),
+        ("SIGTERM", 143, "attncalc.show.write", "yes"),
     ],
 )
 def test_a_signal_during_an_import_prints_no_traceback(
@@ -451,7 +451,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
 import signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from attncalc.__main__ import main
-from attncalc.report import write
+from attncalc.show import write
 write._rename_to_new = lambda *paths: print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)
 sys.argv = ["attncalc", "kv", "gpt2", "-o", "x.json"]
 main()

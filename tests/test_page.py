@@ -14,10 +14,10 @@ import pytest
 from asking import REPOSITORY, Ask
 from tables import each
 
-from attncalc.api.options import KVCacheOptions
 from attncalc.cli import command as commands
 from attncalc.cli import options as o
 from attncalc.options import COUNT, Count, Option
+from attncalc.questions.options import KVCacheOptions
 
 PAGE = REPOSITORY / "docs/page"
 sys.path[:0] = [str(PAGE), str(REPOSITORY / "tools")]
@@ -41,7 +41,9 @@ def asked(command: str, *models: str, **options: Any) -> Any:
 
 def test_form_has_each_declared_option_once() -> None:
     for command in build_page.form()["commands"]:
-        app = getattr(import_module(f"attncalc.cli.{command['name']}"), command["name"])
+        app = getattr(
+            import_module(f"attncalc.questions.{command['name']}.command"), command["name"]
+        )
         declared = app.registered_commands[0].callback.declared
         shown = [option["name"] for group in command["groups"] for option in group["options"]]
         assert sorted(shown) == sorted(option.name.lstrip("-") for option in declared.values())
@@ -52,7 +54,7 @@ class _MoreOptions(KVCacheOptions, total=False):
 
 
 def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("attncalc.cli.kv")
+    module = ModuleType("attncalc.questions.kv.command")
 
     @commands.command("")
     def kv(model: o.NamedModel, options: _MoreOptions) -> None: ...

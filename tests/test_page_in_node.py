@@ -16,7 +16,7 @@ from page_site import built_site
 
 from attncalc import AttncalcError, compare, fit, kv_cache, preset_names
 from attncalc.config.presets import preset_of, preset_text, presets
-from attncalc.report.json import render
+from attncalc.show.json import render
 
 GPUS = ("h100-80gb", "rtx-4090", "mi300x")
 # Whether all presets are asked about on all GPUs, and all configs, which takes two minutes; else a
@@ -39,7 +39,7 @@ OWN = {
 # terminal, and records.
 NOT_ON_PAGE = {
     "attncalc.cli",
-    "attncalc.plot.picture",
+    "attncalc.show.plot.picture",
     "html",
     "http.client",
     "pyarrow",

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import AttncalcError
-from attncalc.api.fit_options import FitOptions
-from attncalc.cli.pasted import expand
 from attncalc.options import options_of
+from attncalc.questions.fit.options import FitOptions
+from attncalc.questions.fit.pasted import expand
 
 OPTIONS = {
     part: option

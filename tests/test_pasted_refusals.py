@@ -15,7 +15,7 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc.report.schemas import schema
+from attncalc.questions.schemas import schema
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs" / "doctor"
 GIB, MIB = 2**30, 2**20

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
 
-from attncalc.plot.chart import Bar, Bars, Chart, Lines, Picture, Series
-from attncalc.plot.picture import render
-from attncalc.plot.scale import Axis
-from attncalc.report.bar import Bar as MemoryBar
-from attncalc.report.characters import printable
-from attncalc.report.charts.fit import memory_chart
-from attncalc.report.draw import picture_file
+from attncalc.questions.fit.chart import memory_chart
+from attncalc.show.bar import Bar as MemoryBar
+from attncalc.show.characters import printable
+from attncalc.show.draw import picture_file
+from attncalc.show.plot.chart import Bar, Bars, Chart, Lines, Picture, Series
+from attncalc.show.plot.picture import render
+from attncalc.show.plot.scale import Axis
 from attncalc.units import BYTES, NO_UNIT, TOKENS
 
 FIT = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
@@ -154,8 +154,8 @@ def test_names_of_a_memory_do_not_cross(
     gib: int, used: float, weights: float, low: float, high: float
 ) -> None:
     """Neither a name nor the line to it crosses another name."""
-    from attncalc.plot.picture.canvas import Ruler
-    from attncalc.plot.picture.stack import _names, _touch
+    from attncalc.show.plot.picture.canvas import Ruler
+    from attncalc.show.plot.picture.stack import _names, _touch
 
     memory = gib * 2**30
     usable, held, least = (

@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import AttncalcError, FitRequest, fit, gpu, load, plan, users
-from attncalc.api.fit_request import fit_request
-from attncalc.api.plan_load import read_traffic
-from attncalc.api.plans import read_plan
 from attncalc.config import presets
 from attncalc.config.prices import read_prices
-from attncalc.plot.chart import Lines
 from attncalc.quantity import ratio
-from attncalc.serving import plan as serving_plan
-from attncalc.serving.plan import (
+from attncalc.questions.fit.request import fit_request
+from attncalc.questions.plan import search as serving_plan
+from attncalc.questions.plan.answer import read_plan
+from attncalc.questions.plan.load import read_traffic
+from attncalc.questions.plan.search import (
     Candidate,
     Demand,
     costs,
@@ -32,10 +31,11 @@ from attncalc.serving.plan import (
     search,
     sorted_rows,
 )
-from attncalc.serving.plan_space import Space, Split, splits
+from attncalc.questions.plan.space import Space, Split, splits
 from attncalc.serving.request import resolve
 from attncalc.serving.traffic import Traffic
 from attncalc.serving.users import Users
+from attncalc.show.plot.chart import Lines
 
 LOAD = ("--users", "500", "--prompt", "3K", "--output-len", "500")
 MODELS = ("qwen3-8b", "gpt-oss-20b", "gemma3-27b", "deepseek-v3", "qwen3-next-80b-a3b")

@@ -14,17 +14,17 @@ from tables import each
 
 from attncalc import Workload, gpu, load
 from attncalc.check import ScalingRow
-from attncalc.plot import text
-from attncalc.plot.chart import Bar, Bars, Lines, Picture, Roof, Series, Stack, known
-from attncalc.plot.scale import Axis
-from attncalc.report.bar import Bar as MemoryBar
-from attncalc.report.charts.fit import memory_chart, roofline_chart
-from attncalc.report.charts.picture import MAX_BARS, bars, shown
-from attncalc.report.charts.scaling import scaling_charts
-from attncalc.report.compare import compare_models, compare_variants
-from attncalc.report.fit import fit_report
+from attncalc.questions.compare.report import compare_models, compare_variants
+from attncalc.questions.fit.chart import memory_chart, roofline_chart
+from attncalc.questions.fit.report import fit_report
+from attncalc.questions.verify.chart import scaling_charts
 from attncalc.serving.request import FitRequest
 from attncalc.serving.roofline import roofline
+from attncalc.show.bar import Bar as MemoryBar
+from attncalc.show.picture import MAX_BARS, bars, shown
+from attncalc.show.plot import text
+from attncalc.show.plot.chart import Bar, Bars, Lines, Picture, Roof, Series, Stack, known
+from attncalc.show.plot.scale import Axis
 from attncalc.units import BYTES, NO_UNIT, SECONDS, TOKENS
 
 GIB = 2**30

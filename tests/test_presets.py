@@ -17,9 +17,9 @@ from tables import each
 
 from attncalc import ModelSpec, load, preset_names
 from attncalc.attention import KINDS, Attention, Cross
-from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config import load_with_config
 from attncalc.config.presets import Preset, _by_size, _described, preset_of, presets
+from attncalc.questions.verify.catalogue import CATALOGUE
 
 ROWS, COLUMNS = 24, 80
 MODELS = REPOSITORY / "presets/models"

@@ -14,8 +14,8 @@ from tables import each
 
 from attncalc import Workload, load
 from attncalc.config.gpus import gpu
+from attncalc.questions.plan.space import Space, Split, splits
 from attncalc.serving.load_bounds import Load
-from attncalc.serving.plan_space import Space, Split, splits
 from attncalc.serving.published import class_of, published_range
 from attncalc.serving.request import FitRequest, resolve
 

@@ -5,6 +5,7 @@ import html.parser
 import itertools
 import pickle
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -15,9 +16,6 @@ from hypothesis import strategies as st
 from tables import each
 
 import attncalc
-import attncalc.api.comparison
-import attncalc.api.costs
-import attncalc.api.fits
 from attncalc import (
     AttncalcError,
     FitRequest,
@@ -28,25 +26,28 @@ from attncalc import (
     load,
     preset_names,
 )
-from attncalc.api.arguments import in_python
-from attncalc.api.costs import Activations, Flops, KVCache, Params
-from attncalc.api.fit_options import FitOptions
-from attncalc.api.fits import FitResult, Roofline, Users
-from attncalc.api.options import (
+from attncalc.cost import cache, params
+from attncalc.questions.arguments import in_python
+from attncalc.questions.compare.command import compare as compare_command
+from attncalc.questions.fit.answer import FitResult, Roofline, Users
+from attncalc.questions.fit.command import fit as fit_command
+from attncalc.questions.fit.options import FitOptions
+from attncalc.questions.flops.answer import Flops
+from attncalc.questions.flops.command import flops as flops_command
+from attncalc.questions.kv.answer import KVCache
+from attncalc.questions.kv.command import kv as kv_command
+from attncalc.questions.memory.answer import Activations
+from attncalc.questions.memory.command import memory as memory_command
+from attncalc.questions.options import (
     ActivationsOptions,
     CompareOptions,
     FlopsOptions,
     KVCacheOptions,
     ShardedModelOptions,
 )
-from attncalc.api.results import Result
-from attncalc.cli.compare import compare as compare_command
-from attncalc.cli.fit import fit as fit_command
-from attncalc.cli.flops import flops as flops_command
-from attncalc.cli.kv import kv as kv_command
-from attncalc.cli.memory import memory as memory_command
-from attncalc.cli.params import params as params_command
-from attncalc.cost import cache, params
+from attncalc.questions.params.answer import Params
+from attncalc.questions.params.command import params as params_command
+from attncalc.questions.results import Result
 from attncalc.serving.fit import FitResult as CostFitResult
 
 # {function: (its command, the function)}.
@@ -851,10 +852,22 @@ def test_pandas_makes_a_table_of_results() -> None:
     assert rows["kv_cache"][0] == table.loc["llama2-70b", "kv_cache"]
 
 
-@pytest.mark.parametrize("module", [attncalc.api.comparison, attncalc.api.costs, attncalc.api.fits])
-def test_the_examples_in_docstrings_run(module: Any) -> None:
+@pytest.mark.parametrize(
+    "place",
+    [
+        "compare.answer",
+        "compare.intensity",
+        "fit.answer",
+        "flops.answer",
+        "kv.answer",
+        "memory.answer",
+        "params.answer",
+    ],
+)
+def test_the_examples_in_docstrings_run(place: str) -> None:
     import doctest
 
+    module = import_module(f"attncalc.questions.{place}")
     checker, finder = doctest.DocTestRunner(), doctest.DocTestFinder()
     for name in module.__dict__:
         function = getattr(attncalc, name, None)

@@ -14,9 +14,9 @@ from layers import GROUPED, MHA, saved
 from schemas import check_answer
 
 from attncalc import load
-from attncalc.cli import verify as verify_command
-from attncalc.cli import verify_record
-from attncalc.cli.verify_record import record_models
+from attncalc.questions.verify import command as verify_command
+from attncalc.questions.verify import record_command as verify_record
+from attncalc.questions.verify.record_command import record_models
 from attncalc.verify import need_torch
 
 need_torch()
@@ -25,8 +25,8 @@ from attncalc.attention.recurrent import Recurrent  # noqa: E402
 from attncalc.check import Check, Reported, ScalingRow, VerifyResult  # noqa: E402
 from attncalc.errors import CannotCheckError  # noqa: E402
 from attncalc.model import ModelSpec  # noqa: E402
-from attncalc.report.record import agrees, is_empty, record_page  # noqa: E402
-from attncalc.report.record_files import to_json  # noqa: E402
+from attncalc.questions.verify.record import agrees, is_empty, record_page  # noqa: E402
+from attncalc.questions.verify.record_files import to_json  # noqa: E402
 from attncalc.verify import time_plan  # noqa: E402
 from attncalc.verify.devices import Device, find_device  # noqa: E402
 from attncalc.verify.errors import DeviceFailedError  # noqa: E402

@@ -21,8 +21,8 @@ from attncalc import (
     roofline,
     sweep,
 )
-from attncalc.api.fit_options import DeploymentOptions, EngineOptions
 from attncalc.options import options_of
+from attncalc.questions.fit.options import DeploymentOptions, EngineOptions
 
 INVALID = {
     "no model": ("kv",),

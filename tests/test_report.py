@@ -17,18 +17,18 @@ from toy import Recurrent
 from attncalc import AttncalcError, Grouped, Layers, ModelSpec, Stack, Workload, load
 from attncalc.cost.cache import kv_cache
 from attncalc.quantity import quantity, ratio
-from attncalc.report import csv as as_csv
-from attncalc.report import json as as_json
-from attncalc.report import markdown, text
-from attncalc.report.compare import compare_models, compare_variants
-from attncalc.report.explain import align_formula, explain_figures
-from attncalc.report.fail_if import COMMANDS
-from attncalc.report.figures import FigureRow, FigureRows, Given, ratio_row
-from attncalc.report.flops import flops_report
-from attncalc.report.kv import kv_report
-from attncalc.report.params import params_report
-from attncalc.report.presets import Listed, presets_report
-from attncalc.report.report import Figure, Report
+from attncalc.questions.compare.report import compare_models, compare_variants
+from attncalc.questions.flops.report import flops_report
+from attncalc.questions.kv.report import kv_report
+from attncalc.questions.params.report import params_report
+from attncalc.questions.presets.report import Listed, presets_report
+from attncalc.show import csv as as_csv
+from attncalc.show import json as as_json
+from attncalc.show import markdown, text
+from attncalc.show.fail_if import COMMANDS
+from attncalc.show.figures import FigureRow, FigureRows, Given, ratio_row
+from attncalc.show.formulas import align_formula, explain_figures
+from attncalc.show.report import Figure, Report
 
 # Parameters that only some kinds of layers have, besides matrices and norms.
 PARTS = {

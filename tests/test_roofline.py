@@ -35,8 +35,7 @@ from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
 from attncalc.hardware import Gpu
 from attncalc.quantity import Ratio
-from attncalc.report.lists import wrapped
-from attncalc.report.roofline import (
+from attncalc.questions.fit.roofline import (
     roofline_facts,
     roofline_figures,
     roofline_notes,
@@ -44,10 +43,11 @@ from attncalc.report.roofline import (
     roofline_terms,
     roofline_variants,
 )
-from attncalc.report.text import table_lines
 from attncalc.serving.cache_read import ServingConfig
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.roofline import Roofline, Step, roofline
+from attncalc.show.lists import wrapped
+from attncalc.show.text import table_lines
 from attncalc.units import PER_SECOND, SECONDS, dtype, quotient
 
 PEAKS = st.integers(1, 10**6)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncalc.plot.picture.style import spread
-from attncalc.plot.scale import Axis, Scale, exact_count, is_geometric, scale
+from attncalc.show.plot.picture.style import spread
+from attncalc.show.plot.scale import Axis, Scale, exact_count, is_geometric, scale
 from attncalc.units import (
     BYTES,
     FLOP,

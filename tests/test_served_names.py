@@ -9,11 +9,11 @@ from asking import Ask
 from tables import each
 
 from attncalc import AttncalcError, load
-from attncalc.api.fit_options import FitOptions
-from attncalc.api.fit_request import read_fit_request, served_fields
-from attncalc.cli.pasted import expand
 from attncalc.config.presets import checkpoints, of_checkpoint, of_other_machine, preset_of, presets
 from attncalc.options import options_of
+from attncalc.questions.fit.options import FitOptions
+from attncalc.questions.fit.pasted import expand
+from attncalc.questions.fit.request import read_fit_request, served_fields
 from attncalc.serving.launch import launch_command, served_model
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.workload import Workload

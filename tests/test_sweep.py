@@ -15,15 +15,15 @@ from tables import each
 
 import attncalc
 from attncalc import AttncalcError, Workload, load, params, sweep
-from attncalc.api.arguments import in_python
 from attncalc.cost.activations import activations
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
-from attncalc.report.memory import largest_layer
+from attncalc.questions.arguments import in_python
+from attncalc.questions.memory.report import largest_layer
+from attncalc.questions.sweep import fits
+from attncalc.questions.sweep.columns import BOUNDS, FIT
 from attncalc.serving.fit import Deployment
 from attncalc.serving.request import ResolvedRequest
-from attncalc.sweeps import fits
-from attncalc.sweeps.columns import BOUNDS, FIT
 
 Answer = TypeVar("Answer")
 K = 1024

@@ -20,10 +20,10 @@ from asking import Ask, shell, started
 
 from attncalc import AttncalcError, sweep
 from attncalc.config import preset_text
-from attncalc.report.formats import ROW_FORMATS, Rows
-from attncalc.report.watch import Watch
-from attncalc.sweeps.parallel import rows_in_parallel
-from attncalc.sweeps.sweep import Sweep
+from attncalc.questions.sweep.parallel import rows_in_parallel
+from attncalc.questions.sweep.sweep import Sweep
+from attncalc.questions.sweep.watch import Watch
+from attncalc.show.formats import ROW_FORMATS, Rows
 
 AXES: dict[str, Any] = {
     "models": ["llama2-70b", "mistral-7b-v0.1"],
@@ -505,7 +505,7 @@ def test_progress_is_shown_once_a_sweep_takes_time(monkeypatch: pytest.MonkeyPat
         def __exit__(self, *error: object) -> None:
             steps.append("end")
 
-    monkeypatch.setattr("attncalc.report.watch.progress", Shown)
+    monkeypatch.setattr("attncalc.questions.sweep.watch.progress", Shown)
     times = iter(range(10**6))
     rows = [(n, None) for n in range(200)]
     quick = Watch(200, shows_progress=True, clock=lambda: 0.0)
@@ -530,7 +530,7 @@ def test_an_error_in_a_process_is_that_of_the_command(monkeypatch: pytest.Monkey
     rows = sweep(models="gpt2", tp="1,5")
     with pytest.raises(TypeError):
         list(rows_in_parallel(rows, 2, escape=operator.neg))  # type: ignore[arg-type]
-    monkeypatch.setattr("attncalc.sweeps.parallel._WORKER", "")
+    monkeypatch.setattr("attncalc.questions.sweep.parallel._WORKER", "")
     with pytest.raises(
         AttncalcError, match="--jobs 2: a process cannot be started, or ended early"
     ):

@@ -9,9 +9,9 @@ from asking import Ask
 
 from attncalc import sweep
 from attncalc.errors import AttncalcError
-from attncalc.plot.chart import Bars, Chart, Lines
-from attncalc.sweeps.picture import for_picture, sweep_picture
-from attncalc.sweeps.sweep import Sweep
+from attncalc.questions.sweep.picture import for_picture, sweep_picture
+from attncalc.questions.sweep.sweep import Sweep
+from attncalc.show.plot.chart import Bars, Chart, Lines
 
 
 def drawn(rows: Sweep) -> Chart:

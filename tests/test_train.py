@@ -23,8 +23,6 @@ from attncalc import (
     preset_names,
     train,
 )
-from attncalc.api.train_options import TrainOptions
-from attncalc.api.train_request import read_train_request
 from attncalc.attention.mamba import Mamba, Mamba2
 from attncalc.attention.saved import Forward, SavedTensor
 from attncalc.config.gpus import gpu
@@ -46,6 +44,8 @@ from attncalc.cost.training.states import states
 from attncalc.cost.training.step import most_loaded, stage_budget
 from attncalc.cost.training.tensors import quantized_bytes, stage_tensors
 from attncalc.cost.training.work import work
+from attncalc.questions.train.options import TrainOptions
+from attncalc.questions.train.request import read_train_request
 
 GPT = Stack(
     "decoder",

@@ -18,12 +18,12 @@ from training_runs import (
 )
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load
-from attncalc.api.train_request import read_train_request
 from attncalc.cost.params import params
 from attncalc.cost.training.fits import reserved, train_result
 from attncalc.cost.training.setup import Training
 from attncalc.cost.training.states import states
 from attncalc.cost.training.step import Cached, most_loaded, stage_budget
+from attncalc.questions.train.request import read_train_request
 
 _LORA: Any = {"recompute": "none", "batch": 4, "context": 2048, "lora": "r=16"}
 

@@ -12,10 +12,10 @@ from asking import Ask
 from tables import each
 
 from attncalc import preset_names
-from attncalc.api.train_request import read_train_request
-from attncalc.api.training import request_answer
 from attncalc.config.gpus import gpu_names
 from attncalc.cost.training.fits import train_result
+from attncalc.questions.train.answer import request_answer
+from attncalc.questions.train.request import read_train_request
 
 FIGURES = ("needed_low", "needed_high")
 

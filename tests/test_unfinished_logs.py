@@ -10,7 +10,7 @@ from asking import Ask
 from tables import each
 
 from attncalc.logs.messages import LONG_REQUEST
-from attncalc.report.schemas import schema
+from attncalc.questions.schemas import schema
 
 VLLM = (
     "(EngineCore pid=211) INFO 09-14 10:02:00 [core.py:109] Initializing a V1 LLM engine "

@@ -15,9 +15,9 @@ need_torch()
 import torch  # noqa: E402
 
 from attncalc.check import Timing  # noqa: E402
-from attncalc.cli.verify_record import with_datasheet  # noqa: E402
-from attncalc.report.record import record_page  # noqa: E402
-from attncalc.report.verify_tables import time_facts  # noqa: E402
+from attncalc.questions.verify.record import record_page  # noqa: E402
+from attncalc.questions.verify.record_command import with_datasheet  # noqa: E402
+from attncalc.questions.verify.tables import time_facts  # noqa: E402
 from attncalc.verify.record import machine  # noqa: E402
 
 GIB = 2**30

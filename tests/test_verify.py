@@ -14,7 +14,7 @@ from asking import REPOSITORY, Answer, Ask, started
 from layers import ENCODER, GROUPED, MHA, WINDOW, ZOO, saved
 
 from attncalc import load
-from attncalc.cli.catalogue import CATALOGUE, QUICK
+from attncalc.questions.verify.catalogue import CATALOGUE, QUICK
 from attncalc.verify import need_torch
 
 need_torch()
@@ -44,7 +44,7 @@ def test_layers_of_a_catalogue_agree_at_their_true_size_on_a_cpu(
     kind and option.
     """
     presets = ("bert-base", "deepseek-v2-lite", "gemma-2b", "granite4-h-tiny", "transformer-base")
-    monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", presets)
+    monkeypatch.setattr("attncalc.questions.verify.command.CATALOGUE", presets)
     answer = ask("verify", "--device", "cpu", "--context", "36", "--minutes", "600", "--json")
     all_checks = checks(answer)
     assert [c for c in all_checks if not c["ok"]] == []
@@ -225,7 +225,7 @@ from pathlib import Path
 from attncalc.verify import need_torch
 need_torch()
 from attncalc import load
-from attncalc.cli.catalogue import CATALOGUE, QUICK
+from attncalc.questions.verify.catalogue import CATALOGUE, QUICK
 from attncalc.verify.devices import find_device
 from attncalc.verify.options import VerifyOptions
 from attncalc.verify.plan import required_bytes
@@ -375,7 +375,7 @@ def test_a_failing_flop_counter_is_noted(
 def test_a_cpu_checks_a_few_presets_and_says_how_to_check_all(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attncalc.cli.verify.QUICK", ("gpt2", "gemma-2b"))
+    monkeypatch.setattr("attncalc.questions.verify.command.QUICK", ("gpt2", "gemma-2b"))
     answer = ask("verify", "--device", "cpu", "-c", "8")
     assert [line.split()[0] for line in answer.out.splitlines() if line.endswith(" ok")] == [
         "gpt2",
@@ -393,7 +393,7 @@ def test_the_catalogue_names_models_that_cannot_be_verified(
     """Flash on a CPU does not support MLA, whose K and V have two widths; the other models are
     verified.
     """
-    monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", ("deepseek-v3", "gpt2"))
+    monkeypatch.setattr("attncalc.questions.verify.command.CATALOGUE", ("deepseek-v3", "gpt2"))
     answer = ask("verify", "--kernel", "flash", "-c", "8", "--device", "cpu", "--minutes", "600")
     assert answer.code == 3
     lines = {

@@ -25,7 +25,11 @@ FRAMES = [
         "line": 88,
         "name": "attend",
     },
-    {"filename": "/home/a/site-packages/attncalc/cli/verify.py", "line": 9, "name": "verify"},
+    {
+        "filename": "/home/a/site-packages/attncalc/questions/verify/command.py",
+        "line": 9,
+        "name": "verify",
+    },
 ]
 # Bytes of q, k, v, out or y of gpt2 in fp16 at 64 tokens.
 TOKENS = 64 * 768 * 2

@@ -9,10 +9,10 @@ import pytest
 
 from attncalc import load
 from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult, largest_difference
-from attncalc.report import csv, markdown, text
-from attncalc.report import json as as_json
-from attncalc.report.report import Report
-from attncalc.report.verify import VerifiedModel, catalogue_report, verify_report
+from attncalc.questions.verify.report import VerifiedModel, catalogue_report, verify_report
+from attncalc.show import csv, markdown, text
+from attncalc.show import json as as_json
+from attncalc.show.report import Report
 from attncalc.units import BYTES, PARAMS
 from attncalc.workload import Workload
 

@@ -24,7 +24,7 @@ from layers import GROUPED, MHA, ZOO, saved
 
 from attncalc import load
 from attncalc.errors import CannotCheckError
-from attncalc.report import progress as progress_lines
+from attncalc.show import progress as progress_lines
 from attncalc.units import duration
 from attncalc.verify import need_torch
 

@@ -12,8 +12,8 @@ from layers import GROUPED, saved
 
 from attncalc import load
 from attncalc.check import Check, VerifyResult
-from attncalc.cli import verify as verify_command
 from attncalc.errors import CannotCheckError
+from attncalc.questions.verify import command as verify_command
 from attncalc.verify import need_torch
 
 need_torch()

@@ -100,7 +100,7 @@ def test_the_catalogue_agrees(
 ) -> None:
     """By default one preset per kind of layer. Recurrences have no kernel of their own on a GPU."""
     names = tuple(name for name in presets or one_per_kind() if name not in RECURRENT)
-    monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", names)
+    monkeypatch.setattr("attncalc.questions.verify.command.CATALOGUE", names)
     assert disagreeing(ask, "--simulate", gpu, "--dtype", dtype, *options.split()) == []
 
 

@@ -11,8 +11,8 @@ from asking import Ask, refusal
 from tables import each
 
 import attncalc
-from attncalc.api.what_fits import find_what_fits
 from attncalc.errors import AttncalcError
+from attncalc.questions.fit.what_fits import find_what_fits
 
 GPU = "rtx-3060-laptop"
 

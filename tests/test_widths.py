@@ -13,8 +13,8 @@ from asking import Ask
 from tables import each
 from test_docs import printed, screens
 
-from attncalc.report.lists import list_lines, screen_width, wrapped
-from attncalc.report.report import LABEL, Column, Table
+from attncalc.show.lists import list_lines, screen_width, wrapped
+from attncalc.show.report import LABEL, Column, Table
 
 LOGS = Path(__file__).parent / "data" / "engine-logs"
 # What prints data or a picture, or needs torch.

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from asking import Ask
 
-from attncalc.report.formats import Rows
-from attncalc.report.xlsx import write
+from attncalc.show.formats import Rows
+from attncalc.show.xlsx import write
 
 pytest.importorskip("xlsxwriter")
 _NAMESPACE = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attncalc import ModelSpec, Workload, load, preset_names
-from attncalc.api.train_request import read_train_request
 from attncalc.cost.params import params
 from attncalc.cost.training.fits import VARIED, reserved, train_result
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.step import most_loaded, stage_budget
+from attncalc.questions.train.request import read_train_request
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 from measure_training import config_of

@@ -33,7 +33,7 @@ import serving_classes  # noqa: E402
 from measurements import Measurement, examples, measurements  # noqa: E402
 
 from attncalc.config.gpus import gpu  # noqa: E402
-from attncalc.report.fit import VERDICTS  # noqa: E402
+from attncalc.show.verdicts import VERDICTS  # noqa: E402
 
 PAGES = ROOT / "docs" / "accuracy"
 END = "<!-- end -->"

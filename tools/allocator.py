@@ -13,9 +13,9 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from attncalc.api.train_request import read_train_request
 from attncalc.cost.training.fits import train_result
 from attncalc.cost.training.step import StageBudget
+from attncalc.questions.train.request import read_train_request
 from attncalc.records import NamedTuple
 
 MIB = 2**20

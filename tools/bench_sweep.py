@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attncalc import sweep
-from attncalc.report.formats import ROW_FORMATS, Rows
+from attncalc.show.formats import ROW_FORMATS, Rows
 
 MODELS = ["llama3-70b", "qwen3-32b", "deepseek-v3", "gemma3-27b", "gpt-oss-120b", "mixtral-8x7b"]
 KV: dict[str, Any] = {  # 6 models x 2 dtypes x 100 batches x 100 contexts

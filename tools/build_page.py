@@ -26,11 +26,11 @@ import typer.main  # noqa: E402
 import yaml  # noqa: E402
 
 from attncalc import __version__  # noqa: E402
-from attncalc.cli import COMMANDS  # noqa: E402
 from attncalc.cli.completion import VALUES  # noqa: E402
 from attncalc.config.gpus import gpu, gpu_names  # noqa: E402
 from attncalc.config.presets import preset_names  # noqa: E402
 from attncalc.options import Option  # noqa: E402
+from attncalc.questions import COMMANDS  # noqa: E402
 
 PAGE = ROOT / "docs" / "page"
 # Where npm installs, outside of the pages that tests read.
@@ -56,7 +56,9 @@ MOST_FIRST = 8
 LONGEST_DEFAULT = 22
 PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
 # The command line needs typer, verify torch and pictures matplotlib.
-NOT_IN_PAGE = r"attncalc/(cli|verify|plot/picture)/|attncalc-"
+NOT_IN_PAGE = (
+    r"attncalc/(cli|verify|show/plot/picture)/|attncalc/questions/\w+/\w*command\.py|attncalc-"
+)
 # Modules of Python that a page has no use for, and character sets beside Unicode: a third of the
 # bytes.
 NOT_IN_STDLIB = (
@@ -99,7 +101,7 @@ def _title(folder: str, name: str) -> str:
 
 
 def _command(name: str) -> dict[str, Any]:
-    app = getattr(import_module(f"attncalc.cli.{name}"), name)
+    app = getattr(import_module(f"attncalc.questions.{name}.command"), name)
     callback = app.registered_commands[0].callback
     params = typer.main.get_command(app).params
     options = {parameter: _option(option) for parameter, option in callback.declared.items()}

@@ -1,5 +1,4 @@
-"""The command line: `attncalc COMMAND [MODEL]`. One file per command, imported when the command is
-run.
+"""The command line: `attncalc COMMAND [MODEL]`. A command is imported when it is run.
 
 Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 it cannot be checked on this
 machine.
@@ -20,30 +19,12 @@ import typer.main
 from .. import __version__
 from ..engines import PROGRAMS
 from ..errors import AttncalcError
-from ..report.lists import tell
+from ..questions import COMMANDS
+from ..show.lists import tell
 from ..units import truncate
 from .command import COMPLETE, Group, command_app, own_error
 
-__all__ = ["COMMANDS", "app", "command_app", "run"]
-
-# Every command with its help. The module of the same name in this package has its app, of that name
-# too.
-COMMANDS = {
-    "kv": "KV cache: total, per sequence and per token.",
-    "params": "Parameters: attention by matrix, MLP, embedding, total.",
-    "flops": "FLOPs of a prefill, a decode step or a training step.",
-    "memory": "Activation memory: score matrix and peak, by kernel.",
-    "compare": "One model with MHA, GQA, MQA and MLA; or several models.",
-    "fit": "How much GPU memory it needs, and what fits on which GPUs.",
-    "train": "Whether training fits: memory per GPU by part, FLOPs, days.",
-    "plan": "From users to GPUs: how many, of which kind, and at what price.",
-    "sweep": "A row per combination of models, contexts, GPUs and other options.",
-    "verify": "Real torch layers, measured and compared with the formulas.",
-    "gpus": "Known GPUs: memory, bandwidth, FLOP/s.",
-    "presets": "Built-in models: list, show or add one.",
-    "explain": "A term of the field on one screen, with an example.",
-    "schema": "JSON Schemas of the commands' JSON, and of your own files.",
-}
+__all__ = ["app", "command_app", "run"]
 
 # What `attncalc` alone prints, within 24 rows.
 _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
@@ -64,7 +45,8 @@ DEBUG = "ATTNCALC_DEBUG"
 
 def built(name: str) -> Any:
     """Return a command as typer runs it."""
-    found = typer.main.get_command(getattr(import_module(f".{name}", __name__), name))
+    module = import_module(f"attncalc.questions.{name}.command")
+    found = typer.main.get_command(getattr(module, name))
     found.help = COMMANDS[name]
     return found
 
@@ -234,11 +216,11 @@ def _with_command(args: list[str]) -> list[str]:
     """
     command = None
     if any(name in word for name in PROGRAMS for word in args):
-        from .pasted import begins_launch
+        from ..questions.fit.pasted import begins_launch
 
         command = "fit" if begins_launch(args) else None
     if command is None:
-        from .pasted_training import begins_training
+        from ..questions.train.pasted import begins_training
 
         command = "train" if begins_training(args) else None
     if command is None:
@@ -264,7 +246,7 @@ def _fail_of_system(error: OSError) -> int:
     reason = (error.strerror or "unknown reason").lower()
     if error.filename is not None:  # a file that the question names: writing to a stream names none
         return _fail(f"{truncate(error.filename)}: {reason}", "check the path")
-    from ..report.write import drop_output, is_closed_pipe
+    from ..show.write import drop_output, is_closed_pipe
 
     drop_output()
     if is_closed_pipe(error):

@@ -17,9 +17,9 @@ import typer.core
 
 from ..errors import AttncalcError
 from ..options import Option, by_name, options_of
-from ..report.lists import wrapped
+from ..questions.other_names import ALSO
+from ..show.lists import wrapped
 from ..units import hyphens, truncate
-from .other_names import ALSO
 
 # The environment variable by which a shell asks for completions.
 COMPLETE = "_ATTNCALC_COMPLETE"
@@ -100,7 +100,7 @@ class _Narrow:
     """
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
-        from ..report.lists import screen_width
+        from ..show.lists import screen_width
 
         formatter.width = min(formatter.width, screen_width(sys.stdout) - 1)
         super().format_usage(ctx, formatter)  # type: ignore[misc]
@@ -210,28 +210,28 @@ class Command(_Narrow, typer.core.TyperCommand):
             words = args[:end]
             pasted = args[end:]
         if self.name == "fit":
-            from .launch_files import split_launch
+            from ..questions.fit.launch_files import split_launch
 
             words, pasted = split_launch(words, pasted, options)
         elif self.name == "train":
-            from .pasted_training import split_training
+            from ..questions.train.pasted import split_training
 
             words, pasted = split_training(words, pasted, options)
         words = [part for word in words for part in _without_equals(_own_name(word, own), own)]
         self._check_names(words, ctx)
         declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
         if self.name == "fit" and any("{" in word for word in words):
-            from .pasted import with_engine_json
+            from ..questions.fit.pasted import with_engine_json
 
             words = with_engine_json(words, by_name(declared.values()))
         if not pasted:
             return words
         if self.name == "fit":
-            from .pasted import expand
+            from ..questions.fit.pasted import expand
 
             return expand(words, pasted[1:], by_name(declared.values()), options)
         if self.name == "train":
-            from .pasted_training import expand_training
+            from ..questions.train.pasted import expand_training
 
             return expand_training(words, pasted[1:], by_name(declared.values()), options)
         return [*words, *pasted]
@@ -286,7 +286,7 @@ class Command(_Narrow, typer.core.TyperCommand):
                 others[command] = own_names(names_of(root.get_command(ctx, command)))
         tip = tip_for_option(name, own_names(names_of(self)), others, ctx.command_path)
         if self.name == "train":
-            from .recipes import is_key
+            from ..questions.train.recipes import is_key
 
             if is_key(name.lstrip("-").replace("-", "_")):
                 tip = (

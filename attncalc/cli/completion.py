@@ -12,11 +12,11 @@ from ..config.gpus import gpu_names
 from ..config.presets import preset_names
 from ..engines import ENGINES
 from ..options import Option
-from ..report.formats import FORMATS, ROW_FORMATS
-from ..report.glossary import TERMS
-from ..report.gpus import SORT_KEYS
-from ..report.schemas import schema
-from ..sweeps.columns import COSTS, OF_FIT, TRAIN
+from ..questions.explain.glossary import TERMS
+from ..questions.gpus.report import SORT_KEYS
+from ..questions.schemas import schema
+from ..questions.sweep.columns import COSTS, OF_FIT, TRAIN
+from ..show.formats import FORMATS, ROW_FORMATS
 from ..units import DTYPES
 
 COLUMNS = dict.fromkeys((*COSTS, *OF_FIT, *TRAIN))

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from ..api.inputs import read_model, with_revision
-from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
 from ..config.presets import of_ollama, with_file_type
 from ..errors import AttncalcError, clash, is_valid
 from ..model import ModelSpec
 from ..options import options_of, parsed
-from ..report.formats import FORMATS, choose_format
-from ..report.lists import tell
-from ..report.notes import FAILED
-from ..report.report import Report
+from ..questions.inputs import read_model, with_revision
+from ..questions.options import ModelOptions, ShardedModelOptions, WhatIfOptions
+from ..show.formats import FORMATS, choose_format
+from ..show.lists import tell
+from ..show.notes import FAILED
+from ..show.report import Report
 from ..units import parse_bytes, truncate
 from ..what_if import SIZES, model_of_sizes, no_model
 from .command import Options, typer_option
 
 if TYPE_CHECKING:
-    from ..report.fail_if import Condition
+    from ..show.fail_if import Condition
 
 Text = str | None
 
@@ -235,7 +235,7 @@ class PlainOutputOptions(Options):
 
     def write(self, text: str) -> None:
         """Write the text. Raises AttncalcError if the file cannot be written."""
-        from ..report.write import deliver
+        from ..show.write import deliver
 
         deliver(text, self.output, force=self.force)
 
@@ -292,7 +292,7 @@ class ReportOptions(Options):
         """Write a text. Raises AttncalcError if the file exists (without --force) or cannot be
         written.
         """
-        from ..report.write import deliver
+        from ..show.write import deliver
 
         deliver(text, self.output, force=self.force, tabs=tabs)
 
@@ -302,7 +302,7 @@ class ReportOptions(Options):
 
         `picture_too` is whether --force may have been given for the file of a picture.
         """
-        from ..report.write import write
+        from ..show.write import write
 
         force = self.force and not (picture_too and self.output is None)
         write(
@@ -370,8 +370,8 @@ class AnswerOptions(ReportOptions):
         """Write the report, the figures of --get, or a line. Raises AttncalcError as
         `ReportOptions.show` does.
         """
-        from ..report import lines
-        from ..report.write import tell_alerts
+        from ..show import lines
+        from ..show.write import tell_alerts
 
         if self.get is not None:
             self.write(
@@ -423,7 +423,7 @@ class CheckedOutputOptions(OutputOptions):
         super().__init__(**values)
         self._conditions: tuple[Condition, ...] = ()
         if self.fail_if:
-            from ..report.fail_if import parse_condition
+            from ..show.fail_if import parse_condition
 
             self._conditions = tuple(map(parse_condition, self.fail_if))
 
@@ -434,7 +434,7 @@ class CheckedOutputOptions(OutputOptions):
         figures.
         """
         if self._conditions:
-            from ..report.fail_if import limited
+            from ..show.fail_if import limited
 
             report = limited(report, self._conditions)
         # a program asks
@@ -450,6 +450,6 @@ class CheckedOutputOptions(OutputOptions):
         if len(reports) == 1:
             self.show(reports[0])
             return
-        from ..report.sizes import sizes_report  # which only a list needs
+        from ..questions.sizes import sizes_report  # which only a list needs
 
         self.show(sizes_report(reports))

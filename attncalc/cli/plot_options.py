@@ -6,15 +6,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from ..errors import AttncalcError, clash
-from ..plot import SUFFIXES
-from ..report.formats import goes_to_file
-from ..report.report import Report
+from ..show.formats import goes_to_file
+from ..show.plot import SUFFIXES
+from ..show.report import Report
 from ..units import truncate
 from .command import OMITTED, Options
 from .options import ReportOptions, Text, option, output_file
 
 if TYPE_CHECKING:
-    from ..plot.chart import Picture
+    from ..show.plot.chart import Picture
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class PlotFileOptions(Options):
         """Raise CannotCheckError if the picture is a file and matplotlib is missing."""
         super().__init__(**values)
         if self.into_file:
-            from ..plot.picture import need_matplotlib
+            from ..show.plot.picture import need_matplotlib
 
             need_matplotlib()
 
@@ -77,7 +77,7 @@ class PlotFileOptions(Options):
             if self.plot is not None and is_used:
                 raise clash("--plot", name)
         if self.plot is not None and self.into_file and goes_to_file(output.output):
-            from ..report.write import is_same_file
+            from ..show.write import is_same_file
 
             if is_same_file(self.plot, output.output):
                 raise AttncalcError(
@@ -114,7 +114,7 @@ class PlotFileOptions(Options):
 
         Raises AttncalcError if a file exists (without --force) or cannot be written.
         """
-        from ..report import draw
+        from ..show import draw
 
         to_file = goes_to_file(output.output)
         if self.plot is None or not self.into_file:
@@ -162,7 +162,7 @@ class PlotOptions(PlotFileOptions):
         if self.plot is None:
             output.show(report)
             return
-        from ..report.draw import chosen
+        from ..show.draw import chosen
 
         if report.picture is None:
             raise AttncalcError(f"--plot needs {needs[0]}", needs[1])

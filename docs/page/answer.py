@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hub import AsksHubError, allow
 
 import attncalc
-from attncalc.api.arguments import UnknownArgumentError, takes
-from attncalc.api.fit_options import FitOptions
-from attncalc.api.options import CompareOptions, KVCacheOptions, WhatIfOptions
-from attncalc.api.train_options import TrainOptions
 from attncalc.config import ModelLike
 from attncalc.errors import AttncalcError, NoSuchModelError
 from attncalc.model import plural
 from attncalc.options import parsed
-from attncalc.report.bar import gib_range
-from attncalc.report.notes import is_decisive
-from attncalc.report.report import Figure, Report, Table
+from attncalc.questions.arguments import UnknownArgumentError, takes
+from attncalc.questions.fit.options import FitOptions
+from attncalc.questions.options import CompareOptions, KVCacheOptions, WhatIfOptions
+from attncalc.questions.train.options import TrainOptions
+from attncalc.show.bar import gib_range
+from attncalc.show.notes import is_decisive
+from attncalc.show.report import Figure, Report, Table
 from attncalc.units import BYTES, human, long_option
 from attncalc.what_if import SIZES, model_of_sizes
 
@@ -126,12 +126,12 @@ class Question(NamedTuple):
 @takes(KVCacheOptions)
 def _kv(model: Any, **options: Unpack[KVCacheOptions]) -> Any:
     """Return what `attncalc kv` answers: a cache, or a row for each context and batch of a list."""
-    from attncalc.api.inputs import each_size
+    from attncalc.questions.inputs import each_size
 
     sizes = each_size(options)
     if len(sizes) == 1:
         return attncalc.kv_cache(model, **options)
-    from attncalc.report.sizes import sizes_report
+    from attncalc.questions.sizes import sizes_report
 
     caches = [attncalc.kv_cache(model, **one) for one in sizes]
     return Answered(sizes_report([cache.report for cache in caches]))
@@ -142,24 +142,24 @@ def _fit(model: Any, *, is_screen: bool, **options: Unpack[FitOptions]) -> Any:
     """Return what `attncalc fit` answers: the memory that is needed, what fits where, or the answer
     of an engine.
     """
-    from attncalc.api.fit_request import fit_question, read_fit_request, requests_of_engines
+    from attncalc.questions.fit.request import fit_question, read_fit_request, requests_of_engines
 
     asked = fit_question(options, has_model=model is not None)
     if asked == "what_fits":
-        from attncalc.api.what_fits import what_fits_report_of
+        from attncalc.questions.fit.what_fits import what_fits_report_of
 
         return Answered(what_fits_report_of(model, options, full=False, is_screen=is_screen))
     if asked == "vram":
         return attncalc.vram(model, **options)
     if asked == "all":
-        from attncalc.report.fit_all import fit_all_report
+        from attncalc.questions.fit.all_report import fit_all_report
 
         request = read_fit_request(model, options)
         return Answered(fit_all_report(request, requests_of_engines(model, options, request)))
     result = attncalc.fit(model, **options)
     if not is_screen:
         return result
-    from attncalc.report.fit import answer_report
+    from attncalc.questions.fit.report import answer_report
     from attncalc.serving.answer import Answer
 
     return Answered(answer_report(Answer(result), with_variants=False))
@@ -170,10 +170,10 @@ def _train(model: Any, **options: Unpack[TrainOptions]) -> Any:
     """Return what `attncalc train` answers: what a step needs, or without a model what a GPU can
     train.
     """
-    from attncalc.api.train_request import asks_for_models
+    from attncalc.questions.train.request import asks_for_models
 
     if asks_for_models(options, has_model=model is not None):
-        from attncalc.api.training import trainable_report
+        from attncalc.questions.train.answer import trainable_report
 
         return Answered(trainable_report(options))
     return attncalc.train(model, **options)
@@ -182,7 +182,7 @@ def _train(model: Any, **options: Unpack[TrainOptions]) -> Any:
 @takes(CompareOptions)
 def _compare(*words: Any, **options: Unpack[CompareOptions]) -> Any:
     """Return what `attncalc compare` answers; kinds of attention may stand behind a model."""
-    from attncalc.api.comparison import models_and_kinds
+    from attncalc.questions.compare.answer import models_and_kinds
 
     models, kinds = models_and_kinds(words)
     if kinds:
@@ -223,14 +223,14 @@ def ask(question: str) -> str:
 
 def document(question: str) -> str:
     """Return what `--json` prints."""
-    from attncalc.report.json import render
+    from attncalc.show.json import render
 
     return render(Question(**json.loads(question)).result().report)
 
 
 def explain(index: int, width: int = 80) -> str:
     """Return the lines that explain a figure of the last answer, in so many columns."""
-    from attncalc.report.explain import explain_figures
+    from attncalc.show.formulas import explain_figures
 
     (lines,) = explain_figures([_figures(_last["reply"].report)[index]], width)
     return json.dumps("\n".join(line.removeprefix("  ") for line in lines))

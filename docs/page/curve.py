@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attncalc
-from attncalc.api.fit_options import ALL, UserOptions
 from attncalc.config import ModelLike
 from attncalc.options import options_of
-from attncalc.plot.chart import Lines, Series, known
-from attncalc.plot.scale import Axis, exact_count, scale
-from attncalc.report.report import Report
+from attncalc.questions.fit.options import ALL, UserOptions
+from attncalc.show.plot.chart import Lines, Series, known
+from attncalc.show.plot.scale import Axis, exact_count, scale
+from attncalc.show.report import Report
 from attncalc.units import BYTES, NO_UNIT, TOKENS, human
 
 if TYPE_CHECKING:
-    from attncalc.serving.plan import Plan
+    from attncalc.questions.plan.search import Plan
 
 # As many as the page has colours for.
 MOST_LINES = 6
@@ -138,7 +138,7 @@ def _training_curve(report: Report) -> Curve | None:
 
 def _users_curve(plan: Plan) -> Curve:
     """Return the fewest GPUs over the users, or over the requests per second, for each model."""
-    from attncalc.serving.plan import rows, sorted_rows
+    from attncalc.questions.plan.search import rows, sorted_rows
 
     points: dict[str, list[tuple[float, float | None]]] = {
         request.model.name: [] for request in plan.requests

@@ -9,12 +9,12 @@ from typing import Any
 
 from typer.main import get_command
 
-from attncalc.api.fit_options import EngineOptions
 from attncalc.config.gpus import gpu_names
 from attncalc.config.presets import preset_names
 from attncalc.engines import ENGINES, find_engine
 from attncalc.options import options_of
-from attncalc.report.formats import FORMATS
+from attncalc.questions.fit.options import EngineOptions
+from attncalc.show.formats import FORMATS
 from attncalc.units import DTYPES
 
 _TEXT_FORMATS = tuple(name for name, known in FORMATS.items() if not known.is_binary)
@@ -192,7 +192,7 @@ class Known:
 def options(command: str) -> tuple[Known, ...]:
     """Return the options of a command, or of a subcommand as 'presets add'."""
     name, _, subcommand = command.partition(" ")
-    found = get_command(getattr(import_module(f"attncalc.cli.{name}"), name))
+    found = get_command(getattr(import_module(f"attncalc.questions.{name}.command"), name))
     if subcommand:
         found = found.commands[subcommand]  # type: ignore[attr-defined]
     return tuple(

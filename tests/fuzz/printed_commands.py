@@ -16,15 +16,15 @@ from unittest.mock import patch
 from typer.main import get_command
 
 from attncalc import sweep
-from attncalc.api.fit_options import FitOptions
-from attncalc.api.fit_request import read_fit_request
-from attncalc.api.plans import read_plan
 from attncalc.config.presets import preset_names
 from attncalc.engines import find_engine
 from attncalc.errors import AttncalcError
 from attncalc.options import options_of
-from attncalc.report.fit_figures import totals
-from attncalc.report.plan import row_facts, row_figures
+from attncalc.questions.fit.figures import totals
+from attncalc.questions.fit.options import FitOptions
+from attncalc.questions.fit.request import read_fit_request
+from attncalc.questions.plan.answer import read_plan
+from attncalc.questions.plan.report import row_facts, row_figures
 from attncalc.serving.answer import Answer
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
@@ -202,7 +202,7 @@ def request_of(arguments: Sequence[str]) -> FitRequest:
     def capture(*given: Any, **options: Any) -> FitRequest:
         raise _Captured(read_fit_request(*given, **options))
 
-    with patch("attncalc.cli.fit.read_fit_request", capture):
+    with patch("attncalc.questions.fit.command.read_fit_request", capture):
         try:
             _command().main(list(arguments), standalone_mode=False)
         except _Captured as captured:
@@ -214,7 +214,7 @@ def request_of(arguments: Sequence[str]) -> FitRequest:
 
 @cache
 def _command() -> Any:
-    return get_command(import_module("attncalc.cli.fit").fit)
+    return get_command(import_module("attncalc.questions.fit.command").fit)
 
 
 def answer_of(request: FitRequest) -> dict[str, Any]:
@@ -410,7 +410,7 @@ def check_row(asked: Question) -> bool:
     """Check that the row of a sweep with a question's options is what `fit` answers. Return whether
     it was answered.
     """
-    from attncalc.report.fit import answer_report
+    from attncalc.questions.fit.report import answer_report
 
     columns = [name for name in COLUMNS if not name.startswith("concurrent_")]
     try:

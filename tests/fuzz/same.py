@@ -8,15 +8,15 @@ from random import Random
 from typing import Any
 
 import attncalc
-from attncalc.api.options import (
+from attncalc.config.presets import presets
+from attncalc.options import by_name, options_of
+from attncalc.questions.options import (
     ActivationsOptions,
     FlopsOptions,
     KVCacheOptions,
     ShardedModelOptions,
 )
-from attncalc.config.presets import presets
-from attncalc.options import by_name, options_of
-from attncalc.sweeps.columns import COSTS
+from attncalc.questions.sweep.columns import COSTS
 
 from .case import Case, Result, run_case
 from .command_lines import Known, options
@@ -167,7 +167,7 @@ _OF_WORKLOAD = {"batch", "context", "source_context", "dtype", "kv_dtype", "tp"}
 
 
 def _changed(case: Case, arguments: Data) -> attncalc.ModelSpec:
-    from attncalc.api.inputs import read_model
+    from attncalc.questions.inputs import read_model
 
     return read_model(case.arguments[1], arguments)
 

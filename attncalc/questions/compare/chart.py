@@ -1,0 +1,81 @@
+"""The picture of `attncalc compare`: bars of each figure, one per variant or model; lines over
+several contexts.
+"""
+
+from collections.abc import Sequence
+
+from ...search import grouped
+from ...show.picture import bars, picture, shown
+from ...show.plot.chart import Chart, Lines, Picture, Series
+from ...show.plot.scale import Axis
+from ...show.report import workload_facts
+from ...units import TOKENS
+from .figures import CHARTS, FIGURES, Row
+
+
+def compare_picture(
+    rows: Sequence[Sequence[Row]], heading: Sequence[str], released: int | None = None
+) -> Picture | None:
+    """Return a chart of every figure that has a number.
+
+    `rows` has a row per context for each variant or model; `released` is the variant to emphasize,
+    None for models.
+    """
+    title, _, attention = heading[0].partition("  ")
+    charts = [chart for name in rows[0][0].figures if (chart := _chart(name, rows, released))]
+    n_drawn = len(shown(len(rows), released))
+    facts = [
+        *heading[1:],
+        "" if released is None else f"{rows[released][0].name} is as released",
+        f"{len(rows) - n_drawn} of {len(rows)} are left out" if n_drawn < len(rows) else "",
+    ]
+    return picture(
+        title,
+        "" if released is None else attention,
+        facts,
+        charts,
+        CHARTS,
+        engine="ideal",
+        dtypes=_dtypes(rows),
+    )
+
+
+def _chart(name: str, rows: Sequence[Sequence[Row]], released: int | None) -> Chart | None:
+    """Return a figure as bars, or as lines over several contexts if it differs between them."""
+    figures = [[row.figures[name] for row in own] for own in rows]
+    first = figures[0][0]
+    if name in CHARTS:
+        title = FIGURES[name].chart_title
+    else:
+        title = first.label[:1].upper() + first.label[1:]
+    if all(len({figure.value for figure in own}) == 1 for own in figures):
+        values = [(own[0].name, known[0].value) for own, known in zip(rows, figures, strict=True)]
+        return bars(name, title, first.unit, values, released)
+    series = []
+    for i in shown(len(rows), released):
+        points = tuple((int(row.workload.context), row.figures[name].value) for row in rows[i])
+        label = rows[i][0].name
+        series.append(Series(f"{label} *" if i == released else label, tuple(sorted(points))))
+    return Lines(
+        name,
+        title,
+        Axis("context", TOKENS, "context"),
+        Axis(title, first.unit, name),
+        tuple(series),
+    )
+
+
+def _dtypes(rows: Sequence[Sequence[Row]]) -> str:
+    """Return 'weights in bf16, cache in fp8' or 'weights and cache in bf16', with names of models
+    that differ.
+    """
+    facts = {own[0].name: workload_facts(own[0].model, own[0].workload) for own in rows}
+    parts: dict[str, list[str]] = {}
+    for label, key in (("weights", "dtype"), ("cache", "kv_dtype")):
+        by_dtype = grouped((str(workload[key]), name) for name, workload in facts.items())
+        several = len(by_dtype) > 1
+        listed = [
+            f"{dtype} ({', '.join(of)})" if several else dtype for dtype, of in by_dtype.items()
+        ]
+        parts.setdefault(", ".join(listed), []).append(label)
+    return ", ".join(f"{' and '.join(labels)} in {dtypes}" for dtypes, labels in parts.items())

@@ -1,0 +1,53 @@
+"""`attncalc compare`: one model's attention as every kind, or several models side by side."""
+
+from typing import Annotated
+
+import typer
+
+from ...cli import options as o
+from ...cli.command import Options, command
+from ...cli.plot_options import PlotOptions
+from ...show.fail_if import parse_condition
+from ..options import CompareOptions
+from .answer import comparison_report, models_and_kinds, read_models
+from .report import checked
+
+
+class ModelsOptions(Options):
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="One model, or several to compare with each other.", metavar="MODEL..."
+        ),
+    ] = None
+    preset: o.Preset = None
+
+    def names(self) -> list[str]:
+        """Return the names of all models. Raises AttncalcError if there are none."""
+        return o.model_names(self.models, self.preset)
+
+
+class CheckOptions(Options):
+    """What CI checks."""
+
+    fail_if: o.FailIf = None
+
+
+@command("For example: attncalc compare llama2-70b --attention mla:512")
+def compare(
+    models: ModelsOptions,
+    options: CompareOptions,
+    checks: CheckOptions,
+    plot: PlotOptions,
+    output: o.OutputOptions,
+) -> None:
+    plot.check(output)
+    conditions = [parse_condition(text) for text in checks.fail_if or ()]
+    names, kinds = models_and_kinds(models.names())
+    o.note_file_types(*names)
+    if kinds or options.get("attention"):
+        named = [kind for text in options.get("attention") or () for kind in text.split(",")]
+        options = {**options, "attention": [*named, *kinds]}
+    report = checked(comparison_report(read_models(names, options), options), conditions)
+    plot.write(report, output)
+    output.exit_if_failed(report)

@@ -1,0 +1,1 @@
+"""`explain`: a term of the field on one screen."""

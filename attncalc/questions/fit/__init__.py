@@ -1,0 +1,1 @@
+"""`fit`: how much GPU memory a model needs, and what fits."""

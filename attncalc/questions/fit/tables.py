@@ -1,0 +1,388 @@
+"""The tables of `attncalc fit`: what fits, what would make it fit, and those that --full adds."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from ...model import plural
+from ...quantity import Ratio
+from ...serving.answer import Answer
+from ...serving.fit import (
+    FitResult,
+    on_fewest_gpus,
+    possible_verdict,
+    sure_sequences,
+    with_other_gpus,
+)
+from ...serving.launch import OWN_FOLDER, launch_command
+from ...serving.request import ResolvedRequest
+from ...serving.suggestions import Suggestion, tried
+from ...serving.users import users
+from ...show.lists import WIDTH, command_lines, option_lines
+from ...show.report import LABEL, Column, Figure, Table, times
+from ...show.users import copy_name, described, in_short, shared
+from ...units import BYTES, GIB, column, count, human, typed_bytes
+
+# The figures of one engine, by name.
+Figures = Mapping[str, Figure]
+# Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them.
+_SHOWN_FROM = GIB // 200
+# Columns of the options in the table of changes.
+_WIDEST_CHANGE = 62
+
+
+def lines_table(texts: Iterable[str]) -> Table:
+    """Return sentences as a table of one column."""
+    return Table((LABEL,), tuple((text,) for text in texts))
+
+
+def limit(figure: Figure) -> str:
+    if figure.quantity is None:
+        return "no limit"
+    return figure.human
+
+
+def precise_range(low: int, high: int) -> str:
+    """Return a range of bytes in GiB: '4.10 to 4.60 GiB', or '' if both are equal."""
+    if low != high:
+        return f"{low / GIB:.2f} to {high / GIB:.2f} GiB"
+    return ""
+
+
+# What fits
+
+
+def capacity_table(answer: Answer, figures: Figures) -> Table:
+    """Return what fits: requests of this context, the longest context, and tokens; also in all
+    replicas together.
+
+    Each with the least and with the most memory for the cache; in replicas with the least, as in
+    the changes. At a desk the longest context says all.
+    """
+    if answer.resolved.is_alone and not answer.resolved.request.traffic:
+        return Table((LABEL, Column(), LABEL), (_longest_context(answer, figures),))
+    resolved = answer.resolved
+    traffic = answer.resolved.request.traffic
+    low, high = answer.limits
+    rows: list[tuple[str, int | None, int | None]] = [
+        (
+            f"concurrent requests of {count(resolved.workload.context)} tokens",
+            low.max_batch,
+            high.max_batch,
+        ),
+        ("tokens in the cache", low.kv_tokens, high.kv_tokens),
+    ]
+    fewest = users(resolved)
+    most = users(resolved, "high")
+    if traffic and fewest and most:
+        rows.append((f"users on average, {described(traffic)}", fewest.average, most.average))
+        rows.append(("users at worst", fewest.worst, most.worst))
+        if fewest.shares_prefix:
+            request = dataclasses.replace(
+                resolved.request, traffic=traffic._replace(shared_prefix=0)
+            )
+            ends = (users(resolved._replace(request=request), end) for end in ("low", "high"))
+            low_average, high_average = (found and found.average for found in ends)
+            rows.append(("users on average without a shared prefix", low_average, high_average))
+    if resolved.replicas > 1:
+        copy = copy_name(resolved)
+        longest = _longest_context(answer, figures)
+        header = LABEL._replace(header="at least")
+        columns = (header, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
+        in_all = [
+            (label, span(least, least), span(least, least, resolved.replicas))
+            for label, least, _ in rows
+        ]
+        return Table(columns, (*in_all, (*longest[:2], "")))
+    cells = [(label, span(least, largest), "") for label, least, largest in rows]
+    cells[1] = (*cells[1][:2], _about_tokens(answer, figures))
+    if traffic:
+        cells[2] = (*cells[2][:2], shared(traffic))
+    if low.kv_tokens is None:  # the caches that grow are in host memory
+        del cells[1]
+    rows_below = (_longest_context(answer, figures), *_fewest_gpus(answer, figures))
+    return Table((LABEL, Column(), LABEL), (*cells, *rows_below))
+
+
+def _about_tokens(answer: Answer, figures: Figures) -> str:
+    """Return what --dcp gains in tokens, or what each request takes whatever its length: '+ 99.38
+    MiB each'.
+
+    So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length, and
+    fewer than the longest context: several requests have several windows, and one long request has
+    one.
+    """
+    if answer.without_dcp:
+        before = figures["kv_tokens_without_dcp"].whole
+        if before:
+            return f"{figures['kv_tokens'].whole / before:.2f} x by --dcp"
+        return ""
+    pool = answer.result.pool
+    grows = pool.figure("kv_blocks_of_pools")
+    request = pool.figure("kv_blocks_per_request")
+    if grows:
+        return f"{1 - grows / request:.0%} of a request is fixed"
+    longest = figures["max_context"]
+    fixed = pool.figure("kv_fixed_bytes_per_sequence")
+    more = fixed and longest.quantity and longest.whole > figures["kv_tokens"].whole
+    if more:
+        return f"+ {human(int(fixed), BYTES)} each"
+    return ""
+
+
+def limits_table(answer: Answer, figures: Figures) -> Table:
+    """Return the longest context, the largest batch and the fewest GPUs."""
+    batch = figures["max_batch"]
+    rows = (
+        _longest_context(answer, figures),
+        (batch.label, limit(batch), ""),
+        *_fewest_gpus(answer, figures),
+    )
+    return Table((LABEL, Column(), LABEL), rows)
+
+
+def span(low: int | None, high: int | None, replicas: int = 1) -> str:
+    """Return a range, one number, or 'no limit'; in all replicas."""
+    if low is None or high is None:
+        return "no limit"
+    return " to ".join(dict.fromkeys((count(low * replicas), count(high * replicas))))
+
+
+def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
+    maximum, (low, high), label = (
+        answer.resolved.request.model.max_context,
+        answer.limits,
+        figures["max_context"].label,
+    )
+    if maximum and low.max_context == maximum:
+        return label, count(maximum), "the model's own"
+    longest = span(low.max_context, high.max_context)
+    return label, longest, f"of its {count(maximum)}" if maximum else ""
+
+
+def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, str]]:
+    """Yield the fewest GPUs, with the options that split the model over them: '--tp 4 --pp 2'."""
+    resolved = answer.resolved
+    fewest = figures["min_gpus"]
+    is_trivial = resolved.gpus == 1 == fewest.whole
+    if (
+        is_trivial
+        or resolved.share is None
+        or (resolved.gpu and (resolved.gpu.is_cpu or resolved.gpu.is_alone))
+    ):
+        return
+    dp = resolved.dp
+    request = on_fewest_gpus(resolved)
+    split = "no --tp is enough"
+    if request:
+        options = {
+            "tp": request.tp or 1,
+            "pp": request.pp,
+            "dp": request.dp,
+            "attn-dp": request.attn_dp,
+        }
+        split = " ".join(
+            f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1
+        )
+    fewer = (
+        one.gpus or 1 for one in with_other_gpus(resolved) if possible_verdict(one) == "may_not_fit"
+    )
+    split += "".join(
+        f"; maybe {least}" for least in islice(fewer, 1) if least < (fewest.whole or 0)
+    )
+    if resolved.gpus > resolved.devices * dp:
+        label = "fewest GPUs per replica"
+    else:
+        label = fewest.label
+    yield label, fewest.human, "" if resolved.whole_layers else split
+
+
+# What would make it fit
+
+
+def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
+    """Return the rows of one change: the options to type, which may take several, and what they
+    allow.
+    """
+    resolved = change.result.resolved
+    sequences = sure_sequences(resolved)
+    slots = resolved.request.engine_args.get("sequences")
+    if slots:  # the command of the change has as many
+        sequences = min(sequences, slots) if sequences else 0
+    requests = [sequences or None]
+    if users_then := users(resolved):
+        requests += [users_then.average, users_then.worst]
+    numbers = [span(number, number, resolved.replicas) for number in requests]
+    options, *more = option_lines(change.flag, _WIDEST_CHANGE - 10 * (len(numbers) - 1))
+    return [(options, *numbers), *((f"  {line}", *("" for _ in numbers)) for line in more)]
+
+
+def _smaller_models(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield the command that lists the models that fit on the GPUs."""
+    if resolved.gpu:
+        words = [f"--gpu {f'{resolved.gpus}x' * (resolved.gpus > 1)}{resolved.gpu.name}"]
+        if resolved.gpu.is_cpu:
+            words += [f"--ram {typed_bytes(resolved.gpu.memory)}"]
+        else:
+            words += []
+        yield f"Models that fit: attncalc fit {' '.join(words)}"
+
+
+def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Table]:
+    """Yield the changes that make it fit, and the command with the first one that has a command."""
+    if not changes:
+        yield lines_table(
+            [
+                f"No change makes it fit, alone or combined: {tried(answer.resolved)}.",
+                *_smaller_models(answer.resolved),
+            ]
+        )
+        return
+    columns = [Column("change", "left"), Column("requests,\nat least")]
+    traffic = answer.resolved.request.traffic
+    if traffic:
+        columns += [Column(f"users at\n{in_short(traffic)}"), Column("at\nworst")]
+    yield Table(tuple(columns), tuple(row for change in changes for row in change_rows(change)))
+    gpu = answer.resolved.gpu
+    if gpu and gpu.runs_files and changes[0].result.resolved.gpus > 2 * answer.resolved.gpus:
+        yield lines_table(_smaller_models(answer.resolved))
+    for change in changes:
+        command = launch_command(change.result.resolved)
+        if command:
+            yield from command_table(command, f"with {change.flag}:")
+            return
+
+
+def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
+    """Return a command as a table: its lines end with a backslash, so that they can be pasted. None
+    without one.
+    """
+    if command is None:
+        return ()
+    own = re.search(rf"(?<!\S){OWN_FOLDER}\S+", command)
+    if own:
+        where = f"{own[0]} stands for the folder of your weights"
+        header = f"{header} {where}:".lstrip()
+    rows = tuple((line,) for line in command_lines(command, WIDTH - 2))
+    return (Table((LABEL._replace(header=header),), rows, code=True),)
+
+
+# What --full adds
+
+
+def cache_tables(answer: Answer, figures: Figures, details: Sequence[Figure]) -> tuple[Table, ...]:
+    """Return the memory that is left for the cache, and the blocks and tokens that it holds, with
+    equal columns.
+    """
+    tables = (_budget_table(answer.result, figures), _pool_table(answer.result, figures, details))
+    widths = [max(len(row[i]) for table in tables for row in table.rows) for i in range(3)]
+    return tuple(
+        table._replace(
+            rows=tuple(
+                (a.ljust(widths[0]), b.rjust(widths[1]), c.rjust(widths[2]))
+                for a, b, c in table.rows
+            )
+        )
+        for table in tables
+    )
+
+
+def _budget_table(result: FitResult, figures: Figures) -> Table:
+    """Return the table that subtracts weights and runtime memory from one GPU's memory. The rest is
+    for the cache.
+    """
+    budget = result.budget
+    resolved = result.resolved
+    rows = []
+
+    def add(label: str, name: str) -> None:
+        rows.append((label, figures[name].human, figures[name].exact))
+
+    if budget.share and resolved.gpu:
+        add(f"one {resolved.gpu.title}", "gpu_memory")
+        if budget.share.numerator != budget.share.denominator:
+            add(f"x {budget.share.text} {budget.share.option.removeprefix('--')}", "usable_memory")
+        n_layers = ""
+        if budget.layers is not None and resolved.gpus > 1:
+            n_layers = (
+                f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
+            )
+        add(f"- {figures['weights'].label}{n_layers}", "weights")
+        for part in budget.weights.extra if budget.weights else ():
+            if abs(part.size) >= _SHOWN_FROM:
+                add(f"    {part.label}", part.name)
+        if figures["reserve"].whole:
+            add(f"- {figures['reserve'].label}", "reserve")
+    device_note = " of one device" if resolved.devices > 1 and not rows else ""
+    add(f"{'= ' if rows else ''}KV memory{device_note}", "kv_memory")
+    reserve = budget.reserve
+    if reserve and reserve.low != reserve.high:
+        *others, (label, expected, _), (kv_label, kv_memory, _) = rows
+        parts = [
+            (
+                f"    {part.label}",
+                f"{part.expected / GIB:.2f} GiB",
+                precise_range(part.low, part.high),
+            )
+            for part in reserve.runtime.parts
+        ]
+        runtime = (label, expected, precise_range(reserve.low, reserve.high))
+        memory = precise_range(budget.kv_memory_low, budget.kv_memory_high) or human(
+            budget.kv_memory_low, BYTES
+        )
+        rows = [*others, runtime, *parts, (kv_label, kv_memory, memory)]
+    return Table((LABEL, Column(), Column()), tuple(rows), strong=frozenset({len(rows) - 1}))
+
+
+def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) -> Table:
+    """Return the table that divides the memory for the cache into the engine's blocks and
+    tokens.
+    """
+    by_name = {**figures, **{figure.name: figure for figure in details}}
+    labels = {detail.name: detail.label for detail in result.pool.details}
+    rows = []
+    for name in dict.fromkeys([*labels, "kv_bytes_per_sequence", "kv_blocks", "kv_tokens"]):
+        figure = by_name[name]
+        if figure.quantity is not None:
+            label = labels.get(name, figure.label)
+            is_whole = figure.unit == BYTES and not isinstance(figure.quantity, Ratio)
+            rows.append((label, figure.human, figure.exact if is_whole else ""))
+    rows.append((figures["concurrency"].label, times(result.pool.concurrency, 2), ""))
+    return Table((LABEL, Column(), Column()), tuple(rows))
+
+
+def devices_table(answer: Answer) -> tuple[Table, ...]:
+    """Return one row per GPU of llama.cpp and one of the host, with the buffers of each; none for
+    other engines.
+    """
+    if not answer.devices:
+        return ()
+    parts = ("model_buffer", "kv_buffer", "compute_buffer", "outside_buffers", "total")
+    sizes = [getattr(row, part) for row in answer.devices for part in parts]
+    unit, texts = column([size or 0 for size in sizes], BYTES)
+    cells = ["" if size is None else text for size, text in zip(sizes, texts, strict=True)]
+    columns = (
+        Column("device", "left"),
+        Column("layers"),
+        *(
+            Column(f"{name}\n{unit}")
+            for name in ("model", "KV cache", "compute", "outside", "total")
+        ),
+    )
+    rows = (
+        (row.name, count(row.layers), *cells[5 * i : 5 * i + 5])
+        for i, row in enumerate(answer.devices)
+    )
+    return (Table(columns, tuple(rows)),)
+
+
+def log_table(result: FitResult) -> tuple[Table, ...]:
+    """Return the lines that the engine will log."""
+    if not result.log_lines:
+        return ()
+    engine = result.resolved.engine
+    header = f"{engine.title} will log:"
+    if engine.must_fit_one and result.max_batch == 0:
+        header = f"{engine.title} will not start, since not one request fits. It would log:"
+    return (Table((LABEL._replace(header=header),), tuple((line,) for line in result.log_lines)),)

@@ -1,0 +1,238 @@
+"""The report of `attncalc fit` without a GPU: the memory that a model needs, and which GPUs have
+it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...model import plural
+from ...quantity import Quantity
+from ...serving.fit import Deployment
+from ...serving.vram import Need, UsualGpu, Vram
+from ...show.bar import gib, gib_range
+from ...show.figures import SUM, FigureRow, FigureRows, Given
+from ...show.report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
+from ...show.text import first_that_fits
+from ...show.users import unshared
+from ...units import BYTES, GIB, count, human
+from .figures import FIGURES as FIT_FIGURES
+from .figures import term_figures
+from .report import request_facts
+
+FIGURES = FigureRows(
+    weights=FIT_FIGURES["weights"]._replace(null_if=""),
+    kv_needed=FIT_FIGURES["kv_needed"],
+    reserve=FIT_FIGURES["reserve"]._replace(null_if=""),
+    reserve_low=FigureRow("runtime at least", BYTES, "the least runtime memory"),
+    reserve_high=FigureRow("runtime at most", BYTES, "the most runtime memory"),
+    needed=FigureRow("needed", BYTES, "weights, cache and runtime memory on one GPU", source=SUM),
+    needed_low=FigureRow("needed, at least", BYTES, "the same with the least runtime memory"),
+    needed_high=FigureRow("needed, at most", BYTES, "the same with the most runtime memory"),
+    gpu_memory=FigureRow(
+        "one GPU",
+        BYTES,
+        "memory of a GPU; of the whole answer, the least that is sure to be enough",
+    ),
+)
+
+
+def vram_report(found: Vram, *, full: bool = False) -> Report:
+    """Return the memory that is needed, for several contexts, and the GPUs that have it."""
+    asked = found.asked
+    resolved = found.asked.resolved
+    model = resolved.request.model
+    answer = _answer(asked)
+    notes = tuple(_notes(found))
+    report = Report(
+        "vram",
+        (
+            answer,
+            subject(asked, resolved.engine.title),
+            *([f"ASSUMED: {model.assumed}"] if model.assumed else []),
+        ),
+        resolved.model.facts(),
+        workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
+        needed_figures(asked),
+        tuple(_of_gpu(found, gpu) for gpu in found.gpus),
+        notes=notes,
+        terms=term_figures(asked.budget),
+        extra={
+            "answer": answer,
+            "engine": resolved.engine.name,
+            "gpus": resolved.gpus,
+            "contexts": [_context_facts(one) for one in found.needs],
+            "quants": [{"gpu_gb": gb, "weights_dtype": quant} for gb, quant in found.quants],
+            "quant_contexts": [
+                {"weights_dtype": quant, "gpu_gb": gb, "context": context or None}
+                for quant, contexts in found.quant_contexts
+                for (gb, _), context in zip(found.quants, contexts, strict=True)
+            ],
+        },
+        shown_notes=notes,
+    )
+    if found.quant_contexts:
+        return report._replace(tables=(_table(found, ()), _quant_contexts_table(found)))
+    quants = [_quants_table(found)] if any(quant for _, quant in found.quants) else []
+    left_out = range(1 if full else max(1, len(found.gpus)))
+    return first_that_fits(
+        report._replace(tables=(_table(found, found.gpus[n:]), *quants)) for n in left_out
+    )
+
+
+def _answer(of: Need) -> str:
+    each = f" on each of {of.resolved.gpus} GPUs" if of.resolved.gpus > 1 else ""
+    cache = f"KV cache {_size(int(of.cache))}, " if of.cache else ""
+    runtime = gib_range(of.reserve.low, of.reserve.high)
+    total = gib_range(of.low, of.high)
+    return (
+        f"NEEDS {total} GiB{each}: weights {_size(int(of.weights.total))}, {cache}runtime "
+        f"{runtime} GiB."
+    )
+
+
+def _size(size: int) -> str:
+    if size >= GIB:
+        return f"{gib(size)} GiB"
+    return human(size, BYTES)
+
+
+def subject(need: Need, engine: str, of: str = "", *, with_weights: bool = True) -> str:
+    """Return what is asked and the request: 'Qwen3 8B, 1 request of 8,192 tokens, vLLM, cache in
+    bf16'.
+
+    Args:
+        need: The request.
+        engine: The engine's title; '' to leave it out.
+        of: What is asked about, instead of the model.
+        with_weights: Whether all that is asked about has these weights.
+    """
+    resolved = need.resolved
+    workload = resolved.whole_workload
+    split, experts, _, source, _, weights, cache = request_facts(resolved)
+    requests = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
+    if of:  # the others are each model's own, or each GPU's
+        is_given = resolved.request.weights_dtype is not None and of == resolved.request.model.title
+        weights = weights if is_given and with_weights else ""
+        source = ""
+        cache = cache if resolved.request.workload.kv_dtype else ""
+    facts = (
+        of or resolved.request.model.title,
+        requests,
+        source,
+        split,
+        experts,
+        engine,
+        weights,
+        cache,
+    )
+    return ", ".join(filter(None, facts))
+
+
+_TOO_LARGE = "does not fit"
+
+
+def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
+    """Return a column per context: what it needs, and the fewest GPUs of each kind."""
+    needs = found.needs
+
+    def numbers(gpu: UsualGpu) -> list[str]:
+        return [plural(number, "GPU") if number else "-" for number in gpu.fewest]
+
+    rows = [
+        ("KV cache, GiB", *(f"{int(one.cache) / GIB:.2f}" for one in needs)),
+        ("needed at most, GiB", *(gib(one.high) for one in needs)),
+        ("GPU that is enough, GiB", *(gib(one.memory) for one in needs)),
+        *((f"{gpu.name}, {gib(gpu.need.memory)} GiB", *numbers(gpu)) for gpu in gpus),
+    ]
+    headers = [f"{count(tokens)}\ntokens" for tokens in found.contexts]
+    return Table((LABEL, *map(Column, headers)), tuple(rows), missing=_TOO_LARGE)
+
+
+def _quants_table(found: Vram) -> Table:
+    tokens = count(found.contexts[0])
+    columns = [(Column(f"llama.cpp, {tokens} tokens", "left"), ["largest type of GGUF files"])]
+    columns += [(Column(f"{gb} GB"), [quant or "-"]) for gb, quant in found.quants]
+    return column_table(columns)._replace(missing=_TOO_LARGE)
+
+
+def _quant_contexts_table(found: Vram) -> Table:
+    headers = (
+        Column("longest context\nwith llama.cpp", "left"),
+        *(Column(f"\n{gb} GB") for gb, _ in found.quants),
+    )
+    rows = (
+        (name, *(count(tokens) if tokens else "-" for tokens in longest))
+        for name, longest in found.quant_contexts
+    )
+    return Table(headers, tuple(rows), missing=_TOO_LARGE)
+
+
+def _notes(found: Vram) -> Iterator[str]:
+    resolved = found.asked.resolved
+    yield from resolved.workload.assumed
+    if found.assumes_context:
+        yield (
+            f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several "
+            "requests."
+        )
+    if resolved.request.shared_tokens and not Deployment(resolved).shares_prefix:
+        yield unshared(resolved)
+    share = found.asked.budget.share
+    if share and share.numerator != share.denominator:
+        yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
+    # on a desktop's GPU the engine and the weights are others by default
+    servers = [
+        one for one in found.gpus if one.need.resolved.gpu and not one.need.resolved.gpu.runs_files
+    ]
+    best = min(servers or found.gpus, key=lambda gpu: gpu.need.resolved.gpus, default=None)
+    name, gpus = (best.name, best.need.resolved.gpus) if best else ("h100-80gb", 1)
+    # --gpu takes the model's own context
+    asked = f"-c {found.contexts[0]} " if found.assumes_context else ""
+    yield (
+        f"{asked}--gpu {f'{gpus}x' if gpus > 1 else ''}{name} shows that GPU in detail, --gpu all "
+        "every known GPU."
+    )
+
+
+def needed_figures(of: Need) -> tuple[Figure, ...]:
+    if of.resolved.request.reserve is None:
+        source = "an estimate: --reserve replaces it"
+    else:
+        source = "as given"
+    return FIGURES.filled(
+        of.resolved.engine.title,
+        weights=Given(of.weights.total, f"weights in {of.weights.dtype}"),
+        kv_needed=of.cache,
+        reserve=Given(of.reserve.total, source=source),
+        reserve_low=Given(Quantity(of.reserve.low), source=source),
+        reserve_high=Given(Quantity(of.reserve.high), source=source),
+        needed=of.total,
+        needed_low=Quantity(of.low),
+        needed_high=Quantity(of.high),
+        gpu_memory=of.budget.memory,
+    )
+
+
+def _of_gpu(found: Vram, gpu: UsualGpu) -> tuple[dict[str, Any], tuple[Figure, ...]]:
+    """Return what a GPU is, as plain data, and its figures."""
+    need = gpu.need
+    fewest = zip(found.contexts, gpu.fewest, strict=True)
+    numbers = [{"context": context, "gpus": number} for context, number in fewest]
+    facts = {
+        "gpu": need.gpu_name,
+        "gpus": need.resolved.gpus,
+        "verdict": need.verdict,
+        "fewest_gpus": numbers,
+    }
+    return facts, tuple(figure.without_formula(need.gpu_name) for figure in needed_figures(need))
+
+
+def _context_facts(of: Need) -> dict[str, int]:
+    return {
+        "context": int(of.resolved.workload.context),
+        "kv_needed": int(of.cache),
+        "needed_low": of.low,
+        "needed": int(of.total),
+        "needed_high": of.high,
+        "gpu_memory": of.memory,
+    }

@@ -1,0 +1,1 @@
+"""`flops`: FLOPs of a prefill, a decode step or a training step."""

@@ -1,0 +1,424 @@
+"""The report of `attncalc flops`: FLOPs by part, and how they grow with the context."""
+
+from collections.abc import Mapping
+
+from ...attention import FULL
+from ...cost.complexity import (
+    LayerComplexity,
+    LayerTypes,
+    ModelLayer,
+    attention_layer_complexity,
+    layer_types,
+)
+from ...cost.crossover import Growth, crossover, growth
+from ...cost.flops import Flops, LayerFlops, flops
+from ...cost.params import params
+from ...model import ModelSpec
+from ...quantity import Quantity, named, ratio
+from ...show.figures import QUOTIENT, SUM, FigureRow, FigureRows, Given, ratio_row
+from ...show.layers import (
+    attention_source,
+    group_columns,
+    has_attention,
+    is_hybrid,
+    layers_with_figures,
+)
+from ...show.notes import context_notes, device_notes, kind_notes, model_notes, shape_notes
+from ...show.report import (
+    LABEL,
+    Column,
+    Figure,
+    Report,
+    Table,
+    column_table,
+    context_fact,
+    heading,
+    times,
+    unit_column,
+    workload_facts,
+)
+from ...units import FLOP, NO_UNIT, TOKENS, count
+from ...workload import Workload
+
+VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
+KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, section 5"
+MATMUL = "2 FLOP per multiply-add: a matrix of n weights costs 2 n FLOP per token"
+_ONLY_TRAINING = "if the phase is not train, or the model has an encoder beside its decoder"
+_CONTEXT = "at twice the context, relative to this context"
+FIGURES = FigureRows(
+    flops_total=FigureRow("total", FLOP, "the whole step, with exact scores", title="FLOPs"),
+    flops_attention_projections=FigureRow(
+        "attention projections", FLOP, "projections of q, k, v and the output"
+    ),
+    flops_attention_scores=FigureRow(
+        "attention scores, exact for the mask", FLOP, "QK and PV for the pairs that the mask allows"
+    ),
+    flops_attention_scores_dense=FigureRow(
+        "attention scores, dense", FLOP, "QK and PV for all pairs"
+    ),
+    flops_attention_qk_dense=FigureRow("of which QK, dense", FLOP, "QK alone, for all pairs"),
+    flops_mlp=FigureRow("MLP", FLOP, "the MLPs"),
+    flops_head=FigureRow("head", FLOP, "the lm head"),
+    flops_total_dense=FigureRow(
+        "total with dense scores", FLOP, "the whole step, with dense scores"
+    ),
+    flops_recomputation=FigureRow(
+        "recomputation",
+        FLOP,
+        "what '--recompute' adds: a second forward pass of layers, of some matmuls, or of QK and "
+        "PV",
+    ),
+    flops_6nd=FigureRow(
+        "6 N D",
+        FLOP,
+        "6 x the parameters that a token uses, with the embedding, x tokens",
+        _ONLY_TRAINING,
+    ),
+    flops_total_ratio_6nd=ratio_row(
+        "total / 6 N D", "flops_total / flops_6nd", _ONLY_TRAINING, source=QUOTIENT
+    ),
+)
+# {name of a figure: what scores overtake, in words, and the parts of it}.
+_OVERTAKEN = {
+    "scores_overtake_context": ("projections", ["attention_projections"]),
+    "scores_overtake_mlp_context": ("the MLP", ["mlp"]),
+    "scores_overtake_both_context": ("projections and MLP", ["attention_projections", "mlp"]),
+}
+GROWTH = FigureRows(
+    growth_total=ratio_row(
+        "twice the context: total FLOP", f"flops_total {_CONTEXT}", source=QUOTIENT
+    ),
+    growth_attention_scores=ratio_row(
+        "twice the context: attention scores", f"flops_attention_scores {_CONTEXT}", source=QUOTIENT
+    ),
+    **{
+        name: FigureRow(
+            f"scores cost more than {words} from a context of",
+            TOKENS,
+            f"the shortest context at which scores cost more than {words}",
+            "if there is none",
+            source="the smallest context for which the condition holds",
+        )
+        for name, (words, _) in _OVERTAKEN.items()
+    },
+)
+_STEPS = "its sequential operations"
+_PATH = "its maximum path length"
+# A layer of the model, and those of Table 1 of Vaswani et al. 2017.
+COMPLEXITY = FigureRows(
+    attention_flops_per_layer=FigureRow(
+        "one attention layer of the model",
+        FLOP,
+        "one attention layer of the model: projections and exact scores",
+        source=SUM,
+    ),
+    attention_projections_flops_per_layer=FigureRow(
+        "its projections", FLOP, "its projections", source=MATMUL
+    ),
+    attention_scores_flops_per_layer=FigureRow(
+        "its scores, exact for the mask",
+        FLOP,
+        "its scores, for the pairs that the mask allows",
+        source=MATMUL,
+    ),
+    self_attention_flops_per_layer=FigureRow(
+        "self-attention, n^2 d",
+        FLOP,
+        "self-attention of the same width, n^2 d in Vaswani et al. 2017",
+    ),
+    recurrent_flops_per_layer=FigureRow(
+        "recurrent layer, n d^2", FLOP, "a recurrent layer of the same width, n d^2 there"
+    ),
+    convolutional_flops_per_layer=FigureRow(
+        "convolutional layer, k n d^2",
+        FLOP,
+        "a convolutional layer of the same width, k n d^2 there",
+    ),
+    restricted_flops_per_layer=FigureRow(
+        "restricted self-attention, r n d", FLOP, "self-attention to a neighborhood, r n d there"
+    ),
+    attention_sequential_steps=FigureRow(
+        _STEPS, NO_UNIT, "sequential operations of one attention layer"
+    ),
+    attention_longest_path=FigureRow(
+        _PATH, NO_UNIT, "maximum path length of one attention layer", "if information never arrives"
+    ),
+    recurrent_sequential_steps=FigureRow(
+        _STEPS, NO_UNIT, "sequential operations of the recurrent layer"
+    ),
+    recurrent_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of the recurrent layer"),
+    convolutional_kernel=FigureRow(
+        "width k of the convolution", NO_UNIT, "width k of the convolution, 3"
+    ),
+    convolutional_longest_path=FigureRow(
+        _PATH, NO_UNIT, "maximum path length of the convolutional layer"
+    ),
+    restricted_neighborhood=FigureRow(
+        "tokens r that restricted self-attention sees",
+        NO_UNIT,
+        "tokens r of the neighborhood: the model's narrowest window or chunk, or 128; at most n",
+    ),
+    restricted_longest_path=FigureRow(
+        _PATH, NO_UNIT, "maximum path length of self-attention to a neighborhood"
+    ),
+)
+OF_LAYERS = FigureRows(
+    flops_total=FigureRow("all", FLOP, "all layers of this kind, with exact scores", source=SUM),
+    flops_attention_projections=FIGURES["flops_attention_projections"]._replace(
+        meaning="their projections of q, k, v and the output"
+    ),
+    flops_attention_scores=FIGURES["flops_attention_scores"]._replace(
+        meaning="their QK and PV for the pairs that the mask allows"
+    ),
+    flops_attention_scores_dense=FIGURES["flops_attention_scores_dense"]._replace(
+        meaning="their QK and PV for all pairs"
+    ),
+    flops_mlp=FIGURES["flops_mlp"]._replace(meaning="their MLPs"),
+    flops_recomputation=FIGURES["flops_recomputation"]._replace(
+        meaning="what '--recompute' adds to them"
+    ),
+)
+_PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
+
+
+def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) -> Report:
+    """Return the FLOPs of `workload`: projections, scores (exact and dense), MLP, head, and their
+    growth.
+
+    `full` adds one layer beside those of Table 1 of Vaswani et al. 2017 to the screen.
+    """
+    counted = flops(model, workload)
+    grown = growth(model, workload)
+    overtaken = {
+        name: crossover(model, workload, than) if counted.mlp or "mlp" not in than else None
+        for name, (_, than) in _OVERTAKEN.items()
+    }
+    own = attention_layer_complexity(model, workload)
+    types = layer_types(model, workload)
+    tables = [_main_table(counted)]
+    if is_hybrid(model):
+        tables.append(_group_table(counted))
+    growth_figures = GROWTH.filled(
+        growth_total=grown.total, growth_attention_scores=grown.scores, **overtaken
+    )
+    tables += [
+        *([_layer_table(model, workload, own, types)] if full else []),
+        _growth_table(grown, overtaken),
+    ]
+    return Report(
+        "flops",
+        heading(model, *_workload_line(model, workload)),
+        model.facts(),
+        workload_facts(model, workload),
+        (*flops_figures(model, counted), *growth_figures, *_layer_figures(own, types)),
+        layers_with_figures(model, map(_group_figures, counted.groups)),
+        tuple(tables),
+        _notes(model, workload, counted, overtaken["scores_overtake_context"]),
+        unexplained=frozenset(
+            ("growth_total", "growth_attention_scores", *(() if full else COMPLEXITY))
+        ),
+    )
+
+
+def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
+    return [
+        f"{_PHASES[workload.phase]}, {context_fact(workload)}",
+        f"{workload.recompute} recomputation" if workload.recompute != "none" else "",
+        f"{count(workload.past)} of them in the cache"
+        if workload.phase == "prefill" and workload.past
+        else "",
+        f"source {count(workload.source)}" if workload.source else "",
+        f"batch {count(workload.batch)}",
+        f"{workload.mask or model.main.mask} mask",
+        "1 multiply-add = 2 FLOP",
+    ]
+
+
+def flops_figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
+    """Return the FLOPs by part, whose names scripts rely on."""
+    rule = f"; {counted.rule}" if counted.rule else ""
+    matmul = MATMUL + rule
+    return FIGURES.filled(
+        attention_source(model) + rule,
+        flops_total=Given(counted.total, source=SUM),
+        flops_total_dense=Given(counted.total_dense, source=SUM),
+        flops_attention_projections=Given(counted.projections, source=matmul),
+        flops_attention_scores=counted.scores,
+        flops_attention_scores_dense=counted.scores_dense,
+        flops_attention_qk_dense=counted.qk_dense,
+        flops_mlp=Given(counted.mlp, source=matmul),
+        flops_head=Given(counted.head, source=matmul),
+        flops_recomputation=Given(counted.recomputation, source=KORTHIKANTI),
+        flops_6nd=Given(counted.six_n_d, source="Kaplan et al. 2020, arXiv:2001.08361, 2.1"),
+        flops_total_ratio_6nd=counted.six_n_d
+        and ratio(
+            named(counted.total, "flops_total", "FLOP of the step"),
+            named(counted.six_n_d, "flops_6nd", "FLOP by the estimate"),
+        ),
+    )
+
+
+def _layer_figures(own: ModelLayer, types: LayerTypes) -> tuple[Figure, ...]:
+    of_types = {name: getattr(types, name) for name in ("recurrent", "convolutional", "restricted")}
+    return COMPLEXITY.filled(
+        VASWANI,
+        attention_flops_per_layer=own.flops,
+        attention_projections_flops_per_layer=own.projections,
+        attention_scores_flops_per_layer=own.scores.flops,
+        self_attention_flops_per_layer=types.self_attention.flops,
+        attention_sequential_steps=own.scores.sequential_steps,
+        attention_longest_path=own.scores.longest_path,
+        recurrent_sequential_steps=types.recurrent.sequential_steps,
+        convolutional_kernel=types.kernel,
+        restricted_neighborhood=types.neighborhood,
+        **{f"{name}_flops_per_layer": layer.flops for name, layer in of_types.items()},
+        **{f"{name}_longest_path": layer.longest_path for name, layer in of_types.items()},
+    )
+
+
+def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
+    return OF_LAYERS.filled(
+        group.layers.attention.source,
+        group.group,
+        flops_total=group.total,
+        flops_attention_projections=Given(group.projections, source=MATMUL),
+        flops_attention_scores=group.scores,
+        flops_attention_scores_dense=group.scores_dense,
+        flops_mlp=Given(group.mlp, source=MATMUL),
+        flops_recomputation=Given(group.recomputation, source=KORTHIKANTI),
+    )
+
+
+def _main_table(counted: Flops) -> Table:
+    rows = [
+        ("total", counted.total),
+        ("  attention projections", counted.projections),
+        ("  attention scores", counted.scores),
+        ("  MLP", counted.mlp),
+        ("  head", counted.head),
+        ("  recomputation", counted.recomputation),
+    ]
+    rows = [row for row in rows if row[1]]
+    shares = [f"{100 * int(value) / int(counted.total):.1f} %" for _, value in rows]
+    if counted.scores_dense != counted.scores:
+        rows += [
+            ("total with dense scores", counted.total_dense),
+            ("  attention scores, dense", counted.scores_dense),
+        ]
+        shares += ["", ""]
+    if counted.six_n_d:
+        rows.append((FIGURES["flops_6nd"].label, counted.six_n_d))
+        shares.append("")
+    values = [value for _, value in rows]
+    columns = (
+        (LABEL, [label for label, _ in rows]),
+        unit_column("", values, FLOP),
+        (Column("FLOP"), [count(value) for value in values]),
+        (Column("share"), shares),
+    )
+    return column_table(columns, strong=frozenset({0}))
+
+
+def _group_table(counted: Flops) -> Table:
+    columns = (
+        *group_columns([(g.group, g.layers) for g in counted.groups]),
+        unit_column("projections", [g.projections for g in counted.groups], FLOP),
+        unit_column("scores", [g.scores for g in counted.groups], FLOP),
+        unit_column("MLP", [g.mlp for g in counted.groups], FLOP),
+    )
+    return column_table(columns)
+
+
+def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: LayerTypes) -> Table:
+    """Return Table 1 of Vaswani et al. 2017 at the model's width, and below it the parts of a layer
+    of the model.
+    """
+    # n queries over n keys in a prefill, m over n after a past, and one over n in a decode step
+    if workload.new == workload.context:
+        n = "n "
+    elif workload.new == 1:
+        n = ""
+    else:
+        n = "m "
+    rows = (
+        ("self-attention", f"{n}n d".replace("n n", "n^2"), types.self_attention),
+        ("recurrent", f"{n}d^2", types.recurrent),
+        ("convolutional", f"k {n}d^2", types.convolutional),
+        ("restricted attention", f"r {n}d", types.restricted),
+        ("this model's scores", "", own.scores),
+        ("this model's projections", "", LayerComplexity(own.projections, Quantity(1), None)),
+    )
+    title = Column("one layer, as in\nVaswani et al. 2017,\nTable 1", "left")
+    new = f", m {count(workload.new)}" if n == "m " else ""
+    numbers = (
+        f"n {count(workload.context)}{new}\nd {count(model.main.d_model)}\n"
+        f"k {types.kernel}, r {count(types.neighborhood)}"
+    )
+    layers = [layer for _, _, layer in rows]
+    columns = (
+        (title, [name for name, _, _ in rows]),
+        (Column(numbers, "left"), [formula for _, formula, _ in rows]),
+        unit_column("", [layer.flops for layer in layers], FLOP),
+        (Column("sequential\noperations"), [count(layer.sequential_steps) for layer in layers]),
+        (
+            Column("maximum\npath length"),
+            ["none" if n is None else count(n) for n in (x.longest_path for x in layers)],
+        ),
+    )
+    return column_table(columns)
+
+
+def _growth_table(grown: Growth, overtaken: Mapping[str, Quantity | None]) -> Table:
+    found = {name: count(value) for name, value in overtaken.items() if value is not None}
+    rows = (
+        *(
+            (GROWTH[name].label, text)
+            for name, text in (found or {"scores_overtake_context": "none"}).items()
+        ),
+        (GROWTH["growth_total"].label, times(grown.total, 2)),
+        (GROWTH["growth_attention_scores"].label, times(grown.scores, 2)),
+    )
+    return Table((LABEL, Column()), rows)
+
+
+def _notes(
+    model: ModelSpec, workload: Workload, counted: Flops, overtake: Quantity | None
+) -> tuple[str, ...]:
+    notes = context_notes(model, workload)
+    if workload.phase == "train":
+        notes.append(f"{counted.rule[:1].upper()}{counted.rule[1:]}.")
+    if counted.six_n_d:
+        n = count(params(model).active)
+        d = count(workload.batch * workload.context)
+        as_much = times(ratio(counted.total, counted.six_n_d), 2)
+        notes.append(
+            f"6 N D: N is the {n} parameters that a token uses, with the embedding. D is {d} "
+            "tokens. The exact total "
+            f"is {as_much} as much."
+        )
+    if overtake is None:
+        if has_attention(model):
+            reason = "every layer has a window"
+        else:
+            reason = "a recurrent state has a fixed size"
+        notes.append(
+            f"Scores never cost more than projections: {reason}, so both grow linearly with the "
+            "context."
+        )
+    narrow_spans = [g.attention.span for g in model.main.layers if g.attention.span != FULL]
+    if counted.scores * 2 < counted.scores_dense and narrow_spans:
+        if any(span.reach is not None for span in narrow_spans):
+            cause = "of windows"
+        else:
+            cause = "only selected keys are scored"
+        notes.append(
+            f"Because {cause}, exact scores are cheap: dense ones would cost "
+            f"{times(ratio(counted.scores_dense, counted.scores))} as much."
+        )
+    notes += kind_notes(model, past=bool(workload.past))
+    if workload.lengths:
+        notes.append(
+            "Projections and MLP run over the padded batch; exact scores count real tokens only."
+        )
+    notes.append("Only matrix products are counted, not softmax, norms or activations.")
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

@@ -1,0 +1,1 @@
+"""`gpus`: the known GPUs."""

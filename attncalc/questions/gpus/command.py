@@ -1,0 +1,64 @@
+"""`attncalc gpus`: the known GPUs; one of them with all its facts and sources, or several side by
+side.
+"""
+
+from typing import Annotated
+
+import typer
+
+from ...cli import options as o
+from ...cli.command import command
+from ...config.gpus import gpu_names, gpus_of
+from ...errors import AttncalcError, known_tip
+from ...hardware import Gpu
+from ...units import truncate
+from .report import SORT_KEYS, gpu_report, gpus_report
+
+
+def _known(name: str) -> Gpu:
+    """Return a GPU, also local. Raises AttncalcError for a number, as of '2xh100', or if only its
+    memory is known.
+    """
+    number, found = gpus_of(name)
+    if number is not None and not found.instance and not found.is_local:
+        raise AttncalcError(
+            f"{truncate(name)} is a number of GPUs",
+            f"'attncalc gpus {found.name}' shows one of them",
+        )
+    if not found.flops:
+        raise AttncalcError(
+            f"{found.title}: only its memory is known", "'attncalc gpus' lists the known GPUs"
+        )
+    return found
+
+
+@command("For example: attncalc gpus h100-80gb")
+def gpus(
+    output: o.OutputOptions,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Show one with its sources, or several side by side: names, or .yaml files of "
+            "your own. Default: all.",
+            metavar="[GPU]...",
+        ),
+    ] = None,
+    sort: Annotated[
+        o.Text,
+        o.option(
+            "--sort",
+            metavar="FIGURE",
+            help=f"Sort the list: {', '.join(SORT_KEYS)}, largest first.",
+        ),
+    ] = None,
+) -> None:
+    if sort is not None and sort not in SORT_KEYS:
+        raise AttncalcError(
+            f"--sort: there is no column '{truncate(sort)}'", known_tip(sort, SORT_KEYS)
+        )
+    if names and len(names) == 1 and sort is None:
+        output.show(gpu_report(_known(names[0])))
+        return
+    output.show(
+        gpus_report([_known(name) for name in names or gpu_names()], sort=sort, named=bool(names))
+    )

@@ -1,0 +1,1 @@
+"""`kv`: the KV cache."""

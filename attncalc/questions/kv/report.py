@@ -1,0 +1,369 @@
+"""The report of `attncalc kv`: the KV cache in total, per sequence and per token."""
+
+from ...attention import Variant
+from ...cost.cache import KVCache, LayerCache, kv_cache
+from ...cost.common import cache_dtype
+from ...cost.crossover import MAX_CONTEXT as LONGEST
+from ...cost.params import params
+from ...engines import per_layer_engine
+from ...model import ModelSpec
+from ...quantity import named, quantity, ratio, symbol
+from ...search import first_true
+from ...serving.weight_format import released_dtype
+from ...serving.weights import AS_STORED, weights
+from ...show.checkpoint import STORED, stored_notes, stored_weights
+from ...show.figures import (
+    KV_CACHE,
+    PER_TOKEN,
+    QUOTIENT,
+    SUM,
+    FigureRow,
+    FigureRows,
+    Given,
+    ratio_row,
+)
+from ...show.layers import attention_source, group_columns, is_hybrid, layers_with_figures
+from ...show.notes import context_notes, device_notes, model_notes, shape_notes
+from ...show.report import (
+    LABEL,
+    Column,
+    Figure,
+    Report,
+    Table,
+    column_table,
+    context_fact,
+    figure_rows,
+    heading,
+    times,
+    unit_column,
+    workload_facts,
+)
+from ...units import BYTES, count, human
+from ...workload import Workload
+
+FIGURES = FigureRows(
+    kv_cache=KV_CACHE,
+    kv_cache_per_sequence=FigureRow(
+        "per sequence", BYTES, "one sequence; with --lengths, the longest"
+    ),
+    **PER_TOKEN,
+    kv_cache_if_mha=FigureRow(
+        "if MHA",
+        BYTES,
+        "the cache if every query head had its own K and V",
+        "if no layer has K and V heads",
+    ),
+    recurrent_state=FigureRow(
+        "recurrent state", BYTES, "states that do not grow, part of kv_cache"
+    ),
+    cross_attention_cache=FigureRow(
+        "cross-attention cache", BYTES, "keys and values of the source, part of kv_cache"
+    ),
+    kv_cache_all_devices=FigureRow(
+        "on all devices",
+        BYTES,
+        "the sum over the --tp devices",
+        source="what tensor parallelism replicates counts once per device",
+    ),
+    kv_cache_ratio_if_mha=ratio_row(
+        "KV cache if MHA / KV cache",
+        "kv_cache_if_mha / kv_cache",
+        "if there is no cache to divide by",
+        source=QUOTIENT,
+    ),
+    weights=FigureRow(
+        "weights",
+        BYTES,
+        "the weights that 'fit --engine ideal' counts: the safetensors or GGUF files if they "
+        "were read, else as "
+        "released, with those that are not quantized in --dtype, and with vision and audio towers",
+        "if their quantization is not read",
+        source=SUM,
+    ),
+    **STORED,
+)
+OF_LAYERS = FigureRows(
+    kv_cache=FigureRow("KV cache", BYTES, "the cache of all layers of this kind"),
+    kv_cache_per_layer=FigureRow("KV cache per layer", BYTES, "the cache of one of them"),
+    kv_cache_per_token_per_layer=FigureRow(
+        "per token and layer, at this context",
+        BYTES,
+        "what the next token of one sequence adds to one of them",
+    ),
+)
+
+
+def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Report:
+    """Return the KV cache of `model`: in total, per sequence, per token, and what MHA would need.
+
+    Raises AttncalcError if the engine or the dtype of the cache is unknown.
+    """
+    cache = kv_cache(model, workload, engine_name=engine)
+    figures = kv_figures(model, workload, cache)
+    return Report(
+        "kv",
+        heading(model, *_workload_line(model, workload, engine)),
+        model.facts(),
+        workload_facts(model, workload, engine),
+        figures,
+        layers_with_figures(model, map(_group_figures, cache.groups)),
+        _tables(model, workload, figures, cache, engine),
+        _notes(model, workload, cache, engine),
+        answer=""
+        if cache.total
+        else "An encoder processes all tokens in one pass: it has no KV cache.",
+        unexplained=frozenset(
+            (
+                *(
+                    ("kv_cache_if_mha", "kv_cache_ratio_if_mha")
+                    if cache.if_mha == cache.total
+                    else ()
+                ),
+                *(("kv_cache_per_sequence",) if cache.per_sequence == cache.total else ()),
+            )
+        ),
+    )
+
+
+def _workload_line(model: ModelSpec, workload: Workload, engine: str) -> list[str]:
+    stored = cache_dtype(model, workload)
+    return [
+        f"batch {count(workload.batch)}",
+        context_fact(workload),
+        f"source {count(workload.source)}" if workload.source else "",
+        f"cache in {stored.name} ({stored.note})",
+        f"engine {engine}" if engine != "ideal" else "",
+    ]
+
+
+def kv_figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figure, ...]:
+    """Return the figures, whose names scripts rely on. A figure that does not apply has no
+    number.
+    """
+    mha_heads = int(model.symbolic().with_variant(Variant("mha")).main.leading.widths().n_kv_heads)
+    has_heads = any(
+        Variant("mha").applies_to(kind)
+        for _, layers in model.groups()
+        for kind in layers.attentions
+    )
+    if_mha = cache.if_mha if has_heads else None
+    tp = symbol("tp", model.tp, "tensor-parallel devices")
+    all_devices = cache.total
+    if model.tp > 1:
+        all_devices = quantity(
+            tp * named(cache.total, "kv_cache", "bytes of the cache on one device")
+        )
+    return FIGURES.filled(
+        attention_source(model),
+        kv_cache=cache.total,
+        kv_cache_per_sequence=Given(
+            cache.per_sequence, "longest sequence" if workload.lengths else ""
+        ),
+        kv_cache_per_token=cache.per_token,
+        kv_cache_per_token_max=cache.per_token_without_windows,
+        kv_cache_if_mha=Given(
+            if_mha, f"if MHA ({mha_heads} KV heads{' per device' if model.tp > 1 else ''})"
+        ),
+        recurrent_state=cache.recurrent_state,
+        cross_attention_cache=cache.cross_attention_cache,
+        kv_cache_all_devices=Given(
+            all_devices, f"on all {model.tp} devices" if model.tp > 1 else ""
+        ),
+        kv_cache_ratio_if_mha=None
+        if if_mha is None
+        else ratio(
+            named(if_mha, "kv_cache_if_mha", "bytes with MHA"),
+            named(cache.total, "kv_cache", "bytes of the cache"),
+        ),
+        weights=_weights(model, workload),
+        weights_stored=stored_weights(model),
+    )
+
+
+def _weights(model: ModelSpec, workload: Workload) -> Given:
+    """Return the weights that `fit --engine ideal` counts; no number if their quantization is not
+    read.
+    """
+    if model.unread_quantization and model.stored is None:
+        return Given(None)
+    held = weights(model, in_dtype=workload.dtype, weights_dtype=released_dtype(model))
+    as_stored = held.dtype == AS_STORED
+    return Given(
+        held.total, "weights as stored" if as_stored else f"weights in {held.dtype}, for comparison"
+    )
+
+
+def _group_figures(group: LayerCache) -> tuple[Figure, ...]:
+    return OF_LAYERS.filled(
+        group.layers.attention.source,
+        group.group,
+        kv_cache=group.total,
+        kv_cache_per_layer=group.per_layer,
+        kv_cache_per_token_per_layer=group.per_token_per_layer,
+    )
+
+
+def _tables(
+    model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache, engine: str
+) -> tuple[Table, ...]:
+    by_name = {f.name: f for f in figures}
+    per_token = by_name["kv_cache_per_token"]
+    per_token_max = by_name["kv_cache_per_token_max"]
+    fills_windows = per_token.value != per_token_max.value
+    rows = [("KV cache", by_name["kv_cache"])]
+    if workload.batch > 1 or workload.lengths:
+        rows.append(
+            (f"  {by_name['kv_cache_per_sequence'].label}", by_name["kv_cache_per_sequence"])
+        )
+    if fills_windows:
+        rows += [(f"  {figure.label}", figure) for figure in (per_token, per_token_max)]
+    else:
+        rows.append(("  per token", per_token))
+    if not is_hybrid(model) and not model.main.layers[0].cross and per_token.value:
+        rows.append(("  per token and layer", _group_figures(cache.groups[0])[2]))
+    for name in ("recurrent_state", "cross_attention_cache"):
+        if by_name[name].value:
+            rows.append((f"  of which {by_name[name].label}", by_name[name]))
+    if model.tp > 1:
+        rows.append((by_name["kv_cache_all_devices"].label, by_name["kv_cache_all_devices"]))
+    columns = (LABEL, Column(), Column())
+    tables = [Table(columns, figure_rows(rows), strong=frozenset({0}))]
+    if is_hybrid(model) and cache.total:
+        tables.append(_group_table(cache, fills_windows))
+    comparison = _comparison_table(model, workload, by_name, cache, engine)
+    if comparison.rows:
+        return (*tables, comparison)
+    return tuple(tables)
+
+
+def _comparison_table(
+    model: ModelSpec, workload: Workload, by_name: dict[str, Figure], cache: KVCache, engine: str
+) -> Table:
+    """Return the table of twice the context, of what MHA would need and of the weights, as
+    multiples of the cache.
+    """
+    rows = []
+    if cache.total:
+        doubled = kv_cache(model, workload.doubled(), engine_name=engine)
+        factor = f"{times(ratio(doubled.total, cache.total))} as much"
+        rows.append(("twice the context", human(doubled.total, BYTES), factor))
+    for name in ("kv_cache_if_mha", "weights", "weights_stored"):
+        figure = by_name[name]
+        if figure.quantity is None or (name == "kv_cache_if_mha" and cache.if_mha == cache.total):
+            continue
+        if name == "weights_stored" and figure.quantity == by_name["weights"].quantity:
+            continue
+        # files hold the weights of all devices
+        per_device = model.tp == 1 or name != "weights_stored"
+        if cache.total and per_device:
+            factor = f"{times(ratio(figure.whole, cache.total))} as much"
+        else:
+            factor = ""
+        rows.append((figure.label, figure.human, factor))
+        if (
+            name == "weights"
+            and factor
+            and (context := _context_of(model, workload, figure.whole, engine))
+        ):
+            rows.append(("  a cache of that size", f"{count(context)} tokens", ""))
+    return Table((LABEL, Column(), Column()), tuple(rows))
+
+
+def _context_of(model: ModelSpec, workload: Workload, size: int, engine: str) -> int:
+    """Return the shortest context at which the cache has so many bytes; 0 if it stays smaller."""
+
+    def is_reached(context: int) -> bool:
+        return kv_cache(model, workload.at(context), engine_name=engine).total >= size
+
+    if is_reached(LONGEST):
+        return first_true(is_reached, 0, LONGEST)
+    return 0
+
+
+def _group_table(cache: KVCache, fills_windows: bool) -> Table:
+    groups = [g for g in cache.groups if g.total]
+    if fills_windows:
+        per_token_header = "per token\nand layer,\nat this\ncontext"
+    else:
+        per_token_header = "per token\nand layer"
+    columns = (
+        *group_columns([(g.group, g.layers) for g in groups]),
+        unit_column(per_token_header, [g.per_token_per_layer for g in groups], BYTES),
+        unit_column("per\nlayer", [g.per_layer for g in groups], BYTES),
+        unit_column("all\nlayers", [g.total for g in groups], BYTES),
+    )
+    return column_table(columns)
+
+
+def _notes(model: ModelSpec, workload: Workload, cache: KVCache, engine: str) -> tuple[str, ...]:
+    notes = context_notes(model, workload)
+    notes += _window_notes(model, cache)
+    notes += _storage_notes(model, engine)
+    if model.encoder:
+        notes.append(
+            "Only the decoder has a cache. Its cross-attention caches K and V of the source "
+            "tokens, computed once."
+        )
+    stored = cache_dtype(model, workload)
+    if stored.group is not None:
+        notes.append(f"{stored.name}: {stored.meaning}. Scales are included.")
+    elif stored.name == "fp8":
+        notes.append(f"fp8: {stored.meaning}.")
+    if workload.kv_dtype is None and model.kv_dtype not in (None, stored.name):
+        notes.append(
+            f"The checkpoint asks for a cache in {model.kv_dtype}. 'fit' follows it where the "
+            "engine does; here "
+            f"--kv-dtype {model.kv_dtype} does."
+        )
+    if model.stored is not None:
+        notes += stored_notes(model, params(model).total)
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
+
+
+def _window_notes(model: ModelSpec, cache: KVCache) -> list[str]:
+    """Return a note on what windows and chunks save, or none if no layer has one or none is
+    full.
+    """
+    windowed = [
+        g
+        for g in model.main.distinct()
+        if g.attention.span.reach is not None and g.attention.cache()
+    ]
+    if not windowed or not cache.total or cache.without_windows == cache.total:
+        return []
+    n_windowed = sum(int(g.count) for g in windowed)
+    spans = " or ".join(dict.fromkeys(g.attention.span.description for g in windowed))
+    return [
+        f"{n_windowed} of {model.main.n_layers} layers attend to {spans} and cache no more than "
+        "that. With full "
+        f"attention in all layers, the cache would be {human(cache.without_windows, BYTES)}, "
+        f"{times(ratio(cache.without_windows, cache.total))} as much."
+        + " The next token adds no bytes: it takes the place of the oldest."
+        * (not cache.per_token)
+    ]
+
+
+def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
+    """Return notes on layers that store nothing, or store other heads or another dtype than the
+    heading has.
+    """
+    notes = []
+    layers = model.main.distinct()
+    sharing = sum(
+        int(g.count) for g in layers if g.attention.widths().n_heads and not g.attention.cache()
+    )
+    if sharing and model.main.has_cache:
+        notes.append(
+            f"{sharing} of {model.main.n_layers} layers reuse the K and V of an earlier layer."
+        )
+    specs = [spec for g in layers for spec in g.cache()]
+    state_dtypes = dict.fromkeys(
+        spec.dtype for spec in specs if spec.dtype and spec.per == "sequence"
+    )
+    if state_dtypes:
+        notes.append(
+            f"Recurrent states are stored in {' and '.join(state_dtypes)}, whatever the cache's "
+            "dtype."
+        )
+    notes += per_layer_engine(engine).storage_notes(specs)
+    return notes

@@ -1,0 +1,1 @@
+"""`memory`: activation memory of attention."""

@@ -1,0 +1,1 @@
+"""`presets`: the built-in models."""

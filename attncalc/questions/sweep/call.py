@@ -1,0 +1,164 @@
+"""The call of Python: `sweep(["llama3-8b", "qwen3-8b"], context="4K,8K", gpu="h100")`."""
+
+from collections.abc import Iterable, Sequence
+from io import BytesIO, StringIO
+from typing import Any, get_args, get_origin
+
+from ...config import ModelLike, load
+from ...config.prices import read_prices
+from ...errors import AttncalcError
+from ...options import options_of, parsed
+from ...show.formats import choose_row_format
+from ..arguments import errors_in_python, without_metadata
+from ..results import Rows, ShownReport
+from .axes import FLAGS, TRAFFIC_AXES, SweepOptions, read_axes
+from .columns import TRAIN as TRAIN_COLUMNS
+from .columns import columns_of, read_columns, read_train_columns
+from .fits import Need
+from .grid import MAX_ROWS, check_screen, sweep_report
+from .options import RowOptions
+from .output import rows_of
+from .selection import read_selection
+from .sweep import LoadedModel, Sweep, has_fit
+
+_KINDS = SweepOptions.__annotations__
+
+
+class ShownSweep(Sweep, Rows):
+    """A sweep that print() shows as the command does, and a notebook as a table."""
+
+    def to(self, form: str) -> Any:
+        chosen = choose_row_format(form, None, on_terminal=True)
+        if chosen is None:
+            return str(self)
+        file: Any = BytesIO() if chosen.is_binary else StringIO()
+        chosen.write(
+            rows_of(self, chosen, self.selection.of(self.tuples(chosen.escape), self.names)), file
+        )
+        return file.getvalue()
+
+    @property
+    def report(self) -> ShownReport:
+        """The table that the command prints. Raises AttncalcError for more rows than a screen
+        shows.
+        """
+        check_screen(self)
+        return ShownReport(*sweep_report(self, self.selection.of(self.tuples(), self.names)))
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str | None:
+        if len(self) <= MAX_ROWS:
+            return self.report._repr_html_()
+        return None
+
+
+@errors_in_python()
+def sweep(
+    models: ModelLike | Sequence[ModelLike],
+    *,
+    columns: str | Sequence[str] | None = None,
+    **options: Any,
+) -> ShownSweep:
+    """Return the rows of every combination of the values, as dicts that are computed while they are
+    read.
+
+    >>> rows = sweep(models=["llama2-7b", "llama2-70b"], context="2K,4K")
+    >>> for row in rows:
+    ...     print(row["model"], row["context"], row["kv_cache"])
+    llama2-7b 2048 1073741824
+    llama2-7b 4096 2147483648
+    llama2-70b 2048 671088640
+    llama2-70b 4096 1342177280
+
+    `pandas.DataFrame(rows)` makes a table of them. A row has the axes that vary, then the figures
+    under the names that they have in JSON, and `error`: None, or why this combination is not
+    possible; then its figures are None.
+
+    Args:
+        models: Names, paths or ModelSpecs.
+        columns: The names of the figures, as a list or as 'kv_cache,params_total'; by default the
+            main ones.
+        options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis:
+            context, batch, attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its
+            values are a value, a list, or a text as '8K,32K' or '1K:128K:x2'. An item of a list is
+            one value, whatever is in it:
+            pattern=["3 local, 1 global", "5 local, 1 global"] has two. The others hold for all
+            rows, as enforce_eager=True. With `gpu` or `kv_memory`, rows have the figures of `fit`
+            too; with `train=True` those of `train`, whose options are then the axes: zero,
+            optimizer, recompute, ... `where`, `sort` and `top` keep some of the rows; `failures`
+            names those of which `fail_if` is true.
+
+    Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10
+    million combinations.
+    """
+    assume_grouped = bool(options.pop("assume_grouped", False))
+    of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
+    chosen = parsed(
+        {name: of_rows[name] for name in of_rows if name not in ("where", "fail_if")}, RowOptions
+    )
+    with_train = bool(chosen.get("train"))
+    flags = {name: value for name, value in options.items() if _is_flag(name, value)}
+    left_out = {name for name, value in options.items() if name in FLAGS and value is None}
+    values = {name: value for name, value in options.items() if name not in {*flags, *left_out}}
+    given = read_axes({"model": models, **values}, with_train=with_train)
+    loaded = tuple(
+        axis._replace(values=[_loaded(value, assume_grouped) for value in axis.values])
+        if axis.name == "model"
+        else axis
+        for axis in given
+    )
+    gpus = [gpu for axis in given if axis.name == "gpu" for gpu in axis.values]
+    prices = read_prices(of_rows["price"], gpus) if chosen.get("price") else {}
+    need = Need(chosen.get("users"), prices, bool(chosen.get("fewest_gpus")))
+    names = {axis.name for axis in given}
+    with_users = not names.isdisjoint(TRAFFIC_AXES)
+    if need.users and not with_users:
+        raise AttncalcError(
+            "--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500"
+        )
+    with_fit = has_fit(given)
+    if with_train:
+        has = {
+            "with_gpu": "gpu" in names,
+            "with_time": "tokens" in names,
+            "with_price": bool(prices),
+        }
+        read = read_train_columns(columns, **has)
+        figures: Iterable[str] = TRAIN_COLUMNS
+    else:
+        asked = {"gpus_needed": need.users, "price_per_hour": prices}
+        read = read_columns(
+            columns, with_fit=with_fit, with_users=with_users, need=[*filter(asked.get, asked)]
+        )
+        read = ("gpus", *read) if need.fewest_gpus else read
+        figures = columns_of(with_fit=with_fit)
+    known = (*figures, *(axis.name for axis in given if axis.varies))
+    where, fail_if = (
+        given.split(",") if isinstance(given, str) else given or ()
+        for given in (of_rows.get("where"), of_rows.get("fail_if"))
+    )
+    selection = read_selection(where, fail_if, chosen.get("sort"), chosen.get("top"), known)
+    return ShownSweep(loaded, read, flags, need, selection, with_train=with_train)
+
+
+def _is_flag(name: str, value: Any) -> bool:
+    """Return whether an option holds for all rows: it is no axis, and not a list with a value for
+    each row.
+
+    A list of numbers is one value of an option that takes such a list: tensor_split=(3, 1).
+    """
+    if name not in FLAGS or value is None:
+        return False
+    if not isinstance(value, list | tuple):
+        return True
+    takes_list = any(
+        get_origin(kind) is Sequence for kind in get_args(without_metadata(_KINDS[name]))
+    )
+    return takes_list and all(isinstance(item, int | float) for item in value)
+
+
+def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:
+    spec = load(model, assume_grouped=assume_grouped)
+    return LoadedModel(model if isinstance(model, str) else spec.name, spec)

@@ -1,0 +1,300 @@
+"""What fits of one model with one set of options, or what a training step needs, by batch and
+context.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from ...engines import find_engine
+from ...engines.base import CacheLayout
+from ...engines.engine import AUTO
+from ...model import ModelSpec
+from ...quantity import Quantity, Ratio
+from ...records import NamedTuple
+from ...serving.answer import Answer, bounds_of
+from ...serving.fit import NO_LIMIT, Deployment, FitResult, min_gpus, with_other_gpus
+from ...serving.request import FitRequest, ResolvedRequest, resolve
+from ...serving.traffic import usual_lengths
+from ...serving.users import Users, users
+from ...show.users import user_figures
+from ...tracing import Compiled, LateQuestionError, Remembered
+from ..fit.figures import fit_figures, totals
+from ..fit.request import check_offload, fit_request, with_needed_offload
+from ..fit.roofline import roofline_figures
+from ..train.answer import request_answer
+from ..train.options import TrainOptions
+from ..train.report import train_figures
+from ..train.request import TrainRequest, read_train_request
+from .columns import BOUNDS, LIMITS, NEED, USERS
+from .costs import ANY
+
+# Results that a Deployment's cells keep, so that the memory is bounded.
+MAX_KEPT = 4096
+Kept = TypeVar("Kept")
+
+
+class _QuickLayout:
+    """A layout whose `needed` is compiled: a search for the longest context asks for it some fifty
+    times.
+    """
+
+    def __init__(self, layout: CacheLayout) -> None:
+        self._layout = layout
+        self._compiled = Compiled(
+            lambda batch, context: [layout.needed(batch, context)], ("B", "T")
+        )
+
+    def needed(self, batch: int, context: int) -> int:
+        (size,) = self._compiled(batch, context)
+        return int(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layout, name)
+
+
+class _Cells:
+    """The cells of one Deployment; what depends on the batch alone or on the context alone is
+    computed once.
+    """
+
+    def __init__(self, deployment: Deployment, users_of: Users | None) -> None:
+        self.users = users_of
+        layouts = [*(device.layout for device in deployment.devices), *deployment.layouts]
+        quick = {id(layout): cast("CacheLayout", _QuickLayout(layout)) for layout in layouts}
+        deployment.devices = [
+            device._replace(layout=quick[id(device.layout)]) for device in deployment.devices
+        ]
+        deployment.layouts = [quick[id(layout)] for layout in deployment.layouts]
+        self._deployment = deployment
+        self._kept: dict[Any, Any] = {}
+
+    def result(self, requests: int, context: int) -> FitResult:
+        """Return what fits of so many requests in all replicas, without formulas."""
+        deployment = self._deployment
+        batch = deployment.resolved.per_replica(requests)
+        pools = self._keep(("pools", context), lambda: deployment.pools(context))
+        tightest, pool = deployment.tightest(pools, batch, context)
+        device = deployment.devices[tightest]
+        refusal = self._keep(("refusal", context), lambda: deployment.refusal(context))
+        return FitResult(
+            resolved=deployment.resolved_at(requests, context),
+            budget=device.budget,
+            layout=deployment.layouts[tightest],
+            pool=pool,
+            needed=deployment.needed(batch, context, tightest),
+            verdict="does_not_fit" if refusal else deployment.verdict(batch, context),
+            refusal=refusal,
+            max_context=self._keep(
+                ("max_context", batch), lambda: deployment.max_context(batch, tightest)
+            ),
+            max_batch=self._keep(
+                ("max_batch", context), lambda: deployment.max_batch(context, tightest)
+            ),
+            host=deployment.host,
+        )
+
+    def _keep(self, key: Any, compute: Callable[[], Kept]) -> Kept:
+        if key not in self._kept:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[key] = compute()
+        kept: Kept = self._kept[key]
+        return kept
+
+
+class Need(NamedTuple):
+    """What all GPUs together serve, and what they cost."""
+
+    users: int | None = None  # concurrent users; None if they are not given
+    prices: Mapping[str, Ratio] = MappingProxyType({})  # {name of a GPU: price of an hour}
+    fewest_gpus: bool = False  # whether each row has the fewest GPUs that hold it
+
+    def figures(
+        self, resolved: ResolvedRequest, of_one: Users | None
+    ) -> dict[str, int | float | None]:
+        """Return the figures of columns.NEED; None for those that do not apply."""
+        average = None if of_one is None else of_one.average
+        served = None if average is None else int(average) * resolved.replicas
+        gpus: int | None = resolved.gpus
+        if self.users is not None:
+            if served == 0:
+                gpus = None
+            else:
+                gpus = resolved.gpus * (-(-self.users // served) if served else 1)
+        price = self.prices.get(resolved.gpu.rented) if resolved.gpu else None
+        if price is None or gpus is None:
+            cost = None
+        else:
+            cost = gpus * price.numerator / price.denominator
+        return {
+            "users_all_replicas": served,
+            "gpus_needed": None if self.users is None or not resolved.gpu else gpus,
+            "price_per_hour": cost,
+        }
+
+
+NOBODY = Need()
+
+
+class Fits:
+    """The figures of `fit` of one model, for any batch and context."""
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        options: Mapping[str, Any],
+        columns: Sequence[str],
+        need: Need = NOBODY,
+        sizes: Collection[str] = ("batch", "context"),
+    ) -> None:
+        """Take the options of a setting; `sizes` are which of batch and context the sweep was
+        given.
+        """
+        check_offload(options, model)
+        self._sizes = sizes
+        self._model = model
+        self._options = options
+        self._columns = columns
+        self._need = need
+        self._names = [name for name in columns if name not in (*BOUNDS, *USERS, *NEED)]
+        self._bound_names = [name for name in columns if name in BOUNDS]
+        self._with_need = any(name in NEED for name in columns)
+        self._with_users = self._with_need or any(name in USERS for name in columns)
+        self._request = self._fit_request(1, ANY)
+        self._engine = find_engine(self._request.engine)
+        # 'auto' is another number for each batch and context, and so are the layers that go to a
+        # host whose memory is known
+        self._has_own_placements = options.get("n_gpu_layers") == AUTO or bool(options.get("ram"))
+        self._is_late = self._has_own_placements
+        self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
+        # with users' requests the batch is searched, which asks for every number
+        self._bounds: Callable[[int, int], Sequence[Any]] = Compiled(
+            self._compute_bounds, ("B", "T")
+        )
+        if self._request.traffic or self._has_own_placements:
+            self._bounds = lambda *size: [
+                getattr(f, "value", f) for f in self._compute_bounds(*size)
+            ]
+
+    def figures(self, batch: int, context: int) -> tuple[Any, ...]:
+        """Return the figures. Raises AttncalcError as `fit` does."""
+        if self._need.fewest_gpus and self._request.gpus is None:
+            need = self._need._replace(fewest_gpus=False)
+            resolved = resolve(self._request_at(batch, context))
+            gpus = min_gpus(resolved)
+            fewest = next(
+                (one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request
+            )
+            split = {"gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
+            return Fits(
+                self._model, {**self._options, **split}, self._columns, need, self._sizes
+            ).figures(batch, context)
+        size = {"context": context} if "context" in self._sizes else {}
+        if "batch" not in self._sizes:
+            of_slots = self._engine.sizes(size, self._options)
+        else:
+            of_slots = {}
+        if "batch" in of_slots:  # '-c 8192 -np 4' is '-c 2048 --batch 4', as in `fit`
+            options = {name: value for name, value in self._options.items() if name != "sequences"}
+            each = Fits(self._model, options, self._columns, self._need, self._sizes)
+            return each.figures(of_slots["batch"], of_slots.get("context", context))
+        traffic = self._request.traffic
+        if (
+            traffic
+            and not traffic.lengths
+            and any(self._options.get(name) is None for name in ("prompt", "output"))
+        ):
+            given = (self._options.get("prompt"), self._options.get("output"))
+            longest = self._model.max_context
+            prompt, output = usual_lengths(*given, context, longest or NO_LIMIT)
+            options = {**self._options, "prompt": prompt, "output": output}
+            return Fits(self._model, options, self._columns, self._need, self._sizes).figures(
+                batch, context
+            )
+        if not self._is_late:
+            try:
+                return self._row(self._remembered(batch, context), batch, context)
+            except LateQuestionError:
+                self._is_late = True
+        return self._row(self._cells(batch, context), batch, context)
+
+    def _cells(self, batch: int, context: int) -> _Cells:
+        resolved = resolve(self._request_at(batch, context))
+        return _Cells(Deployment(resolved), users(resolved) if self._with_users else None)
+
+    def _request_at(self, batch: int, context: int) -> FitRequest:
+        if self._has_own_placements:
+            return self._fit_request(batch, context)
+        return self._request.with_workload(batch=batch, context=context)
+
+    def _fit_request(self, batch: int, context: int) -> FitRequest:
+        options = {**self._options, "batch": batch, "context": context}
+        request = with_needed_offload(fit_request(self._model, options), options)
+        return dataclasses.replace(request, batch_is_given="batch" in self._sizes)
+
+    def _row(self, cells: _Cells, batch: int, context: int) -> tuple[Any, ...]:
+        values: dict[str, Any] = {}
+        if self._names:
+            values = _values(cells.result(batch, context), self._names)
+        if self._with_users:
+            values |= {figure.name: figure.value for figure in user_figures(cells.users)}
+        if self._with_need:
+            values |= self._need.figures(self._resolved, cells.users)
+        if self._bound_names:
+            values |= zip(BOUNDS, self._bounds(batch, context), strict=True)
+        return tuple([values.get(name) for name in self._columns])
+
+    @cached_property
+    def _resolved(self) -> ResolvedRequest:
+        return resolve(self._request)
+
+    def _compute_bounds(self, requests: int, context: int) -> list[Quantity | Ratio | None]:
+        """Return the lower bounds of time; without numbers as `fit` has none."""
+        if self._has_own_placements:
+            resolved = resolve(self._request_at(requests, context))
+        else:
+            batch = self._resolved.per_replica(requests)
+            workload = dataclasses.replace(self._resolved.workload, batch=batch, context=context)
+            request = self._request.with_workload(batch=requests)
+            resolved = self._resolved._replace(workload=workload, request=request)
+        with_limits = any(name in LIMITS for name in self._bound_names)
+        bounds, _ = bounds_of(resolved, with_limits=with_limits)
+        return [figure.quantity for figure in roofline_figures(bounds)]
+
+
+def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        figure.name: figure.value for figure in fit_figures(Answer(result), searched=names)
+    }
+    resolved = result.resolved
+    values |= {"verdict": result.verdict, "replicas": resolved.replicas, "gpus": resolved.gpus}
+    return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}
+
+
+class Trains:
+    """The figures of `train` of one model, for any batch and context."""
+
+    def __init__(
+        self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need
+    ) -> None:
+        self._model = model
+        self._options = options
+        self._columns = columns
+        self._prices = need.prices
+        self._request: TrainRequest | None = None
+
+    def figures(self, batch: int, context: int) -> tuple[Any, ...]:
+        """Return the figures. Raises AttncalcError as `train` does."""
+        if self._request is None:
+            options = cast("TrainOptions", {**self._options, "batch": batch, "context": context})
+            self._request = read_train_request(self._model, options)
+        request = self._request.at(batch, context)
+        price = self._prices.get(request.run.gpu.rented) if request.run.gpu else None
+        request = request._replace(price=price and float(price))
+        of = request_answer(request, with_changes=False, plain=True)
+        values: dict[str, Any] = {figure.name: figure.value for figure in train_figures(of)}
+        values |= {"verdict": of.result.verdict, "price": of.time and of.time.money}
+        return tuple([values[name] for name in self._columns])

@@ -1,0 +1,296 @@
+"""A sweep on a screen: a grid of one figure, contexts across and everything else down, or a table
+of several.
+"""
+
+import textwrap
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from ...engines import DEFAULT_ENGINE, find_engine
+from ...errors import AttncalcError
+from ...show.lists import WIDTH
+from ...show.notes import WARNING
+from ...show.report import Column, Report, Table, number
+from ...show.text import table_lines
+from ...units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
+from ..train.report import days_text
+from .axes import shown
+from .columns import ERROR, TIMES, unit_of
+from .selection import ALL_ROWS
+from .sweep import Row, Sweep
+
+# Cells of a screen; a file may have more.
+MAX_ROWS = 2_000
+DEFAULT_FIGURE = "kv_cache"
+DEFAULT_FIT_FIGURE = "concurrency"
+DEFAULT_TRAIN_FIGURE = "needed"
+# The figures of `fit` in a table, which is 80 columns wide.
+FIT_TABLE = ("verdict", "kv_memory", "concurrency", "max_context", "decode_time_bound")
+# Those of a table with users: their number, the GPUs and the price come after them.
+FIT_TABLE_OF_USERS = ("verdict", "decode_time_bound")
+# The figures of `train` in a table.
+TRAIN_TABLE = ("verdict", "weights", "optimizer_states", "activations", "needed_low", "needed_high")
+TRAIN_TABLE_OF_TIMES = ("verdict", "needed_low", "needed_high", *TIMES)
+# Different errors below a grid.
+_ERRORS = 5
+# Models that a warning names.
+_MODELS = 3
+
+
+def for_screen(sweep: Sweep) -> Sweep:
+    """Return the sweep with the columns of a screen: one figure for a grid of two axes or more,
+    else the main ones.
+    """
+    varying = sum(axis.varies for axis in sweep.axes)
+    if varying > 1 and sweep.selection == ALL_ROWS:
+        return sweep.with_columns([default_figure(sweep)])
+    if sweep.with_train:
+        shown_names = TRAIN_TABLE_OF_TIMES if TIMES[0] in sweep.columns else TRAIN_TABLE
+        return sweep.with_columns([name for name in shown_names if name in sweep.columns])
+    if not sweep.with_fit:
+        return sweep
+    need = [
+        name
+        for name in ("users_all_replicas", "gpus_needed", "price_per_hour")
+        if name in sweep.columns
+    ]
+    first = ["gpus"] * sweep.need.fewest_gpus
+    return sweep.with_columns([*first, *(FIT_TABLE_OF_USERS if need else FIT_TABLE), *need])
+
+
+def default_figure(sweep: Sweep) -> str:
+    """Return the figure of a grid or a picture."""
+    if sweep.with_train:
+        return DEFAULT_TRAIN_FIGURE
+    of_fit = "gpus" if sweep.need.fewest_gpus else DEFAULT_FIT_FIGURE
+    if sweep.with_fit:
+        return of_fit
+    return DEFAULT_FIGURE
+
+
+def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
+    """Return the screen of a sweep: a grid if it has one figure and two axes or more, else a
+    table.
+    """
+    cells = list(rows)
+    varying = [axis.name for axis in sweep.axes if axis.varies]
+    figures = [name for name in sweep.columns if name not in varying]
+    is_grid = len(figures) == 1 and len(varying) > 1 and sweep.selection == ALL_ROWS
+    fixed = [
+        f"{axis.name.replace('_', ' ')} {_label(shown(axis.values[0]))}"
+        for axis in sweep.axes
+        if not axis.varies
+    ]
+    contexts = {
+        row[sweep.names.index("context")]
+        for row in cells
+        if "context" in {*sweep.names} - {*varying}
+    }
+    is_one = len(contexts) == 1
+    if is_one or (contexts and is_grid):
+        fixed.append(f"context {count(*contexts)}" if is_one else "context: each model's own")
+    if is_grid:
+        tables = _grid(sweep, varying, figures[0], cells)
+    else:
+        tables = [_table(sweep, cells, without=["context"][:is_one])]
+    if is_grid:
+        across = _across(varying)
+        title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)} by {across.replace('_', ' ')}"
+    else:
+        of_all = "" if len(cells) == len(sweep) else f" of {count(len(sweep))}"
+        title = f"{count(len(cells))}{of_all} {'row' if len(sweep) == 1 else 'rows'}"
+    heading = (title, ", ".join(fixed)) if fixed else (title,)
+    return Report("sweep", heading, {}, {}, (), tables=tuple(tables), notes=_notes(sweep, cells))
+
+
+def check_screen(sweep: Sweep) -> None:
+    """Raise AttncalcError if a sweep has more cells than a screen shows."""
+    if len(sweep) > MAX_ROWS:
+        raise AttncalcError(
+            f"a screen shows at most {count(MAX_ROWS)} cells, and the sweep has "
+            f"{count(len(sweep))}",
+            "write a file: -o sweep.csv; or use a pipe",
+        )
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, int):
+        return count(value)
+    return str(value)
+
+
+def _across(varying: Sequence[str]) -> str:
+    if "context" in varying:
+        return "context"
+    return varying[-1]
+
+
+def _unit_text(name: str, cells: Sequence[Row], sweep: Sweep) -> str:
+    unit, _ = _texts(name, [row[sweep.names.index(name)] for row in cells])
+    if unit:
+        return f" in {unit}"
+    return ""
+
+
+def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row]) -> list[Table]:
+    """Return the grid, in as many tables as its width needs."""
+    place = {name: i for i, name in enumerate(sweep.names)}
+    across = _across(varying)
+    down = [name for name in varying if name != across]
+    unit, texts = _texts(figure, [row[place[figure]] for row in cells])
+    headers = list(dict.fromkeys(row[place[across]] for row in cells))
+    lines: dict[tuple[Any, ...], dict[Any, str]] = {}
+    for row, text in zip(cells, texts, strict=True):
+        shown_text = "error" if row[-1] is not None else text
+        lines.setdefault(tuple(row[place[name]] for name in down), {})[row[place[across]]] = (
+            shown_text
+        )
+    labels = [[_label(value) for value in key] for key in lines]
+    labels = [_without_repeats(labels, i) for i in range(len(labels))]
+    label_columns = tuple(Column(name, "left") for name in down)
+    widths = [
+        max(len(_label(h)), *(len(line.get(h, "")) for line in lines.values())) + 2 for h in headers
+    ]
+    tables = []
+    start = 0
+    label_width = max(
+        len(line) for line in table_lines(Table(label_columns, tuple(map(tuple, labels))))
+    )
+    while start < len(headers):
+        end = start + 1
+        width = label_width + widths[start]
+        while end < len(headers) and width + widths[end] <= WIDTH:
+            width += widths[end]
+            end += 1
+        part = headers[start:end]
+        columns = (*label_columns, *(Column(_label(header)) for header in part))
+        rows = tuple(
+            (*label, *(line.get(header, "") for header in part))
+            for label, line in zip(labels, lines.values(), strict=True)
+        )
+        tables.append(Table(columns, rows, above=across.replace("_", " "), unit=unit))
+        start = end
+    return tables
+
+
+def _without_repeats(labels: Sequence[Sequence[str]], i: int) -> list[str]:
+    """Return a line's labels, without those that the line above has too."""
+    if i == 0:
+        return list(labels[0])
+    same = 0
+    while same < len(labels[i]) - 1 and labels[i][: same + 1] == labels[i - 1][: same + 1]:
+        same += 1
+    return ["" if j < same else text for j, text in enumerate(labels[i])]
+
+
+def _table(sweep: Sweep, cells: Sequence[Row], *, without: Collection[str]) -> Table:
+    columns = []
+    texts = []
+    for i, name in enumerate(sweep.names):
+        if name in without:
+            continue
+        values = [row[i] for row in cells]
+        if name == ERROR:
+            if not any(values):
+                continue
+            columns.append(Column(ERROR, "left"))
+            texts.append([value or "" for value in values])
+            continue
+        unit, column_texts = _texts(name, values)
+        header = "\n".join(textwrap.wrap(name.replace("_", " "), 9, break_long_words=False))
+        columns.append(
+            Column(
+                f"{header}\n{unit}" if unit else header,
+                "left" if unit_of(name) is None else "right",
+            )
+        )
+        texts.append(column_texts)
+    return Table(tuple(columns), tuple(zip(*texts, strict=True)))
+
+
+def _texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
+    """Return the unit of a column, '' for none, and its cells."""
+    unit = unit_of(name)
+    numbers = [value for value in values if value is not None]
+    if unit in (BYTES, FLOP, PARAMS) and all(isinstance(value, int) for value in numbers):
+        unit_name, texts = column([value or 0 for value in values], unit)
+        return unit_name, [
+            "-" if value is None else text for value, text in zip(values, texts, strict=True)
+        ]
+    return "", [_text(value, unit) for value in values]
+
+
+def _text(value: Any, unit: str | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return quotient(value, unit) if unit == SECONDS else number(value)
+    if isinstance(value, int):
+        return days_text(value) if unit == SECONDS else count(value)
+    return str(value).replace("_", " ") if value in ("may_not_fit", "does_not_fit") else str(value)
+
+
+def context_warning(sweep: Sweep) -> str:
+    """Return a warning about contexts beyond the maximum of models, which only a few are named of;
+    '' without one.
+    """
+    beyond = [f"{name} ({count(most)})" for name, most in sweep.beyond_maximum.items()]
+    if not beyond:
+        return ""
+    if len(beyond) > _MODELS:
+        others = f" and {count(len(beyond) - _MODELS)} others"
+    else:
+        others = ""
+    return f"{WARNING}contexts go beyond the model's maximum: {', '.join(beyond[:_MODELS])}{others}"
+
+
+def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
+    """Return a warning about long contexts, and the errors of the cells, each once."""
+    errors = Counter(row[-1] for row in cells if row[-1] is not None)
+    notes = [
+        f"error in {count(n)} of {count(len(cells))} cells: {text}"
+        for text, n in list(errors.items())[:_ERRORS]
+    ]
+    if len(errors) > _ERRORS:
+        notes.append(f"and {count(len(errors) - _ERRORS)} other errors: --format csv lists them")
+    if sweep.need.fewest_gpus:
+        notes.append(
+            "gpus: the fewest that hold the model and the batch; all figures are with as many."
+        )
+    elif sweep.can_have_fewest_gpus and any("does_not_fit" in row for row in cells):
+        notes.append("Each row has one GPU: --fewest-gpus gives each as many as it needs.")
+    notes += filter(None, [_default_deployments(sweep)])
+    models = next(axis.values for axis in sweep.outer if axis.name == "model")
+    assumed = [
+        f"ASSUMED of {name}: {spec.assumed}" for name, spec in models[:_MODELS] if spec.assumed
+    ]
+    warning = context_warning(sweep)
+    return (*([warning] if warning else []), *assumed, *notes)
+
+
+def _default_deployments(sweep: Sweep) -> str:
+    """Return each GPU's engine and dtype of weights, if no axis gives them and some are not vLLM as
+    released; or ''.
+    """
+    given = {axis.name for axis in sweep.axes}
+    of_gpus = sweep.deployments
+    if {"engine", "weights_dtype"} <= given or {*chain(*of_gpus.values())} <= {
+        (DEFAULT_ENGINE, None)
+    }:
+        return ""
+    groups: dict[str, list[str]] = {}
+    for gpu, found in of_gpus.items():
+        texts = [
+            f"{find_engine(engine).title}, weights {weights or 'as released'}"
+            for engine, weights in found
+        ]
+        groups.setdefault(" or ".join(texts), []).append(gpu)
+    parts = [f"{_few(gpus)}: {text}" for text, gpus in groups.items()]
+    return f"Engines by default: {'; '.join(parts)}."
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {count(len(names) - _MODELS)} others" if len(names) > _MODELS else ""
+    return f"{', '.join(names[:_MODELS])}{more}"

@@ -1,0 +1,345 @@
+"""A sweep: a row of figures for every combination of models, contexts, batches, dtypes, GPUs and
+other options.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+from ...errors import AttncalcError, clash
+from ...model import ModelSpec
+from ...options import as_text, parsed
+from ...records import NamedTuple
+from ...serving.fit import NO_LIMIT
+from ...serving.traffic import usual_lengths
+from ...what_if import what_if
+from ..fit.request import engine_and_weights, options_of_name
+from ..inputs import DEFAULT_CONTEXT
+from ..options import WhatIfOptions
+from ..train.request import usual_context
+from .axes import (
+    AXES,
+    FIT_AXES,
+    INNER,
+    ONLY_TRAIN,
+    PASS_AXES,
+    TRAFFIC_AXES,
+    TRAIN,
+    Axis,
+    cell,
+    option_name,
+    shown,
+)
+from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, unit_of
+from .costs import ANY, Costs
+from .fits import NOBODY, Fits, Need, Trains
+from .selection import ALL_ROWS, Selection, holds
+
+# The values of a row, in the order of `Sweep.names`.
+Row = tuple[Any, ...]
+# Returns figures for a batch and a context.
+Figures = Callable[[int, int], tuple[Any, ...]]
+
+
+class LoadedModel(NamedTuple):
+    """A value of the axis `model`."""
+
+    name: str  # its name in rows: what was typed, or the model's own name
+    spec: ModelSpec
+
+
+class Sweep:
+    """The rows of a sweep, as dicts. They are computed while they are read, and can be read again.
+
+    Attributes:
+        axes: The axes that were given, the outermost first.
+        columns: The figures.
+        names: The keys of a row: the axes that vary, the context if none is given, the figures, and
+            'error'.
+        with_train: Whether rows are of a training step.
+        with_fit: Whether there is a GPU or a memory, and so the figures of `fit`.
+        outer: The axes but batch and context: each combination of their values is a setting.
+    """
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        columns: Sequence[str],
+        flags: Mapping[str, Any],
+        need: Need = NOBODY,
+        selection: Selection = ALL_ROWS,
+        *,
+        with_train: bool = False,
+    ) -> None:
+        """Raise AttncalcError if an axis has no effect on any column."""
+        self.axes = tuple(axes)
+        self.need = need
+        self.selection = selection
+        columns = tuple(
+            dict.fromkeys((*columns, *(name for name in selection.columns if name not in AXES)))
+        )
+        self.columns = columns
+        self.with_train = with_train
+        self.with_fit = has_fit(axes) and not with_train
+        varying = [axis.name for axis in axes if axis.varies]
+        given = {axis.name for axis in axes}
+        # each model has a context of its own
+        has_own = given.isdisjoint(("context", *TRAFFIC_AXES))
+        self.names = (
+            *dict.fromkeys((*varying, *(["context"] if has_own else []), *columns)),
+            ERROR,
+        )
+        self._flags = flags
+        self.outer = [axis for axis in axes if axis.name not in INNER]
+        self._inner = {axis.name: axis.values for axis in axes if axis.name in INNER}
+        of_axes = [axis.name for axis in self.outer]
+        figures = [name for name in columns if name not in (*of_axes, *INNER)]
+        is_cost = {
+            name: not self.with_fit or name in COSTS or name.startswith("params_")
+            for name in figures
+        }
+        self._costs = [name for name in figures if is_cost[name] and not with_train]
+        self._fits = [name for name in figures if not is_cost[name] or with_train]
+        places = {
+            name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))
+        }
+        self._pick = itemgetter(*(places[name] for name in self.names))
+        for name in self._given:
+            if not with_train:
+                self._check(name)
+            elif name not in TRAIN:
+                raise clash(option_name(name), "--train")
+        if need.fewest_gpus and not self.can_have_fewest_gpus:
+            others = [name for name in ("gpus", "tp", "pp") if name in self._given] + [
+                "train"
+            ] * with_train
+            if others:
+                tip = f"leave out {' and '.join(map(option_name, others))}"
+            else:
+                tip = "name the GPU only: --gpu h100"
+            raise AttncalcError(
+                "--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train", tip
+            )
+
+    @property
+    def _given(self) -> list[str]:
+        """The axes and the other options that are given."""
+        flags = [name for name, value in self._flags.items() if value is not False]
+        return [*(axis.name for axis in self.axes if axis.name != "model"), *flags]
+
+    def _check(self, name: str) -> None:
+        option = option_name(name)
+        of_fit = name in FIT_AXES or (
+            name in self._flags and name not in WhatIfOptions.__annotations__
+        )
+        if name in ONLY_TRAIN:
+            raise AttncalcError(f"{option} needs --train", "add --train: rows of a training step")
+        if of_fit and not self.with_fit:
+            raise AttncalcError(
+                f"{option} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb"
+            )
+        if name in PASS_AXES and not any(column in {**PASS, **MEMORY} for column in self.columns):
+            tip = "add figures of a pass: --columns flops_total,peak_flash"
+            raise AttncalcError(f"{option} changes no column", tip)
+        if name in TRAFFIC_AXES and not any(
+            column in (*USERS, *BOUNDS, *NEED) for column in self.columns
+        ):
+            tip = "add the figures of users: --columns concurrent_average,concurrent_worst"
+            raise AttncalcError(f"{option} changes no column", tip)
+
+    def __len__(self) -> int:
+        return math.prod(len(axis.values) for axis in self.axes)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for row in self.selection.of(self.tuples(), self.names):
+            yield dict(zip(self.names, row, strict=True))
+
+    def __repr__(self) -> str:
+        return f"Sweep({len(self):,} rows of {', '.join(self.names)})"
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other sweep has the same question."""
+        return isinstance(other, Sweep) and self._question == other._question
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def _question(self) -> tuple[Any, ...]:
+        return self.axes, self.columns, self._flags, self.need, self.selection, self.with_train
+
+    @property
+    def can_have_fewest_gpus(self) -> bool:
+        """Whether rows have a GPU, and their number is not given."""
+        of = {axis.name: axis.values for axis in self.axes}
+        is_open = not self.with_train and of.keys().isdisjoint(("gpus", "tp", "pp"))
+        return is_open and not all(re.match(r"\d+x", shown(gpu)) for gpu in of.get("gpu", ()))
+
+    def with_columns(self, columns: Sequence[str]) -> "Sweep":
+        return type(self)(
+            self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train
+        )
+
+    def tuples(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
+        """Yield all rows as tuples, in the order of `names`; `selection` keeps some of them.
+
+        Args:
+            escape: What to do with a text that the user has given, such as the path of a model, and
+                with errors.
+        """
+        for number in range(math.prod(len(axis.values) for axis in self.outer)):
+            yield from self.rows_of(self.setting(number), escape)
+
+    def failure_of(self, row: Row) -> str:
+        """Return which condition of --fail-if a row meets, or why it is not possible; '' if it
+        passes.
+        """
+        cells = dict(zip(self.names, row, strict=True))
+        conditions = self.selection.fail_if
+        met = [
+            f"{name} is {cells[name]}"
+            for name in (one.name for one in conditions if holds(one, cells[one.name]))
+        ]
+        if not met and not (conditions and cells[ERROR]):
+            return ""
+        axes = ", ".join(f"{axis.name} {cells[axis.name]}" for axis in self.axes if axis.varies)
+        return f"{axes or 'the row'}: {cells[ERROR] or met[0]}"
+
+    @property
+    def failures(self) -> list[str]:
+        """The rows of which a condition of --fail-if is true, in words."""
+        return list(
+            filter(None, map(self.failure_of, self.selection.of(self.tuples(), self.names)))
+        )
+
+    @property
+    def units(self) -> tuple[str | None, ...]:
+        """The unit of each column, '' for a number without one, and None for text."""
+        return tuple(map(unit_of, self.names))
+
+    @property
+    def beyond_maximum(self) -> dict[str, int]:
+        """{name of a model: its maximum context}, of the models that the sweep takes beyond it."""
+        longest = max(context or 0 for context in self.values_of("context"))
+        models = next(axis.values for axis in self.outer if axis.name == "model")
+        return {
+            name: spec.max_context
+            for name, spec in models
+            if spec.max_context and longest > spec.max_context
+        }
+
+    def setting(self, number: int) -> dict[str, Any]:
+        """Return {name: value} of all axes but batch and context, for one combination of them,
+        counted from 0.
+        """
+        values = {}
+        for axis in reversed(self.outer):
+            number, i = divmod(number, len(axis.values))
+            values[axis.name] = axis.values[i]
+        return {axis.name: values[axis.name] for axis in self.outer}
+
+    @cached_property
+    def deployments(self) -> dict[str, dict[tuple[str, str | None], None]]:
+        """{GPU: {(engine, dtype of weights): None}} of the rows, in their order; None for weights
+        as released.
+
+        {} without the figures of `fit`. Combinations that are not possible are left out.
+        """
+        found: dict[str, dict[tuple[str, str | None], None]] = {}
+        for number in range(
+            math.prod(len(axis.values) for axis in self.outer) if self.with_fit else 0
+        ):
+            options = {**self._flags, **self.setting(number)}
+            name, model = options.pop("model")
+            implied, _ = options_of_name(name, {"context": ANY, **options})
+            with suppress(AttncalcError):
+                of = engine_and_weights(model, {**options, **implied})
+                found.setdefault(shown(options.get("gpu") or ""), {})[of] = None
+        return found
+
+    def values_of(self, name: str) -> Sequence[Any]:
+        """Return the values of batch or context; a single default if it is left out."""
+        return self._inner.get(name, (None,))
+
+    def rows_of(
+        self,
+        setting: Mapping[str, Any],
+        escape: Callable[[str], str] = str,
+        batches: Sequence[int | None] | None = None,
+    ) -> Iterator[Row]:
+        """Yield the rows of a setting: every batch, or those given, with every context."""
+        start = tuple(cell(value, escape) for value in setting.values())
+        nothing = (None,) * (len(self._costs) + len(self._fits))
+        spec = setting["model"].spec
+        if self.with_train:
+            default = usual_context(spec)
+        else:
+            default = spec.max_context or DEFAULT_CONTEXT
+        if any(setting.get(name) is not None for name in TRAFFIC_AXES):  # as in `fit`
+            longest = spec.max_context or NO_LIMIT
+            default = min(
+                sum(usual_lengths(setting.get("prompt"), setting.get("output"), None, longest)),
+                longest,
+            )
+        numbers: list[int] = [batch or 1 for batch in batches or self.values_of("batch")]
+        contexts: list[int] = [context or default for context in self.values_of("context")]
+        pick = self._pick
+        try:
+            costs, fits = self._figures(setting)
+        except AttncalcError as error:
+            for batch in numbers:
+                for context in contexts:
+                    yield pick((*start, batch, context, *nothing, escape(error.message)))
+            return
+        for batch in numbers:
+            for context in contexts:
+                try:
+                    yield pick(
+                        (
+                            *start,
+                            batch,
+                            context,
+                            *costs(batch, context),
+                            *fits(batch, context),
+                            None,
+                        )
+                    )
+                except AttncalcError as error:
+                    yield pick((*start, batch, context, *nothing, escape(error.message)))
+
+    def _figures(self, setting: Mapping[str, Any]) -> tuple[Figures, Figures]:
+        """Return what computes the figures of costs, and what computes those of `fit`."""
+        options = {**self._flags, **setting}
+        name, model = options.pop("model")
+        changes = {
+            name: options.pop(name)
+            for name in WhatIfOptions.__annotations__
+            if options.get(name) is not None
+        }
+        if changes:
+            released = model
+            key = tuple((name, as_text(value)) for name, value in changes.items())
+            model = model.kept(key, lambda: what_if(released, **parsed(changes, WhatIfOptions)))
+        costs: Figures = _no_figures
+        fits: Figures = _no_figures
+        if self._costs:
+            of_costs = {**options, "engine": None} if self.with_fit else options
+            costs = Costs(model.shard(options.get("tp") or 1), of_costs, self._costs).figures
+        if self.with_train:
+            fits = Trains(model, options, self._fits, self.need).figures
+        elif self._fits:
+            implied, _ = options_of_name(name, {"context": ANY, **options})
+            fits = Fits(model, {**options, **implied}, self._fits, self.need, self._inner).figures
+        return costs, fits
+
+
+def _no_figures(batch: int, context: int) -> tuple[Any, ...]:
+    return ()
+
+
+def has_fit(axes: Sequence[Axis]) -> bool:
+    """Return whether there is a GPU or a memory, and so rows have the figures of `fit`."""
+    return any(axis.name in ("gpu", "kv_memory") for axis in axes)

@@ -1,0 +1,235 @@
+"""Files of Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed and accelerate as options of `attncalc
+train`.
+
+Keys that change no memory are left out: data, learning rates, logging. Others that are not known
+are named.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...config import base_of_recipe
+from ...config.source import DOCUMENTS, LIMIT
+from ...errors import AttncalcError
+from ...records import NamedTuple
+from ...units import parse_count
+
+_LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+_OF_KEY = {
+    key: {
+        value.strip("*"): options.strip()
+        for value, options in (part.split(":", 1) for part in text.split(" | "))
+    }
+    for keys, equals, text in (
+        line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N")
+    )
+    for key in keys.split()
+}
+# Parts of the names of keys that change no memory.
+_NO_MEMORY = re.compile("(?i)" + "|".join(_LINES[-1].split()[1:]))
+_NOT_GENERATION = (
+    "neither generation of answers nor reward and value models are counted, and a reference "
+    "model only with "
+    "--reference-model"
+)
+# {what a run trains for: (its flags of `attncalc train`, what is not counted)}.
+OBJECTIVES = {
+    "dpo": (("--pairs", "--reference-model"), ""),
+    "kto": (("--reference-model",), "the forward passes of KTO's KL term are not counted"),
+    "orpo": (("--pairs",), ""),
+    "simpo": (("--pairs",), ""),
+    "reward": (
+        ("--pairs",),
+        "a reward model has no lm_head and no logits: they are counted all the same",
+    ),
+    "grpo": ((), _NOT_GENERATION),
+    "ppo": ((), _NOT_GENERATION),
+}
+# Values by which a key is as if it were not there.
+_NOTHING = ("false", "none", "null", "0")
+# Beginnings of keys that only DeepSpeed's and accelerate's files have.
+_MARKS = ("zero_optimization.", "distributed_type")
+
+
+class Recipe(NamedTuple):
+    """The settings of a training run, as `attncalc train` has them."""
+
+    options: dict[str, str]  # {option: value}; the value of a flag is ""
+    notes: list[str]  # sentences on what is not counted
+
+
+class RecipeFile(NamedTuple):
+    """A trainer's file of settings."""
+
+    model: str | None  # the name or path of the model that it trains
+    keys: dict[str, Any]  # {its key: value}, of nested mappings 'zero_optimization.stage'
+    unread: list[str]  # the keys that are not read and may change memory
+
+
+def read_recipe(path: str) -> RecipeFile | None:
+    """Return a trainer's file; None of any other file."""
+    file = Path(path)
+    if file.suffix not in DOCUMENTS or not os.path.isfile(path) or file.stat().st_size > LIMIT:
+        return None
+    # loads a parser of YAML, which other words do not need
+    from ...config.yaml import parse_document
+
+    try:
+        data = parse_document(file.read_bytes(), path).data
+    except (AttncalcError, OSError):
+        return None
+    keys = dict(_flat(data))
+    base = base_of_recipe(data)
+    if base is None and not any(key.startswith(_MARKS) for key in keys):
+        return None
+    unread = [
+        key
+        for key, value in keys.items()
+        if value and not (key in _OF_KEY or changes_no_memory(key))
+    ]
+    return RecipeFile(base, keys, unread)
+
+
+def meanings(key: str, value: str) -> list[tuple[str, str]]:
+    """Return what a typed key means: (option of `attncalc train`, or a part of one, its value)."""
+    return [*_meant(_OF_KEY.get(key, {}), value, Path())]
+
+
+def changes_no_memory(key: str) -> bool:
+    """Return whether a key of trainers' files changes no memory: of data, learning rates or
+    logging.
+    """
+    return _NO_MEMORY.search(key) is not None
+
+
+def is_key(key: str) -> bool:
+    """Return whether trainers' files have this key."""
+    return key in _OF_KEY
+
+
+def reads(key: str, value: str) -> bool:
+    """Return whether a key of trainers' files, with that value, is known."""
+    values = _OF_KEY.get(key, {})
+    return "" in values or value.lower() in values or (bool(values) and value.lower() in _NOTHING)
+
+
+def needs_value(key: str) -> bool:
+    """Return whether a key of trainers' files is no switch: its value is one of an option."""
+    return "{}" in _OF_KEY.get(key, {}).get("", "")
+
+
+def values_of(key: str) -> list[str]:
+    """Return the values of a key of trainers' files; none if it takes any value or is not known."""
+    values = _OF_KEY.get(key, {})
+    if "" in values:
+        return []
+    return [one for one in values if "," not in one]
+
+
+def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
+    """Return the settings that a trainer's keys are. Paths are relative to `file`; Path() if the
+    keys were typed.
+    """
+    found: dict[str, str] = {}
+    notes: list[str] = []
+    for key, value in flat.items():
+        for option, text in _meant(_OF_KEY.get(key, {}), value, file):
+            joint = {"--offload": ",", "targets": "+"}.get(option)
+            value_here = text.replace(",", "+") if option == "targets" else text
+            if option in OBJECTIVES:
+                flags, note = OBJECTIVES[option]
+                found |= dict.fromkeys(flags, "")
+                notes += [note] if note else []
+            elif joint and option in found:
+                found[option] = joint.join((found[option], value_here))
+            else:
+                found[option] = value_here
+    # LLaMA-Factory: disable_gradient_checkpointing is False by default
+    if "finetuning_type" in flat:
+        found.setdefault("--recompute", "full")
+    _join(found, is_typed=not file.name)
+    return Recipe(found, notes)
+
+
+def _join(found: dict[str, str], *, is_typed: bool) -> None:
+    """Make options of parts of one. A file may have modules of LoRA without LoRA; who types them
+    means LoRA.
+    """
+    prompt = found.pop("prompt", "")
+    completion = found.pop("completion", "")
+    if completion:  # GRPO's lengths; DPO's max_length has the prompt
+        lengths = [parse_count(length, "a length") for length in (prompt, completion) if length]
+        found.setdefault("--context", str(sum(lengths)))
+    lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
+    if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
+        parts = {"r": "16", **lora}
+        found["--lora"] = ",".join(
+            f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts
+        )
+    if found.get("--zero") == "2":
+        found.pop("--fsdp", None)
+
+
+def _flat(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values with their keys, 'zero_optimization.stage'; a list of texts as
+    'q_proj+v_proj'.
+    """
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        elif isinstance(value, list):
+            yield f"{before}{key}", "+".join(map(str, value))
+        elif value not in (None, "", "auto"):
+            yield f"{before}{key}", value
+        elif value == "auto" and key in ("bf16", "fp16"):
+            yield f"{before}{key}", key == "bf16"
+
+
+def _meant(values: Mapping[str, str], value: Any, file: Path) -> Iterator[tuple[str, str]]:
+    """Yield (option, its value) that a key means."""
+    words = values.get(str(value).lower(), values.get("", "")).split()
+    while words:
+        name = words.pop(0)
+        if words and not words[0].startswith("-"):
+            text = words.pop(0).replace("{}", str(value).replace("output_proj", "o_proj"))
+        else:
+            text = ""
+        if name == "component":
+            yield from _of_component(text)
+        elif name == "deepspeed":
+            yield from _of_deepspeed(text, file)
+        elif name in ("optimizer", "params"):
+            yield "--offload", name
+        else:
+            yield name, text
+
+
+def _of_component(name: str) -> Iterator[tuple[str, str]]:
+    """Yield what a class of a torchtune recipe means:
+    'torchtune.models.llama3_1.qlora_llama3_1_8b'.
+    """
+    if name.startswith("torchtune.models."):
+        yield from [("lora", "")] * ("lora_" in name)
+        yield from [("--weights-dtype", "nf4"), ("--no-kbit-upcast", "")] * (".qlora_" in name)
+    elif "CutCrossEntropy" in name:
+        yield "--loss", "fused"
+    elif name.endswith(("LinearCrossEntropyLoss", "CEWithChunkedOutputLoss")):
+        yield "--loss", "chunked"
+    elif "8bit" in name:
+        yield "--optimizer", "adam8bit"
+
+
+def _of_deepspeed(name: str, file: Path) -> Iterator[tuple[str, str]]:
+    """Yield what a DeepSpeed file means that another file names; if it is not here, its name."""
+    beside = next((str(path) for path in (Path(name), file.parent / name) if path.is_file()), None)
+    found = read_recipe(beside) if beside else None
+    if found:  # it names no further file: two could name each other
+        keys = {key: value for key, value in found.keys.items() if key != "deepspeed"}
+        yield from recipe_of_keys(keys, Path(str(beside))).options.items()
+    if not found and (stage := re.search(r"z(?:ero)?_?([123])", name)):
+        yield "--zero", stage[1]
+        moved = ("optimizer", "params")[: int(stage[1]) - 1] if "offload" in name else ()
+        yield from (("--offload", part) for part in moved)

@@ -1,0 +1,416 @@
+"""From the options of `attncalc train` to a Training."""
+
+import math
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from ...config import ModelLike
+from ...config.gpus import check_number, gpus_of
+from ...cost.training.activations import check_kinds
+from ...cost.training.classes import class_math
+from ...cost.training.fits import ALL_LINEAR, Asked, largest_batch, longest_context
+from ...cost.training.optimizers import OPTIMIZERS
+from ...cost.training.setup import Lora, Training
+from ...cost.training.tensors import stage_tensors
+from ...cost.training.work import duration, work
+from ...errors import AttncalcError, BadValueError, NotSupportedError, clash, did_you_mean
+from ...hardware import Gpu
+from ...model import ModelSpec, plural
+from ...options import parsed
+from ...records import NamedTuple
+from ...units import count, is_auto, long_option, parse_count, truncate
+from ...workload import Workload
+from ..inputs import DEFAULT_CONTEXT, read_model, read_source
+from ..options import ModelOptions
+from .options import TRAINED, TrainOptions
+
+# The share of the peak FLOP/s by default. Llama 3 had 38 to 43 % (arXiv:2407.21783, table 4).
+USUAL_MFU = 0.4
+# Tokens of a sequence by default, if the model has as many.
+USUAL_CONTEXT = 4096
+_PROJECTIONS = re.compile(r"^(?:w_)?(.+?)(?:_proj)?$")
+
+
+class TrainRequest(NamedTuple):
+    """A run, and how long it is to be."""
+
+    run: Training  # the run
+    auto: str = ""  # what was searched for: 'context' or 'batch'; '' for neither
+    all_gpus: bool = False  # whether one row per GPU is asked for
+    tokens: int | None = None  # tokens to train on; None if not asked
+    mfu: float | None = None  # the share of the peak FLOP/s
+    price: float | None = None  # the price of a GPU-hour
+    # the seconds that it may take, and how many GPUs are enough; None if open
+    within: tuple[float, int] | None = None
+    options: Mapping[str, Any] = {}  # {option: its parsed value}, without --gpu all
+
+    @property
+    def asked(self) -> Asked:
+        """The run with its options, for which changes are found. What was searched for is one of
+        them.
+        """
+        run = self.run
+        options = dict(self.options)
+        if self.auto and not self.all_gpus:
+            if self.auto == "context":
+                options[self.auto] = run.workload.context
+            else:
+                options[self.auto] = run.batch
+        return Asked(run, options, partial(_described, run.model), _named_gpus(options))
+
+    def searched(self, asked: Asked) -> Asked:
+        """Return a changed run with the longest context or the largest micro-batch, if one was
+        searched for.
+        """
+        if not self.auto:
+            return asked
+        return asked._replace(
+            run=_described(asked.run.model, {**asked.options, self.auto: "auto"}, self.auto)
+        )
+
+    def at(self, batch: int, context: int) -> "TrainRequest":
+        """Return the request with another micro-batch. Raises AttncalcError as `read_train_request`
+        does.
+        """
+        options = {**self.options, "batch": batch, "context": context}
+        run = _described(self.run.model, options)
+        tokens = _tokens(options, run, all_gpus=self.all_gpus)
+        return self._replace(run=run, tokens=tokens, options=options)
+
+
+def asks_for_models(options: Mapping[str, Any], *, has_model: bool) -> bool:
+    """Return whether `attncalc train` is asked which built-in models a GPU can train.
+
+    `has_model` is whether a model is named, or described by its sizes.
+    """
+    if has_model or options.get("gpu") in (None, "all"):
+        return False
+    needs_model = {"tokens", "samples"} & options.keys()
+    return not needs_model and "auto" not in map(str, options.values())
+
+
+def read_train_request(model: ModelLike | None, options: TrainOptions) -> TrainRequest:
+    """Return the request that the options of `attncalc train` describe.
+
+    Raises AttncalcError if there is no such model, or an option is not valid or cannot be combined
+    with another.
+    """
+    values = parsed(options, TrainOptions)
+    if values.get("weights_dtype") == "auto":
+        del values["weights_dtype"]
+    spec = read_model(model, options, ModelOptions)
+    all_gpus = values.get("gpu") == "all"
+    auto = _auto(values, all_gpus)
+    described = {name: value for name, value in values.items() if name != "gpu" or not all_gpus}
+    run = _described(spec, described, "" if all_gpus else auto)
+    mfu = values.get("mfu")
+    price = values.get("price")
+    tokens = _tokens(values, run, all_gpus)
+    within = _within(run, values, tokens)
+    if within and "gpus" not in values and _named_gpus(values) is None:
+        within = within[0], run.gpus
+    priced = run.gpu.rented_gpus if run.gpu else 1  # GPUs that the price is of
+    price_of_one = price and float(price) / priced
+    return TrainRequest(
+        run, auto, all_gpus, tokens, mfu and float(mfu), price_of_one, within, described
+    )
+
+
+def _described(spec: ModelSpec, values: Mapping[str, Any], auto: str = "") -> Training:
+    """Return the run that parsed options describe, on the GPUs that are enough for --days.
+
+    Raises AttncalcError as `read_train_request` does.
+    """
+    run = _training(spec, values)
+    run = with_auto(run, auto) if auto else run
+    check_kinds(run)
+    if "days" not in values or "gpus" in values or run.gpu is None:
+        return run
+    within = _within(run, values, _tokens(values, run, all_gpus=False))
+    if within is None or _named_gpus(values) is not None:
+        return run
+    run = _training(spec, {**values, "gpus": within[1]})
+    if auto:
+        return with_auto(run, auto)
+    return run
+
+
+def _named_gpus(values: Mapping[str, Any]) -> int | None:
+    """Return the number of GPUs that --gpu has, as 8 of 8xh100; None if it has none."""
+    given = values.get("gpu")
+    if given is None or isinstance(given, Gpu):
+        return None
+    return gpus_of(str(given))[0]
+
+
+def _within(
+    run: Training, values: Mapping[str, Any], tokens: int | None
+) -> tuple[float, int] | None:
+    """Return the seconds of --days, and the GPUs that are enough for the tokens; None if not
+    asked.
+    """
+    if "days" not in values or not tokens or run.gpu is None:
+        return None
+    peak = run.gpu.peak(run.dtype)
+    copy = run.tp * run.pp * run.cp
+    mfu = float(values.get("mfu") or USUAL_MFU)
+    of_one = duration(run, work(run), tokens, mfu, peak, None).seconds * run.gpus
+    return values["days"], copy * math.ceil(of_one / values["days"] / copy)
+
+
+def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | None:
+    """Return the tokens to train on; None if not asked. Raises AttncalcError if another option is
+    missing.
+    """
+    name, *more = [name for name in ("tokens", "samples") if name in values] or [""]
+    if more:
+        raise clash("--tokens", "--samples", "give one of them")
+    for other in () if name else ("mfu", "price", "epochs", "days"):
+        if other in values:
+            raise AttncalcError(
+                f"--{other} needs --tokens", "give the tokens to train on, as --tokens 15T"
+            )
+    if name and all_gpus:
+        raise clash(f"--{name}", "--gpu all", "give one GPU: --gpu h100-80gb")
+    if name and run.gpu is None:
+        raise AttncalcError(f"--{name} needs --gpu", "give the GPU, as --gpu 8xh100")
+    each: int = run.workload.context * (1 + run.pairs) if name == "samples" else 1
+    return each * values[name] * values.get("epochs", 1) if name else None
+
+
+def with_auto(run: Training, auto: str) -> Training:
+    """Return the run with the longest context or the largest micro-batch that fits; unchanged if
+    none does.
+    """
+    found = longest_context(run) if auto == "context" else largest_batch(run)
+    if found:
+        return run.with_workload(**{auto: found})
+    return run.with_workload(**{auto: 1 if auto == "batch" else 128})
+
+
+def usual_context(spec: ModelSpec) -> int:
+    """Return the tokens of a sequence by default."""
+    return min(spec.max_context or DEFAULT_CONTEXT, USUAL_CONTEXT)
+
+
+def _auto(values: Mapping[str, Any], all_gpus: bool) -> str:
+    found = [name for name in ("context", "batch") if is_auto(values.get(name))]
+    if len(found) > 1:
+        raise clash("--context auto", "--batch auto", "give one of them as a number")
+    if found and "gpu" not in values:
+        raise AttncalcError(f"--{found[0]} auto needs --gpu", "give the GPU, as --gpu h100-80gb")
+    if all_gpus and "gpus" in values and str(values["gpus"]) == "auto":
+        raise AttncalcError("--gpu all needs a number of --gpus", "give it, as --gpus 8")
+    if found:
+        return found[0]
+    return ""
+
+
+def _number(values: Mapping[str, Any], name: str, default: int) -> int:
+    text = str(values.get(name, default))
+    if is_auto(text):
+        return default
+    return parse_count(text, f"--{name}")
+
+
+def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
+    given = values.get("gpu")
+    if given is None or isinstance(given, Gpu):
+        number, gpu = (None, given)
+    else:
+        number, gpu = gpus_of(str(given))
+    check_number(str(given), number, values.get("gpus"), gpu.rented_gpus if gpu else 1)
+    split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
+    gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
+    context = _number(values, "context", usual_context(spec))
+    _check_positions(spec, context)
+    batch = _number(values, "batch", 1)
+    asked = values.get("dtype")
+    computes = gpu.math_dtype(asked, spec.dtype) if gpu else asked or spec.dtype
+    workload = Workload.train(
+        batch * (1 + ("pairs" in values)),
+        context,
+        source=read_source(spec, values.get("source_context")),
+        dtype=computes if computes != spec.dtype else asked,
+        # as peft's prepare_model_for_kbit_training(use_gradient_checkpointing=True), Unsloth and
+        # torchtune have it
+        recompute=values.get("recompute", "full" if "weights_dtype" in values else "none"),
+    )
+    zero = _zero(values)
+    lora = _lora(values["lora"], spec) if "lora" in values else None
+    _check_quantization(values)
+    if computes not in TRAINED:
+        raise NotSupportedError(
+            f"activations cannot be in {computes}",
+            "give --dtype bf16, and --fp8 inputs for Transformer Engine",
+        )
+    wide = "fsdp" in values or lora is not None or computes == "fp32"
+    param = values.get("param_dtype", "fp32" if wide else computes)
+    master = values.get("master_weights")
+    if master and param == "fp32":
+        raise AttncalcError("--master-weights has no effect on weights in fp32", "leave it out")
+    if master is None:
+        master = lora is None and (
+            zero > 0 or not OPTIMIZERS[values.get("optimizer", "adamw")].in_place
+        )
+    is_megatron = (split["tp"] > 1 or split["pp"] > 1) and zero <= 1
+    if (fp8 := values.get("fp8", "none")) != "none" and not (master and param != "fp32"):
+        raise NotSupportedError(
+            f"--fp8 {fp8} needs 16-bit weights with an fp32 copy, as in Megatron",
+            "leave it out: torchao's float8 and LoRA keep inputs in 16 bits",
+        )
+    # SDPA's flash needs capability 8.0 too
+    kernel = "flash" if gpu is None or gpu.has_bf16 else "efficient"
+    as_given = {
+        name: value for name, value in values.items() if name in Training.__dataclass_fields__
+    }
+    read = {
+        "gpu": gpu,
+        "gpus": gpus,
+        "zero": zero,
+        "gradient_accumulation": _accumulation(
+            values, batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])
+        ),
+        "kernel": values.get("kernel", kernel if class_math(spec.model_type).has_sdpa else "eager"),
+        "param_dtype": param,
+        "grad_dtype": values.get("grad_dtype", "fp32" if is_megatron and master else param),
+        "master_weights": param != "fp32" and master,
+        "lora": lora,
+        "references": int("reference_model" in values),
+        "kbit_upcast": "no_kbit_upcast" not in values,
+        "autocast": _autocast(values, computes, param),
+    }
+    return Training(spec, workload, **as_given | read)
+
+
+def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
+    """Return the micro-batches of a step. Raises AttncalcError if they do not make
+    --global-batch.
+    """
+    number: int = values.get("gradient_accumulation", 1)
+    if "global_batch" not in values:
+        return number
+    if "gradient_accumulation" in values:
+        other = "--gradient-accumulation"
+    else:
+        other = "--batch auto"
+    if other == "--gradient-accumulation" or is_auto(values.get("batch")):
+        raise clash("--global-batch", other, "give one of them")
+    asked = values["global_batch"]
+    sequences = batch * max(1, dp)
+    if asked % sequences:
+        problem = (
+            f"--global-batch {count(asked)} is no multiple of --batch {batch} on "
+            f"{plural(dp, 'data-parallel GPU')}"
+        )
+        raise BadValueError(problem, f"give --global-batch {-(-asked // sequences) * sequences}")
+    return int(asked // sequences)
+
+
+def _check_positions(spec: ModelSpec, context: int) -> None:
+    if spec.max_context and context > spec.max_context and spec.main.learned_positions:
+        problem = f"--context {context} is beyond the {spec.max_context} positions of {spec.title}"
+        raise AttncalcError(problem, f"give -c {spec.max_context} or fewer tokens")
+
+
+def _zero(values: Mapping[str, Any]) -> int:
+    zero: int = values.get("zero", 3 if "fsdp" in values else 0)
+    if zero not in range(4):
+        raise BadValueError(f"--zero cannot be {zero}", "give 0, 1, 2 or 3")
+    if "fsdp" in values and zero != 3:
+        raise clash("--fsdp", f"--zero {zero}")
+    return zero
+
+
+def _check_quantization(values: Mapping[str, Any]) -> None:
+    for name in ("weights_dtype", "double_quant") if "lora" not in values else ():
+        if name in values:
+            option = long_option(name)
+            raise AttncalcError(
+                f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16"
+            )
+    if "no_kbit_upcast" in values and "weights_dtype" not in values:
+        raise AttncalcError(
+            "--no-kbit-upcast needs --weights-dtype: nothing is quantized",
+            "give --weights-dtype nf4",
+        )
+    for name in ("double_quant", "bitsandbytes") if values.get("weights_dtype") != "nf4" else ():
+        if name in values:
+            raise AttncalcError(
+                f"{long_option(name)} needs --weights-dtype nf4", "give both, or neither"
+            )
+
+
+def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:
+    """Return whether --autocast is given. Raises AttncalcError if it would change nothing."""
+    if "autocast" not in values:
+        return False
+    if "lora" not in values:
+        raise AttncalcError(
+            "--autocast needs --lora", "give --param-dtype fp32: without adapters it is autocast"
+        )
+    if param != "fp32" or computes == "fp32":
+        raise AttncalcError(
+            "--autocast has no effect: adapters have the dtype of the activations", "leave it out"
+        )
+    if "weights_dtype" in values and "no_kbit_upcast" not in values:
+        raise AttncalcError(
+            "--autocast has no effect: --weights-dtype is counted with it", "leave it out"
+        )
+    return True
+
+
+def _lora(text: str, spec: ModelSpec) -> Lora:
+    """Return the adapters of 'r=16' or 'r=8,targets=q+v,dropout=0.05'.
+
+    Raises AttncalcError for a target that does not exist.
+    """
+    keys: dict[str, str] = {}
+    text = "r=16" if text in ("-", "True") else text  # --lora without a value, or lora=True
+    for part in re.split(r",(?=[a-z]+=)", text.strip()) if "=" in text else [f"r={text}"]:
+        key, value = map(str.strip, part.partition("=")[::2])
+        if key in keys:
+            raise BadValueError(
+                f"--lora has {key} twice", "join targets with a plus: r=16,targets=q+v"
+            )
+        keys[key] = value
+    if unknown := keys.keys() - {"r", "rank", "targets", "dropout", "alpha"}:
+        tip = "give r, targets and dropout: r=16,targets=q+v,dropout=0.05"
+        raise BadValueError(f"--lora has no key '{truncate(min(unknown))}'", tip)
+    rank = keys.get("r", keys.get("rank"))
+    if rank is None:
+        raise BadValueError("--lora needs a rank", "give --lora r=16")
+    plain = Training(spec, Workload.train(1, 1, source=read_source(spec, None)))
+    tensors = stage_tensors(plain, plain.stages[0], spec.plain())
+    names = {
+        t.name
+        for t in tensors
+        if t.part != "experts" and (t.name.startswith("W_") or t.name == "lm_head")
+    }
+    wanted = [part for part in re.split(r"[+,;\s]+", keys.get("targets", "all")) if part]
+    found: list[str] = []
+    for target in wanted:
+        if target in ("all", "all-linear"):
+            found += [name for name in ALL_LINEAR if name in names]
+            continue
+        match = _PROJECTIONS.match(target.lower())
+        name = target if target in names else f"W_{match[1]}" if match else target
+        if name not in names:
+            known = [n.removeprefix("W_") for n in sorted(names)]
+            tip = f"{did_you_mean(target, known)}give all, or some of {', '.join(known)}"
+            raise BadValueError(f"--lora: {spec.title} has no matrix '{truncate(target)}'", tip)
+        found.append(name)
+    if not found:
+        raise BadValueError(
+            "--lora has no targets", "leave them out for all linear layers, or give targets=q+v"
+        )
+    dropout = keys.get("dropout", "0")
+    active = float(dropout) > 0 if re.fullmatch(r"(?a)0?\.\d{1,9}|0", dropout) else None
+    if active is None:
+        raise BadValueError(
+            f"--lora: dropout cannot be '{truncate(dropout)}'",
+            "give a share below 1, as dropout=0.05",
+        )
+    return Lora(parse_count(rank, "--lora r"), tuple(dict.fromkeys(found)), active)

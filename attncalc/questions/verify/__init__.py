@@ -1,0 +1,1 @@
+"""`verify`: real torch layers, measured and compared with the formulas."""

@@ -1,0 +1,485 @@
+"""`attncalc verify`: real torch layers on a device, measured and compared with the formulas."""
+
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...check import VerifyResult
+from ...cli import options as o
+from ...cli.command import Options, command
+from ...cli.plot_options import PlotOptions
+from ...config import load, load_with_config
+from ...config.gpus import gpu
+from ...cost.kernels import KERNELS as TORCH_KERNELS
+from ...errors import AttncalcError, CannotCheckError, NotSupportedError, clash, known_tip
+from ...model import ModelSpec
+from ...options import COUNT, TEXT, Count, Parser, With, options_of, parsed
+from ...records import NamedTuple
+from ...show.lists import tell
+from ...units import long_option, parse_decimal, truncate
+from ..inputs import read_model, read_source
+from ..options import OTHER_CONTEXTS, ModelOptions, SizeOptions, WhatIfOptions
+from .catalogue import CATALOGUE, QUICK
+
+if TYPE_CHECKING:
+    from ...verify.devices import Device
+    from ...verify.options import VerifyOptions
+    from .report import VerifiedModel
+
+
+class Verified(NamedTuple):
+    # the models that were reached, in the order in which they were asked for
+    models: list["VerifiedModel"]
+    device: dict[str, object]  # the device as plain data
+    unreached: Sequence[str] = ()  # the names of the others
+    # the interrupt or the error that ended it early
+    ended: KeyboardInterrupt | AttncalcError | None = None
+
+
+# The exit code after Ctrl-C.
+INTERRUPTED = 130
+# The preset that --smoke runs, its tokens, and its time.
+SMOKE_MODEL = "gpt2"
+SMOKE_CONTEXT = 64
+SMOKE_MINUTES = 0.5
+# Attention kernels that may run: torch's own, and those of other libraries.
+KERNELS = (*TORCH_KERNELS, "flex", "flash_attn2", "flash_attn3")
+# The largest --minutes.
+MAX_MINUTES = 366 * 24 * 60
+
+
+def _seed(text: str, name: str) -> int:
+    """Return a seed. Raises AttncalcError if torch does not take it."""
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63:
+        return int(text)
+    raise AttncalcError(
+        f"{name}: '{truncate(text)}' is not a whole number from 0 to 2^63 - 1",
+        "write a whole number, as --seed 7",
+    )
+
+
+def _minutes(text: str, name: str) -> float:
+    """Return a number of minutes. Raises AttncalcError if it is not a number of at most a year."""
+    try:
+        minutes, parts = parse_decimal(text, name, upper=MAX_MINUTES)
+    except AttncalcError as error:
+        raise AttncalcError(
+            error.message, "write a number of minutes: 10, or 0.5 for 30 seconds"
+        ) from None
+    return minutes / parts
+
+
+class _VerifyOptions(WhatIfOptions, total=False):
+    """What is run, on which device, and how long it may take."""
+
+    device: Annotated[
+        str, "auto, cpu, cuda, cuda:1, xpu or mps. Default: auto.", With(metavar="DEVICE")
+    ]
+    simulate: Annotated[
+        str,
+        "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a "
+        "GPU's name.",
+        With(metavar="GPU", also="--gpu"),
+    ]
+    dtype: Annotated[
+        str,
+        "fp32, fp16 or bf16. Default: as released; on a CPU fp32.",
+        With(also="--torch-dtype", metavar="DTYPE"),
+    ]
+    batch: Annotated[Count, options_of(SizeOptions)["batch"]]
+    context: Annotated[
+        Count,
+        COUNT,
+        "Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
+        With(names="--context -c --max-model-len", also=OTHER_CONTEXTS),
+    ]
+    source_context: Annotated[
+        Count, COUNT, "Tokens on the encoder's side. Default: the same as --context."
+    ]
+    kernel: Annotated[
+        str,
+        TEXT._replace(metavar="KERNEL", known=KERNELS),
+        f"{', '.join(KERNELS[:-1])} or {KERNELS[-1]}. Default: all that the device runs.",
+    ]
+    seed: Annotated[str, Parser(_seed, "N"), "Seed of the random weights and tokens. Default: 0."]
+    smoke: Annotated[
+        bool, "Instead: a check of 30 seconds on any device, with a line to paste into an issue."
+    ]
+    scaling: Annotated[bool, "Instead: measure time and peak memory over doubling contexts."]
+    tp: Annotated[
+        Count,
+        COUNT,
+        "Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank "
+        "holds.",
+        With(names="--tp --tensor-parallel-size", also="--gpus"),
+    ]
+    train: Annotated[
+        bool,
+        "Instead: train one layer of each kind, and check what it saves, its states and the peak.",
+    ]
+    against: Annotated[
+        str,
+        "Instead: build the model's own class of LIBRARY (transformers), without weights, and "
+        "compare.",
+        With(metavar="LIBRARY"),
+    ]
+    minutes: Annotated[
+        str,
+        Parser(_minutes, "N"),
+        "Time that it may take: contexts are shortened. Default: 1; 10 without a model and for "
+        "--record.",
+    ]
+    record: Annotated[
+        str,
+        "Instead: measure what the device can do in --minutes, and write a page and its JSON "
+        "into DIR.",
+        With(metavar="DIR"),
+    ]
+
+
+# Values of options that are as if the option were not given.
+_DEFAULTS = {"device": "auto", "kernel": "all", "seed": "0", "tp": "1"}
+
+
+class CompareOptions(Options):
+    """Two records to compare."""
+
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        o.option(
+            "--compare", metavar="A.json B.json", help="Instead: put two records side by side."
+        ),
+    ] = None
+
+
+class FurtherModels(Options):
+    """More models than one, which have a line each."""
+
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL...]", help="Further models: then each has one line."),
+    ] = None
+
+
+class VerifyOutputOptions(o.OutputOptions):
+    """Where the report goes, and how much of it is shown."""
+
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Show every check, and every note on what was not checked."),
+    ] = False
+
+
+EPILOG = (
+    f"Without a model: {len(CATALOGUE)} presets, one line each; on a CPU {len(QUICK)}, and with "
+    "--minutes all. For "
+    "example: attncalc verify --preset llama2-70b"
+)
+
+
+@command(EPILOG)
+def verify(
+    model: o.NamedModelOptions,
+    further: FurtherModels,
+    options: _VerifyOptions,
+    records: CompareOptions,
+    plot: PlotOptions,
+    output: VerifyOutputOptions,
+) -> None:
+    asked = {name: value for name, value in options.items() if value != _DEFAULTS.get(name)}
+    values, has_model = parsed(asked, _VerifyOptions), model.describes(asked)
+    plot.check(output, excludes={"--record": "record" in values})
+    if plot.plot is not None and "scaling" not in values:
+        raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
+    from ...verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
+    from ...verify.ranks import check_torchrun, torchrun_rank
+
+    ranks = values.get("tp", 1)
+    check_torchrun(ranks)
+    named = {**vars(model), **vars(further)}
+    given = [*(name for name, value in named.items() if value is not None), *asked]
+    has_one = has_model and not further.models
+    if records.compare is not None:
+        _check_alone("--compare", (), "--compare reads two records and runs nothing", given)
+        raise typer.Exit(_compare(records.compare, output))
+    base = VerifyOptions(
+        dtype=values.get("dtype"), kernel=values.get("kernel", "all"), seed=values.get("seed", 0)
+    )
+    if "smoke" in values:
+        tip = "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed"
+        _check_alone("--smoke", ("smoke", "device", "dtype", "kernel", "seed"), tip, given)
+        _smoke(base, _device(values), output)
+        return
+    if "record" in values:
+        from .record_command import MINUTES, write_record
+
+        tip = (
+            "--record chooses models and sizes itself; it takes --device, --dtype, --kernel, "
+            "--seed and --minutes"
+        )
+        given += [option.name for option in output.parameters() if getattr(output, option.name)]
+        _check_alone(
+            "--record",
+            ("record", "device", "dtype", "kernel", "seed", "minutes", "force"),
+            tip,
+            given,
+        )
+        folder, device, minutes = (
+            Path(values["record"]),
+            values.get("device", "auto"),
+            values.get("minutes", MINUTES),
+        )
+        raise typer.Exit(write_record(folder, device, base, minutes, force=output.force))
+    if "against" in values:
+        _check_against(values["against"], model, [*asked, *(["models"] if further.models else [])])
+        verified = _compare_with_transformers(model.name(), values, plain=output.plain)
+    else:
+        _check_combinations(has_one, values)
+        names = [model.name_or_sizes(asked), *(further.models or ())] if has_model else []
+        specs = [read_model(name, asked, ModelOptions) for name in names]
+        device = _device(values)
+        specs = specs or [load(name) for name in _catalogue(device, values)]
+        settings = base._replace(
+            batch=values.get("batch", 2 if "train" in values else 1),
+            context=values.get("context"),
+            source=read_source(specs[0], values["source_context"])
+            if "source_context" in values
+            else None,
+            scaling="scaling" in values,
+            tp=ranks,
+            train="train" in values,
+            timed=has_one,
+            minutes=values.get("minutes", DEFAULT_MINUTES if has_one else CATALOGUE_MINUTES),
+        )
+        verified = _run(specs, settings, device, plain=output.plain)
+        if (rank := torchrun_rank()) and rank.number:
+            return  # rank 0 has the same result, writes it, and exits with its code
+
+    from .report import catalogue_report, verify_report
+
+    if has_one:
+        plot.write(
+            verify_report(verified.models[0], verified.device, ranks, full=output.full), output
+        )
+    else:
+        output.show(
+            catalogue_report(verified.models, verified.device, verified.unreached, full=output.full)
+        )
+    _end(verified)
+
+
+def _compare(paths: tuple[Path, Path], output: VerifyOutputOptions) -> int:
+    """Write the comparison of two records, and return the exit code: 0 if they agree, 1 if not, 3
+    without a common run.
+
+    Raises AttncalcError if a file is no record.
+    """
+    from .record_files import read_record
+    from .records import records_report
+
+    a, b = map(read_record, paths)
+    try:
+        report = records_report(a, b, full=output.full)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise AttncalcError(
+            f"--compare: a damaged record: {truncate(f'{type(error).__name__}: {error}', 80)}",
+            "its schema: attncalc schema record",
+        ) from None
+    output.show(report)
+    if not report.rows:
+        return CannotCheckError.code
+    if report.extra["differences"]:
+        return 1
+    return 0
+
+
+def _end(verified: Verified) -> None:
+    """End with the exit code of what was verified, or with the error that ended it."""
+    if verified.ended is not None:
+        raise (
+            typer.Exit(INTERRUPTED)
+            if isinstance(verified.ended, KeyboardInterrupt)
+            else verified.ended
+        )
+    if not all(check.ok for v in verified.models for check in v.result.checks):
+        raise typer.Exit(1)
+    if verified.unreached or not all(v.result.checks for v in verified.models):
+        raise typer.Exit(CannotCheckError.code)
+
+
+def _check_alone(program: str, allowed: Collection[str], tip: str, given: Iterable[str]) -> None:
+    """Raise AttncalcError if an option is given that is not `allowed`. In the tip, {option} is the
+    option.
+    """
+    for name in given:
+        if name not in allowed:
+            models = {"model": "a model", "preset": "a model", "models": "further models"}
+            option = models.get(name) or long_option(name)
+            raise clash(program, option, tip.format(option=option))
+
+
+def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions) -> None:
+    """Check a small model soon, with a line to paste."""
+    from ...verify.record.machine import machine_facts, main_dtype
+    from .report import smoke_line, verify_report
+
+    options = base._replace(
+        context=SMOKE_CONTEXT,
+        dtype=base.dtype or main_dtype(device),
+        timed=False,
+        minutes=SMOKE_MINUTES,
+    )
+    verified = _run([load(SMOKE_MODEL)], options, device, plain=output.plain)
+    line = smoke_line(verified.models[0], machine_facts(device))
+    output.show(verify_report(verified.models[0], verified.device, full=output.full, to_paste=line))
+    _end(verified)
+
+
+def _device(values: Mapping[str, Any]) -> "Device":
+    """Return the chosen device, or a simulated one. Raises CannotCheckError if this machine has
+    none, or no torch.
+    """
+    from ...verify import need_cuda, need_torch
+
+    need_cuda(values.get("device", "auto"))
+    need_torch()
+    from ...verify.devices import find_device, simulated_device
+
+    simulated = values.get("simulate")
+    if simulated in (None, "local"):  # --gpu local
+        return find_device(values.get("device", "auto"))
+    return simulated_device(None if simulated == "cuda" else gpu(simulated))
+
+
+def _catalogue(device: "Device", values: Mapping[str, Any]) -> Sequence[str]:
+    """Return the presets to verify without a model. A CPU has a few of them, unless a time is
+    given.
+    """
+    if device.type != "cpu" or "minutes" in values:
+        return CATALOGUE
+    tell(
+        f"note: on a CPU {len(QUICK)} of {len(CATALOGUE)} presets are checked; with --minutes 10 "
+        "all"
+    )
+    return QUICK
+
+
+def _run(
+    specs: list[ModelSpec], options: "VerifyOptions", device: "Device", *, plain: bool
+) -> Verified:
+    """Verify each model on a device.
+
+    Of several models, one that cannot be verified gets no checks and a note, and one that the time
+    does not reach is left out. Raises CannotCheckError if a single model cannot be verified, or
+    nothing was before the device failed.
+    """
+    from ...show.progress import progress
+    from ...verify.errors import DeviceFailedError
+    from ...verify.programs.several import verify_several
+    from ...verify.progress import Progress
+    from ...verify.request import resolve
+    from .record_command import with_datasheet
+    from .report import VerifiedModel
+
+    asked = [(spec, resolve(spec, options, device)) for spec in specs]
+    results: dict[int, VerifyResult] = {}
+    ended: KeyboardInterrupt | AttncalcError | None = None
+    with progress(plain=plain) as show:
+        try:
+            for i, result in verify_several(asked, device, Progress(show)):
+                results[i] = result
+        except (KeyboardInterrupt, DeviceFailedError) as error:
+            ended = error
+    if ended is not None and not results:
+        if isinstance(ended, KeyboardInterrupt):
+            tell("interrupted: nothing was measured")
+            raise typer.Exit(INTERRUPTED)
+        raise ended
+    verified = [
+        VerifiedModel(spec, request.prefill(results[i].context), request.kernels, results[i])
+        for i, (spec, request) in enumerate(asked)
+        if i in results
+    ]
+    return Verified(
+        verified,
+        with_datasheet(device.facts()),
+        [spec.name for i, spec in enumerate(specs) if i not in results],
+        ended,
+    )
+
+
+def _compare_with_transformers(name: str, values: Mapping[str, Any], *, plain: bool) -> Verified:
+    """Compare the figures of a config.json with the transformers class of it. Raises AttncalcError
+    for a preset.
+    """
+    spec, config = load_with_config(name)
+    if config is None:
+        raise AttncalcError(
+            f"--against transformers needs a config.json, and '{truncate(name)}' has none",
+            "give the model's config.json, a folder that contains it, or org/name on the hub",
+        )
+    from ...verify import need_transformers
+
+    need_transformers()
+    from ...show.progress import progress
+    from ...verify.transformers.check import compare_with_transformers, resolve_workload
+    from ...verify.transformers.training_check import compare_training
+    from .report import VerifiedModel
+
+    if "source_context" in values:
+        source = read_source(spec, values["source_context"])
+    else:
+        source = None
+    workload = resolve_workload(
+        spec, values.get("batch"), values.get("context"), source, values.get("dtype")
+    )
+    compared = compare_training if "train" in values else compare_with_transformers
+    with progress(plain=plain) as on_progress:
+        comparison = compared(spec, config, workload, on_progress)
+    return Verified(
+        [VerifiedModel(spec, comparison.workload, (), comparison.result)], comparison.device_facts
+    )
+
+
+def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str]) -> None:
+    """Raise AttncalcError if the library is unknown, the model is missing, or an option does not
+    apply.
+    """
+    if library != "transformers":
+        raise NotSupportedError(
+            f"--against {truncate(library)} is not supported", known_tip(library, ["transformers"])
+        )
+    if not model.is_given:
+        raise AttncalcError(
+            "--against needs a model",
+            "give a built-in model, a config.json, or a folder that contains one",
+        )
+    allowed = ("against", "train", "dtype", "batch", "context", "source_context")
+    _check_alone("--against", allowed, "leave out {option}: the class is built as it is", given)
+
+
+def _check_combinations(has_one: bool, given: Container[str]) -> None:
+    """Raise AttncalcError for an option that needs one model, or that another one excludes."""
+    for first, second in (("scaling", "tp"), ("train", "scaling"), ("train", "tp")):
+        if first in given and second in given:
+            raise clash(f"--{first}", f"--{second}", "give one of them")
+    for name in ("scaling", "tp", "train", "attention", "source_context"):
+        if name in given and not has_one:
+            tip = (
+                "give it, as in 'attncalc verify llama2-70b "
+                f"{'--tp 2' if name == 'tp' else '--scaling'}'"
+            )
+            raise AttncalcError(f"{long_option(name)} needs one model", tip)
+    simulated = {
+        "device": "a simulation runs on no device",
+        "tp": "a simulation has one process",
+        "seed": "a simulation has no values",
+        "train": "a simulation has no backward pass; --against transformers --train needs no "
+        "device "
+        "either",
+    }
+    for name, reason in simulated.items():
+        if "simulate" in given and name in given:
+            raise clash("--simulate", f"--{name}", f"leave out --{name}: {reason}")

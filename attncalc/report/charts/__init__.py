@@ -1,1 +1,0 @@
-"""The charts of each command's answer, as plain data of attncalc/plot/."""

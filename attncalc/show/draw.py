@@ -1,0 +1,119 @@
+"""Draw the picture of a report: into a file with matplotlib, or with characters."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import AttncalcError, known_tip
+from ..units import short, truncate
+from .characters import printable
+from .lists import WIDTH, screen_width
+from .plot.chart import Bars, Chart, Lines, Picture, Stack
+from .plot.scale import exact_count, thinned
+from .report import LABEL, Column, Report, Table
+from .write import deliver, saved, tell_written
+
+# Values of x of a line in words.
+_MOST_VALUES = 8
+
+
+def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names of the charts to draw: `names`, or the default if None.
+
+    Raises AttncalcError if there is no chart of a name.
+    """
+    if names is None:
+        return picture.default
+    known = tuple(dict.fromkeys(chart.name for chart in picture.charts))
+    for name in names:
+        if name not in known:
+            raise AttncalcError(
+                f"--show: there is no chart '{truncate(name)}'", known_tip(name, known)
+            )
+    return names
+
+
+@contextmanager
+def picture_file(
+    picture: Picture, names: tuple[str, ...], file: Path, *, force: bool
+) -> Iterator[None]:
+    """Draw the charts of these names into a file, which gets its name when the block of the context
+    ends without an error; its suffix selects the format.
+
+    Raises CannotCheckError without matplotlib, and AttncalcError if the file exists (without
+    `force`) or cannot be written.
+    """
+    from .plot.picture import render
+
+    with saved(render(_printable(picture), names, file.suffix.lower()), file, force=force):
+        yield
+    tell_written(file)
+
+
+def print_picture(picture: Picture, names: tuple[str, ...], *, plain: bool = False) -> None:
+    """Draw the charts of these names with characters, on standard output; `plain` prints their
+    figures instead.
+    """
+    width = min(WIDTH, screen_width(sys.stdout))
+    if plain:
+        from . import text
+
+        heading = tuple(filter(None, (picture.title, picture.subtitle)))
+        tables = tuple(
+            _in_words(chart) for name in names for chart in picture.charts if chart.name == name
+        )
+        report = Report("plot", heading, {}, {}, (), tables=tables, notes=picture.caption)
+        deliver(text.render(report, width=width, plain=True), None, force=False)
+        return
+    from .plot.text import render
+
+    deliver(render(picture, names, width), None, force=False)
+
+
+def _in_words(chart: Chart) -> Table:
+    """Return the figures of a chart: of lines at no more values of x than a drawing has ticks."""
+    if isinstance(chart, Lines):
+        xs = thinned(sorted({x for series in chart.series for x, _ in series.points}), _MOST_VALUES)
+        pairs = [(series.label, dict(series.points)) for series in chart.series]
+        pairs += [
+            (f"{one.label}, measured", dict(one.measured)) for one in chart.series if one.measured
+        ]
+        rows = [(name, *map(partial(_value, of, chart.y.unit), xs)) for name, of in pairs]
+        columns = (
+            Column(chart.title, "left"),
+            *(Column(exact_count(x) if x == int(x) else short(x, chart.x.unit)) for x in xs),
+        )
+        return Table(columns, tuple(rows), above=chart.x.label)
+    if isinstance(chart, Bars):
+        texts = [(f"{chart.title}, {bar.label}", bar.text) for bar in chart.bars]
+    elif isinstance(chart, Stack):
+        texts = [(piece.label, piece.text) for piece in chart.pieces if piece.label]
+        texts += [(mark.label, "") for mark in chart.marks]
+    else:
+        texts = [("roof", f"{chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}")]
+        texts += [(step.label, ", ".join(step.details)) for step in chart.steps]
+    return Table((LABEL, LABEL), tuple(texts))
+
+
+def _value(points: Mapping[float, float | None], unit: str, x: float) -> str:
+    y = points.get(x)
+    if y is None:
+        return "-"
+    return short(y, unit)
+
+
+def _printable(part: Any) -> Any:
+    """Return a part of a picture without characters that would deceive a reader, or that XML does
+    not allow.
+    """
+    if isinstance(part, str):
+        return printable(part, "utf-8").replace("\n", " ")
+    if isinstance(part, tuple):
+        parts = [_printable(each) for each in part]
+        if hasattr(part, "_fields"):
+            return type(part)(*parts)
+        return tuple(parts)
+    return part

@@ -1,0 +1,178 @@
+"""Charts as plain data: what a picture shows, before it is drawn."""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from ...records import NamedTuple
+from .scale import WIDE, Axis, Scale, scale
+
+
+class Series(NamedTuple):
+    """A line of a chart."""
+
+    label: str  # its name, shown at its end
+    points: tuple[tuple[float, float | None], ...]  # pairs of x and y; a y of None is a gap
+    # Pairs of x and a measured y, drawn as points on the line; then the line has no marks of its
+    # own
+    measured: tuple[tuple[float, float | None], ...] | None = None
+
+
+def known(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
+    """Return the points that have a finite y."""
+    return [(x, y) for x, y in points if y is not None and math.isfinite(y)]
+
+
+def runs(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
+    """Return the points that have a finite y, in runs between those that have none."""
+    found: list[list[tuple[float, float]]] = [[]]
+    for point in points:
+        if known([point]):
+            found[-1] += known([point])
+        elif found[-1]:
+            found.append([])
+    return [run for run in found if run]
+
+
+class Lines(NamedTuple):
+    """Lines over a numeric axis, whose ticks are values of the lines unless `own_ticks` is
+    false.
+    """
+
+    name: str
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    own_ticks: bool = True
+
+    @property
+    def heading(self) -> str:
+        """The figure with the unit of its axis: 'KV cache (GiB)'."""
+        return self.scales(most_x=2, most_y=2)[1].label
+
+    def scales(self, *, most_x: int, most_y: int) -> tuple[Scale, Scale]:
+        """Return the scales of both axes, with at most so many ticks."""
+        points = [
+            point for series in self.series for point in (*series.points, *(series.measured or ()))
+        ]
+        xs = sorted({x for x, _ in points})
+        across = scale(self.x, xs, most=most_x, own=xs if self.own_ticks else ())
+        return across, scale(
+            self.y, [y for _, y in known(points)], most=most_y, wide=10 if across.log else WIDE
+        )
+
+
+class Bar(NamedTuple):
+    """One bar: its name, and its length in the axis' base unit, None if the figure does not
+    apply.
+    """
+
+    label: str
+    value: float | None
+    text: str  # the value as text, shown at its end
+    strong: bool = False  # whether it is emphasized, as the model as released is
+
+
+class Bars(NamedTuple):
+    """Bars of one figure, from zero; at least one has a number."""
+
+    name: str
+    title: str
+    axis: Axis
+    bars: tuple[Bar, ...]
+
+
+class Piece(NamedTuple):
+    """A piece of a stack, with its name and its size as text, from `start` to `end` in the axis'
+    base unit.
+
+    `kind` decides how it is drawn.
+    """
+
+    label: str
+    text: str
+    start: float
+    end: float
+    kind: Literal["weights", "runtime", "range", "cache"]
+
+
+class Mark(NamedTuple):
+    """A limit across a stack: its place and its name."""
+
+    value: float
+    label: str
+
+
+class Stack(NamedTuple):
+    """One bar of pieces that follow each other, and the limits of the whole."""
+
+    name: str
+    title: str
+    axis: Axis
+    pieces: tuple[Piece, ...]
+    marks: tuple[Mark, ...]
+
+
+class Step(NamedTuple):
+    label: str  # its name: 'prefill'
+    intensity: float  # FLOP per byte
+    speed: float  # FLOP/s that the roof allows
+    # lines below the name: the lower bound of its time, and what bounds it
+    details: tuple[str, ...]
+
+
+class Roof(NamedTuple):
+    """The roofline of a GPU, and steps on it."""
+
+    name: str
+    title: str
+    peak: float  # FLOP/s; `peak_label` is the same as text
+    peak_label: str
+    bandwidth: float  # bytes/s
+    bandwidth_label: str
+    ridge_label: str  # the FLOP per byte at which the roof bends, as text
+    x: Axis  # FLOP per byte
+    y: Axis  # FLOP/s
+    steps: tuple[Step, ...]
+
+    @property
+    def ridge(self) -> float:
+        """FLOP per byte at which the roof bends."""
+        return self.peak / self.bandwidth
+
+    @property
+    def x_range(self) -> tuple[float, float]:
+        """The FLOP per byte that are shown: of every step and of the ridge, and some space beside
+        them.
+        """
+        shown = [self.ridge, *(step.intensity for step in self.steps)]
+        return min(min(shown) / 3, self.ridge / 100), max(max(shown) * 3, self.ridge * 10)
+
+    @property
+    def y_range(self) -> tuple[float, float]:
+        """The FLOP/s that are shown: the lowest step is at 0.4 of the height, since its details are
+        below it.
+        """
+        top = math.log(self.peak * 2.5)
+        lowest = min((math.log(step.speed) for step in self.steps), default=top)
+        bottom = (lowest - 0.4 * top) / 0.6
+        return math.exp(min(bottom, math.log(self.x_range[0] * self.bandwidth))), math.exp(top)
+
+    @property
+    def roof(self) -> tuple[tuple[float, float], ...]:
+        low, high = self.x_range
+        return ((low, low * self.bandwidth), (self.ridge, self.peak), (high, self.peak))
+
+
+Chart = Lines | Bars | Stack | Roof
+
+
+class Picture(NamedTuple):
+    """What `--plot` draws."""
+
+    title: str  # the model or the models
+    subtitle: str  # the answer, or the kind of the model; "" for none
+    caption: tuple[str, ...]  # lines below: the workload, the engine, the dtypes
+    charts: tuple[Chart, ...]  # every chart that `--show` can choose
+    default: tuple[str, ...]  # the names of the charts that are drawn without `--show`

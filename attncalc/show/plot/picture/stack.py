@@ -1,0 +1,156 @@
+"""Draw a stack: one bar of pieces, with their names above and the limits below."""
+
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import Any
+
+from ....records import NamedTuple
+from ..chart import Stack
+from ..scale import Scale, scale
+from . import style
+from .canvas import Box, Canvas, Ruler, x_axis
+
+# Inches of the bar.
+_BAR = 0.42
+# Inches of the axis below.
+_AXIS = 0.5
+# Inches between a line and its text.
+_SPACE = 0.06
+_LINE = style.inches(style.TEXT)
+_STYLES: dict[str, dict[str, Any]] = {
+    "weights": {"facecolor": "#0072B2"},
+    "runtime": {"facecolor": "#E69F00"},
+    "range": {"facecolor": "#F6D99A", "hatch": "////"},
+    "cache": {"facecolor": "#BFE5D8"},
+}
+
+
+class _Label(NamedTuple):
+    """A text with the line that leads to it."""
+
+    text: str
+    at: float  # the place of the line, from 0 to 1
+    left: float  # where the text begins
+    right: float  # where it ends
+    above: bool  # whether the line ends below the text, and not at its side
+    level: int  # its line of text: 0 is the nearest to the bar
+
+
+def height(chart: Stack, ruler: Ruler, width: float) -> float:
+    rows = _rows(_names(chart, ruler, width)) + _rows(_limits(chart, ruler, width))
+    return style.HEAD + rows * _LINE + 0.2 + _BAR + _AXIS
+
+
+def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
+    across = _across(chart)
+    names = _names(chart, ruler, box.width)
+    limits = _limits(chart, ruler, box.width)
+    top = box.top + _rows(names) * _LINE + 0.1
+    axes = canvas.axes(Box(box.left, top, box.width, _BAR))
+    for piece in chart.pieces:
+        start = across.at(piece.start)
+        end = across.at(piece.end)
+        axes.barh(
+            0.5, end - start, 1, left=start, edgecolor="white", linewidth=0.8, **_STYLES[piece.kind]
+        )
+    space = _SPACE / box.width
+    for name in names:
+        foot = 1 + (0.07 + name.level * _LINE) / _BAR
+        tip = foot if name.above else foot + 0.8 * _LINE / _BAR
+        axes.plot([name.at, name.at], [1, tip], color=style.GREY, linewidth=0.6, clip_on=False)
+        axes.text(
+            name.left + space, foot, name.text, fontsize=style.TEXT, va="bottom", color=style.INK
+        )
+    for limit in limits:
+        foot = -(0.1 + (limit.level + 1) * _LINE) / _BAR
+        axes.plot([limit.at, limit.at], [1, foot], color=style.INK, linewidth=1.2, clip_on=False)
+        to_left = limit.left < limit.at
+        if to_left:
+            place, align = (limit.right - space, "right")
+        else:
+            place, align = (limit.left + space, "left")
+        axes.text(
+            place, foot, limit.text, fontsize=style.TEXT, ha=align, va="bottom", color=style.INK
+        )
+    below = canvas.axes(Box(box.left, top + _BAR + _rows(limits) * _LINE + 0.14, box.width, 0.001))
+    x_axis(below, across)
+
+
+def _across(chart: Stack) -> Scale:
+    ends = [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)]
+    return scale(chart.axis, ends, most=9, bar=True)
+
+
+def _rows(labels: Sequence[_Label]) -> int:
+    return max((label.level + 1 for label in labels), default=0)
+
+
+def _names(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
+    """Return the names of the pieces, on the fewest lines of text on which no name and no line
+    crosses another.
+
+    The name of a wide piece is above its middle, that of a narrow one at either side of a line, or
+    above the line at the end of the bar.
+    """
+    across = _across(chart)
+    choices: list[list[_Label]] = []
+    for piece in chart.pieces:
+        if not piece.label:
+            continue
+        text = f"{piece.label} {piece.text}"
+        wide = (ruler.width(text) + 2 * _SPACE) / width
+        start = across.at(piece.start)
+        end = across.at(piece.end)
+        middle = (start + end) / 2
+        if wide <= end - start:
+            choices.append([_Label(text, middle, middle - wide / 2, middle + wide / 2, True, 0)])
+            continue
+        places = [
+            _Label(text, middle, middle, middle + wide, False, 0),
+            _Label(text, middle, middle - wide, middle, False, 0),
+            _Label(text, middle, 1 - wide, 1, True, 0),
+        ]
+        inside = [
+            place
+            for place in places
+            if place.left >= 0 and place.left <= middle <= place.right <= 1
+        ]
+        choices.append(
+            [place._replace(level=level) for level in range(len(chart.pieces)) for place in inside]
+        )
+    fewest_rows = sorted(
+        product(*choices), key=lambda labels: [sum(label.level for label in labels), _rows(labels)]
+    )
+    apart = (
+        labels
+        for labels in fewest_rows
+        if not any(_touch(*pair) for pair in combinations(labels, 2))
+    )
+    return list(next(apart, fewest_rows[0]))
+
+
+def _touch(label: _Label, other: _Label) -> bool:
+    """Return whether one text covers the other, or the other's line."""
+    if label.level == other.level and label.left < other.right and other.left < label.right:
+        return True
+    low, high = sorted((label, other), key=lambda one: one.level)
+    return low.level < high.level and low.left < high.at < low.right
+
+
+def _limits(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
+    """Return the names of the limits, all at the same side of their lines, so that no line crosses
+    a name.
+    """
+    across = _across(chart)
+    marks = [
+        (mark.label, across.at(mark.value), (ruler.width(mark.label) + _SPACE) / width)
+        for mark in chart.marks
+    ]
+    to_left = all(at - wide >= 0 for _, at, wide in marks)
+    last = len(marks) - 1
+    return [
+        _Label(text, at, at - wide, at, False, i)
+        if to_left
+        else _Label(text, at, at, at + wide, False, last - i)
+        for i, (text, at, wide) in enumerate(marks)
+    ]
