@@ -51,6 +51,7 @@ class Parser(NamedTuple):
     # whether the value is a whole number, so that a sweep also takes ranges of it
     is_number: bool = False
     known: tuple[str, ...] = ()  # the values, if they are a few names
+    result: str = "str"  # the type of the value that an engine computes with
 
 
 def count_or_zero(text: str, name: str) -> int:
@@ -147,17 +148,17 @@ def dtype_name(dtype: object) -> str:
 
 
 TEXT = Parser(lambda text, name: text)
-COUNT = Parser(parse_count, "N", is_number=True)
-COUNT_OR_ZERO = Parser(count_or_zero, "N", is_number=True)
-BYTES = Parser(parse_bytes, "SIZE", is_number=True)
+COUNT = Parser(parse_count, "N", is_number=True, result="int")
+COUNT_OR_ZERO = Parser(count_or_zero, "N", is_number=True, result="int")
+BYTES = Parser(parse_bytes, "SIZE", is_number=True, result="int")
 BYTES_OR_ZERO = BYTES._replace(
     parse=lambda text, name: 0 if text.strip() == "0" else parse_bytes(text, name)
 )
-GIBIBYTES = Parser(_gibibytes, "GIB")
+GIBIBYTES = Parser(_gibibytes, "GIB", result="int")
 GIBIBYTES_OR_ZERO = GIBIBYTES._replace(
     parse=lambda text, name: 0 if text.strip() in ("0", "0.0") else _gibibytes(text, name)
 )
-DTYPE = Parser(_dtype, "DTYPE")
+DTYPE = Parser(_dtype, "DTYPE", result="DType")
 # 'auto' is the engine's default, as None.
 DTYPE_OR_AUTO = DTYPE._replace(
     parse=lambda text, name: None if text == "auto" else _dtype(text, name)
@@ -169,7 +170,7 @@ SHARE = Parser(lambda text, name: ratio(*parse_decimal(text, name, upper=1)), "S
 # A number above 0, exactly; a share is at most 1; money may have a sign and a unit: '$2.49/hr'.
 MONEY = Parser(lambda text, name: ratio(*parse_price(text, name)), "MONEY")
 # A flag with an opposite; a start-up log has 'True' or 'False'.
-YES_OR_NO = Parser(lambda text, name: text == "True")
+YES_OR_NO = Parser(lambda text, name: text == "True", result="bool")
 
 
 class Option:
@@ -187,10 +188,13 @@ class Option:
         is_common: whether `-h` shows it; `--help` shows all.
         is_repeated: whether it may be given several times.
         needs_gpu: whether it has no meaning without --gpu.
+        field: what follows the name of the field that an engine computes with: 'int = 0'. None if
+            there is no such field; "" if the parser says it.
     """
 
     __slots__ = (
         "also",
+        "field",
         "help",
         "is_axis",
         "is_common",
@@ -212,6 +216,7 @@ class Option:
         common: bool = False,
         repeated: bool = False,
         needs_gpu: bool = False,
+        field: str | None = "",
     ) -> None:
         self.names = names
         self.also = also
@@ -222,6 +227,7 @@ class Option:
         self.is_common = common
         self.is_repeated = repeated
         self.needs_gpu = needs_gpu
+        self.field = field
 
     def but(self, **changes: Any) -> "Option":
         """Return the option of the same names with other arguments of Option, such as `help` or

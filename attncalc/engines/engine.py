@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..errors import AttncalcError
+from ..options import DTYPE_OR_AUTO, options_of
 from ..quantity import Quantity, symbol
 from ..records import NamedTuple
 from ..units import DType, count, long_option
@@ -155,6 +156,16 @@ class Engine(Generic[Args]):
     @property
     def args(self) -> type[Any]:
         raise NotImplementedError
+
+    @property
+    def dtype_arguments(self) -> Sequence[str]:
+        """The names of its arguments that are dtypes."""
+        return [
+            name
+            for kind in self.options
+            for name, option in options_of(kind).items()
+            if option.parser == DTYPE_OR_AUTO
+        ]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise AttncalcError if an option was given that the engine does not have."""

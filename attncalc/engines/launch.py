@@ -1,7 +1,6 @@
 """What a launch command is made of, and the options that engines share."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from ..model import ModelSpec
@@ -62,15 +61,16 @@ def flag(name: str, value: str | float | None, default: str | int | None = None)
 
 
 def own_flags(options: Any, args: EngineArgs, *others: str) -> Flags:
-    """Yield an engine's own options as they were given, in the order of the arguments, except for
-    `others`.
+    """Yield an engine's own options as they were given, in the order of their declaration, except
+    for `others`.
     """
-    declared = options_of(options)
-    for name in (field.name for field in fields(args)):
-        value = getattr(args, name)
-        if name not in declared or name in others or value is None or value is False:
+    for name, option in options_of(options).items():
+        if option.field is None or name in others:
             continue
-        yield declared[name].name
+        value = getattr(args, name)
+        if value is None or value is False:
+            continue
+        yield option.name
         if value is not True:
             yield str(value)
 

@@ -79,6 +79,7 @@ class PagedArgs(EngineArgs):
     names.
     """
 
+    # Fields of PagedOptions and LoraOptions, written by tests/test_engine_fields.py.
     block_size: int | None = None
     prefix_caching: bool | None = None
     mamba_ssm_cache_dtype: DType | None = None

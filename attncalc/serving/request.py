@@ -43,14 +43,6 @@ from .weights import weights
 
 # The part of a GPU's memory that weights can have: CUDA takes the rest.
 _MOST_OF_GPU = 0.98
-# Arguments of engines that are dtypes, given by name.
-_DTYPES = (
-    "kv_dtype_k",
-    "kv_dtype_v",
-    "kv_dtype_k_draft",
-    "kv_dtype_v_draft",
-    "mamba_ssm_cache_dtype",
-)
 
 
 class Share(NamedTuple):
@@ -701,10 +693,10 @@ def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
         )
     own = {field.name for field in dataclasses.fields(of.args)}
     args = {name: value for name, value in given.items() if name in own}
-    return {
-        name: dtype(value) if name in _DTYPES and isinstance(value, str) else value
-        for name, value in args.items()
-    }
+    for name in of.dtype_arguments:
+        if isinstance(args.get(name), str):
+            args[name] = dtype(args[name])
+    return args
 
 
 def _share(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | None:

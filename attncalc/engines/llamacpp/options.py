@@ -220,7 +220,7 @@ class LlamacppOptions(SplitCacheOptions, total=False):
 
     n_gpu_layers: Annotated[
         Count | None,
-        Parser(_gpu_layers),
+        Parser(_gpu_layers, result="int"),
         "Layers on GPUs; the output layer counts as one. auto: the most that fit. Default: all.",
         With(names="--n-gpu-layers --gpu-layers -ngl", metavar="N", common=True, needs_gpu=True),
     ]
@@ -228,10 +228,12 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         Count | None,
         COUNT_OR_ZERO,
         "The routed experts of the first N layers on the host.",
-        With(names="--n-cpu-moe -ncmoe", needs_gpu=True),
+        With(names="--n-cpu-moe -ncmoe", needs_gpu=True, field="int = 0"),
     ]
     cpu_moe: Annotated[
-        bool, "All experts on the host.", With(names="--cpu-moe -cmoe", needs_gpu=True)
+        bool,
+        "All experts on the host.",
+        With(names="--cpu-moe -cmoe", needs_gpu=True, field=None),  # n_cpu_moe of all layers
     ]
     override_tensor: Annotated[
         str | None,
@@ -243,7 +245,13 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         str | Sequence[float] | None,
         Parser(_shares),
         "Share of the layers on each GPU, as 3,1.",
-        With(names="--tensor-split -ts", metavar="N,N,...", axis=False, needs_gpu=True),
+        With(
+            names="--tensor-split -ts",
+            metavar="N,N,...",
+            axis=False,
+            needs_gpu=True,
+            field="tuple[float, ...] = ()",
+        ),
     ]
     ram: Annotated[
         Size | None,
@@ -267,7 +275,13 @@ class LlamacppOptions(SplitCacheOptions, total=False):
     mmproj: Annotated[
         str | os.PathLike[str] | None,
         "The projector of a multimodal model, a GGUF file: its weights are on the first GPU.",
-        With(names="--mmproj -mm", metavar="FILE", axis=False, needs_gpu=True),
+        With(
+            names="--mmproj -mm",
+            metavar="FILE",
+            axis=False,
+            needs_gpu=True,
+            field="Projector | None = None",
+        ),
     ]
     kv_dtype_k_draft: Annotated[
         str | None,
@@ -308,29 +322,33 @@ class LlamacppOptions(SplitCacheOptions, total=False):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LlamacppArgs(EngineArgs):
-    kv_dtype_k: DType | None = None  # dtype of K if it differs from V's
-    kv_dtype_v: DType | None = None  # dtype of V if it differs from K's
-    kv_dtype_k_draft: DType | None = None  # dtype of K of the drafter's cache; None for fp16
-    kv_dtype_v_draft: DType | None = None  # dtype of V of the drafter's cache; None for fp16
-    sequences: int | None = None  # slots of the server (-np); None for one per sequence of `batch`
-    batch: int | None = None  # sequences for which the server is started
-    ubatch: int | None = None  # tokens of a micro-batch (-ub)
-    kv_unified: bool = False
-    swa_full: bool = False
-    flash_attn: str | None = None  # flash attention: on, off or auto (-fa)
-    n_outputs_max: int | None = None
-    # layers on GPUs, the output layer included (-ngl); None for all
+    """The arguments of llama.cpp: those of its options have their names. Sizes are in bytes.
+
+    `n_gpu_layers` of None are all layers, and a `tensor_split` of () equal shares.
+    """
+
+    # Fields of LlamacppOptions, written by tests/test_engine_fields.py.
+    kv_dtype_k: DType | None = None
+    kv_dtype_v: DType | None = None
     n_gpu_layers: int | None = None
-    n_cpu_moe: int = 0  # layers from the first on whose routed experts are on the host
-    override_tensor: str | None = None  # patterns of further routed experts on the host
-    # the share of the layers on each GPU (-ts); () for equal ones
+    n_cpu_moe: int = 0
+    override_tensor: str | None = None
     tensor_split: tuple[float, ...] = ()
+    ram: int | None = None
+    ram_bandwidth: int | None = None
     no_mmap: bool = False
     no_kv_offload: bool = False
     mmproj: Projector | None = None
-    # bytes of host memory for what is not on GPUs; None if it limits nothing
-    ram: int | None = None
-    ram_bandwidth: int | None = None  # bytes/s of that memory; None for the default
+    kv_dtype_k_draft: DType | None = None
+    kv_dtype_v_draft: DType | None = None
+    sequences: int | None = None
+    ubatch: int | None = None
+    flash_attn: str | None = None
+    n_outputs_max: int | None = None
+    kv_unified: bool = False
+    swa_full: bool = False
+
+    batch: int | None = None  # sequences for which the server is started
 
     def __post_init__(self) -> None:
         """Drop what divides a model between GPUs and host if there are no GPUs."""

@@ -56,7 +56,7 @@ class SglangOptions(TypedDict, total=False):
         float | str | None,
         TEXT,
         "SGLang's name of --gpu-memory-utilization.",
-        With(also="--mem-fraction", metavar="SHARE"),
+        With(also="--mem-fraction", metavar="SHARE", field=None),
     ]
     max_running_requests: Annotated[
         Count | None,
@@ -148,6 +148,7 @@ class SglangArgs(PagedArgs):
     text.
     """
 
+    # Fields of SglangOptions, written by tests/test_engine_fields.py.
     max_running_requests: int | None = None
     max_total_tokens: int | None = None
     swa_full_tokens_ratio: str | None = None

@@ -20,6 +20,8 @@ class TransformersOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TransformersArgs(EngineArgs):
-    cache_implementation: str | None = None  # dynamic, static or quantized
-    # tokens after which a quantized cache quantizes its newest tokens
+    """The arguments of transformers: those of its options have their names."""
+
+    # Fields of TransformersOptions, written by tests/test_engine_fields.py.
+    cache_implementation: str | None = None
     residual_length: int | None = None

@@ -78,8 +78,10 @@ def launch(facts: LaunchFacts) -> Flags:
     }
     sizes = (name[2:].replace("-", "_") for name in in_gib)
     yield from own_flags(LoraOptions, args)
+    yield from flag("--max-num-seqs", args.max_num_seqs)
     not_flags = (
         *VARIABLES.values(),
+        "max_num_seqs",
         "warm_start",
         "kv_offloading_backend",
         "speculative_config",

@@ -213,8 +213,9 @@ class VllmArgs(PagedArgs):
     JSON.
     """
 
-    max_num_seqs: int | None = None
+    # Fields of VllmOptions, written by tests/test_engine_fields.py.
     max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
     enforce_eager: bool = False
     disable_hybrid_kv_cache_manager: bool = False
     swap_space: int | None = None
