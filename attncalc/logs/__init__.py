@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Sequence
 
     from ..engines.base import CacheLayout
@@ -21,7 +22,7 @@ READERS = {"vllm": ".vllm", "sglang": ".sglang", "llamacpp": ".llamacpp"}
 class Reader(Protocol):
     """The module that reads the logs of one engine."""
 
-    SIGNS: str  # a pattern of the lines of its log
+    SIGNS: re.Pattern[str]  # a pattern of the lines of its log
     # hundredths by which logged weights may be below and above
     WEIGHTS_TOLERANCE: tuple[int, int]
 

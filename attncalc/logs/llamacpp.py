@@ -1,10 +1,7 @@
 """Reads a start-up log of llama.cpp: its arguments, and the buffers that it allocated or could not
 allocate.
 
-The lines are those of src/llama-context.cpp ('llama_context: n_ctx'), src/llama-kv-cache.cpp
-('llama_kv_cache: size'), src/llama-model.cpp ('model buffer size') and
-ggml/src/ggml-cuda/ggml-cuda.cu ('cudaMalloc failed'). Ollama's log has them too, or with its own
-engine those of ml/device.go ('msg="kv cache"') and llm/server.go ('msg=load request=').
+llamacpp.txt has the lines.
 """
 
 import re
@@ -17,131 +14,14 @@ from ..engines.llamacpp.options import LlamacppArgs
 from ..ggml import FILE_TYPES
 from ..units import GIB, dtype, is_dtype
 from . import startup_log as logs
-from .startup_log import (
-    MIB,
-    SIZE_MIB,
-    Advice,
-    LogChecks,
-    LogMemory,
-    LogRefusal,
-    Printed,
-    Program,
-    StartupLog,
-)
+from .lines import either, lines_of
+from .startup_log import MIB, Advice, LogChecks, LogMemory, LogRefusal, Printed, Program, StartupLog
 
-SIGNS = (
-    r"llama_|\b(?:srv|slot) +\w+: "
-    r"|load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|ollama"
-    r"|llama runner|msg=.?kv cache|buffer for (?:kv|rs) cache|model requires|requested model \("
-    r"|memory layout cannot|insufficient system resourc|[Nn]ot enough resources to"
-)
 # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of
 # Qwen3-8B in Q8_0 instead of 8,220.
 WEIGHTS_TOLERANCE = (12, 2)
-_START = re.compile(
-    r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data"
-)
-# What LM Studio says if its own estimate is larger than the memory.
-_GUARDRAIL = "insufficient system resources|[Nn]ot enough resources to (?:load|run) "
-_FAILED_LINE = re.compile(
-    r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') "
-    r"buffer"
-    r"|failed to allocate (?:buffer for (?:kv|rs) cache|compute (?:pp )?buffers|buffer(?:, size "
-    r"= | of size ))"
-    r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error(?: 2 at .{1,200}?)?: "
-    r"out of memory"
-    r"|reported out-of-memory during startup|kIOGPUCommandBufferCallbackErrorOutOfMemory"
-    r"|command buffer \d{1,6} failed with status 5"
-    r"|(?:model requires (?:more system memory )?|requested model |too large for system\" "
-    r"requested=\")"
-    r"\(?(?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB[)\"]? (?:than is available|but only|is too large "
-    r"for this system"
-    r"|available=)[ \"]{0,2}\(?(?P<available>\d{1,9}(?:\.\d{1,9})?)"
-    r"|(?P<layout>memory layout cannot be allocated)"
-    rf"|(?P<guardrail>{_GUARDRAIL})(?:\. .{{1,60}} requires approximately "
-    rf"(?P<estimate>\d{{1,9}}(?:\.\d{{1,9}})?) GB)?"
-)
-_HOST_BUFFER = re.compile(
-    r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|model requires|too large for"
-)
-_ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
-_PROJECTED = re.compile(
-    r"projected to use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free "
-)
-# The fitting pass, if it may not change what is given: llama.cpp then tries with that.
-_FIT = re.compile(
-    _PROJECTED.pattern + r".{0,4000}?(?P<message>failed to fit params to free device memory)"
-)
 # What follows an allocation whose failure llama.cpp accepts.
 _RETRY = "retrying without pipeline parallelism"
-# What was allocated, by the lines around the failure: the first that is found.
-_STAGES = (
-    # llama-server then fails to load
-    (r"(?:sched|graph|gallocr)_reserve|failed to allocate compute", "compute"),
-    (r"error loading model|failed to load model|allocate 'data", "weights"),
-    (r"ggml_metal_|kIOGPU|_cuda_device_malloc", "compute"),
-)
-_OUTCOME = re.compile(
-    r"failed to fit params|KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size "
-    r"=|msg=\"kv cache\"|" + _FAILED_LINE.pattern
-)
-# A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for
-# every attempt.
-_TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
-_LOAD = re.compile(
-    r"loaded meta data|offloaded \d{1,6}/|load_tensors: .{0,60}model buffer size = +(?!0\.00)"
-)
-_OF_A_LOAD = re.compile(
-    r"llama_context|llama_kv_cache|llama_memory|sched_reserve|load_tensors|loaded meta "
-    r"data|buffer size|KV self size"
-)
-# What follows is the context of a draft model, or of multi-token prediction, beside the model's
-# own.
-_DRAFT = re.compile(
-    r"creating (?P<predicts>MTP) draft context|loading draft model(?: '(?P<file>[^']{1,4096})')?"
-)
-_DEVICE_CACHE = re.compile(r"llama_kv_cache: +\S{1,40} KV buffer size = +(\d{1,12}\.\d{2}) MiB")
-_NAME = re.compile(
-    r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)"
-    r'|architecture=\w{1,40} file_type=\w{1,20} name="([^"]{1,120})"'
-    r"|\bLoading model ([\w.-]{1,80}/[\w.-]{1,120})|\bollama run ([\w./-]{1,160}(?::[\w.-]{1,80})?)"
-)
-_REPOSITORY = re.compile(r" --?hf(?:-repo)? ([\w./-]{1,160}(?::[\w.-]{1,80})?)")
-_FILE = re.compile(
-    r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model "
-    r"|-m )"
-    r"([^\s']{1,4096}\.gguf)"
-)
-_VERSION = re.compile(r"(?:build|version): (\d{3,5}) \(")
-_BUILD_NAME = re.compile(r"\bbuild[ :=-]{1,3}b(\d{3,5})\b|\bb(\d{4,5})-[0-9a-f]{6,}")
-_SETTINGS = {
-    "n_ctx": re.compile(r"\bn_ctx += (\d{1,12})"),
-    "context": re.compile(r"\bn_ctx_(?:per_)?seq(?: +=| \() ?(\d{1,12})"),
-    "sequences": re.compile(r"\bn_seq_max += (\d{1,9})|\busing n_parallel = (\d{1,9})"),
-    "speculative_tokens": re.compile(r"seqs +([1-9]\d{0,5}) rs_seq"),
-    "ubatch": re.compile(r"\bn_ubatch += (\d{1,9})"),
-    "flash_attn": re.compile(r"\bflash_attn += (\w{1,20})"),
-    "kv_dtype_k": re.compile(r"\bK \((\w{1,20})\): |type_k = '(\w{1,20})'"),
-    "kv_dtype_v": re.compile(r"\bV \((\w{1,20})\): |type_v = '(\w{1,20})'"),
-}
-# The cells of a stream, the sequences, and the streams.
-_CELLS = re.compile(
-    r"llama_kv_cache\w{0,20}: size = .{1,20}\( ?(\d{1,12}) cells, \d{1,6} layers, "
-    r"(\d{1,9})(?:/(\d{1,9}))? seqs\)"
-)
-_WHOLE = r"\d{1,12}(?!\w|\.\d)"
-# The options of a pasted command, for what the engine's own lines lack.
-_OPTIONS = {
-    "n_ctx": logs.option("ctx-size|c", _WHOLE),
-    "sequences": logs.option("parallel|np", _WHOLE),
-    "ubatch": logs.option("ubatch-size|ub", _WHOLE),
-    "flash_attn": logs.option("flash-attn|fa", "on|off"),
-    "kv_dtype_k": logs.option("cache-type-k|ctk"),
-    "kv_dtype_v": logs.option("cache-type-v|ctv"),
-}
-_HYPERPARAMETERS = {
-    name: re.compile(rf"\b{name}(?: += +| \()(\d{{1,12}})") for name in ("n_ctx_train", "n_layer")
-}
 _FLASH = {
     "1": "on",
     "enabled": "on",
@@ -151,78 +31,13 @@ _FLASH = {
     "off": "off",
     "auto": "auto",
 }
-_UNIFIED = re.compile(r"\bkv_unified += (?:true|1)\b")
-_WEIGHT_TYPE = re.compile(
-    r"(?:file type +=|model ftype +=|file_type=) ?(?:all |mostly )?(\w{2,20}(?: - "
-    r"(?:Small|Medium|Large)\b)?)"
-)
-# The type at the end of a file's name, as its publishers name files: Qwen3-14B-Q4_K_M.gguf; LM
-# Studio's after it.
-_TYPE_IN_NAME = re.compile(
-    r"[-.](\w{2,8})(?:-\d{5}-of-\d{5})?\.gguf\b|\bLoading model \S{1,200} (I?Q\d\w{1,5})\b"
-)
-_BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
 # Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per
 # weight.
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
-_OFFLOADED = re.compile(
-    r"offloaded (\d{1,6})/\d{1,6} layers to GPU|GPULayers:(\d{1,6})\[|num_gpu = (\d{1,6})"
-)
-_DEVICE = re.compile(
-    r"Device \d{1,2}: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} "
-    r"\(([^)]{1,80})\)"
-    r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,2} ?: (.{1,80}?) \(\d{1,9} MiB, \d"
-    r'|msg="inference compute" .{1,300}?(?:name|description)="([^"]{1,80})"'
-)
-_DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
-# What is free on each device, when it is used, or as newer builds list them (device_info,
-# --list-devices).
-_FREE = re.compile(
-    r"using device (\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (\d{1,9}(?:\.\d{1,9})?) MiB free"
-    r'|msg="gpu memory" id=(\S{1,80}) library=\S{1,20} available="(\d{1,6}\.\d) GiB"'
-    r"|\b((?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,3}) ?: .{1,90}? \(\d{1,9} MiB, (\d{1,9}) MiB free\)"
-)
-_RECOMMENDED = re.compile(r"recommendedMaxWorkingSetSize += (\d{1,9}(?:\.\d{1,9})?) (MB|MiB)")
-# MiB that Metal has allocated, and recommends at most.
-_METAL = re.compile(r"\( {0,4}(\d{1,9}\.\d{1,9}) / {1,4}(\d{1,9}\.\d{1,9})\)")
-# Not the buffers in host memory, and not the kind of a buffer.
-_HOST = r"(?<!\w)(?!CPU|KV\b|\w{1,20}_Host|AMX|BLAS)"
-_BUFFER = (
-    rf"{_HOST}([A-Z][A-Za-z]{{1,12}}\d{{0,3}})(?:\[[^\]]{{0,80}}\])? {{1,12}}NAME buffer size = "
-    rf"{{1,12}}{SIZE_MIB}"
-)
-_HOST_COMPUTE = re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}")
-_CACHE = re.compile(
-    r"creating +(?P<kind>non-SWA|SWA|main|indexer|DSV4 (?:CSA|HCA) compressed|DSV4 "
-    r"lightning-indexer) KV cache"
-    r"|comp_state: (?P<compressor>csa|hca|lid) ratio .{0,120}?size = +(?P<ring>\d{1,12}\.\d{2}) MiB"
-    r"|(?P<recurrent>llama_memory_recurrent): +size = +(?P<states>\d{1,12}\.\d{2}) MiB"
-    r"|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
-)
-_TRIED = re.compile(
-    rf"allocating {SIZE_MIB} on device(?: \d)?|buffer, size = {SIZE_MIB}"
-    r"|failed to allocate \w{0,20} ?buffer of size (\d{1,18})|memory allocation of size "
-    r"(\d{1,18}) failed"
-)
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
-# A size on a device in the log of Ollama's own engine, with one decimal.
-_OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
-_ARCHITECTURE = re.compile(r"\barchitecture=(\w{1,40}) file_type=")
 # Tokens that layers with a window keep in Ollama's own engine, if not only those of the window
 # (NewSWAMemCache).
 _KEPT = {"gptoss": 4096, "gemma4": 4096}
-_OLLAMA_SIGN = re.compile(
-    r"(?i)ollama|llama runner|source=\w{1,40}\.go:|model requires|requested model \(|memory "
-    r"layout cannot"
-    r"|\(status code: \d{3}\)|llama-server (?:process has terminated|process no longer|startup "
-    r"failed|reported)"
-)
-_LM_STUDIO_SIGN = re.compile(rf"{_GUARDRAIL}|🥲|(?i:lm ?studio)")
-_OLLAMA_REQUEST = re.compile(
-    r"Parallel:(?P<batch>\d{1,6}) BatchSize:(?P<ubatch>\d{1,6}) .{0,200}?"
-    r"FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
-    r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
-)
 # Tokens of a context that is not worth halving.
 _SHORT = 4096
 
@@ -278,11 +93,7 @@ _BENCH = Program(
         "-fa on": "-fa 1",
     },
 )
-_PROGRAMS = (
-    (_LM_STUDIO, _LM_STUDIO_SIGN),
-    (_OLLAMA_PROGRAM, _OLLAMA_SIGN),
-    (_BENCH, re.compile(r"\bllama-bench\b")),
-)
+_PROGRAMS = {each.title: each for each in (_LM_STUDIO, _OLLAMA_PROGRAM, _BENCH)}
 _KINDS = {
     "SWA": "swa_kv_size",
     "indexer": "indexer_kv_size",
@@ -292,12 +103,18 @@ _KINDS = {
 }
 
 
+_TABLE = lines_of("llamacpp")
+_LINES = _TABLE["lines"]
+SIGNS = _LINES["sign"]
+_OUTCOME = either(_LINES["size"], _LINES["failed"])
+
+
 def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why
     there is none.
     """
-    whole, starts = logs.last_start(_without_trials(list(lines)), _START, _OUTCOME)
-    drafter = _DRAFT.search(whole)
+    whole, starts = logs.last_start(_without_trials(list(lines)), _LINES["start"], _OUTCOME)
+    drafter = _LINES["draft"].search(whole)
     text, drafted = (whole[: drafter.start()], whole[drafter.end() :]) if drafter else (whole, "")
     logged = figures_of(whole)
     settings = _settings(text, has_cache=any(name.endswith("kv_size") for name in logged))
@@ -307,49 +124,48 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         settings["speculative_model"] = drafter["file"]
     refusal = stated or _refusal(whole, logged)
     if refusal is None and not logged.keys() - {"n_ctx"}:
-        refusal = logs.unfinished(lines, _LOAD) or _projected(text)
+        refusal = logs.unfinished(lines, _LINES["load"]) or _projected(text)
         if refusal is None:
             return None
-    path, free = logs.first(_FILE, text), _free_memory(text)
-    within = next((program for program, sign in _PROGRAMS if sign.search(text)), None)
+    path, free = logs.first(_LINES["file"], text), _free_memory(text)
+    signed = (title for title, sign in _TABLE["programs"].items() if sign.search(text))
+    within = _PROGRAMS.get(next(signed, ""))
     if within is _BENCH:  # a test has the tokens of its prompt, its answer and what is before them
-        tokens = (
-            logs.first(logs.option(names, _WHOLE), text)
-            for names in ("p|n-prompt", "n|n-gen", "d|n-depth")
-        )
+        tokens = (logs.first(option, text) for option in _TABLE["bench_options"].values())
         lengths = [int(given or usual) for given, usual in zip(tokens, (512, 128, 0), strict=True)]
         settings = {"context": str(sum(lengths)), **settings, "batch": "1"}
     if stated:
-        within = {each.title: each for each in (_LM_STUDIO, _OLLAMA_PROGRAM)}.get(
-            stated.program, within
-        )
+        within = _PROGRAMS.get(stated.program, within)
         refusal = stated._replace(advice=_typed_in(within, stated.advice))
+    listed = int(logs.first(_LINES["devices"], text) or 0)
+    of_file = logs.read_settings(_TABLE["hyperparameters"], text)
     return StartupLog(
         engine="llamacpp",
         version=_version(text),
-        model=logs.first(_NAME, text) or path or logs.first(_REPOSITORY, text),
+        model=logs.first(_LINES["name"], text) or path or logs.first(_LINES["repository"], text),
         path=path,
         settings=settings,
-        flags=frozenset({"kv_unified"} if _UNIFIED.search(text) else ()),
+        flags=frozenset({"kv_unified"} if _LINES["unified"].search(text) else ()),
         logged=logged,
         budget=_budget(text, drafted, free),
         refusal=refusal,
         gpu=_gpu(text),
-        devices=max(int(logs.first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
+        devices=max(listed, len(free), len(_buffers("model", text))),
         starts=starts,
-        architecture=logs.first(_ARCHITECTURE, text),
-        hyperparameters={
-            name: int(value) for name, value in logs.read_settings(_HYPERPARAMETERS, text).items()
-        },
+        architecture=logs.first(_LINES["architecture"], text),
+        hyperparameters={name: int(value) for name, value in of_file.items()},
         within=within,
     )
 
 
 def _gpu(text: str) -> str | None:
     """Return the name of the GPU that a log lists; None if it lists GPUs of different names."""
-    names = [(match.lastindex, match[match.lastindex or 0]) for match in _DEVICE.finditer(text)]
-    if names and not any(kind == names[0][0] and (kind, name) != names[0] for kind, name in names):
-        return names[0][1]
+    matches = [*_LINES["device"].finditer(text)]
+    # of the first kind of line: another may write a name differently
+    first = [match for match in matches if match.lastindex == matches[0].lastindex]
+    names = {match[match.lastindex or 0] for match in first}
+    if len(names) == 1:
+        return names.pop()
     return None
 
 
@@ -357,12 +173,13 @@ def _budget(text: str, drafted: str, free: dict[str, Printed]) -> dict[str, Prin
     """Return the largest buffers of a GPU, that of the host, and the least that was free on a
     GPU.
     """
+    of_host = logs.printed(_LINES["host_compute_buffer"], text, MIB)
     found = {
-        "model_buffer": _ollama_size("model weights", text, on_host=False)
+        "model_buffer": _ollama_size("ollama_weights", text, on_host=False)
         or _most(_buffers("model", text)),
         "compute_buffer": _most(_buffers("compute", text)),
         "draft_compute_buffer": _most(_buffers("compute", drafted)),
-        "host_compute_buffer": next(iter(logs.printed(_HOST_COMPUTE, text, MIB)[-1:]), None),
+        "host_compute_buffer": of_host[-1] if of_host else None,
         "free_memory": logs.least(free.values()),
     }
     return {name: figure for name, figure in found.items() if figure}
@@ -380,10 +197,10 @@ def _free_memory(text: str) -> dict[str, Printed]:
     counts.
     """
     free: dict[str, Printed] = {}
-    for match in _FREE.finditer(text):
+    for match in _LINES["free"].finditer(text):
         device, amount = filter(None, match.groups())
         free.setdefault(device, Printed(amount, match[0], GIB if "available=" in match[0] else MIB))
-    projected = _PROJECTED.search(text)
+    projected = _LINES["projected"].search(text)
     return free or ({"": Printed(projected[2], projected[0], MIB)} if projected else {})
 
 
@@ -391,11 +208,11 @@ def _without_trials(lines: list[str]) -> list[str]:
     """Return the lines without the sizes of the fitting pass, which come before those of the
     load.
     """
-    last = max((i for i, line in enumerate(lines) if _TRIAL.search(line)), default=-1)
+    last = max((i for i, line in enumerate(lines) if _LINES["trial"].search(line)), default=-1)
     has_context = False
     for i, line in enumerate(lines[last + 1 :], start=last + 1):
-        if last >= 0 and has_context and _LOAD.search(line):
-            return [line for line in lines[:i] if not _OF_A_LOAD.search(line)] + lines[i:]
+        if last >= 0 and has_context and _LINES["load"].search(line):
+            return [line for line in lines[:i] if not _LINES["of_a_load"].search(line)] + lines[i:]
         has_context = has_context or "_context: " in line or "_kv_cache: " in line
     return lines
 
@@ -404,14 +221,14 @@ def figures_of(text: str) -> dict[str, Printed]:
     """Return the sizes of the caches in those lines: llama.cpp's own, or the ones that attncalc
     predicts.
     """
-    drafter = _DRAFT.search(text)
+    drafter = _LINES["draft"].search(text)
     if drafter:
         drafted = figures_of(text[drafter.end() :])
         of_drafter = {"draft_kv_size": drafted["kv_size"]} if "kv_size" in drafted else {}
         return figures_of(text[: drafter.start()]) | of_drafter
     figures: dict[str, Printed] = {}
     name = "kv_size"
-    for match in _CACHE.finditer(text):
+    for match in _LINES["cache"].finditer(text):
         if match["kind"]:
             name = _KINDS.get(match["kind"], "kv_size")
         elif match["compressor"]:
@@ -423,14 +240,14 @@ def figures_of(text: str) -> dict[str, Printed]:
         elif float(match["size"]):  # 0 in the fitting pass
             figures.setdefault(name, Printed(match["size"], match[0], MIB))
             name = "kv_size"
-    on_devices = {match[0]: match for match in _DEVICE_CACHE.finditer(text)}
+    on_devices = {match[0]: match for match in _LINES["device_cache"].finditer(text)}
     # without the line of all devices
     if "kv_size" not in figures and on_devices and "creating" not in text:
         total = sum(Fraction(match[1]) for match in on_devices.values())
         figures["kv_size"] = Printed(f"{float(total):.2f}", next(iter(on_devices)), MIB)
-    if not figures and (size := _ollama_size("kv cache", text)):
+    if not figures and (size := _ollama_size("ollama_cache", text)):
         figures["all_kv_size"] = size
-    if n_ctx := re.search(r"\bn_ctx += (\d{1,12})", text):
+    if n_ctx := _LINES["n_ctx"].search(text):
         figures["n_ctx"] = Printed(n_ctx[1], n_ctx[0])
     return figures
 
@@ -440,7 +257,7 @@ def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | Non
     lines.
     """
     # the last of each device
-    sizes = {match[1]: match for match in re.finditer(_OLLAMA.replace("NAME", name), text)}
+    sizes = {match[1]: match for match in _LINES[name].finditer(text)}
     found = [match for device, match in sizes.items() if on_host or device != "CPU"]
     if not found:
         return None
@@ -449,23 +266,23 @@ def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | Non
 
 
 def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
-    settings = logs.read_settings(_SETTINGS, text)
+    settings = logs.read_settings(_TABLE["settings"], text)
     if not has_cache:
         settings = {
             name: value for name, value in settings.items() if not name.startswith("kv_dtype")
         }
-    pasted = logs.read_settings(_OPTIONS, text)
+    pasted = logs.read_settings(_TABLE["options"], text)
     if "context" in settings:
         pasted.pop("n_ctx", None)
     settings = pasted | settings
     # a log without its beginning
-    if not settings.keys() & {"context", "n_ctx"} and (cells := _CELLS.search(text)):
+    if not settings.keys() & {"context", "n_ctx"} and (cells := _LINES["cells"].search(text)):
         settings = (
             {"sequences": cells[2]} | settings | {"n_ctx": str(int(cells[1]) * int(cells[3] or 1))}
         )
     if state := _FLASH.get(settings.pop("flash_attn", "")):
         settings["flash_attn"] = state
-    if request := _OLLAMA_REQUEST.search(text):
+    if request := _LINES["ollama_request"].search(text):
         asked = {name: value for name, value in request.groupdict().items() if value}
         settings |= {
             "n_ctx": asked["n_ctx"],
@@ -485,7 +302,7 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     if n_ctx:
         settings["context"] = str(max(1, n_ctx // slots))
         settings["batch"] = str(slots)
-    for offloaded in _OFFLOADED.finditer(text):  # the last attempt counts
+    for offloaded in _LINES["offloaded"].finditer(text):  # the last attempt counts
         settings["n_gpu_layers"] = offloaded[offloaded.lastindex or 1]
     return settings | _weights_dtype(text)
 
@@ -494,8 +311,8 @@ def _weights_dtype(text: str) -> dict[str, str]:
     """Return the setting that the file's type decides; {} without one, or for a model that is so as
     released.
     """
-    weights = logs.first(_WEIGHT_TYPE, text)
-    bits = float(logs.first(_BITS_PER_WEIGHT, text) or 0)
+    weights = logs.first(_LINES["weight_type"], text)
+    bits = float(logs.first(_LINES["bits_per_weight"], text) or 0)
     name = re.sub(r" - (\w)\w*", r"_\1", weights or "").lower()  # 'Q4_K - Medium' is q4_k_m
     # 'Q2_K - Medium'
     name = name if name in FILE_TYPES or is_dtype(name) else name.removesuffix("_m")
@@ -511,14 +328,14 @@ def _weights_dtype(text: str) -> dict[str, str]:
                 *(name for name in _WEIGHTS if dtype(name).bits <= bits),
             ][-1]
         }
-    in_name = (logs.first(_TYPE_IN_NAME, text) or "").lower()
+    in_name = (logs.first(_LINES["type_in_name"], text) or "").lower()
     if not weights and in_name in FILE_TYPES:
         return {"weights_dtype": in_name}
     return {}
 
 
 def _version(text: str) -> str | None:
-    build = logs.first(_VERSION, text) or logs.first(_BUILD_NAME, text)
+    build = logs.first(_LINES["version"], text) or logs.first(_LINES["build_name"], text)
     if build and int(build):
         return f"b{int(build)}"
     return None
@@ -526,9 +343,8 @@ def _version(text: str) -> str | None:
 
 def _buffers(kind: str, text: str) -> dict[str, Printed]:
     """Return the first buffer on each GPU: a model's come before its drafter's."""
-    pattern = re.compile(_BUFFER.replace("NAME ", "(?:model )?" if kind == "model" else f"{kind} "))
     buffers: dict[str, Printed] = {}
-    for match in pattern.finditer(text):
+    for match in _LINES[f"{kind}_buffer"].finditer(text):
         buffers.setdefault(match[1], Printed(match[2], match[0], MIB))
     return buffers
 
@@ -537,7 +353,7 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     text = text.rpartition(_RETRY)[2]
     # Ollama tries fewer layers until an allocation succeeds
     ready = next(iter(logs.READY.finditer(text)), None)
-    match = _FAILED_LINE.search(text, ready.end() if ready else 0)
+    match = _LINES["failed"].search(text, ready.end() if ready else 0)
     if match is None:
         return None if logged or ready else _not_fitted(text)
     tried, free = _tried(text, match)
@@ -547,25 +363,26 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     where = "compute" if logged else "weights" if is_loading else "buffer"
     after = text[match.start() : match.start() + 2000]
     around = text[max(0, match.start() - 200) : match.start()] + after
-    of_cache = re.search(r'(?<!")kv cache|for rs cache', after)
+    of_cache = _LINES["of_cache"].search(after)
     if match["layout"] or match["guardrail"]:
         where = "fit" if match["layout"] else "guardrail"
-    elif _HOST_BUFFER.search(around):
+    elif _LINES["host_buffer"].search(around):
         where = "host_cache" if of_cache else "host"
     elif ready:
         where = "serving"
     elif of_cache:
         where = "cache"
     else:
-        where = next((name for pattern, name in _STAGES if re.search(pattern, around)), where)
+        stages = (name for name, pattern in _TABLE["stages"].items() if pattern.search(around))
+        where = next(stages, where).removesuffix("_of_metal")
     is_taken = "backend_cuda_device_get_memory" in around  # CUDA has no memory for its own context
     refusal = LogRefusal("occupied" if is_taken else "out_of_memory", match[0], tried, free, where)
-    if _ONE_BUFFER.search(around):
+    if _LINES["one_buffer"].search(around):
         return refusal._replace(one_buffer=True)
-    if metal := [*_METAL.finditer(text[: match.end()])]:
+    if metal := [*_LINES["metal"].finditer(text[: match.end()])]:
         needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
         return refusal._replace(needed=needed, limit=limit)
-    most = _RECOMMENDED.search(text)
+    most = _LINES["recommended"].search(text)
     return (
         refusal._replace(limit=Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6))
         if most
@@ -581,17 +398,18 @@ def _tried(text: str, failed: re.Match[str]) -> tuple[Printed | None, Printed | 
         )
     if failed["estimate"]:
         return Printed(failed["estimate"], failed[0], 10**9), None
-    if (size := _TRIED.search(text)) is None:
+    if (size := _LINES["tried"].search(text)) is None:
         return None, None
-    in_mib = size[1] or size[2]
-    return Printed(in_mib, size[0], MIB) if in_mib else Printed(size[3] or size[4], size[0]), None
+    if size["mib"]:
+        return Printed(size["mib"], size[0], MIB), None
+    return Printed(size["bytes"], size[0]), None
 
 
 def _projected(text: str) -> LogRefusal | None:
     """Return that the log ends within the fitting pass, which has to change something; None if it
     does not.
     """
-    match = _PROJECTED.search(text)
+    match = _LINES["projected"].search(text)
     if match:
         needed, free = (Printed(match[i], match[0], MIB) for i in (1, 2))
     else:
@@ -602,7 +420,7 @@ def _projected(text: str) -> LogRefusal | None:
 
 
 def _not_fitted(text: str) -> LogRefusal | None:
-    fit = _FIT.search(text)
+    fit = _LINES["not_fitted"].search(text)
     if fit is None:
         return None
     needed, free = (Printed(fit[i], fit[0], MIB) for i in (1, 2))

@@ -199,7 +199,7 @@ def _figures(log: StartupLog | None) -> int:
 @cache
 def _signs() -> dict[str, re.Pattern[str]]:
     """Return the engines whose logs are read, each with a pattern of its lines."""
-    return {engine: re.compile(find_reader(engine).SIGNS) for engine in READERS}
+    return {engine: find_reader(engine).SIGNS for engine in READERS}
 
 
 def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:

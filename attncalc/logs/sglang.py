@@ -1,8 +1,6 @@
 """Reads a start-up log of SGLang: its arguments, and what it printed about its memory.
 
-The lines are those of srt/model_executor/model_runner.py ('Load weight begin', 'Memory pool end',
-'Capture cuda graph end'), srt/mem_cache/memory_pool.py ('KV Cache is allocated') and
-srt/managers/scheduler.py ('max_total_num_tokens='). What it prints as GB are GiB.
+sglang.txt has the lines.
 """
 
 import re
@@ -16,8 +14,8 @@ from ..engines.sglang.versions import releases_of, sglang_version
 from ..search import first_true
 from ..units import GIB, count, parse_decimal
 from . import startup_log as logs
+from .lines import Section, either, lines_of
 from .startup_log import (
-    COUNT,
     OUT_OF_MEMORY,
     Advice,
     LogChecks,
@@ -27,158 +25,35 @@ from .startup_log import (
     StartupLog,
 )
 
-SIGNS = (
-    r"sglang|ServerArgs\(|KV Cache is allocated|Load weight "
-    r"(?:begin|end)|max_total_num_tokens=|Memory pool end"
-    r"|mem.fraction.static|Mamba Cache is allocated|(?:Decode|Prefill) batch|derived "
-    r"context_length"
-    r"|capacity is unbalanced|torch_memory_saver|alloc_req_slots|profiled value -"
-    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: (?:DP|PP|TP|EP)\d{1,4}){1,4}\]"
-)
 WEIGHTS_TOLERANCE = (2, 2)
 # Bytes that CUDA and communication take before SGLang prints what is free.
 _OUTSIDE = GIB * 55 // 100
 # More bytes than any device has: where a search for the memory ends.
 _BEYOND = 2**60
 _SHARE_OPTION = "--mem-fraction-static"
-_START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
-_NO_MEMORY = (
-    r"(?i:not enough memory\W{1,3}please try to increase)"
-    r"|Loaded weights leave no GPU memory for the KV cache|Not enough GPU memory for hybrid"
-    r"|is larger than the profiled value -\d"
-)
-# The least that is free on a GPU, and what is free on the one that says so.
-_UNBALANCED = re.compile(
-    r"The memory capacity is unbalanced\.(?: Some .{1,60}processes\.)?(?: "
-    r"\w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?), "
-    r"\w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?))?"
-)
-# A batch got no slots or no tokens, and the server ends (mem_cache/common.py).
-_NO_SLOTS = re.compile(
-    r"alloc_req_slots runs out of memory|(?:Prefill|Decode) out of memory\. Try to lower your batch"
-)
-_REQUESTS_OF_A_BATCH = re.compile(
-    r"available_size\(\)=(?P<free>\d{1,12}), num_reqs=(?P<tried>\d{1,12})"
-)
-_TOKENS_OF_A_BATCH = re.compile(
-    r"Try to allocate (?P<tried>\d{1,12}) tokens\.?\s{0,4}Ava\w{1,8} tokens: ?(?P<free>\d{1,12})"
-)
 _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
-_OUTCOME = re.compile(
-    r"Cache is "
-    rf"allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}"
-)
-# Functions of SGLang in the traceback of an allocation that failed.
-_STAGES = {
-    "serving": re.compile(logs.in_calls(r"forward_thread_func|event_loop_\w{1,20}|run_batch")),
-    "graphs": re.compile(
-        logs.in_calls("init_cuda_graphs|capture|capture_one_batch_size")
-        + r"|self\.capture\(|(?i:Capture cuda graph failed)"
-    ),
-    "pool": re.compile(logs.in_calls("init_memory_pool|_create_buffers")),
-    "weights": logs.OF_WEIGHTS,
-}
-
-
-def _argument(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
-    """Return a pattern for an argument in ServerArgs(name=value)."""
-    return re.compile(rf"(?<!\w)'?(?:{names})'?[=:] ?'?(?!None|auto)({value})")
-
-
-_MODEL = re.compile(r"model_path='([^']{1,4096})'|--model(?:-path)? ([^\s']{1,4096})")
-_VERSION = re.compile(r"(?:sglang|SGLang)(?:[ =:]{1,3}| version )v?(\d{1,6}\.\d{1,6}\.\d{1,6})")
-_SETTINGS = {
-    "tp": _argument("tp_size|tp", r"\d{1,6}"),
-    "pp": _argument("pp_size|pp", r"\d{1,6}"),
-    "dcp": _argument("dcp_size", r"\d{1,6}"),
-    "context": re.compile(r"context_len(?:gth)?'?[=:] ?(\d{1,12})"),
-    "dtype": re.compile(
-        r"(?<!\w)dtype='(?!auto)(\w{1,40})'|Load weight end\. type=\w{1,80}, "
-        r"dtype=torch\.(\w{1,40})"
-    ),
-    "kv_dtype": re.compile(
-        r"kv_cache_dtype='?(?!auto)(\w{1,40})|Using KV cache dtype: torch\.(\w{1,40})"
-    ),
-    "gpu_memory_utilization": _argument("mem_fraction_static", r"[01]?\.\d{1,12}"),
-    "attention_backend": _argument("attention_backend"),
-    "block_size": _argument("page_size", r"\d{1,6}"),
-    "swa_full_tokens_ratio": _argument("swa_full_tokens_ratio", r"\d{0,6}\.?\d{1,9}"),
-    "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
-    "mamba_ssm_cache_dtype": _argument("mamba_ssm_dtype"),
-    "mamba_radix_cache_strategy": _argument("mamba_(?:radix_cache|scheduler)_strategy"),
-    "speculative_tokens": _argument("speculative_num_draft_tokens", r"\d{1,6}"),
-}
-_ALGORITHM = _argument("speculative_algorithm")
-_DRAFTER = re.compile(
-    r"speculative_draft_model_path='([^']{1,4096})'|--speculative-draft-model-path ([^\s']{1,4096})"
-)
-# The options of a pasted command, for what the engine's own lines lack.
-_OPTIONS = {
-    "tp": logs.option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?!\w|\.\d)"),
-    "context": logs.option("context-len(?:gth)?", r"\d{1,12}(?!\w|\.\d)"),
-    "kv_dtype": logs.option("kv-cache-dtype"),
-    "gpu_memory_utilization": logs.option("mem-fraction(?:-static)?", r"[01]?\.\d{1,12}"),
-}
-_ARGUMENTS = {
-    name: re.compile(rf"(?<!\w){name}=([1-9]\d{{0,9}})(?!\d)")
-    for name in ("chunked_prefill_size", "max_mamba_cache_size", "max_total_tokens")
-} | {"kt_num_gpu_experts": _argument("kt_num_gpu_experts", r"\d{1,6}")}
-_REQUESTS = re.compile(r"max_running_requests'?[=:] ?'?(\w{1,12})")
-_RANKS = _argument("attn_dp_size", r"\d{1,6}")
-_REPLICAS = _argument("dp_size", r"\d{1,6}")
-_DP_ATTENTION = re.compile(r"enable_dp_attention'?[=:] ?True")
-_EXPERTS = _argument("ep_size", r"\d{1,6}")
 # Characters of ServerArgs(...): some 10,000.
 _LONGEST_ARGS = 30_000
-_FLAGS = {"disable_hybrid_swa_memory": re.compile(r"disable_hybrid_swa_memory=True")}
-_QUANTIZATION = re.compile(r"(?<!\w)quantization='(\w{1,40})'")
-_POOL = re.compile(
-    r"(?P<kind>Full |SWA |)KV Cache is allocated\.(?P<rest>.{0,200}?size: {0,4}[\d.]{1,20} "
-    r"?GB(?:, V size: "
-    r"{0,4}[\d.]{1,20} ?GB)?)"
+_TABLE = lines_of("sglang")
+_LINES = _TABLE["lines"]
+SIGNS = _LINES["sign"]
+_OF_STATES = {"state_slots", *_TABLE["state_sizes"]}
+_OUTCOME = either(
+    *(_LINES[name] for name in ("size", "no_memory", "unbalanced")), re.compile(OUT_OF_MEMORY)
 )
-# The first line counts: --max-total-tokens may shrink the pools after that.
-_COMPRESSED = re.compile(r"DSV4 pool sizes: full=(\d{1,12}), swa=(\d{1,12})")
-_AVAILABLE = logs.gib(r"DSV4 memory calculation:[^\[]{0,200}?available_bytes=SIZE")
-_STATES = re.compile(r"Mamba Cache is allocated\..{0,200}?ssm_state size: ?[\d.]{1,20} ?GB")
-_TOKENS = re.compile(rf"#tokens: {COUNT}")
-_NUMBER = r"[ :]{1,4}(\d{1,9}(?:\.\d{1,9})?) ?GB"
-_SIZES = {"k_size": r"K size", "v_size": r"V size", "kv_size": r"KV size"}
-_STATE_SIZES = {"conv_state_size": "conv_state size", "ssm_state_size": "ssm_state size"}
-_OF_STATES = {"state_slots", *_STATE_SIZES}
-_BUDGET = {
-    "gpu_memory": logs.gib(r"has (?:a total capacity of )?SIZE of which|SIZE total(?: capacity)?;"),
-    "least_share": re.compile(r"Raise --mem-fraction-static above (0\.\d{1,6})"),
-    "free_memory": logs.gib(r"Load weight begin\. avail mem=SIZE"),
-    "weights": logs.gib(r"Load weight end\.[^\[]{0,300}?mem usage=SIZE"),
-    "after_weights": logs.gib(r"Load weight end\.[^\[]{0,300}?avail mem=SIZE"),
-    "after_cache": logs.gib(r"Memory pool end\. avail mem=SIZE"),
-    "cuda_graphs": logs.gib(r"Capture (?:\w{1,20} )?cuda graph end\.[^\[]{0,200}?mem usage=SIZE"),
-}
-_LOADED = re.compile(
-    r"Load weight end\.[^\[]{0,120}?type=(?P<type>\w{1,80})[^\[]{0,200}?avail "
-    r"mem=(?P<free>[\d.]{1,12}) GB, "
-    r"mem usage=(?P<used>[\d.]{1,12}) GB"
-)
-
-
-_LOAD = re.compile(
-    r"(?:Decode|Prefill) batch(?=.{0,200}?#running-req: (?P<running>\d{1,9}))"
-    r"(?=.{0,200}?token usage: (?P<usage>[01]\.\d{1,9}))(?:.{0,400}?#queue-req: "
-    r"(?P<waiting>\d{1,9}))?"
-)
-_PREEMPTION = re.compile(r"Retract requests")
 
 
 def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message
     why there is none.
     """
-    text, starts = logs.last_start(logs.without_load(lines, _LOAD), _START, _OUTCOME)
+    text, starts = logs.last_start(
+        logs.without_load(lines, _LINES["load"]), _LINES["start"], _OUTCOME
+    )
     logged = figures_of(text)
     budget = {
         name: figure
-        for name, figure in logs.read_budget(_BUDGET, text).items()
+        for name, figure in logs.read_budget(_TABLE["budget"], text).items()
         if figure.number or name != "weights"
     }
     budget |= _with_drafter(text)
@@ -187,19 +62,19 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         used = float(before.number - after.number)
         budget["weights"] = Printed(f"{used:.2f}", f"{before.line}, {after.line}", GIB)
     refusal = stated or _refusal(text, started=bool(logged))
-    load = logs.busiest(lines, _START, _LOAD, _PREEMPTION)
+    load = logs.busiest(lines, _LINES["start"], _LINES["load"], _LINES["preemption"])
     if refusal is None and not logged:
-        refusal = logs.without_a_start(load, lines, _START, _STAGES)
+        refusal = logs.without_a_start(load, lines, _LINES["start"], _TABLE["stages"])
         if refusal is None:
             return None
-    version = logs.first(_VERSION, text)
+    version = logs.first(_LINES["version"], text)
     return StartupLog(
         engine="sglang",
         version=version,
-        model=logs.first(_MODEL, text),
+        model=logs.first(_LINES["model"], text),
         settings=_with_whole_share(_settings(text), version, text),
-        flags=logs.read_flags(_FLAGS, text),
-        available=tuple(logs.printed(_AVAILABLE, text, GIB)),
+        flags=logs.read_flags(_TABLE["flags"], text),
+        available=tuple(logs.printed(_LINES["available"], text, GIB)),
         logged=logged,
         budget=budget,
         refusal=refusal,
@@ -216,7 +91,7 @@ def _with_drafter(text: str) -> dict[str, Printed]:
     The weights of both count, with what was free before the first and, if the pools follow, after
     the second.
     """
-    loads = [*_LOADED.finditer(text)]
+    loads = [*_LINES["loaded"].finditer(text)]
     weights: dict[str, Fraction] = {}
     for load in loads:
         weights[load["type"]] = max(weights.get(load["type"], Fraction(0)), Fraction(load["used"]))
@@ -228,9 +103,9 @@ def _with_drafter(text: str) -> dict[str, Printed]:
         )
     }
     first_load = text.partition("Load weight end")[0]
-    if before := logs.read_budget({"free_memory": _BUDGET["free_memory"]}, first_load):
+    if before := logs.read_budget({"free_memory": _TABLE["budget"]["free_memory"]}, first_load):
         found |= before
-    pools = _POOL.search(text)
+    pools = _LINES["pool"].search(text)
     if pools and loads[-1].start() < pools.start():
         after = min(loads, key=lambda load: Fraction(load["free"]))
         found["after_weights"] = Printed(after["free"], after[0], GIB)
@@ -238,33 +113,35 @@ def _with_drafter(text: str) -> dict[str, Printed]:
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = logs.read_settings(_OPTIONS, text) | logs.read_settings(_SETTINGS, text)
+    settings = logs.read_settings(_TABLE["options"], text) | logs.read_settings(
+        _TABLE["settings"], text
+    )
     # the line of max_total_num_tokens has the number that SGLang made of it
     arguments = text.partition("ServerArgs(")[2].partition("max_total_num_tokens=")[0]
-    settings |= logs.read_settings(_ARGUMENTS, arguments[:_LONGEST_ARGS])
-    requests = logs.first(_REQUESTS, arguments[:_LONGEST_ARGS])
+    settings |= logs.read_settings(_TABLE["arguments"], arguments[:_LONGEST_ARGS])
+    requests = logs.first(_LINES["requests"], arguments[:_LONGEST_ARGS])
     if requests and requests.isdecimal():
         settings["max_running_requests"] = requests
-    ranks = logs.first(_RANKS, text) or (
-        logs.first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None
+    ranks = logs.first(_LINES["ranks"], text) or (
+        logs.first(_LINES["replicas"], text) if _LINES["dp_attention"].search(text) else None
     )
     if ranks:
         settings["attn_dp"] = ranks
-    if logs.first(_EXPERTS, text) not in (None, "0", "1"):
+    if logs.first(_LINES["experts"], text) not in (None, "0", "1"):
         settings["enable_expert_parallel"] = "True"
-    algorithm = logs.first(_ALGORITHM, text)
-    drafter = logs.first(_DRAFTER, text)
+    algorithm = logs.first(_LINES["algorithm"], text)
+    drafter = logs.first(_LINES["drafter"], text)
     if algorithm and algorithm != "NGRAM":
         if algorithm in ("DFLASH", "DSPARK"):
             settings["speculative_layers"] = "0"
         else:
             settings["speculative_layers"] = "1"
         # multi-token prediction names the model
-        if drafter and drafter != logs.first(_MODEL, text):
+        if drafter and drafter != logs.first(_LINES["model"], text):
             settings["speculative_model"] = drafter
     if settings.get("kv_dtype", "").startswith("fp4"):
         settings["kv_dtype"] = "fp4"
-    return settings | logs.read_weights_dtype(_QUANTIZATION, text)
+    return settings | logs.read_weights_dtype(_LINES["quantization"], text)
 
 
 def figures_of(text: str) -> dict[str, Printed]:
@@ -272,55 +149,67 @@ def figures_of(text: str) -> dict[str, Printed]:
     predicts.
     """
     figures: dict[str, Printed] = {}
-    tokens = logs.least(logs.printed(re.compile(rf"max_total_num_tokens={COUNT}"), text))
-    for match in _POOL.finditer(text):
+    tokens = logs.least(logs.printed(_LINES["tokens"], text))
+    for match in _LINES["pool"].finditer(text):
         kind = match["kind"].strip().lower()
         prefix = f"{kind}_" if kind else ""
-        if count := _TOKENS.search(match["rest"]):
+        if count := _LINES["tokens_of_pool"].search(match["rest"]):
             figures.setdefault(f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
-        _sizes(figures, prefix, _SIZES, match["rest"])
-    if compressed := _COMPRESSED.search(text):
-        for name, tokens_text in zip(
-            ("full_kv_tokens", "swa_kv_tokens"), compressed.groups(), strict=True
-        ):
+        _sizes(figures, prefix, _TABLE["pool_sizes"], match["rest"])
+    if compressed := _LINES["compressed"].search(text):
+        for name, tokens_text in compressed.groupdict().items():
             figures[name] = Printed(tokens_text, compressed[0])
-    if states := _STATES.search(text):
-        if slots := re.search(rf"max_mamba_cache_size: {COUNT}", states[0]):
+    if states := _LINES["states"].search(text):
+        if slots := _LINES["slots"].search(states[0]):
             figures.setdefault("state_slots", Printed(slots[1].replace(",", ""), states[0]))
-        _sizes(figures, "", _STATE_SIZES, states[0])
+        _sizes(figures, "", _TABLE["state_sizes"], states[0])
     if tokens is not None and "kv_tokens" not in figures and "full_kv_tokens" not in figures:
         figures["kv_tokens"] = tokens
     return figures
 
 
-def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], text: str) -> None:
-    for name, label in labels.items():
-        if size := re.search(rf"(?<!\w){label}{_NUMBER}", text):
+def _sizes(figures: dict[str, Printed], prefix: str, sizes: Section, text: str) -> None:
+    for name, pattern in sizes.items():
+        size = pattern.search(text)
+        if size:
             figures.setdefault(prefix + name, Printed(size[1], size[0], GIB))
 
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
-    if match := _NO_SLOTS.search(text):
-        is_of_requests = match[0].startswith("alloc_req_slots")
-        batch = (_REQUESTS_OF_A_BATCH if is_of_requests else _TOKENS_OF_A_BATCH).search(text)
-        tried, free = (
-            (Printed(batch[name], batch[0]) for name in ("tried", "free"))
-            if batch
-            else (None, None)
+    no_slots = _LINES["no_slots"].search(text)
+    no_tokens = _LINES["no_tokens"].search(text)
+    no_memory = _LINES["no_memory"].search(text)
+    unbalanced = _LINES["unbalanced"].search(text)
+    failed = logs.torch_out_of_memory(text, "graphs" if started else "", _TABLE["stages"])
+    refusal = None
+    if no_slots:
+        batch = _LINES["requests_of_a_batch"].search(text)
+        refusal = _of_a_batch(no_slots[0], batch, "requests")
+    elif no_tokens:
+        batch = _LINES["tokens_of_a_batch"].search(text)
+        refusal = _of_a_batch(no_tokens[0], batch, "tokens")
+    elif failed and no_memory and not started:
+        refusal = _between(failed, text)
+    elif failed or started:
+        refusal = failed
+    elif no_memory:
+        refusal = LogRefusal("no_memory", no_memory[0])
+    elif unbalanced:
+        free, more = (
+            Printed(number, unbalanced[0], GIB) if number else None
+            for number in unbalanced.groups()
         )
-        return LogRefusal(
-            "out_of_memory", match[0], tried, free, where="requests" if is_of_requests else "tokens"
-        )
-    if failed := logs.torch_out_of_memory(text, "graphs" if started else "", _STAGES):
-        return _between(failed, text) if re.search(_NO_MEMORY, text) and not started else failed
-    if started:
-        return None
-    if match := re.search(_NO_MEMORY, text):
-        return LogRefusal("no_memory", match[0])
-    if match := _UNBALANCED.search(text):
-        free, more = (Printed(match[i], match[0], GIB) if match[i] else None for i in (1, 2))
-        return LogRefusal("occupied", match[0], more, free)
-    return None
+        refusal = LogRefusal("occupied", unbalanced[0], more, free)
+    return refusal
+
+
+def _of_a_batch(message: str, batch: re.Match[str] | None, where: str) -> LogRefusal:
+    """Return that a batch got no request slots, or no tokens, of which it wanted so many."""
+    if batch is None:
+        return LogRefusal("out_of_memory", message, where=where)
+    tried = Printed(batch["tried"], batch[0])
+    free = Printed(batch["free"], batch[0])
+    return LogRefusal("out_of_memory", message, tried, free, where)
 
 
 def _between(failed: LogRefusal, text: str) -> LogRefusal:
@@ -350,7 +239,7 @@ def _with_whole_share(settings: dict[str, str], version: str | None, text: str) 
 
     For example 0.7225, which is 0.85 of 0.85 (`SglangVersion.prints_share_of_aiter`).
     """
-    printed_share = logs.first(_SETTINGS["gpu_memory_utilization"], text)
+    printed_share = logs.first(_TABLE["settings"]["gpu_memory_utilization"], text)
     longest = settings.get("context")
     is_multiplied = (
         settings.get("attention_backend") == "aiter"
