@@ -28,7 +28,6 @@ FOLDERS = {
     "attncalc/config/huggingface/families": "attncalc/config/huggingface/families.json",
     "attncalc/config/huggingface/tower_formulas": "attncalc/config/huggingface/tower_formulas.json",
     "attncalc/show/schemas": "attncalc/show/schemas.json",
-    "attncalc/questions": "attncalc/questions.json",
 }
 
 # The folder whose files get a copy each, beside them: a command reads one of them.

@@ -9,11 +9,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asking import Ask
 from tables import each
 
+from attncalc.questions import kv
 from attncalc.show.characters import printable
 
 CONFIG = {
@@ -177,10 +179,11 @@ def test_a_deleted_working_folder_is_not_a_full_disk(tmp_path: Path) -> None:
 def test_a_bug_is_one_line_and_its_traceback_is_shown_on_request(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def broken(*_: object, **__: object) -> Any:
         raise MemoryError("out of memory")
 
-    monkeypatch.setattr("attncalc.questions.kv.command.kv_report", broken)
+    question = kv.QUESTION._replace(report=broken)
+    monkeypatch.setattr("attncalc.questions.kv.QUESTION", question)
     monkeypatch.delenv("ATTNCALC_DEBUG")
     error = ask("kv", "gpt2").error
     assert error.startswith(

@@ -12,7 +12,7 @@ from tables import each
 
 from attncalc import __version__
 from attncalc.cli import run
-from attncalc.questions import COMMANDS
+from attncalc.questions import QUESTIONS
 
 
 def test_the_first_command_of_the_readme(ask: Ask) -> None:
@@ -193,8 +193,8 @@ def test_help_lists_every_command(ask: Ask) -> None:
     for arguments in ((), ("-h",), ("--help",)):
         answer = ask(*arguments)
         assert answer.code == 0
-        assert all(command in answer.out for command in COMMANDS)
-    for command in COMMANDS:
+        assert all(command in answer.out for command in QUESTIONS)
+    for command in QUESTIONS:
         answer = ask(command, "-h")
         assert answer.code == 0
         assert max(map(len, answer.out.splitlines())) <= 80
@@ -272,7 +272,7 @@ def test_a_completion_script_calls_attncalc(ask: Ask, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("attncalc ", {*COMMANDS}), ("attncalc fit --kv-m", {"--kv-memory"})]
+    ("words", "expected"), [("attncalc ", {*QUESTIONS}), ("attncalc fit --kv-m", {"--kv-memory"})]
 )
 def test_the_shell_completes_commands_and_options(words: str, expected: set[str]) -> None:
     position = str(len(words.split(" ")) - 1)

@@ -24,7 +24,7 @@ from attncalc.cli import run
 from attncalc.config import preset_text, presets
 from attncalc.config.data_files import presets_folder
 from attncalc.options import options_of as declared_options
-from attncalc.questions import COMMANDS
+from attncalc.questions import QUESTIONS
 from attncalc.questions.fit.options import FitOptions
 from attncalc.show import progress
 
@@ -301,7 +301,7 @@ def with_link(index: Path, command: str, page: str) -> str:
     return text if f"{file})" in text else f"{text[: last.end()]}\n{row}{text[last.end() :]}"
 
 
-@each("command", COMMANDS)
+@each("command", QUESTIONS)
 def test_every_command_has_a_page_with_a_screen(command: str) -> None:
     """`python tests/test_docs.py` adds the link."""
     name = f"docs/commands/{command}.md"
@@ -317,7 +317,7 @@ def options_of(command: str) -> set[str]:
 
 
 def test_options_named_in_the_docs_exist() -> None:
-    known = {option for command in ("", *COMMANDS) for option in options_of(command)} | {"--help"}
+    known = {option for command in ("", *QUESTIONS) for option in options_of(command)} | {"--help"}
     known |= {
         option
         for command in ("add", "show", "families")
@@ -333,7 +333,7 @@ def test_options_named_in_the_docs_exist() -> None:
                 assert named <= known, f"{page.name}: {sorted(named - known)}"
 
 
-@each("command", COMMANDS)
+@each("command", QUESTIONS)
 def test_every_option_is_documented(command: str) -> None:
     """On the command's own page, or on the page about the options that all commands share."""
     folder = REPOSITORY / "docs/commands"
@@ -343,7 +343,7 @@ def test_every_option_is_documented(command: str) -> None:
 
 def test_readme_is_short_and_starts_with_two_commands_of_which_ci_runs_the_second() -> None:
     text = README.read_text()
-    assert len(text.splitlines()) - len(COMMANDS) <= 246  # a new command has a line in the table
+    assert len(text.splitlines()) - len(QUESTIONS) <= 246  # a new command has a line in the table
     first, second = re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL)[:2]
     assert first == "pip install . && attncalc kv --preset llama2-70b"
     assert second == 'pip install -e ".[dev]" && pytest'
@@ -375,7 +375,7 @@ def renew(page: Path) -> None:
 
 
 if __name__ == "__main__":
-    for command in COMMANDS:
+    for command in QUESTIONS:
         for index in (README, INDEX):
             index.write_text(
                 with_link(index, command, (INDEX.parent / f"commands/{command}.md").read_text())

@@ -16,7 +16,7 @@ from asking import Ask
 from tables import each
 from test_latex import compile_latex, needs_tex
 
-from attncalc.questions import COMMANDS
+from attncalc.questions import QUESTIONS
 from attncalc.show.formats import FORMATS
 from attncalc.show.html import fragment
 from attncalc.show.report import Column, Report, Table
@@ -93,7 +93,7 @@ def titled(rows: tuple[Cells, ...], report: Report) -> tuple[Cells, ...]:
 
 
 def test_every_command_is_read_back() -> None:
-    assert {run.split()[0] for run in RUNS} == set(COMMANDS) - WITHOUT_REPORT
+    assert {run.split()[0] for run in RUNS} == set(QUESTIONS) - WITHOUT_REPORT
 
 
 @every_command

@@ -6,7 +6,7 @@ import pytest
 from asking import Ask
 
 from attncalc.options import Option, options_of
-from attncalc.questions import COMMANDS
+from attncalc.questions import QUESTIONS
 from attncalc.questions.fit.options import GROUPS, FitOptions
 
 
@@ -37,7 +37,7 @@ def test_a_line_of_brief_help_has_the_first_sentence_without_what_is_in_brackets
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", QUESTIONS)
 def test_help_has_no_line_wider_than_the_screen_and_no_divided_word(
     command: str, width: int, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

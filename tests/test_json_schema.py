@@ -27,8 +27,8 @@ from attncalc import load, preset_names
 from attncalc.attention import FULL, KINDS, Sliding, required_keys
 from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult
 from attncalc.quantity import quantity
-from attncalc.questions import COMMANDS
-from attncalc.questions.schema.command import SCHEMAS
+from attncalc.questions import QUESTIONS
+from attncalc.questions.schema.command import schemas
 from attncalc.questions.schemas import schema
 from attncalc.questions.verify.report import VerifiedModel, catalogue_report, verify_report
 from attncalc.show import json as as_json
@@ -126,14 +126,14 @@ def promised() -> set[str]:
     """Return the lines that the list of names must have: the version of each schema, and its
     names.
     """
-    return {line for name in SCHEMAS for line in (schema(name)["title"], *names(name))}
+    return {line for name in schemas() for line in (schema(name)["title"], *names(name))}
 
 
 def frozen(known: set[str]) -> set[str]:
     """Return the list of names as it should be: a name leaves it only with a new version of its
     schema.
     """
-    renewed = {name for name in SCHEMAS if schema(name)["title"] not in known}
+    renewed = {name for name in schemas() if schema(name)["title"] not in known}
     return promised() | {line for line in known if " " in line and line.split()[0] not in renewed}
 
 
@@ -174,8 +174,8 @@ def with_tables(page: str) -> str:
 
     A command without a section gets one before that about schemas.
     """
-    for command in COMMANDS:
-        if not re.search(rf"(?m)^## {command}$", page) and command in SCHEMAS:
+    for command in QUESTIONS:
+        if not re.search(rf"(?m)^## {command}$", page) and command in schemas():
             page = page.replace("## Schemas\n", f"## {command}\n\n{_HEAD}\n## Schemas\n")
     sections = []
     for section in _SECTION.split(page):
@@ -223,7 +223,7 @@ def test_every_name_is_documented() -> None:
     pages = ("docs/json.md", "docs/measured/README.md")
     text = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in pages)
     documented = set(re.findall(r"`([A-Za-z_0-9]+)`", text))
-    lines = {line for name in SCHEMAS for line in names(name)}
+    lines = {line for name in schemas() for line in names(name)}
     figures = {figure for _, _, figure, _ in (line.split() for line in lines if line.endswith("]"))}
     keys = {line.split()[-1].rpartition(".")[2] for line in lines if not line.endswith("]")}
     keys -= {line.partition(".")[2] for line in lines if line.startswith("attention.")} - {"kind"}
@@ -513,14 +513,14 @@ def test_an_unknown_schema_is_an_error(ask: Ask) -> None:
 
 def test_the_schemas_are_listed_and_those_of_files_are_printed_too(ask: Ask) -> None:
     listed = [line.split()[0] for line in ask("schema").out.splitlines()]
-    assert listed == [*SCHEMAS, "model", "gpu"]
+    assert listed == [*schemas(), "model", "gpu"]
     assert ask("schema", "model").out == ask("presets", "schema").out
     assert ask("schema", "gpu").document == json.loads(
         (REPOSITORY / "presets/gpu.schema.json").read_text()
     )
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("name", schemas())
 def test_the_published_copy_is_the_schema_that_the_command_prints(ask: Ask, name: str) -> None:
     """`python tests/test_json_schema.py` writes it."""
     assert copy_of(name).read_text(encoding="utf-8") == ask("schema", name).out == as_text(name)
@@ -528,7 +528,7 @@ def test_the_published_copy_is_the_schema_that_the_command_prints(ask: Ask, name
 
 
 def test_no_other_file_is_published() -> None:
-    assert {*COPIES.glob("*")} == {copy_of(name) for name in SCHEMAS}
+    assert {*COPIES.glob("*")} == {copy_of(name) for name in schemas()}
 
 
 def test_a_validator_without_our_shortcut_agrees(ask: Ask) -> None:
@@ -542,7 +542,7 @@ def test_a_validator_without_our_shortcut_agrees(ask: Ask) -> None:
 if __name__ == "__main__":
     for file in COPIES.glob("*"):  # those of older versions too
         file.unlink()
-    for schema_name in SCHEMAS:
+    for schema_name in schemas():
         copy_of(schema_name).write_text(as_text(schema_name), encoding="utf-8")
     lines = frozen(set(NAMES.read_text(encoding="utf-8").splitlines()))
     NAMES.write_text("".join(f"{line}\n" for line in sorted(lines)), encoding="utf-8")

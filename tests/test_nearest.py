@@ -5,7 +5,7 @@ line.
 import pytest
 from asking import Ask
 
-from attncalc.questions import COMMANDS
+from attncalc.questions import QUESTIONS
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_line_that_is_not_understood_is_an_error_with_a_tip(
     assert tip in second
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", QUESTIONS)
 def test_every_command_refuses_an_unknown_option_and_writes_nothing(ask: Ask, command: str) -> None:
     assert ask(command, "--no-such-option-at-all").error.startswith(
         "error: no such option: --no-such-option-at-all\n"

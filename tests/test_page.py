@@ -7,17 +7,16 @@ import json
 import shlex
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import Annotated, Any
 
 import pytest
 from asking import REPOSITORY, Ask
 from tables import each
 
-from attncalc.cli import command as commands
-from attncalc.cli import options as o
+from attncalc.cli import app_of
 from attncalc.options import COUNT, Count, Option
-from attncalc.questions.options import KVCacheOptions
+from attncalc.questions import kv
+from attncalc.questions.kv.options import KVCacheOptions
 
 PAGE = REPOSITORY / "docs/page"
 sys.path[:0] = [str(PAGE), str(REPOSITORY / "tools")]
@@ -41,10 +40,9 @@ def asked(command: str, *models: str, **options: Any) -> Any:
 
 def test_form_has_each_declared_option_once() -> None:
     for command in build_page.form()["commands"]:
-        app = getattr(
-            import_module(f"attncalc.questions.{command['name']}.command"), command["name"]
-        )
-        declared = app.registered_commands[0].callback.declared
+        app = app_of(command["name"])
+        callback: Any = app.registered_commands[0].callback
+        declared = callback.declared
         shown = [option["name"] for group in command["groups"] for option in group["options"]]
         assert sorted(shown) == sorted(option.name.lstrip("-") for option in declared.values())
 
@@ -54,13 +52,8 @@ class _MoreOptions(KVCacheOptions, total=False):
 
 
 def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("attncalc.questions.kv.command")
-
-    @commands.command("")
-    def kv(model: o.NamedModel, options: _MoreOptions) -> None: ...
-
-    vars(module)["kv"] = kv
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    question = kv.QUESTION
+    monkeypatch.setattr("attncalc.questions.kv.QUESTION", question._replace(options=_MoreOptions))
     (shown,) = (
         each for each in build_page._command("kv")["groups"][-1]["options"] if each["name"] == "new"
     )

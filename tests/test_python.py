@@ -26,27 +26,20 @@ from attncalc import (
     load,
     preset_names,
 )
+from attncalc.cli import app_of
 from attncalc.cost import cache, params
 from attncalc.questions.arguments import in_python
-from attncalc.questions.compare.command import compare as compare_command
+from attncalc.questions.compare.options import CompareOptions
 from attncalc.questions.fit.answer import FitResult, Roofline, Users
-from attncalc.questions.fit.command import fit as fit_command
 from attncalc.questions.fit.options import FitOptions
 from attncalc.questions.flops.answer import Flops
-from attncalc.questions.flops.command import flops as flops_command
+from attncalc.questions.flops.options import FlopsOptions
 from attncalc.questions.kv.answer import KVCache
-from attncalc.questions.kv.command import kv as kv_command
+from attncalc.questions.kv.options import KVCacheOptions
 from attncalc.questions.memory.answer import Activations
-from attncalc.questions.memory.command import memory as memory_command
-from attncalc.questions.options import (
-    ActivationsOptions,
-    CompareOptions,
-    FlopsOptions,
-    KVCacheOptions,
-    ShardedModelOptions,
-)
+from attncalc.questions.memory.options import ActivationsOptions
+from attncalc.questions.options import ShardedModelOptions
 from attncalc.questions.params.answer import Params
-from attncalc.questions.params.command import params as params_command
 from attncalc.questions.results import Result
 from attncalc.serving.fit import FitResult as CostFitResult
 
@@ -436,9 +429,11 @@ def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
 # Arguments
 
 
-def names(command: Any) -> set[str]:
+def names(command: str) -> set[str]:
     """Return the options of a command in Python's spelling, without those of its screen."""
-    parameters = {str(parameter.name) for parameter in typer.main.get_command(command).params}
+    parameters = {
+        str(parameter.name) for parameter in typer.main.get_command(app_of(command)).params
+    }
     screen = {
         "explain",
         "format",
@@ -460,21 +455,21 @@ def names(command: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
-        (kv_command, KVCacheOptions),
-        (params_command, ShardedModelOptions),
-        (flops_command, FlopsOptions),
-        (memory_command, ActivationsOptions),
-        (compare_command, CompareOptions),
+        ("kv", KVCacheOptions),
+        ("params", ShardedModelOptions),
+        ("flops", FlopsOptions),
+        ("memory", ActivationsOptions),
+        ("compare", CompareOptions),
     ],
 )
-def test_a_call_has_the_options_of_its_command(command: Any, kind: Any) -> None:
+def test_a_call_has_the_options_of_its_command(command: str, kind: Any) -> None:
     assert set(kind.__annotations__) == names(command)
 
 
 def test_fit_has_the_options_of_its_command() -> None:
     spellings = {"output_text", "output_len", "enable_prefix_caching", "offline_inference"}
     screens = {"log", "full", "quants", "roofline"}
-    assert set(FitOptions.__annotations__) == names(fit_command) - spellings - screens | {
+    assert set(FitOptions.__annotations__) == names("fit") - spellings - screens | {
         "output",
         "offline",
     }

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,19 @@ import typer.main  # noqa: E402
 import yaml  # noqa: E402
 
 from attncalc import __version__  # noqa: E402
+from attncalc.cli import app_of  # noqa: E402
 from attncalc.cli.completion import VALUES  # noqa: E402
 from attncalc.config.gpus import gpu, gpu_names  # noqa: E402
 from attncalc.config.presets import preset_names  # noqa: E402
 from attncalc.options import Option  # noqa: E402
-from attncalc.questions import COMMANDS  # noqa: E402
+from attncalc.questions import QUESTIONS  # noqa: E402
 
 PAGE = ROOT / "docs" / "page"
 # Where npm installs, outside of the pages that tests read.
 NPM = ROOT / "build" / "page"
 OWN = ("index.html", "style.css", "page.js", "worker.js", "unpack.js", "sw.js", "icon.svg")
 # The commands of the page, those that attncalc has.
-QUESTIONS = ("fit", "kv", "compare", "plan", "train")
+ON_PAGE = ("fit", "kv", "compare", "plan", "train")
 # The options that are asked first. The common ones follow, up to MOST_FIRST in all, and the rest
 # unfolds.
 FIRST = (
@@ -79,7 +79,7 @@ def form() -> dict[str, Any]:
     """Return what the form has: its commands with their options, models and GPUs."""
     return {
         "version": __version__,
-        "commands": [_command(name) for name in QUESTIONS if name in COMMANDS],
+        "commands": [_command(name) for name in ON_PAGE if name in QUESTIONS],
         "choices": {
             "MODEL": [[name, _title("models", name)] for name in preset_names()],
             "GPU": [
@@ -101,7 +101,7 @@ def _title(folder: str, name: str) -> str:
 
 
 def _command(name: str) -> dict[str, Any]:
-    app = getattr(import_module(f"attncalc.questions.{name}.command"), name)
+    app = app_of(name)
     callback = app.registered_commands[0].callback
     params = typer.main.get_command(app).params
     options = {parameter: _option(option) for parameter, option in callback.declared.items()}
@@ -114,7 +114,7 @@ def _command(name: str) -> dict[str, Any]:
             groups.setdefault(callback.headings.get(parameter, "Options"), []).append(each)
     return {
         "name": name,
-        "help": COMMANDS[name],
+        "help": QUESTIONS[name].help,
         "many": any(param.param_type_name == "argument" and param.nargs == -1 for param in params),
         "groups": [{"title": title, "options": listed} for title, listed in groups.items()],
     }

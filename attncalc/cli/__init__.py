@@ -17,14 +17,13 @@ import typer.core
 import typer.main
 
 from .. import __version__
-from ..engines import PROGRAMS
 from ..errors import AttncalcError
-from ..questions import COMMANDS
+from ..questions import QUESTIONS
 from ..show.lists import tell
 from ..units import truncate
-from .command import COMPLETE, Group, command_app, own_error
+from .command import COMPLETE, Group, command_app, own_error, pasted_of
 
-__all__ = ["app", "command_app", "run"]
+__all__ = ["app", "app_of", "run"]
 
 # What `attncalc` alone prints, within 24 rows.
 _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
@@ -33,7 +32,7 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
   attncalc fit llama3.1-8b
   attncalc fit llama3.1-8b --gpu h100
 
-{chr(10).join(f"  {name:<8} {text}" for name, text in COMMANDS.items())}
+{chr(10).join(f"  {name:<8} {listed.help}" for name, listed in QUESTIONS.items())}
 
 'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
 """
@@ -43,11 +42,23 @@ SHELLS = ("bash", "zsh", "fish")
 DEBUG = "ATTNCALC_DEBUG"
 
 
+def app_of(name: str) -> typer.Typer:
+    """Return the app of a question's command: made of its declaration, or that of its
+    `command.py`.
+    """
+    question = getattr(import_module(f"attncalc.questions.{name}"), "QUESTION", None)
+    if question is not None:
+        from .declared import command_of
+
+        return command_of(question)
+    app: typer.Typer = getattr(import_module(f"attncalc.questions.{name}.command"), name)
+    return app
+
+
 def built(name: str) -> Any:
     """Return a command as typer runs it."""
-    module = import_module(f"attncalc.questions.{name}.command")
-    found = typer.main.get_command(getattr(module, name))
-    found.help = COMMANDS[name]
+    found = typer.main.get_command(app_of(name))
+    found.help = QUESTIONS[name].help
     return found
 
 
@@ -62,23 +73,23 @@ class _Commands(Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(QUESTIONS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in COMMANDS:
+        if cmd_name in QUESTIONS:
             return built(cmd_name)
         return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in COMMANDS or ctx.resilient_parsing:
+        if args[0] in QUESTIONS or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         from .nearest import tip_for_command
 
         message = f"there is no command '{truncate(args[0])}'"
-        raise AttncalcError(message, tip_for_command(args[0], COMMANDS))
+        raise AttncalcError(message, tip_for_command(args[0], self.helps()))
 
     def helps(self) -> Mapping[str, str]:
-        return COMMANDS
+        return {name: listed.help for name, listed in QUESTIONS.items()}
 
 
 app = command_app(cls=_Commands)
@@ -200,29 +211,23 @@ def _fail_of(error: Exception) -> int:
 
 
 def _run(args: list[str]) -> Any:
-    """Run a command line. One that starts a server or a trainer is a question of `fit` or
-    `train`.
-    """
-    if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+    """Run a command line. One that starts a server or a trainer is a question about it."""
+    if args and args[0] not in QUESTIONS and not args[0].startswith("-"):
         args = _with_command(args)
     return app(args, standalone_mode=False, prog_name="attncalc")
 
 
 def _with_command(args: list[str]) -> list[str]:
-    """Return a pasted launch command as a question of `fit` or `train`; other arguments as they
-    are.
+    """Return a pasted command of another program as the question that reads it; other arguments
+    as they are.
 
     A command in quotation marks is one argument, and options of attncalc may follow it.
     """
     command = None
-    if any(name in word for name in PROGRAMS for word in args):
-        from ..questions.fit.pasted import begins_launch
-
-        command = "fit" if begins_launch(args) else None
-    if command is None:
-        from ..questions.train.pasted import begins_training
-
-        command = "train" if begins_training(args) else None
+    for name, listed in QUESTIONS.items():
+        if listed.pasted and pasted_of(name).begins(args):
+            command = name
+            break
     if command is None:
         return args
     if " " in args[0]:

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, is_typeddict
 
@@ -17,6 +18,7 @@ import typer.core
 
 from ..errors import AttncalcError
 from ..options import Option, by_name, options_of
+from ..questions import QUESTIONS
 from ..questions.other_names import ALSO
 from ..show.lists import wrapped
 from ..units import hyphens, truncate
@@ -147,8 +149,10 @@ class Command(_Narrow, typer.core.TyperCommand):
             from .completion import values_of
 
             declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
+            own = getattr(self.callback, "values", {})
             for param in self.params:
-                if complete := values_of(param, declared.get(param.name or ""), self.name or ""):
+                option = declared.get(param.name or "")
+                if complete := values_of(param, option, self.name or "", own):
                     param.shell_complete = complete  # type: ignore[assignment, method-assign]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -199,7 +203,7 @@ class Command(_Narrow, typer.core.TyperCommand):
         """Return the arguments with other tools' names of options replaced, and a pasted command as
         options.
 
-        A pasted command stands after --: it starts a server for `fit`, and a trainer for `train`.
+        A pasted command stands after --.
         """
         options = names_of(self)
         own = own_names(options)
@@ -209,32 +213,26 @@ class Command(_Narrow, typer.core.TyperCommand):
             end = args.index("--")
             words = args[:end]
             pasted = args[end:]
-        if self.name == "fit":
-            from ..questions.fit.launch_files import split_launch
-
-            words, pasted = split_launch(words, pasted, options)
-        elif self.name == "train":
-            from ..questions.train.pasted import split_training
-
-            words, pasted = split_training(words, pasted, options)
+        reader = self._reader()
+        if reader:
+            words, pasted = reader.split(words, pasted, options)
         words = [part for word in words for part in _without_equals(_own_name(word, own), own)]
         self._check_names(words, ctx)
+        if reader is None:
+            return words + pasted
         declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
-        if self.name == "fit" and any("{" in word for word in words):
-            from ..questions.fit.pasted import with_engine_json
+        named = by_name(declared.values())
+        found: list[str] = reader.in_own_words(words, named)
+        if pasted:
+            found = reader.expand(found, pasted[1:], named, options)
+        return found
 
-            words = with_engine_json(words, by_name(declared.values()))
-        if not pasted:
-            return words
-        if self.name == "fit":
-            from ..questions.fit.pasted import expand
-
-            return expand(words, pasted[1:], by_name(declared.values()), options)
-        if self.name == "train":
-            from ..questions.train.pasted import expand_training
-
-            return expand_training(words, pasted[1:], by_name(declared.values()), options)
-        return [*words, *pasted]
+    def _reader(self) -> Any:
+        """Return the module that reads pasted commands; None if the question reads none."""
+        listed = QUESTIONS.get(self.name or "")
+        if listed and listed.pasted:
+            return pasted_of(str(self.name))
+        return None
 
     def _check_names(self, words: Sequence[str], ctx: Any) -> None:
         """Raise AttncalcError for an option that the command does not have, or that lacks its
@@ -285,15 +283,20 @@ class Command(_Narrow, typer.core.TyperCommand):
             if command != self.name:
                 others[command] = own_names(names_of(root.get_command(ctx, command)))
         tip = tip_for_option(name, own_names(names_of(self)), others, ctx.command_path)
-        if self.name == "train":
-            from ..questions.train.recipes import is_key
-
-            if is_key(name.lstrip("-").replace("-", "_")):
-                tip = (
-                    "options of trainers stand after --: attncalc train -- python train.py "
-                    f"{truncate(name)} ..."
-                )
+        reader = self._reader()
+        if reader:
+            tip = reader.tip_for_option(name) or tip
         return AttncalcError(f"no such option: {truncate(name)}", tip)
+
+
+def pasted_of(question: str) -> Any:
+    """Return the module of a question that reads pasted commands of other programs.
+
+    Its functions: `begins` returns whether words are such a command, `split` finds one in the
+    arguments, `in_own_words` replaces other values of options, `expand` makes options of a command,
+    and `tip_for_option` has a tip for an option that only such a command has.
+    """
+    return import_module(f"attncalc.questions.{question}.pasted")
 
 
 def names_of(command: Any) -> dict[str, Any]:
@@ -447,7 +450,7 @@ def _is_list(option: Any) -> bool:
     return (getattr(option, "metavar", None) or "").endswith(",...") and not option.multiple
 
 
-class _App(typer.Typer):
+class App(typer.Typer):
     """A typer app whose commands take groups of options."""
 
     def command(
@@ -455,24 +458,36 @@ class _App(typer.Typer):
         name: str | None = None,
         *,
         headings: Mapping[str, Iterable[Any]] = MappingProxyType({}),
+        values: Mapping[str, Callable[[], Iterable[str]]] = MappingProxyType({}),
         **settings: Any,
     ) -> Callable[[Any], Any]:
         """Return a decorator that registers a command.
 
-        `headings` are {heading of its help: TypedDicts of the options below it}; other options are
-        below 'Options'.
+        Args:
+            name: Its name, by default that of the function.
+            headings: {a heading of its help: TypedDicts of the options below it}; other options
+                are below 'Options'.
+            values: {what stands for a value in help, or an option: the values that a shell
+                completes}.
+            settings: Further arguments of typer.
         """
         register = super().command(name, cls=Command, **settings)
-        return lambda function: register(_flattened(function, headings))
+
+        def registered(function: Any) -> Any:
+            call: Any = _flattened(function, headings)
+            call.values = values
+            return register(call)
+
+        return registered
 
     def callback(self, **settings: Any) -> Callable[[Any], Any]:
         register = super().callback(**settings)
         return lambda function: register(_flattened(function))
 
 
-def command_app(cls: type[Group] = Group) -> _App:
+def command_app(cls: type[Group] = Group) -> App:
     """Return an empty app."""
-    return _App(
+    return App(
         cls=cls,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -482,15 +497,17 @@ def command_app(cls: type[Group] = Group) -> _App:
 
 
 def command(
-    epilog: str, headings: Mapping[str, Iterable[Any]] = MappingProxyType({})
-) -> Callable[[Callable[..., None]], _App]:
-    """Return a decorator that makes an app of the function of a command. `headings` are as in
-    `_App.command`.
+    epilog: str,
+    headings: Mapping[str, Iterable[Any]] = MappingProxyType({}),
+    values: Mapping[str, Callable[[], Iterable[str]]] = MappingProxyType({}),
+) -> Callable[[Callable[..., None]], App]:
+    """Return a decorator that makes an app of the function of a command. The arguments are those of
+    `App.command`.
     """
 
-    def app_of(function: Callable[..., None]) -> _App:
+    def app_of(function: Callable[..., None]) -> App:
         app = command_app()
-        app.command(epilog=epilog, headings=headings)(function)
+        app.command(epilog=epilog, headings=headings, values=values)(function)
         return app
 
     return app_of

@@ -2,7 +2,7 @@
 asks.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,27 +12,21 @@ from ..config.gpus import gpu_names
 from ..config.presets import preset_names
 from ..engines import ENGINES
 from ..options import Option
-from ..questions.explain.glossary import TERMS
-from ..questions.gpus.report import SORT_KEYS
 from ..questions.schemas import schema
-from ..questions.sweep.columns import COSTS, OF_FIT, TRAIN
 from ..show.formats import FORMATS, ROW_FORMATS
 from ..units import DTYPES
 
-COLUMNS = dict.fromkeys((*COSTS, *OF_FIT, *TRAIN))
-# {what stands for a value in help, or an option's name: its values}.
-VALUES: dict[str, Callable[[], Iterable[str]]] = {
+Values = Mapping[str, Callable[[], Iterable[str]]]
+# {what stands for a value in help, or an option's name: its values}; a command may have further
+# ones.
+VALUES: Values = {
     "MODEL": preset_names,
     "GPU": gpu_names,
     "DTYPE": lambda: DTYPES,
     "ENGINE": lambda: ENGINES,
     "FORMAT": lambda: dict.fromkeys((*FORMATS, *ROW_FORMATS)),
-    "TERM": lambda: TERMS,
-    "FIGURE": lambda: SORT_KEYS,
     "--gpu": lambda: (*gpu_names(), "all", "local"),
-    "COLUMN": lambda: COLUMNS,
     "NAME": preset_names,
-    "--columns": lambda: COLUMNS,
 }
 
 
@@ -50,23 +44,16 @@ def _figures(command: str) -> list[str]:
 
 
 def values_of(
-    param: Any, declared: Option | None, command: str
+    param: Any, declared: Option | None, command: str, own: Values
 ) -> Callable[[Any, str], list[CompletionItem]] | None:
     """Return the function that completes a parameter's value, also the last one of a list:
     'bf16,fp'; or None.
 
-    `declared` is None for an argument, and for an option of the command line only.
+    `declared` is None for an argument, and for an option of the command line only. `own` has the
+    values that only this command completes, as VALUES has those of all.
     """
     keys = (*param.opts, (param.metavar or "").strip("[].,"))
-    known = declared.parser.known if declared and declared.parser else ()
-    of_figures = {"--get", "--fail-if"} & {*keys} and command != "sweep"
-    names = (
-        partial(_figures, command)
-        if of_figures
-        else (lambda: known)
-        if known
-        else next((VALUES[key] for key in keys if key in VALUES), None)
-    )
+    names = _names_of(keys, declared, command, {**VALUES, **own})
     if names is None:
         return None
 
@@ -79,3 +66,14 @@ def values_of(
         ]
 
     return complete
+
+
+def _names_of(
+    keys: Sequence[str], declared: Option | None, command: str, values: Values
+) -> Callable[[], Iterable[str]] | None:
+    if {"--get", "--fail-if"} & {*keys} and command != "sweep":
+        return partial(_figures, command)
+    if declared and declared.parser and declared.parser.known:
+        known = declared.parser.known
+        return lambda: known
+    return next((values[key] for key in keys if key in values), None)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -442,14 +442,3 @@ class CheckedOutputOptions(OutputOptions):
             tell("note: MAY NOT FIT exits with 0; --fail-if 'verdict != FITS' makes it 1")
         super().show(report, picture_too=picture_too)
         self.exit_if_failed(report)
-
-    def show_each(self, reports: Sequence[Report]) -> None:
-        """Write the only report, or a row of figures for each of a list. Raises AttncalcError as
-        `show` does.
-        """
-        if len(reports) == 1:
-            self.show(reports[0])
-            return
-        from ..questions.sizes import sizes_report  # which only a list needs
-
-        self.show(sizes_report(reports))

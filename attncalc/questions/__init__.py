@@ -4,20 +4,32 @@ The modules beside the folders are what questions share: options, how they becom
 workload or a call, and what results have in common.
 """
 
-# {question: its help}, in the order in which they are listed.
-COMMANDS = {
-    "kv": "KV cache: total, per sequence and per token.",
-    "params": "Parameters: attention by matrix, MLP, embedding, total.",
-    "flops": "FLOPs of a prefill, a decode step or a training step.",
-    "memory": "Activation memory: score matrix and peak, by kernel.",
-    "compare": "One model with MHA, GQA, MQA and MLA; or several models.",
-    "fit": "How much GPU memory it needs, and what fits on which GPUs.",
-    "train": "Whether training fits: memory per GPU by part, FLOPs, days.",
-    "plan": "From users to GPUs: how many, of which kind, and at what price.",
-    "sweep": "A row per combination of models, contexts, GPUs and other options.",
-    "verify": "Real torch layers, measured and compared with the formulas.",
-    "gpus": "Known GPUs: memory, bandwidth, FLOP/s.",
-    "presets": "Built-in models: list, show or add one.",
-    "explain": "A term of the field on one screen, with an example.",
-    "schema": "JSON Schemas of the commands' JSON, and of your own files.",
+from ..records import NamedTuple
+
+
+class Listed(NamedTuple):
+    """A question in the list."""
+
+    help: str
+    # whether a command of another program, such as one that starts a server, is this question: its
+    # folder then has a module `pasted`
+    pasted: bool = False
+
+
+# {question: its line}, in the order in which they are listed.
+QUESTIONS = {
+    "kv": Listed("KV cache: total, per sequence and per token."),
+    "params": Listed("Parameters: attention by matrix, MLP, embedding, total."),
+    "flops": Listed("FLOPs of a prefill, a decode step or a training step."),
+    "memory": Listed("Activation memory: score matrix and peak, by kernel."),
+    "compare": Listed("One model with MHA, GQA, MQA and MLA; or several models."),
+    "fit": Listed("How much GPU memory it needs, and what fits on which GPUs.", pasted=True),
+    "train": Listed("Whether training fits: memory per GPU by part, FLOPs, days.", pasted=True),
+    "plan": Listed("From users to GPUs: how many, of which kind, and at what price."),
+    "sweep": Listed("A row per combination of models, contexts, GPUs and other options."),
+    "verify": Listed("Real torch layers, measured and compared with the formulas."),
+    "gpus": Listed("Known GPUs: memory, bandwidth, FLOP/s."),
+    "presets": Listed("Built-in models: list, show or add one."),
+    "explain": Listed("A term of the field on one screen, with an example."),
+    "schema": Listed("JSON Schemas of the commands' JSON, and of your own files."),
 }

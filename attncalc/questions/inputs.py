@@ -172,13 +172,6 @@ def each_size(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def phase_of_flops(options: Mapping[str, Any]) -> str:
-    """Return the phase that `flops` has by default: only a training step recomputes."""
-    if options.get("recompute", "none") != "none":
-        return "train"
-    return "prefill"
-
-
 def _thousands(context: object) -> list[str]:
     """Return a note on '32k' tokens, where 32K are often meant; [] for another number."""
     if match := re.fullmatch(r"(\d{1,6})k", str(context)):

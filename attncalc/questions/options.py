@@ -1,6 +1,4 @@
-"""The options of a model, of a workload, and of the commands about costs. Those of `fit` are in
-fit/options.py, and so on.
-"""
+"""The options that several questions have: of a model, and of a workload."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +6,6 @@ from typing import Annotated, TypedDict, get_args
 
 from ..attention import Variant
 from ..config.size_names import NAMES
-from ..engines.options import SplitCacheOptions
 from ..options import (
     CACHE_DTYPE,
     COUNT,
@@ -59,7 +56,7 @@ def _attention(text: str, name: str) -> str:
     return text
 
 
-_TP = Option(
+TP = Option(
     "--tp",
     "--tensor-parallel-size",
     also=("-tp", "--tp-size"),
@@ -174,16 +171,10 @@ class ModelOptions(WhatIfOptions, ReadOptions, total=False):
     ]
 
 
-class ComparedModelOptions(ReadOptions, total=False):
-    """The options of each model of a comparison."""
-
-    tp: Annotated[Count | None, _TP]
-
-
 class ShardedModelOptions(ModelOptions, total=False):
     """The options that change a model, and that split it."""
 
-    tp: Annotated[Count | None, _TP]
+    tp: Annotated[Count | None, TP]
 
 
 LENGTHS = Parser(
@@ -306,53 +297,3 @@ class CacheDtypeOptions(DtypeOptions, total=False):
             common=True,
         ),
     ]
-
-
-class KVCacheOptions(
-    ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, SplitCacheOptions, total=False
-):
-    """The options of `attncalc kv`."""
-
-    engine: Annotated[
-        str,
-        "How the cache is stored: ideal (a lower bound) or transformers. Default: ideal.",
-        With(metavar="ENGINE"),
-    ]
-
-
-class FlopsOptions(
-    ShardedModelOptions, PaddedSizeOptions, PassOptions, TrainingOptions, total=False
-):
-    """The options of `attncalc flops`."""
-
-
-class ActivationsOptions(
-    ShardedModelOptions, PaddedSizeOptions, PassOptions, DtypeOptions, total=False
-):
-    """The options of `attncalc memory`."""
-
-
-class IntensityOptions(ShardedModelOptions, SizeOptions, CacheDtypeOptions, total=False):
-    """The options of a decode step, as those of `attncalc compare`."""
-
-
-class CompareOptions(ComparedModelOptions, OtherSizeOptions, CacheDtypeOptions, total=False):
-    attention: Annotated[
-        str | Sequence[str] | None,
-        "For one model: one more row, as mla:512; may be repeated.",
-        With(metavar="KIND", common=True, repeated=True),
-    ]
-    same_params: Annotated[
-        bool, "For one model: each row with the d_ff that keeps the number of parameters."
-    ]
-    batch: Annotated[Count | None, options_of(SizeOptions)["batch"]]
-    context: Annotated[
-        Count | Sequence[Count] | None,
-        options_of(SizeOptions)["context"].but(
-            metavar="N,N,...",
-            parse=None,
-            help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the "
-            "longest of all models.",
-        ),
-    ]
-    source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]

@@ -1,8 +1,8 @@
 """JSON Schemas of what each question prints with --json. `attncalc schema` prints them;
 `docs/schemas/` has copies.
 
-A question's schema is schema.yaml in its folder. Further answers of it have schema_NAME.yaml there,
-and an answer that several questions have has it here.
+A question's schema is schema.yaml in its folder. Its key `further` lists the question's further
+answers and what they are; each has a schema_NAME.yaml there.
 """
 
 from functools import cache
@@ -24,13 +24,18 @@ def schema(name: str) -> dict[str, Any]:
     return read_schema(name, schema_name(name), file_content(folder, file))
 
 
+def further_answers(question: str) -> dict[str, str]:
+    """Return {name of a further answer of a question: what its schema describes}."""
+    found: dict[str, str] = file_content(_QUESTIONS / question, "schema").get("further", {})
+    return found
+
+
 def _place(name: str) -> tuple[Path, str]:
     """Return the folder with the schema, and its file there without '.yaml'."""
     if (_QUESTIONS / name).is_dir():
         return _QUESTIONS / name, "schema"
     file = f"schema_{name}"
-    folders = [path for path in sorted(_QUESTIONS.iterdir()) if path.is_dir()]
-    for folder in (_QUESTIONS, *folders):
+    for folder in sorted(_QUESTIONS.iterdir()):
         if (folder / f"{file}.yaml").exists():
             return folder, file
     raise ValueError(f"no question has the schema '{name}'")

@@ -2,47 +2,20 @@
 for each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..show.notes import WARNING
 from ..show.report import Column, Figure, Report, Table, column_table, rows_of, unit_column
 from ..units import count
 
-# The figures that a screen has a column for; JSON, CSV and --get have all.
-_SHOWN = {
-    "kv": ("kv_cache", "kv_cache_per_sequence", "kv_cache_per_token", "kv_cache_if_mha"),
-    "flops": (
-        "flops_total",
-        "flops_attention_projections",
-        "flops_attention_scores",
-        "flops_mlp",
-        "flops_head",
-    ),
-    "memory": ("score_matrix", "peak_math", "peak_flash", "peak_efficient"),
-}
-_HEADERS = {
-    "kv_cache": "KV cache",
-    "kv_cache_per_sequence": "per\nsequence",
-    "kv_cache_per_token": "per token,\nat this\ncontext",
-    "kv_cache_if_mha": "if MHA",
-    "flops_total": "total",
-    "flops_attention_projections": "projections",
-    "flops_attention_scores": "scores",
-    "flops_mlp": "MLP",
-    "flops_head": "head",
-    "score_matrix": "score\nmatrix",
-    "peak_math": "math",
-    "peak_flash": "flash",
-    "peak_efficient": "efficient",
-}
 
-
-def sizes_report(reports: Sequence[Report]) -> Report:
+def sizes_report(reports: Sequence[Report], columns: Mapping[str, str]) -> Report:
     """Return the report of a list: the answers of one command for several contexts or batches of
     one model.
 
     Args:
         reports: The answer for each context and batch, in the order of the list.
+        columns: {a figure: its header} of those that the screen has; JSON, CSV and --get have all.
     """
     first = reports[0]
     layers = tuple(_layer(one) for one in reports)
@@ -55,7 +28,7 @@ def sizes_report(reports: Sequence[Report]) -> Report:
         first.workload,
         layers[0][1],
         layers,
-        (_table(first.command, reports),),
+        (_table(reports, columns),),
         _notes(reports),
         rows=rows,
         has_answers=True,
@@ -96,27 +69,21 @@ def _layer(report: Report) -> tuple[dict[str, int], tuple[Figure, ...]]:
     )
 
 
-def _table(command: str, reports: Sequence[Report]) -> Table:
+def _table(reports: Sequence[Report], headers: Mapping[str, str]) -> Table:
     """Return a row per report: its context and batch, and the main figures."""
     columns = [
         (Column("context"), [count(one.workload["context"]) for one in reports]),
         (Column("batch"), [count(one.workload["batch"]) for one in reports]),
     ]
     by_name = [{figure.name: figure for figure in one.figures} for one in reports]
-    for name in _SHOWN[command]:
+    main, *_ = headers
+    for name, header in headers.items():
         figures = [of_row[name] for of_row in by_name]
-        if any(figure.value is None for figure in figures) or _is_repeated(command, name, by_name):
+        if any(figure.value is None for figure in figures):
             continue
-        column, cells = unit_column(
-            _HEADERS[name], [figure.whole for figure in figures], figures[0].unit
-        )
-        columns.append((column, cells))
+        # the cache of one sequence repeats the whole cache if the batch is 1
+        if name != main and all(row[name].value == row[main].value for row in by_name):
+            continue
+        wholes = [figure.whole for figure in figures]
+        columns.append(unit_column(header, wholes, figures[0].unit))
     return column_table(columns)
-
-
-def _is_repeated(command: str, name: str, rows: Sequence[dict[str, Figure]]) -> bool:
-    """Return whether a column has the numbers of the first figure, as the cache of one sequence
-    with batch 1.
-    """
-    main = _SHOWN[command][0]
-    return name != main and all(row[name].value == row[main].value for row in rows)

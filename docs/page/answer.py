@@ -19,8 +19,10 @@ from attncalc.errors import AttncalcError, NoSuchModelError
 from attncalc.model import plural
 from attncalc.options import parsed
 from attncalc.questions.arguments import UnknownArgumentError, takes
+from attncalc.questions.compare.options import CompareOptions
 from attncalc.questions.fit.options import FitOptions
-from attncalc.questions.options import CompareOptions, KVCacheOptions, WhatIfOptions
+from attncalc.questions.kv.options import KVCacheOptions
+from attncalc.questions.options import WhatIfOptions
 from attncalc.questions.train.options import TrainOptions
 from attncalc.show.bar import gib_range
 from attncalc.show.notes import is_decisive
@@ -131,10 +133,11 @@ def _kv(model: Any, **options: Unpack[KVCacheOptions]) -> Any:
     sizes = each_size(options)
     if len(sizes) == 1:
         return attncalc.kv_cache(model, **options)
+    from attncalc.questions.kv import QUESTION
     from attncalc.questions.sizes import sizes_report
 
     caches = [attncalc.kv_cache(model, **one) for one in sizes]
-    return Answered(sizes_report([cache.report for cache in caches]))
+    return Answered(sizes_report([cache.report for cache in caches], QUESTION.columns))
 
 
 @takes(FitOptions)

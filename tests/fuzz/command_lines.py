@@ -3,12 +3,12 @@ odd one.
 """
 
 from functools import cache
-from importlib import import_module
 from random import Random
 from typing import Any
 
 from typer.main import get_command
 
+from attncalc.cli import app_of
 from attncalc.config.gpus import gpu_names
 from attncalc.config.presets import preset_names
 from attncalc.engines import ENGINES, find_engine
@@ -192,7 +192,7 @@ class Known:
 def options(command: str) -> tuple[Known, ...]:
     """Return the options of a command, or of a subcommand as 'presets add'."""
     name, _, subcommand = command.partition(" ")
-    found = get_command(getattr(import_module(f"attncalc.questions.{name}.command"), name))
+    found = get_command(app_of(name))
     if subcommand:
         found = found.commands[subcommand]  # type: ignore[attr-defined]
     return tuple(

@@ -8,7 +8,6 @@ import dataclasses
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -16,6 +15,7 @@ from unittest.mock import patch
 from typer.main import get_command
 
 from attncalc import sweep
+from attncalc.cli import app_of
 from attncalc.config.presets import preset_names
 from attncalc.engines import find_engine
 from attncalc.errors import AttncalcError
@@ -214,7 +214,7 @@ def request_of(arguments: Sequence[str]) -> FitRequest:
 
 @cache
 def _command() -> Any:
-    return get_command(import_module("attncalc.questions.fit.command").fit)
+    return get_command(app_of("fit"))
 
 
 def answer_of(request: FitRequest) -> dict[str, Any]:

@@ -10,12 +10,10 @@ from typing import Any
 import attncalc
 from attncalc.config.presets import presets
 from attncalc.options import by_name, options_of
-from attncalc.questions.options import (
-    ActivationsOptions,
-    FlopsOptions,
-    KVCacheOptions,
-    ShardedModelOptions,
-)
+from attncalc.questions.flops.options import FlopsOptions
+from attncalc.questions.kv.options import KVCacheOptions
+from attncalc.questions.memory.options import ActivationsOptions
+from attncalc.questions.options import ShardedModelOptions
 from attncalc.questions.sweep.columns import COSTS
 
 from .case import Case, Result, run_case

@@ -20,8 +20,9 @@ from ...show.report import Report
 from ...units import count, long_option
 from ..arguments import takes
 from ..inputs import DEFAULT_CONTEXT, read_model, read_workload
-from ..options import ComparedModelOptions, CompareOptions, OtherSizeOptions
+from ..options import OtherSizeOptions
 from ..results import ResultRows, model_subject
+from .options import ComparedModelOptions, CompareOptions
 from .report import compare_models, compare_variants
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from ...cli import options as o
 from ...cli.command import Options, command
 from ...cli.plot_options import PlotOptions
 from ...show.fail_if import parse_condition
-from ..options import CompareOptions
 from .answer import comparison_report, models_and_kinds, read_models
+from .options import CompareOptions
 from .report import checked
 
 

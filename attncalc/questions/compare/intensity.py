@@ -11,8 +11,8 @@ from ...show.report import number
 from ...workload import Workload
 from ..arguments import takes
 from ..inputs import read_call
-from ..options import IntensityOptions
 from ..results import Result, model_subject, workload_subject
+from .options import IntensityOptions
 from .report import compare_models
 
 if TYPE_CHECKING:

@@ -3,19 +3,17 @@ Kubernetes.
 """
 
 import contextlib
-import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from ...config.user_files import open_file, piped_in
 from ...config.yaml import parse_document
-from ...engines import PROGRAMS
 from ...errors import AttncalcError
-from .pasted import begin_of, first_argument, launches, without_first
+from .launch_words import launches
 
 # Bytes of such a file.
 _LIMIT = 1 << 16
@@ -26,38 +24,7 @@ _OF_A_LOG = re.compile(
     r"|\b\w{1,80}(?:Error|Exception): "
     r"|Killed process"
 )
-# Suffixes of files that hold no launch command.
-_NO_SCRIPTS = (".json", ".gguf", ".safetensors")
 _ASSIGNED = re.compile(r"(?m)^\s*(?:export +)?([A-Za-z_]\w*)=[\"']?([^\s\"']+)")
-
-
-def split_launch(
-    words: Sequence[str], pasted: Sequence[str], options: Mapping[str, Any]
-) -> tuple[list[str], list[str]]:
-    """Return the arguments of `fit`, and -- with the launch command behind it; [] without one.
-
-    The command may stand without -- after the options of `fit`, or in a file that is MODEL.
-
-    Args:
-        words: The arguments before --.
-        pasted: -- and what follows it; empty without --.
-        options: {name: option} of `fit`.
-    """
-    if pasted:
-        return [*words], [*pasted]
-    begin = begin_of(words) if PROGRAMS.intersection(words) else None
-    if begin is not None:
-        return [*words[:begin]], ["--", *words[begin:]]
-    file = first_argument(words, options)
-    if (
-        file is not None
-        and (file == "-" or os.path.isfile(file))
-        and not file.endswith(_NO_SCRIPTS)
-    ):
-        in_file = command_in(file)
-        if in_file:
-            return without_first(words, file, options), ["--", *in_file]
-    return [*words], []
 
 
 def command_in(file: str) -> list[str] | None:

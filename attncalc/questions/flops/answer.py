@@ -13,9 +13,9 @@ from ...show.report import times
 from ...units import FLOP, human
 from ...workload import Workload
 from ..arguments import takes
-from ..inputs import phase_of_flops, read_call
-from ..options import FlopsOptions
+from ..inputs import read_call
 from ..results import Result, TotalResult, pass_subject
+from .options import FlopsOptions, usual_phase
 from .report import flops_report
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def flops(
     It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not
     valid.
     """
-    spec, size = read_call(model, workload, options, phase=phase_of_flops(options))
+    spec, size = read_call(model, workload, options, phase=usual_phase(options))
     return Flops(*of_flops.flops(spec, size)).knowing(
         pass_subject(spec, size), partial(flops_report, spec, size)
     )

@@ -32,7 +32,7 @@ def _known(name: str) -> Gpu:
     return found
 
 
-@command("For example: attncalc gpus h100-80gb")
+@command("For example: attncalc gpus h100-80gb", values={"FIGURE": lambda: SORT_KEYS})
 def gpus(
     output: o.OutputOptions,
     names: Annotated[

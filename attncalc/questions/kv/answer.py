@@ -12,8 +12,8 @@ from ...units import BYTES, GIB, human
 from ...workload import Workload
 from ..arguments import takes
 from ..inputs import read_call
-from ..options import KVCacheOptions
 from ..results import TotalResult, model_subject, workload_subject
+from .options import KVCacheOptions
 from .report import kv_report
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ...units import BYTES, human
 from ...workload import Workload
 from ..arguments import takes
 from ..inputs import read_call
-from ..options import ActivationsOptions
 from ..results import Result, pass_subject
+from .options import ActivationsOptions
 from .report import memory_report
 
 if TYPE_CHECKING:

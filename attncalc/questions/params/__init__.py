@@ -1,1 +1,14 @@
-"""`params`: parameters."""
+"""`params`: parameters, of attention by matrix."""
+
+from ..options import ShardedModelOptions
+from ..question import Question
+from .report import params_report
+
+QUESTION = Question(
+    "params",
+    options=ShardedModelOptions,
+    call="params",
+    read=lambda model, options: (model,),
+    report=params_report,
+    example="attncalc params gpt3",
+)

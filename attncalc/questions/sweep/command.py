@@ -4,7 +4,7 @@ other options.
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from inspect import unwrap
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -115,7 +115,15 @@ _HEADINGS = {
 }
 
 
-@command(EPILOG, headings=_HEADINGS)
+def _names_of_columns() -> Iterable[str]:
+    from .columns import COSTS, OF_FIT, TRAIN
+
+    return dict.fromkeys((*COSTS, *OF_FIT, *TRAIN))
+
+
+@command(
+    EPILOG, headings=_HEADINGS, values={"COLUMN": _names_of_columns, "--columns": _names_of_columns}
+)
 def sweep(
     models: o.NamedModels,
     options: SweepOptions,

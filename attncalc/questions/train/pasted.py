@@ -14,11 +14,12 @@ from ...errors import AttncalcError
 from ...options import Option
 from ...show.lists import tell
 from ...units import hyphens, long_option, truncate
-from ..fit.pasted import check_models, first_argument, value_of, without_first, words_of
+from ..fit.launch_words import check_models, first_argument, value_of, without_first, words_of
 from ..other_names import ALSO
 from .recipes import (
     OBJECTIVES,
     changes_no_memory,
+    is_key,
     meanings,
     needs_value,
     read_recipe,
@@ -58,14 +59,14 @@ _COUNTED = {
 _FILES = (".yaml", ".yml", ".json", ".toml")
 
 
-def begins_training(words: Sequence[str]) -> bool:
+def begins(words: Sequence[str]) -> bool:
     """Return whether the words are a command that starts a training run, which may be one text."""
     if words and " " in words[0]:
         words = words[0].split()
     return bool(words) and words[0].rpartition("/")[2] in _TRAINERS
 
 
-def split_training(
+def split(
     words: Sequence[str], pasted: Sequence[str], options: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
     """Return the arguments of `train`, and -- with the training command behind it; [] without one.
@@ -85,7 +86,22 @@ def split_training(
     return [*words], []
 
 
-def expand_training(
+def in_own_words(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
+    """Return the arguments as they are: values of trainers are those of `train`."""
+    return [*words]
+
+
+def tip_for_option(name: str) -> str:
+    """Return the tip for an option that only trainers have; '' for another."""
+    if is_key(name.lstrip("-").replace("-", "_")):
+        return (
+            "options of trainers stand after --: attncalc train -- python train.py "
+            f"{truncate(name)} ..."
+        )
+    return ""
+
+
+def expand(
     before: Sequence[str],
     command: Sequence[str],
     options: Mapping[str, Option],

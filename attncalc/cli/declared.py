@@ -1,0 +1,44 @@
+"""The command of a question that is declared."""
+
+from typing import Annotated, Any
+
+import typer
+
+from ..questions.inputs import each_size
+from ..questions.question import Question
+from . import options as o
+from .command import App, Options, command_app
+
+
+def command_of(question: Question) -> App:
+    """Return the app of a question's command."""
+
+    def ask(model: o.NamedModel, options: Any, screen: Any, output: o.CheckedOutputOptions) -> None:
+        spec = model.read(options)
+        asked = [question.read(spec, one) for one in each_size(options)]
+        flags = {flag: getattr(screen, flag) for flag in question.screen}
+        reports = [question.report(*arguments, **flags) for arguments in asked]
+        if len(reports) == 1:
+            output.show(reports[0])
+            return
+        from ..questions.sizes import sizes_report  # which only a list needs
+
+        output.show(sizes_report(reports, question.columns))
+
+    ask.__name__ = question.name
+    ask.__annotations__ |= {"options": question.options, "screen": _screen_of(question)}
+    app = command_app()
+    app.command(epilog=f"For example: {question.example}")(ask)
+    return app
+
+
+def _screen_of(question: Question) -> type[Options]:
+    """Return the group of the options that change the screen; JSON and CSV have every figure."""
+    flags: dict[str, Any] = dict.fromkeys(question.screen, False)
+    annotations = {
+        flag: Annotated[bool, typer.Option(f"--{flag}", help=text)]
+        for flag, text in question.screen.items()
+    }
+    return type(
+        "ScreenOptions", (Options,), {**flags, "LAST": True, "__annotations__": annotations}
+    )

@@ -1,0 +1,600 @@
+"""A pasted launch command as a question: `attncalc fit --gpu h100 -- vllm serve Qwen/Qwen3-8B -tp
+2`.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from ...config import load
+from ...config.gpus import gpus_of
+from ...config.presets import of_ollama, of_other_machine, preset_of, with_file_type
+from ...engines import ENGINES, find_engine
+from ...engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
+from ...errors import AttncalcError, clash
+from ...ggml import WIDE_TYPES
+from ...model import plural
+from ...options import Option
+from ...records import NamedTuple
+from ...serving.weight_format import released_dtype
+from ...show.lists import tell
+from ...units import hyphens, truncate
+
+_MOST_WORDS = 1_000
+# Characters of a command that is one text: `shlex` is quadratic in the length of a word.
+_LONGEST_TEXT = 100_000
+# Digits of a number that is compared here: a longer one is left to its option, which has an error
+# for it.
+_MOST_DIGITS = 18
+# Programs that run the launch command behind their own options.
+_STARTERS = {"docker", "podman", "nerdctl", "sudo", "env", "nohup", "srun", "uv", "uvx"}
+# Options of attncalc that no engine has, beside those of the command line only, as --json.
+_OWN = {
+    "--gpu",
+    "--gpus",
+    "--users",
+    "--price",
+    "--weights-dtype",
+    "--shared-prefix",
+    "-o",
+    "-h",
+    "--help",
+}
+_DRAFT_MODEL = "--speculative-model"
+_DRAFT_LAYERS = "--speculative-layers"
+
+
+class _Start(NamedTuple):
+    """Where a command starts its engine."""
+
+    engine: str  # by attncalc's name
+    title: str
+    words: LaunchWords
+    version: str | None  # of the container's image
+    first: int  # the index of its first argument
+
+
+def words_of(command: Sequence[str]) -> list[str]:
+    """Return the words of a command that is given as its words, or as one text with all of them."""
+    is_text = len(command) == 1 and len(command[0]) <= _LONGEST_TEXT
+    try:
+        if is_text:
+            return shlex.split(command[0])
+        return list(command)
+    except ValueError:  # a quotation mark without its other
+        return command[0].split()
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
+def begins_launch(words: Sequence[str]) -> bool:
+    """Return whether the words are a command that starts an engine, which may be one text, or run
+    by another.
+    """
+    if words and " " in words[0]:
+        words = words[0].split()
+    if not words or _start(words) is None:
+        return False
+    return words[0] in _STARTERS or begin_of(words) == 0
+
+
+def launches(words: Sequence[str]) -> bool:
+    """Return whether the words start an engine that is known here."""
+    return _start(words) is not None
+
+
+def begin_of(args: Sequence[str]) -> int | None:
+    """Return where a launch command begins among words; None without one."""
+    start = _start(args)
+    if start is None:
+        return None
+    begin = start.first - 1
+    while begin and not start.words.program.fullmatch(" ".join(args[begin : start.first])):
+        begin -= 1
+    while begin and re.fullmatch(
+        r"-m|(?:.*/)?python[\d.]*|uv|run|sudo|nohup|exec|\w+=\S*", args[begin - 1]
+    ):
+        begin -= 1
+    return begin
+
+
+def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
+    """Return the words with each JSON object in the place of an option's value as options of
+    `attncalc fit`.
+
+    An engine's option of that name takes it: '--speculative-config {...}' has a model and a number
+    of tokens.
+    """
+    parted: list[str] = []
+    for word in words:
+        if re.match(r"--[\w-]+={", word):
+            parted += word.split("=", 1)
+        else:
+            parted.append(word)
+    found: list[str] = []
+    for word in parted:
+        option = options.get(found[-1]) if found and word.startswith("{") else None
+        read = _read_json(option.name, word) if option else ()
+        if read:
+            found[-1:] = read
+        else:
+            found.append(word)
+    return found
+
+
+def _read_json(name: str, value: str) -> Sequence[str]:
+    """Return what the engine that has an option of that name makes of its value; () if none takes
+    it.
+    """
+    for engine in map(find_engine, ENGINES):
+        for known in engine.commands:
+            reading = known.names.get(name)
+            if callable(reading):
+                return reading(value)
+    return ()
+
+
+def expand(
+    before: Sequence[str],
+    command: Sequence[str],
+    options: Mapping[str, Option],
+    names: Mapping[str, Any],
+) -> list[str]:
+    """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those
+    that are not used.
+
+    `before` has the arguments before the command, which replace the same options of it. The command
+    is its words, or one text with all of them. `options` change figures; `names` has all of
+    `attncalc fit`: --get too.
+
+    Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
+    """
+    words = words_of(command)
+    start = _start(words[:_MOST_WORDS])
+    if start is None or len(words) > _MOST_WORDS:
+        *most, last = (
+            f"'{known.example}'"
+            for engine in map(find_engine, ENGINES)
+            for known in engine.commands
+        )
+        raise AttncalcError(
+            f"'{truncate(' '.join(words), 60)}' starts no engine that is known here",
+            f"after -- comes {', '.join(most)} or {last}",
+        )
+    given = {
+        options[name].name
+        for name in (word.partition("=")[0] for word in before)
+        if name in options
+    }
+    reader = _Reader(start, options, given, names)
+    model = reader.read(words[start.first :])
+    model = reader.read_variables(words[: start.first]) or model
+    if start.version:
+        reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
+    reader.choose_drafter(model)
+    before = reader.only_used_gpus(before)
+    reader.add_up_gpus(before)
+    own = first_argument(before, names) or value_of("--preset", "-p", words=before)
+    model = reader.not_replaced(model, own)
+    named = model or own
+    file_type = None
+    if model:
+        named, file_type = of_other_machine(of_ollama(model) if start.words.runner else model)
+        if model != named:
+            reader.add(("--served-model", model))
+            tell(f"note: {truncate(model)} is not here, and is read as {named}, by its name")
+    if named:
+        reader.add(("--weights-dtype", file_type) if file_type else ())
+    elif "--layers" not in before:
+        raise AttncalcError(
+            "a model is required", f"name it in the command, as {start.words.example}"
+        )
+    has_default = start.words.runner or any(map(reader.has, ("--context", "--prompt", "--gpu")))
+    if named and not has_default and (context := _own_context(named)):
+        reader.add(("--context", context))
+        tell(f"note: --context {context} is the command's default")
+    # another engine's command has no such keys
+    if reader.has("--engine") and start.engine not in before:
+        reader.found.pop("--speculative-config", None)
+    reader.add(("--engine", start.words.runner or start.engine))
+    reader.note()
+    return [
+        *before,
+        *([named] if model and named else []),
+        *(word for words in reader.found.values() for word in words),
+    ]
+
+
+def check_models(own: str | None, model: str | None) -> None:
+    """Raise AttncalcError if MODEL is another model than that of the command, which is known."""
+    known = preset_of(model) if model else None
+    if known is not None and own is not None and preset_of(own) != known:
+        raise clash(
+            f"MODEL {truncate(own)}", f"{truncate(model)} of the command", "name one of them"
+        )
+
+
+def without_first(words: Sequence[str], word: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the words without the argument `word`; the same word as the value of an option
+    stays.
+    """
+    taken = _places_of_values(words, options)
+    place = next(i for i, one in enumerate(words) if one == word and i not in taken)
+    return [*words[:place], *words[place + 1 :]]
+
+
+def _places_of_values(words: Sequence[str], options: Mapping[str, Any]) -> set[int]:
+    """Return the places of the words that are values of options, whose names may have
+    underscores.
+    """
+    names = [hyphens(word) for word in words]
+    return {i + 1 for i, name in enumerate(names) if name in options and options[name].metavar}
+
+
+def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | None:
+    """Return the first of the words that is neither an option nor the value of one: the model; None
+    without one.
+    """
+    taken = _places_of_values(words, options)
+    return next(
+        (word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None
+    )
+
+
+def value_of(*option: str, words: Sequence[str]) -> str | None:
+    """Return the value of an option among words; None without it."""
+    return next((value for name, value in pairwise(words) if name in option), None)
+
+
+def _start(words: Sequence[str]) -> _Start | None:
+    """Return where the words start an engine, at the last such place: an image may be followed by a
+    program.
+    """
+    found = None
+    version = None
+    for engine in map(find_engine, ENGINES):
+        for known in engine.commands:
+            for i, word in enumerate(words):
+                for length, text in ((1, word), (2, " ".join(words[i : i + 2]))):
+                    if match := known.program.fullmatch(text):
+                        version = match.groupdict().get("version") or version
+                        found = _Start(engine.name, engine.title, known, version, i + length)
+    return found
+
+
+def _own_context(model: str) -> str | None:
+    """Return the model's own context, which an engine takes; None if it has none, or is not known
+    yet.
+    """
+    with contextlib.suppress(OSError, ValueError, AttncalcError):  # which fit explains
+        own = load(with_file_type(model)[0]).max_context
+        if own:
+            return str(own)
+        return None
+    return None
+
+
+class _Reader:
+    """Reads the arguments of an engine's command."""
+
+    def __init__(
+        self,
+        start: _Start,
+        options: Mapping[str, Option],
+        given: set[str],
+        names: Collection[str] = (),
+    ) -> None:
+        self.found: dict[str, tuple[str, ...]] = {}  # {option of `attncalc fit`: its words}
+        self._start = start
+        self._options = options
+        self._given = given
+        self._names = names
+        self._unused: list[str] = []
+        self._is_command_read = False
+
+    def add(self, words: Sequence[str]) -> None:
+        """Add options with their values, without those that are given already."""
+        rest = tuple(words)
+        while rest:
+            option = self._options[rest[0]]
+            length = 2 if option.metavar else 1
+            if not self.has(option.name):
+                self.found[option.name] = rest[:length]
+            rest = rest[length:]
+
+    def has(self, name: str) -> bool:
+        """Return whether an option is given, before the command or in it."""
+        return name in self._given or name in self.found
+
+    def choose_drafter(self, model: str | None) -> None:
+        """Keep a draft model or a number of layers. A command has both: '--speculative-algorithm
+        EAGLE3' with a path.
+
+        A draft model that is the model itself is its multi-token prediction.
+        """
+        drafter = self.found.get(_DRAFT_MODEL)
+        if drafter and (drafter[1] == model or _DRAFT_LAYERS in self._given):
+            del self.found[_DRAFT_MODEL]
+        elif drafter or _DRAFT_MODEL in self._given:
+            self.found.pop(_DRAFT_LAYERS, None)
+        if _DRAFT_MODEL in self.found:
+            name, file_type = of_other_machine(self.found[_DRAFT_MODEL][1])
+            if file_type in WIDE_TYPES and released_dtype(load(name)) is None:
+                file_type = None  # as released
+            self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
+
+    def not_replaced(self, model: str | None, own: str | None) -> str | None:
+        """Return the command's model; None if MODEL says what it is, and then the launch command
+        still loads it.
+
+        Raises AttncalcError if the command's model is known, and another one than MODEL.
+        """
+        check_models(own, model)
+        if model and own:
+            self.add(("--served-model", model))
+        if own:
+            return None
+        return model
+
+    def only_used_gpus(self, before: Sequence[str]) -> list[str]:
+        """Return the arguments before the command with as many GPUs as it uses; a note names the
+        others.
+
+        vLLM and SGLang use one GPU unless an option divides the model or the requests; llama.cpp
+        uses all.
+        """
+        named = {
+            self._options[name].name: value
+            for name, value in pairwise(before)
+            if name in self._options
+        }
+        values = {name: words[-1] for name, words in self.found.items()} | named
+        if find_engine(self._start.engine).splits_by_layer or "--gpu" not in named:
+            return list(before)
+        with contextlib.suppress(ValueError):  # a number that fit explains
+            there = int(named.get("--gpus") or gpus_of(named["--gpu"])[0] or 1)
+            used = prod(int(values.get(option, 1)) for option in ("--tp", "--pp", "--dp"))
+            if used < there:
+                all_of_them = there // used * int(values.get("--tp", 1))
+                if not {"--tp", "--pp", "--dp"} & named.keys():
+                    note = (
+                        f"the command uses {plural(used, 'GPU')} of {there}; with -tp "
+                        f"{all_of_them} it uses all"
+                    )
+                    tell(f"note: {note}")
+                rest = [
+                    word
+                    for i, word in enumerate(before)
+                    if "--gpus" not in (word, before[i - 1] if i else "")
+                ]
+                return [*rest, "--gpus", f"{used}"]
+        return list(before)
+
+    def add_up_gpus(self, before: Sequence[str]) -> None:
+        """Replace the sizes of each GPU by those of all GPUs."""
+        values = {name: words[-1] for name, words in self.found.items()} | dict(pairwise(before))
+        sizes = {name: int(text) for name, text in values.items() if _is_number(text)}
+        number = re.match(r"(\d+) ?x", values.get("--gpu", ""))
+        gpus = sizes.get("--gpus", int(number[1]) if number else 1)
+        if "--tp" in sizes:  # otherwise each GPU has a part of the model
+            gpus = sizes["--tp"] * sizes.get("--pp", 1)
+        for name, (option, *value) in self.found.items():
+            if value and value[0].endswith(OF_EACH_GPU):
+                with contextlib.suppress(ValueError):
+                    self.found[name] = (
+                        option,
+                        f"{float(value[0].removesuffix(OF_EACH_GPU)) * gpus:g}GiB",
+                    )
+
+    def read(self, words: Sequence[str]) -> str | None:
+        """Add the options of the words, and return the model; None if they name none.
+
+        Raises AttncalcError for an option that is not known and may change memory.
+        """
+        known = self._start.words
+        model = None
+        swallowed = []
+        bare = list[int]()
+        read: dict[object, str] = {}  # {what an option is: its name in the command}
+        rest = list(reversed(words))
+        while rest:
+            word = rest.pop()
+            if not _is_option(word):
+                bare.append(len(words) - len(rest) - 1)
+                continue
+            name, has_value, value = word.partition("=")
+            name = hyphens(name)
+            self._check_name(name, read)
+            if name in known.flags:
+                self.use(name, known.flags[name])
+                continue
+            # it may be another engine's
+            option = None if name in known.unmodelled else self._options.get(name)
+            reading = known.names.get(name)
+            if reading is None and option and not option.metavar:
+                self.add((name if "/" in option.names[0] else option.name,))
+                continue
+            if not has_value:
+                value = self._next_value(name, rest)
+            if name in known.models:
+                model = value
+            elif callable(reading):
+                self._check_set(name, reading(value))
+                self.use(name, reading(value))
+            elif option or reading:
+                self.add(
+                    () if value == "auto" else (option.name if option else str(reading), value)
+                )
+            else:
+                self._leave_out(name)
+                swallowed.append(value)
+        # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
+        named = next(
+            (value for value in swallowed if re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", value)),
+            None,
+        )
+        model = words[bare.pop(0)] if model is None and bare else model or named
+        for i in bare:
+            self._leave_out_bare(words, i)
+        return model
+
+    def _check_name(self, name: str, read: dict[object, str]) -> None:
+        """Raise AttncalcError for an option that attncalc alone has, or that the command has
+        already.
+
+        `read` are {what an option is: its name in the command}, to which this one is added.
+        """
+        known = self._start.words
+        reading = known.names.get(name)
+        option = self._options.get(name)
+        is_own = name in _OWN or (
+            name in self._names and name not in self._options and name.startswith("--")
+        )
+        if (
+            is_own
+            and reading is None
+            and name not in (*known.flags, *known.models, *known.unmodelled)
+        ):
+            raise AttncalcError(
+                f"{name} is an option of attncalc",
+                f"give it before the command: attncalc fit {name} ... -- COMMAND",
+            )
+        meaning = reading or option or (known.models if name in known.models else None)
+        # which may be repeated
+        is_flag = reading is None and option is not None and not option.metavar
+        if meaning is None or is_flag or name in known.flags:
+            return
+        if callable(meaning):  # several options may share a function
+            meaning = name
+        key = meaning if isinstance(meaning, str) else id(meaning)
+        if key in read:
+            other = f", with {read[key]}" if read[key] != name else ""
+            raise AttncalcError(f"{name} is given twice in the command{other}", "give it once")
+        read[key] = name
+
+    def _check_set(self, name: str, words: Sequence[str]) -> None:
+        """Raise AttncalcError if the command has set an option of `fit` to another value: '-c 8192
+        --ctx-size 4096'.
+
+        Tests of llama-bench have a context each.
+        """
+        is_bench = "bench" in self._start.words.example
+        if (
+            self._is_command_read
+            or is_bench
+            or words[:1] not in (("--context",), ("--batch",), ("--kv-dtype",))
+        ):
+            return
+        before = self.found.get(words[0])
+        if before is not None and before[1:] != tuple(words[1:2]):
+            raise AttncalcError(
+                f"{name} {truncate(words[1])} contradicts {truncate(before[1])}", "give one of them"
+            )
+
+    def _next_value(self, name: str, rest: list[str]) -> str:
+        """Return the word after an option, taken from `rest`; '' if it has none.
+
+        Raises AttncalcError if it needs one. '-fa' of llama.cpp may stand alone.
+        """
+        if rest and not _is_option(rest[-1]):
+            return rest.pop()
+        known = self._start.words
+        is_used = name in (*known.names, *known.models) or (
+            name in self._options and name not in known.unmodelled
+        )
+        if is_used and name not in known.optional:
+            raise AttncalcError(f"{name} needs a value", f"the command is as '{known.example}'")
+        return ""
+
+    def _leave_out_bare(self, words: Sequence[str], i: int) -> None:
+        """Note a word that is neither the model nor of an option: a prompt, or a further value of
+        an unused option.
+
+        Raises AttncalcError for any other, which the engine would refuse: 'vllm serve MODEL on
+        h100'.
+        """
+        before = [word for word in words[:i] if _is_option(word)]
+        option = hyphens(before[-1].partition("=")[0]) if before else ""
+        known = self._start.words
+        is_used = option in known.names or option in self._options or option in known.models
+        is_of_list = bool(option) and not (is_used and option not in self._unused)
+        if not (is_of_list or known.runner):
+            raise AttncalcError(
+                f"unexpected word in the command: {truncate(words[i])}",
+                f"the command is as '{known.example}'",
+            )
+        self._unused.append(words[i])
+
+    def read_variables(self, words: Sequence[str]) -> str | None:
+        """Add the options that environment variables before the command, or else around attncalc,
+        stand for.
+
+        Return the model that one names.
+        """
+        assigned = filter(None, (re.fullmatch(r"([A-Z][A-Z0-9_]*)=(.*)", word) for word in words))
+        typed = {match[1]: match[2] for match in assigned}
+        known = self._start.words.environment
+        model = None
+        self._is_command_read = True  # whose options replace the variables
+        around = {
+            name: os.environ[name] for name in known if name in os.environ and name not in typed
+        }
+        for name, value in (typed | around).items():
+            before = dict(self.found)
+            reading = known.get(name)
+            if isinstance(reading, str):
+                model = self.read([reading, value]) or model
+            elif reading:
+                self.use(name, reading(value))
+            else:
+                self._leave_out(name, may_matter=False)
+            if name in around and self.found != before:
+                tell(f"note: {name}={truncate(value)} of the environment is used")
+        return model
+
+    def note(self) -> None:
+        """Name the options that are not used."""
+        if self._unused:
+            tell(f"note: not used: {', '.join(dict.fromkeys(self._unused))}")
+
+    def use(self, name: str, words: Sequence[str]) -> None:
+        """Add what an option or a variable means; a note names it if that is nothing.
+
+        Of several contexts it is the longest: each test of llama-bench has its own.
+        """
+        context = self.found.get("--context", ("", "0"))[1]
+        if (
+            words[:1] == ("--context",)
+            and _is_number(words[1])
+            and _is_number(context)
+            and int(context) < int(words[1])
+        ):
+            self.found.pop("--context", None)
+        self.add(words)
+        if not words:
+            self._unused.append(name)
+
+    def _leave_out(self, name: str, *, may_matter: bool = True) -> None:
+        """Note a word that is not known. Raises AttncalcError if it is an option that may change
+        memory.
+        """
+        name = truncate(name)
+        if name in self._start.words.unmodelled:
+            name = f"{name} (which may change the runtime memory)"
+        elif may_matter and could_matter(name):
+            raise AttncalcError(
+                f"{name} of {self._start.title} is not known here, and may change memory",
+                "leave it out to see the figures without it",
+            )
+        self._unused.append(name)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and re.fullmatch(r"-|-\d[\d.]*", word) is None
