@@ -1,10 +1,10 @@
-"""The tables of lines that engines print, and the grammar of their rows: logs/lines.py."""
+"""The tables of lines that engines print and of advice, and the grammar of their rows."""
 
 import re
 
 import pytest
 
-from attncalc.logs import READERS, find_reader
+from attncalc.logs import READERS, advice, find_reader
 from attncalc.logs.lines import TYPES, _pattern, lines_of
 
 
@@ -64,3 +64,13 @@ def test_every_repetition_is_bounded(engine: str) -> None:
     for name, pattern in patterns.items():
         without_sets = re.sub(r"\[[^\]]*\]", "", re.sub(r"\\.", "", pattern))
         assert not set("*+") & set(without_sets), name
+
+
+def test_every_row_of_advice_is_known() -> None:
+    """A name that other rows refer to is there, and has rows."""
+    for engine, names in advice._table().items():
+        assert engine in READERS
+        for name, rows in names.items():
+            assert rows, name
+            for row in rows:
+                assert row.kind != "rows" or advice.has_rows(engine, row.words), row

@@ -7,6 +7,7 @@ llamacpp.txt has the lines.
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from ..engines.base import CacheLayout
 from ..engines.llamacpp.layout import LlamaCppLayout
@@ -14,6 +15,7 @@ from ..engines.llamacpp.options import LlamacppArgs
 from ..ggml import FILE_TYPES
 from ..units import GIB, dtype, is_dtype
 from . import startup_log as logs
+from .advice import advised, has_rows
 from .lines import either, lines_of
 from .startup_log import MIB, Advice, LogChecks, LogMemory, LogRefusal, Printed, Program, StartupLog
 
@@ -72,13 +74,6 @@ _LM_STUDIO = Program(
         "-fa on -ub 256": "Flash Attention, Evaluation Batch Size 256",
         "-np 1": "lms load --parallel 1",
     },
-)
-_WHICH_BUFFER = Advice(
-    "give the next lines too: 'error loading model' is of weights, 'kv cache' of the cache, "
-    "'compute' of the buffer"
-)
-_NO_OTHER_MODEL = Advice(
-    "ends the models that are loaded already, whose memory is not free", "lms unload --all"
 )
 # Its options, of which -fitt leaves so many MiB free (tools/llama-bench).
 _BENCH = Program(
@@ -461,50 +456,76 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
 
 def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     """Return what to change after a failed start, the least costly first."""
-    refusal, context, fewer_layers = log.refusal, log.settings.get("context"), _fewer_layers(log)
-    smaller_file = Advice("a smaller file: fewer bits per weight")
-    if refusal is None:
+    refusal = log.refusal
+    if refusal is None or refusal.kind == "occupied":
         return ()
-    if refusal.kind == "occupied":
-        return ()
-    trained, most = log.hyperparameters.get("n_ctx_train", 0), int(context or 0)
-    is_beyond = 0 < trained < most
-    shorter = (
-        ()
-        if 0 < most <= _SHORT
-        else (Advice("a shorter context", f"-c {most // 2 or 2 * _SHORT}"),)
-    )
-    if is_beyond:
-        shorter = (Advice("the context that the model was trained for, or less", f"-c {trained}"),)
-    one_slot = () if log.settings.get("batch") == "1" else (Advice("one slot", "-np 1"),)
-    narrow_cache = Advice("a cache of half the size, if it is in f16", "-fa on -ctk q8_0 -ctv q8_0")
-    tried, free = refusal.tried, refusal.free
-    is_too_large = tried is not None and free is not None and tried.bytes > 2 * free.bytes
-    narrow = () if is_too_large or _is_narrow(log, refusal) else (narrow_cache,)
-    is_shorter_first = is_beyond or refusal.where == "host_cache" or log.within is _LM_STUDIO
-    smaller_cache = (*shorter, *narrow) if is_shorter_first else (*narrow, *shorter)
-    on_host = (
-        (Advice("the encoder of images on the CPU", "--no-mmproj-offload"),)
-        if "--mmproj" in log.typed
-        else ()
-    )
-    changes = {
-        **dict.fromkeys(("cache", "fit"), (*smaller_cache, *one_slot, *fewer_layers)),
-        "guardrail": (*smaller_cache, _NO_OTHER_MODEL, *one_slot, smaller_file)
-        if tried
-        else (_NO_OTHER_MODEL, *smaller_cache, *one_slot, smaller_file),
-        "compute": (
-            Advice("a smaller compute buffer", "-fa on -ub 256"),
-            *on_host,
-            *shorter,
-            *fewer_layers,
-        ),
-        "weights": (*fewer_layers, smaller_file),
-        "buffer": (*fewer_layers, *shorter, _WHICH_BUFFER),
-        "host_cache": (*smaller_cache, smaller_file),
-        **dict.fromkeys(("host", "killed"), (smaller_file, *shorter)),
+    name = "unknown"
+    if refusal.where and has_rows("llamacpp", refusal.where):
+        name = refusal.where
+    figures = _figures_of_context(log, refusal) | _figures_of_layers(log, refusal)
+    figures |= {
+        "several_slots": log.settings.get("batch") != "1",
+        "has_estimate": refusal.tried is not None,
+        "no_estimate": refusal.tried is None,
+        "has_projector": "--mmproj" in log.typed,
     }
-    return _typed_in(log.within, changes.get(refusal.where, (*fewer_layers, *shorter)))
+    return _typed_in(log.within, advised("llamacpp", name, figures))
+
+
+def _figures_of_context(log: StartupLog, refusal: LogRefusal) -> dict[str, Any]:
+    """Return the figures of the advice for a smaller cache."""
+    trained = log.hyperparameters.get("n_ctx_train", 0)
+    context = int(log.settings.get("context", "0"))
+    is_beyond = 0 < trained < context
+    found: dict[str, Any] = {"trained": None, "half_context": None}
+    if is_beyond:
+        found["trained"] = trained
+    elif context > _SHORT:
+        found["half_context"] = context // 2
+    elif context == 0:
+        found["half_context"] = 2 * _SHORT
+    tried = refusal.tried
+    free = refusal.free
+    is_too_large = tried is not None and free is not None and tried.bytes > 2 * free.bytes
+    is_shorter_first = is_beyond or refusal.where == "host_cache" or log.within is _LM_STUDIO
+    return found | {
+        "narrow_helps": not is_too_large and not _is_narrow(log, refusal),
+        "shorter_first": is_shorter_first,
+        "narrow_first": not is_shorter_first,
+    }
+
+
+def _figures_of_layers(log: StartupLog, refusal: LogRefusal) -> dict[str, Any]:
+    """Return the figures of the advice for fewer layers on the GPU: how many, if the log shows it;
+    otherwise what llama.cpp has that counts them.
+    """
+    layers = log.settings.get("n_gpu_layers")
+    n_layer = log.hyperparameters.get("n_layer", 0)
+    free = log.budget.get("free_memory")
+    tried = refusal.tried
+    is_of_weights = refusal.where == "weights"
+    is_one_gpu = log.devices < 2
+    fitting = None
+    if is_of_weights and tried and free and n_layer and is_one_gpu:
+        # a tenth is left for the cache
+        held = min(n_layer, int(layers or n_layer))
+        fitting = 9 * free.bytes * held // (10 * tried.bytes)
+    is_in_a_program = fitting is None and log.within is not None and log.within is not _BENCH
+    wired_mib = None
+    if refusal.limit and tried:  # a Mac, which lends its GPU three quarters of the memory
+        wired_mib = int(1.2 * tried.bytes) // MIB
+    return {
+        "than": f" than {layers}" if layers else "",
+        "fitting_layers": fitting,
+        "in_a_program": is_in_a_program,
+        "chooses": fitting is None and not is_in_a_program,
+        # if layers were chosen, they were too many
+        "after_weights": not is_of_weights,
+        "at_weights": is_of_weights,
+        "experts": not log.is_dense,
+        "wired_mib": wired_mib if is_one_gpu else None,
+        "one_gpu": is_one_gpu and wired_mib is None,
+    }
 
 
 def _typed_in(program: Program | None, found: tuple[Advice, ...]) -> tuple[Advice, ...]:
@@ -532,56 +553,6 @@ def _is_narrow(log: StartupLog, refusal: LogRefusal) -> bool:
     size, rest = divmod(tried.bytes, tokens) if tried and tokens else (0, 0)
     # blocks of q8_0 have 34 bytes; in f16 the sizes of heads are multiples of 128
     return refusal.where == "cache" and not rest and size % 34 == 0 and size % 128 != 0
-
-
-def _fewer_layers(log: StartupLog) -> tuple[Advice, ...]:
-    """Return fewer layers on the GPU: how many, if the log shows it; otherwise what llama.cpp has
-    that counts them.
-    """
-    layers = log.settings.get("n_gpu_layers")
-    refusal = log.refusal
-    n_layer = log.hyperparameters.get("n_layer", 0)
-    free = log.budget.get("free_memory")
-    than = f" than {layers}" if layers else ""
-    if (
-        refusal
-        and refusal.where == "weights"
-        and refusal.tried
-        and free
-        and n_layer
-        and log.devices < 2
-    ):
-        fitting = (
-            9 * free.bytes * min(n_layer, int(layers or n_layer)) // (10 * refusal.tried.bytes)
-        )
-        return (
-            Advice(
-                f"fewer layers on the GPU{than}, with a tenth left for the cache", f"-ngl {fitting}"
-            ),
-        )
-    if log.within and log.within is not _BENCH:
-        return (Advice(f"fewer layers on the GPU{than}", "-ngl N"),)
-    # if layers were chosen, they were too many
-    is_after_weights = refusal is not None and refusal.where != "weights"
-    if is_after_weights:
-        target, room = (" --fit-target 4096", ", here with 4 GiB of each GPU free")
-    else:
-        target, room = ("", "")
-    chosen = (
-        f"newer builds choose the layers if -ngl is left out{room}; older ones need -ngl with "
-        f"fewer layers{than}"
-    )
-    experts = Advice("of a model with experts, those of N layers in host memory", "--n-cpu-moe N")
-    more = Advice("more GPUs: it divides the layers among all that it sees")
-    # of a Mac, which lends its GPU three quarters of the memory
-    if refusal and refusal.limit and refusal.tried:
-        mib = int(1.2 * refusal.tried.bytes) // MIB
-        more = Advice(
-            "more of the Mac's memory for its GPU, if it has as much",
-            f"sudo sysctl iogpu.wired_limit_mb={mib}",
-        )
-    others = (*(() if log.is_dense else (experts,)), *((more,) if log.devices < 2 else ()))
-    return (Advice(chosen, f"-fit on{target}"), *others)
 
 
 # The GPU's memory

@@ -14,6 +14,7 @@ from ..engines.sglang.versions import releases_of, sglang_version
 from ..search import first_true
 from ..units import GIB, count, parse_decimal
 from . import startup_log as logs
+from .advice import advised, has_rows
 from .lines import Section, either, lines_of
 from .startup_log import (
     OUT_OF_MEMORY,
@@ -31,7 +32,6 @@ _OUTSIDE = GIB * 55 // 100
 # More bytes than any device has: where a search for the memory ends.
 _BEYOND = 2**60
 _SHARE_OPTION = "--mem-fraction-static"
-_UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
 # Characters of ServerArgs(...): some 10,000.
 _LONGEST_ARGS = 30_000
 _TABLE = lines_of("sglang")
@@ -222,14 +222,7 @@ def _between(failed: LogRefusal, text: str) -> LogRefusal:
         f"a share of {smaller} leaves nothing for the cache, and with {larger} an allocation "
         "beside it fails."
     )
-    advice = (
-        Advice("more GPUs, or else weights in fewer bits", "--tp 2"),
-        Advice("CUDA graphs for smaller batches, between the two shares", "--cuda-graph-max-bs 8"),
-        Advice(
-            "less beside the weights: smaller prefill steps, or no draft model",
-            "--chunked-prefill-size 2048",
-        ),
-    )
+    advice = advised("sglang", "between", {})
     return failed._replace(kind="no_memory", cause="nothing_left", reason=reason, advice=advice)
 
 
@@ -350,59 +343,36 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     refusal = log.refusal
     if refusal is None:
         return ()
-    fewer_weights = Advice("more GPUs, or else weights in fewer bits", logs.more_gpus(log, "--tp"))
     if refusal.kind == "overloaded":
-        larger = logs.larger_share(log, _SHARE_OPTION, "0.92", 0)
-        return logs.for_load(
-            log,
-            "--max-running-requests",
-            "fp8_e4m3",
-            *larger,
-            Advice("more GPUs", fewer_weights.option),
-        )
-    if refusal.kind == "occupied":
-        return (
-            Advice("start with the least of them, if the GPUs differ", f"{_UNBALANCED_CHECK}=0"),
-        )
-    if refusal.kind == "no_memory":
-        return (*logs.larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
-    smaller = logs.smaller_share(log, _SHARE_OPTION, "0.75")
+        name = logs.of_load(log)
+    elif refusal.kind in ("occupied", "no_memory"):
+        name = refusal.kind
+    elif refusal.where == "killed":
+        name = ""
+    elif refusal.where and has_rows("sglang", refusal.where):
+        name = refusal.where
+    else:
+        name = "unknown"
+    if not name:
+        return ()
+    least = 0 if refusal.kind == "overloaded" else _least_share(log)
     # a step wants a token for each request
-    is_decode = refusal.tried and refusal.line.startswith("Decode")
-    at_once = int(refusal.tried.number) if refusal.tried and is_decode else 16
-    fewer = max(1, (log.load.running if log.load else at_once) // 2)
-    slots = (
-        2 * int(log.settings["max_running_requests"])
-        if "max_running_requests" in log.settings
-        else "N"
-    )
-    changes = {
-        "killed": (),
-        "tokens": (Advice("fewer requests in a batch", f"--max-running-requests {fewer}"),),
-        "requests": (
-            Advice("more request slots than it has", f"--max-running-requests {slots}"),
-            Advice("a newer SGLang, if few requests run: some versions do not release all slots"),
-        ),
-        "graphs": (
-            smaller,
-            Advice("graphs for smaller batches", "--cuda-graph-max-bs 4"),
-            Advice(
-                "no CUDA graphs: slower, and shows whether they are the cause",
-                "--disable-cuda-graph",
-            ),
-        ),
-        "pool": (smaller,),
-        "weights": (fewer_weights,),
+    at_once = 16
+    if refusal.tried and refusal.line.startswith("Decode"):
+        at_once = int(refusal.tried.number)
+    if log.load:
+        at_once = log.load.running
+    most = log.settings.get("max_running_requests")
+    figures = {
+        **logs.smaller_share(log, "0.75"),
+        **logs.figures_of_load(log),
+        "larger_share": logs.larger_share(log, "0.92", least),
+        "more_gpus": logs.more_gpus(log, "--tp"),
+        "fewer_requests": max(1, at_once // 2),
+        "more_slots": 2 * int(most) if most else "N",
+        "has_helpers": refusal.use.together,
     }
-    steps = Advice("smaller prefill steps", "--chunked-prefill-size 2048")
-    on_cpu = Advice(
-        "if it reads images: they are prepared on the CPU", "--disable-fast-image-processor"
-    )
-    fewer_at_once = Advice("fewer requests at once", "--max-running-requests 16")
-    running = (fewer_at_once,) if refusal.where == "serving" else ()
-    return changes.get(
-        refusal.where, (smaller, *((on_cpu,) if refusal.use.together else ()), steps, *running)
-    )
+    return advised("sglang", name, figures)
 
 
 def _least_share(log: StartupLog) -> Fraction | int:

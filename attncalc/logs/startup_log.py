@@ -6,9 +6,11 @@ Each engine's `log.py` reads it, with the functions of this file.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from ..check import Check
 from ..records import NamedTuple
@@ -603,8 +605,9 @@ _USUAL_MEMORY = 80 * GIB
 _MARGIN = GIB // 4
 
 
-def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
-    """Return a share with which an allocation that failed after the cache would have had room.
+def smaller_share(log: StartupLog, otherwise: str) -> dict[str, str]:
+    """Return the figures of a share with which an allocation that failed after the cache would have
+    had room.
 
     It is `otherwise` if the log, which has a refusal, lacks the one that failed.
     """
@@ -612,9 +615,9 @@ def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
     total = log.budget.get("gpu_memory")
     share = log.settings.get("gpu_memory_utilization")
     if refusal is None or share is None:
-        return Advice("a smaller share than it has", f"{option} {otherwise}")
+        return {"smaller_share": otherwise, "than_it_has": " than it has"}
     hundredths = share_below(refusal, Fraction(share), total.bytes if total else 0)
-    return Advice("a smaller share", f"{option} 0.{max(1, hundredths):02d}")
+    return {"smaller_share": f"0.{max(1, hundredths):02d}", "than_it_has": ""}
 
 
 def share_below(refusal: LogRefusal, share: Fraction, total: int) -> int:
@@ -657,25 +660,27 @@ def more_gpus(log: StartupLog, option: str) -> str:
 
 
 def larger_share(
-    log: StartupLog, option: str, largest: str, least: Fraction | int, missing: int = 0
-) -> tuple[Advice, ...]:
-    """Return the largest share that engines start with; none if the log has such a share, or more
-    is needed.
+    log: StartupLog, largest: str, least: Fraction | int, missing: int = 0
+) -> str | None:
+    """Return in words the largest share that engines start with; None if the log has such a share,
+    or more is needed.
 
     Args:
         least: The share that is just not enough; 0 if the log does not show it.
         missing: Bytes that are missing, if the log shows them, and not the GPU's memory.
     """
     share = log.settings.get("gpu_memory_utilization")
-    if missing > (Fraction(largest) - Fraction(share or _USUAL_SHARE)) * _USUAL_MEMORY:
-        return ()
-    if max(Fraction(share or 0), least) >= Fraction(largest):
-        return ()
-    words = "a larger share"
-    if least:
-        digits = 2 if -(-100 * least // 1) < 100 * Fraction(largest) else 3
-        words = f"a share above 0.{-(-(10**digits) * least // 1):0{digits}d}"
-    return (Advice(f"{words}, if other processes leave it", f"{option} {largest}"),)
+    most = Fraction(largest)
+    if missing > (most - Fraction(share or _USUAL_SHARE)) * _USUAL_MEMORY:
+        return None
+    if max(Fraction(share or 0), least) >= most:
+        return None
+    if not least:
+        return "a larger share"
+    digits = 2
+    if math.ceil(100 * least) >= 100 * most:
+        digits = 3
+    return f"a share above 0.{math.ceil(10**digits * least):0{digits}d}"
 
 
 def without_a_start(
@@ -705,25 +710,24 @@ def without_a_start(
     )
 
 
-def for_load(
-    log: StartupLog, running_option: str, narrow_cache: str, *others: Advice
-) -> tuple[Advice, ...]:
-    """Return what to change for requests that wait: more room if the cache is full, or else more
-    running requests.
+def of_load(log: StartupLog) -> str:
+    """Return the name of the advice for requests that wait: for a full cache, or else for more
+    running requests; '' if none wait.
     """
+    if log.load and log.load.is_full:
+        return "overloaded"
+    if log.load and log.load.waiting:
+        return "waiting"
+    return ""
+
+
+def figures_of_load(log: StartupLog) -> dict[str, Any]:
+    """Return the figures of the advice for requests that wait."""
     load = log.load
-    if load is None or not load.is_full:
-        more = Advice("more running requests, if a limit is reached", f"{running_option} N")
-        return (more,) if load and load.waiting else ()
-    fewer = (
-        (Advice("no more than the cache holds", f"{running_option} {load.fitting}"),)
-        if load.preempted and load.running
-        else ()
-    )
-    narrow = Advice(
-        "a cache of half the size, if it is in 16 bits", f"--kv-cache-dtype {narrow_cache}"
-    )
-    return (*(() if "kv_dtype" in log.settings else (narrow,)), *others, *fewer)
+    return {
+        "default_cache": "kv_dtype" not in log.settings,
+        "fitting": load.fitting if load and load.preempted and load.running else None,
+    }
 
 
 # What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was

@@ -7,8 +7,9 @@ vllm.txt has the lines.
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from ..check import Check
 from ..engines.base import CacheLayout
@@ -18,6 +19,7 @@ from ..errors import AttncalcError
 from ..search import first_true
 from ..units import BYTES, GIB, TOKENS, count, long_option
 from . import startup_log as logs
+from .advice import advised, has_rows
 from .lines import either, lines_of
 from .startup_log import (
     OUT_OF_MEMORY,
@@ -50,7 +52,6 @@ _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 _FREED_BY_STEPS = 2 * GIB
 # Bytes of an allocation that only the attention of an image of many patches asks for.
 _HUGE = 64 * GIB
-_SHARE_OPTION = "--gpu-memory-utilization"
 _LARGEST = "0.95"
 _TABLE = lines_of("vllm")
 _LINES = _TABLE["lines"]
@@ -310,148 +311,126 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     enough.
     """
     refusal = log.refusal
-    if refusal is None or refusal.kind == "occupied":
+    if refusal is None:
         return ()
-    if refusal.kind == "out_of_memory":
-        return _for_an_allocation(log, refusal)
     if refusal.kind == "overloaded":
-        more = Advice("more GPUs", logs.more_gpus(log, "-tp"))
-        return logs.for_load(log, "--max-num-seqs", "fp8", *_larger_share(log), more)
-    if refusal.kind == "too_small":
-        others = () if _CPU_SPACE in refusal.line else (*_smaller_steps(log), _fewer_weights(log))
-        return (*_for_one_request(log), *others)
-    graphs = log.budget.get("cuda_graphs")
-    eager = (Advice("no CUDA graphs", "--enforce-eager"),) if graphs and graphs.number >= 1 else ()
-    return (
-        *_beside_another(log),
-        *eager,
-        *_larger_share(log),
-        *_smaller_steps(log),
-        _fewer_weights(log),
-    )
-
-
-def _beside_another(log: StartupLog) -> tuple[Advice, ...]:
-    """Return a share for a server beside another of the same GPU, whose memory releases before
-    0.9.2 count in it.
-    """
-    share = Fraction(log.settings.get("gpu_memory_utilization", "1"))
-    if share >= Fraction(1, 2):
+        name = logs.of_load(log)
+    elif refusal.kind == "too_small":
+        name = "too_small"
+    elif refusal.kind == "out_of_memory":
+        name = _failed_allocation(log, refusal)
+    elif refusal.kind == "occupied":
+        name = ""
+    else:
+        name = "no_memory"
+    if not name:
         return ()
-    words = (
-        "both shares, if another server is on this GPU: before 0.9.2 each counts the other's memory"
-    )
-    return (Advice(words, f"{_SHARE_OPTION} {float(2 * share):.2g}"),)
+    figures = _advised_figures(log) | _for_one_request(log, refusal)
+    return advised("vllm", name, figures)
 
 
-def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ...]:
-    steps = _smaller_steps(log)
-    more = _fewer_weights(log)
-    sequences = int(log.settings.get("max_num_seqs", "256"))
-    fewer = f"--max-num-seqs {max(1, sequences // 4)}"
-    smaller = logs.smaller_share(log, _SHARE_OPTION, "0.85")
-    changes = {
-        "weights": (more,),
-        "profile": (*steps, more._replace(change="more GPUs")),
-        "sampler": (Advice("fewer sequences in the warm-up", fewer), smaller),
-        "graphs": (smaller, Advice("no CUDA graphs", "--enforce-eager")),
-        "pool": (smaller,),
-        "rest": (smaller, *steps),
-        "serving": (smaller, *steps),
-    }
+def _failed_allocation(log: StartupLog, refusal: LogRefusal) -> str:
+    """Return the name of the advice for what was allocated; '' if none helps."""
     is_huge = refusal.tried is not None and refusal.tried.bytes >= _HUGE
-    if refusal.where == "encoder" or (is_huge and not refusal.where):
-        of_images = (
-            Advice("if it reads images, none in the profile", "--skip-mm-profiling"),
-            Advice("if it only reads text", """--limit-mm-per-prompt '{"image": 0, "video": 0}'"""),
-        )
-        return (*of_images, *steps, more)
-    is_large = Fraction(log.settings.get("gpu_memory_utilization", "0")) >= Fraction(_LARGEST)
+    share = Fraction(log.settings.get("gpu_memory_utilization", "0"))
     if refusal.where == "killed":
-        return ()
-    by_stage = changes.get(refusal.where)
-    if by_stage is None:
-        later = smaller._replace(change="a smaller share, if the weights were loaded")
-        by_stage = (smaller, *steps, more) if is_large else (*steps, later, more)
-    return by_stage
+        return ""
+    if is_huge and not refusal.where:
+        return "encoder"
+    if refusal.where and has_rows("vllm", refusal.where):
+        return refusal.where
+    if share >= Fraction(_LARGEST):
+        return "unknown_of_large_share"
+    return "unknown"
 
 
-def _fewer_weights(log: StartupLog) -> Advice:
-    return Advice("more GPUs, or else weights in fewer bits", logs.more_gpus(log, "-tp"))
+def _advised_figures(log: StartupLog) -> dict[str, Any]:
+    """Return the figures of the rows of advice.txt, but those for one request."""
+    share = Fraction(log.settings.get("gpu_memory_utilization", "1"))
+    graphs = log.budget.get("cuda_graphs")
+    # releases before 0.9.2 count the memory of another server of the same GPU
+    both_shares = None
+    if share < Fraction(1, 2):
+        both_shares = f"{float(2 * share):.2g}"
+    return {
+        **logs.smaller_share(log, "0.85"),
+        **logs.figures_of_load(log),
+        "larger_share": _larger_share(log),
+        "more_gpus": logs.more_gpus(log, "-tp"),
+        "both_shares": both_shares,
+        "large_graphs": graphs is not None and graphs.number >= 1,
+        "fewer_sequences": max(1, int(log.settings.get("max_num_seqs", "256")) // 4),
+        "steps": _smaller_steps(log),
+    }
 
 
-def _smaller_steps(log: StartupLog) -> tuple[Advice, ...]:
-    """Return smaller steps than the log has; () if they are as small, or if more memory is missing
-    than they free.
+def _smaller_steps(log: StartupLog) -> str | None:
+    """Return options of smaller steps than the log has; None if they are as small, or if more
+    memory is missing than they free.
     """
     needed = log.logged.get("kv_bytes_per_sequence")
     available = logs.least(log.available)
     if needed and available and needed.bytes - available.bytes > _FREED_BY_STEPS:
-        return ()
+        return None
     most = {"max_num_seqs": 16, "max_num_batched_tokens": 2048}
     options = [
         f"{long_option(name)} {number}"
         for name, number in most.items()
         if int(log.settings.get(name, number + 1)) > number
     ]
-    if options:
-        return (Advice("less runtime memory", " ".join(options)),)
-    return ()
+    return " ".join(options) or None
 
 
-def _for_one_request(log: StartupLog) -> Iterator[Advice]:
-    """Yield the longest context that the engine itself prints, and a cache of half the size if that
-    is enough.
+def _for_one_request(log: StartupLog, refusal: LogRefusal) -> dict[str, Any]:
+    """Return the figures of the advice for one request that needs more than is left for the
+    cache.
     """
-    context = log.settings.get("context")
-    tokens = log.logged.get("kv_tokens")
-    is_on_cpu = log.refusal is not None and _CPU_SPACE in log.refusal.line
-    if is_on_cpu and context and tokens:
-        space = -(-4 * int(context) // int(tokens.text))
-        yield Advice(
-            f"{space} GiB of host memory, if it has the default of 4", f"{_CPU_SPACE}={space}", True
-        )
-    longest = log.logged.get("max_context") or log.logged.get("kv_tokens")
-    if longest and 0 < int(longest.text) < int(log.settings.get("context", longest.text)):
-        yield Advice(
-            "the longest context that fits, as the log has it",
-            f"--max-model-len {int(longest.text)}",
-            True,
-        )
+    context = int(log.settings.get("context", "0"))
+    held = log.logged.get("kv_tokens")
+    tokens = int(held.text) if held else 0
+    longest = log.logged.get("max_context") or held
     needed = log.logged.get("kv_bytes_per_sequence")
     available = logs.least(log.available)
+    is_on_cpu = _CPU_SPACE in refusal.line
+    found: dict[str, Any] = dict.fromkeys(("host_gib", "longest", "shorter"))
+    if is_on_cpu and context and tokens:
+        found["host_gib"] = -(-4 * context // tokens)
+    if longest and 0 < int(longest.text) < (context or int(longest.text)):
+        found["longest"] = int(longest.text)
+    # whether a cache of half the size is enough
     if needed and available:
         is_half = available.bytes - available.half >= needed.bytes / 2
     else:
-        is_half = bool(context and tokens and 2 * int(tokens.text) >= int(context))
-    if not (is_half or longest):
-        tokens_left = (
-            needed and available and int(context or 0) * max(0, available.bytes) // needed.bytes
-        )
-        if tokens_left and tokens_left >= 1024:
-            shorter = f" {tokens_left // 1024 * 1024} or less"
-        else:
-            shorter = ""
-        yield Advice(
-            "a shorter context" + ", in proportion" * bool(shorter),
-            f"--max-model-len{shorter or ' N'}",
-        )
-    if "kv_dtype" not in log.settings and not is_on_cpu:
-        words = ", not enough alone" * bool(not is_half and (needed or tokens))
-        yield Advice(
-            f"a cache of half the size, if it is in 16 bits{words}", "--kv-cache-dtype fp8"
-        )
-    if not is_on_cpu:
-        yield from _larger_share(log)
+        is_half = bool(context and held and 2 * tokens >= context)
+    if needed and needed.bytes and available:
+        tokens_left = context * max(0, available.bytes) // needed.bytes
+    else:
+        tokens_left = 0
+    asks_for_length = not is_half and longest is None
+    if asks_for_length and tokens_left >= 1024:
+        found["shorter"] = tokens_left // 1024 * 1024
+    has_narrow = "kv_dtype" not in log.settings and not is_on_cpu
+    is_known_to_lack = not is_half and (needed is not None or held is not None)
+    return found | {
+        "unknown_length": asks_for_length and found["shorter"] is None,
+        "narrow_is_enough": has_narrow and not is_known_to_lack,
+        "narrow_is_not_enough": has_narrow and is_known_to_lack,
+        "on_gpu": not is_on_cpu,
+    }
 
 
-def _larger_share(log: StartupLog) -> tuple[Advice, ...]:
-    needed, available = log.logged.get("kv_bytes_per_sequence"), logs.least(log.available)
-    total, share = log.budget.get("gpu_memory"), log.settings.get("gpu_memory_utilization")
-    missing = max(0, (needed.bytes if needed else 0) - available.bytes) if available else 0
-    is_known = missing and total and total.number and share
-    enough = Fraction(share) + Fraction(missing, total.bytes) if is_known and total and share else 0
-    return logs.larger_share(log, _SHARE_OPTION, _LARGEST, enough, 0 if enough else missing)
+def _larger_share(log: StartupLog) -> str | None:
+    needed = log.logged.get("kv_bytes_per_sequence")
+    available = logs.least(log.available)
+    total = log.budget.get("gpu_memory")
+    share = log.settings.get("gpu_memory_utilization")
+    missing = 0
+    if available:
+        missing = max(0, (needed.bytes if needed else 0) - available.bytes)
+    if missing and total and total.number and share:
+        enough = Fraction(share) + Fraction(missing, total.bytes)
+        return logs.larger_share(log, _LARGEST, enough)
+    return logs.larger_share(log, _LARGEST, 0, missing)
 
 
 # The GPU's memory
