@@ -57,7 +57,7 @@ class Tokens(NamedTuple):
     """A layout of `size` bytes for each token of each sequence."""
 
     size: int
-    max_sequences: int | None = None
+    max_num_seqs: int | None = None
 
     def needed(self, batch: int, context: int) -> int:
         return self.size * batch * context
@@ -212,7 +212,7 @@ def test_layers_in_turn_stay_in_their_order_on_gpus() -> None:
 
 def test_slots_are_those_of_the_request_and_any_number_for_a_search() -> None:
     deployment = Deployment(resolve(request("llamacpp", batch=3)))
-    assert [layout.max_sequences for layout in deployment.layouts] != []
+    assert [layout.max_num_seqs for layout in deployment.layouts] != []
     again = Deployment(resolve(request("ideal", batch=3)))
     assert [*again.layouts] == [each.layout for each in again.devices]
     assert [*deployment.layouts] != [each.layout for each in deployment.devices]

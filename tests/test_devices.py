@@ -48,7 +48,7 @@ class Bytes(NamedTuple):
     """A layout of `size` bytes for each sequence."""
 
     size: int
-    max_sequences: int | None = None
+    max_num_seqs: int | None = None
     parts: tuple[Any, ...] = ()
 
     def needed(self, batch: int, context: int) -> int:

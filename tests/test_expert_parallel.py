@@ -348,7 +348,7 @@ def test_dp_attention_leaves_more_outside_the_share(version: str, share: float) 
 
 def test_ranks_of_attention_divide_the_running_requests() -> None:
     asked = request(DEEPSEEK, engine="sglang", attn_dp=4, engine_args={"max_running_requests": 10})
-    assert fit(asked).layout.max_sequences == 2
+    assert fit(asked).layout.max_num_seqs == 2
 
 
 @pytest.mark.parametrize(

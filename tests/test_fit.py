@@ -66,7 +66,7 @@ class Paged(NamedTuple):
     version: str | None = "1.0"
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    max_sequences: int | None = None
+    max_num_seqs: int | None = None
     parts: tuple[()] = ()
     source: str = "a toy"
 

@@ -333,7 +333,7 @@ def test_at_most_256_sequences() -> None:
     cell = 2 * 2 * 64 * 2
     for unified in (False, True):
         cache_layout = llama_layout(kv(1, 2, 64), kv_unified=unified)
-        assert cache_layout.max_sequences == 256
+        assert cache_layout.max_num_seqs == 256
         assert cache_layout.pool(256 * 256 * cell, 256).concurrency[:2] in {
             (256, 1),
             (256 * 256 * cell, 256 * cell),

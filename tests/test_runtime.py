@@ -416,7 +416,7 @@ def test_v0_takes_whole_prompts_in_one_step() -> None:
     def tokens(context: int, model: str = "llama3.1-405b") -> int:
         facts = on("h200", model=model, version="v0", context=context, tp=8, gpus=8).budget.facts
         assert facts is not None
-        return facts.limits.tokens
+        return facts.limits.max_num_batched_tokens
 
     assert [tokens(n) for n in (1000, 20_000, 32_768, 32_769)] == [2048, 20_000, 32_768, 2048]
     assert tokens(100_000, "deepseek-v3") == 100_000

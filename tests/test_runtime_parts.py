@@ -13,8 +13,9 @@ from attncalc.attention import Matrix
 from attncalc.attention.compressed import Compressed
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.config.gpus import gpu
+from attncalc.engines.base import Limits
 from attncalc.engines.estimate import estimated_runtime, largest_tensors
-from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
+from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.runtime import runtime as sglang_runtime
 from attncalc.engines.vllm.options import VllmArgs

@@ -286,7 +286,7 @@ def test_drafter_layers_have_rows_in_the_full_pool() -> None:
 
 def test_max_running_requests_limits_concurrency() -> None:
     sglang_layout = layout_of((1, MHA), max_running_requests=3)
-    assert sglang_layout.max_sequences == 3
+    assert sglang_layout.max_num_seqs == 3
     assert sglang_layout.pool(GIB, 16).concurrency[:2] == (3, 1)
     assert sglang_layout.pool(2 * 16 * 4096, 16).concurrency[:2] == (32, 16)
 
@@ -515,20 +515,20 @@ def test_slots_of_states_can_be_given() -> None:
     radix cache.
     """
     given = layout_of((2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64)
-    assert given.max_sequences == 12
+    assert given.max_num_seqs == 12
     pool = given.pool(65 * 768 + 80 * 8192, 10)
     assert pool.tokens == 80
     assert {detail.name: int(detail.quantity) for detail in pool.details}["state_slots"] == 64
     assert (
         layout_of(
             (2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64, max_running_requests=8
-        ).max_sequences
+        ).max_num_seqs
         == 8
     )
     without = layout_of(
         (2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64, prefix_caching=False
     )
-    assert without.max_sequences == 64
+    assert without.max_num_seqs == 64
     # two ranks of attention have half of them each
     halves = layout_of(
         (2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64, attn_dp=2, tp=2
@@ -546,7 +546,10 @@ def test_a_drafter_copies_states_per_proposed_token() -> None:
     assert states.slots(30_000) == 7
     assert states.token_memory(30_000, 7) == 30_000 - 8 * 1000 - 6 * 1000
     # no more than 1 sequence at once: (1 + 1) * 2 copies
-    assert states._replace(max_sequences=1).token_memory(30_000, 7) == 30_000 - 8 * 1000 - 4 * 1000
+    assert (
+        states._replace(max_running_requests=1).token_memory(30_000, 7)
+        == 30_000 - 8 * 1000 - 4 * 1000
+    )
 
 
 def test_versions_take_the_copies_of_states_from_other_parts_of_the_memory() -> None:
@@ -633,8 +636,8 @@ def test_all_stages_have_slots_as_large_as_the_largest() -> None:
 
 def test_the_search_for_slots_starts_near_its_result() -> None:
     # the search starts only a few slots above its result, with and without a limit on sequences
-    for max_sequences in (1, 48, 10**9):
-        states = StatePool(1000, Fraction(9, 10), 5, 4, max_sequences, None)
+    for max_running_requests in (1, 48, 10**9):
+        states = StatePool(1000, Fraction(9, 10), 5, 4, max_running_requests, None)
         slots = states.slots(states.needed(10**12, 1))
         assert 0 <= states._enough_slots(10**12, 1) - slots < 20
 
@@ -654,7 +657,7 @@ def test_any_memory_from_needed_on_is_enough(
     share: str,
     per_sequence: int,
     drafted_tokens: int,
-    max_sequences: int,
+    max_running_requests: int,
     tokens: int,
     sequences: int,
     more: dict[str, int],
@@ -664,7 +667,7 @@ def test_any_memory_from_needed_on_is_enough(
         Fraction(share),
         per_sequence,
         drafted_tokens,
-        max_sequences if drafted_tokens else None,
+        max_running_requests if drafted_tokens else None,
         None,
         **more,
     )
@@ -748,7 +751,7 @@ def test_a_request_has_the_kinds_of_attention() -> None:
     assert (
         find_engine("sglang")
         .layout(layer_cache_specs(resolved.model.plain()), resolved.args)
-        .max_sequences
+        .max_num_seqs
         is None
     )
 

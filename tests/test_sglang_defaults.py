@@ -43,7 +43,7 @@ def test_a_given_chunk_decides_the_share_and_the_step() -> None:
         args = args_of(
             engine_version=OLD, device_memory=24 * GIB, device="NVIDIA", chunked_prefill_size=chunk
         )
-        assert ENGINE.limits(args).tokens == chunk
+        assert ENGINE.limits(args).max_num_batched_tokens == chunk
         left = 512 + counted * 3 // 2 + 128 + 2 * largest_graph(args)
         assert abs(float(ENGINE.share(args, 1)) - (1 - left / (24 * 1024 + 500))) <= 0.0005
 

@@ -200,7 +200,7 @@ def test_the_cache_is_in_the_models_dtype_or_in_one_of_three(
 )
 def test_concurrent_sequences_of_one_rank(more: dict[str, Any], limit: int | None) -> None:
     sglang_layout = layout_of((1, MHA), **more)
-    assert sglang_layout.max_sequences == limit
+    assert sglang_layout.max_num_seqs == limit
     stated = [fact for fact in sglang_layout.facts if fact.startswith("max-running-requests")]
     assert stated == ([f"max-running-requests {limit}"] if limit else [])
 

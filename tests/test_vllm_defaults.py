@@ -50,8 +50,8 @@ def test_v0_takes_whole_prompts_of_up_to_32k(
     args = arguments(
         max_model_len=context, attentions=kinds, device_memory=160 * GIB, engine_version="v0"
     )
-    assert args.step_tokens == tokens
-    assert dataclasses.replace(args, max_num_batched_tokens=7).step_tokens == 7
+    assert args.limits.max_num_batched_tokens == tokens
+    assert dataclasses.replace(args, max_num_batched_tokens=7).limits.max_num_batched_tokens == 7
 
 
 @each(
@@ -84,7 +84,7 @@ def test_limits_of_a_step_by_gpu(
         device=device, device_memory=None if gib is None else int(gib * GIB), engine_version=version
     )
     assert ENGINE.limits(args) == (tokens, sequences)
-    assert dataclasses.replace(args, max_num_seqs=3).step_sequences == 3
+    assert dataclasses.replace(args, max_num_seqs=3).limits.max_num_seqs == 3
 
 
 # Quantized checkpoints

@@ -7,7 +7,8 @@ import pytest
 from tables import each
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
-from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimePart, Term
+from attncalc.engines.base import Limits
+from attncalc.engines.runtime import RuntimeFacts, RuntimePart, Term
 from attncalc.engines.vllm.encoder import divides_tower, encoder, with_limits_of_profile
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.runtime import runtime

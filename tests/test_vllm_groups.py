@@ -2,6 +2,7 @@
 equal.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,20 +12,30 @@ from tables import each
 from attncalc.attention import CacheSpec, Chunked, Sliding
 from attncalc.engines.vllm.blocks import VllmLayout
 from attncalc.engines.vllm.groups import group_layers
-from attncalc.engines.vllm.layer_spec import LayerSpec, layer_specs
+from attncalc.engines.vllm.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    CrossAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
+from attncalc.engines.vllm.layer_spec import layer_specs
 from attncalc.engines.vllm.options import TURBOQUANT, VllmArgs
 from attncalc.engines.vllm.versions import vllm_version
 from attncalc.quantity import quantity, symbol
 from attncalc.units import dtype
 
 # Pages of 4 KiB.
-FULL = LayerSpec("full", 16, 256, ((2, 64),))
-WIDE = LayerSpec("full", 16, 512, ((2, 128),))
-WINDOW = LayerSpec("sliding", 16, 256, ((2, 64),), 1024)
-CHUNKS = LayerSpec("chunked", 16, 256, ((2, 64),), 2048)
-LATENT = LayerSpec("mla", 16, 256, ((1, 128),))
-STATE = LayerSpec("mamba", 16, 3000, ((1, 1500),))
-ACROSS = LayerSpec("cross", 16, 256, ((2, 64),))
+HEADS = ((2, 64),)
+FULL = FullAttentionSpec(16, HEADS, token_bytes=256)
+WIDE = FullAttentionSpec(16, ((2, 128),), token_bytes=512)
+WINDOW = SlidingWindowSpec(16, HEADS, token_bytes=256, sliding_window=1024)
+CHUNKS = ChunkedLocalAttentionSpec(16, HEADS, token_bytes=256, attention_chunk_size=2048)
+LATENT = MLAAttentionSpec(16, ((1, 128),), token_bytes=256)
+STATE = MambaSpec(16, ((1, 1500),), state_bytes=3000)
+ACROSS = CrossAttentionSpec(16, HEADS, token_bytes=256)
 
 
 def args_of(version: str, promote: bool = False) -> VllmArgs:
@@ -33,12 +44,12 @@ def args_of(version: str, promote: bool = False) -> VllmArgs:
 
 
 def grouped(
-    *specs: LayerSpec, version: str = "0.33.0", promote: bool = False
+    *specs: KVCacheSpec, version: str = "0.33.0", promote: bool = False
 ) -> list[tuple[int, ...]]:
     return [group.layers for group in group_layers(specs, args_of(version, promote))]
 
 
-def refused(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -> str:
+def refused(*specs: KVCacheSpec, version: str = "0.33.0", promote: bool = False) -> str:
     error = refusal(group_layers, specs, args_of(version, promote))
     assert error.tip == "choose a newer version with --engine-version, or another engine"
     return error.message
@@ -118,48 +129,48 @@ TWO = [(0,), (1,)]
         # widths are mixed in one group from 0.11 on, and before V1; pages of one size always
         ((FULL, WIDE), "0.11.0", False, ONE),
         ((FULL, WIDE), "v0", False, ONE),
-        ((FULL, WIDE._replace(token_bytes=256)), "0.10.2", False, ONE),
+        ((FULL, replace(WIDE, token_bytes=256)), "0.10.2", False, ONE),
         ((FULL, LATENT), "0.10.2", False, ONE),
-        ((FULL, LATENT._replace(token_bytes=300)), "0.33.0", False, ONE),
-        ((WINDOW, WINDOW._replace(token_bytes=512)), "0.33.0", False, ONE),
+        ((FULL, replace(LATENT, token_bytes=300)), "0.33.0", False, ONE),
+        ((WINDOW, replace(WINDOW, token_bytes=512)), "0.33.0", False, ONE),
         # one window each, and states, have groups of their own
-        ((WINDOW, WINDOW._replace(window=512)), "0.33.0", False, TWO),
-        ((STATE, STATE._replace(token_bytes=2000, shape=((1, 1000),))), "0.33.0", False, TWO),
-        ((STATE, STATE._replace(shape=((2, 750),))), "0.33.0", False, TWO),
+        ((WINDOW, replace(WINDOW, sliding_window=512)), "0.33.0", False, TWO),
+        ((STATE, replace(STATE, state_bytes=2000, shape=((1, 1000),))), "0.33.0", False, TWO),
+        ((STATE, replace(STATE, shape=((2, 750),))), "0.33.0", False, TWO),
         ((STATE, STATE), "0.33.0", False, ONE),
         ((FULL, ACROSS), "0.33.0", False, TWO),
-        ((FULL, FULL._replace(block_size=32, token_bytes=128)), "0.33.0", False, TWO),
+        ((FULL, replace(FULL, block_size=32, token_bytes=128)), "0.33.0", False, TWO),
     ],
 )
 def test_which_layers_share_a_group(
-    specs: tuple[LayerSpec, ...], version: str, promote: bool, expected: list[tuple[int, ...]]
+    specs: tuple[KVCacheSpec, ...], version: str, promote: bool, expected: list[tuple[int, ...]]
 ) -> None:
     assert grouped(*specs, version=version, promote=promote) == expected
 
 
 def test_promoted_windows_have_the_blocks_of_full_attention() -> None:
-    small = WINDOW._replace(block_size=8)
-    (group,) = group_layers([small, FULL, ACROSS._replace(kind="full")], args_of("0.33.0", True))
+    small = replace(WINDOW, block_size=8)
+    (group,) = group_layers([small, FULL, FULL], args_of("0.33.0", True))
     assert group.specs == (FULL, FULL, FULL)
 
 
-def pages(*specs: LayerSpec, version: str = "0.33.0") -> list[tuple[int, int]]:
+def pages(*specs: KVCacheSpec, version: str = "0.33.0") -> list[tuple[int, int]]:
     """Return the tokens per block and the bytes of a page of each layer, in the order of its
     groups.
     """
     groups = group_layers(specs, args_of(version))
     assert all(type(spec.block_size) is int for group in groups for spec in group.specs)
-    return [(spec.block_size, spec.page_bytes) for group in groups for spec in group.specs]
+    return [(spec.block_size, spec.page_size_bytes) for group in groups for spec in group.specs]
 
 
 def test_pages_become_as_large_as_the_largest() -> None:
     """4 KiB: a window of 2 KiB gets twice as many tokens; one of 3 KiB is padded, and so are
     states.
     """
-    half, three_quarters = WINDOW._replace(token_bytes=128), WINDOW._replace(token_bytes=192)
+    half, three_quarters = replace(WINDOW, token_bytes=128), replace(WINDOW, token_bytes=192)
     assert pages(FULL, half) == [(16, 4096), (32, 4096)]
     assert pages(half, FULL, version="0.12.0") == [(32, 4096), (16, 4096)]
-    assert pages(FULL, WINDOW._replace(token_bytes=32)) == [(16, 4096), (128, 4096)]
+    assert pages(FULL, replace(WINDOW, token_bytes=32)) == [(16, 4096), (128, 4096)]
     assert pages(FULL, three_quarters, version="0.24.0") == [(16, 4096), (16, 4096)]
     assert pages(FULL, STATE, version="0.11.2") == [(16, 4096), (16, 4096)]
 
@@ -167,14 +178,14 @@ def test_pages_become_as_large_as_the_largest() -> None:
 @pytest.mark.parametrize(
     ("other", "version"),
     [
-        (WINDOW._replace(token_bytes=128), "0.11.2"),
-        (WINDOW._replace(token_bytes=192), "0.23.0"),
+        (replace(WINDOW, token_bytes=128), "0.11.2"),
+        (replace(WINDOW, token_bytes=192), "0.23.0"),
         # a page of latents is never padded
-        (LATENT._replace(token_bytes=192), "0.33.0"),
+        (replace(LATENT, token_bytes=192), "0.33.0"),
     ],
 )
-def test_pages_that_cannot_be_equal_are_errors(other: LayerSpec, version: str) -> None:
-    large = WINDOW._replace(window=99) if other.kind == "mla" else FULL
+def test_pages_that_cannot_be_equal_are_errors(other: KVCacheSpec, version: str) -> None:
+    large = replace(WINDOW, sliding_window=99) if isinstance(other, MLAAttentionSpec) else FULL
     message = refused(large, other, version=version)
     name = vllm_version(version).name
     assert (
@@ -192,7 +203,7 @@ def test_pages_that_cannot_be_equal_are_errors(other: LayerSpec, version: str) -
     ],
 )
 def test_several_kinds_without_the_hybrid_manager_are_errors(
-    specs: tuple[LayerSpec, ...], version: str, promote: bool
+    specs: tuple[KVCacheSpec, ...], version: str, promote: bool
 ) -> None:
     message = refused(*specs, version=version, promote=promote)
     assert message.endswith("supports only layers of one kind here, and this model has several")
@@ -237,10 +248,14 @@ def test_bytes_of_a_token(
     cached: tuple[CacheSpec, ...], kv: str, version: str, expected: int
 ) -> None:
     (spec,) = of_layer(*cached, kv=kv, version=version)
-    assert (spec.token_bytes, spec.block_size, spec.page_bytes) == (expected, 64, 64 * expected)
+    assert (spec.token_bytes, spec.block_size, spec.page_size_bytes) == (
+        expected,
+        64,
+        64 * expected,
+    )
     assert spec.shape == tuple((c.rows, c.width) for c in cached)
     assert spec.kind == ("mla" if cached[0] is not KV and cached[0] is not KEYS else "full")
-    assert spec.is_full
+    assert isinstance(spec, FullAttentionSpec)
 
 
 def test_fp8_latents_beside_an_indexer_have_scales_and_a_wide_rotary_key() -> None:
@@ -276,11 +291,15 @@ def test_bytes_of_states(
         "mamba_ssm_cache_dtype": given and dtype(given),
     }
     (spec,) = of_layer(CONVOLUTION, MATRIX._replace(requested_dtype=model), **options)
-    assert (spec.kind, spec.token_bytes, spec.page_bytes) == ("mamba", conv + state, conv + state)
-    assert not spec.is_full
+    assert (spec.kind, spec.state_bytes, spec.page_size_bytes) == (
+        "mamba",
+        conv + state,
+        conv + state,
+    )
+    assert not isinstance(spec, FullAttentionSpec)
     # lightning attention's state has the model's dtype, whatever is given
     (lightning,) = of_layer(MATRIX._replace(dtype=None), **options)
-    assert lightning.token_bytes == 600 * 2
+    assert lightning.state_bytes == 600 * 2
 
 
 def test_drafted_tokens_are_in_the_formula_of_a_convolution() -> None:
@@ -288,8 +307,8 @@ def test_drafted_tokens_are_in_the_formula_of_a_convolution() -> None:
     channels = CONVOLUTION._replace(rows=symbol("channels", 100, "channels of the convolution"))
     for drafted in (0, 2):
         (spec,) = of_layer(channels, speculative_tokens=drafted)
-        assert spec.token_bytes == 100 * (3 + drafted) * 2
-        assert ("speculative_tokens" in quantity(spec.token_bytes).formula.text) == (drafted > 0)
+        assert spec.state_bytes == 100 * (3 + drafted) * 2
+        assert ("speculative_tokens" in quantity(spec.state_bytes).formula.text) == (drafted > 0)
 
 
 def test_kinds_windows_and_labels() -> None:
@@ -303,13 +322,9 @@ def test_kinds_windows_and_labels() -> None:
     (chunked,) = of_layer(KV._replace(span=Chunked(8192)))
     assert (chunked.kind, chunked.window, chunked.label) == ("chunked", 8192, "chunked 8,192")
     assert of_layer(KV)[0].label == "full"
-    assert [spec.is_full for spec in (FULL, LATENT, WINDOW, CHUNKS, ACROSS)] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+    assert [
+        isinstance(spec, FullAttentionSpec) for spec in (FULL, LATENT, WINDOW, CHUNKS, ACROSS)
+    ] == [True, True, False, False, False]
 
 
 def test_windows_have_blocks_of_16_tokens_from_0_25_to_0_29() -> None:
@@ -320,10 +335,14 @@ def test_windows_have_blocks_of_16_tokens_from_0_25_to_0_29() -> None:
 
 
 def test_padding_makes_a_page_larger() -> None:
-    padded = STATE._replace(padded=4096)
-    assert (padded.page_bytes, padded.unpadded_page_bytes, STATE.page_bytes) == (4096, 3000, 3000)
-    assert FULL._replace(padded=5000).page_bytes == 5000
-    assert FULL._replace(padded=5000).unpadded_page_bytes == 16 * 256
+    padded = replace(STATE, page_size_padded=4096)
+    assert (padded.page_size_bytes, padded.real_page_size_bytes, STATE.page_size_bytes) == (
+        4096,
+        3000,
+        3000,
+    )
+    assert replace(FULL, page_size_padded=5000).page_size_bytes == 5000
+    assert replace(FULL, page_size_padded=5000).real_page_size_bytes == 16 * 256
 
 
 @pytest.mark.parametrize(

@@ -551,7 +551,7 @@ def test_a_stage_that_lacks_a_group_has_the_bytes_of_the_others() -> None:
 
 def test_a_layout_does_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        in_vllm(FULL).max_sequences = 1  # type: ignore[misc]
+        in_vllm(FULL).max_num_seqs = 1  # type: ignore[misc]
 
 
 def test_devices_that_divide_a_sequence_share_its_prefix() -> None:

@@ -182,7 +182,7 @@ def test_the_class_llm_has_larger_steps(name: str, server: int, offline: int) ->
     ):
         facts = on(name, **args).budget.facts
         assert facts
-        assert facts.limits.tokens == tokens
+        assert facts.limits.max_num_batched_tokens == tokens
 
 
 def test_the_class_llm_has_no_command_and_a_narrower_range() -> None:

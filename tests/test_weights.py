@@ -16,9 +16,8 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.intensity import weights_read
 from attncalc.cost.params import params
 from attncalc.engines import find_engine
-from attncalc.engines.base import EngineArgs
+from attncalc.engines.base import EngineArgs, Limits
 from attncalc.engines.pipeline import split_into_stages, stage_sizes
-from attncalc.engines.runtime import Limits
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.weight_format import multiplied_as
@@ -344,7 +343,10 @@ def test_each_engine_has_its_own_limits_of_a_pass() -> None:
     assert find_engine("vllm").limits(a100) == Limits(8192, 1024)
     args = on_gpu("vllm", 79 * GIB, "H100", max_num_batched_tokens=512, max_num_seqs=7)
     assert find_engine("vllm").limits(args) == Limits(512, 7)
-    assert find_engine("sglang").limits(on_gpu("sglang", 24 * GIB, "L4")).tokens == 4096
+    assert (
+        find_engine("sglang").limits(on_gpu("sglang", 24 * GIB, "L4")).max_num_batched_tokens
+        == 4096
+    )
     assert find_engine("llamacpp").limits(on_gpu("llamacpp", 24 * GIB, "L4")) == Limits(512, 1)
 
 

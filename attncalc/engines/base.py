@@ -66,6 +66,13 @@ class DraftModel(NamedTuple):
         return 2 - any(matrix.name == "lm_head" for matrix in self.model.extra)
 
 
+class Limits(NamedTuple):
+    """The limits of one forward pass, under vLLM's names."""
+
+    max_num_batched_tokens: int  # tokens of one pass
+    max_num_seqs: int  # sequences whose logits one pass computes
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class EngineArgs:
     """What an engine is started with, and the facts of the model and the device on which its
@@ -189,7 +196,7 @@ class CacheLayout(Protocol):
         """The files of the engine's source that the formulas come from."""
 
     @property
-    def max_sequences(self) -> int | None:
+    def max_num_seqs(self) -> int | None:
         """The most sequences that the engine runs concurrently, whatever the memory; None without
         such a limit.
         """

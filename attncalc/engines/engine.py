@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ..model import ModelSpec
     from ..quantization import Role
     from ..workload import Workload
-    from .base import CacheLayout, EngineArgs, Pool
+    from .base import CacheLayout, EngineArgs, Limits, Pool
     from .launch import LaunchFacts
     from .pasted import LaunchWords
     from .pipeline import LayerCacheSpec
-    from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
+    from .runtime import DeviceMemory, RuntimeFacts, RuntimeMemory
 
 Args = TypeVar("Args", bound="EngineArgs")
 # The value of one of `Engine.offload_options` that leaves as little on the host as fits.
@@ -357,7 +357,7 @@ class Engine(Generic[Args]):
         """Return whether options and the engine's own limits allow so many sequences, whatever the
         memory.
         """
-        return layout.max_sequences is None or batch <= layout.max_sequences
+        return layout.max_num_seqs is None or batch <= layout.max_num_seqs
 
     def least_blocks(self, layout: CacheLayout) -> int:
         """Return the blocks of the cache without which it does not start, even if a request has
@@ -367,7 +367,7 @@ class Engine(Generic[Args]):
 
     def limits(self, args: Args) -> Limits:
         """Return the limits of one forward pass."""
-        from .runtime import Limits
+        from .base import Limits
 
         return Limits(1, 1)
 

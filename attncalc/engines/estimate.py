@@ -42,16 +42,16 @@ def estimated_runtime(facts: RuntimeFacts[Any]) -> RuntimeMemory:
     cuda = RuntimePart("cuda", label, _LEAST, quantity(fixed), int(fixed) * 3 // 2, _PROFILE)
     part = RuntimePart(
         "activations",
-        f"tensors of a pass over {plural(facts.limits.tokens, 'token')}",
+        f"tensors of a pass over {plural(facts.limits.max_num_batched_tokens, 'token')}",
         int(tensors) // 2,
         tensors,
         int(tensors) * 3 // 2,
         "the shapes of the model's largest tensors",
     )
-    rows = plural(min(facts.limits.tokens, facts.limits.sequences), "sequence")
+    rows = plural(min(facts.limits.max_num_batched_tokens, facts.limits.max_num_seqs), "sequence")
     note = (
         "The runtime memory is an estimate: the largest tensors of a pass over "
-        f"{count(facts.limits.tokens)} tokens, "
+        f"{count(facts.limits.max_num_batched_tokens)} tokens, "
         f"logits of {rows}, and a constant. --reserve replaces it."
     )
     return RuntimeMemory((part, cuda), (note,), terms)
@@ -61,7 +61,7 @@ def largest_tensors(facts: RuntimeFacts[Any]) -> tuple[Quantity, tuple[Term, ...
     """Return the bytes of the largest tensors of a pass, and the terms of their formula."""
     model = facts.model
     symbols = model.symbolic()
-    tokens = symbol("N", facts.limits.tokens, "tokens of one forward pass")
+    tokens = symbol("N", facts.limits.max_num_batched_tokens, "tokens of one forward pass")
     widest = max(
         (_widest(stack, layers) for stack, layers in symbols.groups()), key=int, default=quantity(0)
     )
@@ -72,7 +72,7 @@ def largest_tensors(facts: RuntimeFacts[Any]) -> tuple[Quantity, tuple[Term, ...
     )
     if model.vocab_size:
         rows = minimum(
-            tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step")
+            tokens, symbol("max_num_seqs", facts.limits.max_num_seqs, "sequences of one step")
         )
         vocab = symbol("V", model.vocab_size, "tokens of the vocabulary")
         logits = quantity(rows * vocab * 8)  # 4 bytes in fp32, and as many for the probabilities

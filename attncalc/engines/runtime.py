@@ -15,7 +15,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, named, symbol, total
 from ..records import NamedTuple, dataclass
 from ..units import GIB
-from .base import Detail, EngineArgs
+from .base import Detail, EngineArgs, Limits
 
 Args = TypeVar("Args", bound="EngineArgs")
 # (name, label, figure) of a symbol in a part's formula that has a formula itself; a name with
@@ -29,13 +29,6 @@ _MISSED = GIB * 3 // 4
 _MISSED_BY_MIXTURES = GIB * 31 // 10
 _OF_MIXTURES = 7
 _OF_DRAFTED = 16
-
-
-class Limits(NamedTuple):
-    """The limits of one forward pass."""
-
-    tokens: int  # tokens of one pass
-    sequences: int  # sequences whose logits one pass computes
 
 
 @dataclass(frozen=True, eq=False, repr=False)

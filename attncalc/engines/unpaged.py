@@ -29,7 +29,7 @@ class UnpagedLayout:
     bound: Bound = "lower"
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    max_sequences: int | None = None
+    max_num_seqs: int | None = None
     version: str | None = None
 
     @property

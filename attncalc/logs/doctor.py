@@ -499,7 +499,7 @@ def _fewer_sequences(result: FitResult) -> Suggestion | None:
     )
     if limits is None or not result.resolved.engine.fewer_sequences:
         return None
-    fewer = limits.sequences // 4
+    fewer = limits.max_num_seqs // 4
     if fewer < 1:
         return None
     changed = fit(result.request.with_engine_args(max_num_seqs=fewer))

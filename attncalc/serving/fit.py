@@ -381,7 +381,7 @@ class Deployment:
 
         The device with the index `tightest` has short names in the formula.
         """
-        limit = self.devices[0].layout.max_sequences
+        limit = self.devices[0].layout.max_num_seqs
         found = self._most("B", "sequences", tightest, lambda sequences: (sequences, context), end)
         if found is None or found != limit:
             return found

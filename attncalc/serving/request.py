@@ -13,10 +13,9 @@ from typing import Any
 from ..cost.common import check_source
 from ..cost.params import params
 from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
-from ..engines.base import DraftModel, EngineArgs
+from ..engines.base import DraftModel, EngineArgs, Limits
 from ..engines.engine import Engine, Refusal
 from ..engines.launch import is_released
-from ..engines.runtime import Limits
 from ..errors import AttncalcError, clash, is_valid, known_tip
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu

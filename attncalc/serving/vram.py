@@ -168,7 +168,7 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
         tip = refusal.tip[:1].lower() + refusal.tip[1:]
         raise AttncalcError(f"{largest.engine.title} does not start: {refusal.reason}", tip)
     if not holds(_LARGEST // STEP):
-        most = Deployment(largest).devices[0].layout.max_sequences
+        most = Deployment(largest).devices[0].layout.max_num_seqs
         if most is not None and most < largest.workload.batch:
             raise AttncalcError(
                 f"{largest.engine.title} runs at most {count(most)} concurrent requests",

@@ -178,7 +178,7 @@ def _limit_note(result: FitResult, answer: Users) -> str:
     """Return that the engine runs no more requests than that, although the memory may hold more; ''
     if it does.
     """
-    limit = result.layout.max_sequences
+    limit = result.layout.max_num_seqs
     option = result.resolved.engine.running_option
     if limit is None or answer.average != limit or result.verdict != "fits":
         return ""

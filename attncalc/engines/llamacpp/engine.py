@@ -14,11 +14,10 @@ from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import DType, dtype, parse_count
-from ..base import CacheLayout
+from ..base import CacheLayout, Limits
 from ..engine import AUTO, Engine, SmallerStep
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
-from ..runtime import Limits
 from .launch import BENCH_WORDS, OLLAMA_WORDS, WORDS, launch
 from .layout import layout
 from .log_lines import breakdown_lines

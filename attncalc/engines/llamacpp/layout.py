@@ -55,13 +55,13 @@ class LlamaCppLayout:
     start: Start  # what all devices hold together
     buffers: tuple[Buffer, ...]  # the buffers of cells
     states: StateRows | None  # the recurrent states; None without such layers
-    notes: tuple[str, ...]  # see CacheLayout, also for bound, source and max_sequences
+    notes: tuple[str, ...]  # see CacheLayout, also for bound, source and max_num_seqs
     # the layout of each GPU, if there are several or the host has some layers
     parts: tuple[LlamaCppLayout, ...] = ()
     is_part: bool = False  # whether this is one of these
     # the layout of the layers whose cache is on the host; None without such layers
     host: LlamaCppLayout | None = None
-    max_sequences: int | None = MAX_SEQUENCES
+    max_num_seqs: int | None = MAX_SEQUENCES
     bound: Bound = "reserved"
     source: str = (
         "llama.cpp, src/llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, "

@@ -89,7 +89,7 @@ class CompressedLayout(SglangLayout):
 
     @property
     def _requests(self) -> int:
-        return self.max_sequences or _REQUESTS
+        return self.max_num_seqs or _REQUESTS
 
     def _with_drafter(self, size: int, stage: int) -> int:
         """Return the bytes, of which a drafter takes as many as one more layer: of 43 layers, 44 /

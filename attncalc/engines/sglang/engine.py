@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, quantity, symbol, total
 from ...units import parse_decimal
-from ..base import CacheLayout, Pool
+from ..base import CacheLayout, Limits, Pool
 from ..ds_mla import has_pools, picks_latents
 from ..engine import Engine, ExtraWeights, HeldWeights, HostCache, Refusal
 from ..multi_token import PREDICT_TOKENS
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
-from ..runtime import Limits
 from .launch import WORDS, launch
 from .layout import layout
 from .lora import lora_buffers

@@ -54,7 +54,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     )
     states = _state_pool(pools, args, sequences) if pools.states else None
     if states:
-        sequences = states.max_sequences
+        sequences = states.max_running_requests
     notes = tuple(_notes(specs, pools, args, states))
     drafted = drafted_rows(specs, args, hybrid=pools.swa is not None)
     return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes, *drafted)
@@ -112,7 +112,7 @@ def _page(pools: ModelPools, args: SglangArgs) -> int:
     return page
 
 
-def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) -> StatePool:
+def _state_pool(pools: ModelPools, args: SglangArgs, max_running_requests: int | None) -> StatePool:
     if args.has_drafter and not args.speculative_tokens:
         raise AttncalcError(
             "SGLang stores a copy of the states per drafted token, so --speculative-tokens is "
@@ -120,7 +120,7 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
             "add --speculative-tokens N",
         )
     per_sequence = _slots_per_sequence(pools, args)
-    fixed_slots = None if args.radix_cache else max_sequences
+    fixed_slots = None if args.radix_cache else max_running_requests
     if args.max_mamba_cache_size:
         fixed_slots = args.max_mamba_cache_size // args.attn_dp
         running = fixed_slots // per_sequence
@@ -130,14 +130,17 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
                 f"{per_sequence} slots",
                 f"give at least {per_sequence * args.attn_dp}",
             )
-        max_sequences = running if max_sequences is None else min(max_sequences, running)
+        if max_running_requests is None:
+            max_running_requests = running
+        else:
+            max_running_requests = min(max_running_requests, running)
     slot = max((stage.convolution + stage.ssm for stage in pools.stages), key=int)
     drafted = 0
     reserved = 0
     if args.speculative_tokens and args.version.copies_states == "per slot":
         slot = slot * (1 + args.speculative_tokens)
     elif args.speculative_tokens and args.version.copies_states == "at first":
-        reserved = slot * (max_sequences or 0) * args.speculative_tokens
+        reserved = slot * (max_running_requests or 0) * args.speculative_tokens
     else:
         drafted = args.speculative_tokens
     return StatePool(
@@ -147,7 +150,7 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
         ),
         per_sequence=per_sequence,
         drafted_tokens=drafted,
-        max_sequences=max_sequences,
+        max_running_requests=max_running_requests,
         fixed_slots=fixed_slots,
         padding=int(args.version.pads_states),
         reserved=reserved,

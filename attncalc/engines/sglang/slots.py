@@ -57,7 +57,7 @@ class StatePool(NamedTuple):
     ratio: Fraction  # --mamba-full-memory-ratio
     per_sequence: int  # slots that a sequence may take
     drafted_tokens: int  # tokens that a drafter proposes
-    max_sequences: int | None  # concurrent sequences, if they are limited
+    max_running_requests: int | None  # concurrent sequences, if they are limited
     fixed_slots: int | None  # the number of slots, if an option sets it instead of the ratio
     padding: int = 1  # 1 if the pool's share has the slot that no sequence gets, else 0
     reserved: int = 0  # bytes of all copies, if they are taken from the memory before it is divided
@@ -164,13 +164,13 @@ class StatePool(NamedTuple):
         padding = self.padding
         slots_per_n = 1 + Fraction(drafted, self.per_sequence)
         enough = (Fraction(token_bytes, slot) * self.ratio - padding * (1 + drafted)) / slots_per_n
-        if self.max_sequences is not None:
-            # the same equation with the copies of max_sequences sequences, beyond which they no
-            # longer grow
+        if self.max_running_requests is not None:
+            # the same equation with the copies of max_running_requests sequences, beyond which they
+            # no longer grow
             share = 1 + 1 / self.ratio
             fixed = (
                 Fraction(token_bytes, slot)
-                + drafted * self.max_sequences
+                + drafted * self.max_running_requests
                 - padding * (share - 1) * (1 + drafted)
             )
             enough = min(enough, fixed / (share * slots_per_n - 1))
@@ -192,9 +192,9 @@ class StatePool(NamedTuple):
     def _running(self, slots: int) -> int:
         """Return how many sequences that number of slots is enough for."""
         sequences = slots // self.per_sequence
-        if self.max_sequences is None:
+        if self.max_running_requests is None:
             return sequences
-        return min(self.max_sequences, sequences)
+        return min(self.max_running_requests, sequences)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class SglangLayout:
     states: StatePool | None  # the pool of recurrent states; None without such layers
     page: int  # tokens of a page
     swa_ratio: Fraction  # tokens of the sliding-window pool per token of the full pool
-    max_sequences: int | None  # concurrent sequences of one rank; None without a limit
+    max_num_seqs: int | None  # concurrent sequences of one rank; None without a limit
     notes: tuple[str, ...]  # see CacheLayout, also for bound and source
     drafted: int = 0  # layers of a drafter with rows of the full pool
     draft_row: int = 0  # bytes of a token in all layers of a drafter with rows of its own (DFlash)
@@ -235,8 +235,8 @@ class SglangLayout:
             facts.append(f"swa-full-tokens-ratio {float(self.swa_ratio):g}")
         if self.states and self.states.fixed_slots is None:
             facts.append(f"mamba-full-memory-ratio {float(self.states.ratio):g}")
-        if self.max_sequences:
-            facts.append(f"max-running-requests {self.max_sequences}")
+        if self.max_num_seqs:
+            facts.append(f"max-running-requests {self.max_num_seqs}")
         return tuple(facts)
 
     def needed(self, batch: int, context: int) -> int:
@@ -489,9 +489,9 @@ class SglangLayout:
                 "slots_per_sequence", self.states.per_sequence, "slots that a sequence may take"
             )
             limits.append(ratio(named(slots, "state_slots", "slots of states") // per_sequence, 1))
-        if self.max_sequences is not None:
+        if self.max_num_seqs is not None:
             limits.append(
-                ratio(symbol("max_running_requests", self.max_sequences, "concurrent sequences"), 1)
+                ratio(symbol("max_running_requests", self.max_num_seqs, "concurrent sequences"), 1)
             )
         return min(limits, key=lambda limit: Fraction(limit.numerator, limit.denominator))
 

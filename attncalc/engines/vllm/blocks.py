@@ -12,10 +12,8 @@ from ...quantity import (
     Formula,
     Quantity,
     Ratio,
-    ceil_div,
     formula_of,
     maximum,
-    minimum,
     named,
     quantity,
     ratio,
@@ -29,7 +27,18 @@ from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..base import Bound, Detail, Pool
 from ..ds_mla import padded_page
 from .groups import KVCacheGroup
-from .layer_spec import POOLS, UNPOOLED, WINDOWS, LayerSpec
+from .kv_cache_interface import (
+    POOLS,
+    UNPOOLED,
+    WINDOWS,
+    ChunkedLocalAttentionSpec,
+    CrossAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
 from .options import VllmArgs
 from .packed import block_pages, is_packed, tuple_pages, weighed_blocks
 from .state_blocks import Alignment, StateBlocks
@@ -69,8 +78,8 @@ class VllmLayout:
         return self.args.version.name
 
     @property
-    def max_sequences(self) -> int:
-        return self.args.step_sequences
+    def max_num_seqs(self) -> int:
+        return self.args.limits.max_num_seqs
 
     @property
     def source(self) -> str:
@@ -88,8 +97,9 @@ class VllmLayout:
             facts.append(
                 f"{count(max(sizes) * self.args.dcp)} tokens per block of {self.args.dcp} GPUs"
             )
-        if any(group.spec.kind in ("sliding", "chunked", "cross") for group in self.groups):
-            facts.append(f"{count(self.args.step_tokens)} batched tokens")
+        by_step = SlidingWindowSpec | ChunkedLocalAttentionSpec | CrossAttentionSpec
+        if any(isinstance(group.spec, by_step) for group in self.groups):
+            facts.append(f"{count(self.args.limits.max_num_batched_tokens)} batched tokens")
         return tuple(facts)
 
     @property
@@ -101,7 +111,7 @@ class VllmLayout:
         plain = self.args.version.offloads_latents_once == "plain"
         return (
             self.args.version.offloads_latents_once != "never"
-            and all(group.spec.kind == "mla" for group in self.groups)
+            and all(isinstance(group.spec, MLAAttentionSpec) for group in self.groups)
             and not (plain and len(specs) > 1)
             and self.args.pp == self.args.dcp == 1
         )
@@ -124,14 +134,14 @@ class VllmLayout:
         )
 
     @cached_property
-    def _times(self) -> dict[LayerSpec, int]:
+    def _times(self) -> dict[KVCacheSpec, int]:
         """{a spec: the groups that have it}."""
         return Counter(group.spec for group in self.groups)
 
     def blocks_per_request(self, context: int) -> int:
         """Return the blocks that one request of `context` tokens takes, in all groups together."""
         blocks = [
-            (spec, times * self._blocks_in_group(spec, context))
+            (spec, times * spec.max_admission_blocks_per_request(context, self.args))
             for spec, times in self._times.items()
         ]
         if sum(spec.window is not None for spec in self._times) > 1:
@@ -141,40 +151,6 @@ class VllmLayout:
                 for i, (s, n) in enumerate(blocks, 1)
             )
         return sum(n for _, n in blocks)
-
-    def _blocks_in_group(self, spec: LayerSpec, context: int) -> int:
-        if spec.kind == "mamba":
-            if self.states and not spec.title.startswith(UNPOOLED):
-                blocks = self.states.per_request
-            else:
-                blocks = 1
-            return symbol_like(
-                spec.token_bytes, "state_blocks", blocks, "blocks of a request in a group of states"
-            )
-        if spec.kind == "cross":
-            meaning = "source tokens, on the encoder's side"
-            source = symbol_like(spec.token_bytes, "T_source", self.args.source or 1, meaning)
-            # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
-            if self.args.version.cross_blocks_by_source:
-                tokens = source
-            else:
-                tokens = maximum(self.args.step_tokens, source)
-            return ceil_div(tokens, spec.block_size)
-        if spec.window is None:
-            tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
-            return ceil_div(tokens, spec.block_size)
-        # their blocks cannot be freed yet
-        tokens = self.args.step_tokens * (
-            self.args.pp + 1 if self.args.version.two_steps_in_flight else 1
-        )
-        meaning = "tokens that are scheduled and not yet processed"
-        in_flight = symbol_like(spec.token_bytes, "in_flight", tokens, meaning)
-        if spec.kind == "chunked":
-            return ceil_div(minimum(spec.window + in_flight, context), spec.block_size)
-        # + 1 because the window may start in the middle of a block: with block size 4 and a window
-        # of 4, tokens 3..6 touch two blocks. - 1 because the query's own token is among the tokens
-        # in flight.
-        return ceil_div(minimum(spec.window - 1 + in_flight, context), spec.block_size) + 1
 
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes that `batch` requests of `context` tokens need, with the null block,
@@ -194,14 +170,12 @@ class VllmLayout:
         return maximum(needed, self.blocks_per_request(context) * admitted)
 
     def with_shared_prefix(self, tokens: int) -> "VllmLayout | None":
-        kinds = {group.spec.kind for group in self.groups}
-        default = "cross" not in kinds and not self.args.version.v0
-        if self.args.prefix_caching is None:
-            caches_prefixes = default
-        else:
-            caches_prefixes = self.args.prefix_caching
+        caches_prefixes = self.args.prefix_caching
         if self.states:
             caches_prefixes = self.states.prefix_caching
+        elif caches_prefixes is None:
+            has_source = any(isinstance(group.spec, CrossAttentionSpec) for group in self.groups)
+            caches_prefixes = not has_source and not self.args.version.v0
         if caches_prefixes:
             return dataclasses.replace(self, shared_prefix=tokens)
         return None
@@ -219,17 +193,10 @@ class VllmLayout:
         hit = tokens // math.lcm(*sizes) * math.lcm(*sizes)
         shared = 0
         for spec in (group.spec for group in self.groups):
-            if spec.kind in ("mamba", "cross"):
-                continue
-            first = 0
-            size = int(spec.block_size)
-            if spec.window is not None:
-                window = int(spec.window)
-                if spec.kind == "chunked":
-                    first = context // window * window
-                else:
-                    first = max(0, context - window + 1)
-            shared += max(0, hit // (size * self.args.dcp) - first // size)
+            if spec.shares_prefixes:
+                size = int(spec.block_size)
+                before = spec.first_token(context) // size
+                shared += max(0, hit // (size * self.args.dcp) - before)
         return shared
 
     def pool(self, memory: int, context: int) -> Pool:
@@ -247,9 +214,11 @@ class VllmLayout:
         request = named(request_blocks, "blocks_per_request", "blocks that a request takes")
         logged = request
         if is_packed(self.groups) and self.args.version.weighs_groups:
-            weighed = weighed_blocks(
-                [self._blocks_in_group(g.spec, context) for g in self.groups], self.groups
-            )
+            of_groups = [
+                group.spec.max_admission_blocks_per_request(context, self.args)
+                for group in self.groups
+            ]
+            weighed = weighed_blocks(of_groups, self.groups)
             meaning = (
                 "blocks of a request as the log counts them: by bytes, in units of a block of pools"
             )
@@ -294,7 +263,7 @@ class VllmLayout:
         blocks = dict.fromkeys((POOLS, WINDOWS, UNPOOLED), 0)
         for group in self.groups:
             title = next(title for title in blocks if group.spec.title.startswith(title))
-            blocks[title] += self._blocks_in_group(group.spec, length)
+            blocks[title] += group.spec.max_admission_blocks_per_request(length, self.args)
         yield Detail("kv_blocks_of_pools", "  of pools", quantity(blocks[POOLS]), NO_UNIT)
         yield Detail("kv_blocks_of_windows", "  of windows", quantity(blocks[WINDOWS]), NO_UNIT)
         yield Detail(
@@ -311,11 +280,11 @@ class VllmLayout:
         of 100,000 tokens takes 6 blocks for them. Issue 51041 of vLLM asks why the logged tokens
         depend on the context.
         """
-        growing = [group.spec for group in self.groups if group.spec.is_full]
+        growing = [group.spec for group in self.groups if isinstance(group.spec, FullAttentionSpec)]
         fixed = [
-            self._blocks_in_group(group.spec, length)
+            group.spec.max_admission_blocks_per_request(length, self.args)
             for group in self.groups
-            if not group.spec.is_full
+            if not isinstance(group.spec, FullAttentionSpec)
         ]
         if fixed:
             size = (
@@ -372,11 +341,11 @@ class VllmLayout:
             return quantity(tokens), ratio(blocks, request)
         return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
 
-    def _logged_block_size(self, spec: LayerSpec, length: int) -> int:
+    def _logged_block_size(self, spec: KVCacheSpec, length: int) -> int:
         """Return the tokens of a group's block as 'GPU KV cache size' counts them: a state's is a
         whole request.
         """
-        if spec.kind != "mamba":
+        if not isinstance(spec, MambaSpec):
             return spec.block_size
         if len(self.groups) == 1 and self.args.version.logs_requested_block:
             return self.args.block_size or spec.block_size
@@ -420,9 +389,9 @@ class VllmLayout:
                 f"Setting attention block size to {int(self.alignment.block_size)} tokens "
                 "to ensure that attention page size is >= mamba page size."
             )
-        state = next(group.spec for group in self.groups if group.spec.kind == "mamba")
-        page = int(state.page_bytes)
-        unpadded = int(state.unpadded_page_bytes)
+        state = next(group.spec for group in self.groups if isinstance(group.spec, MambaSpec))
+        page = int(state.page_size_bytes)
+        unpadded = int(state.real_page_size_bytes)
         if page != unpadded:
             yield (
                 f"Padding mamba page size by {100 * (page - unpadded) / unpadded:.2f}% to ensure "
@@ -457,7 +426,7 @@ def _bytes_per_block(groups: Sequence[KVCacheGroup], version: VllmVersion) -> in
     of all groups use one tensor, so a block has one page per layer of the largest group.
     """
     if is_packed(groups):
-        stride = math.lcm(*(spec.stride for group in groups for spec in group.specs))
+        stride = math.lcm(*(spec.alignment for group in groups for spec in group.specs))
         pages = _sum_pages(block_pages(groups, version).items())
         if stride == 1:
             return pages
@@ -466,10 +435,10 @@ def _bytes_per_block(groups: Sequence[KVCacheGroup], version: VllmVersion) -> in
     if with_layers and len(groups) > 1:
         largest = max(with_layers, key=lambda group: len(group.layers))
         return _layers_times_page(
-            len(largest.layers), largest.spec.page_bytes, "L_group", "layers of a group"
+            len(largest.layers), largest.spec.page_size_bytes, "L_group", "layers of a group"
         )
     layers = Counter(spec for group in with_layers for spec in group.specs)
-    return _sum_pages((spec.page_bytes, n) for spec, n in layers.items())
+    return _sum_pages((spec.page_size_bytes, n) for spec, n in layers.items())
 
 
 def _sum_pages(layers: Iterable[tuple[int, int]]) -> int:

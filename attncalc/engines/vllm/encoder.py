@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ...model import Tower, TowerItem
 from ...quantity import ceil_div, maximum, quantity, symbol
 from ...units import GIB
+from ..base import Limits
 from ..runtime import RuntimeFacts, RuntimePart, Term
 from .options import VllmArgs
 
@@ -137,15 +138,15 @@ def _items(facts: RuntimeFacts[VllmArgs], item: TowerItem) -> int:
     """
     version = facts.args.version
     if version.v0:
-        return facts.limits.tokens // _tokens_v0(item) * _images_v0(item)
+        return facts.limits.max_num_batched_tokens // _tokens_v0(item) * _images_v0(item)
     room = facts.context - (item.tokens if version.videos_leave_room_for_image else 0)
     has_videos = item.repeats > 1 and facts.args.limit("video") != 0
     repeats = min(item.repeats, max(1, room // item.tokens)) if has_videos else 1
     tokens = repeats * item.tokens
-    of_budget = max(facts.limits.tokens, tokens) // tokens
+    of_budget = max(facts.limits.max_num_batched_tokens, tokens) // tokens
     of_prompt = max(1, facts.context // tokens)
     limit = facts.args.limit("video" if has_videos else "image")
-    of_sequences = facts.limits.sequences * (min(of_prompt, limit) if limit else of_prompt)
+    of_sequences = facts.limits.max_num_seqs * (min(of_prompt, limit) if limit else of_prompt)
     return repeats * min(of_budget, of_sequences)
 
 
@@ -159,15 +160,12 @@ def with_limits_of_profile(facts: RuntimeFacts[VllmArgs]) -> RuntimeFacts[VllmAr
     items = [tower.item for tower in facts.whole.towers if tower.item]
     if not facts.args.version.v0 or not items:
         return facts
-    tokens = facts.limits.tokens
+    tokens = facts.limits.max_num_batched_tokens
     if facts.args.max_num_batched_tokens is None:
         tokens = max(tokens, _FEWEST_TOKENS_V0)
-    sequences = max(
-        1, min(facts.limits.sequences, tokens // max(_tokens_v0(item) for item in items))
-    )
-    return dataclasses.replace(
-        facts, limits=facts.limits._replace(tokens=tokens, sequences=sequences)
-    )
+    with_items = tokens // max(_tokens_v0(item) for item in items)
+    sequences = max(1, min(facts.limits.max_num_seqs, with_items))
+    return dataclasses.replace(facts, limits=Limits(tokens, sequences))
 
 
 def _tokens_v0(item: TowerItem) -> int:
@@ -189,7 +187,7 @@ def _unknown(facts: RuntimeFacts[VllmArgs], passes: Sequence[RuntimePart]) -> Ru
 
     No log has an encoder that takes more than 4 GiB.
     """
-    tokens = symbol("N", facts.limits.tokens, "max_num_batched_tokens")
+    tokens = symbol("N", facts.limits.max_num_batched_tokens, "max_num_batched_tokens")
     d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
     values = d_model + symbol("pixels", _PIXELS, "values of a token's pixels")
     size = quantity(tokens * values * facts.element_bytes)

@@ -10,11 +10,10 @@ from ...hardware import FREE_OF_UNIFIED
 from ...model import ModelSpec, plural
 from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, count, dtype, human
-from ..base import CacheLayout
+from ..base import CacheLayout, Limits
 from ..ds_mla import cache_roles, has_pools, picks_latents
 from ..engine import Engine, HostCache, Refusal, SmallerStep
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
-from ..runtime import Limits
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import WORDS, launch
@@ -114,11 +113,11 @@ class Vllm(Engine[VllmArgs]):
         states = cast("VllmLayout", layout).states
         is_checked = states and args.version.needs_block_per_sequence and not args.enforce_eager
         if is_checked:
-            return args.step_sequences
+            return args.limits.max_num_seqs
         return 0
 
     def limits(self, args: VllmArgs) -> Limits:
-        return Limits(args.step_tokens, args.step_sequences)
+        return args.limits
 
     def text_only(self, args: VllmArgs) -> str | None:
         if args.version.has_language_model_only:
@@ -199,8 +198,8 @@ class Vllm(Engine[VllmArgs]):
         The tokens of a step are named too, since a default that is only assumed widens the range.
         """
         for sequences in self.fewer_sequences:
-            if batch <= sequences < args.step_sequences:
-                tokens = min(args.step_tokens, _FEW_TOKENS)
+            if batch <= sequences < args.limits.max_num_seqs:
+                tokens = min(args.limits.max_num_batched_tokens, _FEW_TOKENS)
                 given = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
                 flag = f"--max-num-seqs {sequences} --max-num-batched-tokens {tokens}"
                 yield SmallerStep(f"{plural(sequences, 'sequence')} per step", flag, given)

@@ -7,29 +7,37 @@ layers of one kind, and all groups have the same number of layers: that of the r
 windows, which need 6 * 10 - 52 = 8 layers of padding.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 from ...errors import NotSupportedError
 from ...records import NamedTuple
 from ...search import grouped
-from .layer_spec import LayerSpec
+from .kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
 from .options import VllmArgs
 from .versions import VllmVersion
 
 
 class KVCacheGroup(NamedTuple):
     layers: tuple[int, ...]  # their numbers in the model
-    specs: tuple[LayerSpec, ...]  # the spec of each of them
+    specs: tuple[KVCacheSpec, ...]  # the spec of each of them
 
     @property
-    def spec(self) -> LayerSpec:
+    def spec(self) -> KVCacheSpec:
         """The spec of its first layer. It decides the group's blocks, which are the same for all
         its layers.
         """
         return self.specs[0]
 
 
-def group_layers(specs: Sequence[LayerSpec], args: VllmArgs) -> tuple[KVCacheGroup, ...]:
+def group_layers(specs: Sequence[KVCacheSpec], args: VllmArgs) -> tuple[KVCacheGroup, ...]:
     """Return the groups of the layers, which are in the model's order.
 
     Raises AttncalcError if this version cannot group such layers.
@@ -80,28 +88,30 @@ def _group_size(counts: Sequence[int], version: VllmVersion) -> int:
 
 
 def _promote_windows(
-    specs: Sequence[LayerSpec], version: VllmVersion, *, promote: bool
-) -> list[LayerSpec]:
+    specs: Sequence[KVCacheSpec], version: VllmVersion, *, promote: bool
+) -> list[KVCacheSpec]:
     """Return the specs, with windows and chunks as full attention if they cannot have groups of
     their own.
 
     vLLM does this only if the model also has layers with full attention.
     """
-    full = next((s for s in specs if s.kind == "full"), None)
-    has_chunks = any(s.kind == "chunked" for s in specs)
-    if full is None or not (
-        promote or not version.groups_hybrids or (has_chunks and not version.groups_chunks)
-    ):
+    full = next((spec for spec in specs if type(spec) is FullAttentionSpec), None)
+    has_chunks = any(isinstance(spec, ChunkedLocalAttentionSpec) for spec in specs)
+    keeps_windows = version.groups_hybrids and not promote
+    if has_chunks and not version.groups_chunks:
+        keeps_windows = False
+    if full is None or keeps_windows:
         return list(specs)
-    return [
-        s._replace(kind="full", window=None, block_size=full.block_size)
-        if s.kind in ("sliding", "chunked")
-        else s
-        for s in specs
-    ]
+    return [_promoted(spec, full.block_size) for spec in specs]
 
 
-def _is_one_group(specs: Sequence[LayerSpec], version: VllmVersion) -> bool:
+def _promoted(spec: KVCacheSpec, block_size: int) -> KVCacheSpec:
+    if isinstance(spec, SlidingWindowSpec | ChunkedLocalAttentionSpec):
+        return FullAttentionSpec(block_size, spec.shape, token_bytes=spec.token_bytes)
+    return spec
+
+
+def _is_one_group(specs: Sequence[KVCacheSpec], version: VllmVersion) -> bool:
     """Return whether all layers form one group: equal ones, or of the same tokens in widths that
     may be mixed.
     """
@@ -109,36 +119,39 @@ def _is_one_group(specs: Sequence[LayerSpec], version: VllmVersion) -> bool:
         return True
     if len({int(s.block_size) for s in specs}) > 1:
         return False
-    same_window = len({(s.kind, s.window) for s in specs}) == 1 and specs[0].kind != "mamba"
-    one_page_size = len({int(s.page_bytes) for s in specs}) == 1
-    mixes_widths = version.groups_mixed_widths or version.v0 or one_page_size
-    return mixes_widths and (same_window or all(s.is_full for s in specs))
+    one_page_size = len({int(s.page_size_bytes) for s in specs}) == 1
+    if not (version.groups_mixed_widths or version.v0 or one_page_size):
+        return False
+    if all(isinstance(s, FullAttentionSpec) for s in specs):
+        return True
+    same_window = len({(s.kind, s.window) for s in specs}) == 1
+    return same_window and not isinstance(specs[0], MambaSpec)
 
 
-def _equalize_pages(specs: Sequence[LayerSpec], version: VllmVersion) -> list[LayerSpec]:
+def _equalize_pages(specs: Sequence[KVCacheSpec], version: VllmVersion) -> list[KVCacheSpec]:
     """Return the specs with pages of one size, that of the largest.
 
     A smaller page gets more tokens, if it divides the largest: 4 KiB beside 8 KiB holds twice as
     many. States, and from 0.24 on other pages too, are padded instead.
     """
-    largest = max((s.page_bytes for s in specs), key=int)
-    equalized = []
-    for s in specs:
-        if s.page_bytes == largest:
-            equalized.append(s)
-        elif s.kind == "mamba":
-            equalized.append(s._replace(padded=largest))
-        elif version.unifies_pages and largest % s.page_bytes == 0:
-            equalized.append(
-                s._replace(block_size=int(s.block_size) * (int(largest) // int(s.page_bytes)))
-            )
-        elif version.pads_pages and s.kind != "mla":
-            equalized.append(s._replace(padded=largest))
-        else:
-            raise _unsupported(
-                version, "cannot bring together pages of different sizes, which this model has"
-            )
-    return equalized
+    largest = max((spec.page_size_bytes for spec in specs), key=int)
+    return [_with_page(spec, largest, version) for spec in specs]
+
+
+def _with_page(spec: KVCacheSpec, size: int, version: VllmVersion) -> KVCacheSpec:
+    page = spec.page_size_bytes
+    if page == size:
+        return spec
+    if isinstance(spec, MambaSpec):
+        return dataclasses.replace(spec, page_size_padded=size)
+    if version.unifies_pages and size % page == 0:
+        block_size = int(spec.block_size) * (int(size) // int(page))
+        return dataclasses.replace(spec, block_size=block_size)
+    if version.pads_pages and not isinstance(spec, MLAAttentionSpec):
+        return dataclasses.replace(spec, page_size_padded=size)
+    raise _unsupported(
+        version, "cannot bring together pages of different sizes, which this model has"
+    )
 
 
 def _unsupported(version: VllmVersion, why: str) -> NotSupportedError:

@@ -117,7 +117,7 @@ def _layer_inputs(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quanti
     )
     if not columns or not model.towers:
         return Quantity(0)
-    tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
+    tokens = symbol("N", args.limits.max_num_batched_tokens, "max_num_batched_tokens")
     inputs = symbol("layer_inputs", columns, "elements of all layers' inputs per token")
     return quantity(tokens * inputs * held.element_bytes)
 
@@ -134,7 +134,7 @@ def _streams(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     Latents beside an indexer have the picked tokens too, and with pools the rest of one, in tiles
     of 128 (topk_indices_buffer in deepseek_v2.py and models/glm5next/common/model.py).
     """
-    tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
+    tokens = symbol("N", args.limits.max_num_batched_tokens, "max_num_batched_tokens")
     latents = filter(None, (as_latent(layers.attention) for _, layers in model.plain().groups()))
     if latent := next((kind for kind in latents if kind.index_topk), None):
         picked = _aligned(int(latent.index_topk or 0) + int(latent.index_kpool or 1) - 1, 128)

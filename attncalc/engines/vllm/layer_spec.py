@@ -1,10 +1,8 @@
-"""The cache of one layer, as vLLM describes it: pages of some tokens, or of one state
-(v1/kv_cache_interface.py).
-"""
+"""What a layer caches, as vLLM's specs: the `get_kv_cache_spec` of its attention layers."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from ...attention import CacheSpec, Chunked, Sliding
 from ...attention.kind import POOLING_ROLES
@@ -25,9 +23,21 @@ from ..ds_mla import (
     latent_row_bytes,
     padded_page,
 )
+from .kv_cache_interface import (
+    CONVOLUTION,
+    POOLS,
+    UNPOOLED,
+    WINDOWS,
+    ChunkedLocalAttentionSpec,
+    CrossAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
 from .options import TURBOQUANT, VllmArgs
 
-Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
 STATE_ROLES = ("convolution", "state", "short_convolution")
 _HEAD_ROLES = ("kv", "k", "v")
 # Dtypes that vLLM has for K and V. A latent can only have those without scales.
@@ -49,66 +59,6 @@ _SHARED_RING = 8
 # Pool size: tokens of a block of unpooled tokens (CompressorStateCache in
 # models/deepseek_v4/compressor.py).
 _UNPOOLED_BLOCKS = {SMALL_POOL: 4, LARGE_POOL: 8}
-# Titles of specs: of compressed attention, of averaged keys, and of a convolution beside the mixer.
-POOLS = "pools"
-WINDOWS = "windows"
-UNPOOLED = "tokens to pool"
-CONVOLUTION = "short convolution"
-
-
-class LayerSpec(NamedTuple):
-    """The cache of one layer (vLLM's KVCacheSpec)."""
-
-    kind: Kind  # vLLM's type of spec
-    block_size: int  # tokens per block
-    token_bytes: int  # bytes per token; of a state ("mamba"), all its bytes
-    # (rows, width) of each tensor, which tells layers of equal bytes apart
-    shape: tuple[tuple[int, int], ...] = ()
-    window: int | None = None  # tokens of the sliding window or the chunk; None without one
-    padded: int | None = None  # bytes that the page is padded to; None without padding
-    rate: int = 1  # tokens per stored row, which has token_bytes; more than 1 for pools
-    title: str = ""  # what it stores, for people; '' if the kind says it
-    stride: int = 1  # bytes of which a block of all layers is a multiple
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one block of one layer, with padding."""
-        return self.padded or self.unpadded_page_bytes
-
-    @property
-    def unpadded_page_bytes(self) -> int:
-        """Bytes of one block of one layer, without padding."""
-        if self.kind == "mamba":
-            return self.token_bytes
-        rows = self.block_size if self.rate == 1 else self.block_size // self.rate
-        return rows * self.token_bytes
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it stores every token. vLLM treats such layers as one type, whatever their
-        widths.
-        """
-        return self.kind in ("full", "mla")
-
-    @property
-    def label(self) -> str:
-        """'full', 'sliding 1,024'."""
-        return self.title or (
-            self.kind if self.window is None else f"{self.kind} {int(self.window):,}"
-        )
-
-    @property
-    def grouping_key(self) -> tuple[object, ...]:
-        """Equal for layers that vLLM can put in one group; of plain ints, because formulas do not
-        matter here.
-        """
-        return (
-            self.kind,
-            int(self.block_size),
-            int(self.page_bytes),
-            self.shape,
-            self.window and int(self.window),
-        )
 
 
 def layer_specs(
@@ -118,12 +68,13 @@ def layer_specs(
     *,
     sparse: bool = False,
     shares_pools: bool = False,
-) -> Iterator[LayerSpec]:
+    state_blocks: int = 1,
+) -> Iterator[KVCacheSpec]:
     """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the
     source, pools.
 
     With `sparse`, another layer has an indexer. With `shares_pools`, layers read pools of others
-    (DeepSeek-V4.1).
+    (DeepSeek-V4.1). `state_blocks` are the blocks of a request in a group of states.
 
     Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented
     here.
@@ -139,20 +90,25 @@ def layer_specs(
     for c in cached:
         if c.role == "latent":
             latent_bytes = _latent_bytes(c, args, sparse=sparse)
-            if args.version.aligns_latent_entries:
-                latent_bytes = _ENTRY_ALIGNMENT * ceil_div(latent_bytes, _ENTRY_ALIGNMENT)
-            yield LayerSpec("mla", block_size, latent_bytes, _shape([c]))
-        # for any kv_dtype; of blocks of keys (MiniMax-M3) in the model's dtype
+            yield MLAAttentionSpec(block_size, _shape([c]), token_bytes=latent_bytes)
         if c.role == "indexer":
-            key = args.dtype.row_bytes(c.width) if heads else index_key_bytes(c.width)
-            yield LayerSpec("mla", block_size, key, _shape([c]))
+            # for any kv_dtype; of blocks of keys (MiniMax-M3) in the model's dtype
+            key_bytes = index_key_bytes(c.width)
+            if heads:
+                key_bytes = args.dtype.row_bytes(c.width)
+            yield MLAAttentionSpec(block_size, _shape([c]), token_bytes=key_bytes)
     if states:
-        yield LayerSpec(
-            "mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states)
+        yield MambaSpec(
+            block_size,
+            _shape(states),
+            state_bytes=sum(_state_bytes(c, args) for c in states),
+            state_blocks=state_blocks,
         )
-    yield from _beside_mixer(cached, args, block_size)
+    for c in cached:
+        yield from _specs_beside_mixer(c, args, block_size, state_blocks)
     if source_heads:
-        yield _head_spec(source_heads, args, block_size)._replace(kind="cross")
+        source = _head_spec(source_heads, args, block_size)
+        yield CrossAttentionSpec(source.block_size, source.shape, token_bytes=source.token_bytes)
     pooling = [c for c in cached if c.role in POOLING_ROLES]
     yield from _pooling_specs(pooling, args, block_size, shares_pools=shares_pools)
 
@@ -173,34 +129,51 @@ def _shape(cached: list[CacheSpec]) -> tuple[tuple[int, int], ...]:
     return tuple((int(c.rows), int(c.width)) for c in cached)
 
 
-def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> LayerSpec:
+def _head_spec(
+    heads: list[CacheSpec], args: VllmArgs, block_size: int
+) -> FullAttentionSpec | SlidingWindowSpec | ChunkedLocalAttentionSpec:
     stored = args.kv_dtype
     if stored.name not in _DTYPES:
         raise AttncalcError(f"vLLM has no cache in {stored.name}", f"known: {', '.join(_DTYPES)}")
     span = heads[0].span
-    kind: Kind = "full"
-    if isinstance(span, Sliding):
-        kind = "sliding"
-    elif isinstance(span, Chunked):
-        kind = "chunked"
     widths = [c.width for c in heads]
     if args.version.pads_values:
         widths = [max(widths, key=int)] * len(widths)
-    if stored.name in TURBOQUANT and (kind != "full" or len({int(width) for width in widths}) > 1):
-        raise NotSupportedError(
-            f"{stored.name} is only supported for full attention with keys and values of one width",
-            "use int4 or fp8",
-        )
+    if stored.name in TURBOQUANT:
+        is_cut = isinstance(span, Sliding | Chunked)
+        has_two_widths = len({int(width) for width in widths}) > 1
+        if is_cut or has_two_widths:
+            raise NotSupportedError(
+                f"{stored.name} is only supported for full attention with keys and values of one "
+                "width",
+                "use int4 or fp8",
+            )
     token_bytes = sum(
         c.rows * stored.row_bytes(width) for c, width in zip(heads, widths, strict=True)
     )
-    if kind == "sliding":
+    shape = _shape(heads)
+    if isinstance(span, Sliding):
         block_size = args.version.window_block(block_size)
-    return LayerSpec(kind, block_size, token_bytes, _shape(heads), span.reach)
+        return SlidingWindowSpec(
+            block_size, shape, token_bytes=token_bytes, sliding_window=span.reach
+        )
+    if isinstance(span, Chunked):
+        return ChunkedLocalAttentionSpec(
+            block_size, shape, token_bytes=token_bytes, attention_chunk_size=span.reach
+        )
+    return FullAttentionSpec(block_size, shape, token_bytes=token_bytes)
 
 
 def _latent_bytes(latent: CacheSpec, args: VllmArgs, *, sparse: bool) -> int:
-    """Return the bytes of one token's latent.
+    """Return the bytes of one token's latent, which V0 aligns."""
+    row = _latent_row_bytes(latent, args, sparse=sparse)
+    if args.version.aligns_latent_entries:
+        return _ENTRY_ALIGNMENT * ceil_div(row, _ENTRY_ALIGNMENT)
+    return row
+
+
+def _latent_row_bytes(latent: CacheSpec, args: VllmArgs, *, sparse: bool) -> int:
+    """Return the bytes of one token's latent, not aligned.
 
     In a model with indexers, FlashMLA's fp8 is the format fp8_ds_mla of 656 B. FlashInfer's is
     plain fp8.
@@ -244,9 +217,9 @@ def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
     )
 
 
-def _beside_mixer(
-    cached: Sequence[CacheSpec], args: VllmArgs, block_size: int
-) -> Iterator[LayerSpec]:
+def _specs_beside_mixer(
+    c: CacheSpec, args: VllmArgs, block_size: int, state_blocks: int
+) -> Iterator[KVCacheSpec]:
     """Yield a short convolution's state, and of an indexer's keys the averages of pools and the
     keys to average.
 
@@ -254,22 +227,26 @@ def _beside_mixer(
     model's dtype (models/qwen4_exp/common/qsa_cache.py, which also stores three positions with each
     key of the ring).
     """
-    for c in cached:
-        if c.role == "short_convolution":
-            size = c.rows * args.dtype.row_bytes(c.width + args.speculative_tokens)
-            yield LayerSpec("mamba", block_size, size, _shape([c]), title=CONVOLUTION)
-        if c.role not in ("averages", "gated_averages"):
-            continue
-        _check_averages(args, is_gated=c.role == "gated_averages")
-        pool = c.pool_size
-        key = args.dtype.row_bytes(c.width)
-        unpooled = key
-        if c.role == "gated_averages":  # a key and a gate of half that width each
-            key = index_key_bytes(c.width // 2)
-            unpooled = args.dtype.row_bytes(c.width // 2 * 2)
-        ring = -(-(pool + args.speculative_tokens) // pool) * pool
-        yield LayerSpec("mla", block_size, key, _shape([c]), rate=pool, title=POOLS)
-        yield LayerSpec("mamba", ring, ring * unpooled, _shape([c]), title=f"{UNPOOLED} by {pool}")
+    if c.role == "short_convolution":
+        size = c.rows * args.dtype.row_bytes(c.width + args.speculative_tokens)
+        yield MambaSpec(
+            block_size, _shape([c]), title=CONVOLUTION, state_bytes=size, state_blocks=state_blocks
+        )
+    if c.role not in ("averages", "gated_averages"):
+        return
+    is_gated = c.role == "gated_averages"
+    _check_averages(args, is_gated=is_gated)
+    pool = c.pool_size
+    key = args.dtype.row_bytes(c.width)
+    unpooled = key
+    if is_gated:  # a key and a gate of half that width each
+        key = index_key_bytes(c.width // 2)
+        unpooled = args.dtype.row_bytes(c.width // 2 * 2)
+    ring = -(-(pool + args.speculative_tokens) // pool) * pool
+    yield MLAAttentionSpec(
+        block_size, _shape([c]), title=POOLS, token_bytes=key, compress_ratio=pool
+    )
+    yield MambaSpec(ring, _shape([c]), title=f"{UNPOOLED} by {pool}", state_bytes=ring * unpooled)
 
 
 def _check_averages(args: VllmArgs, *, is_gated: bool) -> None:
@@ -286,57 +263,97 @@ def _check_averages(args: VllmArgs, *, is_gated: bool) -> None:
         raise NotSupportedError(f"--pp and --dcp are not supported for {model} in vLLM", "use --tp")
 
 
+class _PoolRows(NamedTuple):
+    """The bytes of compressed attention's rows, and how they are aligned."""
+
+    key: int = KEY_BYTES  # bytes of a window's key
+    pooled_key: int = KEY_BYTES  # bytes of a pool's key
+    page_alignment: int = ALIGNMENT  # bytes of which a page is a multiple
+    block_alignment: int = 1  # bytes of which a block of all layers is a multiple
+
+
+def _pool_rows(args: VllmArgs, *, shares_pools: bool) -> _PoolRows:
+    if not (shares_pools and args.capability == 10):
+        return _PoolRows()
+    key, page_alignment = SHARED_KEYS
+    pooled_key = key
+    if args.version.has_pools_in_fp4:
+        pooled_key = SHARED_POOLED_KEYS[0]
+    block_alignment = 1
+    if args.version.packs_whole_rows:
+        block_alignment = math.lcm(key, pooled_key)
+    return _PoolRows(key, pooled_key, page_alignment, block_alignment)
+
+
 def _pooling_specs(
     cached: Sequence[CacheSpec], args: VllmArgs, block_size: int, *, shares_pools: bool
-) -> Iterator[LayerSpec]:
+) -> Iterator[KVCacheSpec]:
     """Yield the specs of compressed attention (attention.py and compressor.py in models/deepseek_v4
     and deepseek_v41).
-
-    An unpooled token has keys and gates in fp32, both twice if pools overlap.
     """
     if not cached:
         return
     from ...attention.picked import Pools
 
     _check_pooling(cached, args, shares_pools=shares_pools)
-    key = KEY_BYTES
-    pooled_key = KEY_BYTES
-    alignment = ALIGNMENT
-    stride = 1
-    if shares_pools and args.capability == 10:
-        key, alignment = SHARED_KEYS
-        pooled_key = SHARED_POOLED_KEYS[0] if args.version.has_pools_in_fp4 else key
-        stride = math.lcm(key, pooled_key) if args.version.packs_whole_rows else 1
+    rows = _pool_rows(args, shares_pools=shares_pools)
     for c in cached:
+        if c.role == "last_pool":  # the window of unpooled tokens has them
+            continue
         if not isinstance(c.span, Pools):
-            if shares_pools and args.capability != 12:
-                block = _SHARED_WINDOW_BLOCK
-            else:
-                block = _WINDOW_BLOCK
-            spec = LayerSpec(
-                "sliding", block, key, _shape([c]), c.span.reach, title=WINDOWS, stride=stride
-            )
-        elif c.role == "unpooled" and shares_pools:  # a ring for the drafted tokens and two more
-            ring = max(_SHARED_RING, 1 << (args.speculative_tokens + 1).bit_length())
-            size = ring * c.rows * dtype("fp32").row_bytes(c.width)
-            yield LayerSpec(
-                "mamba", ring, size, _shape([c]), title=f"{UNPOOLED} by {int(c.span.size)}"
-            )
-            continue
+            spec: KVCacheSpec = _window_spec(c, args, rows, shares_pools=shares_pools)
         elif c.role == "unpooled":
-            size = int(c.span.size)
-            window = exact_div(c.rows, 2) * c.span.size
-            token_bytes = c.rows * dtype("fp32").row_bytes(c.width)
-            block = _UNPOOLED_BLOCKS[size]
-            spec = LayerSpec(
-                "sliding", block, token_bytes, _shape([c]), window, title=f"{UNPOOLED} by {size}"
-            )
-        elif c.role == "last_pool":  # the window of unpooled tokens has them
-            continue
+            spec = _unpooled_spec(c, c.span.size, args, shares_pools=shares_pools)
         else:
-            row = pooled_key if c.role == "pools" else index_key_bytes(c.width)
-            spec = LayerSpec("mla", block_size, row, _shape([c]), rate=c.span.size, title=POOLS)
-        yield spec._replace(padded=padded_page(spec.page_bytes, alignment))
+            row = rows.pooled_key if c.role == "pools" else index_key_bytes(c.width)
+            spec = MLAAttentionSpec(
+                block_size, _shape([c]), title=POOLS, token_bytes=row, compress_ratio=c.span.size
+            )
+        if not isinstance(spec, MambaSpec):
+            page = padded_page(spec.page_size_bytes, rows.page_alignment)
+            spec = dataclasses.replace(spec, page_size_padded=page)
+        yield spec
+
+
+def _window_spec(
+    c: CacheSpec, args: VllmArgs, rows: _PoolRows, *, shares_pools: bool
+) -> SlidingWindowSpec:
+    """Return the window of keys beside the pools."""
+    block_size = _WINDOW_BLOCK
+    if shares_pools and args.capability != 12:
+        block_size = _SHARED_WINDOW_BLOCK
+    assert c.span.reach is not None
+    return SlidingWindowSpec(
+        block_size,
+        _shape([c]),
+        title=WINDOWS,
+        alignment=rows.block_alignment,
+        token_bytes=rows.key,
+        sliding_window=c.span.reach,
+    )
+
+
+def _unpooled_spec(
+    c: CacheSpec, pool_size: int, args: VllmArgs, *, shares_pools: bool
+) -> MambaSpec | SlidingWindowSpec:
+    """Return the tokens that are still to be pooled: keys and gates in fp32, both twice if pools
+    overlap.
+
+    With shared pools they are a ring, of the drafted tokens and two more.
+    """
+    title = f"{UNPOOLED} by {int(pool_size)}"
+    row = dtype("fp32").row_bytes(c.width)
+    if shares_pools:
+        ring = max(_SHARED_RING, 1 << (args.speculative_tokens + 1).bit_length())
+        size = ring * c.rows * row
+        return MambaSpec(ring, _shape([c]), title=title, state_bytes=size)
+    return SlidingWindowSpec(
+        _UNPOOLED_BLOCKS[int(pool_size)],
+        _shape([c]),
+        title=title,
+        token_bytes=c.rows * row,
+        sliding_window=exact_div(c.rows, 2) * pool_size,
+    )
 
 
 def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs, *, shares_pools: bool) -> None:

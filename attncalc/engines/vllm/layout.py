@@ -13,16 +13,16 @@ from ..ds_mla import has_shared_pools
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
-from .layer_spec import (
-    POOLING_BLOCK,
+from .kv_cache_interface import (
     POOLS,
-    SHARED_POOLING_BLOCK,
     UNPOOLED,
     WINDOWS,
+    CrossAttentionSpec,
     Kind,
-    LayerSpec,
-    layer_specs,
+    KVCacheSpec,
+    MambaSpec,
 )
+from .layer_spec import POOLING_BLOCK, SHARED_POOLING_BLOCK, layer_specs
 from .options import TURBOQUANT, VllmArgs
 from .packed import pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
@@ -35,82 +35,85 @@ _LARGE_BLOCK = 64
 # Tokens that MiniMax-M3's indexer picks together (models/minimax_m3/common/sparse_attention.py).
 _SPARSE_BLOCK = 128
 _Groups = tuple[KVCacheGroup, ...]
+# A pipeline stage, and the cache of one of its layers.
+_StagedSpec = tuple[int, KVCacheSpec]
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the
     arguments.
     """
-    specs = _with_all_indexers(specs, args)
-    stages = enumerate(cut_into_stages(specs, args.pp))
-    layers = [
-        (stage, layer)
-        for stage, members in stages
-        for layer in layer_by_layer(members)
-        if layer.cached
-    ]
+    layers = []  # each layer with a cache, and its stage
+    for stage, members in enumerate(cut_into_stages(_with_all_indexers(specs, args), args.pp)):
+        layers += [(stage, layer) for layer in layer_by_layer(members) if layer.cached]
     _check_layers(layers, args)
     cached_layers = [layer for _, layer in layers]
-    states = state_blocks(cached_layers, args)
     roles = {cached.role for layer in cached_layers for cached in layer.cached}
-    has_latents, has_pools = "latent" in roles, "pools" in roles
-    shares_pools = has_pools and has_shared_pools(
+    states = state_blocks(cached_layers, args)
+    shares_pools = "pools" in roles and has_shared_pools(
         cached for layer in cached_layers for cached in layer.cached
     )
-    pooling_block = SHARED_POOLING_BLOCK if shares_pools else POOLING_BLOCK
-    has_large_blocks = (has_latents or args.is_intel) and not args.version.v0
-    default = pooling_block if has_pools else _LARGE_BLOCK if has_large_blocks else _BLOCK_SIZE
-    if "indexer" in roles and not has_latents:
+
+    requested = args.block_size or _default_block_size(roles, args, shares_pools=shares_pools)
+    if _is_block_sparse(roles):
         _check_block_sparse(args)
-        default = _SPARSE_BLOCK
-    requested = args.block_size or default
     alignment = align_blocks(cached_layers, args, states, requested)
+    aligned = alignment.block_size if alignment else requested
     first = cached_layers[0].cached[0]
-    block_size = symbol_like(
-        first.rows * first.width,
-        "block_size",
-        alignment.block_size if alignment else requested,
-        "tokens per block",
-    )
-    sparse = not roles.isdisjoint({"indexer", "gated_averages"})
-    # equal layers share one tuple: `attncalc fit llama2-70b` makes one spec instead of 80
+    block_size = symbol_like(first.rows * first.width, "block_size", aligned, "tokens per block")
+
+    request_states = states.per_request if states else 1
     own_args = _args_of_layers(len(layers), args, is_hybrid=states is not None)
-    distinct = {
-        (id(layer.cached), own.kv_dtype): (layer.cached, own)
-        for layer, own in zip(cached_layers, own_args, strict=True)
-    }
-    specs_by_id = {
-        key: tuple(layer_specs(cached, own, block_size, sparse=sparse, shares_pools=shares_pools))
-        for key, (cached, own) in distinct.items()
-    }
-    by_layer = [
-        [(stage, spec) for spec in specs_by_id[id(layer.cached), own.kv_dtype]]
-        for (stage, layer), own in zip(layers, own_args, strict=True)
-    ]
+    # equal layers share one tuple: `attncalc fit llama2-70b` makes one spec instead of 80
+    made: dict[tuple[object, ...], tuple[KVCacheSpec, ...]] = {}
+    by_layer: list[list[_StagedSpec]] = []
+    for (stage, layer), own in zip(layers, own_args, strict=True):
+        key = (id(layer.cached), own.kv_dtype)
+        if key not in made:
+            specs_of_layer = layer_specs(
+                layer.cached,
+                own,
+                block_size,
+                sparse=not roles.isdisjoint({"indexer", "gated_averages"}),
+                shares_pools=shares_pools,
+                state_blocks=request_states,
+            )
+            made[key] = tuple(specs_of_layer)
+        by_layer.append([(stage, spec) for spec in made[key]])
     staged = [member for members in by_layer for member in members]
-    # a drafter's layers cache as much as the model's last attention layer with an indexer, where
-    # there are any; in compressed attention without pools
-    drafted = (
-        [(i, s) for i, s in members if _is_drafted(s, has_pools=has_pools)]
-        for members in reversed(by_layer)
-    )
-    staged += max(drafted, key=len) * args.speculative_layers
-    # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
-    of_draft = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
-    staged += [
-        (args.pp - 1, spec)
-        for layer in of_draft
-        for spec in layer_specs(layer.cached, args, block_size)
-    ]
+    staged += _like_last_attention(by_layer, has_pools="pools" in roles) * args.speculative_layers
+    if args.speculative_model:
+        # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
+        for layer in layer_by_layer(args.speculative_model.layers):
+            drafter = layer_specs(layer.cached, args, block_size, state_blocks=request_states)
+            staged += [(args.pp - 1, spec) for spec in drafter]
+
     groups, groups_by_stage = _group_by_stage(staged, args)
     if args.caches_on_host:
         args.version.require("has_kv_offloading", "vLLM", "--kv-offloading-size")
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
         _check_dcp_of_latents(roles, args)
-    kinds = {spec.kind for _, spec in staged if has_pools or spec.title != POOLS}
-    notes = tuple(_notes(kinds, args, states, has_pools=has_pools))
+    notes = tuple(_notes([spec for _, spec in staged], args, states, has_pools="pools" in roles))
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
+
+
+def _default_block_size(roles: Set[str], args: VllmArgs, *, shares_pools: bool) -> int:
+    """Return the tokens per block without --block-size."""
+    if _is_block_sparse(roles):
+        return _SPARSE_BLOCK
+    if shares_pools:
+        return SHARED_POOLING_BLOCK
+    if "pools" in roles:
+        return POOLING_BLOCK
+    if ("latent" in roles or args.is_intel) and not args.version.v0:
+        return _LARGE_BLOCK
+    return _BLOCK_SIZE
+
+
+def _is_block_sparse(roles: Set[str]) -> bool:
+    """Return whether an indexer picks blocks of keys and values (MiniMax-M3)."""
+    return "indexer" in roles and "latent" not in roles
 
 
 def _with_all_indexers(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> Sequence[LayerCacheSpec]:
@@ -122,18 +125,32 @@ def _with_all_indexers(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> Seque
     )
     if keys is None or not args.version.has_unused_indexers:
         return specs
-    return [
-        spec._replace(cached=(*spec.cached, keys))
-        if [c.role for c in spec.cached] == ["latent"]
-        else spec
-        for spec in specs
-    ]
+    with_keys = []
+    for spec in specs:
+        if [cached.role for cached in spec.cached] == ["latent"]:
+            with_keys.append(spec._replace(cached=(*spec.cached, keys)))
+        else:
+            with_keys.append(spec)
+    return with_keys
 
 
-def _is_drafted(spec: LayerSpec, *, has_pools: bool) -> bool:
+def _like_last_attention(
+    by_layer: Sequence[Sequence[_StagedSpec]], *, has_pools: bool
+) -> list[_StagedSpec]:
+    """Return what a drafter's layer caches: as much as the model's last attention layer with an
+    indexer, where there are any; in compressed attention without pools.
+    """
+    drafted = (
+        [(stage, spec) for stage, spec in members if _is_drafted(spec, has_pools=has_pools)]
+        for members in reversed(by_layer)
+    )
+    return max(drafted, key=len)
+
+
+def _is_drafted(spec: KVCacheSpec, *, has_pools: bool) -> bool:
     if has_pools:
         return spec.title == WINDOWS
-    return spec.title.startswith(UNPOOLED) or spec.kind not in ("mamba", "cross")
+    return spec.title.startswith(UNPOOLED) or not isinstance(spec, MambaSpec | CrossAttentionSpec)
 
 
 def _args_of_layers(layers: int, args: VllmArgs, *, is_hybrid: bool) -> list[VllmArgs]:
@@ -246,7 +263,7 @@ def _check_dcp_of_latents(roles: Set[str], args: VllmArgs) -> None:
 
 
 def _group_by_stage(
-    staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs
+    staged: Sequence[_StagedSpec], args: VllmArgs
 ) -> tuple[_Groups, tuple[_Groups, ...]]:
     """Return the groups of the whole model, and those of each pipeline stage; `staged` has the
     stage of each spec.
@@ -281,8 +298,9 @@ def _group_by_stage(
 
 
 def _notes(
-    kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool
+    specs: Sequence[KVCacheSpec], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool
 ) -> Iterator[str]:
+    kinds = {spec.kind for spec in specs if has_pools or spec.title != POOLS}
     if has_pools:
         yield (
             "A request has windows and tokens to pool for all tokens in flight, whatever its "

@@ -10,6 +10,7 @@ from ...errors import AttncalcError
 from ...options import COUNT, GIBIBYTES_OR_ZERO, YES_OR_NO, Count, Parser, With, choice
 from ...records import dataclass
 from ...units import GIB, truncate
+from ..base import Limits
 from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version
 
@@ -273,10 +274,20 @@ class VllmArgs(PagedArgs):
         """What this version does. Raises AttncalcError if `engine_version` is unknown."""
         return vllm_version(self.engine_version)
 
+    @cached_property
+    def limits(self) -> Limits:
+        """The tokens and the sequences of one step: as given, or the defaults for the device."""
+        is_large = self._has_large_gpu or self.version.runs_1024_sequences
+        sequences = 256
+        if is_large and not self.version.v0:
+            sequences = 1024
+        return Limits(
+            self.max_num_batched_tokens or self._default_tokens, self.max_num_seqs or sequences
+        )
+
     @property
-    def step_tokens(self) -> int:
-        """The tokens of one step: as given, or the default for the device (get_batch_defaults in
-        engine/arg_utils.py).
+    def _default_tokens(self) -> int:
+        """The tokens of one step by default (get_batch_defaults in engine/arg_utils.py).
 
         The class LLM has larger ones than the server: 16,384 instead of 8,192, and 8,192 instead of
         2,048.
@@ -284,28 +295,17 @@ class VllmArgs(PagedArgs):
         V0 splits prompts only if the context is longer than 32K, and never with MLA; a step takes a
         whole prompt otherwise.
         """
-        if self.max_num_batched_tokens:
-            return self.max_num_batched_tokens
         if self.version.v0:
             context = self.max_model_len or 0
-            return (
-                max(context, 2048) if context <= _LONG_CONTEXT or "MLA" in self.attentions else 2048
-            )
-        if (
-            self.device_memory is not None
-            and self.device_memory >= 160 * GIB
-            and self.version.has_default_for_160_gib
-        ):
+            if context <= _LONG_CONTEXT or "MLA" in self.attentions:
+                return max(context, 2048)
+            return 2048
+        memory = self.device_memory or 0
+        if memory >= 160 * GIB and self.version.has_default_for_160_gib:
             return 16384
         if self._has_large_gpu:
             return 16384 if self.offline else 8192
         return 8192 if self.offline else 2048
-
-    @property
-    def step_sequences(self) -> int:
-        """The concurrent sequences: as given, or the default for the device (256 before V1)."""
-        is_large = self._has_large_gpu or self.version.runs_1024_sequences
-        return self.max_num_seqs or (1024 if is_large and not self.version.v0 else 256)
 
     @cached_property
     def is_intel(self) -> bool:

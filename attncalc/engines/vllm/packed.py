@@ -11,15 +11,16 @@ Qwen4's pools are in the group of its 12 layers of keys and values. Its 36 state
 latents and 34 states, in 4 groups.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from .groups import KVCacheGroup
-from .layer_spec import CONVOLUTION, UNPOOLED, LayerSpec
+from .kv_cache_interface import CONVOLUTION, UNPOOLED, FullAttentionSpec, KVCacheSpec, MambaSpec
 from .versions import VllmVersion
 
 # Layers with their numbers in the model.
-_Members = list[tuple[int, LayerSpec]]
+_Members = list[tuple[int, KVCacheSpec]]
 
 
 def is_packed(groups: Sequence[KVCacheGroup]) -> bool:
@@ -27,23 +28,24 @@ def is_packed(groups: Sequence[KVCacheGroup]) -> bool:
     return any(spec.title for group in groups for spec in group.specs)
 
 
-def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCacheGroup, ...]:
+def pack_layers(specs: Sequence[KVCacheSpec], version: VllmVersion) -> tuple[KVCacheGroup, ...]:
     """Return the groups of the layers, which are in the model's order: that of the pools first."""
     buckets: dict[tuple[object, ...], _Members] = {}
-    page = max(spec.page_bytes for spec in specs if spec.is_full)
+    page = max(spec.page_size_bytes for spec in specs if isinstance(spec, FullAttentionSpec))
     for number, spec in enumerate(specs):
-        is_state = spec.kind == "mamba" and not spec.title.startswith(UNPOOLED)
-        if spec.is_full:
+        kind: str = spec.kind
+        if isinstance(spec, FullAttentionSpec):
             kind = "full"
         elif spec.title == CONVOLUTION:
-            kind = spec.title
-        else:
-            kind = spec.kind
+            kind = CONVOLUTION
         members = buckets.setdefault(
             (kind, int(spec.block_size), spec.window and int(spec.window)), []
         )
-        members.append((number, spec._replace(padded=page) if is_state else spec))
-    pools, *others = sorted(buckets.values(), key=lambda members: not members[0][1].is_full)
+        if isinstance(spec, MambaSpec) and not spec.title.startswith(UNPOOLED):
+            members.append((number, dataclasses.replace(spec, page_size_padded=page)))
+        else:
+            members.append((number, spec))
+    pools, *others = sorted(buckets.values(), key=_has_no_pools)
     if version.pads_unpooled_pages:
         others = [
             [(number, _padded(spec, pools)) for number, spec in members] for members in others
@@ -56,12 +58,12 @@ def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCac
             parts = -(-max(of_size.values()) // per_group)
         else:
             parts = 1
-        if version.has_shared_pools and (per_group is None or members[0][1].kind == "mamba"):
+        if version.has_shared_pools and (per_group is None or isinstance(members[0][1], MambaSpec)):
             # as many layers as a block of the pools has room for
-            room = sum(spec.page_bytes for _, spec in pools) // members[0][1].page_bytes
+            room = sum(spec.page_size_bytes for _, spec in pools) // members[0][1].page_size_bytes
             parts = max(parts, -(-len(members) // max(1, room)))
         by_size = [
-            [member for member in members if member[1].page_bytes == page] for page in of_size
+            [member for member in members if member[1].page_size_bytes == page] for page in of_size
         ]
         groups += [
             sorted(member for layers in by_size for member in layers[i::parts])
@@ -71,6 +73,10 @@ def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCac
         KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members))
         for members in groups
     )
+
+
+def _has_no_pools(members: _Members) -> bool:
+    return not isinstance(members[0][1], FullAttentionSpec)
 
 
 def block_pages(groups: Sequence[KVCacheGroup], version: VllmVersion) -> dict[int, int]:
@@ -97,21 +103,23 @@ def weighed_blocks(blocks: Sequence[int], groups: Sequence[KVCacheGroup]) -> int
     """Return those blocks of each group as the log counts them: by bytes, in units of a block of
     the first group.
     """
-    group_bytes = [sum(int(spec.page_bytes) for spec in group.specs) for group in groups]
+    group_bytes = [sum(int(spec.page_size_bytes) for spec in group.specs) for group in groups]
     return -(-sum(n * size for n, size in zip(blocks, group_bytes, strict=True)) // group_bytes[0])
 
 
-def _pages(specs: Iterable[LayerSpec]) -> Counter[int]:
+def _pages(specs: Iterable[KVCacheSpec]) -> Counter[int]:
     """Return how many pages of each size the layers have."""
-    return Counter(spec.page_bytes for spec in specs)
+    return Counter(spec.page_size_bytes for spec in specs)
 
 
-def _padded(spec: LayerSpec, pools: _Members) -> LayerSpec:
+def _padded(spec: KVCacheSpec, pools: _Members) -> KVCacheSpec:
     """Return the spec with its page padded to the next larger page of the pools."""
     if not spec.title.startswith(UNPOOLED):
         return spec
-    larger = (pool.page_bytes for _, pool in pools if pool.page_bytes >= spec.page_bytes)
-    return spec._replace(padded=min(larger, default=spec.page_bytes))
+    page = spec.page_size_bytes
+    pages = (pool.page_size_bytes for _, pool in pools)
+    larger = min((of_pools for of_pools in pages if of_pools >= page), default=page)
+    return dataclasses.replace(spec, page_size_padded=larger)
 
 
 def _layers_per_group(counts: Sequence[Counter[int]], version: VllmVersion) -> int | None:

@@ -59,7 +59,7 @@ class Profile:
             hybrid=any(spec.per == "sequence" for layers in self.whole for spec in layers.cache()),
             quantized=facts.weights_dtype not in UNQUANTIZED,
         )
-        self.tokens = symbol("N", facts.limits.tokens, "max_num_batched_tokens")
+        self.tokens = symbol("N", facts.limits.max_num_batched_tokens, "max_num_batched_tokens")
         self.width = facts.element_bytes
         self.d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
 
@@ -101,7 +101,8 @@ class Profile:
             forward = forward + named(
                 self.experts, "experts_bytes", "bytes of the workspace of the experts"
             )
-        steps = [(forward, f"forward pass, {plural(self.facts.limits.tokens, 'token')}")]
+        tokens = plural(self.facts.limits.max_num_batched_tokens, "token")
+        steps = [(forward, f"forward pass, {tokens}")]
         if self.sampler:
             sampler = named(self.sampler, "sampler_bytes", "bytes of the sampler's tensors")
             steps.append((sampler, f"sampler, {plural(min(self.facts.limits), 'sequence')}"))
@@ -132,9 +133,8 @@ class Profile:
         fewer sequences.
         """
         facts = self.facts
-        margin = (
-            facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
-        )
+        tokens = facts.limits.max_num_batched_tokens
+        margin = facts.whole.main.d_model * tokens * self._args.dtype.bits // 8 * 3 // 4
         if self._may_have_flashinfer:
             fewest = self._sampler_of(flashinfer=True)
         else:
@@ -212,7 +212,7 @@ class Profile:
         if not self._sampled:
             return quantity(0)
         rows = minimum(
-            self.tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step")
+            self.tokens, symbol("max_num_seqs", facts.limits.max_num_seqs, "sequences of one step")
         )
         vocab = symbol("V", self._sampled, "tokens of the vocabulary")
         verifies = (
@@ -435,7 +435,7 @@ class Profile:
         if kind is None or not self._version.profiles_prefix_of_latents:
             return 0
         block = self._args.block_size or 64
-        sequences = self.facts.limits.sequences
+        sequences = self.facts.limits.max_num_seqs
         chunk = max(
             min(max(8 * self.facts.context, 4 * sequences * block), 64 * 1024), sequences * block
         )
@@ -646,7 +646,7 @@ class Profile:
         facts = self.facts
         if not self._sampled or not self._version.counts_sampler_states(self.v2_runner):
             return None
-        sequences = symbol("max_num_seqs", facts.limits.sequences, "sequences of one step")
+        sequences = symbol("max_num_seqs", facts.limits.max_num_seqs, "sequences of one step")
         vocab = symbol("V", self._sampled, "tokens of the vocabulary")
         size = quantity(sequences * vocab * 33 // 8)
         low = 0 if self._args.max_num_seqs is None else int(size)

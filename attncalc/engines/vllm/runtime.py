@@ -299,7 +299,7 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     if facts.args.enable_lora:
         sizes = [*sizes, *sizes]
     piecewise = symbol("piecewise", len(sizes), "batch sizes with a piecewise CUDA graph")
-    decodes = len([size for size in sizes if size <= facts.limits.sequences])
+    decodes = len([size for size in sizes if size <= facts.limits.max_num_seqs])
     full = symbol("full", decodes, "batch sizes with a full CUDA graph")
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     is_hopper = facts.gpu.compute_capability == HOPPER
@@ -377,7 +377,7 @@ def _splits_buffer(profile: Profile) -> int:
     widths = [layers.attention.widths() for layers in profile.layers]
     facts = profile.facts
     heads = max((int(w.n_heads * w.d_v) for w in widths), default=0)
-    decodes = (size for size in capture_sizes(facts) if size <= facts.limits.sequences)
+    decodes = (size for size in capture_sizes(facts) if size <= facts.limits.max_num_seqs)
     return heads * max(decodes, default=0) * _SPLITS * 4
 
 
@@ -397,11 +397,11 @@ def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
         of_gpu = args.version.largest_graph_of_blackwell
     else:
         of_gpu = _LARGEST_GRAPH
-    largest = args.max_cudagraph_capture_size or min(2 * limits.sequences, of_gpu)
-    largest = min(largest, limits.tokens)
+    largest = args.max_cudagraph_capture_size or min(2 * limits.max_num_seqs, of_gpu)
+    largest = min(largest, limits.max_num_batched_tokens)
     sizes = {1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)}
     if args.version.captures_largest_step and not args.max_cudagraph_capture_size:
-        sizes.add(limits.sequences)
+        sizes.add(limits.max_num_seqs)
     return sorted(size for size in sizes if size <= largest)
 
 
@@ -410,12 +410,16 @@ def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
 
 def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     """Return what is assumed: version and limits decide most of the activations."""
-    version = facts.args.version
     args = facts.args
+    version = args.version
+    limits = facts.limits
     decisive = {
         "--engine-version": (args.engine_version, version.name),
-        "--max-num-seqs": (args.max_num_seqs, count(facts.limits.sequences)),
-        "--max-num-batched-tokens": (args.max_num_batched_tokens, count(facts.limits.tokens)),
+        "--max-num-seqs": (args.max_num_seqs, count(limits.max_num_seqs)),
+        "--max-num-batched-tokens": (
+            args.max_num_batched_tokens,
+            count(limits.max_num_batched_tokens),
+        ),
     }
     assumed = [
         f"{option} {default}" for option, (given, default) in decisive.items() if given is None

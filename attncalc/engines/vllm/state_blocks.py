@@ -10,6 +10,7 @@ from ...quantity import ceil_div, renamed, symbol_like
 from ...records import NamedTuple
 from ...units import count
 from ..pipeline import LayerCacheSpec
+from .kv_cache_interface import AttentionSpec, CrossAttentionSpec, MambaSpec
 from .layer_spec import STATE_ROLES, layer_specs
 from .options import VllmArgs
 
@@ -116,10 +117,14 @@ def align_blocks(
     # the widest token and state, which do not depend on the block size
     distinct = dict.fromkeys(layer.cached for layer in specs)
     layers = [spec for cached in distinct for spec in layer_specs(cached, args, requested)]
-    state_bytes = max((s.token_bytes for s in layers if s.kind == "mamba"), key=int, default=0)
-    token_bytes = max(
-        (s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0
-    )
+    state_sizes = [spec.state_bytes for spec in layers if isinstance(spec, MambaSpec)]
+    token_sizes = [
+        spec.token_bytes
+        for spec in layers
+        if isinstance(spec, AttentionSpec) and not isinstance(spec, CrossAttentionSpec)
+    ]
+    state_bytes = max(state_sizes, key=int, default=0)
+    token_bytes = max(token_sizes, key=int, default=0)
     if not (state_bytes and token_bytes):
         return None
     version = args.version
@@ -137,12 +142,12 @@ def align_blocks(
     if (
         states.prefix_caching
         and version.limits_aligned_blocks
-        and int(block_size) > args.step_tokens
+        and int(block_size) > args.limits.max_num_batched_tokens
     ):
         raise AttncalcError(
             f"with prefix caching vLLM {version.name} does not start: a block has "
             f"{count(int(block_size))} tokens, and "
-            f"a step {count(args.step_tokens)}",
+            f"a step {count(args.limits.max_num_batched_tokens)}",
             f"give --max-num-batched-tokens {int(block_size)}, or leave --prefix-caching out",
         )
     return Alignment(token_bytes, state_bytes, block_size, requested)

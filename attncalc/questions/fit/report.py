@@ -335,7 +335,7 @@ def _verdict(found: Answer, with_speed: bool) -> str:
     resolved = found.resolved
     workload = found.resolved.workload
     budget = result.budget
-    maximum = result.layout.max_sequences
+    maximum = result.layout.max_num_seqs
     requests = resolved.request.workload.batch
     batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
     per_replica = _per_replica(resolved)

@@ -498,7 +498,7 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
     )
     if most == 0:
         return []
-    limit = deployment.devices[0].layout.max_sequences
+    limit = deployment.devices[0].layout.max_num_seqs
     if limit is not None and answer.average == limit:
         limited_by = resolved.engine.running_option
     else:
