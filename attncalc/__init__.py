@@ -82,7 +82,9 @@ _HOMES = {
     "units": ("dtype",),
     "workload": ("Mask", "Workload"),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME: dict[str, str] = {}
+for _module, _names in _HOMES.items():
+    _HOME.update(dict.fromkeys(_names, _module))
 
 __all__ = [
     "AttncalcError",

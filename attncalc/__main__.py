@@ -48,12 +48,11 @@ def _default_signals() -> list[int]:
 
     A signal that is ignored, as SIGHUP under nohup, stays ignored.
     """
-    # Windows has no SIGHUP
-    numbers = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
+    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP"):  # Windows has none
+        numbers.append(signal.SIGHUP)
     defaults = (signal.SIG_DFL, signal.default_int_handler)
-    return [
-        number for number in numbers if number is not None and signal.getsignal(number) in defaults
-    ]
+    return [number for number in numbers if signal.getsignal(number) in defaults]
 
 
 def _leave_at_once(number: int, frame: object) -> None:

@@ -91,7 +91,8 @@ def largest_difference(checks: Sequence[Check]) -> Check | None:
     Figures have a unit: parameters, bytes, FLOP. A numerical error is not a figure: its prediction
     is 0.
     """
-    differing = [check for check in checks if check.unit and check.predicted and check.difference]
+    figures = [check for check in checks if check.unit and check.predicted]
+    differing = [check for check in figures if check.difference]
     return max(differing, key=lambda check: abs(check.relative_difference), default=None)
 
 

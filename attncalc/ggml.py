@@ -78,12 +78,13 @@ FILE_TYPES = {
         name.lower(): name
         for name in ("Q8_0", "Q6_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_XS", "Q2_K")
     },
-    **{
-        f"q{bits}_k_{size}": f"Q{bits}_K"
-        for bits in (5, 4, 3)
-        for size in "lms"
-        if bits == 3 or size != "l"
-    },
+    "q5_k_m": "Q5_K",
+    "q5_k_s": "Q5_K",
+    "q4_k_m": "Q4_K",
+    "q4_k_s": "Q4_K",
+    "q3_k_l": "Q3_K",
+    "q3_k_m": "Q3_K",
+    "q3_k_s": "Q3_K",
     **{
         name.lower(): name
         for name in ("IQ4_NL", "IQ3_S", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")

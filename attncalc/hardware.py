@@ -197,8 +197,10 @@ class Gpu:
         `share` is free.
         """
         least, usual = _CUDA_CONTEXT
-        free = self.memory - (self.other_memory or 0)
-        if not self.other_memory or share * self.memory <= free - least:
+        if not self.other_memory:
+            return ""
+        free = self.memory - self.other_memory
+        if share * self.memory <= free - least:
             return ""
         return f"0.{max(1, 100 * (free - usual) // self.memory):02d}"
 
@@ -247,12 +249,9 @@ class Gpu:
         Args:
             free: Percent of the memory that the engine finds free, by its own count.
         """
-        percents = (
-            [100 - part for part in reversed(free)]
-            if self.measured and self.other_memory is None
-            else (0, 0, 0)
-        )
-        least, expected, most = (self.memory * percent // 100 for percent in percents)
+        if not self.measured or self.other_memory is not None:
+            return 0, 0, 0
+        most, expected, least = (self.memory * (100 - percent) // 100 for percent in free)
         return least, expected, most
 
     @property

@@ -96,14 +96,16 @@ class Mlp:
         """Return the experts that a layer has; 1 for a dense MLP."""
         if self.n_experts is None:
             return 1
-        return self.n_experts + (self.n_shared_experts or 0)
+        shared = self.n_shared_experts or 0
+        return self.n_experts + shared
 
     @property
     def experts_used(self) -> int:
         """Return the experts that a token uses; 1 for a dense MLP."""
         if self.n_experts_per_token is None:
             return 1
-        return self.n_experts_per_token + (self.n_shared_experts or 0)
+        shared = self.n_shared_experts or 0
+        return self.n_experts_per_token + shared
 
     @property
     def headline(self) -> str:

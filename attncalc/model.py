@@ -68,10 +68,10 @@ class Layers:
 
     def cache(self) -> tuple[CacheSpec, ...]:
         """Return what one layer caches for later tokens."""
-        return (
-            *(spec for attention in self.attentions for spec in attention.cache()),
-            *self.convolutions,
-        )
+        specs: list[CacheSpec] = []
+        for attention in self.attentions:
+            specs += attention.cache()
+        return (*specs, *self.convolutions)
 
     def matrices_by_role(self, d_model: int, d_source: int) -> Iterator[tuple[Role, int, Matrix]]:
         """Yield (role, copies, matrix) of one layer's matrices that a quantization may cover.
@@ -180,6 +180,14 @@ class Stack:
     def n_layers(self) -> int:
         """Return how many layers the stack has."""
         return sum(int(group.count) for group in self.layers)
+
+    def each_layer(self) -> list[Layers]:
+        """Return the layers in order, each as a group of its own."""
+        layers: list[Layers] = []
+        for group in self.layers:
+            one_layer = dataclasses.replace(group, count=1)
+            layers += [one_layer] * int(group.count)
+        return layers
 
     def distinct(self) -> tuple[Layers, ...]:
         """Return one group per distinct layer, in order of appearance, with the count of all equal
@@ -388,12 +396,18 @@ class ModelSpec(Keeper):
         rows = {
             "attention": self.headline,
             "d_model": count(self.main.d_model),
-            "vocabulary": count(self.vocab_size) if self.vocab_size else "none",
-            "maximum context": count(self.max_context) if self.max_context else "unknown",
+            "vocabulary": "none",
+            "maximum context": "unknown",
             "dtype": self.dtype,
-            **({"tensor-parallel devices": count(self.tp)} if self.tp > 1 else {}),
-            **({"assumed": self.assumed} if self.assumed else {}),
         }
+        if self.vocab_size:
+            rows["vocabulary"] = count(self.vocab_size)
+        if self.max_context:
+            rows["maximum context"] = count(self.max_context)
+        if self.tp > 1:
+            rows["tensor-parallel devices"] = count(self.tp)
+        if self.assumed:
+            rows["assumed"] = self.assumed
         cells = "".join(
             f'<tr><th scope="row">{name}</th><td>{escape(text)}</td></tr>'
             for name, text in rows.items()
@@ -524,9 +538,7 @@ class ModelSpec(Keeper):
         without KV heads.
         """
         variant = Variant.parse(text)
-        kinds = [
-            kind for stack in self.stacks for group in stack.layers for kind in group.attentions
-        ]
+        kinds = self._kinds
         if not any(variant.applies_to(kind) for kind in kinds):
             raise AttncalcError(
                 f"--attention {truncate(text)}: {kinds[0].label} has no KV heads to exchange",
@@ -539,13 +551,20 @@ class ModelSpec(Keeper):
         """Return a note on what has to be assumed to make this model's attention a variant, if
         anything has.
         """
-        kinds = [
-            kind for stack in self.stacks for group in stack.layers for kind in group.attentions
-        ]
-        assumptions = dict.fromkeys(text for text in map(variant.assumption, kinds) if text)
+        assumptions = dict.fromkeys(map(variant.assumption, self._kinds))
+        assumptions.pop("", None)
         if assumptions:
             return [f"As {variant.title}: {'; '.join(assumptions)}."]
         return []
+
+    @property
+    def _kinds(self) -> list[Attention]:
+        """Return the attention of every group of layers, cross-attention too."""
+        kinds: list[Attention] = []
+        for stack in self.stacks:
+            for group in stack.layers:
+                kinds += group.attentions
+        return kinds
 
     def with_variant(self, variant: Variant) -> ModelSpec:
         """Return the model with every attention that has KV heads as `variant`."""
@@ -561,19 +580,16 @@ class ModelSpec(Keeper):
 
         Raises AttncalcError if it has some, and only an index of its files was read.
         """
-        tables = sum(
-            int(layers.count * m.params) for _, layers in self.groups() for m in layers.lookups
-        )
+        tables = 0
+        for _, layers in self.groups():
+            tables += sum(int(layers.count * matrix.params) for matrix in layers.lookups)
         if not tables:
             return self
         stored = self.stored
         note = f"Lookup tables of {tables / 10**9:.1f} billion parameters are in host memory."
         if stored is not None:
-            bits = [
-                of.bits
-                for of in stored.by_dtype
-                if of.name in _TABLE_DTYPES and of.elements >= tables
-            ]
+            floats = [of for of in stored.by_dtype if of.name in _TABLE_DTYPES]
+            bits = [of.bits for of in floats if of.elements >= tables]
             if not bits:
                 raise AttncalcError(
                     "the sizes of lookup tables are not known from files", "name its config.json"

@@ -273,9 +273,11 @@ def by_name(options: Iterable[Option]) -> dict[str, Option]:
     """Return {name: option}, with each name of a flag ('--x/--no-x') and those by which other tools
     know an option.
     """
-    return {
-        part: one for one in options for name in (*one.names, *one.also) for part in name.split("/")
-    }
+    named = {}
+    for option in options:
+        for name in (*option.names, *option.also):
+            named.update(dict.fromkeys(name.split("/"), option))
+    return named
 
 
 def options_of(kind: Any) -> dict[str, Option]:

@@ -148,9 +148,9 @@ class Formula(NamedTuple):
             elif text in (")", ","):
                 cells[-1] = (cells[-1][0] + text, cells[-1][1] + text, cells[-1][2])
             else:
-                cells.append(
-                    (opening + text, opening + (number or text), getattr(token, "meaning", ""))
-                )
+                meaning = getattr(token, "meaning", "")
+                substituted = number or text
+                cells.append((opening + text, opening + substituted, meaning))
                 opening = ""
         return cells
 
@@ -248,11 +248,8 @@ class Quantity(Constant):
             last = pending[-1]
             if not isinstance(last._formula, Formula):
                 build, *operands = last._formula
-                unbuilt = [
-                    a
-                    for a in operands
-                    if isinstance(a, Quantity) and not isinstance(a._formula, Formula)
-                ]
+                quantities = [operand for operand in operands if isinstance(operand, Quantity)]
+                unbuilt = [a for a in quantities if not isinstance(a._formula, Formula)]
                 if unbuilt:
                     pending += unbuilt
                     continue
@@ -557,7 +554,9 @@ def symbolic(spec: Spec) -> Spec:
         value = getattr(spec, field)
         if type(value) is int and meaning:
             changes[field] = symbol(name, value, meaning)
-        elif (changed := symbolic(value)) is not value:
+            continue
+        changed = symbolic(value)
+        if changed is not value:
             changes[field] = changed
     return dataclasses.replace(spec, **changes) if changes else spec  # type: ignore[type-var]
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable
 from functools import cache
+from itertools import product
 from typing import Literal
 
 from .quantity import ceil_div, symbol_like
@@ -290,14 +291,18 @@ def module_names(
     if role in _NAMES_OUTSIDE:
         return _NAMES_OUTSIDE[role]
     own = next((name for name in _PARENTS_OF if model_type.startswith(name)), "")
-    leaves = _LEAVES_OF.get(own, {}).get(role, {}).get(matrix) or [
-        leaf
-        for leaf in _LEAVES.get(matrix, ())
-        if role in MIXERS or not leaf.startswith(("in_proj_", "g_proj"))
-    ]
-    own_parents = {**_PARENTS_OF.get(own, {}), **(_PARENTS_IN_MLX if method == "mlx" else {})}
-    parents = [f"layers.{layer}.{parent}" for parent in {**_PARENTS, **own_parents}[role]]
-    return tuple(f"{parent}.{leaf}" for parent in parents for leaf in leaves) or tuple(parents)
+    leaves = _LEAVES_OF.get(own, {}).get(role, {}).get(matrix, ())
+    if not leaves:
+        leaves = _LEAVES.get(matrix, ())
+        if role not in MIXERS:
+            leaves = tuple(leaf for leaf in leaves if not leaf.startswith(("in_proj_", "g_proj")))
+    parents_of = {**_PARENTS, **_PARENTS_OF.get(own, {})}
+    if method == "mlx":
+        parents_of.update(_PARENTS_IN_MLX)
+    parents = [f"layers.{layer}.{parent}" for parent in parents_of[role]]
+    if not leaves:
+        return tuple(parents)
+    return tuple(f"{parent}.{leaf}" for parent, leaf in product(parents, leaves))
 
 
 # Steps that comparing one name with all regular expressions of a list may take; those of releases
@@ -358,11 +363,8 @@ class _Modules(NamedTuple):
             expressions = (*self.anywhere, self.by_layer[layer])
         else:
             expressions = self.anywhere
-        return any(
-            expression.match(f"{prefix}{name}")
-            for expression in expressions
-            for prefix in _PREFIXES
-        )
+        full = [f"{prefix}{name}" for prefix in _PREFIXES]
+        return any(expression.match(text) for expression, text in product(expressions, full))
 
     def cover_one(self, layer: int, names: Iterable[str], *, fuses: bool) -> bool:
         """Return whether the list covers a module that may have any of these names.
@@ -390,15 +392,19 @@ def _modules(listed: tuple[str, ...]) -> _Modules:
     for item in listed:
         if item.startswith("re:"):
             anywhere.append(f"(?:{item[3:]})")
-        elif any(word in item for word in _NOT_TEXT):
             continue
-        elif "*" in item:
+        if any(word in item for word in _NOT_TEXT):
+            continue
+        in_layer = re.search(_LAYER, item)
+        if "*" in item:
             expressions = [fnmatch.translate(item), fnmatch.translate(f"{item}.*")]
             # 'layers.1*' also covers layer 10, and is compared with all layers
-            found = re.search(_LAYER, item)
-            (by_layer.setdefault(int(found[1]), []) if found else anywhere).extend(expressions)
-        elif found := re.search(_LAYER, item):
-            exact.add(f"layers.{found[1]}.{item[found.end() :]}".rstrip("."))
+            if in_layer:
+                by_layer.setdefault(int(in_layer[1]), []).extend(expressions)
+            else:
+                anywhere.extend(expressions)
+        elif in_layer:
+            exact.add(f"layers.{in_layer[1]}.{item[in_layer.end() :]}".rstrip("."))
         else:
             parts.append(item)
     return _Modules(

@@ -170,32 +170,28 @@ else:
 
             required = dataclasses.MISSING
             types = ChainMap(*(getattr(base, "__annotations__", {}) for base in kind.__mro__))
+            by_position = []
+            by_keyword = []
+
+            def add(name, default, annotation, *, is_keyword=False):
+                if default is required:
+                    default = Parameter.empty
+                if is_keyword:
+                    way = Parameter.KEYWORD_ONLY
+                    same_way = by_keyword
+                else:
+                    way = Parameter.POSITIONAL_OR_KEYWORD
+                    same_way = by_position
+                same_way.append(Parameter(name, way, default=default, annotation=annotation))
+
             if dataclasses.is_dataclass(kind):
-                fields = [
-                    (
-                        f.kw_only,
-                        f.name,
-                        f.default_factory if f.default is required else f.default,
-                        f.type,
-                    )
-                    for f in dataclasses.fields(kind)
-                ]
+                for f in dataclasses.fields(kind):
+                    default = f.default_factory if f.default is required else f.default
+                    add(f.name, default, f.type, is_keyword=f.kw_only)
             else:
-                fields = [
-                    (False, name, kind._field_defaults.get(name, required), types[name])
-                    for name in kind._fields
-                ]
-            return Signature(
-                Parameter(
-                    name,
-                    Parameter.KEYWORD_ONLY if is_keyword else Parameter.POSITIONAL_OR_KEYWORD,
-                    default=Parameter.empty if default is required else default,
-                    annotation=annotation,
-                )
-                for is_keyword, name, default, annotation in sorted(
-                    fields, key=lambda field: field[0]
-                )
-            )
+                for name in kind._fields:
+                    add(name, kind._field_defaults.get(name, required), types[name])
+            return Signature([*by_position, *by_keyword])
 
     NamedTuple.__signature__ = _Signature()
     # in C: twice as fast as property(itemgetter(i))

@@ -341,10 +341,11 @@ def _traces(result: Sequence[Any], recording: Recording) -> tuple[Any, ...]:
     """Return what a run has written down, and its results: a recorded number by its name, anything
     else as it is.
     """
-    numbers = [figure[:2] if isinstance(figure, Ratio) else (figure,) for figure in result]
-    return recording.lines, [
-        [part.name if isinstance(part, Recorded) else part for part in parts] for parts in numbers
-    ]
+    results = []
+    for figure in result:
+        parts = figure[:2] if isinstance(figure, Ratio) else (figure,)
+        results.append([part.name if isinstance(part, Recorded) else part for part in parts])
+    return recording.lines, results
 
 
 class Remembered(Generic[Answer]):

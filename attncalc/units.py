@@ -47,24 +47,15 @@ _SI_PREFIXES = {
 }
 # {unit: its multiples with their sizes, the largest first}; other units have none.
 SCALES: dict[str, dict[str, float]] = {
-    BYTES: {
-        f"{prefix}iB" if prefix else "B": 1024 ** (10 - i)
-        for i, prefix in enumerate([*"QRYZEPTGMK", ""])
-    },
-    **{
-        unit: {f"{p}{unit}": n for p, n in _SI_PREFIXES.items()}
-        for unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND)
-    },
+    BYTES: {**{f"{p}iB": 1024 ** (10 - i) for i, p in enumerate("QRYZEPTGMK")}, "B": 1},
+    FLOP: {f"{p}{FLOP}": n for p, n in _SI_PREFIXES.items()},
+    FLOP_PER_SECOND: {f"{p}{FLOP_PER_SECOND}": n for p, n in _SI_PREFIXES.items()},
+    BYTES_PER_SECOND: {f"{p}{BYTES_PER_SECOND}": n for p, n in _SI_PREFIXES.items()},
     PARAMS: {"trillion": 10**12, "billion": 10**9, "million": 10**6, "thousand": 10**3, "": 1},
     SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6},
 }
 # What a header of a column names as the unit of its numbers.
-UNIT_NAMES = {name for multiples in SCALES.values() for name in multiples if name} | {
-    PER_SECOND,
-    "FLOP/byte",
-    "%",
-    "kW",
-}
+UNIT_NAMES = {PER_SECOND, "FLOP/byte", "%", "kW"}.union(*SCALES.values()) - {""}
 
 
 class DType(NamedTuple):
@@ -195,16 +186,18 @@ def dtype(name: str, *, compute: bool = False) -> DType:
     found = DTYPES.get(canonical)
     if found and (found.group is None or not compute):
         return found
-    known = {k: d for k, d in DTYPES.items() if d.group is None or not compute}
+    if compute:
+        known = [name for name, known_dtype in DTYPES.items() if known_dtype.group is None]
+    else:
+        known = list(DTYPES)
     if canonical in DTYPES:
         raise BadValueError(
             f"{name} can only be the dtype of a cache, since its elements share scales",
             f"known: {', '.join(known)}; weights are --weights-dtype {name} of 'fit', the cache "
             f"is --kv-dtype {name}",
         )
-    hint = did_you_mean(
-        name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)]
-    )
+    aliases = [alias for alias, target in _ALIASES.items() if target in known]
+    hint = did_you_mean(name, [*known, *aliases])
     raise BadValueError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
 
 
@@ -440,21 +433,23 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     A share (`upper` is 1) may also be '92%' or '1/3'. Raises AttncalcError, which names `option`,
     if the text is no decimal above 0 or is above `upper`.
     """
+    share = None
     if upper == 1:
         share = re.fullmatch(r"(.*?)(%|/.*)?", text.strip(), re.DOTALL)
-    else:
-        share = None
     match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,20}))?", (share[1] if share else text).strip())
-    whole, fraction = (match[1], match[2] or "") if match else ("", "")
+    whole = ""
+    fraction = ""
+    if match:
+        whole = match[1]
+        fraction = match[2] or ""
     numerator = int(whole + fraction or "0")
     denominator = 10 ** len(fraction)
-    if share and share[2]:
-        if share[2] == "%":
-            divisor, tens = (100, 1)
-        else:
-            divisor, tens = parse_decimal(share[2][1:], option)
-        numerator = numerator * tens
-        denominator = denominator * divisor
+    if share and share[2] == "%":
+        denominator *= 100
+    elif share and share[2]:
+        divisor, tens = parse_decimal(share[2][1:], option)
+        numerator *= tens
+        denominator *= divisor
     if not numerator or (upper is not None and numerator > upper * denominator):
         limit = "" if upper is None else f" and at most {upper}"
         raise BadValueError(
@@ -567,9 +562,9 @@ def hyphens(name: str) -> str:
 
 
 _SIZES = {
-    # 40Gi of Kubernetes
-    **{f"{p}i{b}": 1024 ** (i + 1) for i, p in enumerate("kmgtpe") for b in ("b", "")},
-    **{f"{p}b".lower(): 1000 ** (i + 1) for i, p in enumerate("KMGTPE")},
+    **{f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgtpe")},
+    **{f"{p}i": 1024 ** (i + 1) for i, p in enumerate("kmgtpe")},  # 40Gi of Kubernetes
+    **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgtpe")},
     "b": 1,
     "": 1,
 }
@@ -626,6 +621,7 @@ def parse_amount(text: str, option: str) -> Amount:
     match = re.fullmatch(_AMOUNT, text.strip())
     if match and (match["whole"] or match["fraction"]):
         name = match["unit"]
+        whole = match["whole"] or ""
         fraction = match["fraction"] or ""
         power = int(match["power"] or 0)
         factor = _bytes_of(name)
@@ -633,7 +629,7 @@ def parse_amount(text: str, option: str) -> Amount:
         if name in SCALES[FLOP]:
             factor = int(SCALES[FLOP][name])
             unit = FLOP
-        digits = int((match["whole"] or "") + fraction)
+        digits = int(whole + fraction)
         numerator = digits * factor * 10 ** max(power, 0)
         denominator = 10 ** (len(fraction) + max(-power, 0))
         if factor and numerator <= MAX_COUNT * denominator:

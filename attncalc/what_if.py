@@ -8,7 +8,7 @@ Encoder and decoder change alike, and everything that is not named stays as rele
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
@@ -44,8 +44,13 @@ def parse_pattern(text: str, name: str) -> tuple[str, ...]:
     layers than a model may have.
     """
     numbers = re.fullmatch(r"(\d{1,3}):(\d{1,3})", text)
-    layers = [UNNAMED] * int(numbers[1]) + [GLOBAL] * int(numbers[2]) if numbers else []
-    for part in () if numbers else text.split(","):
+    if numbers:
+        layers = [UNNAMED] * int(numbers[1]) + [GLOBAL] * int(numbers[2])
+        parts = []
+    else:
+        layers = []
+        parts = text.split(",")
+    for part in parts:
         # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size; config.json has
         # 'full_attention'
         word = part.strip().lower().removesuffix("_attention")
@@ -76,9 +81,15 @@ def _written(text: str = "") -> str:
     """
     letters = re.fullmatch(r"(([A-Z])\2*)(([A-Z])\4*)", text)
     numbers = re.fullmatch(r"(\d{1,3}):(\d{1,3})", text)
-    many, few = (
-        (len(letters[1]), len(letters[3])) if letters else numbers.groups() if numbers else (3, 1)
-    )
+    if letters:
+        many = f"{len(letters[1])}"
+        few = f"{len(letters[3])}"
+    elif numbers:
+        many = numbers[1]
+        few = numbers[2]
+    else:
+        many = "3"
+        few = "1"
     return (
         f"write '{many} local, {few} global' for windows, or '{many} linear, {few} global', "
         f"'{many} linear, {few} mla'"
@@ -287,7 +298,7 @@ def _with_layers(model: ModelSpec, number: int) -> ModelSpec:
         )
 
     def changed(stack: Stack) -> Stack:
-        released = list(_one_by_one(stack))
+        released = stack.each_layer()
         period = _period(released)
         further = [
             released[len(released) - period + i % period]
@@ -308,26 +319,34 @@ def _period(layers: Sequence[Layers]) -> int:
     return 1
 
 
-def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) -> ModelSpec:
-    """Return the model with its layers as in a repeating pattern; `window` is that of the local
-    ones.
-    """
+def _local_span(model: ModelSpec, window: int | None, pattern: Sequence[str]) -> Span:
+    """Return the span of a pattern's local layers: `window`, or the only one that the model has."""
     windows = _reaches(model)
     if not windows:
         raise AttncalcError("--window: no layer of this model can have a window", "leave it out")
     released = [reach for reach in windows if reach]
-    if UNNAMED in pattern:
-        if window is None and len(released) != 1:
+    if window is None and len(released) != 1:
+        if UNNAMED in pattern:
             text = f"{pattern.count(UNNAMED)}:{pattern.count(GLOBAL)}"
             raise AttncalcError(
                 f"--pattern: '{text}' does not say of which kind its layers are", _written(text)
             )
-        pattern = [text or LOCAL for text in pattern]
-    if window is None and LOCAL in pattern and len(released) != 1:
-        raise AttncalcError(
-            "--pattern needs --window", "give the tokens that a local layer sees, as --window 4096"
-        )
-    local = Sliding(int(window or released[0])) if window or released else FULL
+        if LOCAL in pattern:
+            raise AttncalcError(
+                "--pattern needs --window",
+                "give the tokens that a local layer sees, as --window 4096",
+            )
+    if window:
+        return Sliding(int(window))
+    return Sliding(int(released[0])) if released else FULL
+
+
+def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) -> ModelSpec:
+    """Return the model with its layers as in a repeating pattern; `window` is that of the local
+    ones.
+    """
+    local = _local_span(model, window, pattern)
+    pattern = [text or LOCAL for text in pattern]
     variants = {text: Variant.parse(text) for text in dict.fromkeys(pattern) if text not in _SPANS}
 
     def changed(i: int, layer: Layers) -> Layers:
@@ -341,15 +360,18 @@ def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) 
         if {*pattern} == {text}:
             return layer
         name = text.replace(":", "_")  # as each group of layers needs a name of its own
-        name = name if layer.name == "layers" else f"{layer.name}_{name}"
+        if layer.name != "layers":
+            name = f"{layer.name}_{name}"
         return dataclasses.replace(layer, name=name)
 
-    stacks = (
-        _with_layers_of(stack, [changed(i, layer) for i, layer in enumerate(_one_by_one(stack))])
-        for stack in model.stacks
-    )
-    notes = [note for variant in variants.values() for note in model.notes_of(variant)]
-    return dataclasses.replace(model, stacks=tuple(stacks), notes=(*model.notes, *notes))
+    stacks = []
+    for stack in model.stacks:
+        layers = [changed(i, layer) for i, layer in enumerate(stack.each_layer())]
+        stacks.append(_with_layers_of(stack, layers))
+    notes = list(model.notes)
+    for variant in variants.values():
+        notes += model.notes_of(variant)
+    return dataclasses.replace(model, stacks=tuple(stacks), notes=tuple(notes))
 
 
 def _with_attentions(model: ModelSpec, change: Callable[[Attention], Attention]) -> ModelSpec:
@@ -370,14 +392,8 @@ def _with_attention(layer: Layers, change: Callable[[Attention], Attention]) -> 
 
 def _with_each_layer(model: ModelSpec, change: Callable[[Layers], Layers]) -> ModelSpec:
     """Return the model with `change` applied to every layer of every stack."""
-    stacks = (_with_layers_of(stack, [*map(change, _one_by_one(stack))]) for stack in model.stacks)
+    stacks = (_with_layers_of(stack, [*map(change, stack.each_layer())]) for stack in model.stacks)
     return dataclasses.replace(model, stacks=tuple(stacks))
-
-
-def _one_by_one(stack: Stack) -> Iterator[Layers]:
-    """Yield the layers of a stack in order, each as a group of its own."""
-    for group in stack.layers:
-        yield from [dataclasses.replace(group, count=1)] * group.count
 
 
 def _with_layers_of(stack: Stack, layers: Sequence[Layers]) -> Stack:
@@ -424,7 +440,8 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
         )
     assumed = ["RMSNorm, no biases"]
     if d_model is None:
-        d_model = heads * (head_dim or 0)
+        assert head_dim is not None  # one of the two is known
+        d_model = heads * head_dim
         assumed.append(f"d_model {count(d_model)} (heads x head_dim)")
     d_ff = sizes.get("d_ff", 4 * d_model)
     is_gated = d_ff != 4 * d_model
@@ -442,16 +459,14 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
         "d_head": head_dim,
         "vocab_size": sizes.get("vocab_size"),
     }
-    known |= {"tied_embeddings": False} if "vocab_size" in sizes else {}
-    if experts := sizes.get("experts"):
-        known |= {
-            "n_experts": experts,
-            "n_experts_per_token": sizes.get("experts_per_token", min(2, experts)),
-        }
-        if "experts_per_token" in sizes:
-            assumed += []
-        else:
-            assumed += [f"{known['n_experts_per_token']} experts per token"]
+    if "vocab_size" in sizes:
+        known["tied_embeddings"] = False
+    experts = sizes.get("experts")
+    if experts:
+        known["n_experts"] = experts
+        known["n_experts_per_token"] = sizes.get("experts_per_token", min(2, experts))
+        if "experts_per_token" not in sizes:
+            assumed.append(f"{known['n_experts_per_token']} experts per token")
     return {
         "title": OF_SIZES,
         "assumed": f"{'; '.join(assumed)}.",

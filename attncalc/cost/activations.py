@@ -34,18 +34,19 @@ class LayerActivations(NamedTuple):
     @property
     def tensor_peaks(self) -> dict[str, Moment]:
         """Return the same without the buffers that kernels allocate inside."""
-        return {
-            kernel: peak(m.without_buffers for m in candidates)
-            for kernel, candidates in self.moments.items()
-        }
+        peaks = {}
+        for kernel, candidates in self.moments.items():
+            peaks[kernel] = peak(moment.without_buffers for moment in candidates)
+        return peaks
 
     @property
     def buffers(self) -> dict[str, int]:
         """Return the most bytes that each kernel allocates inside."""
-        return {
-            kernel: max(moment.size - moment.without_buffers.size for moment in candidates)
-            for kernel, candidates in self.moments.items()
-        }
+        buffers = {}
+        for kernel, candidates in self.moments.items():
+            sizes = (moment.size - moment.without_buffers.size for moment in candidates)
+            buffers[kernel] = max(sizes)
+        return buffers
 
     @property
     def name(self) -> str:
@@ -112,9 +113,11 @@ def _self_attention(
     """
     encoder = stack.input == "source"
     if encoder:
-        new, context = (workload.source or 0,) * 2
+        new = workload.source or 0
+        context = new
     else:
-        new, context = (workload.new, workload.context)
+        new = workload.new
+        context = workload.context
     mask = workload.mask if workload.mask and not encoder else stack.mask
     check_mask(Run(1, new, context), mask)
     span = attention.span
@@ -128,7 +131,12 @@ def _self_attention(
     # which check_mask allows only without a past
     all_visible = new == 1 or mask.kind == "bidirectional"
     is_narrowed = padded or span.visible_keys(context) < keys
-    is_causal_flag = new == context and mask.kind == "causal" and not is_narrowed and new > 1
+    if new == context and mask.kind == "causal" and not is_narrowed and new > 1:
+        kernel_mask = "causal"
+    elif all_visible and not is_narrowed:
+        kernel_mask = "none"
+    else:
+        kernel_mask = "matrix"
     return _shape(
         model,
         stack,
@@ -138,11 +146,7 @@ def _self_attention(
         keys=keys,
         live_keys=new if new == context else 0,
         new_keys=new,
-        mask="causal"
-        if is_causal_flag
-        else "none"
-        if all_visible and not is_narrowed
-        else "matrix",
+        mask=kernel_mask,
         masks=workload.batch if padded else 1,
     )
 
@@ -176,12 +180,17 @@ def _shape(
 ) -> Shape:
     dtype = compute_dtype(model, workload)
     widths = attention.widths(run)
+    cached_keys = 0
+    if widths.fused:
+        live_keys = live_keys or run.new
+    elif not live_keys:
+        cached_keys = new_keys
     return Shape(
         B=run.sequences,
         S=run.new,
         T=keys,
-        live_keys=run.new if widths.fused and not live_keys else live_keys,
-        cached_keys=new_keys if not (live_keys or widths.fused) else 0,
+        live_keys=live_keys,
+        cached_keys=cached_keys,
         n_heads=widths.n_heads,
         n_kv_heads=widths.n_kv_heads,
         d_qk=widths.d_qk,

@@ -97,11 +97,12 @@ class KVCache:
         """The bytes of the whole cache if every layer had full attention, without windows and
         chunks.
         """
-        return sum(
-            int(layers.count) * int(self._engine.layer_bytes(spec, self._workload, self._kv_dtype))
-            for _, layers, specs in self._full_attention
-            for spec in specs
-        )
+        size = 0
+        for _, layers, specs in self._full_attention:
+            for spec in specs:
+                per_layer = self._engine.layer_bytes(spec, self._workload, self._kv_dtype)
+                size += int(layers.count) * int(per_layer)
+        return size
 
     @cached_property
     def per_token_without_windows(self) -> Quantity:
@@ -153,17 +154,16 @@ def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
     """Return what the layers of `model` cache on one device, in order, with ints or symbols as
     `model` has them.
     """
-    return tuple(
-        LayerCacheSpec(
-            int(layers.count),
-            layers.cache() if stack.has_cache else (),
-            layers.attention.label,
-            layers.attention.span.reach is not None,
-        )
-        for stack in model.stacks
-        if stack.input == "target"
-        for layers in stack.layers
-    )
+    specs = []
+    for stack in model.stacks:
+        if stack.input != "target":
+            continue
+        for layers in stack.layers:
+            attention = layers.attention
+            caches = layers.cache() if stack.has_cache else ()
+            has_window = attention.span.reach is not None
+            specs.append(LayerCacheSpec(int(layers.count), caches, attention.label, has_window))
+    return tuple(specs)
 
 
 def _layer_cache(
@@ -175,10 +175,10 @@ def _layer_cache(
     kv_dtype: DType,
 ) -> LayerCache:
     specs = layers.cache() if stack.has_cache else ()
-    size = {
-        per: total(engine.layer_bytes(c, workload, kv_dtype) for c in specs if c.per == per)
-        for per in ("token", "source token", "sequence")
-    }
+    size = {}
+    for per in ("token", "source token", "sequence"):
+        of_kind = [spec for spec in specs if spec.per == per]
+        size[per] = total(engine.layer_bytes(spec, workload, kv_dtype) for spec in of_kind)
     return LayerCache(
         group,
         layers,

@@ -74,7 +74,9 @@ def _ranges(difference: Callable[[int], int], limit: int, step: int) -> list[tup
 
     def sign(k: int) -> int:
         value = difference(k * step)
-        return (value > 0) - (value < 0)
+        if value > 0:
+            return 1
+        return -1 if value < 0 else 0
 
     def differs(before: int, k: int) -> bool:
         return sign(k) != before
@@ -89,9 +91,11 @@ def _ranges(difference: Callable[[int], int], limit: int, step: int) -> list[tup
             ranges.append((low * step, sign(low)))
         start = low
         # a line has one sign, then 0 at most once, then the other
-        while (before := ranges[-1][1]) != sign(high):
+        before = ranges[-1][1]
+        while before != sign(high):
             start = first_true(partial(differs, before), start, high)
-            ranges.append((start * step, sign(start)))
+            before = sign(start)
+            ranges.append((start * step, before))
     return ranges
 
 

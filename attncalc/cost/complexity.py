@@ -103,15 +103,15 @@ def attention_layer_complexity(model: ModelSpec, workload: Workload) -> ModelLay
     symbols, workload = symbolic(model, workload)
     stack = symbols.main
     all_layers = [dataclasses.replace(layers, cross=None) for layers in stack.layers]
-    candidates = [
-        layers for layers in all_layers if layers.attention.widths().n_heads
-    ] or all_layers
-    layers = max(candidates, key=lambda layers: int(scores(stack, layers, workload)))
+    with_heads = [layers for layers in all_layers if layers.attention.widths().n_heads]
+    layers = max(with_heads or all_layers, key=lambda layers: int(scores(stack, layers, workload)))
     score_flops = quantity(passes(workload) * scores(stack, layers, workload))
     if layers.attention.widths().n_heads:
-        steps, path = (Quantity(1), _longest_path(model, workload.context))
+        steps = Quantity(1)
+        path = _longest_path(model, workload.context)
     else:
-        steps, path = (quantity(workload.new), quantity(workload.context))
+        steps = quantity(workload.new)
+        path = quantity(workload.context)
     return ModelLayer(
         quantity(passes(workload) * projections(symbols, stack, layers, workload)),
         LayerComplexity(score_flops, steps, path),

@@ -148,7 +148,9 @@ def _first_between(
     """Return the first context above `start` and up to `end` at which the scores cost more, or
     None.
     """
-    ends = {n for chunk in chunks for n in range(start - start % chunk + chunk, end, chunk)}
+    ends: set[int] = set()
+    for chunk in chunks:
+        ends.update(range(start - start % chunk + chunk, end, chunk))
     for chunk_end in [*sorted(ends), end]:
         if scores_cost_more(chunk_end):
             return first_true(scores_cost_more, start, chunk_end)

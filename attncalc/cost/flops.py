@@ -99,6 +99,9 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         "recomputation": _sum_over_groups("recomputation", groups),
         "recomputation_dense": _sum_over_groups("recomputation_dense", groups),
     }
+    rule = ""
+    if workload.phase == "train":
+        rule = f"{TRAIN_RULE}; {RECOMPUTE_RULES[workload.recompute]}"
     return Flops(
         total=_sum({name: q for name, q in parts.items() if not name.endswith("_dense")}),
         total_dense=_sum({name: q for name, q in parts.items() if f"{name}_dense" not in parts}),
@@ -110,9 +113,7 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         head=parts["head"],
         recomputation=parts["recomputation"],
         groups=groups,
-        rule=f"{TRAIN_RULE}; {RECOMPUTE_RULES[workload.recompute]}"
-        if workload.phase == "train"
-        else "",
+        rule=rule,
         six_n_d=six_n_d(model, workload),
     )
 
@@ -152,9 +153,10 @@ def prefill_and_decode(model: ModelSpec, workload: Workload) -> tuple[Quantity, 
     """
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     decode = dataclasses.replace(workload, phase="decode", new=1)
-    return prefill_flops(model, prefill), flops(
-        model, decode
-    ).total if model.main.has_cache else None
+    of_prefill = prefill_flops(model, prefill)
+    if not model.main.has_cache:
+        return of_prefill, None
+    return of_prefill, flops(model, decode).total
 
 
 def prefill_flops(model: ModelSpec, prefill: Workload, *, with_head: bool = True) -> Quantity:
@@ -202,12 +204,19 @@ def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workl
     of_mlp = mlp_flops(stack, layers, workload)
     exact = scores(stack, layers, workload)
     dense = scores(stack, layers, workload, dense=True)
-    repeated = [of_projections, of_mlp] if workload.recompute == "full" else []
-    repeated_scores = 1
+    # what is computed once more, exactly and with dense scores
+    again: list[int]
+    again_dense: list[int]
     if workload.recompute == "op":
-        _, again = matmuls_of_op(stack, layers)
-        repeated = [MULTIPLY_ADD * query_tokens(stack, workload) * matmul_weights(again)]
-        repeated_scores = 0
+        _, matrices = matmuls_of_op(stack, layers)
+        again = [MULTIPLY_ADD * query_tokens(stack, workload) * matmul_weights(matrices)]
+        again_dense = again
+    elif workload.recompute == "full":
+        again = [of_projections, of_mlp, exact]
+        again_dense = [of_projections, of_mlp, dense]
+    else:
+        again = [exact]
+        again_dense = [dense]
     times = layers.count if workload.recompute != "none" else 0
     return LayerFlops(
         group=group_name(model, stack, layers),
@@ -217,8 +226,8 @@ def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workl
         scores_dense=quantity(layer_passes * dense),
         qk_dense=quantity(layer_passes * qk_dense(stack, layers, workload)),
         mlp=quantity(layer_passes * of_mlp),
-        recomputation=quantity(times * summed([*repeated, *[exact] * repeated_scores])),
-        recomputation_dense=quantity(times * summed([*repeated, *[dense] * repeated_scores])),
+        recomputation=quantity(times * summed(again)),
+        recomputation_dense=quantity(times * summed(again_dense)),
     )
 
 
@@ -328,19 +337,13 @@ def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
     PV.
     """
     cost = 0
+    source = workload.source or 0
     for run in stack.runs(dataclasses.replace(workload, lengths=None)):
         widths = layers.attention.widths(run)
         cost += run.sequences * MULTIPLY_ADD * widths.n_heads * widths.d_qk * run.new * run.context
         if layers.cross:
             widths = layers.cross.widths(run)
-            cost += (
-                run.sequences
-                * MULTIPLY_ADD
-                * widths.n_heads
-                * widths.d_qk
-                * run.new
-                * (workload.source or 0)
-            )
+            cost += run.sequences * MULTIPLY_ADD * widths.n_heads * widths.d_qk * run.new * source
     return cost
 
 
@@ -370,9 +373,8 @@ def _head(model: ModelSpec, workload: Workload) -> int:
     d_model = model.main.d_model
     if model.head.kind == "pooler":  # reads only the first token
         return MULTIPLY_ADD * workload.batch * d_model * d_model
-    return (
-        MULTIPLY_ADD * workload.batch * workload.new * model.table_width * (model.vocab_size or 0)
-    )
+    vocab_size = model.vocab_size or 0
+    return MULTIPLY_ADD * workload.batch * workload.new * model.table_width * vocab_size
 
 
 def _outside(model: ModelSpec, workload: Workload) -> int:

@@ -297,7 +297,13 @@ def _split_buffers(s: Shape, multiprocessors: int) -> tuple[HeldTensor, ...]:
     swapped = s.S == 1 and s.grouped
     rows = s.n_heads // s.n_kv_heads if swapped else s.S
     heads = s.n_kv_heads if swapped else s.n_heads
-    blocks = int(ceil_div(s.T, 256 if s.d_qk <= 64 else 128 if s.d_qk <= 128 else 64))
+    if s.d_qk <= 64:
+        keys_per_block = 256
+    elif s.d_qk <= 128:
+        keys_per_block = 128
+    else:
+        keys_per_block = 64
+    blocks = int(ceil_div(s.T, keys_per_block))
     splits = _splits(int(s.B * heads * ceil_div(rows, 64)), 2 * multiprocessors, blocks)
     if splits == 1:
         return ()

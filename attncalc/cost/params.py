@@ -76,7 +76,8 @@ def _params(model: ModelSpec) -> Params:
         "other": _other_params(symbols, groups),
     }
     used = {"embedding": parts["embedding"]}
-    if tables := [Part(g.group, g.lookups) for g in groups if g.lookups]:
+    tables = [Part(g.group, g.lookups) for g in groups if g.lookups]
+    if tables:
         lookups = sum_over_groups("params_lookups", "parameters of the lookup tables", tables)
         parts["embedding"] = sum_named(
             {
@@ -115,18 +116,18 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
     matrices = (*self_matrices, *cross_matrices)
     if layers.mlp:
         expert = total(m.params for m in layers.mlp.expert(stack.d_model))
+        router = total(m.params for m in layers.mlp.router(stack.d_model))
+        stored = layers.mlp.experts_stored
+        used = layers.mlp.experts_used
+        shared = layers.mlp.shared(stack.d_model)
     else:
         expert = quantity(0)
-    if layers.mlp:
-        router = total(m.params for m in layers.mlp.router(stack.d_model))
-    else:
         router = quantity(0)
-    if layers.mlp:
-        stored, used = (layers.mlp.experts_stored, layers.mlp.experts_used)
-    else:
-        stored, used = (1, 1)
-    shared = layers.mlp.shared(stack.d_model) if layers.mlp else ()
-    always_used = total(m.params for m in (*shared, *(m for m in layers.extra if m.applied_to)))
+        stored = 1
+        used = 1
+        shared = ()
+    applied = [matrix for matrix in layers.extra if matrix.applied_to]
+    always_used = total(matrix.params for matrix in (*shared, *applied))
     count = 0 if layers.shares_weights else layers.count
     by_name = [
         *((m.name, m) for m in self_matrices),

@@ -73,8 +73,9 @@ class TrainResult(NamedTuple):
 
 def overhead(run: Training) -> tuple[int, int, int]:
     """Return the bytes of CUDA context and NCCL: the least, the expected and the most."""
-    parts = (CONTEXT, NCCL) if run.gpus > 1 else (CONTEXT,)
-    low, expected, high = (sum(part[i] for part in parts) for i in range(3))
+    if run.gpus == 1:
+        return CONTEXT
+    low, expected, high = (context + nccl for context, nccl in zip(CONTEXT, NCCL, strict=True))
     return low, expected, high
 
 
@@ -83,15 +84,13 @@ def reserved(run: Training, allocated: int, largest: int, cached: Cached) -> tup
 
     Short of memory, it frees blocks that it only holds, if nothing lies in their segments.
     """
-    low, expected, high = (
-        allocated * percent // 100
-        for percent in (EXPANDABLE if run.expandable_segments else ALLOCATOR)
-    )
-    of_all, of_largest = AROUND_LARGEST
-    if not run.expandable_segments and of_all * int(allocated) + of_largest * int(
-        largest
-    ) > ALLOCATOR[2] * int(allocated):
-        high = (of_all * allocated + of_largest * largest) // 100
+    percents = EXPANDABLE if run.expandable_segments else ALLOCATOR
+    low, expected, high = (allocated * percent // 100 for percent in percents)
+    if not run.expandable_segments:
+        of_all, of_largest = AROUND_LARGEST
+        around_largest = of_all * int(allocated) + of_largest * int(largest)
+        if around_largest > ALLOCATOR[2] * int(allocated):
+            high = (of_all * allocated + of_largest * largest) // 100
     for more in filter(None, cached[:2]):
         expected += more
     for more in filter(None, cached[1:]):
@@ -220,24 +219,21 @@ def changes(asked: Asked) -> tuple[Change, ...]:
     """
     if asked.run.gpu is None or _fits(asked.run):
         return ()
-    alone = {
-        kind: next((change for change in _try(kind, asked) if _fits(change.run)), None)
-        for kind in _KINDS
-    }
-    found: dict[tuple[_Kind, ...], Change] = {
-        (kind,): change for kind, change in alone.items() if change
-    }
+    found: dict[tuple[_Kind, ...], Change] = {}
+    for kind in _KINDS:
+        alone = next((change for change in _try(kind, asked) if _fits(change.run)), None)
+        if alone:
+            found[(kind,)] = alone
     if any((kind,) in found for kind in _SAME_RESULT):
         return tuple(found.values())
     for number in range(len(_OTHERS) + 1):
         for kinds in combinations(_OTHERS, number):
-            for change in () if kinds in found else _together(asked, kinds):
-                found[kinds] = change
+            if kinds not in found:
+                found.update((kinds, change) for change in _together(asked, kinds))
         if () in found or (number and found.keys() - {(_more_gpus,)}):
             break
-    return tuple(
-        found[kinds] for kinds in sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)])
-    )
+    cheapest_first = sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)])
+    return tuple(found[kinds] for kinds in cheapest_first)
 
 
 def fewest_gpus(asked: Asked, gpu: Gpu) -> Change | None:
@@ -263,10 +259,11 @@ def widest_tuned(asked: Asked) -> Change | None:
 
     They include those of the way.
     """
-    ways = (
-        _joined(way, _all_of(way.asked, _SAME_TRAINING)) for way in ways_to_tune(asked).values()
-    )
-    return next((change for change in ways if _fits(change.run)), None)
+    for way in ways_to_tune(asked).values():
+        change = _joined(way, _all_of(way.asked, _SAME_TRAINING))
+        if _fits(change.run):
+            return change
+    return None
 
 
 def ways_to_tune(asked: Asked) -> dict[str, Change]:
@@ -282,10 +279,9 @@ def sharded(asked: Asked) -> Change | None:
 def all_changes(asked: Asked) -> Change:
     """Return every kind of change together, with more GPUs or without, whichever needs less."""
     rest = _OTHERS[::-1]
-    return min(
-        (_all_of(asked, (*kinds, *_SAME_RESULT)) for kinds in (rest, rest[1:])),
-        key=lambda change: change.result.high,
-    )
+    with_more_gpus = _all_of(asked, (*rest, *_SAME_RESULT))
+    without = _all_of(asked, (*rest[1:], *_SAME_RESULT))
+    return min(with_more_gpus, without, key=lambda change: change.result.high)
 
 
 def _together(asked: Asked, others: Sequence[_Kind]) -> Iterator[Change]:
@@ -295,7 +291,9 @@ def _together(asked: Asked, others: Sequence[_Kind]) -> Iterator[Change]:
     """
     kinds = _SAME_TRAINING if _more_gpus in others else _SAME_RESULT
     options = _combined(asked, others[::-1])  # a context is the longest with the other changes
-    for change in options if options and _fits(_all_of(options[-1].asked, kinds).run) else ():
+    if not options or not _fits(_all_of(options[-1].asked, kinds).run):
+        return
+    for change in options:
         found = _fewest(change.asked, kinds)
         if _fits(found.run):
             joined = _joined(change, found, found, change)
@@ -307,8 +305,10 @@ def _combined(asked: Asked, kinds: Sequence[_Kind]) -> list[Change]:
     """Return every combination of the changes of these kinds, the last of each kind at the end."""
     if not kinds:
         return [Change({}, "", asked)]
-    firsts = [*_try(kinds[0], asked)]
-    return [_joined(one, more) for one in firsts for more in _combined(one.asked, kinds[1:])]
+    combined = []
+    for one in [*_try(kinds[0], asked)]:
+        combined += [_joined(one, more) for more in _combined(one.asked, kinds[1:])]
+    return combined
 
 
 def _joined(one: Change, then: Change, *shown: Change) -> Change:
@@ -318,8 +318,11 @@ def _joined(one: Change, then: Change, *shown: Change) -> Change:
     `shown` has both in the order in which their options are shown, if it is another one.
     """
     options = {**one.options, **then.options}
-    names = dict.fromkeys(name for change in shown or (one, then) for name in change.options)
-    return Change({name: options[name] for name in names}, then.cost or one.cost, then.asked)
+    ordered = {}
+    for change in shown or (one, then):
+        for name in change.options:
+            ordered[name] = options[name]
+    return Change(ordered, then.cost or one.cost, then.asked)
 
 
 def _fewest(asked: Asked, kinds: Sequence[_Kind]) -> Change:
@@ -327,9 +330,12 @@ def _fewest(asked: Asked, kinds: Sequence[_Kind]) -> Change:
     possible; or all.
     """
     found = _all_of(asked, kinds)
-    for kind in reversed(kinds) if _fits(found.run) else ():
+    if not _fits(found.run):
+        return found
+    for kind in reversed(kinds):
         fewer = [one for one in kinds if one is not kind]
-        if _fits((change := _all_of(asked, fewer)).run):
+        change = _all_of(asked, fewer)
+        if _fits(change.run):
             kinds = fewer
             found = change
     return found
@@ -408,17 +414,16 @@ def _flash(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 def _smaller_batch(asked: Asked) -> Iterator[tuple[_Options, str]]:
     batch = asked.run.batch
-    steps = asked.run.gradient_accumulation
-    smaller_batches = [
-        batch // parts for parts in (*range(2, 65), batch) if batch % parts == 0 and parts <= batch
-    ]
-    for n in smaller_batches if batch > 1 else ():
+    if batch == 1:
+        return
+    for parts in (*range(2, min(64, batch) + 1), batch):
+        if batch % parts:
+            continue
+        options = {"batch": batch // parts}
         # --global-batch has the micro-batches already
-        if "global_batch" in asked.options:
-            more = {}
-        else:
-            more = {"gradient_accumulation": steps * (batch // n)}
-        yield {"batch": n, **more}, "smaller matmuls, the same result"
+        if "global_batch" not in asked.options:
+            options["gradient_accumulation"] = asked.run.gradient_accumulation * parts
+        yield options, "smaller matmuls, the same result"
 
 
 def _eight_bit(asked: Asked) -> Iterator[tuple[_Options, str]]:

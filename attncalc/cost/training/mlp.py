@@ -27,10 +27,16 @@ def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
         yield matrix_input(f, f.d_model, up, part="mlp")
         yield from _inside(mlp.gated, f, mlp.d_ff, "")
         return
-    shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
+    if mlp.d_ff_shared:
+        shared = mlp.d_ff_shared
+    elif mlp.n_shared_experts:
+        shared = mlp.n_shared_experts * mlp.d_ff
+    else:
+        shared = 0
     router = f.math.router
-    reads = not (router.in_fp32 and f.is_half) and not router.scales
-    readers = (*(up if shared else ()), *(("router",) if reads else ()))
+    readers: tuple[str, ...] = up if shared else ()
+    if not (router.in_fp32 and f.is_half) and not router.scales:
+        readers = (*readers, "router")
     if readers:
         yield matrix_input(f, f.d_model, readers, part="mlp")
     yield from _router_tensors(mlp, f)

@@ -28,5 +28,10 @@ class ParamTensor(NamedTuple):
         return not self.name.startswith("index_")
 
     @property
+    def is_layer_matrix(self) -> bool:
+        """Return whether it is a matrix of a layer that fp8 and quantization cover: no router."""
+        return self.is_hidden and self.name != "router"
+
+    @property
     def total(self) -> int:
         return self.copies * self.rows * self.columns

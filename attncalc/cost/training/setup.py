@@ -13,7 +13,7 @@ from ...attention.saved import TrainingKernel
 from ...engines.switches import Version, until
 from ...errors import AttncalcError, NotSupportedError, clash
 from ...hardware import Gpu
-from ...model import ModelSpec, Stack
+from ...model import Layers, ModelSpec, Stack
 from ...records import NamedTuple, dataclass
 from ...units import dtype
 from ...workload import Workload
@@ -103,15 +103,13 @@ class Training:
     def __post_init__(self) -> None:
         size = self.tp * self.pp * self.cp
         if self.gpus % size:
-            split = ", ".join(
-                f"--{name} {n}" for name in ("tp", "pp", "cp") if (n := getattr(self, name)) > 1
-            )
+            degrees = {"tp": self.tp, "pp": self.pp, "cp": self.cp}
+            split = ", ".join(f"--{name} {n}" for name, n in degrees.items() if n > 1)
+            fewer = self.gpus // size * size
+            more = fewer + size
             raise AttncalcError(
                 f"--gpus {self.gpus} is not a multiple of {size}, the GPUs of one copy ({split})",
-                give_one_of(
-                    [n for n in (self.gpus // size * size, -(-self.gpus // size) * size) if n],
-                    "--gpus",
-                ),
+                give_one_of([fewer, more] if fewer else [more], "--gpus"),
             )
         if self.zero >= 2 and self.pp > 1 and not self.is_fsdp:
             why = "a pipeline accumulates whole gradients"
@@ -122,9 +120,9 @@ class Training:
         context = self.workload.context
         parts = self.cp * (self.tp if self.sequence_parallel else 1)
         if context % parts:
-            split = f"--cp {self.cp}" + (
-                f" x --tp {self.tp} of --sequence-parallel" if parts > self.cp else ""
-            )
+            split = f"--cp {self.cp}"
+            if parts > self.cp:
+                split += f" x --tp {self.tp} of --sequence-parallel"
             raise AttncalcError(
                 f"{split} does not divide {context} tokens",
                 f"give -c {-(-context // parts) * parts}",
@@ -208,7 +206,10 @@ class Training:
     @property
     def way(self) -> str:
         """Return how the model is tuned: full, LoRA or QLoRA."""
-        return WAYS[0 if self.lora is None else 2 if self.weights_dtype else 1]
+        full, lora, qlora = WAYS
+        if self.lora is None:
+            return full
+        return qlora if self.weights_dtype else lora
 
     @property
     def dp(self) -> int:
@@ -311,17 +312,13 @@ def stages(run: Training) -> tuple[Stage, ...]:
             f"{parts} stages do not divide {main.n_layers} layers",
             give_one_of(possible, "--pp") if possible else "give other --virtual-stages",
         )
-    layers = [
-        dataclasses.replace(group, count=1) for group in main.layers for _ in range(group.count)
-    ]
+    layers = main.each_layer()
     per = main.n_layers // parts
     found = []
     for index in range(run.pp):
-        held = [
-            layer
-            for v in range(run.virtual_stages)
-            for layer in layers[(v * run.pp + index) * per :][:per]
-        ]
+        held: list[Layers] = []
+        for v in range(run.virtual_stages):
+            held += layers[(v * run.pp + index) * per :][:per]
         groups = tuple(dataclasses.replace(layer, count=n) for layer, n in Counter(held).items())
         stack: Stack = dataclasses.replace(main, layers=groups)
         in_flight = (min(run.gradient_accumulation, run.pp - index), 1)

@@ -61,22 +61,17 @@ def states(run: Training, stage: Stage) -> States:
     transposes = 0
     if run.fp8 == "weights":
         saved = dtype(run.param_dtype).bits // 8 - 1
-        matrices = sharded(
-            [t for t in trained if t.is_hidden and t.name != "router"], run.zero >= 3, "N_fp8"
-        )
+        matrices = sharded([t for t in trained if t.is_layer_matrix], run.zero >= 3, "N_fp8")
         weights = quantity(
             weights - matrices * symbol("bytes_saved", saved, "bytes that a weight in fp8 saves")
         )
-        transposes = int(matrices) * (
-            run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11)
-        )
+        if run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11):
+            transposes = int(matrices)
     frozen_weights = _frozen_weights(run, frozen, sharded)
     in_optimizer = sharded(trained, run.zero >= 1, "N")
-    master = quantity(
-        in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy")
-        if run.master_weights
-        else 0
-    )
+    master = quantity(0)
+    if run.master_weights:
+        master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy"))
     moments = _moments(run, trained, in_optimizer)
     largest = max((tensor.elements * tensor.stacked for tensor in trained), default=0)
     gradients = quantity(
@@ -85,22 +80,6 @@ def states(run: Training, stage: Stage) -> States:
     if run.optimizer_in_backward:
         one = named(largest, "largest", "elements of the largest trained tensor")
         gradients = quantity(one * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
-    on_host = []
-    if "optimizer" in run.offload:
-        on_host += [("master", master), ("moments", moments)]
-        master = moments = quantity(0)
-        # DeepSpeed moves averaged gradients to the host, where the optimizer runs
-        if run.zero >= 1:
-            on_host.append(("gradients", gradients))
-            gradients = quantity(0)
-    if "params" in run.offload:
-        scales = quantity(0)  # which are the module's, and no parameters that FSDP moves
-        if run.weights_dtype:
-            size = _quantized(run, frozen, run.weights_dtype)[1]
-            scales = symbol("scales", size, f"bytes of the scales of {run.weights_dtype}")
-        on_host += [("weights", weights), ("frozen", quantity(frozen_weights - scales))]
-        weights = quantity(0)
-        frozen_weights = scales
     references = quantity(0)
     # else the model with its adapters switched off, as in TRL
     if run.references and run.lora is None:
@@ -110,7 +89,7 @@ def states(run: Training, stage: Stage) -> States:
             copies * whole * _bytes(run.dtype, "bytes", "a weight of a reference model")
         )
     layer, layer_bytes, outside = _gathered(run, stage, tensors)
-    return States(
+    on_gpu = States(
         trained=n_trained,
         frozen=n_frozen,
         weights=weights,
@@ -123,14 +102,35 @@ def states(run: Training, stage: Stage) -> States:
         layer=layer,
         layer_bytes=layer_bytes,
         outside=outside,
-        on_host=total(
-            named(value, f"host_{name}", f"bytes of {name} on the host") for name, value in on_host
-        ),
+        on_host=total(()),
         transposes=transposes,
         experts_left=_experts_left(run, frozen),
         tensors=tensors,
         trained_tensors=trained,
     )
+    return _offloaded(run, on_gpu, frozen) if run.offload else on_gpu
+
+
+def _offloaded(run: Training, held: States, frozen: list[ParamTensor]) -> States:
+    """Return the states with those on the host that the run moves there."""
+    nothing = quantity(0)
+    moved = []
+    if "optimizer" in run.offload:
+        moved += [("master", held.master), ("moments", held.moments)]
+        held = held._replace(master=nothing, moments=nothing)
+        # DeepSpeed moves averaged gradients to the host, where the optimizer runs
+        if run.zero >= 1:
+            moved.append(("gradients", held.gradients))
+            held = held._replace(gradients=nothing)
+    if "params" in run.offload:
+        scales = nothing  # which are the module's, and no parameters that FSDP moves
+        if run.weights_dtype:
+            size = _quantized(run, frozen, run.weights_dtype)[1]
+            scales = symbol("scales", size, f"bytes of the scales of {run.weights_dtype}")
+        moved += [("weights", held.weights), ("frozen", quantity(held.frozen_weights - scales))]
+        held = held._replace(weights=nothing, frozen_weights=scales)
+    parts = (named(size, f"host_{name}", f"bytes of {name} on the host") for name, size in moved)
+    return held._replace(on_host=total(parts))
 
 
 def _bytes(name: str, symbol_name: str, what: str) -> Quantity:
@@ -256,14 +256,18 @@ def _quantized(
     Shards have whole scales: they belong to the module and not to the parameter
     (bitsandbytes/nn/modules.py, fix_4bit_weight_quant_state_from_module).
     """
-    matrices = [t for t in tensors if t.is_hidden and t.name != "router"]
-    size = sum(
-        t.copies * quantized_bytes(t, quantized, double_quant=run.double_quant) for t in matrices
-    )
-    packed = sum(
-        t.copies * (t.elements // 2 if quantized == "nf4" else t.elements) for t in matrices
-    )
-    return packed, size - packed, [t for t in tensors if t not in matrices]
+    per_byte = 2 if quantized == "nf4" else 1
+    size = 0
+    packed = 0
+    others = []
+    for tensor in tensors:
+        if tensor.is_layer_matrix:
+            each = quantized_bytes(tensor, quantized, double_quant=run.double_quant)
+            size += tensor.copies * each
+            packed += tensor.copies * (tensor.elements // per_byte)
+        else:
+            others.append(tensor)
+    return packed, size - packed, others
 
 
 def _gathered(run: Training, stage: Stage, tensors: list[ParamTensor]) -> tuple[int, int, int]:
@@ -272,12 +276,10 @@ def _gathered(run: Training, stage: Stage, tensors: list[ParamTensor]) -> tuple[
     """
     inside = [t for t in tensors if t.part not in ("embedding", "head")]
     outside = sum(t.total for t in tensors) - sum(t.total for t in inside)
+    size = 0
+    others = inside
     if run.weights_dtype:
         size, _, others = _quantized(run, inside, run.weights_dtype)
-    else:
-        size, _, others = (0, 0, inside)
     size += sum(t.total for t in others) * (dtype(run.dtype).bits // 8)
-    n_layers = max(
-        1, sum(int(layers.count) for stack in stage.model.stacks for layers in stack.layers)
-    )
+    n_layers = max(1, sum(int(stack.n_layers) for stack in stage.model.stacks))
     return -(-sum(t.total for t in inside) // n_layers), -(-size // n_layers), outside

@@ -109,10 +109,11 @@ class StageBudget(NamedTuple):
     @property
     def largest(self) -> int:
         """Return the bytes of the largest tensor of a step: of the logits or of an activation."""
-        sizes = [t.size for layer in self.saved.layers for t in layer.tensors]
-        sizes += [
-            held.size for moment in self.moments for held in moment.held if held.name == "logits"
-        ]
+        sizes: list[int] = []
+        for layer in self.saved.layers:
+            sizes += [tensor.size for tensor in layer.tensors]
+        for moment in self.moments:
+            sizes += [held.size for held in moment.held if held.name == "logits"]
         return max(map(int, sizes), default=0)
 
     def held(self, name: str) -> int:
@@ -134,10 +135,9 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     }
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
     cached = _cached(run, model, held, saved, _peak(moments))._replace(transposes=held.transposes)
-    hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
-    workspace = symbol(
-        "workspace", WORKSPACE_HOPPER if hopper else WORKSPACE, "bytes of a workspace of cuBLAS"
-    )
+    is_hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
+    size_of_workspace = WORKSPACE_HOPPER if is_hopper else WORKSPACE
+    workspace = symbol("workspace", size_of_workspace, "bytes of a workspace of cuBLAS")
     return StageBudget(stage, held, saved, parts, quantity(2 * workspace), moments, cached)
 
 
@@ -159,7 +159,8 @@ def _cached(
     is_cast = run.loss == "full" and dtype(run.dtype).bits == 16 and not _is_megatron(run)
     is_cast = is_cast and class_math(model.model_type).upcasts_loss
     if peak.name == LOSS and is_cast and not run.hold_logits:
-        logits = saved.tokens * (model.vocab_size or 0) * size
+        vocabulary = model.vocab_size or 0
+        logits = saved.tokens * vocabulary * size
     if not _reduces_layers(run):
         return Cached(logits)
     gathered = symbol(
@@ -218,7 +219,12 @@ class _Moments:
         saved: StageSaved,
         parts: dict[str, Quantity],
     ) -> None:
-        self.run, self.stage, self.model, self.held, self.saved = run, stage, model, held, saved
+        self.run = run
+        self.stage = stage
+        self.model = model
+        self.held = held
+        self.saved = saved
+        self.vocabulary = model.vocab_size or 0
         self.kept = Held(
             "activations", "activations kept for the backward pass", total(parts.values())
         )
@@ -240,7 +246,7 @@ class _Moments:
             size = symbol(
                 "bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}"
             )
-            output = quantity(saved.tokens * (model.vocab_size or 0) * size)
+            output = quantity(saved.tokens * self.vocabulary * size)
             self.logits = (Held("logits", "the model's output, which the loop holds", output),)
 
     def __iter__(self) -> Iterator[StepMoment]:
@@ -249,18 +255,19 @@ class _Moments:
         if self.has_loss:
             # In chunks, the head has gradients of the first ones while the loss of another is
             # differentiated.
-            with_loss = self.always or (() if run.loss in ("full", "compiled") else self.of_head)
+            with_loss: tuple[Held, ...] = self.always
+            if not with_loss and run.loss not in ("full", "compiled"):
+                with_loss = self.of_head
             of_loss = (*with_loss, self.kept, *_loss(run, self.model, self.saved))
             yield self._moment(LOSS, of_loss, self.buffers.loss)
         before, at_embedding = self._embedding()
         yield from at_embedding
         for layer in self.saved.layers:
             yield from self._layer(layer, before)
+        at_step: tuple[Held, ...] = (self.grads,)
         if stepping:
-            temporaries = [Held("temporary", "the optimizer's temporaries", stepping)]
-        else:
-            temporaries = []
-        yield self._moment("optimizer step", (self.grads, *temporaries), self.buffers.step)
+            at_step = (self.grads, Held("temporary", "the optimizer's temporaries", stepping))
+        yield self._moment("optimizer step", at_step, self.buffers.step)
 
     def _moment(self, name: str, held: tuple[Held, ...], buffers: int) -> StepMoment:
         communication = Held("communication", "buffers of collective operations", quantity(buffers))
@@ -284,9 +291,9 @@ class _Moments:
             else:
                 reduced = quantity(0)
             before = _without(self.grads, reduced)
-            return before, [
-                self._moment("backward pass of the embedding", (before,), end)
-            ] if end else []
+            if not end:
+                return before, []
+            return before, [self._moment("backward pass of the embedding", (before,), end)]
         # A tied table has a gradient of the head already; a step with more micro-batches has those
         # of earlier ones.
         others = int(is_tied) + len(self.always)
@@ -308,39 +315,36 @@ class _Moments:
             # Compiled with the model, both gradients of the table come last, the embedding's as a
             # sum in fp32 (embedding_dense_backward in torch/_decomp/decompositions.py): the logits'
             # gradient stays until then.
-            logits = (
-                self.saved.tokens
-                * (self.model.vocab_size or 0)
-                * symbol("bytes_logit", 2, "bytes of a gradient")
-            )
+            size = symbol("bytes_logit", 2, "bytes of a gradient")
+            logits = self.saved.tokens * self.vocabulary * size
             parts.append(
                 ("sum of the compiled embedding's gradients", 2 + 2, quantity(logits + hidden))
             )
         for name, copies, others_held in parts:
-            tables = (
-                symbol(
-                    "copies_grad", copies, "gradients of the embedding besides the one that stays"
-                )
-                * embedding
+            besides = symbol(
+                "copies_grad", copies, "gradients of the embedding besides the one that stays"
             )
             more = Held(
                 "temporary",
                 "gradients of the embedding and of its output",
-                quantity(tables + others_held),
+                quantity(besides * embedding + others_held),
             )
             found.append(self._moment(name, (self.grads, more, *self.mask), end))
-        return self.grads if is_tied or self.is_whole else _without(self.grads, embedding), found
+        if is_tied or self.is_whole:
+            return self.grads, found
+        return _without(self.grads, embedding), found
 
     def _layer(self, layer: LayerSaved, before_embedding: Held) -> Iterator[StepMoment]:
-        run, buffers = self.run, self.buffers
-        reduces = self.of_head if _reduces_layers(run) else ()
-        first = (
-            (*self.always, *reduces)
-            if _reduces_layers(run)
-            else (self.grads,)
-            if self.is_whole
-            else self.of_head
-        )
+        run = self.run
+        buffers = self.buffers
+        reduces: tuple[Held, ...] = ()
+        if _reduces_layers(run):
+            reduces = self.of_head
+            first = (*self.always, *reduces)
+        elif self.is_whole:
+            first = (self.grads,)
+        else:
+            first = self.of_head
         of = "" if len(self.saved.layers) == 1 else f" ({layer.group})"
         one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
         for moment in _layer_moments(layer):
@@ -351,21 +355,20 @@ class _Moments:
                 moment.temporary,
             )
             if run.workload.recompute != "none":
-                again = (
-                    t.size for t in layer.tensors if t not in layer.kept and t not in moment.freed
-                )
+                others = (*layer.kept, *moment.freed)
+                again = (tensor.size for tensor in layer.tensors if tensor not in others)
                 more = more._replace(size=total((*again, moment.temporary)))
-            done, later = (
-                ((), quantity(0))
-                if self.is_whole
-                else _own_gradients(run, self.held, layer, moment)
-            )
-            last, earlier = _without(self.kept, freed), _without(before_embedding, later)
+            done: tuple[Held, ...] = ()
+            later = quantity(0)
+            if not self.is_whole:
+                done, later = _own_gradients(run, self.held, layer, moment)
+            last = _without(self.kept, freed)
+            earlier = _without(before_embedding, later)
             where = f"backward pass of the {moment.name} in the"
             yield self._moment(f"{where} last layer{of}", (*first, *done, last, more), buffers.last)
             if buffers.middle != buffers.last and last.size > one.size:
-                others = (*first, *done, _without(last, one.size), more)
-                yield self._moment(f"{where} last layer but one{of}", others, buffers.middle)
+                but_one = (*first, *done, _without(last, one.size), more)
+                yield self._moment(f"{where} last layer but one{of}", but_one, buffers.middle)
             own = (*reduces, *done) if _reduces_layers(run) else ()
             of_first = (earlier, *own, _without(one, freed), more, *self.mask)
             yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
@@ -408,12 +411,9 @@ def _head_gradients(
     """Return the gradients that exist when the backward pass of the last layer begins."""
     if not stage.is_last:
         return ()
-    has_embedding = _is_tied(model)
-    n = sum(
-        t.total
-        for t in held.trained_tensors
-        if t.part == "head" or (has_embedding and t.name == "embedding")
-    )
+    n = sum(tensor.total for tensor in held.trained_tensors if tensor.part == "head")
+    if _is_tied(model):
+        n += sum(tensor.total for tensor in held.trained_tensors if tensor.name == "embedding")
     head = symbol("N_head", n, "trained parameters of the head")
     size = dtype(_whole_gradients(run)).bits // 8
     if n:
@@ -466,9 +466,11 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
         )
     if run.loss == "full":
         if class_math(model.model_type).upcasts_loss:
-            element, of = (fp32, " in fp32")
+            element = fp32
+            of = " in fp32"
         else:
-            element, of = (size, "")
+            element = size
+            of = ""
         return (
             Held("logits", f"log-probabilities{of}", quantity(logits * element)),
             Held(
@@ -523,40 +525,21 @@ def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
     """Yield the moments of a layer's backward pass that may be its peak: first of its MLP, then of
     its attention.
 
-    At the MLP's product the gradients of it and of both operands exist, and its own copy for W_down
-    is freed. At the first matrices their weights have gradients, and those of gate and up are
-    turned into gradients of the input:
-    of both at once where transformers stacks experts (integrations/moe.py), one after the other
-    elsewhere. CUDA's softmax has three tensors as large as the scores: the gradient of its output
-    and that times the output in fp32, and the result (softmax_backward_cuda_out in
+    CUDA's softmax has three tensors as large as the scores: the gradient of its output and that
+    times the output in fp32, and the result (softmax_backward_cuda_out in
     aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of q, k, v and the
     output.
     """
-    mlp = [t for t in layer.tensors if t.part == "mlp"]
-    experts = [t for t in mlp if t.name.startswith("experts' ")]
-    inside = [t.size for t in experts or mlp if t.name.removeprefix("experts' ") in ("gate", "up")]
-    # ReLU saves its result only
-    inside = inside or [t.size for t in mlp if t.name.endswith("activation")]
-    hidden = layer.hidden
-    if inside:
-        product = [t for t in mlp if t.input_of == ("W_down",)]
-        temporary = quantity(summed([*inside, inside[0], hidden]))
-        yield _LayerMoment(
-            "MLP's product", product, temporary, ("attention", "W_gate", "W_up", "router")
-        )
-        inputs = [i for i, t in enumerate(mlp) if "W_up" in t.input_of]
-        if inputs:
-            size = mlp[inputs[-1]].size
-            of_both = [*inside, size] if experts else [inside[0], size, size]
-            own = mlp[inputs[-1] + 1 :]
-            yield _LayerMoment(
-                "MLP's first matrices", own, quantity(summed([*of_both, hidden])), ("attention",)
-            )
-    scores = {t.name: t.size for t in layer.tensors if t.is_score and not t.is_statistic}
+    yield from _mlp_moments(layer)
+    scores = {}
+    for tensor in layer.tensors:
+        if tensor.is_score and not tensor.is_statistic:
+            scores[tensor.name] = tensor.size
     if scores:
         result = scores.get("probabilities", 0)
         in_fp32 = scores.get("probabilities in fp32", result)
-        temporary = quantity(2 * in_fp32 + (result or in_fp32))
+        last = result or in_fp32
+        temporary = quantity(2 * in_fp32 + last)
     elif layer.layers.attention.widths().n_heads:
         temporary = total(t.size for t in layer.tensors if t.name in ("q", "k", "v", "output"))
     # a recurrent layer: the gradients of its largest tensor, such as W_in's output, and of its own
@@ -565,12 +548,44 @@ def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
         sizes = [t.size for t in layer.tensors if t.part == "attention"]
         if not sizes:
             return
-        temporary = quantity(max(sizes, key=int) + hidden)
-    of_attention = tuple(
-        t.name for t in layer.params if t.part == "attention" and t.name not in ("W_o", "W_out")
-    )
+        temporary = quantity(max(sizes, key=int) + layer.hidden)
+    before_output = []
+    for param in layer.params:
+        if param.part == "attention" and param.name not in ("W_o", "W_out"):
+            before_output.append(param.name)
     name = "attention" if layer.layers.attention.widths().n_heads else "recurrence"
-    yield _LayerMoment(name, _after_kernel(layer), temporary, of_attention)
+    yield _LayerMoment(name, _after_kernel(layer), temporary, tuple(before_output))
+
+
+def _mlp_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
+    """Yield the moments of the backward pass of a layer's MLP that may be the layer's peak.
+
+    At the MLP's product the gradients of it and of both operands exist, and its own copy for W_down
+    is freed. At the first matrices their weights have gradients, and those of gate and up are
+    turned into gradients of the input: of both at once where transformers stacks experts
+    (integrations/moe.py), one after the other elsewhere.
+    """
+    mlp = [t for t in layer.tensors if t.part == "mlp"]
+    experts = [t for t in mlp if t.name.startswith("experts' ")]
+    inside = [t.size for t in experts or mlp if t.name.removeprefix("experts' ") in ("gate", "up")]
+    if not inside:  # ReLU saves its result only
+        inside = [t.size for t in mlp if t.name.endswith("activation")]
+    if not inside:
+        return
+    hidden = layer.hidden
+    product = [t for t in mlp if t.input_of == ("W_down",)]
+    temporary = quantity(summed([*inside, inside[0], hidden]))
+    yield _LayerMoment(
+        "MLP's product", product, temporary, ("attention", "W_gate", "W_up", "router")
+    )
+    inputs = [i for i, t in enumerate(mlp) if "W_up" in t.input_of]
+    if inputs:
+        size = mlp[inputs[-1]].size
+        of_both = [*inside, size] if experts else [inside[0], size, size]
+        own = mlp[inputs[-1] + 1 :]
+        yield _LayerMoment(
+            "MLP's first matrices", own, quantity(summed([*of_both, hidden])), ("attention",)
+        )
 
 
 def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
@@ -581,9 +596,10 @@ def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
     saves another.
     """
     names = [tensor.name for tensor in layer.tensors]
-    last = max(
-        (i for i, tensor in enumerate(layer.tensors) if tensor.part == "attention"), default=-1
-    )
+    last = -1
+    for i, tensor in enumerate(layer.tensors):
+        if tensor.part == "attention":
+            last = i
     if "probabilities" in names and "probabilities in fp32" in names:
         last = names.index("probabilities in fp32")
     elif layer.tensors[last].input_of in (("W_o",), ("W_out",)):
@@ -629,38 +645,18 @@ def _stepping(run: Training, held: States) -> Quantity | None:
     """Return the temporaries of the optimizer's step.
 
     torch.optim: a fused step has none, a foreach step has one tensor per trained one, and a loop
-    two of the largest. Beside fp32 weights, gradients of 16 bits are copied into fp32
-    (megatron/core/optimizer/optimizer.py, _copy_model_grads_to_main_grads), by DeepSpeed after its
-    shard into one tensor (stage_1_and_2.py, stage3.py: step); and updated weights into 16 bits
-    before they become fp8 (cast_master_weights_to_fp8 of Transformer Engine). transformers'
-    Adafactor (optimization.py) has two in fp32 of a tensor's size, and fp32 copies of its weight
-    and gradient of 16 bits.
+    two of the largest. transformers' Adafactor (optimization.py) has two in fp32 of a tensor's
+    size, and fp32 copies of its weight and gradient of 16 bits.
     """
     if run.master_weights and not run.optimizer_in_backward and "optimizer" not in run.offload:
-        ranks = run.ranks if run.zero else 1
-        bits = dtype(run.grad_dtype).bits
-        n = -(-sum(tensor.total for tensor in held.trained_tensors) // ranks)
-        shard = symbol(
-            "N_step",
-            min(n, DEEPSPEED_GROUP) if run.zero == 3 else n,
-            "parameters of a step of one rank",
-        )
-        if run.zero and not _is_megatron(run):
-            copies = 4 + bits // 8
-        elif bits == 16:
-            copies = 4
-        else:
-            copies = 0
-        if run.fp8 == "weights":
-            copies += 2
-        if copies:
-            return quantity(shard * symbol("bytes_step", copies, "bytes of the step's copies"))
+        copied = _copied_by_step(run, held)
+        if copied:
+            return copied
     if run.in_optimizer.kind == "factored":
-        copies = 2 + sum(
-            dtype(name).bits == 16
-            for name in (run.param_dtype, run.grad_dtype)
-            if not run.master_weights
-        )
+        copies = 2
+        if not run.master_weights:
+            bits_of_both = [dtype(run.param_dtype).bits, dtype(run.grad_dtype).bits]
+            copies += bits_of_both.count(16)
         elements = symbol("largest", held.largest, "elements of the largest trained tensor")
         return quantity(4 * symbol("copies", copies, "tensors of its size in fp32") * elements)
     if run.optimizer_step == "fused" or run.optimizer_in_backward or "optimizer" in run.offload:
@@ -672,6 +668,31 @@ def _stepping(run: Training, held: States) -> Quantity | None:
         return quantity(symbol("N_step", -(-n // shards), "parameters of one optimizer") * size)
     largest = symbol("largest", held.largest, "elements of the largest trained tensor")
     return quantity(2 * largest * size)
+
+
+def _copied_by_step(run: Training, held: States) -> Quantity:
+    """Return the bytes that the step of an optimizer with fp32 weights copies.
+
+    Gradients of 16 bits are copied into fp32 (megatron/core/optimizer/optimizer.py,
+    _copy_model_grads_to_main_grads), by DeepSpeed after its shard into one tensor
+    (stage_1_and_2.py, stage3.py: step); and updated weights into 16 bits before they become fp8
+    (cast_master_weights_to_fp8 of Transformer Engine).
+    """
+    ranks = run.ranks if run.zero else 1
+    bits = dtype(run.grad_dtype).bits
+    n = -(-sum(tensor.total for tensor in held.trained_tensors) // ranks)
+    if run.zero == 3:
+        n = min(n, DEEPSPEED_GROUP)
+    if run.zero and not _is_megatron(run):
+        copies = 4 + bits // 8
+    elif bits == 16:
+        copies = 4
+    else:
+        copies = 0
+    if run.fp8 == "weights":
+        copies += 2
+    shard = symbol("N_step", n, "parameters of a step of one rank")
+    return quantity(shard * symbol("bytes_step", copies, "bytes of the step's copies"))
 
 
 class Buffers(NamedTuple):
@@ -693,11 +714,16 @@ def _communication(run: Training, stage: Stage, held: States) -> Buffers:
     found = _collectives(run, held, size)
     if run.pp > 1:
         hidden = stage.model.main.d_model * run.workload.batch * exact_div(run.workload.new, run.cp)
-        between = (
-            2 * symbol("hidden", hidden, "elements of the hidden states between stages") * size
+        elements = symbol("hidden", hidden, "elements of the hidden states between stages")
+        between = 2 * elements * size
+        found = Buffers(
+            loss=between + found.loss,
+            last=between + found.last,
+            middle=between + found.middle,
+            first=between + found.first,
+            end=between + found.end,
+            step=found.step,
         )
-        loss, last, middle, first, end = (between + buffer for buffer in found[:5])
-        found = Buffers(loss, last, middle, first, end, found.step)
     return found
 
 

@@ -72,8 +72,9 @@ def layer_tensors(
     count = layers.count
     for matrix in layers.attention.matrices(stack.d_model, stack.d_model):
         yield from _of_matrix(matrix, "attention", count)
-    for matrix in layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ():
-        yield from _of_matrix(matrix, "attention", count)
+    if layers.cross:
+        for matrix in layers.cross.matrices(stack.d_model, model.d_source):
+            yield from _of_matrix(matrix, "attention", count)
     if layers.mlp:
         yield from _mlp(run, layers.mlp, stack.d_model, count)
     if layers.norms:
@@ -95,11 +96,11 @@ def _mlp(run: Training, mlp: Mlp, d_model: int, count: int) -> Iterator[ParamTen
     held = exact_div(mlp.n_experts, run.ep)
     for matrix in whole.expert(d_model):
         stacked = held if matrix.name == "W_down" or not mlp.gated else 2 * held
-        yield from (
-            t._replace(stacked=int(stacked)) for t in _of_matrix(matrix, "experts", count * held)
-        )
-    for matrix in mlp.expert(d_model) if mlp.n_shared_experts else ():
-        yield from _of_matrix(matrix, "mlp", count * (mlp.n_shared_experts or 0))
+        for tensor in _of_matrix(matrix, "experts", count * held):
+            yield tensor._replace(stacked=int(stacked))
+    if mlp.n_shared_experts:
+        for matrix in mlp.expert(d_model):
+            yield from _of_matrix(matrix, "mlp", count * mlp.n_shared_experts)
     for matrix in (*mlp.shared(d_model), *mlp.router(d_model)):
         yield from _of_matrix(matrix, "mlp", count)
 
@@ -109,10 +110,8 @@ def _of_matrix(matrix: Matrix, part: str, count: int) -> Iterator[ParamTensor]:
     bias.
     """
     is_hidden = matrix.applied_to is not None
-    if is_hidden:
-        rows, columns = (matrix.cols, matrix.rows)
-    else:
-        rows, columns = (matrix.rows, matrix.cols)
+    rows = matrix.cols if is_hidden else matrix.rows
+    columns = matrix.rows if is_hidden else matrix.cols
     yield ParamTensor(matrix.name, part, rows, columns, count, is_hidden=is_hidden)
     if matrix.bias:
         yield ParamTensor(f"{matrix.name} bias", part, matrix.bias, 1, count)
