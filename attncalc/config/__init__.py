@@ -195,7 +195,8 @@ def _parsed(source: Source, model: str, assume_grouped: bool) -> _ModelFile:
         from .yaml import parse_document
 
         document = parse_document(source.content, source.file)
-        if base := base_of_recipe(document.data):
+        base = base_of_recipe(document.data)
+        if base:
             raise NoSuchModelError(
                 f"{source.file} configures training, and has no sizes", f"its model is {base}"
             )
@@ -279,9 +280,8 @@ def base_of_recipe(data: Mapping[str, Any]) -> str | None:
     base = data.get("base_model") or data.get("model_name_or_path")
     model = data.get("model")
     component = str(model.get("_component_")) if isinstance(model, Mapping) else ""
-    if found := re.fullmatch(
-        r"torchtune\.models\.(\w+)\.(?:q?lora_)?\1_(\d+(?:_\d)?b)\w*", component
-    ):
+    found = re.fullmatch(r"torchtune\.models\.(\w+)\.(?:q?lora_)?\1_(\d+(?:_\d)?b)\w*", component)
+    if found:
         return f"{found[1]}/{found[2].upper()}"
     if isinstance(base, str):
         return truncate(base)
@@ -331,7 +331,8 @@ def _locate(model: str) -> Source:
     preset = _preset_called(model)
     if preset is not None:
         return _preset_source(preset)
-    if gguf := _gguf_source(model):
+    gguf = _gguf_source(model)
+    if gguf:
         return gguf
     found = _path_and_name(model)
     if found is None:
@@ -405,10 +406,9 @@ def _path_and_name(model: str) -> tuple[Path, str] | None:
         path.stat()  # path.exists() is false on Python 3.14 if the folder may not be read
         if path.is_dir():
             return _model_file_in(path), path.resolve().name
-        return path, path.resolve().parent.name if path.name in (
-            "config.json",
-            PARAMS,
-        ) else path.stem
+        if path.name in ("config.json", PARAMS):  # every model's file has this name
+            return path, path.resolve().parent.name
+        return path, path.stem
     except PermissionError:
         raise AttncalcError(f"{truncate(model)}: permission denied", "check the path") from None
     except (OSError, ValueError):  # there is no such file, or its name is too long or has a NUL
@@ -437,9 +437,10 @@ def _repository_source(model: str) -> Source:
         from .huggingface import unsupported_model_types
 
         name = model.lower().replace(".", "").replace("-", "_")
-        if reasons := [
+        reasons = [
             why for of, why in unsupported_model_types().items() if f"{name}_".startswith(f"{of}_")
-        ]:
+        ]
+        if reasons:
             raise NoSuchModelError(f"'{truncate(model)}' is not supported: {reasons[-1]}", _TIP)
         raise NoSuchModelError(
             f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}"
@@ -457,7 +458,8 @@ def _repository_source(model: str) -> Source:
     try:
         return repository_source(repository)
     except AttncalcError as error:
-        if base := unquantized(repository.name):
+        base = unquantized(repository.name)
+        if base:
             tip = (
                 f"the built-in {base[0]} has the same cache, and with --weights-dtype {base[1]} "
                 "nearly its weights"

@@ -117,7 +117,8 @@ def _quantization(document: Document, keys: Mapping[str, Any]) -> Quantization:
         keys.get("ignored", ()),
         *(scheme.get("targets", ()) for scheme in keys["schemes"]),
     ):
-        if problem := pattern_problem(listed):
+        problem = pattern_problem(listed)
+        if problem:
             raise document.error(
                 ("quantization",), f"has {problem}", "write re:.*self_attn.* for all attention"
             )
@@ -148,7 +149,8 @@ def _tower(document: Document, name: str, sizes: list[int], top: Mapping[str, An
             "the second is at most the first",
         )
     params, split = sizes
-    item, attention = (top.get(key, {}).get(name) for key in ("tower_items", "tower_attention"))
+    item = top.get("tower_items", {}).get(name)
+    attention = top.get("tower_attention", {}).get(name)
     if attention and attention.get("whole", 0) > split:
         raise document.error(
             ("tower_attention", name, "whole"),
@@ -204,9 +206,10 @@ def _encoder(document: Document, left_out: set[str]) -> Stack:
     The keys whose default it uses are added to `left_out`.
     """
     top = document.data
-    inherited = {
-        key: value for key, value in top.items() if is_stack_key(key) and key not in _NOT_INHERITED
-    }
+    inherited = {}
+    for key, value in top.items():
+        if is_stack_key(key) and key not in _NOT_INHERITED:
+            inherited[key] = value
     section = _Section(document, ("encoder",), top["encoder"])
     stack = _stack(
         section, "encoder", {**inherited, **top["encoder"]}, tokens="source", mask="bidirectional"

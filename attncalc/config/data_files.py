@@ -78,5 +78,8 @@ def words(file: Path) -> frozenset[str]:
     """Return the words of a text file beside the code, without those of lines that begin with
     '#'.
     """
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
+    found = set[str]()
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            found.update(line.split())
+    return frozenset(found)

@@ -39,7 +39,8 @@ class Document(NamedTuple):
             (self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), 1
         )
         key = truncate(".".join(str(part) for part in path))
-        if names := [str(part) for part in path if part in self.origins]:
+        names = [str(part) for part in path if part in self.origins]
+        if names:
             value: Any = self.data
             for part in path:
                 has_part = isinstance(value, list) or (isinstance(value, dict) and part in value)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import re
-from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,10 +108,11 @@ def _known() -> dict[str, dict[str, Any]]:
     """Return {name: content} of all GPUs, and of each other memory of a chip: 'm3-max-36gb' is in
     m3-max-128gb.yaml.
     """
-    known: dict[str, dict[str, Any]] = folder_content(_folder())
-    return known | {
-        name: sized for file, data in known.items() for name, sized in _sized(file, data).items()
-    }
+    files: dict[str, dict[str, Any]] = folder_content(_folder())
+    known = dict(files)
+    for name, data in files.items():
+        known |= _sized(name, data)
+    return known
 
 
 def _sized(name: str, data: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -142,24 +143,27 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
     if text in gpu_names():
         return _to_gpu(text, file_content(_folder(), text))
     known = _known()
-    found = _by_words().get(_words(text)) or _by_letters().get("".join(_words(text)), ())
-    if not found and (chip := _without_memory(_words(text))) != _words(
-        text
-    ):  # 'H100-SXM5-80GB': the h100-sxm5 of 80 GB
+    words = _words(text)
+    chip = _without_memory(words)
+    found = _by_words().get(words) or _by_letters().get("".join(words), ())
+    if not found and chip != words:  # 'H100-SXM5-80GB': the h100-sxm5 of 80 GB
         named = _by_words().get(chip, ())
-        found = tuple(name for name in named if str(known[name]["memory_gb"]) == _words(text)[-2])
+        found = tuple(name for name in named if str(known[name]["memory_gb"]) == words[-2])
     if len(found) == 1:
         return _to_gpu(found[0], known[found[0]])
-    if several := _of_family_with_memory(text):  # 'm3-36gb' is an M3 Pro or Max
+    several = _of_family_with_memory(text)
+    if several:  # 'm3-36gb' is an M3 Pro or Max
         slowest = min(
             (_to_gpu(one, known[one]) for one in several),
             key=lambda one: (one.memory, one.bandwidth),
         )
         of_several = f" (the slowest of {', '.join(several)})" if several[1:] else ""
         return dataclasses.replace(slowest, title=slowest.title + of_several)
-    if sized := re.fullmatch(_WITH_MEMORY, text):
+    sized = re.fullmatch(_WITH_MEMORY, text)
+    if sized:
         return _with_memory(gpu(sized["gpu"]), sized["memory"])
-    if part := re.fullmatch(_SLICE, text.lower().replace("_", "-")):
+    part = re.fullmatch(_SLICE, text.lower().replace("_", "-"))
+    if part:
         return _slice(gpu(part["gpu"]), part)
     path = Path(text)
     try:
@@ -237,8 +241,14 @@ def _of_family_with_memory(text: str) -> list[str]:
     """Return the GPUs whose names begin as the text does, and end with its memory."""
     words = _words(text)
     chip = _without_memory(words)
-    names = ((name, _words(name)) for name in _known() if chip not in (words, ()))
-    return [name for name, own in names if own[: len(chip)] == chip and own[-2:] == words[-2:]]
+    if chip in (words, ()):
+        return []
+    found = []
+    for name in _known():
+        own = _words(name)
+        if own[: len(chip)] == chip and own[-2:] == words[-2:]:
+            found.append(name)
+    return found
 
 
 def _hint(text: str) -> str:
@@ -253,18 +263,21 @@ def _hint(text: str) -> str:
         return f"a GPU with so much memory is {text}GB. "
     known = _known()
     chip = _without_memory(_words(text))
-    sizes = [
-        name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)
-    ]
+    sizes = []
+    for name in known if chip else ():
+        words = _words(name)
+        if words != chip and _without_memory(words) == chip:
+            sizes.append(name)
     if len(sizes) > 1:
-        return (
-            f"known: {', '.join(sorted(sizes, key=lambda name: int(known[name]['memory_gb'])))}. "
-        )
+        smallest_first = sorted(sizes, key=lambda name: int(known[name]["memory_gb"]))
+        return f"known: {', '.join(smallest_first)}. "
+    names: list[str] = []
     # a driver's name is spelled right: an RTX 5000 is no RTX 6000
-    if re.match(r"(?i)nvidia|amd|tesla|quadro", text):
-        known = {}
-    aliases = (alias for data in known.values() for alias in data.get("aliases", ()))
-    return did_you_mean("-".join(text.lower().replace("_", " ").split()), [*known, *aliases])
+    if not re.match(r"(?i)nvidia|amd|tesla|quadro", text):
+        names += known
+        for data in known.values():
+            names += data.get("aliases", ())
+    return did_you_mean("-".join(text.lower().replace("_", " ").split()), names)
 
 
 def _with_memory(known: Gpu, text: str) -> Gpu:
@@ -336,14 +349,13 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
     GB, by its memory.
     """
     words = _words(title)
+    if not words:
+        return None
     known = _known()
-    spelled = _by_words().items()
-    names = [
-        name
-        for other, names in spelled
-        if words and words in (other, _without_memory(other))
-        for name in names
-    ]
+    names: list[str] = []
+    for other, of_words in _by_words().items():
+        if words in (other, _without_memory(other)):
+            names += of_words
     found = [_to_gpu(name, known[name]) for name in dict.fromkeys(names)]
     closest = min(found, key=lambda gpu: abs(gpu.memory - memory), default=None)
     if closest and abs(closest.memory - memory) <= memory // 8:
@@ -367,23 +379,7 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
     names = [name.strip() for name in re.split("[,+]", text)]
     # '3090,3090' and '3090+4090' are one machine, '3090,4090' is a list
     if len({*names}) < len(names) or "+" in text:
-        parts = [
-            (number, kind)
-            for name in names
-            for number, kind in re.findall(r"^(?:(\d{1,3}) ?[xX] ?)?(.*)$", name)
-        ]
-        kinds = {kind: gpu(kind) for _, kind in parts}
-        least = min(kinds, key=lambda kind: (kinds[kind].memory_gb, kinds[kind].bandwidth))
-        all_of_least = f"{sum(int(number or 1) for number, _ in parts)}x{least}"
-        if len({known.memory_gb for known in kinds.values()}) > 1:
-            tip = f"a lower bound of what fits: --gpu {all_of_least}"
-            raise AttncalcError(
-                f"--gpu {truncate(text)}: one model on several kinds of GPU is not computed", tip
-            )
-        number, known = gpus_of(all_of_least)
-        return number, dataclasses.replace(
-            known, title=f"{known.title} (the slowest of {text})"
-        ) if len(kinds) > 1 else known
+        return _in_one_machine(text, names)
     if re.search(_MAC, text):
         text = _chip_of_mac(re.sub(_MAC, " ", text).strip(" -,"))
     if text.lower() == CPU:
@@ -398,9 +394,33 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
     if number and several and several.groupdict().get("nodes"):
         number *= parse_count(several["nodes"], f"--gpu {truncate(text)}")
     kind = several["kind"] if several else text
-    if of_cloud := instances().get(_words_of_instance(kind)):
-        return (number or 1) * of_cloud.per_node, of_cloud
+    of_cloud = instances().get(_words_of_instance(kind))
+    if of_cloud:
+        if number is None:
+            return of_cloud.per_node, of_cloud
+        return number * of_cloud.per_node, of_cloud
     return number, gpu_with(kind) if re.fullmatch(_MEMORY, kind) else gpu(kind)
+
+
+def _in_one_machine(text: str, names: Sequence[str]) -> tuple[int | None, Gpu]:
+    """Return the number and the slowest kind of several GPUs with the same memory, as in
+    '3090,3090'.
+    """
+    parts: list[tuple[str, str]] = []
+    for name in names:
+        parts += re.findall(r"^(?:(\d{1,3}) ?[xX] ?)?(.*)$", name)
+    kinds = {kind: gpu(kind) for _, kind in parts}
+    least = min(kinds, key=lambda kind: (kinds[kind].memory_gb, kinds[kind].bandwidth))
+    all_of_least = f"{sum(int(number or 1) for number, _ in parts)}x{least}"
+    if len({known.memory_gb for known in kinds.values()}) > 1:
+        tip = f"a lower bound of what fits: --gpu {all_of_least}"
+        raise AttncalcError(
+            f"--gpu {truncate(text)}: one model on several kinds of GPU is not computed", tip
+        )
+    number, known = gpus_of(all_of_least)
+    if len(kinds) > 1:
+        known = dataclasses.replace(known, title=f"{known.title} (the slowest of {text})")
+    return number, known
 
 
 @cache
@@ -411,22 +431,21 @@ def instances() -> dict[tuple[str, ...], Gpu]:
     A family of one size needs no size: 'p4d' is p4d.24xlarge.
     """
     found = []
-    for line in (
-        Path(__file__).with_name("instances.txt").read_text(encoding="utf-8").splitlines()[1:]
-    ):
+    file = Path(__file__).with_name("instances.txt")
+    for line in file.read_text(encoding="utf-8").splitlines()[1:]:
         of_instance, _, names = line.partition(": ")
         number, _, kind = of_instance.partition("x")
-        found += [
-            dataclasses.replace(gpu(kind), per_node=int(number), instance=name)
-            for name in names.split()
-        ]
+        for name in names.split():
+            found.append(dataclasses.replace(gpu(kind), per_node=int(number), instance=name))
     found.sort(key=lambda one: one.per_node * one.memory)
     by_words = {_words_of_instance(one.instance): one for one in found}
-    families = Counter(one.instance.partition(".")[0] for one in found)
+    of_family: dict[str, list[Gpu]] = {}
+    for one in found:
+        of_family.setdefault(one.instance.partition(".")[0], []).append(one)
     only = {
-        _words_of_instance(name): one
-        for one in found
-        if families[name := one.instance.partition(".")[0]] == 1
+        _words_of_instance(family): sizes[0]
+        for family, sizes in of_family.items()
+        if len(sizes) == 1
     }
     return only | by_words
 
@@ -443,14 +462,15 @@ def _chip_of_mac(text: str) -> str:
     if not re.fullmatch(_MEMORY, text) and text:
         return text
     size = "".join(text.lower().split())
-    found = next((name for chip in _CHIPS if (name := f"{chip}-{size}") in _known()), None)
-    if found is None:
-        if text:
-            why = f"no Mac with {text} is known"
-        else:
-            why = "a Mac needs its chip or its memory"
-        raise BadValueError(why, "for example --gpu m3-pro-36gb or --gpu 'mac 16GB'")
-    return found
+    for chip in _CHIPS:
+        name = f"{chip}-{size}"
+        if name in _known():
+            return name
+    if text:
+        why = f"no Mac with {text} is known"
+    else:
+        why = "a Mac needs its chip or its memory"
+    raise BadValueError(why, "for example --gpu m3-pro-36gb or --gpu 'mac 16GB'")
 
 
 def with_ram(known: Gpu, memory: int) -> Gpu:
@@ -564,14 +584,16 @@ def _by_memory(found: NamedGpu) -> Gpu:
     gb = round(found.memory / 2**30)
     unified = found.vendor == "Apple"
     numerator, denominator = UNIFIED_MEMORY_SHARE
+    if unified:
+        memory = found.memory * numerator // denominator
+    else:
+        memory = min(found.memory, gb * 10**9)
     return Gpu(
         name="local",
         title=found.title,
         vendor=found.vendor,
         memory_gb=gb,
-        memory=found.memory * numerator // denominator
-        if unified
-        else min(found.memory, gb * 10**9),
+        memory=memory,
         bandwidth=0,
         flops=(),
         measured=False,
@@ -624,8 +646,10 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
             f"No log shows how much memory software sees: {memory_gb} x 10^9 bytes are "
             f"assumed{share}."
         )
-    if name in gpu_names() and (others := _sized(name, data)):
+    others = _sized(name, data)
+    if others and name in gpu_names():
         notes.append(f"Sold with other memories too: {', '.join(others)}.")
+    default_per_node = 1 if unified else PER_NODE
     return Gpu(
         name=name,
         title=data["title"],
@@ -640,7 +664,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         compute_capability=(int(major), int(minor)) if minor else None,
         nvlink=data.get("nvlink"),
         link=int(data.get("link", 0)),
-        per_node=int(data.get("per_node", 1 if unified else PER_NODE)),
+        per_node=int(data.get("per_node", default_per_node)),
         watts=int(data.get("watts", 0)),
         aliases=tuple(data.get("aliases", ())),
         notes=tuple(notes),

@@ -37,11 +37,9 @@ _TYPES: dict[str, Schema] = {
 
 def _keys(section: Mapping[str, Any]) -> dict[str, Schema]:
     """Return the schemas of the keys in a section of `schemas/model.yaml`."""
-    declared = {
-        name: key
-        for spec in (ModelSpec, Stack, Sliding, Chunked, Mlp)
-        for name, key in _fields(spec).items()
-    }
+    declared: dict[str, Schema] = {}
+    for spec in (ModelSpec, Stack, Sliding, Chunked, Mlp):
+        declared |= _fields(spec)
     return {name: _key(written) if written else declared[name] for name, written in section.items()}
 
 
@@ -49,18 +47,18 @@ def _key(written: Any) -> Schema:
     """Return the schema of a line with a type and a meaning, or of JSON Schema with such lines."""
     if isinstance(written, str):
         kind, _, meaning = written.partition(" ")
-        return {
-            "description": meaning,
-            **({"enum": kind.split("|")} if "|" in kind else _TYPES[kind]),
-        }
-    return {
-        name: _keys(value)
-        if name == "properties"
-        else _key(value)
-        if isinstance(value, dict)
-        else value
-        for name, value in written.items()
-    }
+        if "|" in kind:
+            return {"description": meaning, "enum": kind.split("|")}
+        return {"description": meaning, **_TYPES[kind]}
+    schema: Schema = {}
+    for name, value in written.items():
+        if name == "properties":
+            schema[name] = _keys(value)
+        elif isinstance(value, dict):
+            schema[name] = _key(value)
+        else:
+            schema[name] = value
+    return schema
 
 
 @cache

@@ -126,14 +126,11 @@ def _tip_for_base(base: Any) -> str:
 
 def _tip_for_parts(data: Mapping[str, Any]) -> str:
     """Return which parts of a pipeline have a config.json of transformers."""
-    parts = [
-        name
-        for name, value in data.items()
-        if isinstance(value, list)
-        and len(value) == 2
-        and value[0] == "transformers"
-        and "ncoder" in name
-    ]
+    parts = []
+    for name, value in data.items():
+        is_pair = isinstance(value, list) and len(value) == 2
+        if is_pair and value[0] == "transformers" and "ncoder" in name:
+            parts.append(name)
     if not parts:
         return "give the config.json of one of its models"
     return (

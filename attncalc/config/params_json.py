@@ -123,8 +123,11 @@ class _Keys(dict[str, Any]):
         """
         known = _known_keys(*sections) | {*names}
         of_others = _known_keys("llama", "llama4", "mistral") | {*_MISTRAL_NAMES}
-        if unknown := sorted((key for key in self if key not in known), key=of_others.__contains__):
-            raise AttncalcError(f"unknown key {self.place}{truncate(unknown[0])}", _OTHERS_TIP)
+        unknown = [key for key in self if key not in known]
+        if unknown:
+            of_neither = [key for key in unknown if key not in of_others]
+            first = (of_neither or unknown)[0]
+            raise AttncalcError(f"unknown key {self.place}{truncate(first)}", _OTHERS_TIP)
 
     def require(self, *keys: str) -> None:
         """Raise AttncalcError if a key is missing that each release has."""
@@ -174,11 +177,13 @@ class _Keys(dict[str, Any]):
 
 @cache
 def _known_keys(*sections: str) -> frozenset[str]:
-    lines = (
-        Path(__file__).with_name("params_json_keys.txt").read_text(encoding="utf-8").splitlines()
-    )
-    parts = (line.split(": ") for line in lines if not line.startswith("#"))
-    return frozenset(key for section, keys in parts if section in sections for key in keys.split())
+    file = Path(__file__).with_name("params_json_keys.txt")
+    found = set[str]()
+    for line in file.read_text(encoding="utf-8").splitlines():
+        section, _, keys = line.partition(": ")
+        if section in sections:
+            found.update(keys.split())
+    return frozenset(found)
 
 
 def is_params_json(data: Mapping[str, Any]) -> bool:
@@ -209,9 +214,11 @@ def convert_params(
     Raises AttncalcError as `convert_config` does, with the names of the params.json.
     """
     given = _inner(data)
-    names = {
-        field: key for field, keys in _NAMES.items() for key in keys if key.split(".")[0] in given
-    }
+    names = {}
+    for field, keys in _NAMES.items():
+        for key in keys:
+            if key.split(".")[0] in given:
+                names[field] = key
     config, notes = to_config(data, file)
     document = convert_config(config, file, title=title, names=names)
     if not _is_gpt_oss(given):
@@ -271,7 +278,8 @@ def _from_meta(data: _Keys, notes: list[str]) -> dict[str, Any]:
         )
     data.check("llama", *(["llama4"] if data.get("moe_args") else []))
     data.require("norm_eps")
-    dim, vocabulary = data.size("dim"), data.get("vocab_size", -1)
+    dim = data.size("dim")
+    vocabulary = data.get("vocab_size", -1)
     if vocabulary == -1:
         vocabulary = _LLAMA_1_OR_2_VOCABULARY
         notes.append(
@@ -284,15 +292,14 @@ def _from_meta(data: _Keys, notes: list[str]) -> dict[str, Any]:
             f"vocab_size: {written(vocabulary)} is not the vocabulary of a Llama", _OTHERS_TIP
         )
     is_llama_3 = vocabulary >= _LLAMA_3_VOCABULARY
+    kv_heads = "n_heads" if data.get("n_kv_heads") is None else "n_kv_heads"
     config: dict[str, Any] = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_size": dim,
         "num_hidden_layers": data.size("n_layers"),
         "num_attention_heads": data.size("n_heads"),
-        "num_key_value_heads": data.size(
-            "n_heads" if data.get("n_kv_heads") is None else "n_kv_heads"
-        ),
+        "num_key_value_heads": data.size(kv_heads),
         "vocab_size": vocabulary,
         # Llama 3.2's small models share the matrix of embedding and head.
         "tie_word_embeddings": data.flag("use_scaled_rope") and dim < 4096,
@@ -312,7 +319,8 @@ def _from_meta(data: _Keys, notes: list[str]) -> dict[str, Any]:
         "are assumed, as Meta "
         "released it."
     )
-    if vision := data.inside("vision_args") if data.get("moe_args") else None:
+    vision = data.inside("vision_args") if data.get("moe_args") else None
+    if vision:
         config = {
             "architectures": ["Llama4ForConditionalGeneration"],
             "model_type": "llama4",
@@ -345,13 +353,12 @@ def _llama_4(config: Mapping[str, Any], data: _Keys) -> dict[str, Any]:
     moe.check("moe_args")
     expansion = data.number("ffn_exp", 4.0, "a number above 0")
     capacity = moe.number("capacity_factor", 1.0, "a number")
+    parts = capacity + 1 if moe.flag("auto_scale_F", True) else 1
     text = {
         "architectures": ["Llama4ForCausalLM"],
         "model_type": "llama4_text",
         "head_dim": data.get("head_dim") or dim // config["num_attention_heads"],
-        "intermediate_size": _d_ff(
-            data, int(expansion * dim), capacity + 1 if moe.flag("auto_scale_F", True) else 1
-        ),
+        "intermediate_size": _d_ff(data, int(expansion * dim), parts),
         "intermediate_size_mlp": _d_ff(data, 4 * dim),
         "num_local_experts": moe.get("num_experts"),
         "num_experts_per_tok": moe.get("top_k", 1),
@@ -362,10 +369,11 @@ def _llama_4(config: Mapping[str, Any], data: _Keys) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     }
-    if interval := data.get("nope_layer_interval"):
+    interval = data.get("nope_layer_interval")
+    if interval:
         text["no_rope_layer_interval"] = interval
     elif data.get("attention_chunk_size") is None:
-        text["layer_types"] = ["full_attention"] * config["num_hidden_layers"]
+        text["layer_types"] = ["full_attention" for _ in range(config["num_hidden_layers"])]
     return text
 
 
@@ -431,6 +439,7 @@ def _from_mistral(data: _Keys, notes: list[str]) -> dict[str, Any]:
     if len(windows) > 1:
         raise clash("sliding_window", "_sliding_window", _TIP)
     text |= _windows(data, windows[0] if windows else None)
+    latents = [key for key in _LATENT_KEYS if data.get(key)]
     if data.get("qk_nope_head_dim"):
         text |= {
             "model_type": "mistral4",
@@ -449,7 +458,7 @@ def _from_mistral(data: _Keys, notes: list[str]) -> dict[str, Any]:
             "num_local_experts": moe.get("num_experts"),
             "num_experts_per_tok": moe.get("num_experts_per_tok"),
         }
-    elif latents := [key for key in _LATENT_KEYS if data.get(key)]:
+    elif latents:
         raise NotSupportedError(f"{latents[0]} without qk_nope_head_dim is not supported", _TIP)
     quantization = _quantization(data)
     if multimodal.get("whisper_model_args"):
@@ -533,21 +542,25 @@ def _with_vision(text: dict[str, Any], vision: _Keys) -> dict[str, Any]:
         raise AttncalcError(
             "vision_encoder: a norm in front of a projector that merges no patches", _TIP
         )
-    return {
-        "model_type": "mistral3" if merges else "llava",
-        "architectures": [
-            "Mistral3ForConditionalGeneration" if merges else "LlavaForConditionalGeneration"
-        ],
+    config = {
         "torch_dtype": text["torch_dtype"],
         "tie_word_embeddings": text.get("tie_word_embeddings", False),
         "multimodal_projector_bias": vision.flag("adapter_bias", not merges),
-        **({"spatial_merge_size": vision.get("spatial_merge_size", 2)} if merges else {}),
         "text_config": text,
         "vision_config": {
             "model_type": "pixtral",
             **{key: vision[key] for key in _VISION_NAMES if key in vision},
         },
     }
+    if merges:
+        config |= {
+            "model_type": "mistral3",
+            "architectures": ["Mistral3ForConditionalGeneration"],
+            "spatial_merge_size": vision.get("spatial_merge_size", 2),
+        }
+    else:
+        config |= {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}
+    return config
 
 
 def _from_mamba(data: _Keys) -> dict[str, Any]:

@@ -191,7 +191,8 @@ def preset_of(name: str) -> str | None:
     if lower in _OLLAMA_TAGS:
         return _OLLAMA_TAGS[lower]
     # Qwen_Qwen3-32B of bartowski's files
-    if found := known.get(lower) or known.get(lower.replace("_", "/", 1)):
+    found = known.get(lower) or known.get(lower.replace("_", "/", 1))
+    if found:
         return found[0]
     if is_family_and_size(name):
         name = re.sub("[/_]", " ", name)
@@ -302,10 +303,13 @@ def of_other_machine(path: str) -> tuple[str, str | None]:
     its GGUF file, and ('qwen3-8b', None) of '/models/Qwen3-8B'. A path of this machine, and any
     other name, is returned as it is.
     """
-    if found := of_absent_file(path):
+    found = of_absent_file(path)
+    if found:
         return found
     preset = preset_at(path)
-    return preset if preset and not os.path.exists(path) else path, None
+    if preset and not os.path.exists(path):
+        return preset, None
+    return path, None
 
 
 def unquantized(repository: str) -> tuple[str, str] | None:
@@ -326,12 +330,16 @@ def _unquantized_name(repository: str) -> tuple[str, str | None]:
     dtype at its end.
     """
     name = repository.rpartition("/")[2]
-    dtypes = list[str]()
-    is_name = len(name) <= _LONGEST_FILE
-    while is_name and (match := re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name)):
+    if len(name) > _LONGEST_FILE:
+        return name, None
+    first = None
+    while True:
+        match = re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name)
+        if not match:
+            return name, first
         name = match[1]
-        dtypes = [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])]
-    return name, dtypes[0] if dtypes else None
+        if first is None:
+            first = next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])
 
 
 @cache
@@ -344,8 +352,10 @@ def _checkpoint_names() -> tuple[str, ...]:
 def _checkpoints() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for line in _checkpoint_names():
-        if base := unquantized(line):
-            found.setdefault(base[0], {}).setdefault(base[1], line)
+        base = unquantized(line)
+        if base:
+            preset, dtype = base
+            found.setdefault(preset, {}).setdefault(dtype, line)
     return found
 
 
@@ -403,12 +413,13 @@ def of_size(size: str, family: str = "") -> list[str]:
 
     `family` is how their names start.
     """
-    found = [
-        name
-        for name in preset_names()
-        if size.lower() in name.split("-")[1:] and name.startswith(family.lower())
-    ]
-    usual = {name: i for i, one in enumerate(_USUAL) for name in found if name.startswith(one)}
+    of_family = [name for name in preset_names() if name.startswith(family.lower())]
+    found = [name for name in of_family if size.lower() in name.split("-")[1:]]
+    usual = {}
+    for i, one in enumerate(_USUAL):
+        for name in found:
+            if name.startswith(one):
+                usual[name] = i
     newest = sorted(found, key=_by_size, reverse=True)
     return sorted(newest, key=lambda name: (usual.get(name, len(_USUAL)), name.count("-")))
 
@@ -425,25 +436,28 @@ def hint(name: str) -> str:
             f"weights in {file[1]} are not known here; did you mean '{preset_of(file[0])}:q4_k_m'? "
         )
     several = of_size(name) if re.fullmatch(_SIZE, name) else starting_with(name)
+    if len(several) > 1:
+        return f"which one: {', '.join(several)}? "
     if several:
-        return (
-            f"which one: {', '.join(several)}? "
-            if several[1:]
-            else f"did you mean '{several[0]}'? "
-        )
-    if not (size := re.search(_SIZE, name)):
+        return f"did you mean '{several[0]}'? "
+    return _hint_at_similar(name)
+
+
+def _hint_at_similar(name: str) -> str:
+    """Return the start of a tip about a name that begins as no preset's does."""
+    size = re.search(_SIZE, name)
+    if size:
+        family = _spelled(name[: size.start()])  # llama2-7b for llama-2-13b, and not llama3.2-3b
+        same = {*of_size(size[0])} & (family or {*preset_names()})
+        return did_you_mean(name, same or family)
+    if re.search(r"\d", name):
         from difflib import get_close_matches  # as in errors.py
 
         of_family = starting_with(re.sub(r"[-.\d]+$", "", name))  # llama5
-        near = get_close_matches(name.lower(), of_family, 5, 0) if re.search(r"\d", name) else []
-        return (
-            f"the nearest: {', '.join(near)}; "
-            if near
-            else did_you_mean(name, [*preset_names(), *_more()])
-        )
-    family = _spelled(name[: size.start()])  # llama2-7b for llama-2-13b, and not llama3.2-3b
-    same = {*of_size(size[0])} & (family or {*preset_names()})
-    return did_you_mean(name, same or family)
+        near = get_close_matches(name.lower(), of_family, 5, 0)
+        if near:
+            return f"the nearest: {', '.join(near)}; "
+    return did_you_mean(name, [*preset_names(), *_more()])
 
 
 def starting_with(name: str) -> list[str]:
@@ -476,17 +490,14 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
     The names of a preset are its own, its title, and the last parts of its repositories, also with
     the size that the title has in parentheses: 'DeepSeek-R1 671B'. 'Llama 3.1/3.3 70B' are two
     titles. A distilled model is also named by its teacher, as in Ollama's library:
-    'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'.
-    Without another model
-    of that name, the date of a release may be left out, and a size may be at the end.
+    'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'. Without another model of that name, the date
+    of a release may be left out, and a size may be at the end.
     """
     known: dict[tuple[str, ...], set[str]] = {}
     others: dict[tuple[str, ...], set[str]] = {}
     for preset in presets():
-        titles = [
-            " ".join(parts)
-            for parts in product(*(word.split("/") for word in preset.title.split()))
-        ]
+        alternatives = [word.split("/") for word in preset.title.split()]
+        titles = [" ".join(words) for words in product(*alternatives)]
         size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
         released = [repository.partition("/")[2] for repository in preset.repositories]
         names = [
@@ -496,7 +507,8 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
             *released,
             *preset.tags,
         ]
-        names += [name for release in released for name in _of_distilled(release)]
+        for release in released:
+            names += _of_distilled(release)
         if size:
             names += [f"{name} {size[1]}" for name in released]
         for name in names:
@@ -540,19 +552,21 @@ def repository_of(name: str) -> str | None:
     """
     if name in preset_names() or name in _more() or "/" in name:
         return None
-    if known := _by_repository().get(name.lower()):
+    known = _by_repository().get(name.lower())
+    if known:
         return known[1]
     preset = preset_of(name)
     words = _name_words(name)
-    if found := _by_release().get((preset, words)):
+    found = _by_release().get((preset, words))
+    if found:
         return found
+    if not words:
+        return None
     repositories = next((one.repositories for one in presets() if one.name == preset), ())
     longer = (
         one for one in repositories if _name_words(one.partition("/")[2])[: len(words)] == words
     )
-    if words:
-        return next(longer, None)
-    return None
+    return next(longer, None)
 
 
 def ollama_name(name: str) -> str | None:
@@ -562,7 +576,8 @@ def ollama_name(name: str) -> str | None:
     The teacher's tag may be another model: 'deepseek-r1:8b' is made of Qwen3 8B, and not of Llama
     3.1 8B.
     """
-    if distilled := _of_distilled((repository_of(name) or "").rpartition("/")[2]):
+    distilled = _of_distilled((repository_of(name) or "").rpartition("/")[2])
+    if distilled:
         tag = distilled[0].lower().replace(" ", ":")
         if preset_of(tag) == preset_of(name):
             return tag
@@ -577,24 +592,26 @@ def ollama_name(name: str) -> str | None:
 @cache
 def _by_release() -> dict[tuple[str | None, tuple[str, ...]], str]:
     """Return {(preset, words of a name of a release): the first repository of that name}."""
-    return {
-        (preset.name, _name_words(name)): repository
-        for preset in presets()
-        for repository in reversed(preset.repositories)
-        for name in (repository.partition("/")[2], *_of_distilled(repository.partition("/")[2]))
-    }
+    found: dict[tuple[str | None, tuple[str, ...]], str] = {}
+    for preset in presets():
+        for repository in reversed(preset.repositories):
+            release = repository.partition("/")[2]
+            for name in (release, *_of_distilled(release)):
+                found[preset.name, _name_words(name)] = repository
+    return found
 
 
 @cache
 def _by_repository() -> dict[str, tuple[str, str]]:
     """Return {repository, or its last part, in lower case: (name of the preset, repository)}."""
-    pairs = [
-        (repository, (preset.name, repository))
-        for preset in presets()
-        for repository in preset.repositories
-    ]
-    by_part = {repository.lower().partition("/")[2]: found for repository, found in pairs}
-    return by_part | {repository.lower(): found for repository, found in pairs}
+    by_name = {}
+    by_part = {}
+    for preset in presets():
+        for repository in preset.repositories:
+            lower = repository.lower()
+            by_name[lower] = (preset.name, repository)
+            by_part[lower.partition("/")[2]] = (preset.name, repository)
+    return by_part | by_name
 
 
 def _by_size(name: str) -> list[str | float]:

@@ -26,13 +26,18 @@ def read_prices(
     pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(str(given), gpus)
     prices: dict[str, Ratio] = {}
     for name, price in pairs:
-        number, known = (
-            (name.rented_gpus, name) if isinstance(name, Gpu) else gpus_of(str(name).strip())
-        )
+        number: int | None
+        if isinstance(name, Gpu):
+            number = name.rented_gpus
+            known = name
+        else:
+            number, known = gpus_of(str(name).strip())
         if known.rented in prices:
             raise AttncalcError(f"--price: {known.rented} has two prices", "give one of them")
         numerator, denominator = parse_price(str(price), f"--price {truncate(known.rented)}")
-        prices[known.rented] = ratio(numerator, denominator * (number or 1))
+        if number:
+            denominator *= number
+        prices[known.rented] = ratio(numerator, denominator)
     if not prices:
         raise AttncalcError("--price has no prices", _EXAMPLE)
     return prices

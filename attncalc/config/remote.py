@@ -99,14 +99,12 @@ class RemoteFolder(Folder):
         return self._opened[name]
 
     def prepare(self, names: Iterable[str]) -> None:
-        files = [name for name in names if name in self._names and name not in self._opened]
-        sizes = (
-            _GGUF_HEAD_BYTES if name.lower().endswith(".gguf") else _HEAD_BYTES for name in files
-        )
-        requests = [
-            self._request(self._address(name), size, 0)
-            for name, size in zip(files, sizes, strict=True)
-        ]
+        known = [name for name in names if name in self._names]
+        files = [name for name in known if name not in self._opened]
+        requests = []
+        for name in files:
+            size = _GGUF_HEAD_BYTES if name.lower().endswith(".gguf") else _HEAD_BYTES
+            requests.append(self._request(self._address(name), size, 0))
         with self._reported():
             answers = self._downloads.get_all(requests)
         for name, answer in zip(files, answers, strict=True):
@@ -139,14 +137,14 @@ class RemoteFolder(Folder):
         commit = data.get("sha")
         if not isinstance(siblings, list) or len(siblings) > MAX_NAMES:
             raise self._not_a_hub()
-        names = (entry.get("rfilename") for entry in siblings if isinstance(entry, Mapping))
-        is_commit = isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{7,64}", commit)
-        known = frozenset(
-            name
-            for name in names
-            if isinstance(name, str) and name and len(name) <= 500 and name.isprintable()
-        )
-        return str(commit) if is_commit else revision, known
+        names = set[str]()
+        for entry in siblings:
+            name = entry.get("rfilename") if isinstance(entry, Mapping) else None
+            if isinstance(name, str) and 0 < len(name) <= 500 and name.isprintable():
+                names.add(name)
+        if isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{7,64}", commit):
+            revision = commit
+        return revision, frozenset(names)
 
     def _address(self, name: str) -> str:
         return f"/{self._repository.name}/resolve/{quote(self._revision, safe='')}/{quote(name)}"
@@ -185,11 +183,10 @@ class RemoteFolder(Folder):
         """Return the error for a failure. The codes are those of huggingface_hub's
         `hf_raise_for_status`.
         """
-        status, hub = answer.status, truncate(self._endpoint, 80)
-        code, message = (
-            answer.headers.get("x-error-code", ""),
-            answer.headers.get("x-error-message", ""),
-        )
+        status = answer.status
+        hub = truncate(self._endpoint, 80)
+        code = answer.headers.get("x-error-code", "")
+        message = answer.headers.get("x-error-message", "")
         page = f"{hub}/{self._repository.name}"
         terms = f"accept its terms on {page}, and set HF_TOKEN to a token of that account"
         is_token_refused = (
@@ -228,13 +225,13 @@ class RemoteFolder(Folder):
             ),
             (status >= 500, f"{hub} answered {status}", f"try again later, {_OR_PATH}"),
         )
-        kind = (
-            NoSuchModelError
-            if is_unknown and not is_token_refused and code in ("", "RepoNotFound")
-            else NetworkError
-        )
-        found = ((problem, tip) for applies, problem, tip in cases if applies)
-        return next((self._error(problem, tip, kind) for problem, tip in found), self._not_a_hub())
+        kind: type[AttncalcError] = NetworkError
+        if is_unknown and not is_token_refused and code in ("", "RepoNotFound"):
+            kind = NoSuchModelError
+        for applies, problem, tip in cases:
+            if applies:
+                return self._error(problem, tip, kind)
+        return self._not_a_hub()
 
     def _tip_for_rate_limit(self, answer: Answer) -> str:
         """Return when to try again: after `Retry-After: 30`, or `RateLimit: "api";r=0;t=30`."""

@@ -123,13 +123,12 @@ def _check_numbers(folder: Folder, files: set[str]) -> None:
     """
     numbers: dict[tuple[str, str], dict[int, str]] = {}
     for match in filter(None, map(_SHARD.fullmatch, files)):
-        numbers.setdefault((match["stem"], match["files"]), {})[int(match["number"])] = match[
-            "number"
-        ]
-    missing = {
-        (stem, last): int(last) - sum(1 <= number <= int(last) for number in present)
-        for (stem, last), present in numbers.items()
-    }
+        of_group = numbers.setdefault((match["stem"], match["files"]), {})
+        of_group[int(match["number"])] = match["number"]
+    missing = {}
+    for (stem, last), present in numbers.items():
+        numbered = [number for number in present if 1 <= number <= int(last)]
+        missing[stem, last] = int(last) - len(numbered)
     total = sum(missing.values())
     if total:
         stem, last = min(group for group in missing if missing[group])

@@ -95,7 +95,8 @@ def _tip(path: KeyPath, value: Any, meaning: str) -> str:
     """Return what to do instead of a wrong value: what its key means, or how someone's '4,096' is
     written.
     """
-    if digits := without_commas(value):
+    digits = without_commas(value)
+    if digits:
         return f"write {digits}: a comma groups no digits"
     if path and meaning:
         return f"meaning of '{path[-1]}': {meaning}"

@@ -85,7 +85,8 @@ class Block:
         shape = tensor.shape
         while len(shape) > len(dimensions) and shape[-1] == 1:
             shape = shape[:-1]
-        shape += (1,) * (len(dimensions) - len(shape))
+        while len(shape) < len(dimensions):
+            shape = (*shape, 1)
         fits = len(shape) == len(dimensions) and all(
             expected in (None, size) for size, expected in zip(shape, dimensions, strict=True)
         )

@@ -139,14 +139,13 @@ def gguf_models(names: Iterable[str]) -> list[str]:
     """Return the sorted GGUF files that are language models, of those in several parts only the
     first.
     """
-    bases = ((name, name.rpartition("/")[2]) for name in names)
-    return sorted(
-        name
-        for name, base in bases
-        if base.lower().endswith(".gguf")
-        and not any(word in base for word in _NOT_MODELS)
-        and not _LATER_SHARD.search(base)
-    )
+    models = []
+    for name in names:
+        base = name.rpartition("/")[2]
+        is_model = not any(word in base for word in _NOT_MODELS)
+        if base.lower().endswith(".gguf") and is_model and not _LATER_SHARD.search(base):
+            models.append(name)
+    return sorted(models)
 
 
 def gguf_file(names: Iterable[str], wanted: str = "") -> str | None:
@@ -163,7 +162,8 @@ def gguf_file(names: Iterable[str], wanted: str = "") -> str | None:
             for name in models
             if re.search(rf"(?<![A-Z0-9]){re.escape(tag)}[.-]", name, re.IGNORECASE)
         ]
-        if found := by_name or whole:
+        found = by_name or whole
+        if found:
             return found[0]
     if models and not wanted:
         return models[0]

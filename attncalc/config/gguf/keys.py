@@ -104,7 +104,8 @@ class Keys:
         if value is None:
             return None
         if not isinstance(value, (list, ArrayLength)):
-            return [self._checked(key, value)] * layers
+            number = self._checked(key, value)
+            return [number for _ in range(layers)]
         if isinstance(value, ArrayLength) or len(value) < layers:
             length = value.length if isinstance(value, ArrayLength) else len(value)
             raise self.error(

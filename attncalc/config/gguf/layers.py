@@ -49,7 +49,9 @@ def _names(block: Block, attention: LayerKeys, mlp: LayerKeys) -> tuple[str, ...
         else:
             span = "full"
         kind = f"{span}_shared" if attention.get("shares_kv") else span
-    return (kind, "none" if mlp["mlp"] == "none" else "sparse" if "n_experts" in mlp else "dense")
+    if mlp["mlp"] == "none":
+        return (kind, "none")
+    return (kind, "sparse" if "n_experts" in mlp else "dense")
 
 
 def _read_attention(block: Block) -> LayerKeys:
@@ -165,17 +167,15 @@ def _check_lengths(block: Block, d_head: int, d_v: int) -> None:
 
 def _qk_norm(block: Block, queries: int, keys: int, d_head: int) -> tuple[str | None, int]:
     """Return the kind of norm on queries and keys, and the elements of norms of another kind."""
-    q, k, *biases = (
-        block.elements(f"attn_{letter}_norm.{part}")
-        for part in ("weight", "bias")
-        for letter in "qk"
-    )
+    q = block.elements("attn_q_norm.weight")
+    k = block.elements("attn_k_norm.weight")
+    biases = block.elements("attn_q_norm.bias") + block.elements("attn_k_norm.bias")
     shared = block.facts.shares_kv
     if q == d_head and (shared or k == d_head):
-        return "head", sum(biases)
+        return "head", biases
     if q and q == queries and (shared or k == keys):
-        return "full", sum(biases)
-    return None, q + k + sum(biases)
+        return "full", biases
+    return None, q + k + biases
 
 
 def _latent(block: Block) -> LayerKeys:
@@ -345,7 +345,8 @@ def _experts(block: Block) -> LayerKeys:
         raise block.error(
             f"has experts with outputs of width {count(d_latent)}, and not of {count(d)}"
         )
-    if fused := block.has("ffn_gate_up_exps.weight"):
+    fused = block.has("ffn_gate_up_exps.weight")
+    if fused:
         block.take("ffn_gate_up_exps.weight", d_latent, 2 * width, n_experts)
     else:
         block.take("ffn_up_exps.weight", d_latent, width, n_experts)

@@ -176,7 +176,8 @@ class _Reader:
     def __init__(
         self, keys: Keys, architecture: Architecture, tensors: Mapping[str, GgufTensor]
     ) -> None:
-        self.keys, self.architecture = keys, architecture
+        self.keys = keys
+        self.architecture = architecture
         self.all_layers = keys.required("block_count")
         if not 1 <= self.all_layers <= MAX_LAYERS:
             raise keys.error(
@@ -210,10 +211,12 @@ class _Reader:
         """
         layers, norms, norm_biases = self._layers()
         outer = self._outer()
-        final = "output_norm"
-        first = "token_embd_norm"
         if self.keys.architecture.startswith("lfm2"):  # a wrong name that files of LFM2 keep
-            final, first = first, final
+            final = "token_embd_norm"
+            first = "output_norm"
+        else:
+            final = "output_norm"
+            first = "token_embd_norm"
         has = {norm: f"{norm}.weight" in self.left for norm in (final, first)}
         counted = norms + sum(has.values())
         norm_biases += sum(f"{norm}.bias" in self.left for norm in has)
@@ -238,8 +241,8 @@ class _Reader:
             "dtype": "fp16",
             "d_model": self.d_model,
             "norm": "layernorm" if layer_norm else "rmsnorm",
-            **({} if has[final] else {"final_norm": False}),
-            **({"embedding_norm": True} if has[first] else {}),
+            "final_norm": None if has[final] else False,
+            "embedding_norm": True if has[first] else None,
             **outer,
             **shortest_pattern(layers),
             "n_layers": len(layers),
@@ -262,9 +265,10 @@ class _Reader:
     def _facts(self) -> list[BlockFacts]:
         n = self.all_layers
         keys = self.keys
-        heads = keys.per_layer("attention.head_count", n) or [0] * n
+        zeros = [0 for _ in range(n)]
+        heads = keys.per_layer("attention.head_count", n) or zeros
         kv_heads = keys.per_layer("attention.head_count_kv", n) or heads
-        used = keys.per_layer("expert_used_count", n) or [0] * n
+        used = keys.per_layer("expert_used_count", n) or zeros
         window, slides = self._windows()
         own = self.architecture.own_kv_layers
         shared = keys.number("attention.shared_kv_layers")
@@ -287,6 +291,7 @@ class _Reader:
         """Return the tokens of the windows, and which layers have one."""
         windows = self.architecture.windows
         keys = self.keys
+        none_slides = [False for _ in range(self.layers)]
         size = keys.number("attention.sliding_window")
         if windows is None or (windows.layers is not None and self.layers != windows.layers):
             if size:
@@ -295,16 +300,18 @@ class _Reader:
                     "whole context for "
                     f"{keys.architecture}."
                 )
-            return None, [False] * self.layers
+            return None, none_slides
         if size == 0 or (size is None and windows.default is None):
-            return None, [False] * self.layers
+            return None, none_slides
         tokens = windows.default if windows.fixed or size is None else size
         pattern = "attention.sliding_window_pattern"
-        if (flags := keys.flags_per_layer(pattern, self.layers)) is not None:
+        flags = keys.flags_per_layer(pattern, self.layers)
+        if flags is not None:
             return tokens, flags
         period = keys.required(pattern) if windows.period is None else windows.period
-        if period and (given := keys.number(pattern)) is not None:
-            period = given
+        if period:
+            given = keys.number(pattern)
+            period = period if given is None else given
         full = 0 if windows.dense_first else period - 1
         return tokens, [period == 0 or i % period != full for i in range(self.layers)]
 
@@ -326,12 +333,15 @@ class _Reader:
         data["vocab_size"] = vocabulary
         if width != self.d_model:
             data["d_embedding"] = width
-        if types := self.left.pop("token_types.weight", None):
+        types = self.left.pop("token_types.weight", None)
+        if types:
             data["token_types"] = types.elements // width
-        if positions := self.left.pop("position_embd.weight", None):
+        positions = self.left.pop("position_embd.weight", None)
+        if positions:
             data["learned_positions"] = positions.elements // self.d_model
         if self.architecture.encoder or self.keys.flag("attention.causal") is False:
-            data["mask"], data["head"] = "bidirectional", "none"
+            data["mask"] = "bidirectional"
+            data["head"] = "none"
         else:
             head = self.left.pop("output.weight", None)
             if head is not None and head.shape != (width, vocabulary):
@@ -340,7 +350,8 @@ class _Reader:
             data["head_bias"] = bool(self.left.pop("output.bias", None))
         matrices: dict[str, list[int]] = {}
         for tensor_name, key in _OUTSIDE_MATRICES.items():
-            if tensor := self.left.pop(tensor_name, None):
+            tensor = self.left.pop(tensor_name, None)
+            if tensor:
                 matrices[key] = [tensor.shape[0], tensor.elements // tensor.shape[0]]
         return {**data, "outside_matrices": matrices, "extra_params": {}}
 

@@ -41,9 +41,12 @@ def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
     is the model with images.
     """
     stem = letters_of(_TASK.sub("", class_name))
-    stems = [stem + "text", stem] if class_name.endswith("ForCausalLM") else [stem]
     by_letters = {letters_of(name): name for name in sorted(known, reverse=True)}
-    found = next((by_letters[letters] for letters in stems if stem and letters in by_letters), None)
+    found = None
+    if stem and class_name.endswith("ForCausalLM"):
+        found = by_letters.get(stem + "text") or by_letters.get(stem)
+    elif stem:
+        found = by_letters.get(stem)
     return found or _OTHER_NAMES.get(stem)
 
 

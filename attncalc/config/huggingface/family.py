@@ -128,11 +128,13 @@ def unsupported_model_types() -> dict[str, str]:
     of_transformers = [
         name for name, known_class in config_classes().items() if known_class.is_language_model
     ]
-    return {
-        name: known.get(name, {}).get("unsupported", "its layers are not modelled")
-        for name in dict.fromkeys([*of_transformers, *known])
-        if name not in known or "unsupported" in known[name]
-    }
+    reasons = {}
+    for name in dict.fromkeys([*of_transformers, *known]):
+        if name not in known:
+            reasons[name] = "its layers are not modelled"
+        elif "unsupported" in known[name]:
+            reasons[name] = known[name]["unsupported"]
+    return reasons
 
 
 @cache
@@ -140,7 +142,8 @@ def families() -> dict[str, dict[str, Any]]:
     """Return {model_type: rules} of all families, with the rules of the families that they are
     `like`.
     """
-    return {name: rules for name in _tables() if (rules := _rules(name))}
+    rules = {name: _rules(name) for name in _tables()}
+    return {name: found for name, found in rules.items() if found}
 
 
 def architecture(config: Mapping[str, Any]) -> str:
@@ -180,9 +183,10 @@ def _rules(name: str) -> dict[str, Any] | None:
 
 @cache
 def _tables() -> dict[str, dict[str, Any]]:
-    return {
-        name: rules for table in folder_content(FOLDER).values() for name, rules in table.items()
-    }
+    rules: dict[str, dict[str, Any]] = {}
+    for table in folder_content(FOLDER).values():
+        rules |= table
+    return rules
 
 
 def _merged(name: str) -> dict[str, Any]:
@@ -191,12 +195,11 @@ def _merged(name: str) -> dict[str, Any]:
     """
     rules = _tables()[name]
     base = _merged(rules["like"]) if "like" in rules else {}
-    extended = {
-        key: _without_nulls({**base[key], **rules[key]})
-        for key in _MERGED
-        if base.get(key) and rules.get(key)
-    }
-    return _without_nulls({**base, **rules, **extended})
+    merged = {**base, **rules}
+    for key in _MERGED:
+        if base.get(key) and rules.get(key):
+            merged[key] = _without_nulls({**base[key], **rules[key]})
+    return _without_nulls(merged)
 
 
 def _without_nulls(rules: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,13 +241,13 @@ def _near_name(name: str) -> str | None:
     if config_class(name):
         return None
     bare = letters_of(name)
-    for known in difflib.get_close_matches(
-        bare, sorted({letters_of(other) for other in families()}), n=3, cutoff=0.8
-    ):
-        digits = [[c for c in word if c.isdigit()] for word in (bare, known)]
-        letters = [Counter(c for c in word if c.isalpha()) for word in (bare, known)]
-        differing = max((letters[0] - letters[1]).total(), (letters[1] - letters[0]).total())
-        if digits[0] == digits[1] and differing <= 1:
+    spelled = sorted({letters_of(other) for other in families()})
+    for known in difflib.get_close_matches(bare, spelled, n=3, cutoff=0.8):
+        has_same_digits = list(filter(str.isdigit, bare)) == list(filter(str.isdigit, known))
+        asked = Counter(filter(str.isalpha, bare))
+        found = Counter(filter(str.isalpha, known))
+        differing = max((asked - found).total(), (found - asked).total())
+        if has_same_digits and differing <= 1:
             return next(other for other in sorted(families()) if letters_of(other) == known)
     return None
 
@@ -260,7 +263,8 @@ def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[st
     if is_draft_class(class_name) and (is_other_draft or has_own_eagle(class_name)):
         variant = _ANOTHER_DRAFT
     class_rules = rules if variant is None else _merged(variant)
-    if reason := class_rules.get("unsupported"):
+    reason = class_rules.get("unsupported")
+    if reason:
         raise NotSupportedError(
             f"architectures {truncate(class_name)} is not supported: {reason}", _TIP
         )

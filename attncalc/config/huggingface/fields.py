@@ -85,9 +85,9 @@ def _to_class(content: Sequence[Any]) -> ConfigClass:
         fields_by_types,
         divides,
     ) = content
-    types = {
-        name: frozenset(key.split()) for key, names in fields_by_types.items() for name in names
-    }
+    types = {}
+    for key, names in fields_by_types.items():
+        types.update(dict.fromkeys(names, frozenset(key.split())))
     return ConfigClass(
         {attribute_map.get(name, name): value for name, value in defaults.items()},
         attribute_map,
@@ -125,12 +125,11 @@ _UNDECLARED_TYPES = {
 @cache
 def _types_elsewhere(name: str) -> frozenset[str]:
     """Return the types that a field has in any class; none if no class has it."""
-    return frozenset(
-        name_of_type
-        for known in config_classes().values()
-        if name in known.defaults
-        for name_of_type in known.types.get(name) or {type_of(known.defaults[name])}
-    )
+    types = set[str]()
+    for known in config_classes().values():
+        if name in known.defaults:
+            types |= known.types.get(name) or {type_of(known.defaults[name])}
+    return frozenset(types)
 
 
 def type_of(value: Any) -> str:
@@ -205,9 +204,8 @@ class Fields(Mapping[str, Any]):
 
     def names_in_file(self) -> dict[str, str]:
         """Return {own name: the other name that the config has instead}."""
-        return {
-            own: name for name in self.config if (own := self.own_name(name)) not in self.config
-        }
+        own_names = {self.own_name(name): name for name in self.config}
+        return {own: name for own, name in own_names.items() if own not in self.config}
 
     def own_name(self, name: str) -> str:
         """Return the name that the class has for `name`."""

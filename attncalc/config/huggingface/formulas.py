@@ -15,7 +15,6 @@ import ast
 import re
 from collections.abc import Mapping
 from functools import cache
-from itertools import islice
 from math import isqrt
 from types import CodeType
 from typing import Any
@@ -29,12 +28,13 @@ def primes(start: int, count: int) -> list[int]:
     """Return the first `count` primes from `start` on: the rows of tables of hashed n-grams."""
     if count > _MOST_PRIMES or start > _LARGEST_PRIME:
         raise ValueError
-    odd = (
-        n
-        for n in range(start | 1, start + 1000 * count, 2)
-        if all(n % d for d in range(3, isqrt(n) + 1, 2))
-    )
-    return list(islice(odd, count))
+    found: list[int] = []
+    for n in range(start | 1, start + 1000 * count, 2):
+        if len(found) == count:
+            break
+        if all(n % d for d in range(3, isqrt(n) + 1, 2)):
+            found.append(n)
+    return found
 
 
 _MOST_PRIMES = 256
@@ -142,8 +142,7 @@ def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> Attn
     if zeros:
         return AttncalcError(f"{zeros[0]} is 0; it must be at least 1", "correct the config")
     missing = [name for name in names if fields[name] is None]
-    if missing:
-        # some of them are optional
+    if missing:  # some of them are optional
         subject = missing[0] if len(missing) == 1 else f"one of {', '.join(missing)}"
         return AttncalcError(f"{subject} is missing", "add it to the config")
     of_top = {name: fields.outer_or_self[name] for name in re.findall(r"""top\[['"](\w+)""", rule)}
@@ -178,7 +177,7 @@ def names_in(rules: Any) -> set[str]:
     """
     if isinstance(rules, Mapping | list):
         items = rules.values() if isinstance(rules, Mapping) else rules
-        return {name for rule in items for name in names_in(rule)}
+        return set().union(*map(names_in, items))
     if not isinstance(rules, str) or not rules.startswith("="):
         return set()
     return set(_fields_of(rules[1:]))

@@ -95,9 +95,10 @@ def _layer(kinds: Sequence[str], rules: Mapping[str, Any], fields: Fields, i: in
                 f"layer {i}: {kinds[0]} needs a {key}",
                 "the config lacks a field, or switches it off",
             )
-    given = {
-        key: value for key, value in keys.items() if value not in (None, []) and value is not False
-    }
+    given = {}
+    for key, value in keys.items():
+        if value not in (None, []) and value is not False:
+            given[key] = value
     return tuple(kind.removesuffix("_attention") for kind in kinds), given
 
 
@@ -113,15 +114,13 @@ def _keys_that_apply(rules: Mapping[str, Any], fields: Fields, i: int) -> list[s
         excluded |= {"d_ff", "mlp_bias"}
     if mlp == "none" or experts is None:
         excluded |= _EXPERT_KEYS
-    rule = rules.get("n_experts")  # 'None' in it allows layers without experts
-    if (
-        mlp != "none"
-        and experts is None
-        and "None" not in str(rule)
-        and (names := sorted(names_in(rule)))
-    ):
-        raise AttncalcError(f"{' or '.join(names)} is missing", "add it to the config")
-    return [key for key in keys_of_layer(attention) if key in rules and key not in excluded]
+    if mlp != "none" and experts is None:
+        rule = rules.get("n_experts")
+        names = sorted(names_in(rule))
+        if names and "None" not in str(rule):  # with 'None' in it, layers may have no experts
+            raise AttncalcError(f"{' or '.join(names)} is missing", "add it to the config")
+    given = [key for key in keys_of_layer(attention) if key in rules]
+    return [key for key in given if key not in excluded]
 
 
 def shortest_pattern(layers: Sequence[Layer]) -> dict[str, Any]:
@@ -137,16 +136,12 @@ def shortest_pattern(layers: Sequence[Layer]) -> dict[str, Any]:
     order, kinds = _name_kinds(layers)
     if all(keys == layers[0][1] for keys in kinds.values()):
         return layers[0][1]
-    first, *others = kinds.values()
-    common = {
-        key: value
-        for key, value in first.items()
-        if all(key in keys and keys[key] == value for keys in others)
-    }
-    differing = {
-        name: {key: value for key, value in keys.items() if key not in common}
-        for name, keys in kinds.items()
-    }
+    common, *others = kinds.values()
+    for keys in others:
+        common = {k: value for k, value in common.items() if k in keys and keys[k] == value}
+    differing = {}
+    for name, keys in kinds.items():
+        differing[name] = {key: value for key, value in keys.items() if key not in common}
     return {**common, "pattern": _shortest_period(order), "layer_kinds": differing}
 
 

@@ -73,11 +73,11 @@ def convert_config(
         data = _Reader(config, family).keys(file, title)
         if not family.assumed:
             _check_class(config, data, file)
-        origins = {
-            key: {value: renamed(text, names) for value, text in named.items()}
-            for fields in (family.encoder_fields, family.fields)
-            for key, named in (fields.origins if fields else {}).items()
-        }
+        named = dict(family.encoder_fields.origins) if family.encoder_fields else {}
+        named |= family.fields.origins
+        origins = {}
+        for key, values in named.items():
+            origins[key] = {value: renamed(text, names) for value, text in values.items()}
         return Document(file, data, {}, origins)
     except UnsupportedModelTypeError as error:
         if not assume_grouped and _reads_as_grouped(config):
@@ -166,17 +166,16 @@ class _Reader:
         data.update(self._keys_of_engines())
         # Windows has backslashes
         name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]
-        if not self.released and (scheme := scheme_in_name(" ".join(self._names(name, title)))):
+        scheme = scheme_in_name(" ".join(self._names(name, title)))
+        if scheme and not self.released:
             data["unread_quantization"] = (
                 f"its name says {scheme}, and the config.json has no quantization_config"
             )
             data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
         if family.assumed:
-            subject = (
-                f"model_type '{truncate(family.name)}'"
-                if family.name
-                else "a config without a model_type"
-            )
+            subject = "a config without a model_type"
+            if family.name:
+                subject = f"model_type '{truncate(family.name)}'"
             unused = ", ".join(structural_fields(self.rules, self.fields))
             ignored = f" Ignored fields: {truncate(unused, _LONGEST_LIST)}." if unused else ""
             data["assumed"] = f"{subject} read as plain grouped attention.{ignored}"
@@ -186,16 +185,12 @@ class _Reader:
             of_encoder = unused_fields(
                 self.rules, family.encoder_fields, data["encoder"]["n_layers"]
             )
-            rejected, ignored_fields = (
-                rejected + of_encoder.rejected,
-                ignored_fields + of_encoder.ignored,
-            )
+            rejected = rejected + of_encoder.rejected
+            ignored_fields = ignored_fields + of_encoder.ignored
         if rejected:
-            fields = (
-                self.fields
-                if rejected[0] in self.fields.given
-                else family.encoder_fields or self.fields
-            )
+            fields = self.fields
+            if family.encoder_fields and rejected[0] not in self.fields.given:
+                fields = family.encoder_fields
             value = written(fields.given[rejected[0]])
             raise NotSupportedError(
                 f"{rejected[0]} {value} is not supported for {family.name}", _FIELD_TIP
@@ -273,11 +268,10 @@ class _Reader:
         """Return the values of all rules but those of layers, as the class in `architectures`
         changes them.
         """
-        values = {
-            key: value_of_key(key, rule, self.fields)
-            for key, rule in self.rules.items()
-            if key not in RULE_KEYS and not is_rule_of_layer(key)
-        }
+        values = {}
+        for key, rule in self.rules.items():
+            if key not in RULE_KEYS and not is_rule_of_layer(key):
+                values[key] = value_of_key(key, rule, self.fields)
         for key, value in self._head_values().items():
             is_table = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
             values[key] = {**values[key], **value} if is_table else value
@@ -321,15 +315,12 @@ class _Reader:
             stack_rules = all_rules
             fields = self.family.encoder_fields
             check_values(fields, names_in(self.rules))
-        values = {
-            key: value_of_key(key, rule, fields)
-            for key, rule in stack_rules.items()
-            if key not in RULE_KEYS and is_stack_key(key) and not is_rule_of_layer(key)
-        }
-        return {
-            **{key: value for key, value in values.items() if value is not None},
-            **pattern_of_layers(all_rules, fields, values["n_layers"]),
-        }
+        values = {}
+        for key, rule in stack_rules.items():
+            if key not in RULE_KEYS and is_stack_key(key) and not is_rule_of_layer(key):
+                values[key] = value_of_key(key, rule, fields)
+        pattern = pattern_of_layers(all_rules, fields, values["n_layers"])
+        return {key: value for key, value in values.items() if value is not None} | pattern
 
     def _dtype(self) -> str:
         """Return the dtype of the released weights; bf16 if the config names none."""
@@ -346,36 +337,34 @@ class _Reader:
         """Return the dtype that the config names, or None; a wrapper's goes before its
         text_config's.
         """
-        configs = (self.given, self.fields.given)
-        return next(
-            (given[key] for given in configs for key in ("dtype", "torch_dtype") if given.get(key)),
-            None,
-        )
+        for given in (self.given, self.fields.given):
+            dtype = given.get("dtype") or given.get("torch_dtype")
+            if dtype:
+                return dtype
+        return None
 
     def _keys_of_engines(self) -> dict[str, Any]:
         """Return the keys of what engines hold beside the language model's parameters, and of
         quantized matrices.
         """
         model_type = str(self.fields.given.get("model_type") or self.family.name)
-        keys = {
-            "towers": {tower.name: [tower.params, tower.split] for tower in self.towers},
-            "tower_items": {
-                tower.name: tower.item._asdict() for tower in self.towers if tower.item
-            },
-            "tower_attention": {
-                tower.name: {
-                    key: value for key, value in tower.attention._asdict().items() if value
-                }
-                for tower in self.towers
-                if tower.attention
-            },
-            "rope_tables": {
-                table.name: [table.rows, table.width]
-                for table in rope_tables(model_type, self.fields)
-            },
-        }
         of_quantization = dict(to_keys(self.released)) if self.released else {}
-        return {**of_quantization, **{key: value for key, value in keys.items() if value}}
+        keys: dict[str, dict[str, Any]] = {
+            "towers": {},
+            "tower_items": {},
+            "tower_attention": {},
+            "rope_tables": {},
+        }
+        for tower in self.towers:
+            keys["towers"][tower.name] = [tower.params, tower.split]
+            if tower.item:
+                keys["tower_items"][tower.name] = tower.item._asdict()
+            if tower.attention:
+                sizes = tower.attention._asdict()
+                keys["tower_attention"][tower.name] = {k: size for k, size in sizes.items() if size}
+        for table in rope_tables(model_type, self.fields):
+            keys["rope_tables"][table.name] = [table.rows, table.width]
+        return of_quantization | {key: tables for key, tables in keys.items() if tables}
 
     def _reading_notes(self, ignored: Sequence[str]) -> Iterator[str]:
         """Yield the notes about fields that are missing, that are ignored, or that contradict each
@@ -391,7 +380,8 @@ class _Reader:
         for fields in (self.fields, family.encoder_fields):
             if fields:
                 yield from fields.remarks
-        if omitted := omitted_sizes(self.fields):
+        omitted = omitted_sizes(self.fields)
+        if omitted:
             names = truncate(", ".join(omitted), _LONGEST_LIST)
             yield f"The config omits {names}; the defaults of transformers' {class_name} are used."
         if ignored:
@@ -402,12 +392,16 @@ class _Reader:
         """Yield the notes that do not depend on the family."""
         if not self._named_dtype():
             yield "The config names no dtype; bf16 is assumed."
-        if mtp_layers := self.fields.given.get("num_nextn_predict_layers"):
+        mtp_layers = self.fields.given.get("num_nextn_predict_layers")
+        if mtp_layers:
             yield f"Multi-token prediction layers ({truncate(mtp_layers)}) are not counted."
-        if found := self.released:
-            subject = "Experts" if found.experts_dtype else "Weights"
-            main = found.experts_dtype or found.weights_dtype
-            yield f"{subject} are released in {main}." if main else _unread_note(found.unread)
+        found = self.released
+        if found and found.experts_dtype:
+            yield f"Experts are released in {found.experts_dtype}."
+        elif found and found.weights_dtype:
+            yield f"Weights are released in {found.weights_dtype}."
+        elif found:
+            yield _unread_note(found.unread)
         if self.rules.get("mask") == "bidirectional" and not self.class_name:
             yield (
                 "The config names no class in architectures; the model without a task head is "
@@ -436,7 +430,8 @@ def _check_requirements(family: Family) -> None:
     for formula in family.rules.get("require", ()):
         if value_of(formula, fields):
             continue
-        if needed := _NEEDED.fullmatch(str(formula)):
+        needed = _NEEDED.fullmatch(str(formula))
+        if needed:
             missing = [name for name in re.findall(r"\w+", needed["names"]) if fields[name] is None]
             verb = "is" if len(missing) == 1 else "are"
             raise AttncalcError(
@@ -459,14 +454,11 @@ def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) ->
 
     An encoder inherits every key that it does not give itself, but for layer_kinds.
     """
+    own = set(encoder)
     encoder_kinds = encoder.get("layer_kinds", {}).values()
-    inherited = [
-        key
-        for key in decoder
-        if is_rule_of_layer(key)
-        and key not in encoder
-        and not (encoder_kinds and all(key in kind for kind in encoder_kinds))
-    ]
+    if encoder_kinds:
+        own |= set.intersection(*map(set, encoder_kinds))
+    inherited = [key for key in decoder if is_rule_of_layer(key) and key not in own]
     if inherited:
         decoder.setdefault("pattern", ["layers"])
         moved = {key: decoder.pop(key) for key in inherited}

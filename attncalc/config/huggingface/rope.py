@@ -80,19 +80,20 @@ def _parameters(model_type: str, fields: Fields) -> list[tuple[str, Mapping[str,
     parameters = given if isinstance(given, Mapping) else {}
     nested = {kind: inner for kind, inner in parameters.items() if isinstance(inner, Mapping)}
     if nested:
-        named = list({_name(kind): inner for kind, inner in nested.items()}.items())
-        return [
-            (name, inner)
-            for i, (name, inner) in enumerate(named)
-            if all(inner != other for _, other in named[:i])
-        ]
+        tables: list[tuple[str, Mapping[str, Any]]] = []
+        for name, inner in {_name(kind): inner for kind, inner in nested.items()}.items():
+            if all(inner != other for _, other in tables):
+                tables.append((name, inner))
+        return tables
     has_base = any(fields[name] is not None for name in ("rope_theta", "rotary_dim"))
     if not (has_base or fields.is_of_class("rope_parameters")):
         return []
     if fields.given.get("position_embedding_type") not in (None, "rope", "rotary"):
         return []
     # Gemma 3's sliding layers have their own base, and no scaling (gemma3.py).
-    return [("full", parameters), *([("sliding", {})] if model_type.startswith("gemma3") else [])]
+    if model_type.startswith("gemma3"):
+        return [("full", parameters), ("sliding", {})]
+    return [("full", parameters)]
 
 
 def _name(kind: str) -> str:
@@ -157,7 +158,7 @@ def _width(name: str, parameters: Mapping[str, Any], fields: Fields) -> int:
         fields["partial_rotary_factor"],
         fields["rotary_pct"],
     )
-    share = next(
-        (share for share in shares if isinstance(share, (int, float)) and 0 < share <= 1), 1
-    )
-    return int(head_dim * share)
+    for share in shares:
+        if isinstance(share, (int, float)) and 0 < share <= 1:
+            return int(head_dim * share)
+    return head_dim

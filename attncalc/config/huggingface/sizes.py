@@ -30,19 +30,13 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
         whole: Whether they are those of the whole config.json. A text_config may rely on its
             class's defaults: LLaVA-1.5 gives no size of its language model, which is LLaMA 7B.
     """
-    sizes = [
-        other for other in fields.given if is_name_of_size(other) and _is_size(fields.given[other])
-    ]
-    others = [other for other in sizes if not _is_read(other, rules, fields)]
-    required = [names for key in _REQUIRED if (names := _own_names(rules, key, fields))]
-    if whole and not any(name in fields.given for names in required for name in names):
-        inner = [
-            field
-            for field, value in fields.given.items()
-            if isinstance(value, Mapping)
-            and sum(is_name_of_size(str(name)) and _is_size(size) for name, size in value.items())
-            > 1
-        ]
+    others = [other for other in _sizes_in(fields.given) if not _is_read(other, rules, fields)]
+    required = [*filter(None, (_own_names(rules, key, fields) for key in _REQUIRED))]
+    if whole and not any(fields.given.keys() & names for names in required):
+        inner = []
+        for field, value in fields.given.items():
+            if isinstance(value, Mapping) and len(_sizes_in(value)) > 1:
+                inner.append(field)
         raise AttncalcError(
             f"{listed([names[0] for names in required])} are missing{_found(others, inner)}",
             f"a config.json of model_type {truncate(name)} has these fields; give the model's "
@@ -186,24 +180,30 @@ def _used_names(rules: Mapping[str, Any], fields: Fields) -> set[str]:
     do not count. A kind is used if a formula names it, or a list in the config.
     """
     formulas = str(rules.get("kind", ""))
-    listed = {
-        str(item) for value in fields.given.values() if isinstance(value, list) for item in value
-    }
-    used = {
-        name: rule
-        for name, rule in (rules.get("kinds") or {}).items()
-        if name in formulas or name in listed
-    }
+    listed = set[str]()
+    for value in fields.given.values():
+        if isinstance(value, list):
+            listed |= set(map(str, value))
+    used = {}
+    for name, rule in (rules.get("kinds") or {}).items():
+        if name in formulas or name in listed:
+            used[name] = rule
     return set(map(fields.own_name, names_in({**rules, "kinds": used})))
 
 
 def _own_names(rules: Mapping[str, Any], key: str, fields: Fields) -> list[str]:
     """Return the fields that give a key of the model file, in any kind of layer."""
     kinds = (rules.get("kinds") or {}).values()
-    names = {
-        fields.own_name(n) for table in (rules, *kinds) for n in names_in((table or {}).get(key))
-    }
+    names = set[str]()
+    for table in (rules, *kinds):
+        names |= set(map(fields.own_name, names_in((table or {}).get(key))))
     return sorted(filter(is_name_of_size, names)) or sorted(names)
+
+
+def _sizes_in(config: Mapping[str, Any]) -> list[str]:
+    """Return the fields of a config that have the name and the value of a size."""
+    named = [name for name in config if is_name_of_size(str(name))]
+    return [name for name in named if _is_size(config[name])]
 
 
 def _is_size(value: Any) -> bool:

@@ -39,10 +39,10 @@ def towers(fields: Fields) -> Iterator[Tower]:
         if config is None:
             with suppress(AttncalcError):
                 config = value_of(projector.get("left_out", {}).get(name), fields)
-        if isinstance(config, Mapping) and (
-            tower := _tower(name, field, config, projector, fields, outer)
-        ):
-            yield tower
+        if isinstance(config, Mapping):
+            tower = _tower(name, field, config, projector, fields, outer)
+            if tower:
+                yield tower
 
 
 def _tower(
@@ -77,11 +77,9 @@ def _tower(
             "used_layers": layers if reads is None else _used_layers(reads, layers),
             "n_features": len(reads) if isinstance(reads, list) else 1,
         }
-        parts = [rules, *([projector] if name == "vision" else [])]
-        split, whole = (
-            sum(value_of(part.get(key, 0), tower_fields, **variables) for part in parts)
-            for key in ("split", "whole")
-        )
+        parts = [rules, projector] if name == "vision" else [rules]
+        split = sum(value_of(part.get("split", 0), tower_fields, **variables) for part in parts)
+        whole = sum(value_of(part.get("whole", 0), tower_fields, **variables) for part in parts)
     except (AttncalcError, TypeError):
         return None
     if (

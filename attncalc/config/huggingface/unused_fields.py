@@ -93,16 +93,7 @@ def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> Un
     layer.
     """
     used_by_rules = _own_names(rules, fields)
-    present = {
-        kind for i in range(n_layers) for kind in kinds_of_layer(rules, fields.of_layer(i), i)
-    }
-    # an encoder may have all that a formula names
-    named = str(rules.get("kind", "")) if "encoder" in rules else ""
-    kinds = {
-        kind: keys
-        for kind, keys in rules.get("kinds", {}).items()
-        if kind in present or kind in named
-    }
+    kinds = _kinds_of_layers(rules, fields, n_layers)
     used_by_layers = _own_names({**rules, "kinds": kinds}, fields)
     # A config may name code of the vendor's own, whose classes may read any field.
     auto_map = fields.outer_or_self.given.get("auto_map")
@@ -119,17 +110,30 @@ def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> Un
             if name not in used_by_rules:
                 rejected.append(name)
         elif matters_to_a_family(name) and not _repeats_another(name, value, rules, fields):
-            is_read_by_engines = name in READ_BY_ENGINES and not _changes_nothing(
-                name, value, fields
-            )
-            is_read = not fields.is_known_class or has_own_code or is_read_by_engines
-            (rejected if is_read else ignored).append(name)
+            changes_engine = name in READ_BY_ENGINES and not _changes_nothing(name, value, fields)
+            if not fields.is_known_class or has_own_code or changes_engine:
+                rejected.append(name)
+            else:
+                ignored.append(name)
     for changes in (fields.given.get("per_layer_config") or {}).values():
-        if any(
-            fields.own_name(name) not in used_by_layers and not is_ignored(name) for name in changes
-        ):
+        unused = [name for name in changes if fields.own_name(name) not in used_by_layers]
+        if not all(map(is_ignored, unused)):
             rejected.append("per_layer_config")
     return UnusedFields(rejected, ignored)
+
+
+def _kinds_of_layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str, Any]:
+    """Return the rules of the kinds that some layer is of."""
+    present = set[str]()
+    for i in range(n_layers):
+        present.update(kinds_of_layer(rules, fields.of_layer(i), i))
+    # an encoder may have all that a formula names
+    named = str(rules.get("kind", "")) if "encoder" in rules else ""
+    kinds = {}
+    for kind, keys in rules.get("kinds", {}).items():
+        if kind in present or kind in named:
+            kinds[kind] = keys
+    return kinds
 
 
 def structural_fields(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
@@ -170,16 +174,14 @@ def _repeats_another(name: str, value: Any, rules: Mapping[str, Any], fields: Fi
     """Return whether the config gives the same value under another name of the field, as d_model
     and hidden_size.
     """
-    pairs = [
-        pair
-        for known in config_classes().values()
-        for pair in known.attribute_map.items()
-        if name in pair
-    ]
-    others = {other for pair in pairs for other in pair} | names_of_size(name)
-    return any(fields.given.get(other) == value for other in others - {name}) or repeats_own_size(
-        name, rules, fields
-    )
+    others = set(names_of_size(name))
+    for known in config_classes().values():
+        for pair in known.attribute_map.items():
+            if name in pair:
+                others.update(pair)
+    if any(fields.given.get(other) == value for other in others - {name}):
+        return True
+    return repeats_own_size(name, rules, fields)
 
 
 def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
@@ -207,4 +209,4 @@ def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
 
 @cache
 def _names_in_all_families() -> frozenset[str]:
-    return frozenset(name for rules in families().values() for name in names_in(rules))
+    return frozenset().union(*map(names_in, families().values()))

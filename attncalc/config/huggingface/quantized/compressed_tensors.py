@@ -99,11 +99,16 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
         raise UnreadError(f"{n_bits}-bit {kind}")
     is_static = bool(inputs) and inputs.get("dynamic") is False
     scheme = _with_scales(scheme, weights)
+    fixed = 0
+    if "pack" in form:
+        fixed += 16  # weight_shape, two int64
+    if is_static:
+        fixed += 2  # input_scale
+        if inputs.get("symmetric") is False:
+            fixed += 1  # input_zero_point
     return scheme._replace(
         weight_only=not inputs,
-        # weight_shape, two int64; input_scale, and input_zero_point unless it is symmetric
-        fixed=(16 if "pack" in form else 0)
-        + (2 + (inputs.get("symmetric") is False) if is_static else 0),
+        fixed=fixed,
         zero_bits=n_bits if weights.get("symmetric") is False else 0,
         # weight_g_idx
         row_bits=0 if weights.get("actorder") in (None, False, "weight", "static") else 32,
@@ -111,8 +116,9 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
 
 
 def _check_keys(found: Config, known: Sequence[str]) -> None:
-    if unknown := next((key for key, value in found.items() if value and key not in known), None):
-        raise UnreadError(f"the key {unknown}")
+    for key, value in found.items():
+        if value and key not in known:
+            raise UnreadError(f"the key {key}")
 
 
 def _with_scales(scheme: Scheme, weights: Config) -> Scheme:

@@ -87,7 +87,8 @@ def modules(listed: Any) -> tuple[str, ...]:
     for name in names:
         if len(name) > MAX_NAME:
             raise UnreadError("a module's name that is too long")
-    if problem := pattern_problem(names):
+    problem = pattern_problem(names)
+    if problem:
         raise UnreadError(problem)
     return names
 

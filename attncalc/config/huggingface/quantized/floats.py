@@ -38,7 +38,8 @@ def fp8(found: Config) -> Read:
     if found.get("expert_dtype") and found.get("scale_fmt") == "ue8m0":
         scheme = scheme._replace(scale_bits=8)
     if str(found.get("moe_quant_algo") or "").upper() == "NVFP4":
-        outside = [name for name in modules(found.get("ignore")) if "mtp" in name or name == "head"]
+        ignored = modules(found.get("ignore"))
+        outside = [name for name in ignored if "mtp" in name or name == "head"]
         return (NVFP4._replace(targets=("experts",)), scheme), outside
     if found.get("expert_dtype") == "fp4" or found.get("store_dtype") == "mxfp4":
         schemes = [MXFP4._replace(targets=("experts",)), scheme]

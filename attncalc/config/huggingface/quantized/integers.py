@@ -23,6 +23,19 @@ from .fields import (
 # GPTQ and AWQ
 
 
+def _targets_in_blocks(blocks: Any) -> list[str]:
+    """Return the modules in a list of names or of lists of names; all linear layers without one."""
+    if not blocks or not isinstance(blocks, Sequence) or isinstance(blocks, str):
+        return [LINEAR]
+    targets: list[str] = []
+    for names in blocks:
+        if isinstance(names, list):
+            targets += map(str, names)
+        else:
+            targets.append(str(names))
+    return targets
+
+
 def gptq(found: Config) -> Read:
     """Return GPTQ's schemes: fp16 scales and packed zero points per group, and an int32 per input
     (g_idx).
@@ -40,14 +53,7 @@ def gptq(found: Config) -> Read:
     scheme = integer(n_bits, group=_group(found), zero_bits=n_bits, row_bits=32)
     if is_marlin:
         scheme = scheme._replace(zero_bits=0, row_bits=0)
-    blocks = found.get("modules_in_block_to_quantize")
-    targets = [LINEAR]
-    if isinstance(blocks, Sequence) and not isinstance(blocks, str) and blocks:
-        targets = [
-            str(name)
-            for names in blocks
-            for name in (names if isinstance(names, list) else [names])
-        ]
+    targets = _targets_in_blocks(found.get("modules_in_block_to_quantize"))
     if found.get("lm_head") is True:
         targets.append("lm_head")
     schemes = [scheme._replace(targets=tuple(targets))]
@@ -97,19 +103,18 @@ def auto_round(found: Config) -> Read:
     Source: auto-round 0.16, auto_round_extension/torch/qlinear_torch.py.
     """
     scheme = _auto_round_scheme(found)
-    own_bits = {
-        name: own
-        for name, own in section(found, "extra_config").items()
-        if isinstance(own, Mapping)
-        and (own.get("bits") is not None or own.get("group_size") is not None)
-    }
+    own_bits = {}
+    for name, own in section(found, "extra_config").items():
+        if not isinstance(own, Mapping):
+            continue
+        if own.get("bits") is not None or own.get("group_size") is not None:
+            own_bits[name] = own
 
     def scheme_of(own: Config) -> Scheme | None:
         if own.get("bits") is not None and size(own, "bits") >= 16:
             return None
-        return _auto_round_scheme(
-            {**found, **{key: value for key, value in own.items() if value is not None}}
-        )
+        given = {key: value for key, value in own.items() if value is not None}
+        return _auto_round_scheme({**found, **given})
 
     named, ignored = by_module(own_bits, scheme_of)
     return [*named, scheme], ignored
@@ -300,9 +305,10 @@ def mlx(found: Config) -> Read:
     for it.
     """
     scheme = _mlx_scheme(found)
-    own = {
-        name: value for name, value in found.items() if value is False or isinstance(value, Mapping)
-    }
+    own = {}
+    for name, value in found.items():
+        if value is False or isinstance(value, Mapping):
+            own[name] = value
     named, ignored = by_module(
         own, lambda value: _mlx_scheme({**found, **value}) if value else None
     )

@@ -110,7 +110,7 @@ def released(config: Config, text_config: Config) -> Released | None:
         return Released(
             Quantization(method, ()), kv_dtype=cache, unread=f"{method}: {truncate(str(error))}"
         )
-    has_experts = any(given.get(name) for given in (config, text_config) for name in _EXPERTS)
+    has_experts = any(config.get(name) or text_config.get(name) for name in _EXPERTS)
     weights_dtype, experts_dtype = _dtypes(quantization, has_experts)
     return Released(quantization, weights_dtype, experts_dtype, cache)
 
@@ -122,11 +122,14 @@ def _find(config: Config, text_config: Config) -> Any:
     quant_method.
     """
     for given in (config, text_config):
-        if isinstance(own := given.get("quantization"), Mapping) and "bits" in own:
+        own = given.get("quantization")
+        if isinstance(own, Mapping) and "bits" in own:
             return {"quant_method": "mlx", **own}
-    return next(
-        (given[key] for given in (config, text_config) for key in _CONFIGS if given.get(key)), None
-    )
+    for given in (config, text_config):
+        for key in _CONFIGS:
+            if given.get(key):
+                return given[key]
+    return None
 
 
 def _check_keys(method: str, found: Config) -> None:
@@ -168,13 +171,9 @@ def _dtypes(quantization: Quantization, has_experts: bool) -> tuple[str | None, 
     """
     layer = 7
     attention = [quantization.scheme_of(layer, "attention", name) for name in _ATTENTION]
-    if (
-        has_experts
-        and not any(attention)
-        and (experts := quantization.scheme_of(layer, "experts", "W_down"))
-    ):
-        return None, experts.dtype
     mlp = quantization.scheme_of(layer, "experts" if has_experts else "mlp", "W_down")
+    if has_experts and mlp and not any(attention):
+        return None, mlp.dtype
     main = mlp or next((scheme for scheme in attention if scheme), quantization.schemes[-1])
     return main.dtype, None
 
@@ -194,17 +193,15 @@ def _kv_dtype(method: str, found: Config) -> str | None:
         return None
     own = section(found, "quantization") or found
     names = ("kv_cache_scheme", "kv_cache_quant_algo")
-    asked = next((given[name] for name in names for given in (own, found) if given.get(name)), None)
-    if isinstance(asked, Mapping):
-        bits = asked.get("num_bits") if asked.get("type") == "float" else None
-        return (
-            "fp4"
-            if bits == 4
-            else "fp8"
-            if bits == 8 and asked.get("dynamic") is not True
-            else None
-        )
-    return {"fp8": "fp8", "nvfp4": "fp4"}.get(str(asked).lower()) if asked else None
+    asked = next(filter(None, (own.get(name) or found.get(name) for name in names)), None)
+    if not isinstance(asked, Mapping):
+        return {"fp8": "fp8", "nvfp4": "fp4"}.get(str(asked).lower())
+    bits = asked.get("num_bits") if asked.get("type") == "float" else None
+    if bits == 4:
+        return "fp4"
+    if bits == 8 and asked.get("dynamic") is not True:
+        return "fp8"
+    return None
 
 
 def to_keys(found: Released) -> Iterator[tuple[str, Any]]:
@@ -216,18 +213,20 @@ def to_keys(found: Released) -> Iterator[tuple[str, Any]]:
         if value:
             yield key, value
     if quantization:
-        default = Scheme("", 0)
-        schemes = [
-            {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in scheme._asdict().items()
-                if value != getattr(default, name)
-            }
-            for scheme in quantization.schemes
-        ]
+        schemes = [*map(_scheme_keys, quantization.schemes)]
         optional = {"ignored": list(quantization.ignored), "names": quantization.names}
         given = {key: value for key, value in optional.items() if value}
         yield "quantization", {"method": quantization.method, "schemes": schemes, **given}
+
+
+def _scheme_keys(scheme: Scheme) -> dict[str, Any]:
+    """Return the keys of a scheme in a model file, without its defaults."""
+    default = Scheme("", 0)
+    keys = {}
+    for name, value in scheme._asdict().items():
+        if value != getattr(default, name):
+            keys[name] = list(value) if isinstance(value, tuple) else value
+    return keys
 
 
 # Names of schemes as releases have them: 'nvidia/Qwen3-235B-A22B-NVFP4'.
